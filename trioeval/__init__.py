@@ -1,0 +1,1 @@
+"""Evaluation kernel for language models on Trio's structured concurrency."""

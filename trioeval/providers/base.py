@@ -1,0 +1,65 @@
+"""What a provider is: an async callable that takes one request and gives one reply, or raises.
+
+A provider sends one request and closes everything it opened. It never retries and never limits: that is
+the lane's work. Cancelling the call ends it at once.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class Request:
+    """What a provider is asked."""
+
+    prompt: str
+    """The rendered prompt text; chat prompts are their JSON or YAML text."""
+    vars: Mapping[str, Any] = attrs.field(factory=dict)
+    """The variables of the test, for providers that look at them."""
+    test_idx: int = 0
+    prompt_idx: int = 0
+    repeat_index: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class Usage:
+    """Tokens as the provider reported them; a number it did not report is None, never an estimate."""
+
+    prompt: int | None = None
+    completion: int | None = None
+    total: int | None = None
+    cached: int | None = None
+    """Prompt tokens served from the provider's own cache."""
+    reasoning: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Reply:
+    """What a provider answered."""
+
+    output: Any
+    """Text, or structured output (tool calls, parsed JSON)."""
+    usage: Usage = Usage()
+    cost: float | None = None
+    """US dollars; None where no price is known."""
+    finish_reason: str | None = None
+    """`stop`, `length`, `tool_calls`, `content_filter`, or the provider's own word in lower case."""
+    is_refusal: bool = False
+    raw: Any = None
+    """The parsed body, where there was one."""
+    metadata: Mapping[str, Any] = attrs.field(factory=dict)
+    """`http` (status, headers without credentials), `id`, `model`."""
+
+
+class Provider(Protocol):
+    """An async callable from `Request` to `Reply`; a plain text is taken as the reply's output.
+
+    Raises:
+        ProviderError: The call failed in a known way. Any other exception is kept as `unexpected`.
+    """
+
+    async def __call__(self, request: Request, /) -> Reply | str:
+        """Answer one request."""
+        ...

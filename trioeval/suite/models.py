@@ -1,0 +1,114 @@
+"""What a suite file means, as frozen data.
+
+Field names are the keys of the file in snake_case. These classes can be made directly in Python as well;
+a suite that was loaded from a file and one that was built by hand are the same thing.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from trioeval.grading import Assertion
+
+
+@attrs.frozen(kw_only=True)
+class LaneSettings:
+    """How hard one provider key may be used."""
+
+    max_concurrency: int | None = None
+    """Calls in flight at once, ≥ 1; None takes the suite's `max_concurrency`."""
+    rpm: float | None = None
+    """Requests per minute, > 0; None does not limit them."""
+    burst: int = 1
+    """Requests that may start together before the pace of `rpm` holds, ≥ 1."""
+    delay: float | None = None
+    """Least gap between two starts in milliseconds, ≥ 0; None takes the suite's `delay`."""
+
+
+@attrs.frozen(kw_only=True)
+class ProviderEntry:
+    """One provider as a suite names it."""
+
+    id: str
+    """`echo`, `openai:chat:gpt-4.1-mini`, `replay:file.jsonl`, or a name the caller passes a callable for."""
+    label: str | None = None
+    config: Mapping[str, Any] = attrs.field(factory=dict)
+    lane: LaneSettings | str | None = None
+    """Settings of the provider's lane, or the name of an entry in the suite's `lanes`."""
+    prompts: tuple[str, ...] | None = None
+    """Labels or ids of the prompts it gets; None is all of them."""
+
+
+@attrs.frozen(kw_only=True)
+class Prompt:
+    """One prompt template."""
+
+    raw: str
+    label: str
+    """What tables and files call it; the raw text where nothing else is given."""
+    id: str
+    """Digest that stays the same from run to run."""
+
+
+@attrs.frozen(kw_only=True)
+class TestOptions:
+    """Switches of one test."""
+
+    __test__ = False  # not a test class, whatever pytest makes of the name
+
+    run_serially: bool = False
+    """Run alone, before everything that may run side by side."""
+    repeat: int | None = None
+    """Replaces the suite's `repeat` for this test, ≥ 1."""
+
+
+@attrs.frozen(kw_only=True)
+class Test:
+    """One set of variables and what is expected of the replies to it."""
+
+    __test__ = False
+
+    description: str | None = None
+    vars: Mapping[str, Any] = attrs.field(factory=dict)
+    assertions: tuple[Assertion, ...] = ()
+    """The key `assert` of the file."""
+    threshold: float | None = None
+    """Least weighted score to pass; replaces "no assertion failed"."""
+    metadata: Mapping[str, Any] = attrs.field(factory=dict)
+    options: TestOptions = TestOptions()
+
+
+@attrs.frozen(kw_only=True)
+class EvaluateOptions:
+    """How a suite is run."""
+
+    max_concurrency: int = 4
+    """Width of every lane that names none of its own, ≥ 1."""
+    timeout_ms: float | None = None
+    """Working time of one row in milliseconds, > 0."""
+    max_eval_time_ms: float | None = None
+    """Time of the whole run in milliseconds, > 0."""
+    repeat: int = 1
+    """How often each test is asked, ≥ 1."""
+    delay: float = 0
+    """Least gap between two starts on a lane in milliseconds, ≥ 0."""
+
+
+@attrs.frozen(kw_only=True)
+class Suite:
+    """A whole suite."""
+
+    providers: tuple[ProviderEntry, ...]
+    prompts: tuple[Prompt, ...]
+    tests: tuple[Test, ...] = ()
+    description: str | None = None
+    default_test: Test | None = None
+    evaluate_options: EvaluateOptions = EvaluateOptions()
+    lanes: Mapping[str, LaneSettings] = attrs.field(factory=dict)
+    """Lane settings by name, for providers that share one lane."""
+    directory: Path = attrs.field(factory=Path.cwd)
+    """What relative paths of the suite are relative to."""
+    file: Path | None = None
+    """Where it was loaded from; None for a suite made in Python."""
