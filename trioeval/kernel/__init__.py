@@ -1,0 +1,29 @@
+"""Runs plans of jobs on lanes. Knows Trio and attrs, nothing of models, files or networks."""
+
+from trioeval.kernel.calls import Calls as Calls
+from trioeval.kernel.events import Admitted as Admitted
+from trioeval.kernel.events import CallEnded as CallEnded
+from trioeval.kernel.events import CallStarted as CallStarted
+from trioeval.kernel.events import Event as Event
+from trioeval.kernel.events import Finished as Finished
+from trioeval.kernel.events import Observer as Observer
+from trioeval.kernel.events import Waiting as Waiting
+from trioeval.kernel.events import Why as Why
+from trioeval.kernel.jobs import Job as Job
+from trioeval.kernel.jobs import Plan as Plan
+from trioeval.kernel.lane import Lane as Lane
+from trioeval.kernel.lane import Lanes as Lanes
+from trioeval.kernel.lane import LaneSpec as LaneSpec
+from trioeval.kernel.lane import LaneStatistics as LaneStatistics
+from trioeval.kernel.outcomes import Blocked as Blocked
+from trioeval.kernel.outcomes import Cut as Cut
+from trioeval.kernel.outcomes import Done as Done
+from trioeval.kernel.outcomes import Failed as Failed
+from trioeval.kernel.outcomes import Interrupted as Interrupted
+from trioeval.kernel.outcomes import NotRun as NotRun
+from trioeval.kernel.outcomes import Outcome as Outcome
+from trioeval.kernel.outcomes import Started as Started
+from trioeval.kernel.outcomes import TimedOut as TimedOut
+from trioeval.kernel.run import Summary as Summary
+from trioeval.kernel.run import collect as collect
+from trioeval.kernel.run import run_plan as run_plan

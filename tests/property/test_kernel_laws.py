@@ -1,0 +1,69 @@
+"""The laws of the kernel over drawn scenarios, each in a Trio run of its own on a virtual clock.
+
+Laws: TOTAL ORDER PROMPT HONEST WIDTH PACE SERIAL LIMIT DEADLINE DRAIN SLOT LEAK (here, together),
+EAGER, ISOLATION (below, on traces of their own).
+"""
+
+from collections import Counter
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from trioeval.kernel import Blocked, Outcome
+from trioeval.testing import (
+    Scenario,
+    check_all,
+    check_eager,
+    check_isolation,
+    run_scenario,
+    scenarios,
+    simple_scenarios,
+)
+
+pytestmark = pytest.mark.slow
+
+
+@given(scenario=scenarios(), _schedule=st.random_module())
+@settings(max_examples=2 * settings.default.max_examples)
+def test_every_law_holds_whatever_befalls_a_run(scenario: Scenario, _schedule: object) -> None:
+    """All laws of `LAWS` hold under errors, timeouts, stop, deadline, cancellation and every schedule."""
+    check_all(run_scenario(scenario))
+
+
+@given(scenario=simple_scenarios(), _schedule=st.random_module())
+def test_eager(scenario: Scenario, _schedule: object) -> None:
+    """EAGER: a lane with an eligible call, a free slot and an open pace starts it at that instant."""
+    check_eager(run_scenario(scenario))
+
+
+@given(scenario=simple_scenarios(), _schedule=st.random_module())
+def test_isolation(scenario: Scenario, _schedule: object) -> None:
+    """ISOLATION: the starts on a lane do not change when the jobs of all other lanes are taken away."""
+    assume(len(scenario.lanes) > 1)
+    beside = run_scenario(scenario)
+    for lane in scenario.lanes:
+        scripts = tuple(script for script in scenario.scripts if script.lane == lane.name)
+        alone = run_scenario(Scenario(scenario.lanes, scripts))
+        check_isolation(alone, beside, lane.name)
+
+
+def test_drawn_scenarios_reach_every_outcome() -> None:
+    """A law over runs in which nothing happens says nothing: all outcomes of this kernel are drawn."""
+    reached: Counter[type[Outcome[object]]] = Counter()
+
+    @given(scenario=scenarios())
+    @settings(max_examples=300, derandomize=True, database=None)
+    def draw(scenario: Scenario) -> None:
+        reached.update({type(emission.outcome) for emission in run_scenario(scenario).emissions})
+
+    draw()
+    assert {kind.__name__ for kind in reached} == {
+        "Done",
+        "Failed",
+        "TimedOut",
+        "Interrupted",
+        "NotRun",
+    }
+    assert min(reached.values()) >= 10
+    assert Blocked not in reached  # no plan has dependencies yet

@@ -1,0 +1,83 @@
+"""The jobs of a plan that are not started, lane by lane, as integers.
+
+One cursor walks the plan once. What it passes on the way to a lane's next job belongs to other lanes and
+waits in their queues, eight bytes each. So the pending part of a plan costs nothing, whatever its length,
+and a lane that stands still never hides the jobs of another.
+"""
+
+from array import array
+from collections.abc import Collection
+from typing import Generic
+
+import attrs
+
+from trioeval.kernel.jobs import Job, P, Plan
+
+_COMPACT_AT = 4096  # consumed entries of a queue that are cut off at once
+
+
+@attrs.define(eq=False)
+class _Queue:
+    """A first-in first-out queue of indices."""
+
+    items: "array[int]" = attrs.field(factory=lambda: array("q"))
+    head: int = 0
+
+    def push(self, index: int) -> None:
+        self.items.append(index)
+
+    def pop(self) -> int | None:
+        if self.head == len(self.items):
+            return None
+        index = self.items[self.head]
+        self.head += 1
+        if self.head == _COMPACT_AT:
+            del self.items[: self.head]
+            self.head = 0
+        return index
+
+
+@attrs.define(eq=False)
+class Backlog(Generic[P]):
+    """Hands out the jobs of each lane in index order, each once."""
+
+    _plan: Plan[P]
+    _skip: Collection[int] = frozenset()
+    """Indices that are run elsewhere: the serial ones."""
+    _cursor: int = 0
+    _queues: dict[str, _Queue] = attrs.field(init=False)
+    _heads: dict[str, Job[P]] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self._queues = {lane: _Queue() for lane in self._plan.lanes}
+
+    def has(self, lane: str) -> bool:
+        """Whether the lane has another job. Walks the plan no further than that job.
+
+        Raises:
+            PlanError: A job on the way is not as the plan declares it.
+        """
+        if lane not in self._heads:
+            job = self._find(lane)
+            if job is None:
+                return False
+            self._heads[lane] = job
+        return True
+
+    def take(self, lane: str) -> Job[P]:
+        """The lane's next job; call it only after `has` said yes."""
+        return self._heads.pop(lane)
+
+    def _find(self, lane: str) -> Job[P] | None:
+        index = self._queues[lane].pop()
+        if index is not None:
+            return self._plan.job(index)
+        while self._cursor < len(self._plan.jobs):
+            job = self._plan.job(self._cursor)
+            self._cursor += 1
+            if job.index in self._skip:
+                continue
+            if job.lane == lane:
+                return job
+            self._queues[job.lane].push(job.index)
+        return None

@@ -1,0 +1,99 @@
+"""Where outcomes are recorded, and how they come out in index order.
+
+`record` is synchronous and cannot fail, so nothing can come between a result and its record: not a
+deadline, not a cancelled scope, not a slow consumer. The ledger holds what is ahead of its prefix and
+hands each completed stretch to a memory channel; `Sink` reads that channel outside the scope that the
+deadline cancels. What never got an outcome is made up by the sink at the end, one at a time, so that a
+million jobs that were not run are never a million objects.
+
+Rejected: sending the result from the job with `await`. Cancelled there, it is lost.
+
+Laws: TOTAL, ORDER, PROMPT.
+"""
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import Generic
+
+import attrs
+import trio
+
+from trioeval.kernel.outcomes import Cut, NotRun, Outcome, V
+
+_YIELD_EVERY = 256  # outcomes that the sink passes on between two looks at the rest of the world
+
+
+class Ledger(Generic[V]):
+    """The outcomes of one run. Knows the order, not the meaning."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.cut = Cut.CANCEL
+        """Why jobs without an outcome have none; set before `close`."""
+        self._next = 0
+        self._held: dict[int, Outcome[V]] = {}
+        # Unbounded, but never more than `size` items over its whole life.
+        self._ordered, self.ordered = trio.open_memory_channel[Outcome[V]](math.inf)
+
+    def record(self, outcome: Outcome[V]) -> None:
+        """Take the one outcome of a job. Synchronous; never waits.
+
+        Raises:
+            RuntimeError: The job has one already: a fault of the kernel.
+        """
+        index = outcome.index
+        if index < self._next or index in self._held:
+            msg = f"job {index} got a second outcome; please report this fault of trioeval"
+            raise RuntimeError(msg)
+        if index != self._next:
+            self._held[index] = outcome
+            return
+        following: Outcome[V] | None = outcome
+        while following is not None:
+            self._ordered.send_nowait(following)
+            self._next += 1
+            following = self._held.pop(self._next, None)
+
+    def close(self) -> None:
+        """No outcome will follow. What is missing was not run, because of `cut`."""
+        self._ordered.close()
+
+    def take_rest(self, index: int) -> Outcome[V]:
+        """After `close`: the outcome of `index`, which is NotRun unless one was recorded out of order."""
+        return self._held.pop(index, None) or NotRun(index, self.cut)
+
+
+@attrs.define(eq=False)
+class Sink(Generic[V]):
+    """Awaits `emit` once for each outcome of a ledger, in index order."""
+
+    _ledger: Ledger[V]
+    _emit: Callable[[Outcome[V]], Awaitable[None]]
+    emitted: int = 0
+    counts: dict[type, int] = attrs.field(factory=dict)
+    """Outcomes passed on so far, by their class."""
+
+    async def drain(self) -> None:
+        """Pass everything on; returns when the ledger is closed and nothing is left."""
+        # The channel's end stays open also when `emit` raises: `record` must not fail for it.
+        async for outcome in self._ledger.ordered:
+            await self._pass_on(outcome)
+            await self._pass_on_waiting()
+        while self.emitted < self._ledger.size:
+            if self.emitted % _YIELD_EVERY == 0:
+                await trio.lowlevel.checkpoint()
+            await self._pass_on(self._ledger.take_rest(self.emitted))
+
+    async def _pass_on_waiting(self) -> None:
+        # Without a hop through the scheduler for each, which would cost more than everything else here.
+        try:
+            for _ in range(_YIELD_EVERY):
+                await self._pass_on(self._ledger.ordered.receive_nowait())
+        except (trio.WouldBlock, trio.EndOfChannel):
+            return
+
+    async def _pass_on(self, outcome: Outcome[V]) -> None:
+        await self._emit(outcome)
+        self.emitted += 1
+        kind = type(outcome)
+        self.counts[kind] = self.counts.get(kind, 0) + 1

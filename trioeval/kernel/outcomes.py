@@ -1,0 +1,95 @@
+"""How a job can end: six ways, and every job ends in exactly one of them (law TOTAL).
+
+Instants are seconds on the Trio clock of the run.
+"""
+
+import enum
+from typing import Generic, TypeAlias, TypeVar
+
+import attrs
+
+V = TypeVar("V", covariant=True)
+
+
+class Cut(enum.Enum):
+    """What kept a job from running to its end."""
+
+    DEADLINE = "deadline"
+    """The run's deadline passed."""
+    STOP = "stop"
+    """The caller set the `stop` event."""
+    CANCEL = "cancel"
+    """The caller's cancel scope was cancelled."""
+
+
+@attrs.frozen
+class Done(Generic[V]):
+    """The body returned."""
+
+    index: int
+    started_at: float
+    finished_at: float
+    waited: float
+    """Seconds between the two that did not count as working time: waits for lanes and paces."""
+    calls: int
+    """Calls that were started."""
+    value: V
+
+
+@attrs.frozen
+class Failed:
+    """The body raised."""
+
+    index: int
+    started_at: float
+    finished_at: float
+    waited: float
+    calls: int
+    error: Exception
+
+
+@attrs.frozen
+class TimedOut:
+    """The body's working time reached the job's timeout."""
+
+    index: int
+    started_at: float
+    finished_at: float
+    waited: float
+    calls: int
+    timeout: float
+
+
+@attrs.frozen
+class Interrupted:
+    """The job was started and then cut off."""
+
+    index: int
+    started_at: float
+    finished_at: float
+    waited: float
+    calls: int
+    cut: Cut
+
+
+@attrs.frozen
+class Blocked:
+    """A job that it depends on was not done."""
+
+    index: int
+    by: int
+    """The index of that job."""
+
+
+@attrs.frozen
+class NotRun:
+    """The job was never started."""
+
+    index: int
+    cut: Cut
+
+
+Started: TypeAlias = Done[V] | Failed | TimedOut | Interrupted
+"""The outcomes of jobs that were started."""
+
+Outcome: TypeAlias = Done[V] | Failed | TimedOut | Interrupted | Blocked | NotRun

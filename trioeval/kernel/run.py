@@ -1,0 +1,229 @@
+"""One run of one plan: opens everything, closes everything, and emits every outcome in index order.
+
+Two halves live side by side. The jobs run inside a scope that has the run's deadline. The sink runs
+outside of it, so that what was finished is emitted however the jobs ended; and it is shielded, so that the
+same holds when the caller is cancelled. A shield without an end would make the caller's deadline no
+deadline: `_bound_flush` waits unshielded beside the sink and, when the caller's cancellation reaches it,
+gives the sink its last seconds.
+
+Laws: TOTAL, ORDER, PROMPT, DEADLINE, DRAIN, LEAK.
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import attrs
+import trio
+
+from trioeval.errors import PlanError
+from trioeval.kernel.backlog import Backlog
+from trioeval.kernel.calls import Calls
+from trioeval.kernel.crew import Crew
+from trioeval.kernel.events import Observer, guarded
+from trioeval.kernel.jobs import Job, P, Plan
+from trioeval.kernel.lane import Lanes
+from trioeval.kernel.ledger import Ledger, Sink
+from trioeval.kernel.outcomes import (
+    Blocked,
+    Done,
+    Failed,
+    Interrupted,
+    NotRun,
+    Outcome,
+    TimedOut,
+    V,
+)
+from trioeval.kernel.serial import SerialLine
+from trioeval.kernel.work import Running, work
+
+
+@attrs.frozen
+class Summary:
+    """How a run ended, in numbers."""
+
+    started_at: float
+    """Seconds on the Trio clock."""
+    finished_at: float
+    done: int
+    failed: int
+    timed_out: int
+    interrupted: int
+    blocked: int
+    not_run: int
+
+    @property
+    def size(self) -> int:
+        """Jobs of the plan; each is in exactly one of the six numbers."""
+        return (
+            self.done
+            + self.failed
+            + self.timed_out
+            + self.interrupted
+            + self.blocked
+            + self.not_run
+        )
+
+
+async def run_plan(
+    plan: Plan[P],
+    perform: Callable[[Job[P], Calls[P]], Awaitable[V]],
+    *,
+    lanes: Lanes,
+    emit: Callable[[Outcome[V]], Awaitable[None]],
+    deadline: float = math.inf,
+    stop: trio.Event | None = None,
+    observe: Observer | None = None,
+    max_live_jobs: int = 256,
+    flush_grace: float = 5.0,
+) -> Summary:
+    """Run every job of a plan and emit every outcome once, in index order. A checkpoint.
+
+    Cancelling the surrounding scope ends the jobs at once; what was finished is still emitted, and every
+    other job with it as `Interrupted` or `NotRun`, before this call gives way.
+
+    Args:
+        plan: What to do.
+        perform: The body of a job. It reaches lanes through `calls(lane, send, *args)` only.
+        lanes: The lanes, which other runs may use at the same time.
+        emit: Awaited with one outcome after another. Its time does not count against the deadline.
+        deadline: Instant on the Trio clock at which everything under way is cut.
+        stop: When set, no new job starts and those under way run to their end.
+        observe: Told of everything as it happens; see `events`.
+        max_live_jobs: Jobs of one lane that may be started and not over, ≥ 1.
+        flush_grace: Seconds that emitting may still take after the caller was cancelled, ≥ 0.
+
+    Returns:
+        How many jobs ended in which way.
+
+    Raises:
+        PlanError: The plan does not fit the lanes or itself.
+        Exception: Whatever `emit` raised; the run is ended for it.
+
+    Example:
+        >>> async def double(job, calls):
+        ...     return await calls(job.lane, send, job.payload)
+        >>> async def send(number):
+        ...     await trio.sleep(1)
+        ...     return 2 * number
+        >>> async def main():
+        ...     plan = Plan.of(Job(i, "a", payload=i) for i in range(3))
+        ...     outcomes = []
+        ...     async def emit(outcome):
+        ...         outcomes.append(outcome.value)
+        ...     await run_plan(plan, double, lanes=Lanes([LaneSpec("a")]), emit=emit)
+        ...     return outcomes
+        >>> trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+        [0, 2, 4]
+    """
+    _check(plan, lanes, max_live_jobs)
+    ledger: Ledger[V] = Ledger(len(plan.jobs))
+    running = Running(
+        perform,
+        lanes,
+        ledger,
+        deadline,
+        trio.Event() if stop is None else stop,
+        guarded(observe),
+        trio.CancelScope(deadline=deadline),
+    )
+    sink = Sink(ledger, emit)
+    started_at = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        flushing = trio.CancelScope()
+        # Outcomes are emitted also while the caller is being cancelled; test: test_total_*.
+        flushing.shield = True
+        nursery.start_soon(_bound_flush, flushing, flush_grace)
+        nursery.start_soon(_run_jobs, running, plan, max_live_jobs, name="jobs")
+        with flushing:
+            try:
+                await sink.drain()
+            except Exception as error:  # noqa: BLE001 - the consumer's fault ends the run
+                running.fail(error)
+        nursery.cancel_scope.cancel("every outcome is emitted")
+    if running.failure is not None:
+        raise running.failure
+    return _summary(sink.counts, started_at)
+
+
+async def collect(
+    plan: Plan[P],
+    perform: Callable[[Job[P], Calls[P]], Awaitable[V]],
+    *,
+    lanes: Lanes,
+    deadline: float = math.inf,
+    stop: trio.Event | None = None,
+    observe: Observer | None = None,
+    max_live_jobs: int = 256,
+) -> list[Outcome[V]]:
+    """Run a plan like `run_plan` and return its outcomes, `outcomes[i].index == i`. A checkpoint.
+
+    A caller that may cancel it and wants what was finished gives `run_plan` an `emit` of its own.
+
+    Raises:
+        PlanError: The plan does not fit the lanes or itself.
+    """
+    outcomes: list[Outcome[V]] = []
+
+    async def emit(outcome: Outcome[V]) -> None:  # noqa: RUF029 - a consumer that never waits
+        outcomes.append(outcome)
+
+    await run_plan(
+        plan,
+        perform,
+        lanes=lanes,
+        emit=emit,
+        deadline=deadline,
+        stop=stop,
+        observe=observe,
+        max_live_jobs=max_live_jobs,
+    )
+    return outcomes
+
+
+def _check(plan: Plan[P], lanes: Lanes, max_live_jobs: int) -> None:
+    unknown = sorted(set(plan.lanes) - set(lanes))
+    if unknown:
+        msg = f"the plan starts jobs on {unknown}; the lanes are {sorted(lanes)}"
+        raise PlanError(msg)
+    if max_live_jobs < 1:
+        msg = f"max_live_jobs must be at least 1, got {max_live_jobs!r}"
+        raise PlanError(msg)
+    plan.check_serial_indices()
+
+
+async def _run_jobs(running: Running[P, V], plan: Plan[P], max_live_jobs: int) -> None:
+    """Everything that the deadline cuts: first the serial jobs, then all lanes side by side."""
+    alone = range(len(plan.jobs)) if plan.serial else plan.serial_indices
+    line = SerialLine(running, plan, iter(alone))
+    backlog = Backlog(plan, alone if plan.serial else frozenset(alone))
+    crews = [Crew(running, running.lanes[name], backlog, max_live_jobs) for name in plan.lanes]
+    try:
+        with running.scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_watch, running.stop, [line, *crews])
+                if alone:
+                    await work(running, line)
+                async with trio.open_nursery() as lanes:
+                    for crew in crews:
+                        lanes.start_soon(crew.serve, name=f"lane {crew.lane.spec.name}")
+                nursery.cancel_scope.cancel("every job is over")
+    finally:
+        running.close()
+
+
+async def _watch(stop: trio.Event, sources: Sequence[SerialLine[P, V] | Crew[P, V]]) -> None:
+    await stop.wait()
+    for source in sources:
+        source.stand_down()
+
+
+async def _bound_flush(flushing: trio.CancelScope, grace: float) -> None:
+    try:
+        await trio.sleep_forever()
+    finally:
+        flushing.deadline = trio.current_time() + grace
+
+
+def _summary(counts: Mapping[type, int], started_at: float) -> Summary:
+    kinds = (Done, Failed, TimedOut, Interrupted, Blocked, NotRun)
+    return Summary(started_at, trio.current_time(), *(counts.get(kind, 0) for kind in kinds))

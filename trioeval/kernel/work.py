@@ -1,0 +1,162 @@
+"""How a worker runs jobs, one after another, and gives each its outcome.
+
+Failures are data: an `Exception` of the body becomes `Failed`. Cancellation is never caught here. A
+`Cancelled` that the job's own scope takes back is a timeout; any other one passes, and the `finally` says
+`Interrupted` on its way. Outcomes are recorded synchronously, so nothing can come between a result and
+its record.
+
+One cancel scope serves many jobs, because moving a deadline costs a third of entering a scope. A scope
+that was cancelled is spent: after a timeout, or a job that ended late, the next one gets another.
+
+Laws: TOTAL, HONEST, LIMIT.
+"""
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import Generic, Protocol
+
+import attrs
+import trio
+
+from trioeval.kernel.calls import Calls
+from trioeval.kernel.events import Admitted, Finished, Observer
+from trioeval.kernel.jobs import Job, P
+from trioeval.kernel.lane import Lanes
+from trioeval.kernel.ledger import Ledger
+from trioeval.kernel.outcomes import Cut, Done, Failed, Interrupted, Outcome, TimedOut, V
+
+
+@attrs.define(eq=False)
+class Running(Generic[P, V]):
+    """What all workers of one run share."""
+
+    perform: Callable[[Job[P], Calls[P]], Awaitable[V]]
+    lanes: Lanes
+    ledger: Ledger[V]
+    deadline: float
+    stop: trio.Event
+    observe: Observer | None
+    scope: trio.CancelScope
+    """What all jobs of the run live in; its deadline is the run's."""
+    failure: Exception | None = None
+    """What the run as a whole failed with; raised to its caller at the end."""
+
+    def admits(self, now: float) -> bool:
+        """Whether new jobs may still start."""
+        return now < self.deadline and not self.stop.is_set()
+
+    def start(self, job: Job[P], scope: trio.CancelScope, now: float) -> Calls[P]:
+        """Begin a job at `now`: from here on it has an outcome other than `NotRun`."""
+        calls = Calls(
+            job, self.lanes, scope, now=now, deadline=self.deadline, observe=self.observe
+        )
+        self.lanes[job.lane].favour(calls)
+        if self.observe is not None:
+            self.observe(Admitted(now, job.index, job.lane))
+        return calls
+
+    def record(self, outcome: Outcome[V]) -> None:
+        """Give a job its outcome."""
+        self.ledger.record(outcome)
+        if self.observe is not None:
+            self.observe(Finished(trio.current_time(), outcome))
+
+    def close(self) -> None:
+        """No job is under way any more and none will start."""
+        if trio.current_time() >= self.deadline:
+            self.ledger.cut = Cut.DEADLINE
+        elif self.stop.is_set():
+            self.ledger.cut = Cut.STOP
+        self.ledger.close()
+
+    def fail(self, error: Exception) -> None:
+        """End the run because of a fault that is not a job's."""
+        if self.failure is None:
+            self.failure = error
+        self.scope.cancel(f"the run failed: {error}")
+
+
+class Source(Protocol[P]):
+    """Where a worker gets its jobs from.
+
+    Between the return of either `admit` and the start of the job there is no checkpoint.
+    """
+
+    def admit_nowait(self, now: float) -> Job[P] | None:
+        """The next job, if its lane can serve it at `now`."""
+        ...
+
+    async def admit(self) -> Job[P] | None:
+        """The next job, at an instant at which its lane can serve it; None sends the worker home."""
+        ...
+
+    def leave(self) -> None:
+        """A job of this source is over."""
+        ...
+
+
+async def work(running: Running[P, V], source: Source[P]) -> None:
+    """Run the jobs of a source until it has none for this worker."""
+    calls: Calls[P] | None = None  # of the job that has no outcome yet
+    try:
+        while True:
+            try:
+                with trio.CancelScope() as scope:
+                    while not scope.cancel_called:
+                        now = trio.current_time()
+                        job = source.admit_nowait(now)
+                        if job is None:
+                            scope.deadline = math.inf  # no job, no timeout
+                            job = await source.admit()
+                            if job is None:
+                                return
+                            now = trio.current_time()
+                        calls = running.start(job, scope, now)
+                        outcome = await _perform(running, calls)
+                        calls = None
+                        running.record(outcome)
+                        source.leave()
+            except Exception as error:
+                # The rest of a group from which the scope has taken its own Cancelled.
+                if calls is None:
+                    raise
+                outcome = _timed_out(calls) if scope.cancelled_caught else _failed(calls, error)
+            else:
+                if calls is None:
+                    continue
+                outcome = _timed_out(calls)
+            calls = None
+            running.record(outcome)
+            source.leave()
+    finally:
+        if calls is not None:
+            # Only the run's deadline or the caller's scope gets here with a job under way.
+            now = trio.current_time()
+            cut = Cut.DEADLINE if now >= running.deadline else Cut.CANCEL
+            job_times = (calls.job.index, calls.started_at, now, calls.waited(now), calls.count)
+            running.record(Interrupted(*job_times, cut))
+            source.leave()
+
+
+async def _perform(running: Running[P, V], calls: Calls[P]) -> Outcome[V]:
+    job = calls.job
+    try:
+        value = await running.perform(job, calls)
+    except Exception as error:  # noqa: BLE001 - whatever a body raises is its job's outcome
+        return _failed(calls, error)
+    now = trio.current_time()
+    return Done(job.index, calls.started_at, now, calls.waited(now), calls.count, value)
+
+
+def _failed(calls: Calls[P], error: Exception) -> Failed:
+    now = trio.current_time()
+    return Failed(
+        calls.job.index, calls.started_at, now, calls.waited(now), calls.count, error
+    )
+
+
+def _timed_out(calls: Calls[P]) -> TimedOut:
+    now, job = trio.current_time(), calls.job
+    return TimedOut(
+        job.index, calls.started_at, now, calls.waited(now), calls.count, job.timeout
+    )
