@@ -2,11 +2,19 @@
 
 import os
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # Whole Trio runs are slow to draw for hypothesis' taste, never slow to check.
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 
 settings.register_profile("quick", max_examples=300, derandomize=False, **_COMMON)
+settings.register_profile(
+    "mutants",  # which law dies matters, not the smallest example of it
+    max_examples=400,
+    derandomize=True,
+    database=None,
+    phases=(Phase.explicit, Phase.generate),
+    **_COMMON,
+)
 settings.register_profile("deep", max_examples=20_000, **_COMMON)
 settings.load_profile(os.environ.get("TRIOEVAL_PROFILE", "quick"))

@@ -8,9 +8,9 @@ When the lane cannot serve a next job now, one worker stays as the *leader* and 
 others go home. The leader becomes the job's worker in the very step in which the lane is ready, so that
 nothing comes between admission and start, and the jobs of a lane start in index order.
 
-The foreman's only duty is that somebody leads when leading can help: it is notified when a slot comes
-free, when a job is taken or over, and when others stand in line, and sends a worker if there are jobs
-left, nobody leads, and a slot is free or contended. That is how a lane goes on while the worker of a job
+The foreman's only duty is that somebody leads when leading can help: it is notified when a slot is given
+back and when a job is taken or over, and sends a worker if there are jobs left, nobody leads, and a slot
+is free or others stand in line for it. That is how a lane goes on while the worker of a job
 waits elsewhere for a grader, and why no slot waits for a worker (law EAGER).
 
 Rejected: one task a job (a million tasks); `width` fixed workers (a job that waits outside its slot keeps

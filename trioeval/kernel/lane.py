@@ -148,7 +148,6 @@ class Lane:
     async def wait_start(self, call: object, index: int, observe: Observer | None) -> float:
         """Wait for the turn, the pace and a slot, and take them. A checkpoint. Returns the instant."""
         self._tell_turn(observe, index)
-        self._notify()
         async with self._turn:
             now = await self._wait_open(call, index, observe)
             self._take(call, now)
@@ -166,7 +165,8 @@ class Lane:
     def end(self, call: object) -> None:
         """Give the slot of `call` back."""
         self._limiter.release_on_behalf_of(call)
-        self._notify()
+        for follower in self.followers:
+            follower.notify()
 
     def statistics(self) -> LaneStatistics:
         """A snapshot. Not a checkpoint."""
@@ -201,10 +201,6 @@ class Lane:
     def _tell_turn(self, observe: Observer | None, index: int | None) -> None:
         if observe is not None and self._turn.locked():
             observe(Waiting(trio.current_time(), self.spec.name, Why.TURN, None, index))
-
-    def _notify(self) -> None:
-        for follower in self.followers:
-            follower.notify()
 
     def _take(self, call: object, now: float) -> None:
         self._limiter.acquire_on_behalf_of_nowait(call)

@@ -27,6 +27,7 @@ from trioeval.testing.scenario import Script as Script
 from trioeval.testing.scenario import ScriptedError as ScriptedError
 from trioeval.testing.scenario import Together as Together
 from trioeval.testing.scenario import run_scenario as run_scenario
+from trioeval.testing.scenario import run_side_by_side as run_side_by_side
 from trioeval.testing.strategies import durations as durations
 from trioeval.testing.strategies import lane_specs as lane_specs
 from trioeval.testing.strategies import scenarios as scenarios

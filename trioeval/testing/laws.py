@@ -5,6 +5,7 @@ they hold any scheduler to the laws whose run was recorded. Instants are compare
 whose times are whole numbers or dyadic fractions.
 """
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -73,22 +74,32 @@ def check_honest(trace: Trace) -> None:
 
 
 def check_width(trace: Trace) -> None:
-    """WIDTH: calls in flight on a lane are never more than its width."""
+    """WIDTH: calls in flight on a lane never exceed its width, nor its live jobs their bound."""
     for lane in trace.lanes:
-        steps = [step for span in _on(trace.calls, lane) for step in ((span.started, 1), (span.last, -1))]
-        in_flight = 0
-        for sequence, change in sorted(steps):
-            in_flight += change
-            _require("WIDTH", in_flight <= lane.width, f"{in_flight} in flight on {lane} at step {sequence}")
+        in_flight = _most_at_once(_on(trace.calls, lane))
+        _require("WIDTH", in_flight <= lane.width, f"{in_flight} calls in flight on {lane}")
+        live = _most_at_once(_on([s for s in trace.bodies if s.index not in trace.serial], lane))
+        _require("WIDTH", live <= trace.max_live_jobs, f"{live} live jobs on {lane}")
 
 
 def check_pace(trace: Trace) -> None:
-    """PACE: any window T holds at most burst + T·rpm/60 starts, min_gap apart, jobs in index order."""
+    """PACE: any window T holds at most burst + T·rpm/60 starts, min_gap apart, first come first served.
+
+    The jobs of a lane start in index order. A call that was asked for before another starts before it,
+    unless the other is its job's first act: that job stood in line itself before it was started.
+    """
+    first_act_at = {span.index: span.started_at for span in trace.bodies}
     for lane in trace.lanes:
         bodies = sorted(_on(trace.bodies, lane), key=lambda span: span.started)
         parallel = [span.index for span in bodies if span.index not in trace.serial]
         in_order = parallel == sorted(parallel)
         _require("PACE", in_order, f"jobs of {lane.name} started in the order {parallel}")
+        calls = sorted(_on(trace.calls, lane), key=lambda span: span.started)
+        for place, call in enumerate(calls):
+            if call.asked_at == first_act_at[call.index]:
+                continue
+            passed = [other for other in calls[place:] if other.asked_at < call.asked_at]
+            _require("PACE", not passed, f"{call} was started before {passed}")
         starts = sorted(span.started_at for span in _on(trace.calls, lane))
         period = 60 / lane.rpm if lane.rpm is not None else 0.0
         for first, earlier in enumerate(starts):
@@ -236,6 +247,11 @@ def _require(law: str, holds: bool, otherwise: str) -> None:  # noqa: FBT001 - r
 
 def _on(spans: Iterable[Span], lane: LaneSpec) -> list[Span]:
     return [span for span in spans if span.lane == lane.name]
+
+
+def _most_at_once(spans: Sequence[Span]) -> int:
+    steps = sorted(step for span in spans for step in ((span.started, 1), (span.last, -1)))
+    return max(itertools.accumulate(change for _, change in steps), default=0)
 
 
 def _rate_bound(starts: Sequence[float], period: float, burst: int) -> float:

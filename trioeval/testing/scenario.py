@@ -1,6 +1,8 @@
 """Scripted runs: what every job does and how long it takes, run by the kernel on a virtual clock."""
 
+import itertools
 import math
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import attrs
@@ -91,11 +93,64 @@ def run_scenario(scenario: Scenario) -> Trace:
         >>> [span.started_at for span in trace.calls]
         [0.0, 2.0, 4.0]
     """
-    return run_virtual(_run, scenario)
+    return run_side_by_side([scenario])[0]
 
 
-async def _run(scenario: Scenario) -> Trace:
-    recorder, lanes = Recorder(), Lanes(scenario.lanes)
+def run_side_by_side(scenarios: Sequence[Scenario]) -> list[Trace]:
+    """Run several scenarios at once on the lanes of the first.
+
+    The sequence numbers of their traces are of one series, so that the traces can be compared. What the
+    lanes say of themselves belongs to all runs together; it is sampled only where there is one.
+    """
+    return run_virtual(_run_all, scenarios)
+
+
+async def _run_all(scenarios: Sequence[Scenario]) -> list[Trace]:
+    lanes, ticks = Lanes(scenarios[0].lanes), itertools.count(1)
+    recorders = [Recorder(ticks) for _ in scenarios]
+    ended_at: dict[int, float] = {}
+
+    async def run(position: int) -> None:
+        await _run(scenarios[position], recorders[position], lanes)
+        ended_at[position] = trio.current_time()
+
+    living = trio.lowlevel.current_statistics().tasks_living
+    async with trio.open_nursery() as world:
+        if len(scenarios) == 1:
+            world.start_soon(_sample, recorders[0], lanes)
+        async with trio.open_nursery() as runs:
+            for position in range(len(scenarios)):
+                runs.start_soon(run, position)
+        world.cancel_scope.cancel("every run is over")
+    left_over = _left_over(lanes)
+    if trio.lowlevel.current_statistics().tasks_living != living:
+        left_over.append("tasks")
+    return [
+        Trace(
+            size=len(scenario.scripts),
+            lanes=scenarios[0].lanes,
+            serial=frozenset(
+                range(len(scenario.scripts)) if scenario.serial else scenario.serial_indices
+            ),
+            timeouts=[script.timeout for script in scenario.scripts],
+            max_live_jobs=scenario.max_live_jobs,
+            deadline=scenario.deadline,
+            stopped_at=scenario.stop_at,
+            cancelled_at=scenario.cancel_at,
+            ended_at=ended_at[position],
+            bodies=recorder.bodies,
+            calls=recorder.calls,
+            waits=recorder.waits,
+            emissions=recorder.emissions,
+            samples=recorder.samples,
+            events=recorder.events,
+            left_over=left_over,
+        )
+        for position, (scenario, recorder) in enumerate(zip(scenarios, recorders, strict=True))
+    ]
+
+
+async def _run(scenario: Scenario, recorder: Recorder, lanes: Lanes) -> None:
     jobs = [
         Job(index, script.lane, script, script.timeout)
         for index, script in enumerate(scenario.scripts)
@@ -109,15 +164,8 @@ async def _run(scenario: Scenario) -> Trace:
                 await _act(recorder, calls, job.index, action)
             return job.index
 
-    async def world() -> None:
-        """What befalls the run from outside, and who looks at it."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_set_at, stop, scenario.stop_at)
-            nursery.start_soon(_sample, recorder, lanes)
-
-    living = trio.lowlevel.current_statistics().tasks_living
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(world)
+        nursery.start_soon(_set_at, stop, scenario.stop_at)
         with trio.move_on_at(scenario.cancel_at):
             await run_plan(
                 plan,
@@ -129,28 +177,7 @@ async def _run(scenario: Scenario) -> Trace:
                 observe=recorder.events.append,
                 max_live_jobs=scenario.max_live_jobs,
             )
-        ended_at = trio.current_time()
         nursery.cancel_scope.cancel("the run is over")
-    left_over = _left_over(lanes)
-    if trio.lowlevel.current_statistics().tasks_living != living:
-        left_over.append("tasks")
-    return Trace(
-        size=len(jobs),
-        lanes=scenario.lanes,
-        serial=frozenset(range(len(jobs)) if scenario.serial else scenario.serial_indices),
-        timeouts=[job.timeout for job in jobs],
-        deadline=scenario.deadline,
-        stopped_at=scenario.stop_at,
-        cancelled_at=scenario.cancel_at,
-        ended_at=ended_at,
-        bodies=recorder.bodies,
-        calls=recorder.calls,
-        waits=recorder.waits,
-        emissions=recorder.emissions,
-        samples=recorder.samples,
-        events=recorder.events,
-        left_over=left_over,
-    )
 
 
 async def _act(recorder: Recorder, calls: Calls[Script], index: int, action: Action) -> None:

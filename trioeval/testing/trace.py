@@ -5,6 +5,7 @@ never asks the scheduler. Every record has its instant on the Trio clock and a s
 one instant may hold many steps.
 """
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -79,6 +80,8 @@ class Trace:
     """Jobs that had to run alone."""
     timeouts: Sequence[float]
     """Seconds of working time, by job."""
+    max_live_jobs: int
+    """Jobs of a lane that could be started and not over."""
     deadline: float
     stopped_at: float
     """When `stop` was set; infinite if it was not."""
@@ -98,15 +101,16 @@ class Trace:
 
 @attrs.define
 class Recorder:
-    """Writes a trace. One for each run."""
+    """Writes a trace. One for each run; runs that are compared step by step share `ticks`."""
 
+    ticks: Iterator[int] = attrs.field(factory=lambda: itertools.count(1))
+    """Where sequence numbers come from."""
     bodies: list[Span] = attrs.field(factory=list)
     calls: list[Span] = attrs.field(factory=list)
     waits: list[Wait] = attrs.field(factory=list)
     emissions: list[Emission] = attrs.field(factory=list)
     samples: list[Sample] = attrs.field(factory=list)
     events: list[Event] = attrs.field(factory=list)
-    _sequence: int = 0
 
     @contextmanager
     def body(self, index: int, lane: str) -> Iterator[None]:
@@ -144,13 +148,9 @@ class Recorder:
 
     @contextmanager
     def _span(self, spans: list[Span], index: int, lane: str, asked_at: float) -> Iterator[None]:
-        span = Span(index, lane, asked_at, trio.current_time(), self._tick())
+        span = Span(index, lane, asked_at, trio.current_time(), next(self.ticks))
         spans.append(span)
         try:
             yield
         finally:
-            span.ended_at, span.ended = trio.current_time(), self._tick()
-
-    def _tick(self) -> int:
-        self._sequence += 1
-        return self._sequence
+            span.ended_at, span.ended = trio.current_time(), next(self.ticks)

@@ -1,0 +1,204 @@
+"""One lane: waits that are cancelled, waits that end at the same instant, and what it says of itself."""
+
+import pytest
+import trio
+
+from trioeval.errors import PlanError
+from trioeval.kernel import Calls, Event, Job, Lanes, LaneSpec, LaneStatistics, Plan, Waiting, Why, collect
+from trioeval.testing import run_virtual
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"width": 0}, "lane 'a': width must be a whole number of at least 1, got 0"),
+        ({"width": True}, "lane 'a': width must be a whole number of at least 1, got True"),
+        ({"burst": 1.5}, "lane 'a': burst must be a whole number of at least 1, got 1.5"),
+        ({"rpm": 0}, "lane 'a': rpm must be more than 0 and finite, got 0"),
+        ({"rpm": -3}, "lane 'a': rpm must be more than 0 and finite, got -3"),
+        ({"rpm": float("nan")}, "lane 'a': rpm must be more than 0 and finite, got nan"),
+        ({"rpm": float("inf")}, "lane 'a': rpm must be more than 0 and finite, got inf"),
+        ({"min_gap": -1}, "lane 'a': min_gap must be at least 0 seconds and finite, got -1"),
+    ],
+)
+def test_a_lane_refuses_limits_out_of_range(limits: dict[str, float], message: str) -> None:
+    """The message names the lane, the field, the range and the value."""
+    with pytest.raises(PlanError) as caught:
+        LaneSpec("a", **limits)  # type: ignore[arg-type]
+    assert str(caught.value) == message
+
+
+def test_lanes_have_different_names() -> None:
+    """Two lanes of one name would be one lane with two limits."""
+    with pytest.raises(PlanError, match="two lanes are named 'a'"):
+        Lanes([LaneSpec("a"), LaneSpec("a", width=2)])
+
+
+def test_statistics_and_repr_are_snapshots() -> None:
+    """A lane tells its name, width, calls in flight, who waits and its next start."""
+
+    async def main() -> tuple[LaneStatistics, str, LaneStatistics]:
+        lanes = Lanes([LaneSpec("a", width=2, rpm=30)])
+
+        async def body(job: Job[None], calls: Calls[None]) -> None:
+            await calls("a", trio.sleep, 7)
+
+        async with trio.open_nursery() as nursery:
+            plan = Plan.of(Job(i, "a", None) for i in range(5))
+            nursery.start_soon(lambda: collect(plan, body, lanes=lanes))
+            await trio.sleep(3)
+            during, shown = lanes.statistics()["a"], repr(lanes)
+        return during, shown, lanes.statistics()["a"]
+
+    during, shown, after = run_virtual(main)
+    assert during == LaneStatistics("a", 2, in_flight=2, waiting=0, next_start_at=4.0)
+    assert shown == "<Lanes [<Lane 'a': 2 of 2 in flight>]>"
+    assert after == LaneStatistics("a", 2, in_flight=0, waiting=0, next_start_at=16.0)
+
+
+def test_waits_are_told_with_reason_and_end() -> None:
+    """Whoever waits says for what, and until when if that is known."""
+
+    async def main() -> list[Event]:
+        events: list[Event] = []
+
+        async def body(job: Job[None], calls: Calls[None]) -> None:
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(calls, "a", trio.sleep, 5)
+                    await trio.testing.wait_all_tasks_blocked()
+
+        lanes = Lanes([LaneSpec("a", width=2, min_gap=2)])
+        await collect(Plan.of([Job(0, "a", None)]), body, lanes=lanes, observe=events.append)
+        return [event for event in events if isinstance(event, Waiting)]
+
+    assert run_virtual(main) == [
+        Waiting(0.0, "a", Why.PACE, 2.0, 0),
+        Waiting(0.0, "a", Why.TURN, None, 0),
+        Waiting(2.0, "a", Why.PACE, 4.0, 0),
+        Waiting(4.0, "a", Why.SLOT, None, 0),
+    ]
+
+
+@pytest.mark.parametrize("cancel_at", [0.5, 1.0, 2.0])
+def test_a_wait_that_is_cancelled_costs_nothing(cancel_at: float) -> None:
+    """PACE: waiters cancelled in line, at the instant of success, and after it leave no hole."""
+
+    async def main() -> list[float]:
+        lanes, starts = Lanes([LaneSpec("a", rpm=60)]), list[float]()
+
+        async def send() -> None:
+            starts.append(trio.current_time())
+
+        async def impatient(job: Job[None], calls: Calls[None]) -> None:
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(give_up, calls)
+                await trio.sleep(3)
+                nursery.start_soon(calls, "a", send)
+
+        async def give_up(calls: Calls[None]) -> None:
+            with trio.move_on_at(cancel_at):
+                await calls("a", send)
+                await calls("a", send)
+
+        await collect(Plan.of([Job(0, "a", None)]), impatient, lanes=lanes)
+        assert lanes.statistics()["a"].in_flight == 0
+        return starts
+
+    starts = run_virtual(main)
+    gaps = [later - earlier for earlier, later in zip(starts, starts[1:], strict=False)]
+    assert starts[-1] == 3.0
+    assert all(gap >= 1 for gap in gaps)
+    assert starts[:-1] == [float(n) for n in range(len(starts) - 1)]
+
+
+def test_calls_start_in_the_order_in_which_they_came() -> None:
+    """The turn is strictly first come, first served, over jobs and branches."""
+
+    async def main() -> list[int]:
+        order: list[int] = []
+
+        async def send(number: int) -> None:
+            order.append(number)
+            await trio.sleep(1)
+
+        async def body(job: Job[None], calls: Calls[None]) -> None:
+            async with trio.open_nursery() as nursery:
+                for number in range(8):
+                    nursery.start_soon(calls, "a", send, number)
+                    await trio.testing.wait_all_tasks_blocked()
+
+        lanes = Lanes([LaneSpec("a", width=2, min_gap=0.25)])
+        await collect(Plan.of([Job(0, "a", None)]), body, lanes=lanes)
+        return order
+
+    assert run_virtual(main) == [*range(8)]
+
+
+def test_a_job_that_pauses_before_its_call_stands_in_line() -> None:
+    """The favour of the lane ends when anyone else touches it."""
+
+    async def main() -> list[tuple[int, float]]:
+        starts: list[tuple[int, float]] = []
+
+        async def send(index: int) -> None:
+            starts.append((index, trio.current_time()))
+            await trio.sleep(4)
+
+        async def body(job: Job[None], calls: Calls[None]) -> None:
+            if job.index == 0:
+                await trio.sleep(1)
+            await calls("a", send, job.index)
+
+        lanes = Lanes([LaneSpec("a", width=1)])
+        await collect(Plan.of(Job(i, "a", None) for i in range(3)), body, lanes=lanes)
+        return starts
+
+    assert run_virtual(main) == [(1, 0.0), (0, 4.0), (2, 8.0)]
+
+
+def test_a_newcomer_does_not_pass_who_is_woken_in_the_same_instant() -> None:
+    """The slot that comes free goes to the one in line, not to the next call of the one who had it."""
+
+    async def main() -> list[str]:
+        order: list[str] = []
+
+        async def send(name: str) -> None:
+            order.append(name)
+            await trio.sleep(4)
+
+        async def body(job: Job[None], calls: Calls[None]) -> None:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(twice, calls)
+                await trio.sleep(1)
+                nursery.start_soon(calls, "a", send, "in line")
+
+        async def twice(calls: Calls[None]) -> None:
+            await calls("a", send, "first")
+            await calls("a", send, "newcomer")
+
+        await collect(Plan.of([Job(0, "a", None)]), body, lanes=Lanes([LaneSpec("a", width=1)]))
+        return order
+
+    assert run_virtual(main) == ["first", "in line", "newcomer"]
+
+
+def test_the_favour_of_a_lane_ends_with_the_turn_of_another() -> None:
+    """A job that was favoured and paused does not pass the one who waits for the pace meanwhile."""
+
+    async def main() -> bool:
+        clock, lane = trio.lowlevel.current_clock(), Lanes([LaneSpec("a", min_gap=2)])["a"]
+        assert isinstance(clock, trio.testing.MockClock)
+        paused = object()
+        assert lane.start_nowait("call", "job", 0.0)
+        lane.end("call")
+        lane.favour(paused)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lane.wait_start, "in line", 1, None)
+            await trio.testing.wait_all_tasks_blocked()
+            clock.jump(2)  # the pace is open, and nobody has run since
+            return lane.start_nowait("newcomer", paused, trio.current_time())
+        raise AssertionError
+
+    assert run_virtual(main) is False

@@ -1,0 +1,466 @@
+"""run_plan as its callers meet it: named examples of what the laws say in general."""
+
+import logging
+import math
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trio
+
+from trioeval.errors import PlanError
+from trioeval.kernel import (
+    Calls,
+    Cut,
+    Done,
+    Event,
+    Failed,
+    Interrupted,
+    Job,
+    Lanes,
+    LaneSpec,
+    NotRun,
+    Outcome,
+    Plan,
+    Summary,
+    TimedOut,
+    collect,
+    run_plan,
+)
+from trioeval.testing import run_virtual
+
+Body = Callable[[Job[float], Calls[float]], Awaitable[float]]
+
+
+async def call_for(job: Job[float], calls: Calls[float]) -> float:
+    """A body of one call that takes as many seconds as the job's payload says."""
+    return await calls(job.lane, answer_after, job.payload)
+
+
+async def answer_after(seconds: float) -> float:
+    await trio.sleep(seconds)
+    return seconds
+
+
+def plan_of(*durations: float, timeout: float = math.inf) -> Plan[float]:
+    return Plan.of(Job(i, "a", seconds, timeout) for i, seconds in enumerate(durations))
+
+
+class Consumer:
+    """Keeps outcomes, and with each the instant at which it came."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome[float]] = []
+        self.instants: list[float] = []
+
+    async def __call__(self, outcome: Outcome[float]) -> None:
+        self.outcomes.append(outcome)
+        self.instants.append(trio.current_time())
+
+
+def test_outcomes_come_in_index_order_as_soon_as_their_prefix_is_complete() -> None:
+    """ORDER and PROMPT: 0 takes longest, so 1 and 2 wait for it and come with it."""
+
+    async def main() -> Consumer:
+        consumer = Consumer()
+        await run_plan(plan_of(3, 1, 2, 5), call_for, lanes=Lanes([LaneSpec("a")]), emit=consumer)
+        return consumer
+
+    consumer = run_virtual(main)
+    assert consumer.outcomes == [
+        Done(0, 0.0, 3.0, 0.0, 1, 3),
+        Done(1, 0.0, 1.0, 0.0, 1, 1),
+        Done(2, 0.0, 2.0, 0.0, 1, 2),
+        Done(3, 0.0, 5.0, 0.0, 1, 5),
+    ]
+    assert consumer.instants == [3.0, 3.0, 3.0, 5.0]
+
+
+def test_summary_counts_every_job_once() -> None:
+    """The six numbers add up to the plan, and the instants are the run's."""
+
+    async def main() -> Summary:
+        async def body(job: Job[float], calls: Calls[float]) -> float:
+            if job.index == 1:
+                raise ValueError
+            return await call_for(job, calls)
+
+        return await run_plan(
+            plan_of(1, 1, 9, 2, 9),
+            body,
+            lanes=Lanes([LaneSpec("a", width=3)]),
+            emit=Consumer(),
+            deadline=4.0,
+        )
+
+    summary = run_virtual(main)
+    assert summary == Summary(0.0, 4.0, 2, 1, 0, 2, 0, 0)
+    assert summary.size == 5
+
+
+def test_deadline_cuts_what_runs_and_still_emits_everything() -> None:
+    """DEADLINE: done before, interrupted during, not run after, and all of them emitted in order."""
+    outcomes = run_virtual(
+        lambda: collect(
+            plan_of(2, 9, 9), call_for, lanes=Lanes([LaneSpec("a", width=1)]), deadline=5.0
+        )
+    )
+    assert outcomes == [
+        Done(0, 0.0, 2.0, 0.0, 1, 2),
+        Interrupted(1, 2.0, 5.0, 0.0, 1, Cut.DEADLINE),
+        NotRun(2, Cut.DEADLINE),
+    ]
+
+
+def test_stop_lets_what_runs_finish() -> None:
+    """DRAIN: after stop nothing is admitted, also not by who already stands in line."""
+
+    async def main() -> list[Outcome[float]]:
+        stop = trio.Event()
+
+        async def stop_later() -> None:
+            await trio.sleep(1)
+            stop.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stop_later)
+            lanes = Lanes([LaneSpec("a", width=4, rpm=1)])
+            return await collect(plan_of(8, 8, 8), call_for, lanes=lanes, stop=stop)
+        raise AssertionError
+
+    assert run_virtual(main) == [
+        Done(0, 0.0, 8.0, 0.0, 1, 8),
+        NotRun(1, Cut.STOP),
+        NotRun(2, Cut.STOP),
+    ]
+
+
+def test_a_cancelled_caller_still_gets_every_outcome() -> None:
+    """TOTAL under cancellation: what was finished out of order is emitted too."""
+
+    async def main() -> Consumer:
+        consumer = Consumer()
+        with trio.move_on_after(2.5) as scope:
+            lanes = Lanes([LaneSpec("a", width=2)])
+            await run_plan(plan_of(9, 1, 1, 9, 1), call_for, lanes=lanes, emit=consumer)
+        assert scope.cancelled_caught
+        assert trio.current_time() == 2.5
+        return consumer
+
+    assert run_virtual(main).outcomes == [
+        Interrupted(0, 0.0, 2.5, 0.0, 1, Cut.CANCEL),
+        Done(1, 0.0, 1.0, 0.0, 1, 1),
+        Done(2, 1.0, 2.0, 0.0, 1, 1),
+        Interrupted(3, 2.0, 2.5, 0.0, 1, Cut.CANCEL),
+        NotRun(4, Cut.CANCEL),
+    ]
+
+
+def test_a_cancelled_caller_waits_for_its_consumer_no_longer_than_the_grace() -> None:
+    """The shield around emitting has an end."""
+
+    async def main() -> float:
+        async def hang(_outcome: Outcome[float]) -> None:
+            await trio.sleep_forever()
+
+        with trio.move_on_after(2):
+            lanes = Lanes([LaneSpec("a")])
+            await run_plan(plan_of(1), call_for, lanes=lanes, emit=hang, flush_grace=3.0)
+        return trio.current_time()
+
+    assert run_virtual(main) == 5.0
+
+
+def test_a_caller_cancelled_before_the_start_gets_only_not_run() -> None:
+    """Nothing is started in a scope that is cancelled already."""
+
+    async def main() -> Consumer:
+        consumer = Consumer()
+        with trio.CancelScope() as scope:
+            scope.cancel("before the start")
+            await run_plan(plan_of(1, 1), call_for, lanes=Lanes([LaneSpec("a")]), emit=consumer)
+        return consumer
+
+    outcomes = run_virtual(main).outcomes
+    assert [outcome.index for outcome in outcomes] == [0, 1]
+    assert not any(isinstance(outcome, Done) for outcome in outcomes)
+
+
+def test_a_slow_consumer_does_not_hold_the_jobs_back() -> None:
+    """The sink waits for its consumer; lanes do not, and the deadline does not count its time."""
+
+    async def main() -> tuple[list[float], float]:
+        finished: list[float] = []
+
+        async def slow(outcome: Outcome[float]) -> None:
+            assert isinstance(outcome, Done)
+            finished.append(outcome.finished_at)
+            await trio.sleep(10)
+
+        lanes = Lanes([LaneSpec("a", width=1)])
+        await run_plan(plan_of(1, 1, 1), call_for, lanes=lanes, emit=slow, deadline=4.0)
+        return finished, trio.current_time()
+
+    assert run_virtual(main) == ([1.0, 2.0, 3.0], 31.0)
+
+
+def test_an_error_of_the_consumer_ends_the_run_and_is_raised_bare() -> None:
+    """The jobs are cut, and the caller gets the very exception, in no group."""
+
+    async def main() -> float:
+        async def refuse(_outcome: Outcome[float]) -> None:
+            raise BrokenPipeError
+
+        with pytest.raises(BrokenPipeError):
+            await run_plan(plan_of(1, 50), call_for, lanes=Lanes([LaneSpec("a")]), emit=refuse)
+        return trio.current_time()
+
+    assert run_virtual(main) == 1.0
+
+
+def test_a_failing_body_is_an_outcome_and_nobody_elses_business() -> None:
+    """Errors are data, also those that come out of a nursery of the body's own."""
+
+    async def body(job: Job[float], calls: Calls[float]) -> float:
+        if job.index == 0:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(fail)
+        return await call_for(job, calls)
+
+    async def fail() -> None:
+        raise ValueError
+
+    outcomes = run_virtual(lambda: collect(plan_of(1, 1), body, lanes=Lanes([LaneSpec("a")])))
+    failed, done = outcomes
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.error, ExceptionGroup)
+    assert isinstance(done, Done)
+
+
+def test_timeout_starts_with_the_call_and_not_in_the_line() -> None:
+    """LIMIT: the second job waits 4 s for the slot and still has all of its 5 s."""
+    outcomes = run_virtual(
+        lambda: collect(
+            plan_of(4, 4.5, 9, timeout=5), call_for, lanes=Lanes([LaneSpec("a", width=1)])
+        )
+    )
+    assert outcomes == [
+        Done(0, 0.0, 4.0, 0.0, 1, 4),
+        Done(1, 4.0, 8.5, 0.0, 1, 4.5),
+        TimedOut(2, 8.5, 13.5, 0.0, 1, 5),
+    ]
+
+
+def test_a_second_call_waits_off_the_clock() -> None:
+    """LIMIT: the wait between two calls of one job is counted as waiting, not as work."""
+
+    async def body(job: Job[float], calls: Calls[float]) -> float:
+        await call_for(job, calls)
+        return await calls("judge", answer_after, 2)
+
+    async def main() -> list[Outcome[float]]:
+        lanes = Lanes([LaneSpec("a"), LaneSpec("judge", width=1)])
+        return await collect(plan_of(1, 1.5, 2, timeout=4.5), body, lanes=lanes)
+
+    assert run_virtual(main) == [
+        Done(0, 0.0, 3.0, 0.0, 2, 2),
+        Done(1, 0.0, 5.0, 1.5, 2, 2),
+        Done(2, 0.0, 7.0, 3.0, 2, 2),
+    ]
+
+
+def test_a_job_that_is_late_without_ever_pausing_is_done_and_the_next_is_not_hurt() -> None:
+    """A result that exists is never thrown away; the spent scope does not reach the next job."""
+
+    async def main() -> list[Outcome[float]]:
+        clock = trio.lowlevel.current_clock()
+        assert isinstance(clock, trio.testing.MockClock)
+
+        async def body(job: Job[float], calls: Calls[float]) -> float:
+            if job.index == 0:
+                clock.jump(9)  # work that holds the thread beyond the limit
+                return 9
+            return await call_for(job, calls)
+
+        lanes = Lanes([LaneSpec("a", width=1)])
+        return await collect(plan_of(0, 1, timeout=3), body, lanes=lanes)
+
+    assert run_virtual(main) == [Done(0, 0.0, 9.0, 0.0, 0, 9), Done(1, 9.0, 10.0, 0.0, 1, 1)]
+
+
+def test_a_timeout_is_a_timeout_whatever_the_cleanup_raises() -> None:
+    """An error that a branch of the body raises while it is cancelled does not hide the timeout."""
+
+    async def body(job: Job[float], calls: Calls[float]) -> float:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail_in_cleanup)
+            await call_for(job, calls)
+        return 0.0
+
+    async def fail_in_cleanup() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise ValueError
+
+    outcomes = run_virtual(
+        lambda: collect(plan_of(9, timeout=2), body, lanes=Lanes([LaneSpec("a")]))
+    )
+    assert outcomes == [TimedOut(0, 0.0, 2.0, 0.0, 1, 2)]
+
+
+def test_a_job_that_waits_for_a_judge_leaves_its_slot_to_the_next() -> None:
+    """EAGER and SLOT: width 1 serves a new job every second, while the judge takes ten for each."""
+
+    async def body(job: Job[float], calls: Calls[float]) -> float:
+        await calls("a", answer_after, 1)
+        return await calls("judge", answer_after, 10)
+
+    async def main() -> list[Outcome[float]]:
+        lanes = Lanes([LaneSpec("a", width=1), LaneSpec("judge", width=9)])
+        return await collect(plan_of(0, 0, 0, 0), body, lanes=lanes)
+
+    assert [(o.started_at, o.finished_at) for o in run_virtual(main) if isinstance(o, Done)] == [
+        (0.0, 11.0),
+        (1.0, 12.0),
+        (2.0, 13.0),
+        (3.0, 14.0),
+    ]
+
+
+def test_live_jobs_are_bounded() -> None:
+    """No more than max_live_jobs of a lane are started and not over, whatever they wait for."""
+    live: list[int] = []
+
+    async def body(job: Job[float], calls: Calls[float]) -> float:
+        live.append(job.index)
+        await calls("a", answer_after, 1)
+        await calls("judge", answer_after, 10)
+        assert len(live) <= 3
+        live.remove(job.index)
+        return 0.0
+
+    async def main() -> list[Outcome[float]]:
+        lanes = Lanes([LaneSpec("a", width=2), LaneSpec("judge", width=1)])
+        return await collect(plan_of(*[0.0] * 12), body, lanes=lanes, max_live_jobs=3)
+
+    assert all(isinstance(outcome, Done) for outcome in run_virtual(main))
+
+
+def test_jobs_without_calls_and_empty_plans_end() -> None:
+    """A body need not call anybody, and a plan need not hold a job."""
+
+    async def silent(job: Job[float], calls: Calls[float]) -> float:
+        return job.payload
+
+    async def main() -> tuple[list[Outcome[float]], list[Outcome[float]]]:
+        lanes = Lanes([LaneSpec("a")])
+        some = await collect(plan_of(*range(600)), silent, lanes=lanes)
+        return some, await collect(plan_of(), silent, lanes=lanes)
+
+    some, none = run_virtual(main)
+    assert [outcome.value for outcome in some if isinstance(outcome, Done)] == [*range(600)]
+    assert none == []
+
+
+def test_two_runs_share_lanes_fairly() -> None:
+    """Runs that meet on a lane take turns, and together keep within its width."""
+
+    async def main() -> list[tuple[float, str]]:
+        lanes, starts = Lanes([LaneSpec("a", width=1)]), list[tuple[float, str]]()
+
+        async def run(name: str) -> None:
+            async def body(job: Job[float], calls: Calls[float]) -> float:
+                starts.append((trio.current_time(), name))
+                return await call_for(job, calls)
+
+            await collect(plan_of(1, 1, 1), body, lanes=lanes)
+
+        async with trio.open_nursery() as nursery:
+            for name in "xy":
+                nursery.start_soon(run, name)
+        return starts
+
+    starts = run_virtual(main)
+    assert [at for at, _ in starts] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    names = [name for _, name in starts]
+    assert names in (["x", "y"] * 3, ["y", "x"] * 3)
+
+
+def test_an_observer_that_raises_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    """Watching a run cannot break it: one log record, and silence."""
+    told: list[Event] = []
+
+    def observe(event: Event) -> None:
+        told.append(event)
+        raise ValueError
+
+    with caplog.at_level(logging.ERROR):
+        outcomes = run_virtual(
+            lambda: collect(plan_of(1, 1), call_for, lanes=Lanes([LaneSpec("a")]), observe=observe)
+        )
+    assert len(outcomes) == 2
+    assert len(told) == 1
+    assert [record.message for record in caplog.records] == [
+        "an observer raised and is not called again"
+    ]
+
+
+def test_a_call_to_an_unknown_lane_fails_its_job() -> None:
+    """The message names the lanes that exist."""
+
+    async def body(job: Job[float], calls: Calls[float]) -> float:
+        return await calls("b", answer_after, 1)
+
+    (outcome,) = run_virtual(lambda: collect(plan_of(1), body, lanes=Lanes([LaneSpec("a")])))
+    assert isinstance(outcome, Failed)
+    assert str(outcome.error) == "job 0 calls lane 'b', which is not one of ['a']"
+
+
+def test_a_plan_on_unknown_lanes_is_refused_before_anything_starts() -> None:
+    """All lanes that are missing are named at once."""
+
+    async def main() -> None:
+        plan = Plan.of([Job(0, "x", 1.0), Job(1, "y", 1.0)])
+        await collect(plan, call_for, lanes=Lanes([LaneSpec("a")]))
+
+    with pytest.raises(PlanError) as caught:
+        run_virtual(main)
+    assert str(caught.value) == "the plan starts jobs on ['x', 'y']; the lanes are ['a']"
+
+
+@pytest.mark.parametrize("serial", [False, True])
+def test_a_lazy_plan_that_lies_ends_the_run_with_a_plan_error(serial: bool) -> None:  # noqa: FBT001
+    """The fault is the plan's and comes out bare; jobs under way are cut."""
+    jobs = [Job(0, "a", 5.0), Job(2, "a", 1.0)]
+
+    async def main() -> None:
+        await collect(Plan(jobs, ("a",), serial=serial), call_for, lanes=Lanes([LaneSpec("a")]))
+
+    with pytest.raises(PlanError) as caught:
+        run_virtual(main)
+    assert (
+        str(caught.value) == "the job at position 1 of the plan has index 2; they must be equal"
+    )
+
+
+def test_max_live_jobs_must_be_positive() -> None:
+    """Zero live jobs would never end."""
+    with pytest.raises(PlanError, match="max_live_jobs must be at least 1, got 0"):
+        run_virtual(
+            lambda: collect(plan_of(1), call_for, lanes=Lanes([LaneSpec("a")]), max_live_jobs=0)
+        )
+
+
+def test_many_lanes_and_many_jobs_are_each_run_once() -> None:
+    """Indices that wait in the queues of other lanes, thousands of them, come out once each."""
+    names = [str(n) for n in range(3)]
+
+    async def main() -> list[Outcome[float]]:
+        jobs = [Job(i, names[i * 7 % 3 if i > 9000 else 0], 0.0) for i in range(20_000)]
+        return await collect(Plan.of(jobs), silent, lanes=Lanes(LaneSpec(n) for n in names))
+
+    async def silent(job: Job[float], calls: Calls[float]) -> float:
+        return float(job.index)
+
+    outcomes = run_virtual(main)
+    assert [o.value for o in outcomes if isinstance(o, Done)] == [*map(float, range(20_000))]

@@ -1,0 +1,60 @@
+"""Several runs on the same lanes at once: WIDTH, PACE, SERIAL and LEAK hold over all of them together.
+
+Each run keeps TOTAL, ORDER, PROMPT, HONEST, LIMIT, DEADLINE and DRAIN by itself.
+"""
+
+from collections.abc import Sequence
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.testing import LAWS, Scenario, Trace, run_side_by_side, scenarios
+
+pytestmark = pytest.mark.slow
+
+OF_ONE_RUN = ("TOTAL", "ORDER", "PROMPT", "HONEST", "LIMIT", "DEADLINE", "DRAIN", "LEAK")
+
+
+@st.composite
+def neighbours(draw: st.DrawFn) -> list[Scenario]:
+    """Two scenarios that use the lanes of the first."""
+    first, second = draw(scenarios()), draw(scenarios())
+    names = {lane.name for lane in first.lanes}
+    if not {lane.name for lane in second.lanes} <= names:
+        first, second = second, first
+    return [first, second]
+
+
+@given(runs=neighbours(), _schedule=st.random_module())
+def test_runs_that_share_lanes_keep_the_laws_together(
+    runs: list[Scenario], _schedule: object
+) -> None:
+    """What a lane allows, it allows to all runs together; a serial job is alone among all of them."""
+    traces = run_side_by_side(runs)
+    for trace in traces:
+        for law in OF_ONE_RUN:
+            LAWS[law](trace)
+    for lane in traces[0].lanes:
+        calls = [span for trace in traces for span in trace.calls if span.lane == lane.name]
+        starts = sorted(span.started_at for span in calls)
+        for first in range(len(starts)):
+            for last in range(first + 1, len(starts)):
+                gap = starts[last] - starts[first]
+                assert gap >= (last - first + 1 - lane.burst) * (60 / lane.rpm if lane.rpm else 0)
+                assert gap >= lane.min_gap
+        steps = sorted(step for span in calls for step in ((span.started, 1), (span.last, -1)))
+        in_flight = 0
+        for _, change in steps:
+            in_flight += change
+            assert in_flight <= lane.width
+    assert_serial_jobs_were_alone(traces)
+
+
+def assert_serial_jobs_were_alone(traces: Sequence[Trace]) -> None:
+    bodies = [(span, span.index in trace.serial) for trace in traces for span in trace.bodies]
+    for span, alone in bodies:
+        for other, _ in bodies:
+            if alone and other is not span:
+                assert other.last < span.started or other.started > span.last, attrs.asdict(other)
