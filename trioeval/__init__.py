@@ -1,1 +1,78 @@
-"""Evaluation kernel for language models on Trio's structured concurrency."""
+"""An evaluation kernel for language models on Trio's structured concurrency.
+
+    import trio, trioeval
+
+    rows = trio.run(trioeval.collect, "suite.json")
+
+`run_suite` and `collect` run suites; `trioeval.kernel` runs plans of any jobs on lanes;
+`trioeval.testing` holds the laws, strategies and the virtual clock that schedulers are tested with.
+
+Names are imported when they are first used: `python -m trioeval --version` imports nothing else.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from trioeval._version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from trioeval.errors import GradingError as GradingError
+    from trioeval.errors import OutputError as OutputError
+    from trioeval.errors import PlanError as PlanError
+    from trioeval.errors import Problem as Problem
+    from trioeval.errors import ProviderError as ProviderError
+    from trioeval.errors import SuiteError as SuiteError
+    from trioeval.errors import TemplateError as TemplateError
+    from trioeval.errors import TrioevalError as TrioevalError
+    from trioeval.errors import UsageError as UsageError
+    from trioeval.grading import Assertion as Assertion
+    from trioeval.grading import Verdict as Verdict
+    from trioeval.kernel import Lanes as Lanes
+    from trioeval.kernel import LaneSpec as LaneSpec
+    from trioeval.providers import Provider as Provider
+    from trioeval.providers import Reply as Reply
+    from trioeval.providers import Request as Request
+    from trioeval.providers import Usage as Usage
+    from trioeval.suite import EvaluateOptions as EvaluateOptions
+    from trioeval.suite import LaneSettings as LaneSettings
+    from trioeval.suite import Prompt as Prompt
+    from trioeval.suite import ProviderEntry as ProviderEntry
+    from trioeval.suite import Suite as Suite
+    from trioeval.suite import Test as Test
+    from trioeval.suite import TestOptions as TestOptions
+    from trioeval.suite import load_suite as load_suite
+    from trioeval.suite import parse_suite as parse_suite
+    from trioeval.tasks import PreparedSuite as PreparedSuite
+    from trioeval.tasks import Row as Row
+    from trioeval.tasks import Status as Status
+    from trioeval.tasks import SuiteSummary as SuiteSummary
+    from trioeval.tasks import collect as collect
+    from trioeval.tasks import make_lanes as make_lanes
+    from trioeval.tasks import prepare as prepare
+    from trioeval.tasks import run_suite as run_suite
+
+_HOMES = {
+    "errors": (
+        "GradingError OutputError PlanError Problem ProviderError SuiteError TemplateError"
+        " TrioevalError UsageError"
+    ),
+    "grading": "Assertion Verdict",
+    "kernel": "LaneSpec Lanes",
+    "providers": "Provider Reply Request Usage",
+    "suite": (
+        "EvaluateOptions LaneSettings Prompt ProviderEntry Suite Test TestOptions load_suite"
+        " parse_suite"
+    ),
+    "tasks": "PreparedSuite Row Status SuiteSummary collect make_lanes prepare run_suite",
+}
+_HOME_BY_NAME = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+__all__ = ["__version__", *_HOME_BY_NAME]  # noqa: PLE0604 - names are text; the linter cannot see it
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_BY_NAME.get(name)
+    if home is None:
+        msg = f"module 'trioeval' has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(importlib.import_module(f"trioeval.{home}"), name)

@@ -271,20 +271,46 @@ def test_a_second_call_waits_off_the_clock() -> None:
 def test_a_job_that_is_late_without_ever_pausing_is_done_and_the_next_is_not_hurt() -> None:
     """A result that exists is never thrown away; the spent scope does not reach the next job."""
 
-    async def main() -> list[Outcome[float]]:
-        clock = trio.lowlevel.current_clock()
-        assert isinstance(clock, trio.testing.MockClock)
+    async def body(job: Job[float], calls: Calls[float]) -> float:
+        if job.index == 0:
+            await hold_the_thread(9)
+            return 9
+        return await call_for(job, calls)
 
-        async def body(job: Job[float], calls: Calls[float]) -> float:
-            if job.index == 0:
-                clock.jump(9)  # work that holds the thread beyond the limit
-                return 9
-            return await call_for(job, calls)
+    lanes = Lanes([LaneSpec("a", width=1)])
+    outcomes = run_virtual(lambda: collect(plan_of(0, 1, timeout=3), body, lanes=lanes))
+    assert outcomes == [Done(0, 0.0, 9.0, 0.0, 0, 9), Done(1, 9.0, 10.0, 0.0, 1, 1)]
 
-        lanes = Lanes([LaneSpec("a", width=1)])
-        return await collect(plan_of(0, 1, timeout=3), body, lanes=lanes)
 
-    assert run_virtual(main) == [Done(0, 0.0, 9.0, 0.0, 0, 9), Done(1, 9.0, 10.0, 0.0, 1, 1)]
+async def hold_the_thread(seconds: float) -> None:
+    """Work that never pauses: the clock moves on and nobody else runs."""
+    clock = trio.lowlevel.current_clock()
+    assert isinstance(clock, trio.testing.MockClock)
+    clock.jump(seconds)
+
+
+def test_no_job_starts_at_the_very_instant_of_the_deadline() -> None:
+    """DEADLINE: also where the deadline has passed and nothing has been cancelled yet."""
+
+    async def body(job: Job[float], calls: Calls[float]) -> float:
+        await hold_the_thread(job.payload)
+        return job.payload
+
+    lanes = Lanes([LaneSpec("a", width=1)])
+    outcomes = run_virtual(lambda: collect(plan_of(5, 1), body, lanes=lanes, deadline=5.0))
+    assert outcomes == [Done(0, 0.0, 5.0, 0.0, 0, 5), NotRun(1, Cut.DEADLINE)]
+
+
+def test_no_call_starts_at_the_very_instant_of_the_deadline() -> None:
+    """DEADLINE: a job that is late makes no call any more."""
+
+    async def body(job: Job[float], calls: Calls[float]) -> float:
+        await hold_the_thread(5)
+        return await calls("a", answer_after, 1)
+
+    lanes = Lanes([LaneSpec("a")])
+    outcomes = run_virtual(lambda: collect(plan_of(1), body, lanes=lanes, deadline=5.0))
+    assert outcomes == [Interrupted(0, 0.0, 5.0, 0.0, 0, Cut.DEADLINE)]
 
 
 def test_a_timeout_is_a_timeout_whatever_the_cleanup_raises() -> None:

@@ -24,7 +24,8 @@ def neighbours(draw: st.DrawFn) -> list[Scenario]:
     names = {lane.name for lane in first.lanes}
     if not {lane.name for lane in second.lanes} <= names:
         first, second = second, first
-    return [first, second]
+    later = draw(st.sampled_from((0.0, 1.25, 2.0)))
+    return [first, attrs.evolve(second, start_at=later)]
 
 
 @given(runs=neighbours(), _schedule=st.random_module())

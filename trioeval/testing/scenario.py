@@ -67,6 +67,8 @@ class Scenario:
     stop_at: float = math.inf
     cancel_at: float = math.inf
     max_live_jobs: int = 256
+    start_at: float = 0.0
+    """When the run begins; the other instants do not move with it."""
 
     @property
     def simple(self) -> bool:
@@ -74,6 +76,7 @@ class Scenario:
         return (
             not self.serial_indices
             and not self.serial
+            and not self.start_at
             and min(self.deadline, self.stop_at, self.cancel_at) == math.inf
             and all(
                 len(script.actions) == 1
@@ -164,6 +167,7 @@ async def _run(scenario: Scenario, recorder: Recorder, lanes: Lanes) -> None:
                 await _act(recorder, calls, job.index, action)
             return job.index
 
+    await trio.sleep_until(scenario.start_at)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_set_at, stop, scenario.stop_at)
         with trio.move_on_at(scenario.cancel_at):

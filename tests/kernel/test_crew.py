@@ -1,0 +1,34 @@
+"""A crew by itself: what no schedule of a whole run reaches for certain."""
+
+import math
+
+import trio
+
+from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan
+from trioeval.kernel.backlog import Backlog
+from trioeval.kernel.crew import Crew
+from trioeval.kernel.ledger import Ledger
+from trioeval.kernel.work import Running
+from trioeval.testing import run_virtual
+
+
+async def silent(_job: Job[None], _calls: Calls[None]) -> None:
+    """A body that does nothing."""
+
+
+def test_a_crew_with_all_its_live_jobs_admits_no_other() -> None:
+    """WIDTH of live jobs: also for a worker that was sent while there was room."""
+
+    async def main() -> list[int | None]:
+        lanes, plan = Lanes([LaneSpec("a")]), Plan.of(Job(i, "a", None) for i in range(9))
+        running = Running(
+            silent, lanes, Ledger(9), math.inf, trio.Event(), None, trio.CancelScope()
+        )
+        crew = Crew(running, lanes["a"], Backlog(plan), max_live=2)
+        admitted = [crew.admit_nowait(0.0) for _ in range(3)]
+        crew.leave()
+        admitted.append(crew.admit_nowait(0.0))
+        admitted.append(await crew.admit())
+        return [job.index if job else None for job in admitted]
+
+    assert run_virtual(main) == [0, 1, None, 2, None]

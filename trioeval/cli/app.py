@@ -1,0 +1,179 @@
+"""The commands and their flags.
+
+`python -m trioeval suite.json` is `trioeval run suite.json`. This module imports only what parsing needs;
+each command imports the rest when it is run, so that help and mistakes are answered fast.
+"""
+
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import cyclopts
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from trioeval._version import __version__
+from trioeval.cli.exits import Exit
+from trioeval.errors import OutputError, TrioevalError
+
+app = cyclopts.App(
+    name="trioeval",
+    help="Run evaluations of language models on lanes that keep every provider's limits.",
+    version=f"trioeval {__version__}",
+    version_flags=["--version"],
+)
+
+_Count = Annotated[int, Parameter(validator=Number(gte=1))]
+_NotNegative = Annotated[float, Parameter(validator=Number(gte=0))]
+_Share = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
+
+
+@app.default
+@app.command(name="run")
+def run(
+    suite: Path,
+    /,
+    *,
+    output: Annotated[list[Path] | None, Parameter(name=["--output", "-o"])] = None,
+    max_concurrency: Annotated[_Count | None, Parameter(name=["--max-concurrency", "-j"])] = None,
+    repeat: _Count | None = None,
+    filter_first_n: Annotated[_Count | None, Parameter(name=["--filter-first-n", "-n"])] = None,
+    progress: bool = True,
+    table: bool = True,
+    fail_exit_code: Annotated[int, Parameter(validator=Number(gte=1, lte=255))] = Exit.FAILED,
+) -> int:
+    """Run a suite and show its results.
+
+    Parameters
+    ----------
+    suite
+        The suite file: JSON or YAML.
+    output
+        Write results to this file as well; .json or .jsonl. May be given several times.
+    max_concurrency
+        Calls in flight that no lane may exceed; replaces the suite's maxConcurrency.
+    repeat
+        How often each test is asked; replaces the suite's repeat.
+    filter_first_n
+        Run only the first tests of the suite.
+    progress
+        Show on stderr what each lane is doing.
+    table
+        Show a table of the rows after the run.
+    fail_exit_code
+        The exit code when some rows failed or have no verdict.
+    """
+    from trioeval.suite import load_suite  # noqa: PLC0415 - see above
+
+    loaded = load_suite(suite)
+    # What is wrong with a suite is told before Trio is imported.
+    from trioeval.cli.run import RunFlags, run_loaded_suite  # noqa: PLC0415
+
+    return run_loaded_suite(
+        loaded,
+        RunFlags(
+            outputs=tuple(output or ()),
+            max_concurrency=max_concurrency,
+            repeat=repeat,
+            first_n=filter_first_n,
+            progress=progress,
+            table=table,
+            fail_exit_code=fail_exit_code,
+        ),
+    )
+
+
+@app.command(name="fake-provider")
+def fake_provider(
+    *,
+    host: str = "127.0.0.1",
+    port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 8765,
+    latency: _NotNegative = 0.0,
+    jitter: _Share = 0.0,
+    rpm: _Count | None = None,
+    tpm: _Count | None = None,
+    max_in_flight: _Count | None = None,
+    failure_rate: _Share = 0.0,
+    disconnect_rate: _Share = 0.0,
+    replay: Path | None = None,
+    seed: int = 0,
+) -> int:
+    """Serve a fake OpenAI-compatible provider until interrupted.
+
+    Parameters
+    ----------
+    host
+        The address to listen on.
+    port
+        The port; 0 takes a free one and prints it.
+    latency
+        Seconds before each reply.
+    jitter
+        Share of the latency by which it varies to both sides.
+    rpm
+        Requests that are served per rolling minute; more get status 429.
+    tpm
+        Tokens that are served per rolling minute; more get status 429.
+    max_in_flight
+        Requests that are served at once; more get status 429.
+    failure_rate
+        Share of requests that get status 500.
+    disconnect_rate
+        Share of replies that are broken off in the middle.
+    replay
+        Answer with the recorded replies of this JSONL file.
+    seed
+        Of everything that is drawn at random.
+    """
+    from trioeval.cli.fake import serve_until_interrupted  # noqa: PLC0415 - see above
+    from trioeval.providers.fake import EchoReplies, FakeSettings, RecordedReplies  # noqa: PLC0415
+    from trioeval.providers.recordings import load_recordings  # noqa: PLC0415
+
+    return serve_until_interrupted(
+        FakeSettings(
+            host=host,
+            port=port,
+            replies=EchoReplies() if replay is None else RecordedReplies(load_recordings(replay)),
+            latency_s=latency,
+            jitter=jitter,
+            rpm=rpm,
+            tpm=tpm,
+            max_in_flight=max_in_flight,
+            failure_rate=failure_rate,
+            disconnect_rate=disconnect_rate,
+            seed=seed,
+        )
+    )
+
+
+def run_command_line(arguments: Sequence[str]) -> int:
+    """Parse the arguments, run the command, and return the exit code."""
+    try:
+        code = app(arguments, exit_on_error=False, result_action="return_value")
+    except cyclopts.CycloptsError:  # printed already
+        return Exit.USAGE
+    except OutputError as error:
+        print(error, file=sys.stderr)
+        return Exit.FAULT
+    except TrioevalError as error:
+        print(error, file=sys.stderr)
+        return Exit.USAGE
+    except BaseExceptionGroup as group:
+        return _explain(group)
+    return code if isinstance(code, int) else Exit.OK
+
+
+def _explain(group: BaseExceptionGroup[BaseException]) -> int:
+    """What a run as a whole died of. The only place that looks into groups."""
+    if group.subgroup(KeyboardInterrupt) is not None:
+        print("interrupted before the run could begin", file=sys.stderr)
+        return Exit.SIGINT
+    expected = group.subgroup(TrioevalError)
+    if expected is not None and group.split(TrioevalError)[1] is None:
+        print("\n".join(str(leaf) for leaf in _leaves(expected)), file=sys.stderr)
+        return Exit.FAULT
+    traceback.print_exception(group)
+    print("this is a fault of trioeval; please report it with the lines above", file=sys.stderr)
+    return Exit.FAULT

@@ -1,0 +1,99 @@
+"""What each lane is doing, on stderr, while a suite runs.
+
+On a terminal the lines are redrawn in place; elsewhere a line is printed now and then. All of it is made
+from kernel events and the rows that come out; the run does not know that it is watched.
+"""
+
+import sys
+from collections import Counter
+
+import attrs
+import trio
+
+from trioeval.kernel import CallEnded, CallStarted, Event, Lanes, Waiting, Why
+from trioeval.report import inert
+from trioeval.tasks import Row, Status
+
+_REFRESH = 0.125  # seconds between two pictures on a terminal
+_PLAIN_EVERY = 5.0  # seconds between two lines elsewhere
+
+
+@attrs.define
+class _LaneState:
+    in_flight: int = 0
+    calls: int = 0
+    waits: Waiting | None = None
+
+
+@attrs.define
+class Progress:
+    """Collects what is shown. `observe` goes to the run, `add` gets its rows."""
+
+    total: int
+    """Rows of the run."""
+    lanes: Lanes
+    counts: Counter[Status] = attrs.field(factory=Counter)
+    _states: dict[str, _LaneState] = attrs.field(factory=dict)
+
+    def observe(self, event: Event) -> None:
+        """Take note of an event of the kernel."""
+        match event:
+            case CallStarted():
+                state = self._state(event.lane)
+                state.in_flight += 1
+                state.calls += 1
+                state.waits = None
+            case CallEnded():
+                self._state(event.lane).in_flight -= 1
+            case Waiting():
+                self._state(event.lane).waits = event
+            case _:
+                pass
+
+    def add(self, row: Row) -> None:
+        """Take note of a row."""
+        self.counts[row.status] += 1
+
+    def lines(self, now: float) -> list[str]:
+        """The picture: a line for the run and one for each lane."""
+        done = self.counts.total()
+        found = ", ".join(f"{self.counts[status]} {status.value}" for status in Status)
+        shown = [f"{done}/{self.total} rows: {found}"]
+        for name, lane in self.lanes.items():
+            state = self._state(name)
+            line = f"  {inert(name, 50)}: {state.in_flight}/{lane.spec.width} in flight, {state.calls} calls"
+            shown.append(line + _waits_for(state.waits, now))
+        return shown
+
+    async def show(self) -> None:
+        """Draw until cancelled."""
+        if sys.stderr.isatty():
+            await self._redraw()
+        while True:
+            await trio.sleep(_PLAIN_EVERY)
+            print("; ".join(line.strip() for line in self.lines(trio.current_time())), file=sys.stderr)
+
+    async def _redraw(self) -> None:
+        from rich.console import Console  # noqa: PLC0415 - only where there is a terminal
+        from rich.live import Live  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+
+        def picture() -> Text:
+            return Text("\n".join(self.lines(trio.current_time())), no_wrap=True, overflow="ellipsis")
+
+        with Live(console=Console(stderr=True), transient=True, auto_refresh=False) as live:
+            while True:
+                live.update(picture(), refresh=True)
+                await trio.sleep(_REFRESH)
+
+    def _state(self, lane: str) -> _LaneState:
+        return self._states.setdefault(lane, _LaneState())
+
+
+def _waits_for(wait: Waiting | None, now: float) -> str:
+    if wait is None or wait.why is Why.TURN:
+        return ""
+    if wait.until is None:
+        return f", waiting for a {wait.why.value}"
+    left = wait.until - now
+    return f", waiting {left:.1f} s for its {wait.why.value}" if left > 0 else ""

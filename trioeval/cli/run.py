@@ -1,0 +1,198 @@
+"""`trioeval run`: from a suite file to results, an exit code, and a last line that says why.
+
+The first signal stops admission and lets what runs finish; the second cancels it. Either way every row is
+written: a reply that was paid for is never lost to an impatient hand.
+"""
+
+import os
+import platform
+import secrets
+import signal
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import attrs
+import trio
+
+from trioeval._version import __version__
+from trioeval.cli.exits import Exit
+from trioeval.cli.output import RowLines, check_outputs, write_document
+from trioeval.cli.progress import Progress
+from trioeval.errors import OutputError
+from trioeval.report import RunInfo, document
+from trioeval.suite import Suite, expand
+from trioeval.tasks import PreparedSuite, Row, Status, make_lanes, prepare, run_suite
+
+_TABLE_TESTS = 50  # tests that the table of rows shows; -o writes all of them
+_CELL = 40  # characters of an answer in that table
+
+
+@attrs.frozen(kw_only=True)
+class RunFlags:
+    """The flags of the command; see its help."""
+
+    outputs: tuple[Path, ...] = ()
+    max_concurrency: int | None = None
+    repeat: int | None = None
+    first_n: int | None = None
+    progress: bool = True
+    table: bool = True
+    fail_exit_code: int = Exit.FAILED
+
+
+def run_loaded_suite(suite: Suite, flags: RunFlags) -> int:
+    """Run a suite and return the exit code.
+
+    Raises:
+        SuiteError: Its providers are wrong.
+        UsageError: A flag cannot be used.
+        OutputError: A result file cannot be written.
+    """
+    prepared = prepare(
+        _with_flags(suite, flags), environ=os.environ, max_concurrency=flags.max_concurrency
+    )
+    check_outputs(flags.outputs)
+    return trio.run(
+        _Run(prepared, flags).run, restrict_keyboard_interrupt_to_checkpoints=True
+    )
+
+
+def _with_flags(suite: Suite, flags: RunFlags) -> Suite:
+    options = suite.evaluate_options
+    if flags.repeat is not None:
+        options = attrs.evolve(options, repeat=flags.repeat)
+    tests = suite.tests if flags.first_n is None else suite.tests[: flags.first_n]
+    return attrs.evolve(suite, evaluate_options=options, tests=tests)
+
+
+@attrs.define
+class _Run:
+    prepared: PreparedSuite
+    flags: RunFlags
+    rows: list[Row] = attrs.field(factory=list)
+    signals: list[signal.Signals] = attrs.field(factory=list)
+    created: datetime = attrs.field(factory=lambda: datetime.now(UTC))
+    lines: list[RowLines] = attrs.field(init=False)
+    eval_id: str = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.eval_id = f"eval-{self.created:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+        targets = [path for path in self.flags.outputs if path.suffix == ".jsonl"]
+        self.lines = [RowLines(path, self.eval_id) for path in targets]
+
+    async def run(self) -> int:
+        """Everything from the first call to the last line."""
+        for lines in self.lines:
+            lines.open()
+        started_at = trio.current_time()
+        await self._run_suite()
+        duration = trio.current_time() - started_at
+        for lines in self.lines:
+            lines.close()
+        self._write_documents(duration)
+        self._show(duration)
+        for lines in self.lines:
+            if lines.error is not None:
+                raise lines.error
+        return self._exit(duration)
+
+    async def _run_suite(self) -> None:
+        lanes = make_lanes(self.prepared)
+        progress = Progress(len(expand(self.prepared.suite)), lanes)
+        stop = trio.Event()
+
+        async def emit(row: Row) -> None:  # noqa: RUF029 - files and lists do not wait
+            self.rows.append(row)
+            progress.add(row)
+            for lines in self.lines:
+                lines.add(row)
+                if lines.error is not None:
+                    stop.set()  # pay for nothing more that cannot be kept
+
+        async with trio.open_nursery() as nursery:
+            with trio.CancelScope() as scope:
+                await nursery.start(self._watch_signals, stop, scope)
+                if self.flags.progress:
+                    nursery.start_soon(progress.show)
+                await run_suite(
+                    self.prepared, emit=emit, lanes=lanes, stop=stop, observe=progress.observe
+                )
+            nursery.cancel_scope.cancel("the suite is over")
+
+    async def _watch_signals(
+        self,
+        stop: trio.Event,
+        scope: trio.CancelScope,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
+            task_status.started()
+            async for number in received:
+                self.signals.append(signal.Signals(number))
+                if len(self.signals) == 1:
+                    stop.set()
+                    _say("stopping: rows under way may finish; interrupt again to cancel them")
+                else:
+                    scope.cancel(f"second signal: {self.signals[-1].name}")
+
+    def _write_documents(self, duration: float) -> None:
+        suite = self.prepared.suite
+        info = RunInfo(
+            eval_id=self.eval_id,
+            utc_created=self.created.isoformat(),
+            utc_exported=datetime.now(UTC).isoformat(),
+            duration_ms=duration * 1000,
+            versions={
+                "trioevalVersion": __version__,
+                "pythonVersion": platform.python_version(),
+                "platform": sys.platform,
+                "arch": platform.machine(),
+            },
+        )
+        for path in self.flags.outputs:
+            if path.suffix == ".json":
+                write_document(path, document(suite, expand(suite).columns, self.rows, info))
+
+    def _show(self, duration: float) -> None:
+        from rich.console import Console  # noqa: PLC0415 - after the run, when its time is free
+
+        from trioeval.report.tables import columns_table, rows_table  # noqa: PLC0415
+
+        suite, columns = self.prepared.suite, expand(self.prepared.suite).columns
+        if self.flags.table:
+            shown = [row for row in self.rows if row.step.test_idx < _TABLE_TESTS]
+            Console().print(rows_table(suite, columns, shown, cell=_CELL))
+            if len(shown) < len(self.rows):
+                print(f"… and {len(self.rows) - len(shown)} more rows; -o FILE writes them all")
+        Console(stderr=True).print(columns_table(suite, columns, self.rows))
+
+    def _exit(self, duration: float) -> int:
+        counts = [sum(row.status is status for row in self.rows) for status in Status]
+        passed, failed, errors = counts
+        numbers = f"{len(self.rows)} rows in {duration:.1f} s: {passed} passed, {failed} failed, {errors} errors"
+        if self.signals:
+            code = Exit.SIGTERM if self.signals[0] is signal.SIGTERM else Exit.SIGINT
+            _say(f"{numbers}; exit {code.value}: interrupted by {self.signals[0].name}")
+            return code
+        if failed or errors:
+            why = _why(self.rows, failed, errors)
+            _say(f"{numbers}; exit {self.flags.fail_exit_code}: {why}")
+            return self.flags.fail_exit_code
+        _say(f"{numbers}; exit 0: every row passed" if self.rows else "no rows to run; exit 0")
+        return Exit.OK
+
+
+def _why(rows: Sequence[Row], failed: int, errors: int) -> str:
+    unfinished = sum(row.outcome in {"interrupted", "not_run"} for row in rows)
+    parts = [f"{failed} rows failed"] if failed else []
+    if unfinished:
+        parts.append(f"the deadline left {unfinished} rows without a verdict")
+    if errors > unfinished:
+        parts.append(f"{errors - unfinished} rows ended as errors")
+    return ", ".join(parts)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,91 @@
+"""Which lane each provider of a suite uses, and what that lane allows.
+
+A lane is one real rate-limit scope, so providers with one key, endpoint and model share one, whatever
+their labels. A provider may name an entry of the suite's `lanes` instead.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import attrs
+
+from trioeval.errors import Problem, SuiteError
+from trioeval.kernel import LaneSpec
+from trioeval.providers import ProviderSpec
+from trioeval.suite import LaneSettings, Suite
+
+
+def lane_names(suite: Suite, specs: Sequence[ProviderSpec]) -> tuple[str, ...]:
+    """The lane of each provider, in the order of `suite.providers`."""
+    return tuple(
+        entry.lane if isinstance(entry.lane, str) else spec.lane_key
+        for entry, spec in zip(suite.providers, specs, strict=True)
+    )
+
+
+def lane_specs(
+    suite: Suite, specs: Sequence[ProviderSpec], *, cap: int | None = None
+) -> tuple[LaneSpec, ...]:
+    """What each lane of a suite allows; one description a lane.
+
+    Args:
+        suite: The suite.
+        specs: Its providers, in the order of `suite.providers`.
+        cap: Calls in flight that no lane may exceed, ≥ 1; it is also the width of lanes without one
+            of their own.
+
+    Raises:
+        SuiteError: Providers that share a lane give it different settings.
+    """
+    settings: dict[str, LaneSettings] = {}
+    problems: list[Problem] = []
+    named = zip(lane_names(suite, specs), suite.providers, strict=True)
+    for position, (name, entry) in enumerate(named):
+        wanted = suite.lanes[entry.lane] if isinstance(entry.lane, str) else entry.lane
+        if wanted is None:
+            continue
+        if settings.setdefault(name, wanted) != wanted:
+            problems.append(
+                Problem(
+                    f"$.providers[{position}].lane",
+                    f"lane {name} has other settings from an earlier provider with the same key",
+                    "settings belong to the lane: write them once, or give the lane a name in $.lanes",
+                )
+            )
+    if problems:
+        raise SuiteError(problems)
+    return tuple(
+        _lane_spec(name, settings.get(name, LaneSettings()), suite, cap)
+        for name in dict.fromkeys(lane_names(suite, specs))
+    )
+
+
+def merge_lane_specs(groups: Iterable[Sequence[LaneSpec]]) -> tuple[LaneSpec, ...]:
+    """The lanes of several suites that are to share them; of two widths or rates the smaller one holds."""
+    merged: dict[str, LaneSpec] = {}
+    for spec in (spec for group in groups for spec in group):
+        merged[spec.name] = _stricter(merged.get(spec.name, spec), spec)
+    return tuple(merged.values())
+
+
+def _lane_spec(name: str, settings: LaneSettings, suite: Suite, cap: int | None) -> LaneSpec:
+    options = suite.evaluate_options
+    width = settings.max_concurrency
+    if width is None:
+        width = options.max_concurrency if cap is None else cap
+    elif cap is not None:
+        width = min(width, cap)
+    delay = options.delay if settings.delay is None else settings.delay
+    return LaneSpec(
+        name, width, rpm=settings.rpm, burst=settings.burst, min_gap=delay / 1000
+    )
+
+
+def _stricter(one: LaneSpec, other: LaneSpec) -> LaneSpec:
+    rates = [rpm for rpm in (one.rpm, other.rpm) if rpm is not None]
+    return attrs.evolve(
+        one,
+        width=min(one.width, other.width),
+        rpm=min(rates, default=None),
+        burst=min(one.burst, other.burst),
+        min_gap=max(one.min_gap, other.min_gap),
+    )

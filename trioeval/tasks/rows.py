@@ -1,0 +1,66 @@
+"""A row: everything that is known of one test × prompt × provider when it is over."""
+
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from trioeval.grading import Verdict
+from trioeval.providers import Reply
+from trioeval.suite import ProviderEntry, Step
+
+
+class Status(enum.Enum):
+    """Every row is exactly one of these."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    """Assertions did not hold."""
+    ERROR = "error"
+    """There is no verdict: no reply, no grading, or no time."""
+
+
+@attrs.frozen(kw_only=True)
+class Row:
+    """One result, in the order of `index`."""
+
+    index: int
+    step: Step
+    provider: ProviderEntry
+    status: Status
+    prompt: str | None
+    """The rendered prompt; None if it was not rendered."""
+    reply: Reply | None
+    """What the provider answered, also when grading it failed or was cut off."""
+    verdict: Verdict | None
+    error: str | None
+    """Why there is no verdict, or the reason of a failed one."""
+    outcome: str
+    """How the job ended: `done`, `failed`, `timed_out`, `interrupted`, `blocked` or `not_run`."""
+    lane: str
+    latency_ms: float | None
+    """Time of the provider's call alone, without any wait."""
+    wait_ms: float
+    """Time that the started row waited for lanes."""
+    calls: int
+
+    @property
+    def label(self) -> str:
+        """What tables call its provider."""
+        return self.provider.label or self.provider.id
+
+    @property
+    def score(self) -> float:
+        """The verdict's score; 0 without a verdict."""
+        return 0.0 if self.verdict is None else self.verdict.score
+
+    @property
+    def named_scores(self) -> Mapping[str, float]:
+        """The verdict's score per metric; empty without a verdict."""
+        return {} if self.verdict is None else self.verdict.named_scores
+
+    @property
+    def output(self) -> Any:
+        """The reply's output; None without a reply."""
+        return None if self.reply is None else self.reply.output

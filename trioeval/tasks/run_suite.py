@@ -1,0 +1,214 @@
+"""Runs a suite: opens its providers, expands it, and gives its rows in order.
+
+The one call that the command line and Trio applications share. It reads the environment and the suite's
+files before anything is asked of a provider, so that everything that is wrong with a suite is said first.
+"""
+
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import attrs
+import trio
+
+from trioeval.errors import Problem, SuiteError
+from trioeval.grading import Verdict
+from trioeval.kernel import Lanes, LaneSpec, Observer, Outcome, run_plan
+from trioeval.providers import HttpClient, Provider, ProviderSpec, resolve
+from trioeval.suite import Suite, expand, load_suite
+from trioeval.tasks.lanes import lane_names, lane_specs, merge_lane_specs
+from trioeval.tasks.prompt_eval import PromptEval
+from trioeval.tasks.rows import Row, Status
+
+Emit = Callable[[Row], Awaitable[None]]
+"""What gets the rows, one after another."""
+
+
+@attrs.frozen
+class SuiteSummary:
+    """How a suite ended, in numbers. Every row is in exactly one of the three."""
+
+    passed: int
+    failed: int
+    errors: int
+    duration: float
+    """Seconds on the Trio clock."""
+
+    @property
+    def rows(self) -> int:
+        """All rows."""
+        return self.passed + self.failed + self.errors
+
+
+@attrs.frozen
+class PreparedSuite:
+    """A suite whose providers are known to be right; nothing is open yet."""
+
+    suite: Suite
+    specs: tuple[ProviderSpec, ...]
+    """In the order of `suite.providers`."""
+    lane_specs: tuple[LaneSpec, ...]
+    """The lanes that it uses, with the limits that it gives them."""
+
+    @property
+    def lane_names(self) -> tuple[str, ...]:
+        """The lane of each provider."""
+        return lane_names(self.suite, self.specs)
+
+
+def prepare(
+    suite: Suite | str | os.PathLike[str],
+    *,
+    providers: Mapping[str, Provider] | None = None,
+    environ: Mapping[str, str] | None = None,
+    max_concurrency: int | None = None,
+) -> PreparedSuite:
+    """Load a suite if it is a path, and check all of its providers.
+
+    Args:
+        suite: A suite, or the path of a suite file.
+        providers: Async callables by the id that stands for them in the suite.
+        environ: Where keys and base URLs are looked for; the process environment if None.
+        max_concurrency: Calls in flight that no lane may exceed, ≥ 1.
+
+    Raises:
+        SuiteError: Everything that is wrong with it.
+    """
+    loaded = suite if isinstance(suite, Suite) else load_suite(suite)
+    specs: list[ProviderSpec] = []
+    problems: list[Problem] = []
+    for position, entry in enumerate(loaded.providers):
+        try:
+            spec = resolve(
+                entry.id,
+                entry.config,
+                environ=os.environ if environ is None else environ,
+                directory=loaded.directory,
+                custom={} if providers is None else providers,
+            )
+        except SuiteError as error:
+            problems += [_placed(problem, position, loaded.file) for problem in error.problems]
+        else:
+            specs.append(spec)
+    if problems:
+        raise SuiteError(problems)
+    return PreparedSuite(loaded, tuple(specs), lane_specs(loaded, specs, cap=max_concurrency))
+
+
+def make_lanes(*suites: PreparedSuite) -> Lanes:
+    """Lanes that serve all of these suites; where two give a lane different limits, the stricter hold."""
+    return Lanes(merge_lane_specs(prepared.lane_specs for prepared in suites))
+
+
+async def run_suite(
+    suite: Suite | PreparedSuite | str | os.PathLike[str],
+    *,
+    emit: Emit,
+    lanes: Lanes | None = None,
+    providers: Mapping[str, Provider] | None = None,
+    stop: trio.Event | None = None,
+    observe: Observer | None = None,
+) -> SuiteSummary:
+    """Run a suite and emit its rows in index order. A checkpoint.
+
+    Cancelling the surrounding scope ends the calls at once; every row is still emitted, those that were
+    not finished as errors that say so.
+
+    Args:
+        suite: A suite, a prepared suite, or the path of a suite file.
+        emit: Awaited with one row after another, each as soon as all before it are known.
+        lanes: Lanes to run on, shared with other runs; its own if None. See `make_lanes`.
+        providers: Async callables by the id that stands for them in the suite.
+        stop: When set, no new row starts and those under way run to their end.
+        observe: Told of everything that lanes and jobs do.
+
+    Returns:
+        How many rows ended in which way.
+
+    Raises:
+        SuiteError: The suite is wrong; nothing was called.
+        PlanError: `lanes` lacks a lane that the suite needs.
+        Exception: Whatever `emit` raised; the run is ended for it.
+
+    Example:
+        >>> from trioeval.suite import parse_suite
+        >>> async def shout(request):
+        ...     return request.prompt.upper()
+        >>> async def show(row):
+        ...     print(row.output, row.status.value)
+        >>> suite = parse_suite({
+        ...     "providers": ["shout"],
+        ...     "prompts": ["say {{word}}"],
+        ...     "tests": [{"vars": {"word": "hi"}, "assert": [{"type": "contains", "value": "HI"}]}],
+        ... })
+        >>> async def main():
+        ...     return await run_suite(suite, emit=show, providers={"shout": shout})
+        >>> trio.run(main).passed
+        SAY HI pass
+        1
+    """
+    prepared = suite if isinstance(suite, PreparedSuite) else prepare(suite, providers=providers)
+    steps = expand(prepared.suite)
+    counts = dict.fromkeys(Status, 0)
+    async with _http_for(prepared.specs) as client:
+        opened = [spec.open(client) for spec in prepared.specs]
+        task = PromptEval(prepared.suite, steps, opened, prepared.lane_names)
+
+        async def pass_on(outcome: Outcome[Verdict]) -> None:
+            row = task.row(outcome)
+            await emit(row)
+            counts[row.status] += 1
+
+        limit_ms = prepared.suite.evaluate_options.max_eval_time_ms
+        started_at = trio.current_time()
+        await run_plan(
+            task.plan(),
+            task.perform,
+            lanes=make_lanes(prepared) if lanes is None else lanes,
+            emit=pass_on,
+            deadline=started_at + (float("inf") if limit_ms is None else limit_ms / 1000),
+            stop=stop,
+            observe=observe,
+        )
+        duration = trio.current_time() - started_at
+    return SuiteSummary(counts[Status.PASS], counts[Status.FAIL], counts[Status.ERROR], duration)
+
+
+async def collect(
+    suite: Suite | PreparedSuite | str | os.PathLike[str],
+    *,
+    lanes: Lanes | None = None,
+    providers: Mapping[str, Provider] | None = None,
+) -> list[Row]:
+    """Run a suite and return its rows, `rows[i].index == i`. A checkpoint.
+
+    A caller that may cancel it and wants what was finished gives `run_suite` an `emit` of its own.
+
+    Raises:
+        SuiteError: The suite is wrong; nothing was called.
+    """
+    rows: list[Row] = []
+
+    async def keep(row: Row) -> None:  # noqa: RUF029 - a consumer that never waits
+        rows.append(row)
+
+    await run_suite(suite, emit=keep, lanes=lanes, providers=providers)
+    return rows
+
+
+@asynccontextmanager
+async def _http_for(specs: Sequence[ProviderSpec]) -> AsyncGenerator[HttpClient | None]:
+    """One client for all providers that need a network; none, and no import of one, otherwise."""
+    if not any(spec.needs_http for spec in specs):
+        yield None
+        return
+    from trioeval.providers.http import open_http  # noqa: PLC0415 - costs more than a small run
+
+    async with open_http() as client:
+        yield client
+
+
+def _placed(problem: Problem, position: int, file: Path | None) -> Problem:
+    path = f"$.providers[{position}]{problem.path}"
+    return attrs.evolve(problem, path=path, file=problem.file or (str(file) if file else None))
