@@ -313,6 +313,52 @@ def test_no_call_starts_at_the_very_instant_of_the_deadline() -> None:
     assert outcomes == [Interrupted(0, 0.0, 5.0, 0.0, 0, Cut.DEADLINE)]
 
 
+def test_a_job_that_returns_as_its_timeout_strikes_does_not_hurt_the_next() -> None:
+    """Woken before its limit and run after it, a job is done; the spent scope serves nobody else."""
+
+    async def main() -> list[Outcome[float]]:
+        wake = trio.Event()
+
+        async def body(job: Job[float], calls: Calls[float]) -> float:
+            if job.index == 0:
+                await wake.wait()
+                return 0.0
+            return await call_for(job, calls)
+
+        async def wake_and_hold() -> None:
+            await trio.sleep(1)
+            wake.set()
+            await hold_the_thread(5)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wake_and_hold)
+            lanes = Lanes([LaneSpec("a", width=1)])
+            return await collect(plan_of(0, 1, timeout=3), body, lanes=lanes, max_live_jobs=1)
+        raise AssertionError
+
+    assert run_virtual(main) == [Done(0, 0.0, 6.0, 0.0, 0, 0.0), Done(1, 6.0, 7.0, 0.0, 1, 1)]
+
+
+def test_a_serial_job_of_another_run_keeps_out_who_already_stands_in_line() -> None:
+    """SERIAL: whoever led before the gate closed looks at it again when the lane is ready."""
+
+    async def main() -> list[Outcome[float]]:
+        lanes = Lanes([LaneSpec("a", min_gap=4), LaneSpec("b")])
+
+        async def alone() -> None:
+            await trio.sleep(1)
+            plan = Plan.of([Job(0, "b", 8.0)], serial=True)
+            (outcome,) = await collect(plan, call_for, lanes=lanes)
+            assert outcome == Done(0, 2.0, 10.0, 0.0, 1, 8.0)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(alone)
+            return await collect(plan_of(2, 2), call_for, lanes=lanes)
+        raise AssertionError
+
+    assert run_virtual(main) == [Done(0, 0.0, 2.0, 0.0, 1, 2), Done(1, 10.0, 12.0, 0.0, 1, 2)]
+
+
 def test_a_timeout_is_a_timeout_whatever_the_cleanup_raises() -> None:
     """An error that a branch of the body raises while it is cancelled does not hide the timeout."""
 

@@ -42,7 +42,7 @@ def run(
     filter_first_n: Annotated[_Count | None, Parameter(name=["--filter-first-n", "-n"])] = None,
     progress: bool = True,
     table: bool = True,
-    fail_exit_code: Annotated[int, Parameter(validator=Number(gte=1, lte=255))] = Exit.FAILED,
+    fail_exit_code: Annotated[int, Parameter(validator=Number(gte=1, lte=255))] = int(Exit.FAILED),
 ) -> int:
     """Run a suite and show its results.
 
@@ -129,7 +129,6 @@ def fake_provider(
     """
     from trioeval.cli.fake import serve_until_interrupted  # noqa: PLC0415 - see above
     from trioeval.providers.fake import EchoReplies, FakeSettings, RecordedReplies  # noqa: PLC0415
-    from trioeval.providers.recordings import load_recordings  # noqa: PLC0415
 
     return serve_until_interrupted(
         FakeSettings(

@@ -1,7 +1,7 @@
 """What a provider is: an async callable that takes one request and gives one reply, or raises.
 
-A provider sends one request and closes everything it opened. It never retries and never limits: that is
-the lane's work. Cancelling the call ends it at once.
+A provider sends one request and closes everything it opened. It never retries and never limits:
+that is the lane's work. Cancelling the call ends it at once.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class Request:
 
 @attrs.frozen(kw_only=True)
 class Usage:
-    """Tokens as the provider reported them; a number it did not report is None, never an estimate."""
+    """Tokens as the provider reported them; what it did not report is None, never an estimate."""
 
     prompt: int | None = None
     completion: int | None = None
@@ -45,7 +45,7 @@ class Reply:
     cost: float | None = None
     """US dollars; None where no price is known."""
     finish_reason: str | None = None
-    """`stop`, `length`, `tool_calls`, `content_filter`, or the provider's own word in lower case."""
+    """`stop`, `length`, `tool_calls`, `content_filter`, or the provider's word in lower case."""
     is_refusal: bool = False
     raw: Any = None
     """The parsed body, where there was one."""

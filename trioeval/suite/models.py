@@ -11,19 +11,20 @@ from typing import Any
 import attrs
 
 from trioeval.grading import Assertion
+from trioeval.suite.bounds import Count, NotNegative, Positive
 
 
 @attrs.frozen(kw_only=True)
 class LaneSettings:
     """How hard one provider key may be used."""
 
-    max_concurrency: int | None = None
+    max_concurrency: Count | None = None
     """Calls in flight at once, ≥ 1; None takes the suite's `max_concurrency`."""
-    rpm: float | None = None
+    rpm: Positive | None = None
     """Requests per minute, > 0; None does not limit them."""
-    burst: int = 1
+    burst: Count = 1
     """Requests that may start together before the pace of `rpm` holds, ≥ 1."""
-    delay: float | None = None
+    delay: NotNegative | None = None
     """Least gap between two starts in milliseconds, ≥ 0; None takes the suite's `delay`."""
 
 
@@ -39,6 +40,8 @@ class ProviderEntry:
     """Settings of the provider's lane, or the name of an entry in the suite's `lanes`."""
     prompts: tuple[str, ...] | None = None
     """Labels or ids of the prompts it gets; None is all of them."""
+    delay: NotNegative | None = None
+    """Short for the `delay` of its lane, where the lane gives none."""
 
 
 @attrs.frozen(kw_only=True)
@@ -60,7 +63,7 @@ class TestOptions:
 
     run_serially: bool = False
     """Run alone, before everything that may run side by side."""
-    repeat: int | None = None
+    repeat: Count | None = None
     """Replaces the suite's `repeat` for this test, ≥ 1."""
 
 
@@ -84,15 +87,15 @@ class Test:
 class EvaluateOptions:
     """How a suite is run."""
 
-    max_concurrency: int = 4
+    max_concurrency: Count = 4
     """Width of every lane that names none of its own, ≥ 1."""
-    timeout_ms: float | None = None
+    timeout_ms: Positive | None = None
     """Working time of one row in milliseconds, > 0."""
-    max_eval_time_ms: float | None = None
+    max_eval_time_ms: Positive | None = None
     """Time of the whole run in milliseconds, > 0."""
-    repeat: int = 1
+    repeat: Count = 1
     """How often each test is asked, ≥ 1."""
-    delay: float = 0
+    delay: NotNegative = 0
     """Least gap between two starts on a lane in milliseconds, ≥ 0."""
 
 
@@ -102,7 +105,8 @@ class Suite:
 
     providers: tuple[ProviderEntry, ...]
     prompts: tuple[Prompt, ...]
-    tests: tuple[Test, ...] = ()
+    tests: tuple[Test, ...] = (Test(),)
+    """One test without variables if there are none."""
     description: str | None = None
     default_test: Test | None = None
     evaluate_options: EvaluateOptions = EvaluateOptions()

@@ -41,6 +41,8 @@ def lane_specs(
     named = zip(lane_names(suite, specs), suite.providers, strict=True)
     for position, (name, entry) in enumerate(named):
         wanted = suite.lanes[entry.lane] if isinstance(entry.lane, str) else entry.lane
+        if entry.delay is not None:
+            wanted = attrs.evolve(wanted or LaneSettings(), delay=entry.delay)
         if wanted is None:
             continue
         if settings.setdefault(name, wanted) != wanted:

@@ -1,0 +1,97 @@
+"""What the kernel costs a no-op job, against the barest pool of Trio workers on a shared iterator.
+
+    python tests/bench/kernel_cost.py
+
+Both run jobs whose only act is a checkpoint, at width 100, in turns within one process; the figure is the
+median of the ratios. The kernel's path has everything on it: lane, slot, timeout scope, ledger, ordered
+emit.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Sequence
+from typing import overload
+
+import attrs
+import trio
+
+from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Outcome, Plan, run_plan
+
+WIDTH = 100
+ROUNDS = 7
+
+
+@attrs.frozen
+class NoOps(Sequence[Job[None]]):
+    """A lazy plan of jobs that do nothing."""
+
+    size: int
+    timeout: float = math.inf
+
+    def __len__(self) -> int:
+        return self.size
+
+    @overload
+    def __getitem__(self, index: int) -> Job[None]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Job[None]]: ...
+    def __getitem__(self, index: int | slice) -> Job[None] | Sequence[Job[None]]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self.size))]
+        return Job(index, "lane", None, self.timeout)
+
+
+async def bare_pool(size: int) -> None:
+    """Workers on a shared iterator: the least that Trio can do."""
+    indices = iter(range(size))
+
+    async def worker() -> None:
+        for _ in indices:
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(WIDTH):
+            nursery.start_soon(worker)
+
+
+async def body(job: Job[None], calls: Calls[None]) -> None:
+    """One call that only passes the scheduler."""
+    await calls(job.lane, trio.lowlevel.checkpoint)
+
+
+async def ignore(_outcome: Outcome[None]) -> None:
+    """A consumer that keeps nothing."""
+
+
+async def kernel(size: int, timeout: float) -> None:
+    """The same jobs through the whole kernel."""
+    lanes = Lanes([LaneSpec("lane", WIDTH)])
+    await run_plan(Plan(NoOps(size, timeout), ("lane",)), body, lanes=lanes, emit=ignore)
+
+
+def seconds(main: object, *args: object) -> float:
+    """Duration of one Trio run."""
+    started = time.perf_counter()
+    trio.run(main, *args)  # type: ignore[arg-type]
+    return time.perf_counter() - started
+
+
+def main(size: int = 100_000) -> None:
+    """Print the figures."""
+    for name, timeout in (("no timeout", math.inf), ("with a timeout each", 60.0)):
+        ratios, costs = [], []
+        for _ in range(ROUNDS):
+            bare = seconds(bare_pool, size)
+            full = seconds(kernel, size, timeout)
+            ratios.append(full / bare)
+            costs.append(full / size * 1e6)
+        print(
+            f"kernel cost, {name}: {statistics.median(costs):.1f} µs a job, "
+            f"{statistics.median(ratios):.2f} × bare pool (of {ROUNDS}: "
+            f"{min(ratios):.2f} to {max(ratios):.2f})"
+        )
+
+
+if __name__ == "__main__":
+    main()

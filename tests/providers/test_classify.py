@@ -1,0 +1,159 @@
+import json
+import math
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.errors import ProviderErrorKind
+from trioeval.providers.classify import classify, excerpt
+from trioeval.providers.wire import HttpReply
+
+
+def reply(status: int, error: object = None, **headers: str) -> HttpReply:
+    body = b"" if error is None else json.dumps({"error": error}).encode()
+    return HttpReply(status, {name.replace("_", "-"): text for name, text in headers.items()}, body)
+
+
+@pytest.mark.parametrize(
+    ("given_reply", "kind"),
+    [
+        (reply(402), "quota_exhausted"),
+        (reply(400, {"code": "billing_not_active"}), "quota_exhausted"),
+        (reply(403, {"type": "access_terminated"}), "quota_exhausted"),
+        (reply(429, {"code": "billing_hard_limit_reached"}, retry_after="5"), "quota_exhausted"),
+        (reply(400, {"message": "Your credit balance is too low."}), "quota_exhausted"),
+        (reply(429, {"code": "insufficient_quota"}), "quota_exhausted"),
+        (reply(429, {"code": "insufficient_quota"}, retry_after="20"), "rate_limited"),
+        (reply(429, {"code": "insufficient_quota"}, retry_after="7200"), "quota_exhausted"),
+        (reply(429, {"code": "insufficient_quota", "type": "requests"}), "rate_limited"),
+        (reply(429, {"message": "100 requests per day"}, retry_after="9000"), "quota_exhausted"),
+        (reply(429, {"code": "RequestsPerDayPerProject"}, retry_after="301"), "quota_exhausted"),
+        (reply(429, {"message": "100 requests per day"}, retry_after="60"), "rate_limited"),
+        (reply(429, {"message": "slow down"}, retry_after="9000"), "rate_limited"),
+        (reply(429), "rate_limited"),
+        (reply(498), "rate_limited"),
+        (reply(403, {"status": "rateLimitExceeded"}), "rate_limited"),
+        (reply(529), "overloaded"),
+        (reply(500, {"type": "overloaded_error"}), "overloaded"),
+        (reply(400, {"code": "context_length_exceeded"}), "context_window"),
+        (reply(400, {"message": "prompt is too long: 9 tokens"}), "context_window"),
+        (reply(400, "This model's maximum context length is 8192"), "context_window"),
+        (reply(413), "context_window"),
+        (reply(400), "bad_request"),
+        (reply(405), "bad_request"),
+        (reply(415), "bad_request"),
+        (reply(422), "bad_request"),
+        (reply(418), "bad_request"),
+        (reply(307, location="https://other.example"), "bad_request"),
+        (reply(401), "auth"),
+        (reply(403), "permission"),
+        (reply(404), "not_found"),
+        (reply(410), "not_found"),
+        (reply(501), "unsupported"),
+        *((reply(status), "server") for status in (408, 409, 425, 500, 502, 503, 504, 520, 527)),
+    ],
+)
+def test_status_and_body_give_the_kind(given_reply: HttpReply, kind: str) -> None:
+    """Each row of the table of failures is recognised, and codes are stronger than the status."""
+    assert classify(given_reply).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ({"code": 429, "message": "busy"}, "rate_limited"),
+        ({"code": 503, "message": "down"}, "server"),
+        ({"code": "rate_limit_exceeded"}, "rate_limited"),
+        ({"type": "overloaded_error"}, "overloaded"),
+        ({"code": "insufficient_quota"}, "quota_exhausted"),
+        ({"code": "invalid_api_key"}, "auth"),
+        ({"code": "model_not_found", "type": "invalid_request_error"}, "not_found"),
+        ({"type": "invalid_request_error"}, "bad_request"),
+        ({"code": True}, "server"),
+        ("something broke", "server"),
+    ],
+)
+def test_an_error_in_a_success_is_judged_by_what_is_inside(error: object, kind: str) -> None:
+    """A status of 200 does not hide a failure."""
+    assert classify(reply(200, error)).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("given_reply", "text"),
+    [
+        (
+            reply(401, {"message": "Incorrect\n  API key"}),
+            "auth: HTTP 401 Unauthorized: Incorrect API key",
+        ),
+        (reply(404, "no such model"), "not_found: HTTP 404 Not Found: no such model"),
+        (HttpReply(404, {}, b'{"detail": "gone"}'), "not_found: HTTP 404 Not Found: gone"),
+        (
+            HttpReply(400, {}, b'[{"error": {"message": "m"}}]'),
+            "bad_request: HTTP 400 Bad Request: m",
+        ),
+        (reply(527), "server: HTTP 527"),
+        (
+            reply(308, location="https://other.example"),
+            "bad_request: HTTP 308 Permanent Redirect: redirects are not followed",
+        ),
+    ],
+)
+def test_the_message_says_status_and_reason(given_reply: HttpReply, text: str) -> None:
+    """The message has the status in words, and what the provider said."""
+    assert str(classify(given_reply)) == text
+
+
+def test_the_wait_that_is_asked_for_is_kept() -> None:
+    """Headers count at any status; words only where the provider is busy."""
+    said = {"message": "Please try again in 2s."}
+    assert classify(reply(503, retry_after="7")).retry_after == 7
+    assert classify(reply(429, said)).retry_after == 2
+    assert classify(reply(500, said)).retry_after is None
+
+
+def test_secrets_are_neither_in_the_message_nor_in_the_excerpt() -> None:
+    """A provider that repeats the key does not get it into an error."""
+    error = classify(reply(401, {"message": "bad key sk-1234"}), secrets=["sk-1234", ""])
+    assert str(error) == "auth: HTTP 401 Unauthorized: bad key [hidden]"
+    assert error.body_excerpt == '{"error": {"message": "bad key [hidden]"}}'
+
+
+def test_a_secret_at_the_edge_of_the_excerpt_is_not_kept_in_part() -> None:
+    """Secrets are blanked before the excerpt is cut."""
+    assert "sk-12" not in excerpt(b"x" * 2045 + b"sk-1234567890", ["sk-1234567890"])
+
+
+def test_an_excerpt_is_at_most_two_kilobytes() -> None:
+    """The bound is in bytes, and cuts no character."""
+    cut = excerpt("é".encode() * 5000)
+    assert len(cut.encode()) == 2048
+    assert set(cut) == {"é"}
+
+
+def test_codes_are_not_looked_for_in_large_bodies() -> None:
+    """A page of a proxy is not read to its end."""
+    body = json.dumps({"error": {"code": "insufficient_quota", "message": "x" * 70_000}})
+    assert classify(HttpReply(429, {}, body.encode())).kind == "rate_limited"
+
+
+VALUES = (
+    st.none()
+    | st.booleans()
+    | st.integers(400, 600)
+    | st.sampled_from(
+        ["insufficient_quota", "requests", "overloaded_error", "per day", "try again in 1e9h"]
+    )
+)
+FIELDS = st.fixed_dictionaries({}, optional=dict.fromkeys(["code", "type", "message"], VALUES))
+BODIES = st.fixed_dictionaries({}, optional={"error": VALUES | FIELDS, "code": VALUES})
+
+
+@pytest.mark.slow
+@given(st.integers(200, 599), st.binary() | BODIES.map(lambda data: json.dumps(data).encode()))
+def test_every_reply_has_a_kind(status: int, body: bytes) -> None:
+    """No status and no body breaks the reading."""
+    error = classify(HttpReply(status, {}, body))
+    assert error.kind in get_args(ProviderErrorKind)
+    assert error.retry_after is None or 0 <= error.retry_after < math.inf

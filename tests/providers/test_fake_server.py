@@ -1,0 +1,180 @@
+import json
+from typing import Any
+
+import pytest
+import trio
+from fake_runs import FakeRun, exchange, get, post, read_reply, with_fake
+
+from trioeval.providers import HttpReply
+from trioeval.providers.fake import FakeAddress, FakeSettings
+
+pytestmark = pytest.mark.network
+
+ASK = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Hi"}]}).encode()
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loopback is reached directly, whatever the machine's environment says."""
+    monkeypatch.setenv("NO_PROXY", "*")
+
+
+def message(reply: HttpReply) -> Any:
+    return json.loads(reply.body)["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/chat/completions?x=1"])
+def test_completions_are_served_with_and_without_the_version(path: str) -> None:
+    """Base URLs with and without /v1 both work, and a query does not matter."""
+
+    async def body(run: FakeRun) -> None:
+        reply = await exchange(run.address, post(path, ASK))
+        assert reply.status == 200
+        assert reply.headers["content-type"] == "application/json"
+        assert json.loads(reply.body)["choices"][0]["message"]["content"] == "Hi"
+
+    with_fake(FakeSettings(), body)
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status", "text"),
+    [
+        (get("/v2"), 404, "There is no /v2 here."),
+        (get("/v1/chat/completions"), 405, "/v1/chat/completions takes POST only."),
+        (post("/stats", b""), 405, "/stats takes GET only."),
+        (post("/v1/chat/completions", b"Hi"), 400, "the body is not JSON"),
+        (b"Hello?\r\n\r\n", 400, "This is not HTTP: illegal request line: bytearray(b'Hello?')."),
+        (
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 99999999\r\n\r\n",
+            413,
+            "The body is larger than 67108864 bytes.",
+        ),
+    ],
+)
+def test_a_bad_request_gets_an_error_in_json(request_bytes: bytes, status: int, text: str) -> None:
+    """Wrong paths, methods, bodies and bytes are answered, not dropped."""
+
+    async def body(run: FakeRun) -> None:
+        reply = await exchange(run.address, request_bytes)
+        assert (reply.status, message(reply)) == (status, text)
+
+    with_fake(FakeSettings(), body)
+
+
+def test_head_gets_no_body() -> None:
+    """A method without bodies does not upset the server."""
+
+    async def body(run: FakeRun) -> None:
+        stream = await trio.open_tcp_stream(run.address.host, run.address.port)
+        async with stream:
+            await stream.send_all(b"HEAD /health HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+            received = b"".join([chunk async for chunk in stream])
+        assert received.startswith(b"HTTP/1.1 405 ")
+        assert received.endswith(b"\r\n\r\n")
+
+    with_fake(FakeSettings(), body)
+
+
+def test_a_body_without_a_length_is_bounded_too() -> None:
+    """A chunked body is refused as soon as it is too large, and its sender sees the reply."""
+    head = b"POST /chat/completions HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+
+    async def body(run: FakeRun) -> None:
+        stream = await trio.open_tcp_stream(run.address.host, run.address.port)
+        async with stream:
+            await stream.send_all(head + b"b\r\n" + b"x" * 11)
+            reply = await read_reply(stream)
+            assert (reply.status, message(reply)) == (413, "The body is larger than 10 bytes.")
+            await stream.send_all(b"\r\n0\r\n\r\n")
+            assert await stream.receive_some() == b""
+
+    with_fake(FakeSettings(max_body_bytes=10), body)
+
+
+def test_a_client_that_asks_first_is_told_to_go_on() -> None:
+    """Expect: 100-continue is answered before the body comes."""
+    head = b"POST /chat/completions HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\n"
+
+    async def body(run: FakeRun) -> None:
+        stream = await trio.open_tcp_stream(run.address.host, run.address.port)
+        async with stream:
+            await stream.send_all(head + b"content-length: %d\r\n\r\n" % len(ASK))
+            assert (await stream.receive_some()).startswith(b"HTTP/1.1 100 ")
+            await stream.send_all(ASK)
+            assert (await read_reply(stream)).status == 200
+
+    with_fake(FakeSettings(), body)
+
+
+def test_one_connection_serves_many_requests() -> None:
+    """Connections stay open, also for requests that come while a reply is delayed."""
+    request = post("/chat/completions", ASK)
+
+    async def body(run: FakeRun) -> None:
+        stream = await trio.open_tcp_stream(run.address.host, run.address.port)
+        async with stream:
+            await stream.send_all(request)
+            while (await run.stats())["in_flight"] == 0:
+                pass
+            await stream.send_all(post("/reset", b""))
+            assert b"chat.completion" in (await read_reply(stream)).body
+            assert (await read_reply(stream)).body == b"{}"
+            await stream.send_all(request)
+            assert (await read_reply(stream)).status == 200
+
+    with_fake(FakeSettings(latency_s=0.03), body)
+
+
+def test_statistics_tell_starts_and_ends() -> None:
+    """Times count from the start, so that a pace can be checked from outside."""
+
+    async def body(run: FakeRun) -> None:
+        for _ in range(3):
+            await exchange(run.address, post("/chat/completions", ASK))
+        stats = await run.stats()
+        assert (stats["requests"], stats["ok"], stats["by_status"]) == (3, 3, {"200": 3})
+        assert (stats["in_flight"], stats["max_in_flight"]) == (0, 1)
+        assert 0 <= stats["first_request_at"] == stats["started_at"][0]
+        assert sorted(stats["started_at"]) == stats["started_at"]
+        assert stats["last_reply_at"] >= stats["started_at"][-1] + 0.01
+        assert (await exchange(run.address, post("/reset", b""))).body == b"{}"
+        assert (await run.stats())["requests"] == 0
+        assert (await exchange(run.address, get("/health"))).body == b'{"status":"ok"}'
+
+    with_fake(FakeSettings(latency_s=0.01), body)
+
+
+def test_a_client_that_leaves_is_noticed_while_its_reply_is_delayed() -> None:
+    """An abandoned request is not in flight for the rest of its latency."""
+
+    async def body(run: FakeRun) -> None:
+        stream = await trio.open_tcp_stream(run.address.host, run.address.port)
+        async with stream:
+            await stream.send_all(post("/chat/completions", ASK))
+            while (await run.stats())["in_flight"] == 0:
+                pass
+        while (stats := await run.stats())["in_flight"]:
+            pass
+        assert (stats["requests"], stats["abandoned"], stats["ok"]) == (1, 1, 0)
+
+    with_fake(FakeSettings(latency_s=60), body)
+
+
+def test_a_client_that_leaves_at_any_point_does_not_end_the_server() -> None:
+    """Connections that end early, or in the middle of a request, are forgotten."""
+    request = post("/chat/completions", ASK)
+
+    async def body(run: FakeRun) -> None:
+        for size in range(0, len(request), 10):
+            stream = await trio.open_tcp_stream(run.address.host, run.address.port)
+            await stream.send_all(request[:size])
+            await trio.aclose_forcefully(stream)
+        assert (await exchange(run.address, request)).status == 200
+
+    with_fake(FakeSettings(), body)
+
+
+def test_an_address_is_written_as_a_base_url() -> None:
+    """Addresses of both families can be put into a suite."""
+    assert FakeAddress("127.0.0.1", 80).base_url == "http://127.0.0.1:80/v1"
+    assert FakeAddress("::1", 80).base_url == "http://[::1]:80/v1"

@@ -1,0 +1,94 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.providers.fake.limits import Limits, format_duration, retry_headers
+from trioeval.providers.fake.settings import FakeSettings
+from trioeval.providers.fake.window import RollingWindow
+
+ASKS = st.lists(st.tuples(st.integers(0, 8), st.integers(1, 12)), max_size=30)
+
+
+def run(limit: int, length: int, asks: list[tuple[int, int]]) -> list[tuple[int, int, float]]:
+    """Time, amount and wait of each ask, after pauses of whole seconds."""
+    window, now, seen = RollingWindow(limit, length), 0, []
+    for pause, amount in asks:
+        now += pause
+        wait = window.wait(now, amount)
+        if wait == 0:
+            window.take(now, amount)
+        seen.append((now, amount, wait))
+    return seen
+
+
+@pytest.mark.slow
+@given(st.integers(1, 10), st.integers(1, 10), ASKS)
+def test_no_window_holds_more_than_the_limit(
+    limit: int, length: int, asks: list[tuple[int, int]]
+) -> None:
+    """In any window of the length at most the limit is taken, wherever the window begins."""
+    taken = [(at, amount) for at, amount, wait in run(limit, length, asks) if wait == 0]
+    for start, _ in taken:
+        assert sum(amount for at, amount in taken if start <= at < start + length) <= limit
+
+
+@pytest.mark.slow
+@given(st.integers(1, 10), st.integers(1, 10), ASKS)
+def test_nothing_is_refused_that_fits(limit: int, length: int, asks: list[tuple[int, int]]) -> None:
+    """An amount is refused only if the window that ends now has no room for it."""
+    seen = run(limit, length, asks)
+    for index, (now, amount, wait) in enumerate(seen):
+        used = sum(part for at, part, w in seen[:index] if w == 0 and now - length < at)
+        assert (wait == 0) == (used + amount <= limit)
+
+
+@pytest.mark.slow
+@given(st.integers(1, 10), st.integers(1, 10), ASKS, st.integers(1, 10))
+def test_a_wait_is_exactly_long_enough(
+    limit: int, length: int, asks: list[tuple[int, int]], amount: int
+) -> None:
+    """After the wait the amount fits, and at no earlier instant."""
+    window, now = RollingWindow(limit, length), 0
+    for pause, part in asks:
+        now += pause
+        if window.wait(now, part) == 0:
+            window.take(now, part)
+    wait = window.wait(now, amount)
+    if amount > limit:
+        assert wait > 0
+    elif wait > 0:
+        assert window.wait(now + wait - 0.5, amount) > 0
+        assert window.wait(now + wait, amount) == 0
+
+
+def test_headers_tell_limit_rest_and_reset() -> None:
+    """Each limit that is set has three headers; a refused request takes nothing of any."""
+    limits = Limits.of(FakeSettings(rpm=2, tpm=10, window_s=60))
+    assert limits.take(0.0, 4) is None
+    excess = limits.take(1.5, 7)
+    assert excess is not None
+    assert (excess.dimension, excess.limit, excess.wait) == ("tokens", 10, 58.5)
+    assert limits.headers(1.5) == (
+        ("x-ratelimit-limit-requests", "2"),
+        ("x-ratelimit-remaining-requests", "1"),
+        ("x-ratelimit-reset-requests", "58.5s"),
+        ("x-ratelimit-limit-tokens", "10"),
+        ("x-ratelimit-remaining-tokens", "6"),
+        ("x-ratelimit-reset-tokens", "58.5s"),
+    )
+    assert Limits.of(FakeSettings()).headers(0.0) == ()
+
+
+def test_waits_are_rounded_up_in_headers() -> None:
+    """Whoever waits as long as a header says has waited long enough."""
+    assert retry_headers(1.2345) == (("retry-after", "2"), ("retry-after-ms", "1235"))
+    durations = [0, 0.0115, 1.5, 59.999, 60, 360, 3661.25]
+    assert [format_duration(seconds) for seconds in durations] == [
+        "0ms",
+        "12ms",
+        "1.5s",
+        "59.999s",
+        "1m0s",
+        "6m0s",
+        "61m1.25s",
+    ]

@@ -1,0 +1,355 @@
+import random
+import ssl
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import httpx2
+import pytest
+import trio
+from fake_runs import FakeRun, openai_provider, with_fake, with_raw_server
+
+from trioeval.errors import ProviderError
+from trioeval.providers import HttpClient, Request
+from trioeval.providers.fake import (
+    FakeAddress,
+    FakeSettings,
+    FillerReplies,
+    GarbageReplies,
+    ScriptedReplies,
+)
+from trioeval.providers.http import _explain, open_http
+
+pytestmark = pytest.mark.network
+
+KEY = "sk-very-secret"
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loopback is reached directly, whatever the machine's environment says."""
+    monkeypatch.setenv("NO_PROXY", "*")
+
+
+async def failure(call: Callable[[], Awaitable[Any]]) -> ProviderError:
+    """The error of a call, with nothing of the key in it or in its causes."""
+    with pytest.raises(ProviderError) as caught:
+        await call()
+    for error in chain(caught.value):
+        assert KEY not in f"{error} {error!r} {vars(error)}"
+    return caught.value
+
+
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def test_a_prompt_goes_to_a_server_and_its_reply_comes_back() -> None:
+    """The whole way over a socket: request, completion, usage."""
+
+    async def body(run: FakeRun) -> None:
+        reply = await run.provider(apiKey=KEY)(Request(prompt="Good morning"))
+        assert reply.output == "Good morning"
+        assert reply.usage.prompt == 3
+        assert reply.metadata["http"]["status"] == 200
+        assert (await run.stats())["ok"] == 1
+
+    with_fake(FakeSettings(), body)
+
+
+def test_calls_share_a_connection_and_nothing_else() -> None:
+    """A call does not pay for a new connection, and no cookie of a reply colours the next call."""
+    reply = b"HTTP/1.1 200 X\r\nset-cookie: a=b\r\ncontent-length: 2\r\n\r\n{}"
+    received: list[bytes] = []
+
+    async def keep_answering(stream: trio.SocketStream) -> None:
+        received.append(b"")
+        while chunk := await stream.receive_some():
+            received[-1] += chunk
+            if chunk.endswith(b"}"):
+                await stream.send_all(reply)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+            nursery.start_soon(trio.serve_listeners, keep_answering, listeners)
+            port = listeners[0].socket.getsockname()[1]
+            async with open_http() as client:
+                for _ in range(3):
+                    await client.post_json(f"http://127.0.0.1:{port}/", {}, b"{}")
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    (sent,) = received
+    assert sent.count(b"POST / HTTP/1.1") == 3
+    assert b"cookie" not in sent.lower()
+
+
+def test_a_refusal_of_the_provider_comes_with_its_wait() -> None:
+    """A 429 says how long to wait, to the millisecond."""
+
+    async def body(run: FakeRun) -> None:
+        provider = run.provider(apiKey=KEY)
+        await provider(Request(prompt="a"))
+        error = await failure(lambda: provider(Request(prompt="a")))
+        assert (error.kind, error.status) == ("rate_limited", 429)
+        assert error.retry_after is not None
+        assert 59 < error.retry_after <= 60
+
+    with_fake(FakeSettings(rpm=1), body)
+
+
+def test_a_reply_that_is_cut_is_a_lost_connection() -> None:
+    """Half a reply is none, and the address is named."""
+
+    async def body(run: FakeRun) -> None:
+        error = await failure(lambda: run.provider(apiKey=KEY)(Request(prompt="a")))
+        place = f"127.0.0.1:{run.address.port}"
+        assert str(error).startswith(
+            f"connection: the connection to {place} broke before the reply was complete ("
+        )
+        assert (await run.stats())["disconnects"] == 1
+
+    with_fake(FakeSettings(disconnect_rate=1), body)
+
+
+@pytest.mark.parametrize("kind", ["invalid_utf8", "not_json"])
+def test_garbage_is_a_malformed_reply(kind: Any) -> None:
+    """A success that cannot be read is not retried for ever as a lost connection."""
+
+    async def body(run: FakeRun) -> None:
+        error = await failure(lambda: run.provider(apiKey=KEY)(Request(prompt="a")))
+        assert str(error) == "malformed_reply: the reply is not JSON"
+
+    with_fake(FakeSettings(replies=GarbageReplies(kind)), body)
+
+
+@pytest.mark.slow
+def test_a_reply_of_ten_megabytes_arrives() -> None:
+    """Large replies are not cut."""
+
+    async def body(run: FakeRun) -> None:
+        reply = await run.provider()(Request(prompt="a"))
+        assert len(reply.output) == 10_000_000
+
+    with_fake(FakeSettings(replies=FillerReplies(10_000_000)), body)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"HTTP/1.1 200 OK\r\ncontent-length: 1025\r\n\r\n" + b"x" * 1025,
+        b"HTTP/1.1 200 OK\r\ncontent-length: 9999\r\n\r\n" + b"x" * 1025,
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2000\r\n" + b"x" * 1025,
+        b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 1_000_000,
+    ],
+)
+def test_a_reply_above_the_bound_is_refused(sent: bytes) -> None:
+    """A server cannot fill the memory, however it frames its reply."""
+
+    async def body(address: FakeAddress, client: HttpClient) -> None:
+        error = await failure(lambda: client.post_json(address.base_url, {}, b"{}"))
+        place = f"127.0.0.1:{address.port}"
+        assert str(error) == f"malformed_reply: the reply of {place} is larger than 0.000976562 MiB"
+
+    with_raw_server(sent, body)
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (
+            b"",
+            "Server disconnected without sending a response.",
+        ),
+        (
+            b"SSH-2.0-server\r\n\r\n",
+            "illegal status line: bytearray(b'SSH-2.0-server')",
+        ),
+    ],
+)
+def test_what_is_no_http_is_told_with_the_address(sent: bytes, reason: str) -> None:
+    """Broken servers give an error that a person understands."""
+
+    async def body(address: FakeAddress, client: HttpClient) -> None:
+        error = await failure(
+            lambda: client.post_json(address.base_url, {"authorization": KEY}, b"{}")
+        )
+        place = f"127.0.0.1:{address.port}"
+        assert str(error) == (
+            f"connection: the connection to {place} broke before the reply was complete ({reason})"
+        )
+
+    with_raw_server(sent, body)
+
+
+def test_redirects_are_not_followed() -> None:
+    """The key goes to the host that was configured, and to no other."""
+    sent = b"HTTP/1.1 307 X\r\nlocation: http://elsewhere.example/\r\ncontent-length: 0\r\n\r\n"
+
+    async def body(address: FakeAddress, client: HttpClient) -> None:
+        provider = openai_provider(address.base_url, client, apiKey=KEY)
+        error = await failure(lambda: provider(Request(prompt="a")))
+        text = "bad_request: HTTP 307 Temporary Redirect: redirects are not followed"
+        assert str(error) == text
+
+    with_raw_server(sent, body)
+
+
+def test_nobody_listening_is_told_with_the_address() -> None:
+    """A refused connection names host and port."""
+
+    async def main() -> None:
+        with trio.socket.socket() as unused:
+            await unused.bind(("127.0.0.1", 0))
+            port = unused.getsockname()[1]
+            async with open_http() as client:
+                provider = openai_provider(f"http://127.0.0.1:{port}/v1", client, apiKey=KEY)
+                error = await failure(lambda: provider(Request(prompt="a")))
+        assert str(error) == f"connection: 127.0.0.1:{port} refused the connection"
+
+    trio.run(main)
+
+
+def test_plain_http_behind_an_https_url_is_told() -> None:
+    """A wrong scheme is recognised by the failing handshake."""
+
+    async def body(run: FakeRun) -> None:
+        url = run.address.base_url.replace("http:", "https:")
+        error = await failure(
+            lambda: openai_provider(url, run.client, apiKey=KEY)(Request(prompt="a"))
+        )
+        assert error.kind == "connection"
+        assert error.message.startswith(f"TLS with 127.0.0.1:{run.address.port} failed: ")
+
+    with_fake(FakeSettings(), body)
+
+
+@pytest.mark.parametrize("tail", ["\n", "é"])
+def test_a_header_that_cannot_be_sent_is_not_shown(tail: str) -> None:
+    """The library's own message would quote the header, and with it a key."""
+
+    async def body(run: FakeRun) -> None:
+        headers = {"authorization": f"Bearer {KEY}{tail}"}
+        error = await failure(lambda: run.client.post_json(run.address.base_url, headers, b"{}"))
+        place = f"127.0.0.1:{run.address.port}"
+        text = f"bad_request: the request to {place} cannot be sent: a header is not valid"
+        assert str(error) == text
+
+    with_fake(FakeSettings(), body)
+
+
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1/x", "http://a\nb", "http://[::1", "http:///x"])
+def test_a_url_that_is_none_is_a_bad_request(url: str) -> None:
+    """What cannot be reached at all is not called a lost connection."""
+
+    async def main() -> None:
+        async with open_http() as client:
+            error = await failure(lambda: client.post_json(url, {}, b"{}"))
+        assert str(error) == "bad_request: the provider's base URL is not a valid HTTP URL"
+
+    trio.run(main)
+
+
+def caused(error: Exception, *causes: BaseException) -> Exception:
+    for outer, inner in pairwise((error, *causes)):
+        outer.__cause__ = inner
+    return error
+
+
+def certificate_error() -> ssl.SSLCertVerificationError:
+    """As the TLS library makes it."""
+    error = ssl.SSLCertVerificationError("certificate verify failed")
+    error.verify_message = "self-signed certificate"
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (
+            caused(
+                httpx2.ConnectError("x"),
+                trio.BrokenResourceError(),
+                certificate_error(),
+            ),
+            "tls: the certificate of a:443 is not valid: self-signed certificate",
+        ),
+        (
+            caused(
+                httpx2.ConnectError("x"),
+                OSError(),
+                ExceptionGroup("", [OSError(1, "no"), ConnectionRefusedError()]),
+            ),
+            "connection: a:443 refused the connection",
+        ),
+        (
+            caused(httpx2.ConnectError("x"), ExceptionGroup("", [OSError(1, "no")])),
+            "connection: no connection to a:443 (x)",
+        ),
+        (
+            caused(httpx2.ConnectError("x"), trio.socket.gaierror(-2, "unknown")),
+            "connection: the host of a:443 cannot be found",
+        ),
+        (httpx2.ConnectTimeout("x"), "connection: no connection to a:443 within 10 seconds"),
+        (httpx2.ConnectError("no route"), "connection: no connection to a:443 (no route)"),
+        (httpx2.ProxyError("403"), "connection: the proxy gave no connection to a:443 (403)"),
+        (
+            httpx2.ReadError(""),
+            "connection: the connection to a:443 broke before the reply was complete (ReadError)",
+        ),
+    ],
+)
+def test_each_failure_of_the_network_is_told_by_its_cause(error: Exception, text: str) -> None:
+    """What a person can act on is found among the causes."""
+    assert str(_explain(error, "a:443")) == text
+
+
+@pytest.mark.slow
+def test_calls_cancelled_at_any_instant_leave_client_and_server_whole() -> None:
+    """After 60 cancelled calls the client serves 20 more, and nothing is in flight any more."""
+    rng = random.Random(7)  # noqa: S311 - repeatable instants
+
+    async def body(run: FakeRun) -> None:
+        provider = run.provider()
+        cancelled = 0
+
+        async def cut_short(limit: float) -> None:
+            nonlocal cancelled
+            with trio.move_on_after(limit) as scope:
+                await provider(Request(prompt="a"))
+            cancelled += scope.cancelled_caught
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(60):
+                nursery.start_soon(cut_short, rng.uniform(0, 0.06))
+        assert cancelled > 10
+
+        replies: list[Any] = []
+
+        async def whole() -> None:
+            replies.append((await provider(Request(prompt="b"))).output)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(whole)
+        assert replies == ["b"] * 20
+        stats = await run.stats()
+        assert stats["in_flight"] == 0
+        assert stats["requests"] == stats["ok"] + stats["abandoned"]
+
+    with_fake(FakeSettings(latency_s=0.03, jitter=0.5), body)
+
+
+def test_two_clients_do_not_share_anything() -> None:
+    """A client that was closed leaves the next one alone."""
+
+    async def body(run: FakeRun) -> None:
+        for _ in range(2):
+            async with open_http() as client:
+                provider = openai_provider(run.address.base_url, client)
+                assert (await provider(Request(prompt="a"))).output == "yes"
+
+    with_fake(FakeSettings(replies=ScriptedReplies(("yes",))), body)

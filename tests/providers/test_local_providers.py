@@ -1,0 +1,131 @@
+from typing import Any
+
+import pytest
+import trio
+
+from trioeval.errors import ProviderError
+from trioeval.providers import Reply, Request, Usage
+from trioeval.providers.custom import CustomProvider
+from trioeval.providers.echo import EchoProvider
+
+ASK = Request(prompt="Hi")
+
+
+def call(function: Any) -> Reply:
+    return trio.run(CustomProvider("mine", function), ASK)
+
+
+def failure(function: Any) -> ProviderError:
+    with pytest.raises(ProviderError) as caught:
+        call(function)
+    return caught.value
+
+
+def test_echo_answers_with_the_prompt_for_nothing() -> None:
+    """An echo costs no money and no tokens."""
+    free = Usage(prompt=0, completion=0, total=0)
+    assert trio.run(EchoProvider(), ASK) == Reply(output="Hi", usage=free, cost=0.0)
+
+
+def test_an_echo_can_be_cancelled() -> None:
+    """Even the fastest provider is a checkpoint."""
+
+    async def main() -> bool:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await EchoProvider()(ASK)
+        return scope.cancelled_caught
+
+    assert trio.run(main)
+
+
+async def text(request: Request) -> str:
+    return request.prompt.upper()
+
+
+async def whole(request: Request) -> Reply:
+    return Reply(output=request.prompt, cost=0.5)
+
+
+async def broken(_request: Request) -> str:
+    raise ValueError("no luck")
+
+
+async def broken_in_a_nursery(_request: Request) -> str:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(broken, ASK)
+        nursery.start_soon(busy, ASK)
+    return "never"
+
+
+async def busy(_request: Request) -> str:
+    raise ProviderError("overloaded", "later")
+
+
+async def number(_request: Request) -> int:
+    return 3
+
+
+async def nothing(_request: Request) -> None:
+    pass
+
+
+def not_async(_request: Request) -> str:
+    return "Hi"
+
+
+def broken_early(_request: Request) -> str:
+    raise KeyError("x")
+
+
+def test_text_and_replies_are_replies() -> None:
+    """A function may answer with text or with a whole reply."""
+    assert call(text) == Reply(output="HI")
+    assert call(whole) == Reply(output="Hi", cost=0.5)
+
+
+def test_a_provider_error_of_a_function_is_passed_on() -> None:
+    """A function may say itself how it failed."""
+    assert str(failure(busy)) == "overloaded: later"
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (broken, "mine: ValueError: no luck"),
+        (broken_early, "mine: KeyError: 'x'"),
+        (number, "mine must return a Reply or text, it returned int: 3"),
+        (nothing, "mine must return a Reply or text, it returned nothing"),
+        (not_async, 'mine is not async: it returned str: "Hi"; write it with `async def`'),
+    ],
+)
+def test_anything_else_is_unexpected(function: Any, reason: str) -> None:
+    """What a function did wrong is said in one line."""
+    assert str(failure(function)) == f"unexpected: provider {reason}"
+
+
+def test_the_cause_is_kept() -> None:
+    """The traceback of the user's code is not lost."""
+    assert isinstance(failure(broken).__cause__, ValueError)
+
+
+def test_a_group_is_told_by_its_parts() -> None:
+    """Nobody has to read that there were exceptions from a nursery."""
+    error = failure(broken_in_a_nursery)
+    assert isinstance(error.__cause__, ExceptionGroup)
+    parts = error.message.removeprefix("provider mine: ").split("; ")
+    assert sorted(parts) == ["ProviderError: overloaded: later", "ValueError: no luck"]
+
+
+def test_cancellation_passes_through_a_function() -> None:
+    """A cancelled call is cancelled, not failed."""
+
+    async def forever(_request: Request) -> str:
+        await trio.sleep_forever()
+
+    async def main() -> bool:
+        with trio.move_on_after(0) as scope:
+            await CustomProvider("mine", forever)(ASK)
+        return scope.cancelled_caught
+
+    assert trio.run(main)

@@ -1,0 +1,298 @@
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import pytest
+
+from trioeval.errors import Problem
+from trioeval.providers.openai_settings import OpenAISettings, is_reasoning, read_openai
+
+KEY = {"OPENAI_API_KEY": "sk-env"}
+NO_KEY = Problem(
+    ".config.apiKey",
+    "there is no API key",
+    "set OPENAI_API_KEY in the environment, or apiKey or apiKeyEnvar in the config",
+)
+
+
+def settings(
+    config: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+    model: str = "gpt-4.1",
+) -> OpenAISettings:
+    read = read_openai(model, config or {}, KEY if environ is None else environ)
+    assert isinstance(read, OpenAISettings), read
+    return read
+
+
+def problems(
+    config: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None
+) -> list[Problem]:
+    read = read_openai("gpt-4.1", config or {}, KEY if environ is None else environ)
+    assert isinstance(read, list), read
+    return read
+
+
+def test_defaults_are_sent_to_ordinary_models() -> None:
+    """Without config a request is repeatable and bounded."""
+    assert settings().parameters == {"temperature": 0, "max_tokens": 1024}
+
+
+@pytest.mark.parametrize(
+    ("model", "config", "parameters"),
+    [
+        ("o3-mini", {}, {}),
+        ("o3-mini", {"temperature": 1, "max_tokens": 9}, {"temperature": 1, "max_tokens": 9}),
+        ("gpt-4.1", {"omitDefaults": True}, {}),
+        ("gpt-4.1", {"omit_defaults": True, "seed": 3}, {"seed": 3}),
+        ("gpt-4.1", {"temperature": None}, {"max_tokens": 1024}),
+        (
+            "gpt-4.1",
+            {"max_completion_tokens": 9},
+            {"temperature": 0, "max_completion_tokens": 9},
+        ),
+        (
+            "gpt-4.1",
+            {"maxTokens": 5, "topP": 0.5, "stop": ["x"], "parallelToolCalls": False},
+            {
+                "temperature": 0,
+                "max_tokens": 5,
+                "top_p": 0.5,
+                "stop": ["x"],
+                "parallel_tool_calls": False,
+            },
+        ),
+    ],
+)
+def test_what_is_configured_stands_over_defaults(
+    model: str, config: Mapping[str, Any], parameters: Mapping[str, Any]
+) -> None:
+    """Reasoning models get no defaults; null takes one away; what is given is always sent."""
+    assert settings(config, model=model).parameters == parameters
+
+
+@pytest.mark.parametrize(
+    ("model", "answer"),
+    [
+        ("o1", True),
+        ("o4-mini-2026-04-16", True),
+        ("openai/o3", True),
+        ("ft:o4-mini:acme", True),
+        ("gpt-5", True),
+        ("gpt-5.1-mini", True),
+        ("gpt-5-chat-latest", False),
+        ("gpt-5.1-chat", False),
+        ("gpt-4o", False),
+        ("olmo-2", False),
+        ("o1ive", False),
+    ],
+)
+def test_reasoning_models_are_known_by_name(model: str, *, answer: bool) -> None:
+    """The name alone decides, without vendor and tuning prefixes."""
+    assert is_reasoning(model) is answer
+
+
+@pytest.mark.parametrize(
+    ("config", "environ", "base_url"),
+    [
+        ({}, {}, "https://api.openai.com/v1"),
+        ({}, {"OPENAI_BASE_URL": "http://a/v1/"}, "http://a/v1"),
+        ({}, {"OPENAI_BASE_URL": "  "}, "https://api.openai.com/v1"),
+        ({}, {"OPENAI_BASE_URL": "http://a", "OPENAI_API_BASE_URL": "http://b"}, "http://b"),
+        ({}, {"OPENAI_API_BASE_URL": "http://b", "OPENAI_API_HOST": "c"}, "https://c/v1"),
+        ({"apiBaseUrl": "http://d"}, {"OPENAI_API_HOST": "c"}, "http://d"),
+        ({"apiBaseUrl": "http://d", "apiHost": "e:8443"}, {}, "https://e:8443/v1"),
+    ],
+)
+def test_the_first_base_url_wins(
+    config: Mapping[str, Any], environ: Mapping[str, str], base_url: str
+) -> None:
+    """Config stands over the environment, and a host over a URL."""
+    assert settings(config, {**KEY, **environ}).base_url == base_url
+
+
+@pytest.mark.parametrize(
+    ("config", "environ", "key"),
+    [
+        ({}, KEY, "sk-env"),
+        ({"apiKey": " sk-config\n"}, KEY, "sk-config"),
+        ({"apiKeyEnvar": "MINE"}, {**KEY, "MINE": "sk-mine"}, "sk-mine"),
+        ({"apiKey": "sk-config", "apiKeyEnvar": "MINE"}, {"MINE": "sk-mine"}, "sk-config"),
+    ],
+)
+def test_the_first_key_wins(
+    config: Mapping[str, Any], environ: Mapping[str, str], key: str
+) -> None:
+    """The key of the config stands over the variable it names, and that over the usual one."""
+    read = settings(config, environ)
+    assert read.headers["authorization"] == f"Bearer {key}"
+    assert read.credential == key
+
+
+def test_headers_and_organisation_are_sent() -> None:
+    """Configured headers stand over our own, whatever their case."""
+    headers = {"X-Title": "evals", "Authorization": "Token abc"}
+    read = settings({"organization": "acme", "headers": headers}, {})
+    assert read.headers == {
+        "openai-organization": "acme",
+        "x-title": "evals",
+        "authorization": "Token abc",
+    }
+    assert settings({}, {**KEY, "OPENAI_ORGANIZATION": "org"}).organization == "org"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:8080", "http://127.9.9.9/v1", "http://[::1]:80/v1", "http://localhost"],
+)
+def test_this_machine_needs_no_key(url: str) -> None:
+    """Local services are asked without a key, and get one only if it is there."""
+    assert "authorization" not in settings({"apiBaseUrl": url}, {}).headers
+    assert settings({"apiBaseUrl": url}).credential == "sk-env"
+
+
+@pytest.mark.parametrize(
+    ("config", "environ", "problem"),
+    [
+        ({}, {}, NO_KEY),
+        ({}, {"OPENAI_API_KEY": " "}, NO_KEY),
+        ({"apiBaseUrl": "http://localhost.example"}, {}, NO_KEY),
+        (
+            {"apiKeyEnvar": "MINE"},
+            KEY,
+            Problem(".config.apiKeyEnvar", "the environment variable MINE is not set"),
+        ),
+        (
+            {"apiKeyEnvar": "MINE", "apiBaseUrl": "http://127.0.0.1"},
+            {},
+            Problem(".config.apiKeyEnvar", "the environment variable MINE is not set"),
+        ),
+        (
+            {"apiKey": "sk-1\nx"},
+            {},
+            Problem(".config.apiKey", "the key has characters that no header can carry"),
+        ),
+        (
+            {},
+            {"OPENAI_API_KEY": "sk-…"},
+            Problem(
+                ".config.apiKey",
+                "the key in OPENAI_API_KEY has characters that no header can carry",
+            ),
+        ),
+        (
+            {"apiBaseUrl": "ftp://a"},
+            KEY,
+            Problem(".config.apiBaseUrl", "must be an http or https URL with a host"),
+        ),
+        (
+            {"apiBaseUrl": "http://a:port"},
+            KEY,
+            Problem(".config.apiBaseUrl", "must be an http or https URL with a host"),
+        ),
+        (
+            {"apiBaseUrl": "http://a b"},
+            KEY,
+            Problem(".config.apiBaseUrl", "must be a URL of printable ASCII characters"),
+        ),
+        (
+            {"apiBaseUrl": "https://me:secret@a/v1"},
+            KEY,
+            Problem(
+                ".config.apiBaseUrl",
+                "must not hold a user or a password; use apiKey or headers",
+            ),
+        ),
+        (
+            {},
+            {**KEY, "OPENAI_BASE_URL": "http://a?x=1"},
+            Problem(
+                ".config.apiBaseUrl",
+                "the environment variable OPENAI_BASE_URL must not have a query or a fragment",
+            ),
+        ),
+        (
+            {"apiHost": "https://a"},
+            KEY,
+            Problem(".config.apiHost", "must be a host alone; a whole URL goes into apiBaseUrl"),
+        ),
+        (
+            {"passthrough": {"stream": True}},
+            KEY,
+            Problem(
+                ".config.passthrough.stream", "streamed replies cannot be read", "leave it out"
+            ),
+        ),
+        (
+            {"headers": {"x": "a\nb"}},
+            KEY,
+            Problem(
+                ".config.headers",
+                "must be an object of printable ASCII texts; what is there is not shown",
+            ),
+        ),
+        (
+            {},
+            {**KEY, "OPENAI_ORGANIZATION": "é"},
+            Problem(
+                ".config.organization",
+                "the environment variable OPENAI_ORGANIZATION must be printable ASCII text",
+            ),
+        ),
+        (
+            {"temprature": 1},
+            KEY,
+            Problem(
+                ".config.temprature", '"temprature" is not a key', 'did you mean "temperature"?'
+            ),
+        ),
+        (
+            {"stop": [1]},
+            KEY,
+            Problem(".config.stop", "must be text or a list of texts, got [1]"),
+        ),
+    ],
+)
+def test_each_mistake_is_told_before_the_first_call(
+    config: Mapping[str, Any], environ: Mapping[str, str], problem: Problem
+) -> None:
+    """What cannot work is a problem of the entry, with the place and the way out."""
+    assert problems(config, environ) == [problem]
+
+
+def test_a_broken_url_is_told_beside_a_missing_key() -> None:
+    """Whether a broken URL needs a key is not known, so both are told."""
+    assert problems({"apiBaseUrl": "http://[::1"}, {}) == [
+        Problem(".config.apiBaseUrl", "must be an http or https URL with a host"),
+        NO_KEY,
+    ]
+
+
+def test_all_mistakes_are_told_together() -> None:
+    """Keys, base URL and parameters are checked in one go."""
+    assert len(problems({"seed": "x", "apiHost": "a/b", "apiKeyEnvar": "X", "y": 1}, {})) == 4
+
+
+def test_no_key_is_shown() -> None:
+    """The representation of settings holds no credential."""
+    read = settings({"headers": {"x-api-key": "hidden-1"}})
+    assert "sk-env" not in repr(read)
+    assert "hidden-1" not in repr(read)
+    assert set(read.secrets) == {"sk-env", "hidden-1"}
+
+
+def test_a_lane_is_one_account_and_model() -> None:
+    """The lane key tells accounts, endpoints and models apart, and never holds the key."""
+    digest = hashlib.sha256(b"sk-env").hexdigest()[:12]
+    read = settings()
+    assert read.lane_key == f"openai|https://api.openai.com/v1|{digest}|-|gpt-4.1"
+    assert settings({"temperature": 1, "seed": 2}).lane_key == read.lane_key
+    others = [
+        settings({"apiKey": "sk-other"}),
+        settings({"organization": "acme"}),
+        settings({"apiHost": "other.example"}),
+        attrs.evolve(read, model="gpt-4o"),
+        settings({"apiBaseUrl": "http://127.0.0.1"}, {}),
+    ]
+    assert len({read.lane_key, *(other.lane_key for other in others)}) == 6

@@ -1,0 +1,142 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trioeval.errors import Problem, SuiteError, UsageError
+from trioeval.providers import Provider, ProviderSpec, Request, resolve
+from trioeval.providers.custom import CustomProvider
+from trioeval.providers.echo import EchoProvider
+from trioeval.providers.replay import ReplayProvider
+
+KEY = {"OPENAI_API_KEY": "sk-1234"}
+
+
+async def mine(request: Request) -> str:
+    return request.prompt
+
+
+def resolved(
+    entry_id: str,
+    directory: Path = Path(),
+    custom: dict[str, Provider] | None = None,
+    **config: Any,
+) -> ProviderSpec:
+    return resolve(entry_id, config, environ=KEY, directory=directory, custom=custom or {})
+
+
+def problems(entry_id: str, custom: dict[str, Provider] | None = None, **config: Any) -> Any:
+    with pytest.raises(SuiteError) as caught:
+        resolved(entry_id, custom=custom, **config)
+    return caught.value.problems
+
+
+def test_local_providers_need_no_client(tmp_path: Path) -> None:
+    """Echoes, replays and callables open without a network."""
+    (tmp_path / "r.jsonl").write_text(json.dumps({"prompt": "a", "output": "b"}))
+    specs = {
+        EchoProvider: resolved("echo"),
+        ReplayProvider: resolved("replay:r.jsonl", tmp_path, latency="real"),
+        CustomProvider: resolved("mine", custom={"mine": mine}),
+    }
+    assert not any(spec.needs_http for spec in specs.values())
+    assert all(isinstance(spec.open(), kind) for kind, spec in specs.items())
+    assert [spec.lane_key for spec in specs.values()] == ["echo", "replay:r.jsonl", "mine"]
+
+
+def test_a_network_provider_needs_a_client() -> None:
+    """Without one it says so, and nothing of the key."""
+    spec = resolved("openai:gpt-4.1")
+    assert spec.needs_http
+    with pytest.raises(UsageError) as caught:
+        spec.open()
+    assert str(caught.value) == "provider openai:gpt-4.1 needs an HTTP client"
+    assert "sk-1234" not in repr(spec)
+
+
+@pytest.mark.parametrize(
+    ("entry_id", "model"),
+    [
+        ("openai:gpt-4.1", "gpt-4.1"),
+        ("openai:chat:gpt-4.1", "gpt-4.1"),
+        ("openai:ft:gpt-4.1:acme", "ft:gpt-4.1:acme"),
+        ("openai:chat:ft:gpt-4.1:acme", "ft:gpt-4.1:acme"),
+    ],
+)
+def test_everything_behind_the_kind_is_the_model(entry_id: str, model: str) -> None:
+    """A model's name may contain colons."""
+    assert resolved(entry_id).lane_key.endswith(f"|{model}")
+
+
+def test_a_callable_wins_over_a_known_id() -> None:
+    """What the caller passes is what the caller means."""
+    assert isinstance(resolved("echo", custom={"echo": mine}).open(), CustomProvider)
+
+
+KNOWN = "known are echo, openai:<model>, openai:chat:<model>, replay:<file>"
+
+
+@pytest.mark.parametrize(
+    ("entry_id", "problem"),
+    [
+        (
+            "ecko",
+            Problem(".id", '"ecko" is not a provider', f'did you mean "echo"? {KNOWN}, mine'),
+        ),
+        (
+            "mime",
+            Problem(".id", '"mime" is not a provider', f'did you mean "mine"? {KNOWN}, mine'),
+        ),
+        (
+            "opanai:chat:gpt-4.1",
+            Problem(
+                ".id",
+                '"opanai:chat:gpt-4.1" is not a provider',
+                f'did you mean "openai:chat:gpt-4.1"? {KNOWN}, mine',
+            ),
+        ),
+        ("", Problem(".id", '"" is not a provider', f"{KNOWN}, mine")),
+        ("zzz:x", Problem(".id", '"zzz:x" is not a provider', f"{KNOWN}, mine")),
+        ("openai:", Problem(".id", '"openai:" names no model', "write openai:<model>")),
+        ("openai:chat:", Problem(".id", '"openai:chat:" names no model', "write openai:<model>")),
+        ("openai:chat", Problem(".id", '"openai:chat" names no model', "write openai:<model>")),
+        ("openai", Problem(".id", '"openai" names no model', "write openai:<model>")),
+        (
+            "openai:responses:gpt-5",
+            Problem(".id", '"openai:responses:" is not supported yet', "use openai:chat:<model>"),
+        ),
+        (
+            "openai:embedding:m",
+            Problem(".id", '"openai:embedding:" is not supported yet', "use openai:chat:<model>"),
+        ),
+    ],
+)
+def test_an_id_that_means_nothing_is_told_with_what_was_meant(
+    entry_id: str, problem: Problem
+) -> None:
+    """Unknown, unfinished and unsupported ids are problems of the entry."""
+    assert problems(entry_id, custom={"mine": mine}) == (problem,)
+
+
+def test_problems_of_id_and_config_come_together() -> None:
+    """One loading tells all that is wrong with an entry."""
+    found = problems("openai:", seed="x", temprature=1)
+    assert [problem.path for problem in found] == [".id", ".config.seed", ".config.temprature"]
+
+
+@pytest.mark.parametrize("entry_id", ["echo", "mine"])
+def test_config_that_nobody_reads_is_a_problem(entry_id: str) -> None:
+    """A key that would be ignored is told."""
+    (problem,) = problems(entry_id, custom={"mine": mine}, delay=3)
+    assert str(problem) == '.config.delay: "delay" is not a key\n  this provider takes no config'
+
+
+@pytest.mark.slow
+def test_importing_providers_loads_no_http_library() -> None:
+    """Runs without a network do not pay for one."""
+    code = "import sys, trioeval.providers as _; print({'httpx2', 'h11'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

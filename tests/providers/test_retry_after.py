@@ -1,0 +1,77 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.providers.retry_after import read_retry_after
+
+DATE = "Wed, 21 Oct 2026 07:28:00 GMT"
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [
+        ({"retry-after-ms": "1500"}, 1.5),
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": " 0.5 "}, 0.5),
+        ({"retry-after": "0"}, 0.0),
+        ({"retry-after-ms": "250", "retry-after": "1"}, 0.25),
+        ({"retry-after-ms": "soon", "retry-after": "1"}, 1.0),
+        ({"retry-after": "Wed, 21 Oct 2026 07:28:20 GMT", "date": DATE}, 20.0),
+        ({"retry-after": "Wed, 21 Oct 2026 07:28:20 -0000", "date": DATE}, 20.0),
+        ({"retry-after": "Wed, 21 Oct 2026 07:27:00 GMT", "date": DATE}, 0.0),
+        ({"retry-after": "Wed, 24 Oct 2029 07:28:00 GMT", "date": DATE}, None),
+        ({"retry-after": "Wed, 21 Oct 2026 07:28:20 GMT"}, None),
+        ({"retry-after": "2026-08-07T21:00:00Z", "date": DATE}, None),
+        ({"retry-after": "1785000000"}, None),
+        ({"retry-after": "-1"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "1e3"}, None),
+        ({"retry-after": ""}, None),
+        ({}, None),
+    ],
+)
+def test_headers_are_read_only_where_they_are_certain(
+    headers: dict[str, str], wait: float | None
+) -> None:
+    """A number is seconds, a date counts from the reply's own date, the rest is no hint."""
+    assert read_retry_after(headers) == wait
+
+
+@pytest.mark.parametrize(
+    ("text", "wait"),
+    [
+        ("Please try again in 1.5s.", 1.5),
+        ("Rate limit reached. Try again in 20ms", 0.02),
+        ("try again in 6m0s", 360.0),
+        ("please try again in 1h2m3.5s, or raise your limit", 3723.5),
+        ("retry after 20 seconds", 20.0),
+        ("Retry in 2 minutes", 120.0),
+        ("try again in 5 steps", None),
+        ("try again in 2500000000s", None),
+        ("try again later", None),
+        ("slow down", None),
+    ],
+)
+def test_words_are_the_last_resort(text: str, wait: float | None) -> None:
+    """A message that names a wait is believed, but never against a header."""
+    assert read_retry_after({}, text) == (None if wait is None else pytest.approx(wait))
+    assert read_retry_after({"retry-after": "3"}, text) == 3.0
+
+
+def test_words_are_not_read_where_they_must_not_be_trusted() -> None:
+    """Without a text there is only what the headers say."""
+    assert read_retry_after({}, None) is None
+
+
+@pytest.mark.slow
+@given(st.text(), st.text(), st.text(), st.text())
+def test_no_header_and_no_text_breaks_the_reading(
+    after: str, milliseconds: str, date: str, text: str
+) -> None:
+    """Whatever a server sends, a hint is a finite number of at least 0, or none."""
+    headers = {"retry-after": after, "retry-after-ms": milliseconds, "date": date}
+    wait = read_retry_after(headers, f"try again in {text}")
+    assert wait is None or 0 <= wait < math.inf

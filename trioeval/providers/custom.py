@@ -1,0 +1,69 @@
+"""A provider that a user wrote as an async function, held to what a provider promises."""
+
+import inspect
+from collections.abc import Iterator
+
+import attrs
+
+from trioeval.errors import ProviderError
+from trioeval.providers.base import Provider, Reply, Request
+from trioeval.providers.config import show
+
+
+@attrs.frozen
+class CustomProvider:
+    """Calls the function and turns whatever comes of it into a `Reply` or a `ProviderError`."""
+
+    name: str
+    """The id under which the suite names it; for messages."""
+    function: Provider = attrs.field(repr=False)
+
+    async def __call__(self, request: Request, /) -> Reply:
+        """Answer one request. A checkpoint if the function is one.
+
+        Raises:
+            ProviderError: The function raised it; or, as `unexpected`, it raised anything else, is
+                not async, or returned neither a `Reply` nor text. The cause is kept.
+        """
+        try:
+            # Typed as async, but users write what they write.
+            pending: object = self.function(request)
+            answer: object = await pending if inspect.isawaitable(pending) else _NotAsync(pending)
+        except ProviderError:
+            raise
+        except Exception as error:
+            raise ProviderError(
+                "unexpected", f"provider {self.name}: {_describe(error)}"
+            ) from error
+        match answer:
+            case Reply():
+                return answer
+            case str():
+                return Reply(output=answer)
+            case _NotAsync(returned):
+                fault = f"is not async: it returned {_what(returned)}; write it with `async def`"
+            case _:
+                fault = f"must return a Reply or text, it returned {_what(answer)}"
+        raise ProviderError("unexpected", f"provider {self.name} {fault}")
+
+
+@attrs.frozen
+class _NotAsync:
+    returned: object
+
+
+def _what(value: object) -> str:
+    return "nothing" if value is None else f"{type(value).__name__}: {show(value)}"
+
+
+def _describe(error: Exception) -> str:
+    """Type and text; for a group those of its parts, because the group itself says nothing."""
+    return "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in _leaves(error))
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from _leaves(part)
+    else:
+        yield error

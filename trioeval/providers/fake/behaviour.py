@@ -1,0 +1,116 @@
+"""What the fake provider answers: all decisions, no input or output.
+
+The server asks `begin` when a request has arrived and tells `end` how its reply went. Time is an
+argument; chance comes from the generator that is passed in.
+"""
+
+from random import Random
+
+import attrs
+
+from trioeval.providers.fake.completions import Ask, Draft, completion_body, error_body, read_ask
+from trioeval.providers.fake.limits import Excess, Headers, Limits, retry_headers
+from trioeval.providers.fake.replies import Planned, Source
+from trioeval.providers.fake.settings import FakeSettings
+from trioeval.providers.fake.tally import Ending, Tally
+
+SERVER_ERROR = error_body("The server had an error while answering.", "server_error")
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """One reply, decided."""
+
+    status: int
+    body: bytes = attrs.field(repr=lambda body: f"<{len(body)} bytes>")
+    headers: Headers = ()
+    delay: float = 0.0
+    """Seconds until it is sent."""
+    is_cut: bool = False
+    """Whether the connection is closed after half of the body."""
+    is_let_in: bool = False
+    """Whether the request keeps the provider busy; a refused one does not."""
+
+
+@attrs.define(eq=False)
+class FakeModel:
+    """One fake provider and all that it remembers."""
+
+    settings: FakeSettings
+    tally: Tally
+    _rng: Random
+    _limits: Limits
+    _source: Source
+
+    @classmethod
+    def of(cls, settings: FakeSettings, rng: Random, now: float) -> "FakeModel":
+        """A provider that has seen nothing yet."""
+        return cls(settings, Tally(now), rng, Limits.of(settings), Source(settings.replies))
+
+    def reset(self, now: float) -> None:
+        """Forget what was seen, taken and replied; what is in flight stays in flight."""
+        busy = self.tally.in_flight
+        self.tally = Tally(now, in_flight=busy, max_in_flight=busy)
+        self._limits, self._source = Limits.of(self.settings), Source(self.settings.replies)
+
+    def begin(self, now: float, body: bytes) -> Answer:
+        """Decide on a request that has arrived with this body."""
+        self.tally.arrive(now)
+        ask = read_ask(body)
+        if isinstance(ask, str):
+            return Answer(status=400, body=error_body(ask, "invalid_request_error"))
+        answer = self._refuse(now, ask) or self._answer(now, ask)
+        if answer.is_let_in:
+            self.tally.let_in()
+        return answer
+
+    def end(self, now: float, answer: Answer, ending: Ending) -> None:
+        """The reply is over; to be called exactly once for every `begin`."""
+        self.tally.leave(now, status=answer.status, ending=ending, let_in=answer.is_let_in)
+
+    def _refuse(self, now: float, ask: Ask) -> Answer | None:
+        """The refusal if a limit is in the way; None if the request has taken its part of all."""
+        limit = self.settings.max_in_flight
+        if limit is not None and self.tally.in_flight >= limit:
+            text = f"Too many requests at once: the limit is {limit}."
+            return _refusal(text, "requests", self._limits.headers(now))
+        content = self._source.find(ask).content
+        tokens = content.tokens if isinstance(content, Draft) else ask.tokens
+        excess = self._limits.take(now, tokens)
+        if excess is None:
+            return None
+        headers = retry_headers(excess.wait) + self._limits.headers(now)
+        return _refusal(_excess_text(ask, excess), excess.dimension, headers)
+
+    def _answer(self, now: float, ask: Ask) -> Answer:
+        # Drawn for every request alike, so that one setting does not shift the draws of another.
+        swing, failure, cut = self._rng.random(), self._rng.random(), self._rng.random()
+        if failure < self.settings.failure_rate:
+            planned = Planned(content=SERVER_ERROR, status=500)
+        else:
+            planned = self._source.find(ask)
+            self._source.advance(ask)
+        content, latency = planned.content, planned.latency
+        if isinstance(content, Draft):
+            content = completion_body(ask, content, number=self.tally.requests, now=now)
+        if latency is None:
+            latency = self.settings.latency_s
+        return Answer(
+            status=planned.status,
+            body=content,
+            headers=self._limits.headers(now),
+            delay=latency * (1 + self.settings.jitter * (2 * swing - 1)),
+            is_cut=planned.is_cut or cut < self.settings.disconnect_rate,
+            is_let_in=True,
+        )
+
+
+def _refusal(text: str, kind: str, headers: Headers) -> Answer:
+    return Answer(status=429, body=error_body(text, kind, "rate_limit_exceeded"), headers=headers)
+
+
+def _excess_text(ask: Ask, excess: Excess) -> str:
+    return (
+        f"Rate limit reached for {ask.model} on {excess.dimension}: the limit is {excess.limit}. "
+        f"Please try again in {excess.wait:.3f}s."
+    )

@@ -1,0 +1,218 @@
+"""The fake provider on a socket: HTTP/1.1 by h11 on a Trio server, and no decision about replies.
+
+One task serves one connection. While a reply is delayed the task watches its socket, so a client
+that goes away is noticed at once and nothing of it stays in flight.
+"""
+
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+import attrs
+import h11
+import trio
+
+from trioeval.providers.fake.behaviour import FakeModel
+from trioeval.providers.fake.completions import error_body, to_json
+from trioeval.providers.fake.limits import Headers
+from trioeval.providers.fake.settings import FakeSettings
+
+if TYPE_CHECKING:
+    from trioeval.providers.fake.tally import Ending
+
+CHUNK_BYTES = 64 * 1024
+
+LINGER = 1.0
+"""Seconds in which a client may finish sending what is not read, so that it sees the reply."""
+
+METHOD_BY_PATH = {
+    "/v1/chat/completions": "POST",
+    "/chat/completions": "POST",
+    "/reset": "POST",
+    "/stats": "GET",
+    "/health": "GET",
+}
+
+
+@attrs.frozen
+class FakeAddress:
+    """Where a fake provider listens."""
+
+    host: str
+    port: int
+
+    @property
+    def base_url(self) -> str:
+        """What goes into `apiBaseUrl`."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/v1"
+
+
+async def serve_fake(
+    settings: FakeSettings,
+    *,
+    task_status: trio.TaskStatus[FakeAddress] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve a fake provider until cancelled.
+
+    It answers `POST /v1/chat/completions` (also without `/v1`), `GET /stats`, `GET /health` and
+    `POST /reset`.
+
+    Args:
+        settings: How it behaves.
+        task_status: Gets the address as soon as connections are accepted.
+
+    Raises:
+        OSError: The address cannot be bound.
+
+    Example:
+        ```python
+        async with trio.open_nursery() as nursery:
+            address = await nursery.start(serve_fake, FakeSettings(latency_s=0.05))
+            print(address.base_url)
+        ```
+    """
+    rng = Random(settings.seed)  # noqa: S311 - repeatable faults, nothing to keep secret
+    model = FakeModel.of(settings, rng, trio.current_time())
+    listeners = await trio.open_tcp_listeners(settings.port, host=settings.host)
+    host, port = listeners[0].socket.getsockname()[:2]
+    task_status.started(FakeAddress(host, port))
+    await trio.serve_listeners(partial(_serve_connection, model), listeners)
+
+
+async def _serve_connection(model: FakeModel, stream: trio.SocketStream) -> None:
+    connection = _Connection(stream, model)
+    try:
+        while await connection.serve_request():
+            pass
+    except trio.BrokenResourceError:
+        pass  # the client went away: its own business
+
+
+@attrs.define(eq=False)
+class _Connection:
+    _stream: trio.SocketStream
+    _model: FakeModel
+    _http: h11.Connection = attrs.field(init=False, factory=lambda: h11.Connection(h11.SERVER))
+
+    async def serve_request(self) -> bool:
+        """Serve the next request.
+
+        Returns:
+            Whether another one may follow on the connection.
+
+        Raises:
+            trio.BrokenResourceError: The client went away.
+        """
+        try:
+            request = await self._receive()
+            if not isinstance(request, h11.Request):
+                return False
+            body = await self._receive_body(request)
+        except h11.RemoteProtocolError as error:
+            await self._refuse(error.error_status_hint, f"This is not HTTP: {error}.")
+            return False
+        if body is None:
+            limit = self._model.settings.max_body_bytes
+            await self._refuse(413, f"The body is larger than {limit} bytes.")
+            return False
+        if not await self._dispatch(request, body) or self._http.our_state is not h11.DONE:
+            return False
+        self._http.start_next_cycle()
+        return True
+
+    async def _dispatch(self, request: h11.Request, body: bytes) -> bool:
+        """Answer a request; False if the connection was spoilt on purpose."""
+        path = request.target.decode("ascii", "replace").partition("?")[0]
+        method = METHOD_BY_PATH.get(path)
+        if method is None:
+            await self._reply(404, error_body(f"There is no {path} here.", "invalid_request_error"))
+        elif request.method != method.encode():
+            error = error_body(f"{path} takes {method} only.", "invalid_request_error")
+            await self._reply(405, error, (("allow", method),), is_head=request.method == b"HEAD")
+        elif path == "/stats":
+            await self._reply(200, to_json(self._model.tally.to_json()))
+        elif path == "/reset":
+            self._model.reset(trio.current_time())
+            await self._reply(200, b"{}")
+        elif path == "/health":
+            await self._reply(200, b'{"status":"ok"}')
+        else:
+            return await self._complete(body)
+        return True
+
+    async def _complete(self, body: bytes) -> bool:
+        answer = self._model.begin(trio.current_time(), body)
+        ending: Ending = "abandoned"
+        try:
+            if answer.delay:
+                await self._wait(answer.delay)
+            if answer.is_cut:
+                await self._send(self._head(answer.status, answer.body, answer.headers))
+                await self._send(h11.Data(data=answer.body[: len(answer.body) // 2]))
+                ending = "cut"
+            else:
+                await self._reply(answer.status, answer.body, answer.headers)
+                ending = "sent"
+        finally:
+            self._model.end(trio.current_time(), answer, ending)
+        return not answer.is_cut
+
+    async def _wait(self, delay: float) -> None:
+        """Sleep, and notice if the client goes away meanwhile."""
+        with trio.move_on_after(delay):
+            while True:
+                self._http.receive_data(await self._receive_bytes())
+
+    async def _receive(self) -> object:
+        """The next event of the connection."""
+        while True:
+            event = self._http.next_event()
+            if event is not h11.NEED_DATA:
+                return event
+            if self._http.they_are_waiting_for_100_continue:
+                await self._send(h11.InformationalResponse(status_code=100, headers=[]))
+            self._http.receive_data(await self._stream.receive_some(CHUNK_BYTES))
+
+    async def _receive_bytes(self) -> bytes:
+        data = await self._stream.receive_some(CHUNK_BYTES)
+        if not data:
+            raise trio.BrokenResourceError("the client went away")
+        return bytes(data)
+
+    async def _receive_body(self, request: h11.Request) -> bytes | None:
+        """The whole body, or None if it is too large."""
+        limit = self._model.settings.max_body_bytes
+        if int(dict(request.headers).get(b"content-length", b"0")) > limit:
+            return None
+        body = bytearray()
+        while isinstance(event := await self._receive(), h11.Data):
+            body += event.data
+            if len(body) > limit:
+                return None
+        return bytes(body)
+
+    async def _refuse(self, status: int, message: str) -> None:
+        """Reply to what cannot be served, and let the client see the reply."""
+        body = error_body(message, "invalid_request_error")
+        await self._reply(status, body, (("connection", "close"),))
+        await self._stream.send_eof()
+        # Closing with bytes unread would reset the connection and take the reply along.
+        with trio.move_on_after(LINGER):
+            while await self._stream.receive_some(CHUNK_BYTES):
+                pass
+
+    async def _reply(
+        self, status: int, body: bytes, headers: Headers = (), *, is_head: bool = False
+    ) -> None:
+        head = self._head(status, body, headers)
+        content = () if is_head else (h11.Data(data=body),)
+        await self._send(head, *content, h11.EndOfMessage())
+
+    def _head(self, status: int, body: bytes, headers: Headers) -> h11.Response:
+        general = (("content-type", "application/json"), ("content-length", str(len(body))))
+        return h11.Response(status_code=status, headers=[*general, *headers])
+
+    async def _send(self, *events: h11.Event) -> None:
+        """Send all in one piece: each system call costs as much as the rest of a reply."""
+        await self._stream.send_all(b"".join(self._http.send(event) or b"" for event in events))

@@ -1,0 +1,132 @@
+"""How the fake provider behaves: its replies, its limits and its faults."""
+
+import math
+from typing import Literal, TypeAlias
+
+import attrs
+
+from trioeval.errors import UsageError
+from trioeval.providers.recordings import Recording
+
+
+@attrs.frozen
+class EchoReplies:
+    """Answers with the last user message."""
+
+
+@attrs.frozen
+class ScriptedReplies:
+    """Answers with these texts in the order of the requests; the last one is repeated."""
+
+    texts: tuple[str, ...] = attrs.field()
+
+    @texts.validator
+    def _check(self, _field: "attrs.Attribute[tuple[str, ...]]", value: tuple[str, ...]) -> None:
+        if not value:
+            raise UsageError("scripted replies must hold at least one text")
+
+
+@attrs.frozen
+class RecordedReplies:
+    """Answers from recordings, found by model and last user message, after the recorded time.
+
+    A recorded error is answered with the status that such an error has, or by cutting the
+    connection. A message that was not recorded is answered with 404.
+    """
+
+    recordings: tuple[Recording, ...] = attrs.field(repr=False)
+
+
+@attrs.frozen
+class FillerReplies:
+    """Answers with a text of a fixed size."""
+
+    reply_bytes: int = attrs.field()
+    """≥ 0."""
+
+    @reply_bytes.validator
+    def _check(self, _field: "attrs.Attribute[int]", value: int) -> None:
+        _require("reply_bytes", value, "at least 0", fits=value >= 0)
+
+
+@attrs.frozen
+class GarbageReplies:
+    """Answers with a status of 200 and a body that no client should accept."""
+
+    kind: Literal["invalid_utf8", "not_json"]
+
+
+Replies: TypeAlias = (
+    EchoReplies | ScriptedReplies | RecordedReplies | FillerReplies | GarbageReplies
+)
+
+
+@attrs.frozen(kw_only=True)
+class FakeSettings:
+    """One fake provider.
+
+    Raises:
+        UsageError: A value is out of its range.
+
+    Example:
+        >>> FakeSettings(latency_s=0.05, rpm=1200).max_in_flight is None
+        True
+    """
+
+    host: str = "127.0.0.1"
+    port: int = attrs.field(default=0)
+    """0 takes a free one."""
+    replies: Replies = attrs.field(factory=EchoReplies)
+    latency_s: float = attrs.field(default=0.0)
+    """Seconds from a request to its reply, ≥ 0; refusals come at once."""
+    jitter: float = attrs.field(default=0.0)
+    """Share of the latency, 0 to 1, by which it varies evenly to both sides."""
+    rpm: int | None = attrs.field(default=None)
+    """Requests in any window, ≥ 1; None does not limit them."""
+    tpm: int | None = attrs.field(default=None)
+    """Tokens of prompts and replies in any window, ≥ 1; None does not limit them."""
+    window_s: float = attrs.field(default=60.0)
+    """Length of the rolling window of `rpm` and `tpm` in seconds, > 0."""
+    max_body_bytes: int = attrs.field(default=64 * 1024 * 1024)
+    """Largest body of a request, ≥ 1; larger ones get 413."""
+    max_in_flight: int | None = attrs.field(default=None)
+    """Requests being answered at once, ≥ 1; None does not limit them."""
+    failure_rate: float = attrs.field(default=0.0)
+    """Share of requests answered with 500, 0 to 1."""
+    disconnect_rate: float = attrs.field(default=0.0)
+    """Share of requests whose reply is cut in the middle, 0 to 1."""
+    seed: int = 0
+    """Of jitter and faults: equal seeds and equal requests give equal replies."""
+
+    @port.validator
+    def _check_port(self, _field: "attrs.Attribute[int]", value: int) -> None:
+        _require("port", value, "between 0 and 65535", fits=0 <= value <= _MAX_PORT)
+
+    @latency_s.validator
+    def _check_latency(self, _field: "attrs.Attribute[float]", value: float) -> None:
+        _require("latency_s", value, "at least 0 and finite", fits=0 <= value < math.inf)
+
+    @window_s.validator
+    def _check_window(self, _field: "attrs.Attribute[float]", value: float) -> None:
+        _require("window_s", value, "more than 0 and finite", fits=0 < value < math.inf)
+
+    @jitter.validator
+    @failure_rate.validator
+    @disconnect_rate.validator
+    def _check_share(self, field: "attrs.Attribute[float]", value: float) -> None:
+        _require(field.name, value, "between 0 and 1", fits=0 <= value <= 1)
+
+    @rpm.validator
+    @tpm.validator
+    @max_body_bytes.validator
+    @max_in_flight.validator
+    def _check_limit(self, field: "attrs.Attribute[int | None]", value: int | None) -> None:
+        _require(field.name, value, "at least 1", fits=value is None or value >= 1)
+
+
+_MAX_PORT = 65535
+
+
+def _require(name: str, value: object, right: str, *, fits: bool) -> None:
+    if not fits:
+        raise UsageError(f"{name} must be {right}, got {value!r}")

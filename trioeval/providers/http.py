@@ -1,0 +1,161 @@
+"""The HTTP client of a run: the only module that imports one.
+
+It is imported when the first provider that needs a network is opened, because the import takes
+longer than everything else of a small run.
+
+A run has one client. Nothing waits inside it: the number of connections is not limited here, since
+lanes bound the calls in flight, and a wait for the pool would be a second, invisible queue. It does
+not retry, because the lane owns retries. The only time limit is the one for connecting; the others
+are the caller's cancel scopes.
+"""
+
+import socket
+import ssl
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from urllib.parse import urlsplit
+
+import attrs
+import httpx2
+import trio
+
+from trioeval._version import __version__
+from trioeval.errors import ProviderError
+from trioeval.providers.wire import HttpClient, HttpReply
+
+CONNECT_LIMIT = 10.0
+"""Seconds to wait for a connection."""
+
+MAX_REPLY_BYTES = 64 * 1024 * 1024
+"""Largest reply body that is accepted."""
+
+
+@asynccontextmanager
+async def open_http(*, max_reply_bytes: int = MAX_REPLY_BYTES) -> AsyncGenerator[HttpClient]:
+    """The client that all network providers of one `trio.run` share.
+
+    Proxies and certificate files are taken from the usual environment variables.
+
+    Args:
+        max_reply_bytes: Largest reply body that is accepted, in bytes.
+
+    Example:
+        ```python
+        async with open_http() as client:
+            reply = await client.post_json("http://127.0.0.1:8080/v1/x", {}, b"{}")
+        ```
+    """
+    client = httpx2.AsyncClient(
+        verify=httpx2.create_ssl_context(),  # made once: each one costs tens of milliseconds
+        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
+        timeout=httpx2.Timeout(None, connect=CONNECT_LIMIT, pool=None),
+        follow_redirects=False,
+        headers={
+            "user-agent": f"trioeval/{__version__}",
+            "accept": "application/json",
+            "accept-encoding": "identity",  # replies are small: unpacking costs more than it saves
+        },
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # no call may colour the next
+    )
+    async with client:
+        yield _Client(client, max_reply_bytes)
+
+
+@attrs.frozen
+class _Client:
+    _client: httpx2.AsyncClient
+    _max_reply_bytes: int
+
+    async def post_json(self, url: str, headers: Mapping[str, str], body: bytes) -> HttpReply:
+        try:
+            async with self._client.stream(
+                "POST", url, headers={"content-type": "application/json", **headers}, content=body
+            ) as response:
+                return HttpReply(
+                    status=response.status_code,
+                    headers=dict(response.headers),
+                    body=await self._read(response),
+                )
+        except (httpx2.LocalProtocolError, UnicodeEncodeError):
+            # Both hold the header, and with it the key: neither said nor chained.
+            raise ProviderError(
+                "bad_request", f"the request to {_place(url)} cannot be sent: a header is not valid"
+            ) from None
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise _explain(error, _place(url)) from error
+
+    async def _read(self, response: httpx2.Response) -> bytes:
+        body = bytearray()
+        with trio.CancelScope() as reading:
+            async with aclosing(response.aiter_raw()) as chunks:
+                async for chunk in chunks:
+                    body += chunk
+                    if len(body) > self._max_reply_bytes:
+                        # Ends the loop from inside; leaving it would orphan a generator of httpx2.
+                        reading.cancel(reason="the reply is too large")
+        if len(body) > self._max_reply_bytes:
+            raise ProviderError(
+                "malformed_reply",
+                f"the reply of {_place(str(response.url))} is larger than "
+                f"{self._max_reply_bytes / 1024 / 1024:g} MiB",
+                status=response.status_code,
+            )
+        return bytes(body)
+
+
+def _place(url: str) -> str:
+    """Host and port of a URL, without anything that may be secret."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        return "an address that is not valid"
+    host = parts.hostname or "?"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _explain(error: Exception, place: str) -> ProviderError:
+    """What went wrong, for a person."""
+    match error:
+        case httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
+            return ProviderError("bad_request", "the provider's base URL is not a valid HTTP URL")
+        case httpx2.ConnectTimeout():
+            message = f"no connection to {place} within {CONNECT_LIMIT:g} seconds"
+        case httpx2.ConnectError():
+            return _explain_connect(error, place)
+        case httpx2.ProxyError():
+            message = f"the proxy gave no connection to {place} ({error})"
+        case _:
+            detail = str(error) or type(error).__name__
+            message = f"the connection to {place} broke before the reply was complete ({detail})"
+    return ProviderError("connection", message)
+
+
+def _explain_connect(error: httpx2.ConnectError, place: str) -> ProviderError:
+    """The causes tell what the client's own exception does not."""
+    for cause in _causes(error):
+        match cause:
+            case ssl.SSLCertVerificationError():
+                reason = cause.verify_message
+                return ProviderError("tls", f"the certificate of {place} is not valid: {reason}")
+            case ssl.SSLError():
+                return ProviderError("connection", f"TLS with {place} failed: {cause.reason}")
+            case socket.gaierror():
+                return ProviderError("connection", f"the host of {place} cannot be found")
+            case ConnectionRefusedError():
+                return ProviderError("connection", f"{place} refused the connection")
+            case _:
+                pass
+    return ProviderError("connection", f"no connection to {place} ({error})")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and all that led to it, nearest first; the client hides some of it."""
+    yield error
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from _causes(part)
+    before = error.__cause__ or error.__context__
+    if before is not None:
+        yield from _causes(before)

@@ -1,0 +1,90 @@
+"""From the text of a prompt to chat messages.
+
+* A text that starts with `- role:` is a YAML list of messages; all its scalars stay text, so that
+  `content: 12:30` and `content: no` mean what they say.
+* A text that is a JSON list of objects with roles is the messages.
+* Any other text is the content of one user message. Only a text that opens like JSON and then is
+  none is refused: it was surely meant to be messages.
+"""
+
+import json
+import re
+from typing import Any, NoReturn
+
+import yaml
+
+from trioeval.errors import ProviderError
+from trioeval.providers.config import is_json
+
+OPENS_LIKE_JSON = re.compile(r'\s*(\[\s*[{\]]|\{\s*["}])')
+"""`[{`, `[]`, `{"` or `{}`; a bare `[` or `{` also begins ordinary prompts, such as `[INST]`."""
+
+
+NULL = ("tag:yaml.org,2002:null", re.compile(r"(~|null|Null|NULL|)\Z"))
+
+
+class _TextLoader(yaml.CSafeLoader):
+    """Reads every plain scalar as text, except those that say nothing."""
+
+
+_TextLoader.yaml_implicit_resolvers = {first: [NULL] for first in ("~", "n", "N", "")}
+
+
+def to_messages(prompt: str) -> list[Any]:
+    """The messages that a rendered prompt stands for; never empty.
+
+    Raises:
+        ProviderError: `bad_request`, if the text was meant to be messages and is not.
+
+    Example:
+        >>> to_messages("Hello")
+        [{'role': 'user', 'content': 'Hello'}]
+    """
+    if prompt.lstrip().startswith("- role:"):
+        return _checked(_read_yaml(prompt))
+    if OPENS_LIKE_JSON.match(prompt):
+        data = _read_json(prompt)
+        if isinstance(data, list) and any(_has_role(item) for item in data):
+            return _checked(data)
+    return [{"role": "user", "content": prompt}]
+
+
+def _read_yaml(text: str) -> list[Any]:
+    """The list: a text that begins with a dash holds nothing else."""
+    try:
+        data: list[Any] = yaml.load(text, Loader=_TextLoader)  # noqa: S506 - derived from the safe loader
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f" in line {error.problem_mark.line + 1}"
+        _refuse(f"its YAML is not valid{line}: {error.problem}")
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        first, *_ = str(error).splitlines() or [type(error).__name__]
+        _refuse(f"its YAML is not valid: {first}")
+    if not is_json(data):
+        _refuse("its YAML holds values that JSON does not know")
+    return data
+
+
+def _read_json(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        _refuse(f"it begins like JSON and is not: {error}")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _checked(data: list[Any]) -> list[Any]:
+    for index, item in enumerate(data):
+        if not _has_role(item):
+            _refuse(f"messages[{index}] is not an object with a role")
+    return data
+
+
+def _has_role(item: Any) -> bool:
+    return isinstance(item, dict) and isinstance(item.get("role"), str)
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise ProviderError("bad_request", f"the prompt cannot be sent: {reason}")

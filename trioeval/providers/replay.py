@@ -1,0 +1,122 @@
+"""The provider that answers from a file of recorded replies, without a network.
+
+The file is described in `trioeval.providers.recordings`. Config keys:
+
+* `model`: use only recordings of this model (and those that name none).
+* `latency`: `none` (default) answers at once, `real` after the recorded time, a number after that
+  many times the recorded time.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from trioeval.errors import Problem, ProviderError
+from trioeval.providers.base import Reply, Request
+from trioeval.providers.config import Key, is_number, is_text, read_config, show
+from trioeval.providers.recordings import Recording, Tape, parse_recordings
+
+
+def _is_latency(value: Any) -> bool:
+    return value in ("real", "none") or (is_number(value) and value >= 0)
+
+
+KEYS = (
+    Key("model", "text", is_text),
+    Key("latency", '"real", "none" or a factor of at least 0', _is_latency),
+)
+
+
+@attrs.frozen
+class ReplaySettings:
+    """What is replayed, and how fast."""
+
+    file: str
+    """As the suite names it."""
+    recordings: tuple[Recording, ...] = attrs.field(repr=False)
+    model: str | None = None
+    speed: float = 0.0
+    """The recorded latency is multiplied by this, ≥ 0."""
+
+    @property
+    def lane_key(self) -> str:
+        """One lane for each file and model."""
+        return f"replay:{self.file}" if self.model is None else f"replay:{self.file} {self.model}"
+
+
+def read_replay(
+    file: str, config: Mapping[str, Any], directory: Path
+) -> ReplaySettings | list[Problem]:
+    """Read the config and the whole file of recordings.
+
+    Args:
+        file: A path, relative to `directory` unless it is absolute.
+        config: The entry's config.
+        directory: Where the suite is.
+
+    Returns:
+        The settings, or everything that is wrong.
+    """
+    values, problems = read_config(config, KEYS)
+    recordings: tuple[Recording, ...] = ()
+    if not file.strip():
+        problems.append(Problem(".id", '"replay:" names no file', "write replay:<file.jsonl>"))
+    else:
+        try:
+            content = (directory / file).read_bytes()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            problems.append(Problem(".id", f'cannot read the recordings "{file}": {reason}'))
+        else:
+            recordings, faults = parse_recordings(content.split(b"\n"), file)
+            problems += faults
+    if problems:
+        return problems
+    speed = {"none": 0.0, "real": 1.0, None: 0.0}.get(values.get("latency"))
+    return ReplaySettings(
+        file=file,
+        recordings=recordings,
+        model=values.get("model"),
+        speed=float(values["latency"]) if speed is None else speed,
+    )
+
+
+@attrs.frozen
+class ReplayProvider:
+    """Plays the recordings of each prompt in order, from the first one when it is made."""
+
+    settings: ReplaySettings
+    _tape: Tape = attrs.field(init=False, repr=False)
+
+    @_tape.default
+    def _new_tape(self) -> Tape:
+        return Tape(self.settings.recordings)
+
+    async def __call__(self, request: Request, /) -> Reply:
+        """Answer one request. Always a checkpoint.
+
+        Raises:
+            ProviderError: A recorded error, or `replay_miss` for a prompt that was not recorded.
+        """
+        take = self._tape.find(request.prompt, self.settings.model)
+        self._tape.advance(request.prompt, self.settings.model)
+        latency = 0.0 if take is None or take.latency_ms is None else take.latency_ms / 1000
+        await trio.sleep(latency * self.settings.speed)
+        if take is None:
+            raise ProviderError("replay_miss", self._miss(request.prompt))
+        if take.error is not None:
+            raise ProviderError(take.error.kind, take.error.message)
+        return Reply(
+            output=take.output,
+            usage=take.usage,
+            finish_reason=take.finish_reason,
+            metadata={} if take.model is None else {"model": take.model},
+        )
+
+    def _miss(self, prompt: str) -> str:
+        chosen = "" if self.settings.model is None else f" for model {self.settings.model}"
+        known = f"{self.settings.file} ({len(self.settings.recordings)} recorded)"
+        return f"no recording{chosen} of the prompt {show(prompt)} in {known}"

@@ -1,0 +1,26 @@
+"""Ranges of numbers, written into the types of the models."""
+
+import math
+from typing import Annotated, TypeAlias
+
+import attrs
+
+
+@attrs.frozen
+class AtLeast:
+    """A finite number ≥ `least`, or > `least` if it is `above`."""
+
+    least: float
+    above: bool = False
+
+    def fits(self, value: float) -> bool:
+        """Whether a number is in the range."""
+        return math.isfinite(value) and (value > self.least if self.above else value >= self.least)
+
+    def __str__(self) -> str:
+        return f"{'more than' if self.above else 'at least'} {self.least:g}"
+
+
+Count: TypeAlias = Annotated[int, AtLeast(1)]
+NotNegative: TypeAlias = Annotated[float, AtLeast(0)]
+Positive: TypeAlias = Annotated[float, AtLeast(0, above=True)]

@@ -1,0 +1,186 @@
+"""Strict structuring with cattrs: nothing converted, nothing ignored, every mistake found and placed."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Annotated, Any, get_args, get_origin
+
+import attrs
+import cattrs
+from cattrs.gen import make_dict_structure_fn, override
+
+from trioeval.suite.bounds import AtLeast
+from trioeval.suite.mistakes import Mistake, Mistakes, kind, nearest
+
+_WANTED = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def strict_converter() -> cattrs.Converter:
+    """A converter that takes scalars, lists and mappings only as what they are."""
+    converter = cattrs.Converter(detailed_validation=True)
+    for scalar in _WANTED:
+        converter.register_structure_hook(scalar, _scalar)
+    converter.register_structure_hook_factory(_is_bounded, _bounded_hook)
+    converter.register_structure_hook_factory(_is_tuple, _list_hook)
+    converter.register_structure_hook_factory(_is_mapping, _mapping_hook)
+    return converter
+
+
+def object_hook(
+    converter: cattrs.Converter,
+    model: type,
+    renamed: Mapping[str, str | None] | None = None,
+    not_yet: Collection[str] = (),
+) -> Callable[[Any], Any]:
+    """A function from a JSON object to a model.
+
+    Keys are the model's fields in camelCase; the snake_case spelling is taken as well.
+
+    Args:
+        converter: What structures the fields.
+        model: An attrs class.
+        renamed: Keys of fields that are called otherwise; None for a field that is not in files.
+        not_yet: Keys that are known and not supported.
+    """
+    renamed = {} if renamed is None else renamed
+    keys = {field.name: renamed.get(field.name, camel(field.name)) for field in attrs.fields(model)}
+    structure = make_dict_structure_fn(
+        model,
+        converter,
+        _cattrs_forbid_extra_keys=False,  # found below, with what was probably meant
+        **{name: override(omit=key is None, rename=key) for name, key in keys.items()},
+    )
+    known = {key for key in keys.values() if key is not None}
+    snake = {name: key for name, key in keys.items() if key is not None and name != key}
+
+    def hook(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise Mistake(f"must be an object, got {kind(value)}")
+        mistakes: list[Mistake] = []
+        given: dict[str, Any] = {}
+        spelled: dict[str, str] = {}
+        for key, part in value.items():
+            name = snake.get(key, key)
+            if name in given:
+                message = f"{spelled[name]} and {key} are the same key: write one of them"
+                mistakes.append(Mistake(message, at=(key,), key=True))
+            elif name in not_yet:
+                mistakes.append(Mistake(f"{key} is not supported yet", at=(key,), key=True))
+            elif name not in known:
+                message, hint = f'"{key}" is not a key here', nearest(key, known)
+                mistakes.append(Mistake(message, hint, at=(key,), key=True))
+            else:
+                given[name], spelled[name] = part, key
+        try:
+            found = structure(given, model)
+        except cattrs.ClassValidationError as error:
+            places = {field: spelled.get(key, key) for field, key in keys.items() if key}
+            mistakes += find_mistakes(error, places)
+        if mistakes:
+            raise Mistakes(mistakes)
+        return found
+
+    return hook
+
+
+def find_mistakes(
+    error: BaseException, key_by_field: Mapping[str, str] | None = None
+) -> Iterator[Mistake]:
+    """Every mistake in what a converter raised, placed relative to the value that was structured.
+
+    Args:
+        error: What was raised.
+        key_by_field: For the errors of an object, its fields as the file spells them.
+    """
+    match error:
+        case cattrs.ClassValidationError() | cattrs.IterableValidationError():
+            noted, others = error.group_exceptions()
+            for part, note in noted:
+                if isinstance(note, cattrs.IterableValidationNote):
+                    yield from (mistake.below(note.index) for mistake in find_mistakes(part))
+                    continue
+                key = (key_by_field or {}).get(note.name, note.name)
+                if isinstance(part, KeyError):
+                    yield Mistake(f'"{key}" is missing')
+                else:
+                    yield from (mistake.below(key) for mistake in find_mistakes(part))
+            for part in others:
+                yield from find_mistakes(part)
+        case Mistakes():
+            yield from error.parts
+        case Mistake():
+            yield error
+        case _:
+            raise error
+
+
+def camel(name: str) -> str:
+    """A field's name as a key of the file.
+
+    Example:
+        >>> camel("max_eval_time_ms")
+        'maxEvalTimeMs'
+    """
+    first, *rest = name.split("_")
+    return first + "".join(word.title() for word in rest)
+
+
+def _scalar(value: Any, wanted: type) -> Any:
+    if type(value) is wanted or (wanted is float and type(value) is int):
+        return value
+    raise Mistake(f"must be {_WANTED[wanted]}, got {kind(value)}")
+
+
+def _is_bounded(wanted: Any) -> bool:
+    return get_origin(wanted) is Annotated and isinstance(get_args(wanted)[1], AtLeast)
+
+
+def _bounded_hook(wanted: Any) -> Callable[[Any, Any], Any]:
+    scalar, bound = get_args(wanted)
+
+    def hook(value: Any, _wanted: Any) -> Any:
+        found = _scalar(value, scalar)
+        if not bound.fits(found):
+            raise Mistake(f"must be {bound}, got {value}")
+        return found
+
+    return hook
+
+
+def _is_tuple(wanted: Any) -> bool:
+    return get_origin(wanted) is tuple
+
+
+def _list_hook(wanted: Any, converter: cattrs.BaseConverter) -> Callable[[Any, Any], Any]:
+    structure = converter.get_structure_hook(list[get_args(wanted)[0]])  # type: ignore[misc]
+
+    def hook(value: Any, _wanted: Any) -> Any:
+        if not isinstance(value, list):
+            raise Mistake(f"must be a list, got {kind(value)}")
+        return tuple(structure(value, list[get_args(wanted)[0]]))  # type: ignore[misc]
+
+    return hook
+
+
+def _is_mapping(wanted: Any) -> bool:
+    return get_origin(wanted) is Mapping
+
+
+def _mapping_hook(wanted: Any, converter: cattrs.BaseConverter) -> Callable[[Any, Any], Any]:
+    member = get_args(wanted)[1]
+    structure = None if member is Any else converter.get_structure_hook(member)
+
+    def hook(value: Any, _wanted: Any) -> Any:
+        if not isinstance(value, dict):
+            raise Mistake(f"must be an object, got {kind(value)}")
+        if structure is None:
+            return value
+        found, mistakes = {}, []
+        for key, part in value.items():
+            try:
+                found[key] = structure(part, member)
+            except (cattrs.BaseValidationError, Mistake, Mistakes) as error:
+                mistakes += [mistake.below(key) for mistake in find_mistakes(error)]
+        if mistakes:
+            raise Mistakes(mistakes)
+        return found
+
+    return hook
