@@ -267,7 +267,9 @@ def apply(mutant: Mutant, package: Path) -> None:
     path = package / mutant.file
     text = path.read_text()
     if text.count(mutant.old) != 1:
-        msg = f"{mutant.name}: {mutant.old!r} stands {text.count(mutant.old)} times in {mutant.file}"
+        msg = (
+            f"{mutant.name}: {mutant.old!r} stands {text.count(mutant.old)} times in {mutant.file}"
+        )
         raise ValueError(msg)
     path.write_text(text.replace(mutant.old, mutant.new))
 
@@ -276,14 +278,36 @@ def killer(mutant: Mutant) -> str | None:
     """The test, or the law, that kills a mutant; None if it survives."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        shutil.copytree(ROOT / "trioeval", home / "trioeval", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / "trioeval", home / "trioeval", ignore=shutil.ignore_patterns("__pycache__")
+        )
         apply(mutant, home / "trioeval")
         for part in ("tests", "pyproject.toml"):
             (home / part).symlink_to(ROOT / part)
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=line", *TESTS]
-        env = {**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1", "TRIOEVAL_PROFILE": "mutants"}
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--tb=line",
+            *TESTS,
+        ]
+        env = {
+            **os.environ,
+            "PYTHONPATH": folder,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "TRIOEVAL_PROFILE": "mutants",
+        }
         done = subprocess.run(
-            [*command, "--rootdir", folder], cwd=home, env=env, capture_output=True, text=True, check=False
+            [*command, "--rootdir", folder],
+            cwd=home,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
         )
     if done.returncode == 0:
         return None

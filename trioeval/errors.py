@@ -63,7 +63,9 @@ class Problem:
     """1-based column in `file`."""
 
     def __str__(self) -> str:
-        where = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+        where = ":".join(
+            str(part) for part in (self.file, self.line, self.column) if part is not None
+        )
         text = f"{where}: {self.path}: {self.message}" if where else f"{self.path}: {self.message}"
         return f"{text}\n  {self.hint}" if self.hint else text
 

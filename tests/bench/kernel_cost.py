@@ -64,10 +64,10 @@ async def ignore(_outcome: Outcome[None]) -> None:
     """A consumer that keeps nothing."""
 
 
-async def kernel(size: int, timeout: float) -> None:
+async def kernel(size: int, limit: float) -> None:
     """The same jobs through the whole kernel."""
     lanes = Lanes([LaneSpec("lane", WIDTH)])
-    await run_plan(Plan(NoOps(size, timeout), ("lane",)), body, lanes=lanes, emit=ignore)
+    await run_plan(Plan(NoOps(size, limit), ("lane",)), body, lanes=lanes, emit=ignore)
 
 
 def seconds(main: object, *args: object) -> float:

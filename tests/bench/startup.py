@@ -1,6 +1,6 @@
 """`python -m trioeval --version` against `python -c "import trio"`, in turns.
 
-    python tests/bench/startup.py
+python tests/bench/startup.py
 """
 
 import statistics

@@ -1,10 +1,23 @@
 """One lane: waits that are cancelled, waits that end at the same instant, and what it says of itself."""
 
+import itertools
+
 import pytest
 import trio
 
 from trioeval.errors import PlanError
-from trioeval.kernel import Calls, Event, Job, Lanes, LaneSpec, LaneStatistics, Plan, Waiting, Why, collect
+from trioeval.kernel import (
+    Calls,
+    Event,
+    Job,
+    Lanes,
+    LaneSpec,
+    LaneStatistics,
+    Plan,
+    Waiting,
+    Why,
+    collect,
+)
 from trioeval.testing import run_virtual
 
 
@@ -107,7 +120,7 @@ def test_a_wait_that_is_cancelled_costs_nothing(cancel_at: float) -> None:
         return starts
 
     starts = run_virtual(main)
-    gaps = [later - earlier for earlier, later in zip(starts, starts[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(starts)]
     assert starts[-1] == 3.0
     assert all(gap >= 1 for gap in gaps)
     assert starts[:-1] == [float(n) for n in range(len(starts) - 1)]

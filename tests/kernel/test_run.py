@@ -510,9 +510,7 @@ def test_a_lazy_plan_that_lies_ends_the_run_with_a_plan_error(serial: bool) -> N
 
     with pytest.raises(PlanError) as caught:
         run_virtual(main)
-    assert (
-        str(caught.value) == "the job at position 1 of the plan has index 2; they must be equal"
-    )
+    assert str(caught.value) == "the job at position 1 of the plan has index 2; they must be equal"
 
 
 def test_max_live_jobs_must_be_positive() -> None:

@@ -25,7 +25,6 @@ pytestmark = pytest.mark.slow
 
 
 @given(scenario=scenarios(), _schedule=st.random_module())
-@settings(max_examples=2 * settings.default.max_examples)
 def test_every_law_holds_whatever_befalls_a_run(scenario: Scenario, _schedule: object) -> None:
     """All laws of `LAWS` hold under errors, timeouts, stop, deadline, cancellation and every schedule."""
     check_all(run_scenario(scenario))

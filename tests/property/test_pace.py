@@ -42,7 +42,10 @@ def test_pace_never_holds_back_without_need(pace: Pace, asked_at: list[float]) -
     """EAGER: a start is at its arrival, or exactly at one of the bounds that PACE sets."""
     starts = start_times(pace, asked_at)
     for place, start in enumerate(starts):
-        bounds = [asked_at[place], *(starts[place - 1 : place] and [starts[place - 1] + pace.min_gap])]
+        bounds = [
+            asked_at[place],
+            *(starts[place - 1 : place] and [starts[place - 1] + pace.min_gap]),
+        ]
         bounds += [
             at + (place - first + 1 - pace.burst) * pace.period
             for first, at in enumerate(starts[:place])
@@ -52,7 +55,7 @@ def test_pace_never_holds_back_without_need(pace: Pace, asked_at: list[float]) -
 
 @given(paces, arrivals, st.floats(-1e6, 1e6))
 def test_asking_changes_nothing(pace: Pace, asked_at: list[float], now: float) -> None:
-    """A waiter that looks and goes away leaves no hole: `earliest` has no effect and never lies before now."""
+    """`earliest` has no effect and never lies before now: who looks and goes away leaves no hole."""
     for at in asked_at:
         pace = pace.take(pace.earliest(at))
     before = pace

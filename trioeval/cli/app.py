@@ -6,7 +6,7 @@ each command imports the rest when it is run, so that help and mistakes are answ
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -127,14 +127,14 @@ def fake_provider(
     seed
         Of everything that is drawn at random.
     """
-    from trioeval.cli.fake import serve_until_interrupted  # noqa: PLC0415 - see above
+    from trioeval.cli.fake import read_recordings, serve_until_interrupted  # noqa: PLC0415 - see above
     from trioeval.providers.fake import EchoReplies, FakeSettings, RecordedReplies  # noqa: PLC0415
 
     return serve_until_interrupted(
         FakeSettings(
             host=host,
             port=port,
-            replies=EchoReplies() if replay is None else RecordedReplies(load_recordings(replay)),
+            replies=EchoReplies() if replay is None else RecordedReplies(read_recordings(replay)),
             latency_s=latency,
             jitter=jitter,
             rpm=rpm,
@@ -162,6 +162,14 @@ def run_command_line(arguments: Sequence[str]) -> int:
     except BaseExceptionGroup as group:
         return _explain(group)
     return code if isinstance(code, int) else Exit.OK
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from _leaves(part)
+    else:
+        yield error
 
 
 def _explain(group: BaseExceptionGroup[BaseException]) -> int:

@@ -2,11 +2,15 @@
 
 import signal
 import sys
+from pathlib import Path
 
+import attrs
 import trio
 
 from trioeval.cli.exits import Exit
+from trioeval.errors import Problem, SuiteError, UsageError
 from trioeval.providers.fake import FakeAddress, FakeSettings, serve_fake
+from trioeval.providers.recordings import Recording, parse_recordings
 
 
 def serve_until_interrupted(settings: FakeSettings) -> int:
@@ -15,16 +19,41 @@ def serve_until_interrupted(settings: FakeSettings) -> int:
     Raises:
         UsageError: The address cannot be bound.
     """
-    return trio.run(_serve, settings)
+    refusal = trio.run(_serve, settings)
+    if refusal is not None:
+        where = f"{settings.host}:{settings.port}"
+        raise UsageError(f"cannot listen on {where}: {refusal.strerror or refusal}")
+    return Exit.OK
 
 
-async def _serve(settings: FakeSettings) -> int:
+def read_recordings(path: Path) -> tuple[Recording, ...]:
+    """The recorded replies of a file.
+
+    Raises:
+        SuiteError: It cannot be read, or some of its lines are wrong.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        message = f"the recordings cannot be read: {error.strerror}"
+        raise SuiteError([Problem("$", message, file=str(path))]) from None
+    recordings, problems = parse_recordings(content.split(b"\n"), str(path))
+    if problems:
+        raise SuiteError(attrs.evolve(problem, path="$") for problem in problems)
+    return recordings
+
+
+async def _serve(settings: FakeSettings) -> OSError | None:
+    """Returns why it could not listen; None once it has served."""
     async with trio.open_nursery() as nursery:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
-            address: FakeAddress = await nursery.start(serve_fake, settings)
+            try:
+                address: FakeAddress = await nursery.start(serve_fake, settings)
+            except OSError as error:
+                return error
             print(address.base_url, flush=True)
             print("serving; interrupt to stop", file=sys.stderr)
             async for _number in received:
                 break
         nursery.cancel_scope.cancel("interrupted")
-    return Exit.OK
+    return None

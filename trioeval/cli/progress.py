@@ -71,7 +71,9 @@ class Progress:
             await self._redraw()
         while True:
             await trio.sleep(_PLAIN_EVERY)
-            print("; ".join(line.strip() for line in self.lines(trio.current_time())), file=sys.stderr)
+            print(
+                "; ".join(line.strip() for line in self.lines(trio.current_time())), file=sys.stderr
+            )
 
     async def _redraw(self) -> None:
         from rich.console import Console  # noqa: PLC0415 - only where there is a terminal
@@ -79,7 +81,9 @@ class Progress:
         from rich.text import Text  # noqa: PLC0415
 
         def picture() -> Text:
-            return Text("\n".join(self.lines(trio.current_time())), no_wrap=True, overflow="ellipsis")
+            return Text(
+                "\n".join(self.lines(trio.current_time())), no_wrap=True, overflow="ellipsis"
+            )
 
         with Live(console=Console(stderr=True), transient=True, auto_refresh=False) as live:
             while True:

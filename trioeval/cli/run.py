@@ -20,7 +20,6 @@ from trioeval._version import __version__
 from trioeval.cli.exits import Exit
 from trioeval.cli.output import RowLines, check_outputs, write_document
 from trioeval.cli.progress import Progress
-from trioeval.errors import OutputError
 from trioeval.report import RunInfo, document
 from trioeval.suite import Suite, expand
 from trioeval.tasks import PreparedSuite, Row, Status, make_lanes, prepare, run_suite
@@ -54,9 +53,7 @@ def run_loaded_suite(suite: Suite, flags: RunFlags) -> int:
         _with_flags(suite, flags), environ=os.environ, max_concurrency=flags.max_concurrency
     )
     check_outputs(flags.outputs)
-    return trio.run(
-        _Run(prepared, flags).run, restrict_keyboard_interrupt_to_checkpoints=True
-    )
+    return trio.run(_Run(prepared, flags).run, restrict_keyboard_interrupt_to_checkpoints=True)
 
 
 def _with_flags(suite: Suite, flags: RunFlags) -> Suite:
@@ -92,7 +89,7 @@ class _Run:
         for lines in self.lines:
             lines.close()
         self._write_documents(duration)
-        self._show(duration)
+        self._show()
         for lines in self.lines:
             if lines.error is not None:
                 raise lines.error
@@ -103,7 +100,7 @@ class _Run:
         progress = Progress(len(expand(self.prepared.suite)), lanes)
         stop = trio.Event()
 
-        async def emit(row: Row) -> None:  # noqa: RUF029 - files and lists do not wait
+        async def emit(row: Row) -> None:
             self.rows.append(row)
             progress.add(row)
             for lines in self.lines:
@@ -155,7 +152,7 @@ class _Run:
             if path.suffix == ".json":
                 write_document(path, document(suite, expand(suite).columns, self.rows, info))
 
-    def _show(self, duration: float) -> None:
+    def _show(self) -> None:
         from rich.console import Console  # noqa: PLC0415 - after the run, when its time is free
 
         from trioeval.report.tables import columns_table, rows_table  # noqa: PLC0415
@@ -169,9 +166,9 @@ class _Run:
         Console(stderr=True).print(columns_table(suite, columns, self.rows))
 
     def _exit(self, duration: float) -> int:
-        counts = [sum(row.status is status for row in self.rows) for status in Status]
-        passed, failed, errors = counts
-        numbers = f"{len(self.rows)} rows in {duration:.1f} s: {passed} passed, {failed} failed, {errors} errors"
+        passed, failed, errors = (sum(row.status is s for row in self.rows) for s in Status)
+        verdicts = f"{passed} passed, {failed} failed, {errors} errors"
+        numbers = f"{len(self.rows)} rows in {duration:.1f} s: {verdicts}"
         if self.signals:
             code = Exit.SIGTERM if self.signals[0] is signal.SIGTERM else Exit.SIGINT
             _say(f"{numbers}; exit {code.value}: interrupted by {self.signals[0].name}")

@@ -36,8 +36,8 @@ class Calls(Generic[P]):
         "_observe",
         "_paused_at",
         "_scope",
-        "_waiting",
         "_waited",
+        "_waiting",
         "count",
         "job",
         "started_at",
@@ -74,9 +74,7 @@ class Calls(Generic[P]):
         """Seconds until `now` in which the clock stood."""
         return self._waited + (0.0 if self._paused_at is None else now - self._paused_at)
 
-    async def __call__(
-        self, lane: str, send: Callable[[*Ts], Awaitable[R]], *args: *Ts
-    ) -> R:
+    async def __call__(self, lane: str, send: Callable[[*Ts], Awaitable[R]], *args: *Ts) -> R:
         """Run `send(*args)` in a slot of `lane`, when it is its turn there.
 
         A checkpoint if it has to wait for the lane or if `send` is one.

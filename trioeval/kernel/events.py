@@ -8,7 +8,7 @@ logged and not called again: watching a run can never break it.
 import enum
 import logging
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -73,7 +73,7 @@ class Finished:
     """A job has its outcome."""
 
     at: float
-    outcome: Outcome[object]
+    outcome: Outcome[Any]
 
 
 Event: TypeAlias = Admitted | Waiting | CallStarted | CallEnded | Finished
@@ -92,7 +92,7 @@ def guarded(observe: Observer | None) -> Observer | None:
             return
         try:
             target(event)
-        except Exception:  # whatever a stranger's callback raises must not reach the run
+        except Exception:  # noqa: BLE001 - a stranger's callback must not reach the run
             target = None
             _log.exception("an observer raised and is not called again")
 

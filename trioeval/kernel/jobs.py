@@ -12,7 +12,7 @@ import attrs
 
 from trioeval.errors import PlanError
 
-P = TypeVar("P", covariant=True)
+P = TypeVar("P")
 
 
 def _positive(_job: object, field: "attrs.Attribute[float]", value: float) -> None:
@@ -97,7 +97,9 @@ class Plan(Generic[P]):
         """
         job = self.jobs[index]
         if job.index != index:
-            msg = f"the job at position {index} of the plan has index {job.index}; they must be equal"
+            msg = (
+                f"the job at position {index} of the plan has index {job.index}; they must be equal"
+            )
             raise PlanError(msg)
         if job.lane not in self.lanes:
             msg = f"job {index} starts on lane {job.lane!r}; the plan declares {sorted(self.lanes)}"

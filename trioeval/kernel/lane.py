@@ -51,7 +51,7 @@ class LaneSpec:
     @width.validator
     @burst.validator
     def _check_count(self, field: "attrs.Attribute[int]", value: int) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if type(value) is not int or value < 1:
             self._refuse(field.name, "a whole number of at least 1", value)
 
     @rpm.validator
@@ -127,9 +127,7 @@ class Lane:
 
     def ready(self, now: float) -> bool:
         """Whether a newcomer could start at `now` without passing anybody in line."""
-        return (
-            not self._turn.locked() and self.slot_free and (self._pace.earliest(now) <= now)
-        )
+        return not self._turn.locked() and self.slot_free and (self._pace.earliest(now) <= now)
 
     def favour(self, job: object) -> None:
         """Let the first call of `job` pass the line, until anyone else touches the lane."""

@@ -8,7 +8,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import attrs
 
-V = TypeVar("V", covariant=True)
+V = TypeVar("V")
 
 
 class Cut(enum.Enum):
@@ -90,6 +90,6 @@ class NotRun:
 
 
 Started: TypeAlias = Done[V] | Failed | TimedOut | Interrupted
-"""The outcomes of jobs that were started."""
+"""The outcomes of jobs that were started: they have instants, waits and calls."""
 
 Outcome: TypeAlias = Done[V] | Failed | TimedOut | Interrupted | Blocked | NotRun

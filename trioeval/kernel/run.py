@@ -11,6 +11,7 @@ Laws: TOTAL, ORDER, PROMPT, DEADLINE, DRAIN, LEAK.
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
 
 import attrs
 import trio
@@ -108,8 +109,10 @@ async def run_plan(
         >>> async def main():
         ...     plan = Plan.of(Job(i, "a", payload=i) for i in range(3))
         ...     outcomes = []
+        ...
         ...     async def emit(outcome):
         ...         outcomes.append(outcome.value)
+        ...
         ...     await run_plan(plan, double, lanes=Lanes([LaneSpec("a")]), emit=emit)
         ...     return outcomes
         >>> trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
@@ -164,7 +167,7 @@ async def collect(
     """
     outcomes: list[Outcome[V]] = []
 
-    async def emit(outcome: Outcome[V]) -> None:  # noqa: RUF029 - a consumer that never waits
+    async def emit(outcome: Outcome[V]) -> None:
         outcomes.append(outcome)
 
     await run_plan(
@@ -200,7 +203,8 @@ async def _run_jobs(running: Running[P, V], plan: Plan[P], max_live_jobs: int) -
     try:
         with running.scope:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_watch, running.stop, [line, *crews])
+                standing: list[Standing] = [line, *crews]
+                nursery.start_soon(_watch, running.stop, standing)
                 if alone:
                     await work(running, line)
                 async with trio.open_nursery() as lanes:
@@ -211,7 +215,14 @@ async def _run_jobs(running: Running[P, V], plan: Plan[P], max_live_jobs: int) -
         running.close()
 
 
-async def _watch(stop: trio.Event, sources: Sequence[SerialLine[P, V] | Crew[P, V]]) -> None:
+class Standing(Protocol):
+    """Whoever may stand in line for a next job."""
+
+    def stand_down(self) -> None:
+        """Give up waiting: no new job starts."""
+
+
+async def _watch(stop: trio.Event, sources: Sequence[Standing]) -> None:
     await stop.wait()
     for source in sources:
         source.stand_down()

@@ -47,9 +47,7 @@ class Running(Generic[P, V]):
 
     def start(self, job: Job[P], scope: trio.CancelScope, now: float) -> Calls[P]:
         """Begin a job at `now`: from here on it has an outcome other than `NotRun`."""
-        calls = Calls(
-            job, self.lanes, scope, now=now, deadline=self.deadline, observe=self.observe
-        )
+        calls = Calls(job, self.lanes, scope, now=now, deadline=self.deadline, observe=self.observe)
         self.lanes[job.lane].favour(calls)
         if self.observe is not None:
             self.observe(Admitted(now, job.index, job.lane))
@@ -150,13 +148,9 @@ async def _perform(running: Running[P, V], calls: Calls[P]) -> Outcome[V]:
 
 def _failed(calls: Calls[P], error: Exception) -> Failed:
     now = trio.current_time()
-    return Failed(
-        calls.job.index, calls.started_at, now, calls.waited(now), calls.count, error
-    )
+    return Failed(calls.job.index, calls.started_at, now, calls.waited(now), calls.count, error)
 
 
 def _timed_out(calls: Calls[P]) -> TimedOut:
     now, job = trio.current_time(), calls.job
-    return TimedOut(
-        job.index, calls.started_at, now, calls.waited(now), calls.count, job.timeout
-    )
+    return TimedOut(job.index, calls.started_at, now, calls.waited(now), calls.count, job.timeout)

@@ -4,10 +4,10 @@ import unicodedata
 
 
 def inert(text: object, width: int | None = None) -> str:
-    """Text on one line without control or direction characters, cut to `width` characters.
+    r"""Text on one line without control or direction characters, cut to `width` characters.
 
     Example:
-        >>> inert("two\\nlines \\x1b[31mred", 12)
+        >>> inert("two\nlines \x1b[31mred", 12)
         'two lines …'
     """
     # What is beyond a few times the width can never be seen; replies may be megabytes.

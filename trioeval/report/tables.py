@@ -34,7 +34,9 @@ def rows_table(suite: Suite, columns: Sequence[Column], rows: Sequence[Row], *, 
     for test_idx, by_column in by_test.items():
         some = next(iter(by_column.values()))
         cells = [
-            _cell(by_column[column.prompt_idx], cell) if column.prompt_idx in by_column else Text("–")
+            _cell(by_column[column.prompt_idx], cell)
+            if column.prompt_idx in by_column
+            else Text("–")
             for column in columns
         ]
         table.add_row(str(test_idx), Text(_test_name(some, cell)), *cells)

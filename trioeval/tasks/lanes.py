@@ -77,9 +77,7 @@ def _lane_spec(name: str, settings: LaneSettings, suite: Suite, cap: int | None)
     elif cap is not None:
         width = min(width, cap)
     delay = options.delay if settings.delay is None else settings.delay
-    return LaneSpec(
-        name, width, rpm=settings.rpm, burst=settings.burst, min_gap=delay / 1000
-    )
+    return LaneSpec(name, width, rpm=settings.rpm, burst=settings.burst, min_gap=delay / 1000)
 
 
 def _stricter(one: LaneSpec, other: LaneSpec) -> LaneSpec:

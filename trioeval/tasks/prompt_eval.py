@@ -123,7 +123,9 @@ class PromptEval:
         status = Status.ERROR
         if verdict is not None:
             status = Status.PASS if verdict.passed else Status.FAIL
-        started = not isinstance(outcome, NotRun | Blocked)
+        waited, calls = 0.0, 0
+        if not isinstance(outcome, NotRun | Blocked):
+            waited, calls = outcome.waited, outcome.calls
         return Row(
             index=outcome.index,
             step=step,
@@ -136,8 +138,8 @@ class PromptEval:
             outcome=_NAMES[type(outcome)],
             lane=self._lanes[step.column.provider_index],
             latency_ms=known.latency_ms,
-            wait_ms=outcome.waited * 1000 if started else 0.0,
-            calls=outcome.calls if started else 0,
+            wait_ms=waited * 1000,
+            calls=calls,
         )
 
     async def _ask(self, step: Step, known: _Known, prompt: str) -> Reply:

@@ -137,11 +137,15 @@ async def run_suite(
         ...     return request.prompt.upper()
         >>> async def show(row):
         ...     print(row.output, row.status.value)
-        >>> suite = parse_suite({
-        ...     "providers": ["shout"],
-        ...     "prompts": ["say {{word}}"],
-        ...     "tests": [{"vars": {"word": "hi"}, "assert": [{"type": "contains", "value": "HI"}]}],
-        ... })
+        >>> suite = parse_suite(
+        ...     {
+        ...         "providers": ["shout"],
+        ...         "prompts": ["say {{word}}"],
+        ...         "tests": [
+        ...             {"vars": {"word": "hi"}, "assert": [{"type": "contains", "value": "HI"}]}
+        ...         ],
+        ...     }
+        ... )
         >>> async def main():
         ...     return await run_suite(suite, emit=show, providers={"shout": shout})
         >>> trio.run(main).passed
@@ -190,7 +194,7 @@ async def collect(
     """
     rows: list[Row] = []
 
-    async def keep(row: Row) -> None:  # noqa: RUF029 - a consumer that never waits
+    async def keep(row: Row) -> None:
         rows.append(row)
 
     await run_suite(suite, emit=keep, lanes=lanes, providers=providers)

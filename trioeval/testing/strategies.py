@@ -47,7 +47,12 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     """Anything that can befall a run: several lanes, calls across them, timeouts, cuts, serial jobs."""
     names = _NAMES[: draw(st.integers(1, 3))]
     own = st.sampled_from(names)
-    first = st.builds(lambda lane, duration, fails: (lane, Call(lane, duration, fails)), own, durations, st.booleans())
+    first = st.builds(
+        lambda lane, duration, fails: (lane, Call(lane, duration, fails)),
+        own,
+        durations,
+        st.booleans(),
+    )
     scripts = []
     for lane, call in draw(st.lists(first, max_size=14)):
         # Most jobs begin with a call on their own lane; the others surprise it.

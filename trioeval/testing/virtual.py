@@ -9,7 +9,9 @@ import trio.testing
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
-_DEADLOCK_AFTER = 1e7  # virtual seconds: far beyond any scenario, reached at once when nothing can happen
+_DEADLOCK_AFTER = (
+    1e7  # virtual seconds: far beyond any scenario, reached at once when nothing can happen
+)
 
 
 def run_virtual(main: Callable[[*Ts], Awaitable[R]], *args: *Ts) -> R:
