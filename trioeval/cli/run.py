@@ -4,6 +4,7 @@ The first signal stops admission and lets what runs finish; the second cancels i
 written: a reply that was paid for is never lost to an impatient hand.
 """
 
+import gc
 import os
 import platform
 import secrets
@@ -53,6 +54,9 @@ def run_loaded_suite(suite: Suite, flags: RunFlags) -> int:
         _with_flags(suite, flags), environ=os.environ, max_concurrency=flags.max_concurrency
     )
     check_outputs(flags.outputs)
+    # What is loaded by now lives as long as the process: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
     return trio.run(_Run(prepared, flags).run, restrict_keyboard_interrupt_to_checkpoints=True)
 
 

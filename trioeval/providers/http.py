@@ -3,18 +3,19 @@
 It is imported when the first provider that needs a network is opened, because the import takes
 longer than everything else of a small run.
 
-A run has one client. Nothing waits inside it: the number of connections is not limited here, since
-lanes bound the calls in flight, and a wait for the pool would be a second, invisible queue. It does
-not retry, because the lane owns retries. The only time limit is the one for connecting; the others
+A run has one `HttpClient`. Nothing waits inside it: the number of connections is not limited here,
+since lanes bound the calls in flight, and a wait for the pool would be a second, invisible queue. It
+does not retry, because the lane owns retries. The only time limit is the one for connecting; the others
 are the caller's cancel scopes.
 """
 
 import socket
 import ssl
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import attrs
 import httpx2
@@ -26,6 +27,9 @@ from trioeval.providers.wire import HttpClient, HttpReply
 
 CONNECT_LIMIT = 10.0
 """Seconds to wait for a connection."""
+
+CLOSE_GRACE = 2.0
+"""Seconds that closing all connections may take."""
 
 MAX_REPLY_BYTES = 64 * 1024 * 1024
 """Largest reply body that is accepted."""
@@ -46,46 +50,83 @@ async def open_http(*, max_reply_bytes: int = MAX_REPLY_BYTES) -> AsyncGenerator
             reply = await client.post_json("http://127.0.0.1:8080/v1/x", {}, b"{}")
         ```
     """
-    client = httpx2.AsyncClient(
-        verify=httpx2.create_ssl_context(),  # made once: each one costs tens of milliseconds
-        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
-        timeout=httpx2.Timeout(None, connect=CONNECT_LIMIT, pool=None),
-        follow_redirects=False,
-        headers={
-            "user-agent": f"trioeval/{__version__}",
-            "accept": "application/json",
-            "accept-encoding": "identity",  # replies are small: unpacking costs more than it saves
-        },
-        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # no call may colour the next
-    )
-    async with client:
-        yield _Client(client, max_reply_bytes)
+    client = _Client(max_reply_bytes)
+    try:
+        yield client
+    finally:
+        with trio.move_on_after(CLOSE_GRACE, shield=True):
+            await client.aclose()
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class _Client:
-    _client: httpx2.AsyncClient
+    """Hands each request a transport of its own, with one connection; who is done puts it back.
+
+    A pool of connections looks through all of them for every request, which at a hundred calls in
+    flight costs more than the request. The client above the transports is left out as well: what it
+    adds (cookies, redirects, authentication flows) is what a provider must not do. All transports
+    share one TLS context, the dear part of them.
+    """
+
     _max_reply_bytes: int
+    _tls: ssl.SSLContext = attrs.field(factory=httpx2.create_ssl_context)
+    _all: list[httpx2.AsyncHTTPTransport] = attrs.field(factory=list)
+    _idle: defaultdict[str, list[httpx2.AsyncHTTPTransport]] = attrs.field(
+        factory=lambda: defaultdict(list)
+    )
+    """By host and port, so that a connection that is kept fits the next request."""
+    _urls: dict[str, httpx2.URL] = attrs.field(factory=dict)
+    """Parsed once: a run has few and asks each many times."""
 
     async def post_json(self, url: str, headers: Mapping[str, str], body: bytes) -> HttpReply:
+        place = _place(url)
+        idle = self._idle[place]
+        transport: httpx2.AsyncHTTPTransport | None = None
         try:
-            async with self._client.stream(
-                "POST", url, headers={"content-type": "application/json", **headers}, content=body
-            ) as response:
-                return HttpReply(
-                    status=response.status_code,
-                    headers=dict(response.headers),
-                    body=await self._read(response),
-                )
+            request = self._request(url, headers, body)
+            transport = idle.pop() if idle else self._new_transport(url)
+            response = await transport.handle_async_request(request)
+            try:
+                content = await self._read(response, place)
+            finally:
+                if not response.is_closed:
+                    with trio.move_on_after(CLOSE_GRACE, shield=True):
+                        await response.aclose()
         except (httpx2.LocalProtocolError, UnicodeEncodeError):
             # Both hold the header, and with it the key: neither said nor chained.
             raise ProviderError(
-                "bad_request", f"the request to {_place(url)} cannot be sent: a header is not valid"
+                "bad_request", f"the request to {place} cannot be sent: a header is not valid"
             ) from None
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise _explain(error, _place(url)) from error
+            raise _explain(error, place) from error
+        finally:
+            if transport is not None:
+                idle.append(transport)
+        return HttpReply(response.status_code, dict(response.headers), content)
 
-    async def _read(self, response: httpx2.Response) -> bytes:
+    async def aclose(self) -> None:
+        """Close every connection."""
+        for transport in self._all:
+            await transport.aclose()
+
+    def _request(self, url: str, headers: Mapping[str, str], body: bytes) -> httpx2.Request:
+        parsed = self._urls.get(url)
+        if parsed is None:
+            parsed = self._urls[url] = httpx2.URL(url)
+        return httpx2.Request(
+            "POST",
+            parsed,
+            headers={**_HEADERS, **headers},
+            content=body,
+            extensions={"timeout": {"connect": CONNECT_LIMIT}},
+        )
+
+    def _new_transport(self, url: str) -> httpx2.AsyncHTTPTransport:
+        transport = httpx2.AsyncHTTPTransport(verify=self._tls, proxy=_proxy_for(url))
+        self._all.append(transport)
+        return transport
+
+    async def _read(self, response: httpx2.Response, place: str) -> bytes:
         body = bytearray()
         with trio.CancelScope() as reading:
             async with aclosing(response.aiter_raw()) as chunks:
@@ -95,13 +136,31 @@ class _Client:
                         # Ends the loop from inside; leaving it would orphan a generator of httpx2.
                         reading.cancel(reason="the reply is too large")
         if len(body) > self._max_reply_bytes:
+            limit = f"{self._max_reply_bytes / 1024 / 1024:g} MiB"
             raise ProviderError(
                 "malformed_reply",
-                f"the reply of {_place(str(response.url))} is larger than "
-                f"{self._max_reply_bytes / 1024 / 1024:g} MiB",
+                f"the reply of {place} is larger than {limit}",
                 status=response.status_code,
             )
         return bytes(body)
+
+
+_HEADERS = {
+    "user-agent": f"trioeval/{__version__}",
+    "accept": "application/json",
+    "accept-encoding": "identity",  # replies are small: unpacking costs more than it saves
+    "content-type": "application/json",
+}
+
+
+def _proxy_for(url: str) -> httpx2.Proxy | None:
+    """The proxy that the environment names for a URL, if any."""
+    parts = urlsplit(url)
+    if parts.hostname is None or proxy_bypass(parts.hostname):
+        return None
+    proxies = getproxies()
+    address = proxies.get(parts.scheme) or proxies.get("all")
+    return httpx2.Proxy(address) if address else None
 
 
 def _place(url: str) -> str:

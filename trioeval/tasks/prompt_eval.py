@@ -34,6 +34,7 @@ from trioeval.tasks.rows import Row, Status
 class _Known:
     """What is known of a row under way."""
 
+    step: Step
     prompt: str | None = None
     reply: Reply | None = None
     latency_ms: float | None = None
@@ -102,7 +103,7 @@ class PromptEval:
             GradingError: An assertion could not be evaluated.
         """
         step = job.payload
-        known = self._known[job.index] = _Known()
+        known = self._known[job.index] = _Known(step)
         known.prompt = self._templates.render(step.column.prompt.raw, step.vars)
         reply = await calls(job.lane, self._ask, step, known, known.prompt)
         if reply.output is None:
@@ -117,8 +118,8 @@ class PromptEval:
 
     def row(self, outcome: Outcome[Verdict]) -> Row:
         """The row of a job that is over. Each outcome is given once."""
-        step = self._steps[outcome.index]
-        known = self._known.pop(outcome.index, None) or _Known()
+        known = self._known.pop(outcome.index, None) or _Known(self._steps[outcome.index])
+        step = known.step
         verdict = outcome.value if isinstance(outcome, Done) else None
         status = Status.ERROR
         if verdict is not None:

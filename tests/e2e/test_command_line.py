@@ -1,0 +1,277 @@
+"""The command line as a user runs it: real processes, real files, real sockets, real signals."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ENV = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
+
+
+def trioeval(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "trioeval", *map(str, arguments)],
+        cwd=cwd,
+        env=ENV,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def last_line(done: subprocess.CompletedProcess[str]) -> str:
+    return done.stderr.strip().splitlines()[-1]
+
+
+def write(path: Path, suite: object) -> Path:
+    path.write_text(json.dumps(suite))
+    return path
+
+
+def echo_suite(**more: Any) -> dict[str, Any]:
+    """Three rows: one passes, one fails, one has no variable."""
+    return {
+        "providers": ["echo"],
+        "prompts": ["say {{word}}"],
+        "tests": [
+            {"vars": {"word": "hi"}, "assert": [{"type": "contains", "value": "hi"}]},
+            {"vars": {"word": "ho"}, "assert": [{"type": "contains", "value": "hi"}]},
+            {"vars": {"wrod": "hi"}},
+        ],
+        **more,
+    }
+
+
+@contextmanager
+def fake_provider(*flags: str) -> Iterator[str]:
+    """A fake provider in a process of its own; gives its base URL."""
+    command = [sys.executable, "-m", "trioeval", "fake-provider", "--port", "0", *flags]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENV
+    ) as server:
+        assert server.stdout is not None
+        try:
+            yield server.stdout.readline().strip()
+        finally:
+            server.terminate()
+
+
+def stats_of(base_url: str) -> dict[str, Any]:
+    with urllib.request.urlopen(base_url.removesuffix("/v1") + "/stats") as reply:
+        found: dict[str, Any] = json.load(reply)
+        return found
+
+
+def http_suite(base_url: str, rows: int, **options: Any) -> dict[str, Any]:
+    return {
+        "providers": [
+            {
+                "id": "openai:chat:fake",
+                "config": {"apiBaseUrl": base_url},
+                "lane": {"maxConcurrency": 4},
+            }
+        ],
+        "prompts": ["say {{word}}"],
+        "tests": [{"vars": {"word": f"w{n}"}} for n in range(rows)],
+        "evaluateOptions": options,
+    }
+
+
+def test_a_run_writes_its_rows_in_order_and_says_why_it_exits(tmp_path: Path) -> None:
+    """Pass, fail and error are three things; both files hold all rows; the exit code is 100."""
+    write(tmp_path / "suite.json", echo_suite())
+    done = trioeval("suite.json", "-o", "out.json", "-o", "out.jsonl", cwd=tmp_path)
+    assert done.returncode == 100
+    assert "exit 100: 1 rows failed, 1 rows ended as errors" in last_line(done)
+    document = json.loads((tmp_path / "out.json").read_text())
+    rows = document["results"]["results"]
+    assert [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()] == rows
+    assert [(row["testIdx"], row["success"], row["failureReason"]) for row in rows] == [
+        (0, True, 0),
+        (1, False, 1),
+        (2, False, 2),
+    ]
+    assert rows[1]["error"] == 'the output does not contain "hi"'
+    assert rows[2]["error"].startswith("{{ word }} is not defined")
+    assert rows[2]["response"] is None
+    assert document["results"]["stats"]["successes"] == 1
+    assert document["results"]["version"] == 3
+    assert "PASS say hi" in done.stdout
+    assert "FAIL say ho" in done.stdout
+    assert "echo" in done.stderr
+
+
+def test_flags_change_the_run_and_not_the_file(tmp_path: Path) -> None:
+    """-n takes the first tests, --repeat asks again, and what passes exits 0."""
+    write(tmp_path / "suite.json", echo_suite())
+    done = trioeval(
+        "run", "suite.json", "-n", "1", "--repeat", "3", "-j", "2", "-o", "o.jsonl", cwd=tmp_path
+    )
+    assert done.returncode == 0
+    assert "3 rows" in last_line(done)
+    assert last_line(done).endswith("exit 0: every row passed")
+    rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert [row["id"].partition("-test-")[2] for row in rows] == [
+        f"{n}-prompt-0-repeat-{n}" for n in range(3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        (["missing.json"], 2, "missing.json: $: there is no such file"),
+        (["broken.json"], 2, "broken.json:1:15: $: not JSON: expecting value"),
+        (["typo.yaml"], 2, 'typo.yaml:2:1: $.promtps: "promtps" is not a key here'),
+        (["none.json"], 2, 'none.json:1:1: $: there are no providers'),
+        (["unknown.json"], 2, '$.providers[0].id: "opneai:x" is not a provider'),
+        (["good.json", "-o", "out.xml"], 2, "-o out.xml: the suffix must be one of .json, .jsonl, got '.xml'"),
+        (["good.json", "-o", "no/out.json"], 1, "-o no/out.json: the folder no is not there or cannot be written to"),
+        (["good.json", "-j", "0"], 2, "Must be >= 1"),
+        (["good.json", "--fitler"], 2, "--fitler"),
+        (["good.json", "extra.json"], 2, "extra.json"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_is_wrong_is_said_in_a_line_and_nothing_is_run(
+    tmp_path: Path, arguments: Sequence[str], code: int, line: str
+) -> None:
+    """Never a traceback; nothing on stdout; the code tells whose fault it is."""
+    (tmp_path / "broken.json").write_text('{"providers": }')
+    (tmp_path / "typo.yaml").write_text("providers: [echo]\npromtps: [x]\n")
+    (tmp_path / "none.json").write_text('{"prompts": ["x"]}')
+    (tmp_path / "unknown.json").write_text('{"providers": ["opneai:x"]}')
+    write(tmp_path / "good.json", {"providers": ["echo"], "prompts": ["x"]})
+    done = trioeval(*arguments, cwd=tmp_path)
+    assert done.returncode == code
+    assert line in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_provider_that_refuses_connections_gives_error_rows(tmp_path: Path) -> None:
+    """Each row says which address refused; the run ends by itself with 100."""
+    write(tmp_path / "suite.json", http_suite("http://127.0.0.1:9/v1", 2))
+    done = trioeval("suite.json", "-o", "out.jsonl", cwd=tmp_path)
+    assert done.returncode == 100
+    errors = [json.loads(line)["error"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert errors == ["connection: 127.0.0.1:9 refused the connection"] * 2
+
+
+def test_replies_come_over_real_http_and_faults_are_rows(tmp_path: Path) -> None:
+    """Connections that break and servers that fail end single rows, and all rows are there."""
+    with fake_provider("--failure-rate", "0.2", "--disconnect-rate", "0.2", "--seed", "3") as url:
+        write(tmp_path / "suite.json", http_suite(url, 40))
+        done = trioeval("suite.json", "-o", "out.json", "--no-table", cwd=tmp_path)
+        rows = json.loads((tmp_path / "out.json").read_text())["results"]["results"]
+        assert stats_of(url)["requests"] == 40
+        assert stats_of(url)["max_in_flight"] <= 4
+    assert done.returncode == 100
+    assert [row["testIdx"] for row in rows] == [*range(40)]
+    kinds = {row["error"].partition(":")[0] if row["error"] else "pass" for row in rows}
+    assert kinds == {"pass", "server", "connection"}
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_an_interrupted_run_writes_everything_and_says_so(tmp_path: Path, signals: int) -> None:
+    """The first Ctrl-C lets what runs finish, the second cuts it; every row is written either way."""
+    with fake_provider("--latency", "1.5") as url:
+        write(tmp_path / "suite.json", http_suite(url, 12))
+        command = [sys.executable, "-m", "trioeval", "suite.json", "-o", "o.json", "-o", "o.jsonl"]
+        with subprocess.Popen(
+            command, cwd=tmp_path, env=ENV, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stderr is not None
+            while stats_of(url)["in_flight"] < 4:
+                assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            assert "stopping: rows under way may finish" in process.stderr.readline()
+            if signals == 2:
+                process.send_signal(signal.SIGINT)
+            rest = process.stderr.read()
+            code = process.wait(timeout=30)
+        assert stats_of(url)["requests"] == 4
+    assert code == 130
+    assert "exit 130: interrupted by SIGINT" in rest.strip().splitlines()[-1]
+    assert "Traceback" not in rest
+    rows = json.loads((tmp_path / "o.json").read_text())["results"]["results"]
+    assert [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()] == rows
+    outcomes = [row["metadata"]["trioeval"]["outcome"] for row in rows]
+    first = "done" if signals == 1 else "interrupted"
+    assert outcomes == [first] * 4 + ["not_run"] * 8
+
+
+def test_the_deadline_leaves_no_row_out(tmp_path: Path) -> None:
+    """maxEvalTimeMs cuts the run; rows without a verdict say so, and the last line too."""
+    with fake_provider("--latency", "30") as url:
+        write(tmp_path / "suite.json", http_suite(url, 6, maxEvalTimeMs=300))
+        done = trioeval("suite.json", "-o", "out.json", cwd=tmp_path)
+    assert done.returncode == 100
+    assert "the deadline left 6 rows without a verdict" in last_line(done)
+    rows = json.loads((tmp_path / "out.json").read_text())["results"]["results"]
+    assert [row["error"].partition(":")[0] for row in rows] == ["interrupted"] * 4 + ["not run"] * 2
+
+
+def test_a_row_that_takes_too_long_is_an_error_by_itself(tmp_path: Path) -> None:
+    """timeoutMs ends the row and not the run."""
+    with fake_provider("--latency", "30") as url:
+        write(tmp_path / "suite.json", http_suite(url, 2, timeoutMs=100))
+        done = trioeval("suite.json", "-o", "out.json", cwd=tmp_path)
+    rows = json.loads((tmp_path / "out.json").read_text())["results"]["results"]
+    assert done.returncode == 100
+    assert [row["error"] for row in rows] == [
+        "timed out after 0.1 s of working time (timeoutMs)"
+    ] * 2
+
+
+def test_a_full_disk_is_said_and_costs_no_row_that_was_paid(tmp_path: Path) -> None:
+    """What cannot be written stops admission; the other file gets every row."""
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full on this system")
+    (tmp_path / "full.jsonl").symlink_to("/dev/full")
+    write(tmp_path / "suite.json", echo_suite())
+    done = trioeval("suite.json", "-o", "full.jsonl", "-o", "good.json", cwd=tmp_path)
+    assert done.returncode == 1
+    assert last_line(done) == "-o full.jsonl: cannot be written: No space left on device"
+    rows = json.loads((tmp_path / "good.json").read_text())["results"]["results"]
+    assert len(rows) == 3
+
+
+def test_the_fake_provider_says_when_it_cannot_listen() -> None:
+    """A port that is taken is the user's to change: one line and exit code 2."""
+    with fake_provider() as url:
+        port = url.removesuffix("/v1").rpartition(":")[2]
+        done = trioeval("fake-provider", "--port", port, cwd=Path.cwd())
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"cannot listen on 127.0.0.1:{port}: ")
+
+
+def test_version_and_help_are_answered_without_loading_what_they_do_not_need() -> None:
+    """Neither trio nor the HTTP client is imported to say a version, nor to refuse a file."""
+    probe = (
+        "import sys, runpy\n"
+        "sys.argv = ['trioeval', *sys.argv[1:]]\n"
+        "try: runpy.run_module('trioeval', run_name='__main__', alter_sys=True)\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'trio', 'httpx2', 'cyclopts'} & set(sys.modules)), file=sys.stderr)\n"
+    )
+    for arguments, loaded in ((["--version"], []), (["missing.json"], ["cyclopts"])):
+        done = subprocess.run(
+            [sys.executable, "-c", probe, *arguments],
+            capture_output=True,
+            text=True,
+            env=ENV,
+            check=True,
+        )
+        assert last_line(done) == str(loaded)
