@@ -134,10 +134,18 @@ def test_flags_change_the_run_and_not_the_file(tmp_path: Path) -> None:
         (["missing.json"], 2, "missing.json: $: there is no such file"),
         (["broken.json"], 2, "broken.json:1:15: $: not JSON: expecting value"),
         (["typo.yaml"], 2, 'typo.yaml:2:1: $.promtps: "promtps" is not a key here'),
-        (["none.json"], 2, 'none.json:1:1: $: there are no providers'),
+        (["none.json"], 2, "none.json:1:1: $: there are no providers"),
         (["unknown.json"], 2, '$.providers[0].id: "opneai:x" is not a provider'),
-        (["good.json", "-o", "out.xml"], 2, "-o out.xml: the suffix must be one of .json, .jsonl, got '.xml'"),
-        (["good.json", "-o", "no/out.json"], 1, "-o no/out.json: the folder no is not there or cannot be written to"),
+        (
+            ["good.json", "-o", "out.xml"],
+            2,
+            "-o out.xml: the suffix must be one of .json, .jsonl, got '.xml'",
+        ),
+        (
+            ["good.json", "-o", "no/out.json"],
+            1,
+            "-o no/out.json: the folder no is not there or cannot be written to",
+        ),
         (["good.json", "-j", "0"], 2, "Must be >= 1"),
         (["good.json", "--fitler"], 2, "--fitler"),
         (["good.json", "extra.json"], 2, "extra.json"),
@@ -165,7 +173,9 @@ def test_a_provider_that_refuses_connections_gives_error_rows(tmp_path: Path) ->
     write(tmp_path / "suite.json", http_suite("http://127.0.0.1:9/v1", 2))
     done = trioeval("suite.json", "-o", "out.jsonl", cwd=tmp_path)
     assert done.returncode == 100
-    errors = [json.loads(line)["error"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    errors = [
+        json.loads(line)["error"] for line in (tmp_path / "out.jsonl").read_text().splitlines()
+    ]
     assert errors == ["connection: 127.0.0.1:9 refused the connection"] * 2
 
 
@@ -213,7 +223,7 @@ def test_an_interrupted_run_writes_everything_and_says_so(tmp_path: Path, signal
 
 
 def test_the_deadline_leaves_no_row_out(tmp_path: Path) -> None:
-    """maxEvalTimeMs cuts the run; rows without a verdict say so, and the last line too."""
+    """MaxEvalTimeMs cuts the run; rows without a verdict say so, and the last line too."""
     with fake_provider("--latency", "30") as url:
         write(tmp_path / "suite.json", http_suite(url, 6, maxEvalTimeMs=300))
         done = trioeval("suite.json", "-o", "out.json", cwd=tmp_path)
@@ -224,7 +234,7 @@ def test_the_deadline_leaves_no_row_out(tmp_path: Path) -> None:
 
 
 def test_a_row_that_takes_too_long_is_an_error_by_itself(tmp_path: Path) -> None:
-    """timeoutMs ends the row and not the run."""
+    """TimeoutMs ends the row and not the run."""
     with fake_provider("--latency", "30") as url:
         write(tmp_path / "suite.json", http_suite(url, 2, timeoutMs=100))
         done = trioeval("suite.json", "-o", "out.json", cwd=tmp_path)

@@ -45,15 +45,17 @@ def read_recordings(path: Path) -> tuple[Recording, ...]:
 
 async def _serve(settings: FakeSettings) -> OSError | None:
     """Returns why it could not listen; None once it has served."""
-    async with trio.open_nursery() as nursery:
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
+    refusal: OSError | None = None
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
+        async with trio.open_nursery() as nursery:
             try:
                 address: FakeAddress = await nursery.start(serve_fake, settings)
             except OSError as error:
-                return error
-            print(address.base_url, flush=True)
-            print("serving; interrupt to stop", file=sys.stderr)
-            async for _number in received:
-                break
-        nursery.cancel_scope.cancel("interrupted")
-    return None
+                refusal = error
+            else:
+                print(address.base_url, flush=True)
+                print("serving; interrupt to stop", file=sys.stderr)
+                async for _number in received:
+                    break
+            nursery.cancel_scope.cancel("interrupted")
+    return refusal

@@ -104,7 +104,7 @@ class _Run:
         progress = Progress(len(expand(self.prepared.suite)), lanes)
         stop = trio.Event()
 
-        async def emit(row: Row) -> None:
+        async def emit(row: Row) -> None:  # noqa: ASYNC124 - files and lists do not wait
             self.rows.append(row)
             progress.add(row)
             for lines in self.lines:
@@ -112,15 +112,15 @@ class _Run:
                 if lines.error is not None:
                     stop.set()  # pay for nothing more that cannot be kept
 
-        async with trio.open_nursery() as nursery:
-            with trio.CancelScope() as scope:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
                 await nursery.start(self._watch_signals, stop, scope)
                 if self.flags.progress:
                     nursery.start_soon(progress.show)
                 await run_suite(
                     self.prepared, emit=emit, lanes=lanes, stop=stop, observe=progress.observe
                 )
-            nursery.cancel_scope.cancel("the suite is over")
+                nursery.cancel_scope.cancel("the suite is over")
 
     async def _watch_signals(
         self,

@@ -167,7 +167,7 @@ async def collect(
     """
     outcomes: list[Outcome[V]] = []
 
-    async def emit(outcome: Outcome[V]) -> None:
+    async def emit(outcome: Outcome[V]) -> None:  # noqa: ASYNC124 - lists do not wait
         outcomes.append(outcome)
 
     await run_plan(

@@ -1,0 +1,200 @@
+"""Documents and tables: their shape, and that foreign text does no harm in them."""
+
+import io
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+import trioeval
+from trioeval.report import RunInfo, document, inert, row_json
+from trioeval.report.document import redacted
+from trioeval.report.tables import columns_table, rows_table
+from trioeval.suite import expand
+from trioeval.tasks import Row
+from trioeval.testing import run_virtual
+
+INFO = RunInfo(
+    eval_id="e1",
+    utc_created="2026-01-01T00:00:00+00:00",
+    utc_exported="2026-01-01T00:00:01+00:00",
+    duration_ms=1000.0,
+    versions={"trioevalVersion": "0"},
+)
+
+SUITE = {
+    "description": "d",
+    "providers": ["mine", {"id": "echo", "label": "back"}],
+    "prompts": ["say {{word}}"],
+    "tests": [
+        {
+            "vars": {"word": "hi"},
+            "metadata": {"case": 7},
+            "assert": [
+                {"type": "contains", "value": "hi", "weight": 3, "metric": "m"},
+                {"type": "equals", "value": "no", "metric": "m"},
+            ],
+        },
+        {"description": "second", "vars": {"word": "ho"}},
+    ],
+}
+
+
+async def mine(request: trioeval.Request) -> trioeval.Reply:
+    if request.test_idx:
+        raise trioeval.ProviderError("server", "down")
+    usage = trioeval.Usage(prompt=2, completion=3, total=5)
+    return trioeval.Reply(output=request.prompt, usage=usage, cost=0.5, finish_reason="stop")
+
+
+def rows_of(suite: Any = SUITE) -> tuple[trioeval.Suite, list[Row]]:
+    parsed = trioeval.parse_suite(suite)
+    return parsed, run_virtual(lambda: trioeval.collect(parsed, providers={"mine": mine}))
+
+
+def test_a_document_has_the_shape_of_version_3() -> None:
+    """Rows by test and column, totals a column, the suite's settings, and what only we know."""
+    suite, rows = rows_of()
+    found = json.loads(json.dumps(document(suite, expand(suite).columns, rows, INFO)))
+    assert list(found) == [
+        "evalId",
+        "results",
+        "config",
+        "shareableUrl",
+        "metadata",
+        "vars",
+        "runtimeOptions",
+    ]
+    results = found["results"]
+    assert (results["version"], results["timestamp"]) == (3, "2026-01-01T00:00:00+00:00")
+    indices = [(row["testIdx"], row["promptIdx"]) for row in results["results"]]
+    assert indices == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert results["stats"]["successes"] == 1
+    assert results["stats"]["failures"] == 2
+    assert results["stats"]["errors"] == 1
+    assert results["stats"]["tokenUsage"]["total"] == 5
+    metrics = results["prompts"][0]["metrics"]
+    assert metrics["score"] == 0.75
+    assert (metrics["testPassCount"], metrics["testFailCount"], metrics["testErrorCount"]) == (
+        0,
+        1,
+        1,
+    )
+    assert (metrics["assertPassCount"], metrics["assertFailCount"]) == (1, 1)
+    assert metrics["namedScores"] == {"m": 3}
+    assert metrics["namedScoreWeights"] == {"m": 4}
+    assert metrics["namedScoresCount"] == {"m": 2}
+    assert metrics["cost"] == 0.5
+    assert [prompt["provider"] for prompt in results["prompts"]] == ["mine", "back"]
+    assert found["vars"] == ["word"]
+
+
+def test_a_row_tells_everything_of_itself() -> None:
+    """Its prompt, reply, verdict with parts, and how its job went."""
+    _, rows = rows_of()
+    first, _, failed, _ = (row_json(row, "e1") for row in rows)
+    assert first["prompt"]["raw"] == "say hi"
+    assert first["response"]["output"] == "say hi"
+    assert first["response"]["finishReason"] == "stop"
+    assert first["namedScores"] == {"m": 0.75}
+    assert first["failureReason"] == 1
+    assert first["error"] == 'the output does not equal "no"'
+    parts = first["gradingResult"]["componentResults"]
+    assert [(part["pass"], part["assertion"]["type"]) for part in parts] == [
+        (True, "contains"),
+        (False, "equals"),
+    ]
+    assert first["metadata"] == {
+        "case": 7,
+        "trioeval": {"outcome": "done", "lane": "mine", "attempts": 1, "waitMs": 0.0},
+    }
+    assert failed["error"] == "server: down"
+    assert (failed["response"], failed["gradingResult"], failed["failureReason"]) == (None, None, 2)
+    assert failed["testCase"]["description"] == "second"
+
+
+def test_no_credential_stands_in_a_document() -> None:
+    """Keys and headers of a config are blanked, and limits on tokens are not."""
+    config = {
+        "apiKey": "sk-1",
+        "headers": {"Authorization": "Bearer sk-1", "x-team": "a"},
+        "max_tokens": 5,
+        "tools": [{"secretValue": "s"}],
+    }
+    assert redacted(config) == {
+        "apiKey": "[redacted]",
+        "headers": {"Authorization": "[redacted]", "x-team": "a"},
+        "max_tokens": 5,
+        "tools": [{"secretValue": "[redacted]"}],
+    }
+
+
+def printed(table: Any, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_tables_name_every_row_and_column() -> None:
+    """Verdict and answer for each test and provider; counts and times for each column."""
+    suite, rows = rows_of()
+    columns = expand(suite).columns
+    shown = printed(rows_table(suite, columns, rows, cell=30))
+    for part in (
+        "mine",
+        "back",
+        "word=hi",
+        "second",
+        "FAIL say hi",
+        "PASS say ho",
+        "ERROR server: down",
+    ):
+        assert part in shown
+    totals = printed(columns_table(suite, columns, rows))
+    assert [
+        line.split()[:5] for line in totals.splitlines() if line.strip()[:4] in {"mine", "back"}
+    ] == [
+        ["mine", "0", "1", "1", "0.0"],
+        ["back", "1", "1", "0", "50.0"],
+    ]
+
+
+HOSTILE = [
+    "\x1b[31mred\x1b[0m \x1b]0;title\x07",
+    "[bold red]markup[/] [link=file:///etc/passwd]x[/link]",
+    "right\u202eto left\u202c and \u200bnothing",
+    "line\nbreak\r\x0b\x0c\x85\u2028\u2029",
+    "\ud800 lone",
+    "a" * 100_000,
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_is_inert_in_tables(text: str) -> None:
+    """No escape, control or direction character reaches the terminal, and no markup is read."""
+
+    async def main() -> list[Row]:
+        async def mine(_request: trioeval.Request) -> str:
+            return text
+
+        return await trioeval.collect(suite, providers={"mine": mine})
+
+    suite = trioeval.parse_suite({"providers": ["mine"], "prompts": ["x"]})
+    shown = printed(rows_table(suite, expand(suite).columns, run_virtual(main), cell=40))
+    assert all(char.isprintable() for char in shown.replace("\n", ""))
+    assert len(shown) < 2000
+    if "[bold" in text:
+        assert "[bold red]markup[/]" in shown
+
+
+@given(st.text(max_size=300), st.integers(8, 60))
+def test_inert_text_is_printable_short_and_on_one_line(text: str, width: int) -> None:
+    """Whatever comes in."""
+    shown = inert(text, width)
+    assert shown.isprintable() or not shown
+    assert len(shown) <= width + 2
+    assert inert(shown, width) == shown or shown.endswith("…")

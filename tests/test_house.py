@@ -1,0 +1,64 @@
+"""Rules of the house that no linter knows."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import mutants
+import pytest
+
+import trioeval
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "trioeval"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_module_is_one_idea_on_at_most_400_lines(path: Path) -> None:
+    """The file that must not become a thousand lines is found when it has 401."""
+    assert len(path.read_text().splitlines()) <= 400
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_cancellation_is_never_swallowed(path: Path) -> None:
+    """No handler takes BaseException or everything, and none is bare."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ExceptHandler):
+            assert node.type is not None
+            assert "BaseException" not in {
+                name.id for name in ast.walk(node.type) if isinstance(name, ast.Name)
+            }
+
+
+@pytest.mark.parametrize("package", ["kernel", "rates"])
+def test_time_and_randomness_are_arguments(package: str) -> None:
+    """Neither module is imported below the layers that meet the world."""
+    for path in (PACKAGE / package).rglob("*.py"):
+        assert not re.search(r"^\s*(import|from) (time|random|datetime)\b", path.read_text(), re.M)
+
+
+def test_every_public_name_can_be_imported() -> None:
+    """The lazy names of the package are those that type checkers see."""
+    source = (PACKAGE / "__init__.py").read_text()
+    typed = set(re.findall(r"import (\w+) as \1$", source, re.M))
+    assert set(trioeval.__all__) == typed
+    for name in trioeval.__all__:
+        assert getattr(trioeval, name) is not None
+    with pytest.raises(AttributeError, match="module 'trioeval' has no attribute 'nothing'"):
+        trioeval.nothing  # noqa: B018
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    """`--version` costs no more than Python."""
+    probe = "import sys, trioeval; print({'trio', 'attrs', 'cattrs', 'rich'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize("mutant", mutants.MUTANTS, ids=lambda mutant: mutant.name)
+def test_every_mutant_still_has_its_place(mutant: mutants.Mutant) -> None:
+    """The list of mutants is not behind the code; `python tests/mutants.py` runs them."""
+    assert (PACKAGE / mutant.file).read_text().count(mutant.old) == 1
