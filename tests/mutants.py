@@ -64,8 +64,8 @@ MUTANTS = (
     Mutant(
         "newcomer ignores the pace",
         "kernel/lane.py",
-        "if not self.slot_free or self._pace.earliest(now) > now:",
-        "if not self.slot_free:",
+        "        if self._paced_until(now) > now:",
+        "        if False:",
     ),
     Mutant(
         "newcomer ignores the width",
@@ -114,20 +114,20 @@ MUTANTS = (
     Mutant(
         "one live job too many",
         "kernel/crew.py",
-        "            self._live < self.max_live\n",
-        "            self._live <= self.max_live\n",
+        "        if self._live < self.max_live and",
+        "        if self._live <= self.max_live and",
     ),
     Mutant(
         "jobs pass a closed gate",
         "kernel/crew.py",
-        "            and self.running.lanes.gate.open\n",
-        "",
+        "self._live < self.max_live and self.running.lanes.gate.open and",
+        "self._live < self.max_live and",
     ),
     Mutant(
         "the leader does not look at the gate again",
         "kernel/crew.py",
-        "if gate.open and self._has_more(trio.current_time()):",
-        "if self._has_more(trio.current_time()):",
+        "                    if gate.open:",
+        "                    if True:",
     ),
     Mutant(
         "stop ignored by who stands in line",

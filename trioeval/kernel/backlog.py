@@ -47,6 +47,7 @@ class Backlog(Generic[P]):
     _cursor: int = 0
     _queues: dict[str, _Queue] = attrs.field(init=False)
     _heads: dict[str, Job[P]] = attrs.field(factory=dict)
+    """Jobs that `has` came upon and nobody has popped."""
 
     def __attrs_post_init__(self) -> None:
         self._queues = {lane: _Queue() for lane in self._plan.lanes}
@@ -58,17 +59,20 @@ class Backlog(Generic[P]):
             PlanError: A job on the way is not as the plan declares it.
         """
         if lane not in self._heads:
-            job = self._find(lane)
+            job = self.pop(lane)
             if job is None:
                 return False
             self._heads[lane] = job
         return True
 
-    def take(self, lane: str) -> Job[P]:
-        """The lane's next job; call it only after `has` said yes."""
-        return self._heads.pop(lane)
+    def pop(self, lane: str) -> Job[P] | None:
+        """The lane's next job, which is then no longer pending; None if there is none.
 
-    def _find(self, lane: str) -> Job[P] | None:
+        Raises:
+            PlanError: A job on the way is not as the plan declares it.
+        """
+        if self._heads and (head := self._heads.pop(lane, None)) is not None:
+            return head
         index = self._queues[lane].pop()
         if index is not None:
             return self._plan.job(index)

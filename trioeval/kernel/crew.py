@@ -72,13 +72,8 @@ class Crew(Generic[P, V]):
 
     def admit_nowait(self, now: float) -> Job[P] | None:
         """The next job, if the lane can serve it at `now` and nobody stands in line."""
-        if (
-            self._live < self.max_live
-            and self.running.lanes.gate.open
-            and self.lane.ready(now)
-            and self._has_more(now)
-        ):
-            return self._take()
+        if self._live < self.max_live and self.running.lanes.gate.open and self.lane.ready(now):
+            return self._take(now)
         return None
 
     async def admit(self) -> Job[P] | None:
@@ -92,24 +87,31 @@ class Crew(Generic[P, V]):
                 while self._has_more(trio.current_time()):
                     await gate.wait_open()
                     await self.lane.wait_ready(self, self.running.observe)
-                    if gate.open and self._has_more(trio.current_time()):
-                        return self._take()
+                    if gate.open:
+                        return self._take(trio.current_time())
         finally:
             self._leading = False
             self.notify()
         return None
 
     def leave(self) -> None:
-        """A job is over."""
+        """A job is over. Its worker is the next to look for one, so nobody has to be told."""
         self._live -= 1
         self.running.lanes.gate.leave()
-        self.notify()
 
-    def _take(self) -> Job[P]:
-        job = self.backlog.take(self.lane.spec.name)
-        self.running.lanes.gate.enter()
-        self._live += 1
-        self.notify()
+    def _take(self, now: float) -> Job[P] | None:
+        """Admit the next job, if there is one that may still start."""
+        if not self.running.admits(now):
+            return None
+        try:
+            job = self.backlog.pop(self.lane.spec.name)
+        except PlanError as error:
+            self.running.fail(error)
+            return None
+        if job is not None:
+            self.running.lanes.gate.enter()
+            self._live += 1
+            self.notify()
         return job
 
     def _has_more(self, now: float) -> bool:

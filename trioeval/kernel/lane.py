@@ -127,7 +127,7 @@ class Lane:
 
     def ready(self, now: float) -> bool:
         """Whether a newcomer could start at `now` without passing anybody in line."""
-        return not self._turn.locked() and self.slot_free and (self._pace.earliest(now) <= now)
+        return not self._turn.locked() and self._paced_until(now) <= now and self.slot_free
 
     def favour(self, job: object) -> None:
         """Let the first call of `job` pass the line, until anyone else touches the lane."""
@@ -138,9 +138,12 @@ class Lane:
         favourite, self._favourite = self._favourite, None
         if self._turn.locked() and favourite is not job:
             return False
-        if not self.slot_free or self._pace.earliest(now) > now:
+        if self._paced_until(now) > now:
             return False
-        self._take(call, now)
+        try:
+            self._take(call, now)
+        except trio.WouldBlock:
+            return False
         return True
 
     async def wait_start(self, call: object, index: int, observe: Observer | None) -> float:
@@ -181,7 +184,7 @@ class Lane:
         self._favourite = None
         while True:
             now = trio.current_time()
-            start_at = self._pace.earliest(now)
+            start_at = self._paced_until(now)
             if start_at > now:
                 if observe is not None:
                     observe(Waiting(now, self.spec.name, Why.PACE, start_at, index))
@@ -199,6 +202,9 @@ class Lane:
     def _tell_turn(self, observe: Observer | None, index: int | None) -> None:
         if observe is not None and self._turn.locked():
             observe(Waiting(trio.current_time(), self.spec.name, Why.TURN, None, index))
+
+    def _paced_until(self, now: float) -> float:
+        return now if self._pace.unlimited else self._pace.earliest(now)
 
     def _take(self, call: object, now: float) -> None:
         self._limiter.acquire_on_behalf_of_nowait(call)
@@ -224,25 +230,26 @@ class Lanes(Mapping[str, Lane]):
     def __init__(self, specs: Iterable[LaneSpec]) -> None:
         self.gate = Gate()
         """Passed by the jobs of every run on these lanes."""
-        self._lanes: dict[str, Lane] = {}
+        self.by_name: dict[str, Lane] = {}
+        """The same lanes as a plain dict, for who looks them up for every call."""
         for spec in specs:
-            if spec.name in self._lanes:
+            if spec.name in self.by_name:
                 msg = f"two lanes are named {spec.name!r}"
                 raise PlanError(msg)
-            self._lanes[spec.name] = Lane(spec)
+            self.by_name[spec.name] = Lane(spec)
 
     def __getitem__(self, name: str) -> Lane:
-        return self._lanes[name]
+        return self.by_name[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._lanes)
+        return iter(self.by_name)
 
     def __len__(self) -> int:
-        return len(self._lanes)
+        return len(self.by_name)
 
     def __repr__(self) -> str:
-        return f"<Lanes {list(self._lanes.values())!r}>"
+        return f"<Lanes {list(self.by_name.values())!r}>"
 
     def statistics(self) -> dict[str, LaneStatistics]:
         """A snapshot of every lane, by name. Not a checkpoint."""
-        return {name: lane.statistics() for name, lane in self._lanes.items()}
+        return {name: lane.statistics() for name, lane in self.by_name.items()}

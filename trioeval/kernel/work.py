@@ -47,8 +47,10 @@ class Running(Generic[P, V]):
 
     def start(self, job: Job[P], scope: trio.CancelScope, now: float) -> Calls[P]:
         """Begin a job at `now`: from here on it has an outcome other than `NotRun`."""
-        calls = Calls(job, self.lanes, scope, now=now, deadline=self.deadline, observe=self.observe)
-        self.lanes[job.lane].favour(calls)
+        calls = Calls(
+            job, self.lanes.by_name, scope, now=now, deadline=self.deadline, observe=self.observe
+        )
+        self.lanes.by_name[job.lane].favour(calls)
         if self.observe is not None:
             self.observe(Admitted(now, job.index, job.lane))
         return calls

@@ -40,16 +40,17 @@ class Pace:
     """The instant at which the rate is used up exactly (GCRA's theoretical arrival time)."""
     next_gap_at: float = -math.inf
     """The instant at which the least gap after the last start is over."""
+    unlimited: bool = attrs.field(init=False)
+    """Whether every instant is allowed, whatever happened before."""
+
+    @unlimited.default
+    def _is_unlimited(self) -> bool:
+        return self.period == 0.0 and self.min_gap == 0.0
 
     @classmethod
     def per_minute(cls, rpm: float | None, *, burst: int = 1, min_gap: float = 0.0) -> Self:
         """A pace of `rpm` requests per minute (> 0); None sets no rate."""
         return cls(0.0 if rpm is None else 60.0 / rpm, burst, min_gap)
-
-    @property
-    def unlimited(self) -> bool:
-        """Whether every instant is allowed, whatever happened before."""
-        return self.period == 0.0 and self.min_gap == 0.0
 
     def earliest(self, now: float) -> float:
         """The first instant at or after `now` at which a request may start."""
