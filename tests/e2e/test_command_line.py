@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -220,6 +221,51 @@ def test_an_interrupted_run_writes_everything_and_says_so(tmp_path: Path, signal
     outcomes = [row["metadata"]["trioeval"]["outcome"] for row in rows]
     first = "done" if signals == 1 else "interrupted"
     assert outcomes == [first] * 4 + ["not_run"] * 8
+
+
+def test_a_terminated_run_writes_everything_too(tmp_path: Path) -> None:
+    """SIGTERM is a signal like Ctrl-C, with an exit code of its own."""
+    with fake_provider("--latency", "0.5") as url:
+        write(tmp_path / "suite.json", http_suite(url, 12))
+        command = [sys.executable, "-m", "trioeval", "suite.json", "-o", "o.jsonl", "--no-table"]
+        with subprocess.Popen(
+            command, cwd=tmp_path, env=ENV, stderr=subprocess.PIPE, text=True
+        ) as process:
+            while stats_of(url)["in_flight"] < 4:
+                assert process.poll() is None
+            process.terminate()
+            assert process.wait(timeout=30) == 143
+    assert len((tmp_path / "o.jsonl").read_text().splitlines()) == 12
+
+
+def test_a_terminal_is_shown_what_each_lane_does(tmp_path: Path) -> None:
+    """On a terminal the lines of the lanes are redrawn while the run goes on."""
+    with fake_provider("--latency", "0.3") as url:
+        write(tmp_path / "suite.json", http_suite(url, 8))
+        ours, theirs = pty.openpty()
+        command = [sys.executable, "-m", "trioeval", "suite.json", "--no-table"]
+        with subprocess.Popen(
+            command, cwd=tmp_path, env={**ENV, "TERM": "xterm"}, stderr=theirs
+        ) as process:
+            os.close(theirs)
+            shown = b"".join(read_terminal(ours))
+        os.close(ours)
+    assert process.returncode == 0
+    assert b"4/4 in flight" in shown
+    assert b"4/8 rows: 4 pass, 0 fail, 0 error" in shown
+    assert b"exit 0: every row passed" in shown
+
+
+def read_terminal(handle: int) -> Iterator[bytes]:
+    """What comes out of a pseudo-terminal until its other end is closed."""
+    while True:
+        try:
+            found = os.read(handle, 65536)
+        except OSError:  # how Linux says that nobody writes any more
+            return
+        if not found:
+            return
+        yield found
 
 
 def test_the_deadline_leaves_no_row_out(tmp_path: Path) -> None:
