@@ -217,6 +217,25 @@ def test_an_error_of_the_consumer_ends_the_run_and_is_raised_bare() -> None:
     assert run_virtual(main) == 1.0
 
 
+@pytest.mark.parametrize("error", [trio.WouldBlock, trio.EndOfChannel, StopAsyncIteration])
+def test_no_error_of_the_consumer_is_taken_for_one_of_ours(error: type[Exception]) -> None:
+    """A full channel of the caller's is the caller's to know of, and no outcome is emitted twice."""
+
+    async def main() -> list[int]:
+        seen: list[int] = []
+
+        async def emit(outcome: Outcome[float]) -> None:
+            seen.append(outcome.index)
+            if len(seen) == 2:
+                raise error
+
+        with pytest.raises(error):
+            await run_plan(plan_of(1, 1, 1), call_for, lanes=Lanes([LaneSpec("a")]), emit=emit)
+        return seen
+
+    assert run_virtual(main) == [0, 1]
+
+
 def test_a_failing_body_is_an_outcome_and_nobody_elses_business() -> None:
     """Errors are data, also those that come out of a nursery of the body's own."""
 
@@ -432,6 +451,35 @@ def test_jobs_without_calls_and_empty_plans_end() -> None:
     some, none = run_virtual(main)
     assert [outcome.value for outcome in some if isinstance(outcome, Done)] == [*range(600)]
     assert none == []
+
+
+def test_bodies_that_never_pause_do_not_stop_the_world() -> None:
+    """Other tasks have their turns, and outcomes come out, while such jobs run."""
+
+    async def silent(job: Job[float], calls: Calls[float]) -> float:
+        return job.payload
+
+    async def main() -> int:
+        turns, emitted_at_turn = 0, list[int]()
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                await trio.lowlevel.checkpoint()
+                turns += 1
+
+        async def emit(_outcome: Outcome[float]) -> None:
+            emitted_at_turn.append(turns)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count_turns)
+            lanes = Lanes([LaneSpec("a", width=1)])
+            await run_plan(plan_of(*range(5000)), silent, lanes=lanes, emit=emit)
+            nursery.cancel_scope.cancel()
+        assert len(set(emitted_at_turn)) > 2
+        return turns
+
+    assert trio.run(main) > 5
 
 
 def test_two_runs_share_lanes_fairly() -> None:

@@ -86,11 +86,12 @@ class Sink(Generic[V]):
 
     async def _pass_on_waiting(self) -> None:
         # Without a hop through the scheduler for each, which would cost more than everything else here.
-        try:
-            for _ in range(_YIELD_EVERY):
-                await self._pass_on(self._ledger.ordered.receive_nowait())
-        except (trio.WouldBlock, trio.EndOfChannel):
-            return
+        for _ in range(_YIELD_EVERY):
+            try:
+                outcome = self._ledger.ordered.receive_nowait()
+            except (trio.WouldBlock, trio.EndOfChannel):
+                return
+            await self._pass_on(outcome)
 
     async def _pass_on(self, outcome: Outcome[V]) -> None:
         await self._emit(outcome)

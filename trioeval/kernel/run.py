@@ -133,7 +133,8 @@ async def run_plan(
     started_at = trio.current_time()
     async with trio.open_nursery() as nursery:
         flushing = trio.CancelScope()
-        # Outcomes are emitted also while the caller is being cancelled; test: test_total_*.
+        # Outcomes are emitted also while the caller is being cancelled; test:
+        # test_a_cancelled_caller_still_gets_every_outcome.
         flushing.shield = True
         nursery.start_soon(_bound_flush, flushing, flush_grace)
         nursery.start_soon(_run_jobs, running, plan, max_live_jobs, name="jobs")

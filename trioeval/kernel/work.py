@@ -25,6 +25,9 @@ from trioeval.kernel.lane import Lanes
 from trioeval.kernel.ledger import Ledger
 from trioeval.kernel.outcomes import Cut, Done, Failed, Interrupted, Outcome, TimedOut, V
 
+_PAUSE_AFTER = 0.005
+"""Seconds after which a worker lets others run, if no body has done it: none of them has to."""
+
 
 @attrs.define(eq=False)
 class Running(Generic[P, V]):
@@ -38,6 +41,8 @@ class Running(Generic[P, V]):
     observe: Observer | None
     scope: trio.CancelScope
     """What all jobs of the run live in; its deadline is the run's."""
+    pause_at: float = -math.inf
+    """When a worker between two jobs has to let others run."""
     failure: Exception | None = None
     """What the run as a whole failed with; raised to its caller at the end."""
 
@@ -45,8 +50,9 @@ class Running(Generic[P, V]):
         """Whether new jobs may still start."""
         return now < self.deadline and not self.stop.is_set()
 
-    def start(self, job: Job[P], scope: trio.CancelScope, now: float) -> Calls[P]:
-        """Begin a job at `now`: from here on it has an outcome other than `NotRun`."""
+    def start(self, job: Job[P], scope: trio.CancelScope) -> Calls[P]:
+        """Begin a job now: from here on it has an outcome other than `NotRun`."""
+        now = trio.current_time()
         calls = Calls(
             job, self.lanes.by_name, scope, now=now, deadline=self.deadline, observe=self.observe
         )
@@ -100,18 +106,14 @@ async def work(running: Running[P, V], source: Source[P]) -> None:
     calls: Calls[P] | None = None  # of the job that has no outcome yet
     try:
         while True:
+            ending: Outcome[V] | None = None
             try:
                 with trio.CancelScope() as scope:
                     while not scope.cancel_called:
-                        now = trio.current_time()
-                        job = source.admit_nowait(now)
+                        job = await _next_job(running, source, scope)
                         if job is None:
-                            scope.deadline = math.inf  # no job, no timeout
-                            job = await source.admit()
-                            if job is None:
-                                return
-                            now = trio.current_time()
-                        calls = running.start(job, scope, now)
+                            return
+                        calls = running.start(job, scope)
                         outcome = await _perform(running, calls)
                         calls = None
                         running.record(outcome)
@@ -120,14 +122,13 @@ async def work(running: Running[P, V], source: Source[P]) -> None:
                 # The rest of a group from which the scope has taken its own Cancelled.
                 if calls is None:
                     raise
-                outcome = _timed_out(calls) if scope.cancelled_caught else _failed(calls, error)
-            else:
-                if calls is None:
-                    continue
-                outcome = _timed_out(calls)
-            calls = None
-            running.record(outcome)
-            source.leave()
+                ending = _failed(calls, error)
+            if calls is not None:
+                if ending is None or scope.cancelled_caught:
+                    ending = _timed_out(calls)
+                calls = None
+                running.record(ending)
+                source.leave()
     finally:
         if calls is not None:
             # Only the run's deadline or the caller's scope gets here with a job under way.
@@ -136,6 +137,22 @@ async def work(running: Running[P, V], source: Source[P]) -> None:
             job_times = (calls.job.index, calls.started_at, now, calls.waited(now), calls.count)
             running.record(Interrupted(*job_times, cut))
             source.leave()
+
+
+async def _next_job(
+    running: Running[P, V], source: Source[P], scope: trio.CancelScope
+) -> Job[P] | None:
+    """The worker's next job; no checkpoint between its admission and the return."""
+    now = trio.current_time()
+    if now >= running.pause_at:
+        running.pause_at = now + _PAUSE_AFTER
+        await trio.lowlevel.checkpoint()
+        now = trio.current_time()
+    job = source.admit_nowait(now)
+    if job is None:
+        scope.deadline = math.inf  # no job, no timeout
+        job = await source.admit()
+    return job
 
 
 async def _perform(running: Running[P, V], calls: Calls[P]) -> Outcome[V]:
