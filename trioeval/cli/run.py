@@ -27,6 +27,7 @@ from trioeval.tasks import PreparedSuite, Row, Status, make_lanes, prepare, run_
 
 _TABLE_TESTS = 50  # tests that the table of rows shows; -o writes all of them
 _CELL = 40  # characters of an answer in that table
+_FILE_WIDTH = 120  # of tables that do not go to a terminal, which has a width of its own
 
 
 @attrs.frozen(kw_only=True)
@@ -164,10 +165,12 @@ class _Run:
         suite, columns = self.prepared.suite, expand(self.prepared.suite).columns
         if self.flags.table:
             shown = [row for row in self.rows if row.step.test_idx < _TABLE_TESTS]
-            Console().print(rows_table(suite, columns, shown, cell=_CELL))
+            wide = None if sys.stdout.isatty() else _FILE_WIDTH
+            Console(width=wide).print(rows_table(suite, columns, shown, cell=_CELL))
             if len(shown) < len(self.rows):
                 print(f"… and {len(self.rows) - len(shown)} more rows; -o FILE writes them all")
-        Console(stderr=True).print(columns_table(suite, columns, self.rows))
+        wide = None if sys.stderr.isatty() else _FILE_WIDTH
+        Console(stderr=True, width=wide).print(columns_table(suite, columns, self.rows))
 
     def _exit(self, duration: float) -> int:
         passed, failed, errors = (sum(row.status is s for row in self.rows) for s in Status)

@@ -46,9 +46,9 @@ def rows_table(suite: Suite, columns: Sequence[Column], rows: Sequence[Row], *, 
 def columns_table(suite: Suite, columns: Sequence[Column], rows: Sequence[Row]) -> Table:
     """One line a provider and prompt: how many passed, and what it took."""
     table = Table(box=SIMPLE, pad_edge=False)
-    table.add_column("provider")
+    table.add_column("provider", overflow="fold")
     for name in ("pass", "fail", "error", "pass rate", "score", "p50 ms", "p95 ms", "tokens"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for column in columns:
         own = [row for row in rows if row.step.prompt_idx == column.prompt_idx]
         counts = [sum(row.status is status for row in own) for status in Status]
