@@ -313,6 +313,22 @@ def test_the_fake_provider_says_when_it_cannot_listen() -> None:
     assert done.stderr.startswith(f"cannot listen on 127.0.0.1:{port}: ")
 
 
+def test_the_fake_provider_answers_what_it_is_told(tmp_path: Path) -> None:
+    """Texts in order, the last one repeated; contradictions and unreadable files are refused."""
+    with fake_provider("--reply", "one", "--reply", "two") as url:
+        write(tmp_path / "suite.json", http_suite(url, 3))
+        trioeval("suite.json", "-j", "1", "-o", "out.jsonl", cwd=tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [row["response"]["output"] for row in rows] == ["one", "two", "two"]
+    done = trioeval("fake-provider", "--replay", "no.jsonl", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "no.jsonl: $: the recordings cannot be read: No such file or directory\n",
+    )
+    done = trioeval("fake-provider", "--replay", "no.jsonl", "--reply", "x", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (2, "--replay and --reply exclude each other\n")
+
+
 def test_version_and_help_are_answered_without_loading_what_they_do_not_need() -> None:
     """Neither trio nor the HTTP client is imported to say a version, nor to refuse a file."""
     probe = (

@@ -98,6 +98,7 @@ def fake_provider(
     failure_rate: _Share = 0.0,
     disconnect_rate: _Share = 0.0,
     replay: Path | None = None,
+    reply: list[str] | None = None,
     seed: int = 0,
 ) -> int:
     """Serve a fake OpenAI-compatible provider until interrupted.
@@ -124,17 +125,19 @@ def fake_provider(
         Share of replies that are broken off in the middle.
     replay
         Answer with the recorded replies of this JSONL file.
+    reply
+        Answer with this text; given several times, with one after another. The last one is repeated.
     seed
         Of everything that is drawn at random.
     """
-    from trioeval.cli.fake import read_recordings, serve_until_interrupted  # noqa: PLC0415 - see above
-    from trioeval.providers.fake import EchoReplies, FakeSettings, RecordedReplies  # noqa: PLC0415
+    from trioeval.cli.fake import choose_replies, serve_until_interrupted  # noqa: PLC0415 - see above
+    from trioeval.providers.fake import FakeSettings  # noqa: PLC0415
 
     return serve_until_interrupted(
         FakeSettings(
             host=host,
             port=port,
-            replies=EchoReplies() if replay is None else RecordedReplies(read_recordings(replay)),
+            replies=choose_replies(replay, tuple(reply or ())),
             latency_s=latency,
             jitter=jitter,
             rpm=rpm,

@@ -9,7 +9,15 @@ import trio
 
 from trioeval.cli.exits import Exit
 from trioeval.errors import Problem, SuiteError, UsageError
-from trioeval.providers.fake import FakeAddress, FakeSettings, serve_fake
+from trioeval.providers.fake import (
+    EchoReplies,
+    FakeAddress,
+    FakeSettings,
+    RecordedReplies,
+    Replies,
+    ScriptedReplies,
+    serve_fake,
+)
 from trioeval.providers.recordings import Recording, parse_recordings
 
 
@@ -26,7 +34,21 @@ def serve_until_interrupted(settings: FakeSettings) -> int:
     return Exit.OK
 
 
-def read_recordings(path: Path) -> tuple[Recording, ...]:
+def choose_replies(replay: Path | None, texts: tuple[str, ...]) -> Replies:
+    """What the server answers: recorded replies, given texts, or the question.
+
+    Raises:
+        UsageError: Both are asked for.
+        SuiteError: The recordings cannot be read.
+    """
+    if replay is not None and texts:
+        raise UsageError("--replay and --reply exclude each other")
+    if replay is not None:
+        return RecordedReplies(_read_recordings(replay))
+    return ScriptedReplies(texts) if texts else EchoReplies()
+
+
+def _read_recordings(path: Path) -> tuple[Recording, ...]:
     """The recorded replies of a file.
 
     Raises:
