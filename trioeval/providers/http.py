@@ -112,7 +112,10 @@ class _Client:
     def _request(self, url: str, headers: Mapping[str, str], body: bytes) -> httpx2.Request:
         parsed = self._urls.get(url)
         if parsed is None:
-            parsed = self._urls[url] = httpx2.URL(url)
+            parsed = httpx2.URL(url)
+            if not parsed.host:
+                raise httpx2.InvalidURL("no host")
+            self._urls[url] = parsed
         return httpx2.Request(
             "POST",
             parsed,
