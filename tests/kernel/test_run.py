@@ -334,6 +334,7 @@ def test_no_call_starts_at_the_very_instant_of_the_deadline() -> None:
 
 def test_a_job_that_returns_as_its_timeout_strikes_does_not_hurt_the_next() -> None:
     """Woken before its limit and run after it, a job is done; the spent scope serves nobody else."""
+    tick = 1 / 1024  # so short that the worker does not pause between the two jobs
 
     async def main() -> list[Outcome[float]]:
         wake = trio.Event()
@@ -345,17 +346,21 @@ def test_a_job_that_returns_as_its_timeout_strikes_does_not_hurt_the_next() -> N
             return await call_for(job, calls)
 
         async def wake_and_hold() -> None:
-            await trio.sleep(1)
+            await trio.sleep(tick)
             wake.set()
-            await hold_the_thread(5)
+            await hold_the_thread(2 * tick)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(wake_and_hold)
+            plan = plan_of(0, tick, timeout=2 * tick)
             lanes = Lanes([LaneSpec("a", width=1)])
-            return await collect(plan_of(0, 1, timeout=3), body, lanes=lanes, max_live_jobs=1)
+            return await collect(plan, body, lanes=lanes, max_live_jobs=1)
         raise AssertionError
 
-    assert run_virtual(main) == [Done(0, 0.0, 6.0, 0.0, 0, 0.0), Done(1, 6.0, 7.0, 0.0, 1, 1)]
+    assert run_virtual(main) == [
+        Done(0, 0.0, 3 * tick, 0.0, 0, 0.0),
+        Done(1, 3 * tick, 4 * tick, 0.0, 1, tick),
+    ]
 
 
 def test_a_serial_job_of_another_run_keeps_out_who_already_stands_in_line() -> None:
