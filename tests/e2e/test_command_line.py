@@ -304,6 +304,27 @@ def test_a_full_disk_is_said_and_costs_no_row_that_was_paid(tmp_path: Path) -> N
     assert len(rows) == 3
 
 
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_reader_who_goes_away_changes_neither_results_nor_exit_code(
+    tmp_path: Path, closed: str
+) -> None:
+    """What is printed is only a picture of the results."""
+    write(tmp_path / "suite.json", echo_suite())
+    command = [sys.executable, "-m", "trioeval", "suite.json", "-o", "out.json"]
+    ours, theirs = os.pipe()
+    os.close(ours)
+    ends: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, closed: theirs}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=ENV, text=True, timeout=60, check=False, **ends
+    )
+    os.close(theirs)
+    assert done.returncode == 100
+    assert len(json.loads((tmp_path / "out.json").read_text())["results"]["results"]) == 3
+    if closed == "stdout":
+        assert "exit 100" in last_line(done)
+        assert "Error" not in done.stderr
+
+
 def test_the_fake_provider_says_when_it_cannot_listen() -> None:
     """A port that is taken is the user's to change: one line and exit code 2."""
     with fake_provider() as url:

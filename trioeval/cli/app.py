@@ -4,7 +4,6 @@
 each command imports the rest when it is run, so that help and mistakes are answered fast.
 """
 
-import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from cyclopts.validators import Number
 
 from trioeval._version import __version__
 from trioeval.cli.exits import Exit
+from trioeval.cli.terminal import say
 from trioeval.errors import OutputError, TrioevalError
 
 app = cyclopts.App(
@@ -157,10 +157,10 @@ def run_command_line(arguments: Sequence[str]) -> int:
     except cyclopts.CycloptsError:  # printed already
         return Exit.USAGE
     except OutputError as error:
-        print(error, file=sys.stderr)
+        say(error)
         return Exit.FAULT
     except TrioevalError as error:
-        print(error, file=sys.stderr)
+        say(error)
         return Exit.USAGE
     except BaseExceptionGroup as group:
         return _explain(group)
@@ -178,12 +178,12 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 def _explain(group: BaseExceptionGroup[BaseException]) -> int:
     """What a run as a whole died of. The only place that looks into groups."""
     if group.subgroup(KeyboardInterrupt) is not None:
-        print("interrupted before the run could begin", file=sys.stderr)
+        say("interrupted before the run could begin")
         return Exit.SIGINT
     expected = group.subgroup(TrioevalError)
     if expected is not None and group.split(TrioevalError)[1] is None:
-        print("\n".join(str(leaf) for leaf in _leaves(expected)), file=sys.stderr)
+        say("\n".join(str(leaf) for leaf in _leaves(expected)))
         return Exit.FAULT
-    traceback.print_exception(group)
-    print("this is a fault of trioeval; please report it with the lines above", file=sys.stderr)
+    say("".join(traceback.format_exception(group)))
+    say("this is a fault of trioeval; please report it with the lines above")
     return Exit.FAULT

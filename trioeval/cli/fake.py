@@ -8,6 +8,7 @@ import attrs
 import trio
 
 from trioeval.cli.exits import Exit
+from trioeval.cli.terminal import say
 from trioeval.errors import Problem, SuiteError, UsageError
 from trioeval.providers.fake import (
     EchoReplies,
@@ -75,8 +76,8 @@ async def _serve(settings: FakeSettings) -> OSError | None:
             except OSError as error:
                 refusal = error
             else:
-                print(address.base_url, flush=True)
-                print("serving; interrupt to stop", file=sys.stderr)
+                say(address.base_url, stream=sys.stdout)
+                say("serving; interrupt to stop")
                 async for _number in received:
                     break
             nursery.cancel_scope.cancel("interrupted")

@@ -10,6 +10,7 @@ from collections import Counter
 import attrs
 import trio
 
+from trioeval.cli.terminal import open_console, say
 from trioeval.kernel import CallEnded, CallStarted, Event, Lanes, Waiting, Why
 from trioeval.report import inert
 from trioeval.tasks import Row, Status
@@ -71,13 +72,10 @@ class Progress:
             await self._redraw()
         while True:
             await trio.sleep(_PLAIN_EVERY)
-            print(
-                "; ".join(line.strip() for line in self.lines(trio.current_time())), file=sys.stderr
-            )
+            say("; ".join(line.strip() for line in self.lines(trio.current_time())))
 
     async def _redraw(self) -> None:
-        from rich.console import Console  # noqa: PLC0415 - only where there is a terminal
-        from rich.live import Live  # noqa: PLC0415
+        from rich.live import Live  # noqa: PLC0415 - only where there is a terminal
         from rich.text import Text  # noqa: PLC0415
 
         def picture() -> Text:
@@ -85,7 +83,7 @@ class Progress:
                 "\n".join(self.lines(trio.current_time())), no_wrap=True, overflow="ellipsis"
             )
 
-        with Live(console=Console(stderr=True), transient=True, auto_refresh=False) as live:
+        with Live(console=open_console(sys.stderr), transient=True, auto_refresh=False) as live:
             while True:
                 live.update(picture(), refresh=True)
                 await trio.sleep(_REFRESH)

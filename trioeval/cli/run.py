@@ -21,13 +21,13 @@ from trioeval._version import __version__
 from trioeval.cli.exits import Exit
 from trioeval.cli.output import RowLines, check_outputs, write_document
 from trioeval.cli.progress import Progress
+from trioeval.cli.terminal import open_console, say
 from trioeval.report import RunInfo, document
 from trioeval.suite import Suite, expand
 from trioeval.tasks import PreparedSuite, Row, Status, make_lanes, prepare, run_suite
 
 _TABLE_TESTS = 50  # tests that the table of rows shows; -o writes all of them
 _CELL = 40  # characters of an answer in that table
-_FILE_WIDTH = 120  # of tables that do not go to a terminal, which has a width of its own
 
 
 @attrs.frozen(kw_only=True)
@@ -135,7 +135,7 @@ class _Run:
                 self.signals.append(signal.Signals(number))
                 if len(self.signals) == 1:
                     stop.set()
-                    _say("stopping: rows under way may finish; interrupt again to cancel them")
+                    say("stopping: rows under way may finish; interrupt again to cancel them")
                 else:
                     scope.cancel(f"second signal: {self.signals[-1].name}")
 
@@ -158,19 +158,15 @@ class _Run:
                 write_document(path, document(suite, expand(suite).columns, self.rows, info))
 
     def _show(self) -> None:
-        from rich.console import Console  # noqa: PLC0415 - after the run, when its time is free
-
-        from trioeval.report.tables import columns_table, rows_table  # noqa: PLC0415
+        from trioeval.report.tables import columns_table, rows_table  # noqa: PLC0415 - after the run
 
         suite, columns = self.prepared.suite, expand(self.prepared.suite).columns
         if self.flags.table:
             shown = [row for row in self.rows if row.step.test_idx < _TABLE_TESTS]
-            wide = None if sys.stdout.isatty() else _FILE_WIDTH
-            Console(width=wide).print(rows_table(suite, columns, shown, cell=_CELL))
-            if len(shown) < len(self.rows):
-                print(f"… and {len(self.rows) - len(shown)} more rows; -o FILE writes them all")
-        wide = None if sys.stderr.isatty() else _FILE_WIDTH
-        Console(stderr=True, width=wide).print(columns_table(suite, columns, self.rows))
+            open_console(sys.stdout).print(rows_table(suite, columns, shown, cell=_CELL))
+            if hidden := len(self.rows) - len(shown):
+                say(f"… and {hidden} more rows; -o FILE writes them all", stream=sys.stdout)
+        open_console(sys.stderr).print(columns_table(suite, columns, self.rows))
 
     def _exit(self, duration: float) -> int:
         passed, failed, errors = (sum(row.status is s for row in self.rows) for s in Status)
@@ -178,13 +174,13 @@ class _Run:
         numbers = f"{len(self.rows)} rows in {duration:.1f} s: {verdicts}"
         if self.signals:
             code = Exit.SIGTERM if self.signals[0] is signal.SIGTERM else Exit.SIGINT
-            _say(f"{numbers}; exit {code.value}: interrupted by {self.signals[0].name}")
+            say(f"{numbers}; exit {code.value}: interrupted by {self.signals[0].name}")
             return code
         if failed or errors:
             why = _why(self.rows, failed, errors)
-            _say(f"{numbers}; exit {self.flags.fail_exit_code}: {why}")
+            say(f"{numbers}; exit {self.flags.fail_exit_code}: {why}")
             return self.flags.fail_exit_code
-        _say(f"{numbers}; exit 0: every row passed" if self.rows else "no rows to run; exit 0")
+        say(f"{numbers}; exit 0: every row passed" if self.rows else "no rows to run; exit 0")
         return Exit.OK
 
 
@@ -196,7 +192,3 @@ def _why(rows: Sequence[Row], failed: int, errors: int) -> str:
     if errors > unfinished:
         parts.append(f"{errors - unfinished} rows ended as errors")
     return ", ".join(parts)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
