@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import attrs
@@ -106,6 +106,24 @@ MUTANTS = (
         "            pass",
     ),
     Mutant(
+        "nobody leads where another run has the lane",
+        "kernel/crew.py",
+        "contended = self.lane.in_line or len(self.lane.followers) > 1",
+        "contended = self.lane.in_line",
+    ),
+    Mutant(
+        "nobody leads where others stand in line",
+        "kernel/crew.py",
+        "contended = self.lane.in_line or len(self.lane.followers) > 1",
+        "contended = len(self.lane.followers) > 1",
+    ),
+    Mutant(
+        "nobody hears of admissions",
+        "kernel/work.py",
+        "            running.observe(Admitted(calls.started_at, job.index, job.lane))",
+        "            pass",
+    ),
+    Mutant(
         "two leaders",
         "kernel/crew.py",
         "        if self._leading or self._live >= self.max_live:\n            return None",
@@ -150,8 +168,8 @@ MUTANTS = (
     Mutant(
         "calls started at the deadline",
         "kernel/calls.py",
-        "        if now >= self._deadline:",
-        "        if now > self._deadline:",
+        "        if self._over or now >= self._deadline:\n            await",
+        "        if self._over or now > self._deadline:\n            await",
     ),
     Mutant(
         "timeout runs while waiting",
@@ -168,8 +186,38 @@ MUTANTS = (
     Mutant(
         "clock stands beside a call in flight",
         "kernel/calls.py",
-        "if self._paused_at is None and not self._in_flight:",
-        "if self._paused_at is None:",
+        "if self._paused_at is None and not self._in_flight and",
+        "if self._paused_at is None and",
+    ),
+    Mutant(
+        "clock goes on while another branch waits",
+        "kernel/calls.py",
+        "            if not self._waiting:\n",
+        "            if True:\n",
+    ),
+    Mutant(
+        "grace counted from the cancellation",
+        "kernel/run.py",
+        "if self._caller_gone and self._jobs_gone:",
+        "if self._caller_gone:",
+    ),
+    Mutant(
+        "a call waits past the deadline",
+        "kernel/calls.py",
+        "self.job.index, self._refuse_if_late, self._observe",
+        "self.job.index, lambda _now: None, self._observe",
+    ),
+    Mutant(
+        "a handle works after its job",
+        "kernel/calls.py",
+        "        self._over = True\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "an error in cleanup passes with the cancellation",
+        "kernel/work.py",
+        "            raise cancelled from None\n",
+        "            raise\n",
     ),
     Mutant(
         "spent scope used again",
@@ -180,7 +228,7 @@ MUTANTS = (
     Mutant(
         "interrupted jobs not recorded",
         "kernel/work.py",
-        "            running.record(Interrupted(*job_times, cut))\n",
+        "            running.finish(calls, Interrupted(*times, running.cut(now, started=True)))\n",
         "",
     ),
     Mutant(
@@ -210,20 +258,20 @@ MUTANTS = (
     Mutant(
         "sink dies with the caller",
         "kernel/run.py",
-        "        flushing.shield = True\n",
-        "",
+        "        self.scope.shield = True\n",
+        "        pass\n",
     ),
     Mutant(
         "shield without an end",
         "kernel/run.py",
-        "        flushing.deadline = trio.current_time() + grace",
-        "        pass",
+        "            self.scope.deadline = trio.current_time() + self.grace",
+        "            pass",
     ),
     Mutant(
         "sink inside the deadline",
         "kernel/run.py",
-        "        flushing = trio.CancelScope()",
-        "        flushing = trio.CancelScope(deadline=deadline)",
+        "        with flush.scope:\n",
+        "        with flush.scope, trio.move_on_at(deadline):\n",
     ),
     Mutant(
         "no deadline",
@@ -274,51 +322,56 @@ def apply(mutant: Mutant, package: Path) -> None:
     path.write_text(text.replace(mutant.old, mutant.new))
 
 
-def killer(mutant: Mutant) -> str | None:
-    """The test, or the law, that kills a mutant; None if it survives."""
+def run_tests(mutant: Mutant | None) -> subprocess.CompletedProcess[str]:
+    """The tests against a copy of the package, changed by a mutant or as it is."""
     with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        shutil.copytree(
-            ROOT / "trioeval", home / "trioeval", ignore=shutil.ignore_patterns("__pycache__")
-        )
-        apply(mutant, home / "trioeval")
-        for part in ("tests", "pyproject.toml"):
-            (home / part).symlink_to(ROOT / part)
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-x",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "--tb=line",
-            *TESTS,
-        ]
-        env = {
-            **os.environ,
-            "PYTHONPATH": folder,
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "TRIOEVAL_PROFILE": "mutants",
-        }
-        done = subprocess.run(
-            [*command, "--rootdir", folder],
+        home, leave = Path(folder), shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / "trioeval", home / "trioeval", ignore=leave)
+        shutil.copytree(ROOT / "tests", home / "tests", ignore=leave)
+        shutil.copy(ROOT / "pyproject.toml", home)
+        if mutant is not None:
+            apply(mutant, home / "trioeval")
+        options = ["-x", "-q", "-p", "no:cacheprovider", "--tb=line", "--rootdir", folder]
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", *options, *TESTS],
             cwd=home,
-            env=env,
+            env={
+                **os.environ,
+                "PYTHONPATH": folder,
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "TRIOEVAL_PROFILE": "mutants",
+            },
             capture_output=True,
             text=True,
             check=False,
         )
+
+
+def killer(mutant: Mutant) -> str | None:
+    """The test, and the law, that kills a mutant; None if it survives.
+
+    Raises:
+        RuntimeError: The tests could not be run, which kills nobody.
+    """
+    done = run_tests(mutant)
     if done.returncode == 0:
         return None
-    law = re.search(r"AssertionError: ([A-Z_]+) is broken", done.stdout)
     test = re.search(r"FAILED \S+::(\S+)", done.stdout)
-    named = [match.group(1) for match in (law, test) if match]
-    return " in ".join(named) or done.stdout[-300:]
+    if done.returncode != 1 or test is None:
+        raise RuntimeError(done.stdout[-2000:])
+    law = re.search(r"AssertionError: ([A-Z_]+) is broken", done.stdout)
+    return f"{law[1]} in {test[1]}" if law else test[1]
 
 
-def report(chosen: Iterator[Mutant]) -> int:
-    """Print a line for each mutant; returns how many survive."""
+def report(chosen: Iterable[Mutant]) -> int:
+    """Print a line for each mutant; returns how many survive.
+
+    Raises:
+        RuntimeError: The tests fail without any mutant.
+    """
+    baseline = run_tests(None)
+    if baseline.returncode != 0:
+        raise RuntimeError(baseline.stdout[-2000:])
     survivors = 0
     for mutant in chosen:
         started = time.monotonic()

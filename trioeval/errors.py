@@ -4,6 +4,7 @@
     ├── SuiteError       the suite file is wrong: every problem found, with its place
     ├── UsageError       an argument or a flag is wrong
     ├── PlanError        a plan or a lane that cannot run as described
+    ├── TooLateError     a call was asked for when its job, or the whole run, was over
     ├── TemplateError    a template cannot be rendered with the variables at hand
     ├── ProviderError    a call failed; `kind` says how
     ├── GradingError     an assertion could not be evaluated (not the same as failed)
@@ -84,6 +85,13 @@ class UsageError(TrioevalError, ValueError):
 
 class PlanError(TrioevalError, ValueError):
     """A plan or a lane that cannot run as it is described."""
+
+
+class TooLateError(TrioevalError):
+    """A call that was asked for when its job was over, or at or after the run's deadline.
+
+    A body gets it only where it hides from cancellation, or hands its calls to tasks that outlive it.
+    """
 
 
 class TemplateError(TrioevalError, ValueError):

@@ -208,7 +208,7 @@ def test_the_favour_of_a_lane_ends_with_the_turn_of_another() -> None:
         lane.end("call")
         lane.favour(paused)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(lane.wait_start, "in line", 1, None)
+            nursery.start_soon(lane.wait_start, "in line", 1, lambda _now: None, None)
             await trio.testing.wait_all_tasks_blocked()
             clock.jump(2)  # the pace is open, and nobody has run since
             return lane.start_nowait("newcomer", paused, trio.current_time())

@@ -2,12 +2,13 @@
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 import trio
+import trio.lowlevel
 
-from trioeval.errors import PlanError
+from trioeval.errors import PlanError, TooLateError
 from trioeval.kernel import (
     Calls,
     Cut,
@@ -23,6 +24,8 @@ from trioeval.kernel import (
     Plan,
     Summary,
     TimedOut,
+    Waiting,
+    Why,
     collect,
     run_plan,
 )
@@ -168,6 +171,180 @@ def test_a_cancelled_caller_waits_for_its_consumer_no_longer_than_the_grace() ->
         return trio.current_time()
 
     assert run_virtual(main) == 5.0
+
+
+def test_outcomes_of_bodies_that_clean_up_for_long_are_emitted_too() -> None:
+    """The grace of emitting begins when the last job is over, not when the caller was cancelled."""
+
+    async def tidy(job: Job[float], calls: Calls[float]) -> float:
+        try:
+            return await call_for(job, calls)
+        finally:
+            with trio.move_on_after(9, shield=True):
+                await trio.sleep(6)
+
+    async def main() -> Consumer:
+        consumer = Consumer()
+        with trio.move_on_after(2):
+            lanes = Lanes([LaneSpec("a", width=1)])
+            await run_plan(plan_of(9, 9), tidy, lanes=lanes, emit=consumer, flush_grace=3.0)
+        return consumer
+
+    consumer = run_virtual(main)
+    assert consumer.outcomes == [
+        Interrupted(0, 0.0, 8.0, 0.0, 1, Cut.CANCEL),
+        NotRun(1, Cut.CANCEL),
+    ]
+    assert consumer.instants == [8.0, 8.0]
+
+
+def test_an_error_in_the_cleanup_of_a_body_stays_with_its_job() -> None:
+    """Cut at the deadline, a branch of a body fails: the run still returns, and says interrupted."""
+
+    async def body(job: Job[float], calls: Calls[float]) -> float:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail_in_cleanup)
+            return await call_for(job, calls)
+
+    outcomes = run_virtual(
+        lambda: collect(plan_of(9, 9), body, lanes=Lanes([LaneSpec("a")]), deadline=2.0)
+    )
+    assert outcomes == [Interrupted(i, 0.0, 2.0, 0.0, 1, Cut.DEADLINE) for i in range(2)]
+
+
+async def fail_in_cleanup() -> None:
+    try:
+        await trio.sleep_forever()
+    finally:
+        raise ValueError
+
+
+@pytest.mark.parametrize("rpm", [None, 6])
+def test_no_call_starts_after_the_deadline_in_a_shield_either(rpm: float | None) -> None:
+    """DEADLINE: who hides from cancellation gets an error for each call it still asks for."""
+    errors: list[str] = []
+
+    async def body(job: Job[float], calls: Calls[float]) -> float:
+        with trio.move_on_after(50, shield=True):
+            try:
+                await calls("a", answer_after, 1)
+                await calls("a", answer_after, 7)
+                await calls("a", answer_after, 1)
+            except TooLateError as error:
+                errors.append(f"{trio.current_time()}: {error}")
+        return 0.0
+
+    lanes = Lanes([LaneSpec("a", rpm=rpm)])
+    (outcome,) = run_virtual(lambda: collect(plan_of(1), body, lanes=lanes, deadline=5.0))
+    at = 8.0 if rpm is None else 10.0
+    assert errors == [f"{at}: job 0 asked for a call after the run's deadline"]
+    assert isinstance(outcome, Done)
+    assert outcome.calls == (2 if rpm is None else 1)
+    assert lanes["a"].in_flight == 0
+
+
+def test_a_handle_is_of_no_use_after_its_job() -> None:
+    """A task that outlives its job cannot call through it, nor touch the time of the next job."""
+    errors: list[str] = []
+
+    async def main() -> list[Outcome[float]]:
+        async with trio.open_nursery() as outliving:
+
+            async def late(calls: Calls[float], at: float) -> None:
+                await trio.sleep_until(at)
+                try:
+                    await calls("a", answer_after, 30)
+                except TooLateError as error:
+                    errors.append(str(error))
+
+            async def body(job: Job[float], calls: Calls[float]) -> float:
+                if job.index == 0:
+                    outliving.start_soon(late, calls, 0.5)  # waits in line when the job ends
+                    outliving.start_soon(late, calls, 1.5)
+                return await call_for(job, calls)
+
+            lanes = Lanes([LaneSpec("a", width=1)])
+            found = await collect(plan_of(1, 9, timeout=5), body, lanes=lanes)
+            await trio.lowlevel.checkpoint()  # the nursery waits for the late ones
+        return found
+
+    done, timed_out = run_virtual(main)
+    assert done == Done(0, 0.0, 1.0, 0.0, 1, 1)
+    assert isinstance(timed_out, TimedOut)
+    assert timed_out.finished_at - timed_out.started_at - timed_out.waited == 5.0
+    assert errors == ["job 0 asked for a call after it was over"] * 2
+
+
+def test_waits_for_the_serial_gate_are_told() -> None:
+    """Every wait has a reason, also that of a job which another run's serial job keeps out."""
+    told: list[Waiting] = []
+
+    def observe(event: Event) -> None:
+        if isinstance(event, Waiting):
+            told.append(event)
+
+    async def main() -> None:
+        lanes = Lanes([LaneSpec("a")])
+        alone = Plan.of([Job(0, "a", 3.0)], serial=True)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: collect(alone, call_for, lanes=lanes))
+            await trio.sleep(1)
+            nursery.start_soon(lambda: collect(plan_of(1), call_for, lanes=lanes, observe=observe))
+
+    run_virtual(main)
+    assert told == [Waiting(1.0, "a", Why.GATE, None, None)]
+
+
+def test_a_plan_that_cannot_give_a_job_ends_the_run_with_a_plan_error() -> None:
+    """The fault of a lazy sequence is said as the plan's, with its cause; what ran is cut by a fault."""
+    cut: list[Outcome[float]] = []
+
+    class Broken(Sequence[Job[float]]):
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, index: int) -> Job[float]:  # type: ignore[override]
+            return {0: Job(0, "a", 5.0)}[index]
+
+    async def keep(outcome: Outcome[float]) -> None:
+        cut.append(outcome)
+
+    async def main() -> None:
+        await run_plan(Plan(Broken(), ("a",)), call_for, lanes=Lanes([LaneSpec("a")]), emit=keep)
+
+    with pytest.raises(PlanError) as caught:
+        run_virtual(main)
+    assert str(caught.value) == "the plan cannot give its job 1: KeyError: 1"
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert cut == [Interrupted(0, 0.0, 0.0, 0.0, 1, Cut.FAULT), NotRun(1, Cut.FAULT)]
+
+
+def test_a_lane_whose_next_job_is_far_away_does_not_hold_up_the_others() -> None:
+    """The walk through a long plan goes in strides, and finds every job."""
+
+    async def main() -> tuple[int, int]:
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                await trio.lowlevel.checkpoint()
+                turns += 1
+
+        async def silent(job: Job[float], calls: Calls[float]) -> float:
+            return 0.0
+
+        jobs = [Job(i, "b" if 1 < i < 29_999 else "a", 0.0) for i in range(30_000)]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count_turns)
+            lanes = Lanes([LaneSpec("a"), LaneSpec("b")])
+            outcomes = await collect(Plan.of(jobs), silent, lanes=lanes)
+            nursery.cancel_scope.cancel()
+        return sum(isinstance(outcome, Done) for outcome in outcomes), turns
+
+    done, turns = run_virtual(main)
+    assert done == 30_000
+    assert turns >= 25
 
 
 def test_a_caller_cancelled_before_the_start_gets_only_not_run() -> None:
@@ -392,12 +569,6 @@ def test_a_timeout_is_a_timeout_whatever_the_cleanup_raises() -> None:
             await call_for(job, calls)
         return 0.0
 
-    async def fail_in_cleanup() -> None:
-        try:
-            await trio.sleep_forever()
-        finally:
-            raise ValueError
-
     outcomes = run_virtual(
         lambda: collect(plan_of(9, timeout=2), body, lanes=Lanes([LaneSpec("a")]))
     )
@@ -509,6 +680,56 @@ def test_two_runs_share_lanes_fairly() -> None:
     assert [at for at, _ in starts] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     names = [name for _, name in starts]
     assert names in (["x", "y"] * 3, ["y", "x"] * 3)
+
+
+def test_a_run_that_comes_to_a_busy_lane_gets_its_turn() -> None:
+    """EAGER for newcomers: a run that finds all slots taken stands in line, and is next."""
+
+    async def main() -> list[float]:
+        lanes, starts = Lanes([LaneSpec("a", width=1)]), list[float]()
+
+        async def noted(job: Job[float], calls: Calls[float]) -> float:
+            starts.append(trio.current_time())
+            return await call_for(job, calls)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: collect(plan_of(*[1] * 9), call_for, lanes=lanes))
+            await trio.sleep(0.5)
+            nursery.start_soon(lambda: collect(plan_of(1, 1), noted, lanes=lanes))
+        return starts
+
+    assert run_virtual(main) == [1.0, 3.0]
+
+
+def test_new_jobs_have_their_turn_among_calls_that_keep_a_lane_busy() -> None:
+    """Jobs that wait to be admitted stand in line like calls, although no worker of theirs is free."""
+
+    async def main() -> list[float]:
+        starts: list[float] = []
+
+        async def body(job: Job[float], calls: Calls[float]) -> float:
+            if job.lane == "a":
+                starts.append(trio.current_time())
+                await calls("a", answer_after, 1)
+                await trio.sleep(100)
+                return 0.0
+            async with trio.open_nursery() as nursery:
+                for _ in range(2):
+                    nursery.start_soon(keep_busy, calls)
+            return 0.0
+
+        async def keep_busy(calls: Calls[float]) -> None:
+            for _ in range(20):
+                await calls("a", answer_after, 1)
+
+        lanes = Lanes([LaneSpec("a", width=1), LaneSpec("b")])
+        plan = Plan.of([Job(0, "a", 0.0), Job(1, "b", 0.0), Job(2, "a", 0.0)])
+        await collect(plan, body, lanes=lanes)
+        return starts
+
+    starts = run_virtual(main)
+    assert starts[0] <= 2.0
+    assert starts[1] <= 5.0
 
 
 def test_an_observer_that_raises_is_dropped(caplog: pytest.LogCaptureFixture) -> None:

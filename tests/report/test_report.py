@@ -126,7 +126,7 @@ def test_no_credential_stands_in_a_document() -> None:
     }
     assert redacted(config) == {
         "apiKey": "[redacted]",
-        "headers": {"Authorization": "[redacted]", "x-team": "a"},
+        "headers": {"Authorization": "[redacted]", "x-team": "[redacted]"},
         "max_tokens": 5,
         "tools": [{"secretValue": "[redacted]"}],
     }

@@ -4,6 +4,7 @@
 each command imports the rest when it is run, so that help and mistakes are answered fast.
 """
 
+import signal
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ app = cyclopts.App(
     help="Run evaluations of language models on lanes that keep every provider's limits.",
     version=f"trioeval {__version__}",
     version_flags=["--version"],
+    suppress_keyboard_interrupt=False,
 )
 
 _Count = Annotated[int, Parameter(validator=Number(gte=1))]
@@ -153,7 +155,11 @@ def fake_provider(
 def run_command_line(arguments: Sequence[str]) -> int:
     """Parse the arguments, run the command, and return the exit code."""
     try:
-        code = app(arguments, exit_on_error=False, result_action="return_value")
+        code = app(
+            arguments,
+            exit_on_error=False,
+            result_action="return_value",
+        )
     except cyclopts.CycloptsError:  # printed already
         return Exit.USAGE
     except OutputError as error:
@@ -162,6 +168,9 @@ def run_command_line(arguments: Sequence[str]) -> int:
     except TrioevalError as error:
         say(error)
         return Exit.USAGE
+    except KeyboardInterrupt:
+        say("interrupted before the run began; exit 130")
+        return Exit.SIGNAL + signal.SIGINT
     except BaseExceptionGroup as group:
         return _explain(group)
     return code if isinstance(code, int) else Exit.OK
@@ -178,8 +187,8 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 def _explain(group: BaseExceptionGroup[BaseException]) -> int:
     """What a run as a whole died of. The only place that looks into groups."""
     if group.subgroup(KeyboardInterrupt) is not None:
-        say("interrupted before the run could begin")
-        return Exit.SIGINT
+        say("interrupted before the run began; exit 130")
+        return Exit.SIGNAL + signal.SIGINT
     expected = group.subgroup(TrioevalError)
     if expected is not None and group.split(TrioevalError)[1] is None:
         say("\n".join(str(leaf) for leaf in _leaves(expected)))

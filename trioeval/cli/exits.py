@@ -14,5 +14,5 @@ class Exit(enum.IntEnum):
     """The suite or the command line is wrong; nothing was called."""
     FAILED = 100
     """Some rows failed, ended as errors or have no verdict."""
-    SIGINT = 130
-    SIGTERM = 143
+    SIGNAL = 128
+    """Ended by a signal; its number is added: 130 for SIGINT, 143 for SIGTERM."""

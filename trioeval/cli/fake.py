@@ -1,14 +1,13 @@
 """`trioeval fake-provider`: the fake server in the foreground."""
 
 import signal
-import sys
 from pathlib import Path
 
 import attrs
 import trio
 
 from trioeval.cli.exits import Exit
-from trioeval.cli.terminal import say
+from trioeval.cli.terminal import say, show
 from trioeval.errors import Problem, SuiteError, UsageError
 from trioeval.providers.fake import (
     EchoReplies,
@@ -76,7 +75,7 @@ async def _serve(settings: FakeSettings) -> OSError | None:
             except OSError as error:
                 refusal = error
             else:
-                say(address.base_url, stream=sys.stdout)
+                show(address.base_url)
                 say("serving; interrupt to stop")
                 async for _number in received:
                     break

@@ -1,6 +1,7 @@
 """Result files: JSON Lines as the run goes, JSON documents at its end."""
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Sequence
@@ -20,23 +21,23 @@ def check_outputs(paths: Sequence[Path]) -> None:
     """Refuse files that could not be written, before anything is paid for.
 
     Raises:
-        UsageError: A suffix is not known, or a path is given twice.
-        OutputError: A folder is not there or cannot be written to.
+        UsageError: A suffix is not known, a file is given twice, or its folder cannot be written to.
     """
-    for path in paths:
+    files = [path.resolve() for path in paths]
+    for path, file in zip(paths, files, strict=True):
         if path.suffix not in SUFFIXES:
             msg = f"-o {path}: the suffix must be one of {', '.join(SUFFIXES)}, got {path.suffix!r}"
             raise UsageError(msg)
-        if paths.count(path) > 1:
+        if files.count(file) > 1:
             msg = f"-o {path} is given twice"
             raise UsageError(msg)
         if path.is_dir():
             msg = f"-o {path}: is a folder"
-            raise OutputError(msg)
+            raise UsageError(msg)
         folder = path.parent
         if not folder.is_dir() or not os.access(folder, os.W_OK):
             msg = f"-o {path}: the folder {folder} is not there or cannot be written to"
-            raise OutputError(msg)
+            raise UsageError(msg)
 
 
 @attrs.define
@@ -110,7 +111,23 @@ def _open_text(path: Path) -> IO[str]:
 
 
 def _to_json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=indent, default=str, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), ensure_ascii=False, indent=indent, default=str)
+
+
+def _finite(value: Any) -> Any:
+    """The same value with null for numbers that JSON does not have, as JavaScript writes them."""
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {key: _finite(part) for key, part in value.items()}
+        case list() | tuple():
+            return [_finite(part) for part in value]
+        case _:
+            return value
 
 
 def _umask() -> int:

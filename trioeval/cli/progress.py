@@ -67,9 +67,12 @@ class Progress:
         return shown
 
     async def show(self) -> None:
-        """Draw until cancelled."""
-        if sys.stderr.isatty():
-            await self._redraw()
+        """Draw until cancelled, or until nobody can see it."""
+        if sys.stderr is not None and sys.stderr.isatty():
+            try:
+                await self._redraw()
+            except OSError:  # the terminal has gone; the run has not
+                return
         while True:
             await trio.sleep(_PLAIN_EVERY)
             say("; ".join(line.strip() for line in self.lines(trio.current_time())))
@@ -83,7 +86,10 @@ class Progress:
                 "\n".join(self.lines(trio.current_time())), no_wrap=True, overflow="ellipsis"
             )
 
-        with Live(console=open_console(sys.stderr), transient=True, auto_refresh=False) as live:
+        console = open_console(sys.stderr)
+        if console.is_dumb_terminal:
+            return
+        with Live(console=console, transient=True, auto_refresh=False) as live:
             while True:
                 live.update(picture(), refresh=True)
                 await trio.sleep(_REFRESH)

@@ -21,11 +21,12 @@ from trioeval._version import __version__
 from trioeval.cli.exits import Exit
 from trioeval.cli.output import RowLines, check_outputs, write_document
 from trioeval.cli.progress import Progress
-from trioeval.cli.terminal import open_console, say
+from trioeval.cli.terminal import draw, say, show
 from trioeval.report import RunInfo, document
 from trioeval.suite import Suite, expand
 from trioeval.tasks import PreparedSuite, Row, Status, make_lanes, prepare, run_suite
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TABLE_TESTS = 50  # tests that the table of rows shows; -o writes all of them
 _CELL = 40  # characters of an answer in that table
 
@@ -129,7 +130,7 @@ class _Run:
         scope: trio.CancelScope,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
+        with trio.open_signal_receiver(*_SIGNALS) as received:
             task_status.started()
             async for number in received:
                 self.signals.append(signal.Signals(number))
@@ -163,18 +164,18 @@ class _Run:
         suite, columns = self.prepared.suite, expand(self.prepared.suite).columns
         if self.flags.table:
             shown = [row for row in self.rows if row.step.test_idx < _TABLE_TESTS]
-            open_console(sys.stdout).print(rows_table(suite, columns, shown, cell=_CELL))
+            draw(rows_table(suite, columns, shown, cell=_CELL), sys.stdout)
             if hidden := len(self.rows) - len(shown):
-                say(f"… and {hidden} more rows; -o FILE writes them all", stream=sys.stdout)
-        open_console(sys.stderr).print(columns_table(suite, columns, self.rows))
+                show(f"… and {hidden} more rows; -o FILE writes them all")
+        draw(columns_table(suite, columns, self.rows), sys.stderr)
 
     def _exit(self, duration: float) -> int:
         passed, failed, errors = (sum(row.status is s for row in self.rows) for s in Status)
         verdicts = f"{passed} passed, {failed} failed, {errors} errors"
         numbers = f"{len(self.rows)} rows in {duration:.1f} s: {verdicts}"
         if self.signals:
-            code = Exit.SIGTERM if self.signals[0] is signal.SIGTERM else Exit.SIGINT
-            say(f"{numbers}; exit {code.value}: interrupted by {self.signals[0].name}")
+            code = Exit.SIGNAL + self.signals[0]
+            say(f"{numbers}; exit {code}: interrupted by {self.signals[0].name}")
             return code
         if failed or errors:
             why = _why(self.rows, failed, errors)

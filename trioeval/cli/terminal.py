@@ -1,38 +1,78 @@
-"""Printing that outlives its reader: a closed pipe must not cost the run its results or its exit code."""
+"""Printing that outlives its reader: results and exit code are worth more than their picture."""
 
 import os
 import sys
 from typing import TYPE_CHECKING, TextIO
 
+from trioeval.errors import OutputError
+
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 FILE_WIDTH = 120
 """Characters of tables that do not go to a terminal, which has a width of its own."""
 
 
-def say(line: object, *, stream: TextIO | None = None) -> None:
-    """Print a line, on stderr if no stream is given; say nothing more where nobody reads."""
-    target = sys.stderr if stream is None else stream
+def say(line: object) -> None:
+    """Print a line on stderr; where nobody can read it, nothing happens."""
     try:
-        print(line, file=target, flush=True)
-    except BrokenPipeError:
-        _silence(target)
+        print(line, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        _silence(sys.stderr)
 
 
-def open_console(stream: TextIO) -> "Console":
-    """A rich console on a stream, with the same manners."""
-    from rich.console import Console  # noqa: PLC0415 - only for who draws
+def show(line: object) -> None:
+    """Print a line of the results on stdout. A reader who has gone is no error.
 
-    class LastingConsole(Console):
-        def on_broken_pipe(self) -> None:
+    Raises:
+        OutputError: It cannot be written for another reason, such as a full disk.
+    """
+    try:
+        print(line, file=sys.stdout, flush=True)
+    except (OSError, ValueError) as error:
+        _give_up(sys.stdout, error)
+
+
+def draw(picture: "RenderableType", stream: TextIO | None) -> None:
+    """Draw a table on stdout or stderr; errors are those of `show` and `say`.
+
+    Raises:
+        OutputError: It was for stdout, and cannot be written.
+    """
+    try:
+        open_console(stream).print(picture)
+        if stream is not None:
+            stream.flush()
+    except (OSError, ValueError) as error:
+        if stream is not None and stream is sys.stdout:
+            _give_up(stream, error)
+        else:
             _silence(stream)
 
-    return LastingConsole(file=stream, width=None if stream.isatty() else FILE_WIDTH)
+
+def open_console(stream: TextIO | None) -> "Console":
+    """A rich console on a stream."""
+    from rich.console import Console  # noqa: PLC0415 - only for who draws
+
+    class PlainConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # to be dealt with here, not by leaving the process
+
+    wide = None if stream is not None and stream.isatty() else FILE_WIDTH
+    return PlainConsole(file=stream, width=wide)
 
 
-def _silence(stream: TextIO) -> None:
+def _give_up(stream: TextIO, error: Exception) -> None:
+    _silence(stream)
+    if not isinstance(error, BrokenPipeError):
+        reason = getattr(error, "strerror", None) or error
+        raise OutputError(f"the results cannot be written to stdout: {reason}") from error
+
+
+def _silence(stream: TextIO | None) -> None:
     # What is still in the buffer, and all that follows, goes nowhere instead of failing again.
+    if stream is None or stream.closed:
+        return
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

@@ -2,7 +2,8 @@
 
 One cursor walks the plan once. What it passes on the way to a lane's next job belongs to other lanes and
 waits in their queues, eight bytes each. So the pending part of a plan costs nothing, whatever its length,
-and a lane that stands still never hides the jobs of another.
+and a lane that stands still never hides the jobs of another. The walk goes in strides: a lane whose next
+job is a million jobs away must not hold up the others while it is looked for.
 """
 
 from array import array
@@ -13,6 +14,7 @@ import attrs
 
 from trioeval.kernel.jobs import Job, P, Plan
 
+_STRIDE = 1000  # jobs that one look walks past; the rest of the world waits meanwhile
 _COMPACT_AT = 4096  # consumed entries of a queue that are cut off at once
 
 
@@ -52,8 +54,8 @@ class Backlog(Generic[P]):
     def __attrs_post_init__(self) -> None:
         self._queues = {lane: _Queue() for lane in self._plan.lanes}
 
-    def has(self, lane: str) -> bool:
-        """Whether the lane has another job. Walks the plan no further than that job.
+    def has(self, lane: str) -> bool | None:
+        """Whether the lane has another job; None if the walk has to go on to tell: ask again.
 
         Raises:
             PlanError: A job on the way is not as the plan declares it.
@@ -61,12 +63,12 @@ class Backlog(Generic[P]):
         if lane not in self._heads:
             job = self.pop(lane)
             if job is None:
-                return False
+                return None if self._cursor < len(self._plan.jobs) else False
             self._heads[lane] = job
         return True
 
     def pop(self, lane: str) -> Job[P] | None:
-        """The lane's next job, which is then no longer pending; None if there is none.
+        """The lane's next job, which is then no longer pending; None if it was not come upon.
 
         Raises:
             PlanError: A job on the way is not as the plan declares it.
@@ -76,7 +78,7 @@ class Backlog(Generic[P]):
         index = self._queues[lane].pop()
         if index is not None:
             return self._plan.job(index)
-        while self._cursor < len(self._plan.jobs):
+        for _ in range(min(_STRIDE, len(self._plan.jobs) - self._cursor)):
             job = self._plan.job(self._cursor)
             self._cursor += 1
             if job.index in self._skip:

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar, TypeVarTuple
 
 import trio
 
-from trioeval.errors import PlanError
+from trioeval.errors import PlanError, TooLateError
 from trioeval.kernel.events import CallEnded, CallStarted, Observer
 from trioeval.kernel.jobs import Job, P
 from trioeval.kernel.lane import Lane
@@ -34,6 +34,7 @@ class Calls(Generic[P]):
         "_lanes",
         "_left",
         "_observe",
+        "_over",
         "_paused_at",
         "_scope",
         "_waited",
@@ -61,6 +62,7 @@ class Calls(Generic[P]):
         self._scope = scope
         self._deadline = deadline
         self._observe = observe
+        self._over = False
         self._waiting = 0
         self._in_flight = 0
         self._paused_at: float | None = None
@@ -81,7 +83,8 @@ class Calls(Generic[P]):
 
         Args:
             lane: The lane's name.
-            send: An async callable that makes one request and never retries by itself.
+            send: An async callable that makes one request, never retries by itself, and makes no calls
+                through this handle: it holds a slot.
             *args: Passed to it.
 
         Returns:
@@ -89,6 +92,7 @@ class Calls(Generic[P]):
 
         Raises:
             PlanError: There is no such lane.
+            TooLateError: The job is over, or its run's deadline has passed.
             Exception: Whatever `send` raises.
         """
         target = self._lanes.get(lane)
@@ -97,16 +101,17 @@ class Calls(Generic[P]):
             raise PlanError(msg)
         call = object()
         now = trio.current_time()
-        if now >= self._deadline:
-            await trio.sleep_forever()  # nothing starts any more; the run's own scope ends this
+        if self._over or now >= self._deadline:
+            await trio.lowlevel.checkpoint()  # mostly cancelled here; not in a shield
+            self._refuse_if_late(now)
         if not target.start_nowait(call, self, now):
             now = await self._wait(target, call)
         self.count += 1
         self._in_flight += 1
         self._resume(now)
-        if self._observe is not None:
-            self._observe(CallStarted(now, self.job.index, lane))
         try:
+            if self._observe is not None:
+                self._observe(CallStarted(now, self.job.index, lane))
             return await send(*args)
         finally:
             self._in_flight -= 1
@@ -116,11 +121,21 @@ class Calls(Generic[P]):
             if self._observe is not None:
                 self._observe(CallEnded(trio.current_time(), self.job.index, lane))
 
+    def close(self) -> None:
+        """The job has its outcome. Its scope belongs to the next job now."""
+        self._over = True
+        self._paused_at = None
+
+    def _refuse_if_late(self, now: float) -> None:
+        if self._over or now >= self._deadline:
+            what = "it was over" if self._over else "the run's deadline"
+            raise TooLateError(f"job {self.job.index} asked for a call after {what}")
+
     async def _wait(self, lane: Lane, call: object) -> float:
         self._waiting += 1
         self._pause_if_idle()
         try:
-            return await lane.wait_start(call, self.job.index, self._observe)
+            return await lane.wait_start(call, self.job.index, self._refuse_if_late, self._observe)
         finally:
             self._waiting -= 1
             # Also when the wait was cancelled or another branch of the body goes on alone.
@@ -128,7 +143,7 @@ class Calls(Generic[P]):
                 self._resume(trio.current_time())
 
     def _pause_if_idle(self) -> None:
-        if self._paused_at is None and not self._in_flight:
+        if self._paused_at is None and not self._in_flight and not self._over:
             self._paused_at = trio.current_time()
             self._left = self._scope.deadline - self._paused_at
             self._scope.deadline = math.inf

@@ -51,7 +51,10 @@ class Crew(Generic[P, V]):
         self.lane.followers.append(self)
         try:
             async with trio.open_nursery() as workers:
-                while self._has_more(trio.current_time()):
+                while (more := self._has_more(trio.current_time())) is not False:
+                    if more is None:
+                        await trio.lowlevel.checkpoint()
+                        continue
                     # Re-arm before looking: news between the look and the wait would be missed.
                     self._news = trio.Event()
                     if self._wants_leader():
@@ -84,8 +87,13 @@ class Crew(Generic[P, V]):
         self._leading = True
         try:
             with trio.CancelScope() as self._line:
-                while self._has_more(trio.current_time()):
-                    await gate.wait_open()
+                while (more := self._has_more(trio.current_time())) is not False:
+                    if more is None:
+                        await trio.lowlevel.checkpoint()
+                        continue
+                    if not gate.open:
+                        self.running.tell_gate(self.lane.spec.name, None)
+                        await gate.wait_open()
                     await self.lane.wait_ready(self, self.running.observe)
                     if gate.open:
                         return self._take(trio.current_time())
@@ -114,7 +122,8 @@ class Crew(Generic[P, V]):
             self.notify()
         return job
 
-    def _has_more(self, now: float) -> bool:
+    def _has_more(self, now: float) -> bool | None:
+        """Whether a job may still start here; None if it is not known yet."""
         try:
             return self.running.admits(now) and self.backlog.has(self.lane.spec.name)
         except PlanError as error:

@@ -20,6 +20,8 @@ _log = logging.getLogger("trioeval.kernel")
 class Why(enum.Enum):
     """What a call waits for."""
 
+    GATE = "gate"
+    """The serial gate: a serial job runs, or one waits until nothing else does."""
     TURN = "turn"
     """Earlier calls of the same lane that wait as well."""
     SLOT = "slot"

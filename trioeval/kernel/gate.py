@@ -27,6 +27,11 @@ class Gate:
         """Whether a parallel job may enter now."""
         return not self._serial
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs and nobody waits to run alone."""
+        return self.open and not self._parallel
+
     async def wait_open(self) -> None:
         """Wait until parallel jobs may enter. A checkpoint only if the gate is closed."""
         while not self.open:

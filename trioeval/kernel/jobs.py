@@ -32,7 +32,10 @@ class Job(Generic[P]):
     payload: P
     """What the job's body needs; the kernel never looks at it."""
     timeout: float = attrs.field(default=math.inf, validator=_positive)
-    """Seconds of working time: calls in flight and the body's own work, no waiting."""
+    """Seconds of working time: calls in flight and the body's own work, no waiting.
+
+    A body that hides from cancellation, and returns after all, is done however late it is.
+    """
 
 
 @attrs.frozen
@@ -50,7 +53,7 @@ class Plan(Generic[P]):
     serial_indices: Sequence[int] = ()
     """Jobs that run alone over all lanes, before the others; ascending."""
     serial: bool = False
-    """Every job runs alone, in index order."""
+    """Every job runs alone, in index order; other runs on the same lanes wait for the last of them."""
 
     @classmethod
     def of(
@@ -93,9 +96,14 @@ class Plan(Generic[P]):
         """The job at `index`.
 
         Raises:
-            PlanError: The sequence holds a job with another index there, or the job's lane is not declared.
+            PlanError: The sequence cannot give it, holds a job with another index there, or the job's
+                lane is not declared.
         """
-        job = self.jobs[index]
+        try:
+            job = self.jobs[index]
+        except Exception as error:
+            msg = f"the plan cannot give its job {index}: {type(error).__name__}: {error}"
+            raise PlanError(msg) from error
         if job.index != index:
             msg = (
                 f"the job at position {index} of the plan has index {job.index}; they must be equal"

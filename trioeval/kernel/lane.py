@@ -18,7 +18,7 @@ without a pause finds the slot it was admitted for, one that pauses stands in li
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 import attrs
@@ -146,11 +146,17 @@ class Lane:
             return False
         return True
 
-    async def wait_start(self, call: object, index: int, observe: Observer | None) -> float:
-        """Wait for the turn, the pace and a slot, and take them. A checkpoint. Returns the instant."""
+    async def wait_start(
+        self, call: object, index: int, refuse: Callable[[float], None], observe: Observer | None
+    ) -> float:
+        """Wait for the turn, the pace and a slot, and take them. A checkpoint. Returns the instant.
+
+        `refuse` is asked at that instant, and raises if it is too late for the call: it has taken nothing.
+        """
         self._tell_turn(observe, index)
         async with self._turn:
             now = await self._wait_open(call, index, observe)
+            refuse(now)
             self._take(call, now)
             return now
 

@@ -20,6 +20,8 @@ class Cut(enum.Enum):
     """The caller set the `stop` event."""
     CANCEL = "cancel"
     """The caller's cancel scope was cancelled."""
+    FAULT = "fault"
+    """The run itself failed: the plan contradicts itself, or the consumer raised."""
 
 
 @attrs.frozen

@@ -3,8 +3,7 @@
 Two halves live side by side. The jobs run inside a scope that has the run's deadline. The sink runs
 outside of it, so that what was finished is emitted however the jobs ended; and it is shielded, so that the
 same holds when the caller is cancelled. A shield without an end would make the caller's deadline no
-deadline: `_bound_flush` waits unshielded beside the sink and, when the caller's cancellation reaches it,
-gives the sink its last seconds.
+deadline: once the caller has been cancelled and the last job is over, the sink has its last seconds.
 
 Laws: TOTAL, ORDER, PROMPT, DEADLINE, DRAIN, LEAK.
 """
@@ -86,7 +85,8 @@ async def run_plan(
         plan: What to do.
         perform: The body of a job. It reaches lanes through `calls(lane, send, *args)` only.
         lanes: The lanes, which other runs may use at the same time.
-        emit: Awaited with one outcome after another. Its time does not count against the deadline.
+        emit: Awaited with one outcome after another. Its time does not count against the deadline, and
+            jobs do not wait for it: outcomes that it has not taken yet are kept in memory.
         deadline: Instant on the Trio clock at which everything under way is cut.
         stop: When set, no new job starts and those under way run to their end.
         observe: Told of everything as it happens; see `events`.
@@ -131,14 +131,11 @@ async def run_plan(
     )
     sink = Sink(ledger, emit)
     started_at = trio.current_time()
+    flush = _Flush(flush_grace)
     async with trio.open_nursery() as nursery:
-        flushing = trio.CancelScope()
-        # Outcomes are emitted also while the caller is being cancelled; test:
-        # test_a_cancelled_caller_still_gets_every_outcome.
-        flushing.shield = True
-        nursery.start_soon(_bound_flush, flushing, flush_grace)
-        nursery.start_soon(_run_jobs, running, plan, max_live_jobs, name="jobs")
-        with flushing:
+        nursery.start_soon(flush.watch_caller)
+        nursery.start_soon(_run_jobs, running, plan, max_live_jobs, flush, name="jobs")
+        with flush.scope:
             try:
                 await sink.drain()
             except Exception as error:  # noqa: BLE001 - the consumer's fault ends the run
@@ -195,12 +192,46 @@ def _check(plan: Plan[P], lanes: Lanes, max_live_jobs: int) -> None:
     plan.check_serial_indices()
 
 
-async def _run_jobs(running: Running[P, V], plan: Plan[P], max_live_jobs: int) -> None:
+@attrs.define
+class _Flush:
+    """The shield around emitting, which ends `grace` seconds after the caller and the jobs have gone."""
+
+    grace: float
+    scope: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
+    _caller_gone: bool = False
+    _jobs_gone: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        # Test: test_a_cancelled_caller_still_gets_every_outcome.
+        self.scope.shield = True
+
+    async def watch_caller(self) -> None:
+        """Unshielded beside the sink: the caller's cancellation ends it."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            self._caller_gone = True
+            self._bound()
+
+    def jobs_over(self) -> None:
+        """Bodies may clean up for a while after they were cancelled; the sink waits for their outcomes."""
+        self._jobs_gone = True
+        self._bound()
+
+    def _bound(self) -> None:
+        if self._caller_gone and self._jobs_gone:
+            self.scope.deadline = trio.current_time() + self.grace
+
+
+async def _run_jobs(
+    running: Running[P, V], plan: Plan[P], max_live_jobs: int, flush: _Flush
+) -> None:
     """Everything that the deadline cuts: first the serial jobs, then all lanes side by side."""
     alone = range(len(plan.jobs)) if plan.serial else plan.serial_indices
     line = SerialLine(running, plan, iter(alone))
-    backlog = Backlog(plan, alone if plan.serial else frozenset(alone))
-    crews = [Crew(running, running.lanes[name], backlog, max_live_jobs) for name in plan.lanes]
+    backlog = Backlog(plan, frozenset(plan.serial_indices))
+    together = () if plan.serial else plan.lanes
+    crews = [Crew(running, running.lanes[name], backlog, max_live_jobs) for name in together]
     try:
         with running.scope:
             async with trio.open_nursery() as nursery:
@@ -214,6 +245,7 @@ async def _run_jobs(running: Running[P, V], plan: Plan[P], max_live_jobs: int) -
                 nursery.cancel_scope.cancel("every job is over")
     finally:
         running.close()
+        flush.jobs_over()
 
 
 class Standing(Protocol):
@@ -227,13 +259,6 @@ async def _watch(stop: trio.Event, sources: Sequence[Standing]) -> None:
     await stop.wait()
     for source in sources:
         source.stand_down()
-
-
-async def _bound_flush(flushing: trio.CancelScope, grace: float) -> None:
-    try:
-        await trio.sleep_forever()
-    finally:
-        flushing.deadline = trio.current_time() + grace
 
 
 def _summary(counts: Mapping[type, int], started_at: float) -> Summary:

@@ -43,6 +43,8 @@ class SerialLine(Generic[P, V]):
             return None
         lanes = self.running.lanes
         with trio.CancelScope() as self._line:
+            if not lanes.gate.idle:
+                self.running.tell_gate(job.lane, job.index)
             await lanes.gate.enter_serial()
             admitted = False
             try:

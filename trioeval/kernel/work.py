@@ -19,7 +19,7 @@ import attrs
 import trio
 
 from trioeval.kernel.calls import Calls
-from trioeval.kernel.events import Admitted, Finished, Observer
+from trioeval.kernel.events import Admitted, Finished, Observer, Waiting, Why
 from trioeval.kernel.jobs import Job, P
 from trioeval.kernel.lane import Lanes
 from trioeval.kernel.ledger import Ledger
@@ -57,22 +57,31 @@ class Running(Generic[P, V]):
             job, self.lanes.by_name, scope, now=now, deadline=self.deadline, observe=self.observe
         )
         self.lanes.by_name[job.lane].favour(calls)
-        if self.observe is not None:
-            self.observe(Admitted(now, job.index, job.lane))
         return calls
 
-    def record(self, outcome: Outcome[V]) -> None:
+    def finish(self, calls: Calls[P], outcome: Outcome[V]) -> None:
         """Give a job its outcome."""
+        calls.close()
         self.ledger.record(outcome)
         if self.observe is not None:
             self.observe(Finished(trio.current_time(), outcome))
 
+    def tell_gate(self, lane: str, index: int | None) -> None:
+        """Tell the observer that a job has to wait for the serial gate."""
+        if self.observe is not None:
+            self.observe(Waiting(trio.current_time(), lane, Why.GATE, None, index))
+
+    def cut(self, now: float, *, started: bool) -> Cut:
+        """Why a job was cut off at `now`, or not started until then."""
+        if self.failure is not None:
+            return Cut.FAULT
+        if now >= self.deadline:
+            return Cut.DEADLINE
+        return Cut.STOP if self.stop.is_set() and not started else Cut.CANCEL
+
     def close(self) -> None:
         """No job is under way any more and none will start."""
-        if trio.current_time() >= self.deadline:
-            self.ledger.cut = Cut.DEADLINE
-        elif self.stop.is_set():
-            self.ledger.cut = Cut.STOP
+        self.ledger.cut = self.cut(trio.current_time(), started=False)
         self.ledger.close()
 
     def fail(self, error: Exception) -> None:
@@ -106,36 +115,26 @@ async def work(running: Running[P, V], source: Source[P]) -> None:
     calls: Calls[P] | None = None  # of the job that has no outcome yet
     try:
         while True:
-            ending: Outcome[V] | None = None
-            try:
-                with trio.CancelScope() as scope:
-                    while not scope.cancel_called:
-                        job = await _next_job(running, source, scope)
-                        if job is None:
-                            return
-                        calls = running.start(job, scope)
-                        outcome = await _perform(running, calls)
-                        calls = None
-                        running.record(outcome)
-                        source.leave()
-            except Exception as error:
-                # The rest of a group from which the scope has taken its own Cancelled.
-                if calls is None:
-                    raise
-                ending = _failed(calls, error)
+            with trio.CancelScope() as scope:
+                while not scope.cancel_called:
+                    job = await _next_job(running, source, scope)
+                    if job is None:
+                        return
+                    calls = running.start(job, scope)
+                    outcome = await _perform(running, calls)
+                    running.finish(calls, outcome)
+                    calls = None
+                    source.leave()
             if calls is not None:
-                if ending is None or scope.cancelled_caught:
-                    ending = _timed_out(calls)
+                running.finish(calls, _timed_out(calls))
                 calls = None
-                running.record(ending)
                 source.leave()
     finally:
         if calls is not None:
-            # Only the run's deadline or the caller's scope gets here with a job under way.
+            # Only the run's deadline, its failure or the caller's scope gets here with a job under way.
             now = trio.current_time()
-            cut = Cut.DEADLINE if now >= running.deadline else Cut.CANCEL
-            job_times = (calls.job.index, calls.started_at, now, calls.waited(now), calls.count)
-            running.record(Interrupted(*job_times, cut))
+            times = (calls.job.index, calls.started_at, now, calls.waited(now), calls.count)
+            running.finish(calls, Interrupted(*times, running.cut(now, started=True)))
             source.leave()
 
 
@@ -158,9 +157,18 @@ async def _next_job(
 async def _perform(running: Running[P, V], calls: Calls[P]) -> Outcome[V]:
     job = calls.job
     try:
+        if running.observe is not None:
+            running.observe(Admitted(calls.started_at, job.index, job.lane))
         value = await running.perform(job, calls)
     except Exception as error:  # noqa: BLE001 - whatever a body raises is its job's outcome
         return _failed(calls, error)
+    except BaseExceptionGroup as group:
+        # A body with a nursery of its own that was cancelled, and failed while it cleaned up. Nobody waits
+        # for that failure any more; the cancellation must go on alone.
+        cancelled, rest = group.split(trio.Cancelled)
+        if cancelled is not None and isinstance(rest, ExceptionGroup):
+            raise cancelled from None
+        raise
     now = trio.current_time()
     return Done(job.index, calls.started_at, now, calls.waited(now), calls.count, value)
 

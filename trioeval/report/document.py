@@ -124,7 +124,7 @@ def redacted(config: Any) -> Any:
     match config:
         case Mapping():
             return {
-                name: "[redacted]" if _is_secret(name) else redacted(value)
+                name: _blank(value) if _is_secret(name) else redacted(value)
                 for name, value in config.items()
             }
         case list() | tuple():
@@ -133,14 +133,22 @@ def redacted(config: Any) -> Any:
             return config
 
 
+def _blank(value: Any) -> Any:
+    return dict.fromkeys(value, "[redacted]") if isinstance(value, Mapping) else "[redacted]"
+
+
 def _is_secret(name: object) -> bool:
     lowered = str(name).lower()
-    return any(word in lowered for word in _SECRET) and lowered not in {
-        "apikeyenvar",
-        "max_tokens",
-        "maxtokens",
-        "max_completion_tokens",
-    }
+    return lowered == "headers" or (
+        any(word in lowered for word in _SECRET)
+        and lowered
+        not in {
+            "apikeyenvar",
+            "max_tokens",
+            "maxtokens",
+            "max_completion_tokens",
+        }
+    )
 
 
 def _column_json(suite: Suite, column: Column, rows: Sequence[Row]) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def rows_table(suite: Suite, columns: Sequence[Column], rows: Sequence[Row], *, 
 def columns_table(suite: Suite, columns: Sequence[Column], rows: Sequence[Row]) -> Table:
     """One line a provider and prompt: how many passed, and what it took."""
     table = Table(box=SIMPLE, pad_edge=False)
-    table.add_column("provider", overflow="fold")
+    table.add_column("provider", overflow="fold", min_width=16)
     for name in ("pass", "fail", "error", "pass rate", "score", "p50 ms", "p95 ms", "tokens"):
         table.add_column(name, justify="right", no_wrap=True)
     for column in columns:

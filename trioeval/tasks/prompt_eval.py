@@ -172,6 +172,7 @@ _CUTS = {
     Cut.DEADLINE: "the run's deadline (maxEvalTimeMs) passed",
     Cut.STOP: "the run was stopped",
     Cut.CANCEL: "the run was cancelled",
+    Cut.FAULT: "the run itself failed",
 }
 
 

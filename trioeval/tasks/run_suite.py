@@ -7,16 +7,15 @@ files before anything is asked of a provider, so that everything that is wrong w
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import attrs
 import trio
 
-from trioeval.errors import Problem, SuiteError
+from trioeval.errors import Problem, SuiteError, UsageError
 from trioeval.grading import Verdict
 from trioeval.kernel import Lanes, LaneSpec, Observer, Outcome, run_plan
 from trioeval.providers import HttpClient, Provider, ProviderSpec, resolve
-from trioeval.suite import Suite, expand, load_suite
+from trioeval.suite import Suite, expand, load_suite, place_problems
 from trioeval.tasks.lanes import lane_names, lane_specs, merge_lane_specs
 from trioeval.tasks.prompt_eval import PromptEval
 from trioeval.tasks.rows import Row, Status
@@ -88,12 +87,18 @@ def prepare(
                 custom={} if providers is None else providers,
             )
         except SuiteError as error:
-            problems += [_placed(problem, position, loaded.file) for problem in error.problems]
+            problems += [_of_provider(problem, position) for problem in error.problems]
         else:
             specs.append(spec)
+    lanes: tuple[LaneSpec, ...] = ()
+    if not problems:
+        try:
+            lanes = lane_specs(loaded, specs, cap=max_concurrency)
+        except SuiteError as error:
+            problems += error.problems
     if problems:
-        raise SuiteError(problems)
-    return PreparedSuite(loaded, tuple(specs), lane_specs(loaded, specs, cap=max_concurrency))
+        raise SuiteError(place_problems(problems, loaded.file) if loaded.file else problems)
+    return PreparedSuite(loaded, tuple(specs), lanes)
 
 
 def make_lanes(*suites: PreparedSuite) -> Lanes:
@@ -128,6 +133,7 @@ async def run_suite(
 
     Raises:
         SuiteError: The suite is wrong; nothing was called.
+        UsageError: `providers` for a suite that was prepared with its own.
         PlanError: `lanes` lacks a lane that the suite needs.
         Exception: Whatever `emit` raised; the run is ended for it.
 
@@ -152,7 +158,12 @@ async def run_suite(
         SAY HI pass
         1
     """
-    prepared = suite if isinstance(suite, PreparedSuite) else prepare(suite, providers=providers)
+    if isinstance(suite, PreparedSuite):
+        if providers is not None:
+            raise UsageError("a prepared suite has its providers: give them to `prepare`")
+        prepared = suite
+    else:
+        prepared = prepare(suite, providers=providers)
     steps = expand(prepared.suite)
     counts = dict.fromkeys(Status, 0)
     async with _http_for(prepared.specs) as client:
@@ -213,6 +224,6 @@ async def _http_for(specs: Sequence[ProviderSpec]) -> AsyncGenerator[HttpClient 
         yield client
 
 
-def _placed(problem: Problem, position: int, file: Path | None) -> Problem:
-    path = f"$.providers[{position}]{problem.path}"
-    return attrs.evolve(problem, path=path, file=problem.file or (str(file) if file else None))
+def _of_provider(problem: Problem, position: int) -> Problem:
+    """A problem of a provider's entry as one of the suite; one in another file keeps its place."""
+    return attrs.evolve(problem, path=f"$.providers[{position}]{problem.path}")

@@ -10,7 +10,20 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from trioeval.kernel import Blocked, CallStarted, Cut, Interrupted, LaneSpec, NotRun, TimedOut
+from trioeval.kernel import (
+    Admitted,
+    Blocked,
+    CallEnded,
+    CallStarted,
+    Cut,
+    Done,
+    Failed,
+    Finished,
+    Interrupted,
+    LaneSpec,
+    NotRun,
+    TimedOut,
+)
 from trioeval.testing.trace import Span, Trace
 
 
@@ -50,6 +63,7 @@ def check_honest(trace: Trace) -> None:
     for emission in trace.emissions:
         outcome = emission.outcome
         body = bodies.get(outcome.index)
+        _require("HONEST", not isinstance(outcome, Blocked), f"{outcome} without a dependency")
         if isinstance(outcome, NotRun | Blocked):
             _require("HONEST", body is None, f"{outcome} of a job that was started")
             _require("HONEST", not made[outcome.index], f"{outcome} of a job that has calls")
@@ -59,10 +73,29 @@ def check_honest(trace: Trace) -> None:
             _require("HONEST", False, f"{outcome} of a job that was never started")  # noqa: FBT003
             continue
         true = (body.started_at, body.ended_at, made[outcome.index])
+        fits = isinstance(outcome, _ENDINGS[body.ending])
+        _require("HONEST", fits, f"{outcome} of a body whose end was: {body.ending}")
         _require("HONEST", told == true, f"job {outcome.index} says {told} where {true} was seen")
-    observed = [(e.at, e.index, e.lane) for e in trace.events if isinstance(e, CallStarted)]
-    seen = [(span.started_at, span.index, span.lane) for span in trace.calls]
-    _require("HONEST", sorted(observed) == sorted(seen), f"observers heard {observed}, not {seen}")
+    seen = {
+        Admitted: [(span.started_at, span.index, span.lane) for span in trace.bodies],
+        CallStarted: [(span.started_at, span.index, span.lane) for span in trace.calls],
+        CallEnded: [(span.ended_at, span.index, span.lane) for span in trace.calls],
+    }
+    heard: dict[type, list[tuple[float, int, str]]] = defaultdict(list)
+    finished = {}
+    for event in trace.events:
+        match event:
+            case Admitted() | CallStarted() | CallEnded():
+                heard[type(event)].append((event.at, event.index, event.lane))
+            case Finished(_, outcome):
+                finished[outcome.index] = outcome
+            case _:
+                pass
+    for kind, right in seen.items():
+        otherwise = f"the observer heard {kind.__name__} {heard[kind]}, and {right} was seen"
+        _require("HONEST", sorted(heard[kind]) == sorted(right), otherwise)
+    emitted = {e.outcome.index: e.outcome for e in trace.emissions if e.outcome.index in bodies}
+    _require("HONEST", finished == emitted, f"the observer heard of {finished}, not {emitted}")
 
 
 def check_width(trace: Trace) -> None:
@@ -148,15 +181,14 @@ def check_deadline(trace: Trace) -> None:
     _require(
         "DEADLINE", trace.ended_at <= cut_at, f"the run ended at {trace.ended_at}, not {cut_at}"
     )
+    ends = {Cut.DEADLINE: trace.deadline, Cut.CANCEL: trace.cancelled_at, Cut.FAULT: -math.inf}
     for emission in trace.emissions:
         outcome = emission.outcome
-        if isinstance(outcome, Interrupted) or (
-            isinstance(outcome, NotRun) and outcome.cut is not Cut.STOP
-        ):
-            right = trace.ended_at == cut_at
-            _require(
-                "DEADLINE", right, f"{outcome} in a run that ended by itself at {trace.ended_at}"
-            )
+        if isinstance(outcome, Interrupted | NotRun) and outcome.cut in ends:
+            right = trace.ended_at == ends[outcome.cut]
+            _require("DEADLINE", right, f"{outcome} in a run that ended at {trace.ended_at}")
+        stopped = isinstance(outcome, Interrupted) and outcome.cut is Cut.STOP
+        _require("DEADLINE", not stopped, f"{outcome}: a stop lets what runs finish")
 
 
 def check_drain(trace: Trace) -> None:
@@ -178,6 +210,8 @@ def check_drain(trace: Trace) -> None:
 
 def check_slot(trace: Trace) -> None:
     """SLOT: at every instant the slots held are the calls in flight, and nothing else."""
+    looked = bool(trace.samples) or trace.ended_at < 1
+    _require("SLOT", looked, "nobody looked at the lanes while the run went on")
     for sample in trace.samples:
         _require("SLOT", sample.held == sample.in_flight, f"{sample}")
 
@@ -206,6 +240,13 @@ def check_eager(trace: Trace) -> None:
 def check_leak(trace: Trace) -> None:
     """LEAK: nothing of the run is alive after it."""
     _require("LEAK", not trace.left_over, f"left over: {'; '.join(trace.left_over)}")
+
+
+_ENDINGS: Mapping[str, type | tuple[type, ...]] = {
+    "returned": Done,
+    "failed": Failed,
+    "cut": (TimedOut, Interrupted),
+}
 
 
 LAWS: Mapping[str, Callable[[Trace], None]] = {

@@ -34,6 +34,8 @@ class Call:
     lane: str
     duration: float
     fails: bool = False
+    patience: float = math.inf
+    """Seconds after which the body gives it up, waiting or in flight."""
 
 
 @attrs.frozen
@@ -204,7 +206,7 @@ async def _call(recorder: Recorder, calls: Calls[Script], index: int, call: Call
                 msg = f"job {index} was told to fail"
                 raise ScriptedError(msg)
 
-    with recorder.asking(index) as wait:
+    with trio.move_on_after(call.patience), recorder.asking(index) as wait:
         await calls(call.lane, send)
 
 
@@ -226,6 +228,6 @@ def _left_over(lanes: Lanes) -> list[str]:
         for name, lane in lanes.items()
         if lane.in_flight or lane.in_line or lane.followers
     ]
-    if not lanes.gate.open:
-        found.append("the serial gate is closed")
+    if not lanes.gate.idle:
+        found.append("somebody in the serial gate")
     return found

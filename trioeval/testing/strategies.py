@@ -31,7 +31,9 @@ def lane_specs(name: str) -> st.SearchStrategy[LaneSpec]:
 
 
 def _calls(lanes: tuple[str, ...]) -> st.SearchStrategy[Call]:
-    return st.builds(Call, st.sampled_from(lanes), durations, st.sampled_from((False, False, True)))
+    patience = st.sampled_from((math.inf, math.inf, 1.0, 2.5))
+    fails = st.sampled_from((False, False, True))
+    return st.builds(Call, st.sampled_from(lanes), durations, fails, patience)
 
 
 def _actions(lanes: tuple[str, ...]) -> st.SearchStrategy[Action]:

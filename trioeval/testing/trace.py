@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import trio
@@ -33,6 +33,8 @@ class Span:
     ended_at: float = math.inf
     ended: int | None = None
     """Sequence number of the end; None if it never ended."""
+    ending: Literal["returned", "failed", "cut"] = "cut"
+    """Whether it returned, raised an `Exception`, or was cancelled."""
 
     @property
     def last(self) -> float:
@@ -152,5 +154,9 @@ class Recorder:
         spans.append(span)
         try:
             yield
+            span.ending = "returned"
+        except Exception:
+            span.ending = "failed"
+            raise
         finally:
             span.ended_at, span.ended = trio.current_time(), next(self.ticks)

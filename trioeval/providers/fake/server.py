@@ -126,7 +126,8 @@ class _Connection:
         path = request.target.decode("ascii", "replace").partition("?")[0]
         method = METHOD_BY_PATH.get(path)
         if method is None:
-            await self._reply(404, error_body(f"There is no {path} here.", "invalid_request_error"))
+            error = error_body(f"There is no {path} here.", "invalid_request_error")
+            await self._reply(404, error, is_head=request.method == b"HEAD")
         elif request.method != method.encode():
             error = error_body(f"{path} takes {method} only.", "invalid_request_error")
             await self._reply(405, error, (("allow", method),), is_head=request.method == b"HEAD")
