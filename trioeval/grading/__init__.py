@@ -1,9 +1,9 @@
-"""Assertions: pure functions from a reply to a verdict."""
+"""Assertions: pure functions from an output to a verdict."""
 
-from trioeval.grading.grade import check_assertion as check_assertion
+from trioeval.grading.check import check_assertion as check_assertion
 from trioeval.grading.grade import grade as grade
+from trioeval.grading.kinds import ASSERTION_TYPES as ASSERTION_TYPES
 from trioeval.grading.model import Assertion as Assertion
 from trioeval.grading.model import Verdict as Verdict
 from trioeval.grading.text import output_text as output_text
-from trioeval.grading.types import ASSERTION_TYPES as ASSERTION_TYPES
-from trioeval.grading.types import quote as quote
+from trioeval.grading.text import quote as quote

@@ -1,59 +1,76 @@
-"""How single verdicts make the verdict of a row.
+"""How the verdicts of single assertions become the verdict of a row.
 
-With weights w, in the order of the assertions:
+    score  = Σ score·weight / Σ weight       0 when all weights are 0
+    passed = no part failed                  without a threshold
+    passed = score ≥ threshold               with one: it replaces the rule above
+    reason = that of the first part that failed, in the order of the assertions
 
-    score  = Σ score·w / Σ w       (0 where Σ w = 0)
-    passed = no verdict failed     (score ≥ threshold, where there is one)
-    reason = that of the first failing verdict in order, never of the first to finish
-
-A verdict of weight 0 always passes and does not count; its score stays with it.
+A part of weight 0 always passes and does not count; its score stays with it. Sums are exact and rounded
+once, so that the order of the parts changes nothing but the reason, and the score never leaves the range
+of its parts.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
 from trioeval.grading.model import Verdict
+from trioeval.grading.text import number_text
 
 ALL_PASSED = "all assertions passed"
+NO_ASSERTIONS = "no assertions"
 
 
 def aggregate(parts: Sequence[Verdict], *, threshold: float | None = None) -> Verdict:
-    """The verdict over parts, which are in the order of their assertions.
+    """The verdict of a row.
+
+    Args:
+        parts: One verdict an assertion, in the order of the assertions.
+        threshold: Least score to pass; None wants every part to pass.
 
     Example:
-        >>> half = aggregate([Verdict(passed=True, score=1.0, reason="yes"),
-        ...                   Verdict(passed=False, score=0.0, reason="no")], threshold=0.5)
-        >>> half.passed, half.score
-        (True, 0.5)
+        >>> yes = Verdict(passed=True, score=1.0, reason="yes")
+        >>> no = Verdict(passed=False, score=0.0, reason="no")
+        >>> aggregate([yes, no]).reason, aggregate([yes, no], threshold=0.5).reason
+        ('no', 'the score 0.5 reaches the threshold 0.5')
     """
     if not parts:
-        return Verdict(passed=True, score=1.0, reason="no assertions")
-    parts = tuple(
-        part if _weight(part) else attrs.evolve(part, passed=True) for part in parts
-    )
-    score = _mean([(part.score, _weight(part)) for part in parts])
-    failed = next((part for part in parts if not part.passed), None)
+        return Verdict(passed=True, score=1.0, reason=NO_ASSERTIONS)
+    kept = tuple(_kept(part) for part in parts)
+    score = _mean(kept)
+    failed = next((part for part in kept if not part.passed), None)
+    passed, reason = failed is None, ALL_PASSED if failed is None else failed.reason
     if threshold is not None:
         passed = score >= threshold
-        reason = f"score {score:.4g} {'reaches' if passed else 'is below'} the threshold {threshold:g}"
-    else:
-        passed = failed is None
-        reason = ALL_PASSED if failed is None else failed.reason
-    metrics = sorted({a.metric for part in parts if (a := part.assertion) and a.metric is not None})
-    named = {
-        metric: _mean(
-            [(part.score, _weight(part)) for part in parts if part.assertion and part.assertion.metric == metric]
-        )
-        for metric in metrics
-    }
-    return Verdict(passed=passed, score=score, reason=reason, named_scores=named, parts=parts)
+        verb = "reaches" if passed else "is below"
+        reason = f"the score {number_text(score)} {verb} the threshold {number_text(threshold)}"
+    return Verdict(
+        passed=passed, score=score, reason=reason, named_scores=_named_scores(kept), parts=kept
+    )
 
 
 def _weight(part: Verdict) -> float:
     return 1.0 if part.assertion is None else part.assertion.weight
 
 
-def _mean(weighted: Sequence[tuple[float, float]]) -> float:
-    total = sum(weight for _, weight in weighted)
-    return sum(score * weight for score, weight in weighted) / total if total else 0.0
+def _kept(part: Verdict) -> Verdict:
+    return part if part.passed or _weight(part) else attrs.evolve(part, passed=True)
+
+
+def _named_scores(parts: Iterable[Verdict]) -> Mapping[str, float]:
+    by_metric: dict[str, list[Verdict]] = {}
+    for part in parts:
+        if part.assertion is not None and part.assertion.metric is not None:
+            by_metric.setdefault(part.assertion.metric, []).append(part)
+    return {metric: _mean(members) for metric, members in by_metric.items()}
+
+
+def _mean(parts: Sequence[Verdict]) -> float:
+    total = math.fsum(map(_weight, parts))
+    if total == 0:
+        return 0.0
+    mean = math.fsum(part.score * _weight(part) for part in parts) / total
+    scores = [part.score for part in parts if _weight(part)]
+    # Rounding may leave the range by the last bit.
+    return min(max(mean, min(scores)), max(scores))

@@ -1,18 +1,15 @@
-"""Grading a reply: every assertion judged, then one verdict over all of them."""
+"""Judges an output by all assertions of a row."""
 
-import difflib
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
 
-from trioeval.errors import GradingError, Problem
+from trioeval.errors import GradingError, TemplateError
 from trioeval.grading.algebra import aggregate
-from trioeval.grading.model import Assertion, Verdict
-from trioeval.grading.types import ASSERTION_TYPES, HINTS, JUDGES, check_value
-
-_NOT = "not-"
+from trioeval.grading.kinds import KINDS, split_type
+from trioeval.grading.model import HEAVIEST, Assertion, Verdict
+from trioeval.grading.text import number_text, output_text, quote
 
 
 def grade(
@@ -22,54 +19,68 @@ def grade(
     threshold: float | None = None,
     render: Callable[[str], str] = str,
 ) -> Verdict:
-    """Judge an output by every assertion. Pure; the order of the assertions is that of the parts.
+    """The verdict on an output: that of each assertion, and what they add up to. Pure if `render` is.
 
     Args:
-        output: What the provider answered: text, or structured output.
-        assertions: What is expected of it.
-        threshold: Least weighted score to pass; replaces "no assertion failed".
-        render: Makes the text of a value from its template.
+        output: What the provider answered: text, or JSON data.
+        assertions: What is expected of it. None at all is a pass.
+        threshold: Least weighted score to pass; None wants every assertion to pass.
+        render: Fills in the templates of values and metrics.
 
     Raises:
-        GradingError: An assertion cannot be evaluated.
-        TemplateError: `render` raised it.
+        GradingError: An assertion could not be evaluated, its template included, and its weight is not
+            0; the first one is told. Or the output is not JSON data.
 
     Example:
-        >>> grade("Hello World", [Assertion(type="icontains", value="world")]).passed
-        True
+        >>> verdict = grade(
+        ...     "Hello", [Assertion(type="contains", value="{{x}}")], render=lambda _: "ll"
+        ... )
+        >>> verdict.passed, verdict.score, verdict.parts[0].reason
+        (True, 1.0, 'the output contains "ll"')
     """
-    return aggregate(
-        [_judge(output, assertion, render) for assertion in assertions], threshold=threshold
-    )
+    try:
+        text = output_text(output)
+    except (TypeError, ValueError) as error:
+        msg = f"the output cannot be graded: {error}"
+        raise GradingError(msg) from error
+    except RecursionError as error:
+        msg = "the output cannot be graded: it is nested too deeply"
+        raise GradingError(msg) from error
+    parts = [_judge(assertion, place, text, render) for place, assertion in enumerate(assertions)]
+    return aggregate(parts, threshold=threshold)
 
 
-def check_assertion(assertion: Assertion) -> Iterator[Problem]:
-    """What is wrong with an assertion, as far as it is known before a run.
-
-    The paths of the problems are relative to the assertion: `.type`, `.value`.
-    """
-    base = assertion.type.removeprefix(_NOT)
-    if base not in ASSERTION_TYPES:
-        yield Problem(".type", f'"{assertion.type}" is not an assertion type', _type_hint(assertion.type))
-        return
-    if not (math.isfinite(assertion.weight) and assertion.weight >= 0):
-        yield Problem(".weight", f"must be at least 0 and finite, got {assertion.weight!r}")
-    yield from check_value(assertion, base)
+def _judge(assertion: Assertion, place: int, output: str, render: Callable[[str], str]) -> Verdict:
+    try:
+        return _verdict(assertion, output, render)
+    except (GradingError, TemplateError) as error:
+        if assertion.weight == 0:
+            return Verdict(passed=True, score=0.0, reason=str(error), assertion=assertion)
+        msg = f"assert[{place}] ({assertion.type}): {error}"
+        raise GradingError(msg) from error
 
 
-def _judge(output: object, assertion: Assertion, render: Callable[[str], str]) -> Verdict:
-    judge = JUDGES.get(assertion.type.removeprefix(_NOT))
-    if judge is None:
-        msg = f'"{assertion.type}" is not an assertion type'
+def _verdict(assertion: Assertion, output: str, render: Callable[[str], str]) -> Verdict:
+    base, inverted = split_type(assertion.type)
+    kind = KINDS.get(base)
+    if kind is None:
+        msg = f"{quote(assertion.type)} is not an assertion type"
         raise GradingError(msg)
-    inverted = assertion.type.startswith(_NOT)
-    held = judge(output, attrs.evolve(assertion, value=_rendered(assertion.value, render)))
-    passed = not held.fails_either_way and held.holds is not inverted
+    if not 0 <= assertion.weight <= HEAVIEST:
+        msg = f"the weight must be from 0 to {number_text(HEAVIEST)}, got {quote(assertion.weight)}"
+        raise GradingError(msg)
+    value = _rendered(assertion.value, render)
+    if not kind.accepts(value):
+        origin = "" if value == assertion.value else f", rendered from {quote(assertion.value)}"
+        msg = f"the value must be {kind.right}, got {quote(value)}{origin}"
+        raise GradingError(msg)
+    finding = kind.judge(output, value)
+    passed = finding.invertible and finding.holds is not inverted
     return Verdict(
         passed=passed,
         score=float(passed),
-        reason=held.reason,
-        assertion=assertion,
+        reason=finding.reason,
+        assertion=_with_metric(assertion, render),
     )
 
 
@@ -77,16 +88,14 @@ def _rendered(value: Any, render: Callable[[str], str]) -> Any:
     match value:
         case str():
             return render(value)
-        case list():
-            return [render(item) if isinstance(item, str) else item for item in value]
+        case list() | tuple():
+            return [render(member) if isinstance(member, str) else member for member in value]
         case _:
             return value
 
 
-def _type_hint(name: str) -> str:
-    if hint := HINTS.get(name):
-        return hint
-    known = sorted(ASSERTION_TYPES | {_NOT + base for base in ASSERTION_TYPES})
-    if close := difflib.get_close_matches(name, known, n=1):
-        return f'did you mean "{close[0]}"?'
-    return f"known are {', '.join(sorted(ASSERTION_TYPES))}, each also with {_NOT}"
+def _with_metric(assertion: Assertion, render: Callable[[str], str]) -> Assertion:
+    if assertion.metric is None:
+        return assertion
+    metric = render(assertion.metric)
+    return assertion if metric == assertion.metric else attrs.evolve(assertion, metric=metric)

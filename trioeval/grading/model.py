@@ -5,6 +5,9 @@ from typing import Any
 
 import attrs
 
+HEAVIEST = 1e9
+"""The largest weight: sums of weights stay finite."""
+
 
 @attrs.frozen(kw_only=True)
 class Assertion:
@@ -16,9 +19,10 @@ class Assertion:
     """What the type compares with; its shape depends on the type."""
     threshold: float | None = None
     weight: float = 1.0
-    """Share in the weighted score, ≥ 0. With 0 the result is kept but neither counts nor fails."""
+    """Share in the weighted score, from 0 to `HEAVIEST`. With 0 the result is kept but neither counts nor
+    fails."""
     metric: str | None = None
-    """A name under which the score is added up over the run."""
+    """A name, which may be a template, under which the score is added up over the run."""
 
 
 @attrs.frozen(kw_only=True)

@@ -1,49 +1,176 @@
-"""Outputs as text, printed as JavaScript would print them, so that verdicts agree with promptfoo's."""
+"""JSON values as text, printed the way JavaScript prints them, so that verdicts agree with promptfoo's."""
 
 import json
 import math
+import reprlib
+import sys
+from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
-_EXACT = 2**53
-_FIXED_BELOW = 1e21  # from here on JavaScript prints numbers with an exponent
-
-
-def output_text(output: Any) -> str:
-    """Text stays; anything else becomes compact JSON with its keys in order.
-
-    Example:
-        >>> output_text({"b": 1.0, "a": [True, None]})
-        '{"b":1,"a":[true,null]}'
-    """
-    return output if isinstance(output, str) else _json(output)
-
-
-def _json(value: Any) -> str:
-    match value:
-        case dict():
-            members = (f"{json.dumps(str(k), ensure_ascii=False)}:{_json(v)}" for k, v in value.items())
-            return "{" + ",".join(members) + "}"
-        case list() | tuple():
-            return "[" + ",".join(map(_json, value)) + "]"
-        case float():
-            return number_text(value)
-        case bool() | int() | str() | None:
-            return json.dumps(value, ensure_ascii=False)
-        case _:
-            return json.dumps(str(value), ensure_ascii=False)
+_POINT_UP_TO = 21
+"""Numbers with more digits before the point are printed with an exponent."""
+_ZEROS_UP_TO = 6
+"""Numbers with more zeros after the point are printed with an exponent."""
+_DIGITS_UP_TO = 4300
+"""Python refuses to read integers with more digits."""
+_QUOTED = 80  # characters
 
 
 def number_text(value: float) -> str:
-    """A float as JavaScript prints it: `1` for 1.0, `1e+21` for 1e21, `null` where JSON has no number."""
+    """The shortest decimal text of a number; whole numbers have no point.
+
+    Integers keep all of their digits. Not a number and the infinities have JavaScript's names.
+
+    Example:
+        >>> number_text(1.0), number_text(1e-7), number_text(1e21)
+        ('1', '1e-7', '1e+21')
+    """
+    if isinstance(value, int):
+        return str(value)
     if not math.isfinite(value):
-        return "null"
-    if value == int(value) and abs(value) < _EXACT:
-        return str(int(value))
-    text = repr(value)
-    mantissa, mark, exponent = text.partition("e")
-    if not mark:
-        return text
-    power = int(exponent)
-    if abs(value) >= _FIXED_BELOW or power < -6:  # noqa: PLR2004 - JavaScript's own bound
-        return f"{mantissa}e{'+' if power > 0 else '-'}{abs(power)}"
-    return f"{value:f}".rstrip("0") if power < 0 else str(int(value))
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value == 0:
+        return "0"
+    sign, figures, exponent = Decimal(repr(value)).normalize().as_tuple()
+    digits = "".join(map(str, figures))
+    point = len(digits) + int(exponent)
+    if len(digits) <= point <= _POINT_UP_TO:
+        text = digits + "0" * (point - len(digits))
+    elif 0 < point <= _POINT_UP_TO:
+        text = f"{digits[:point]}.{digits[point:]}"
+    elif -_ZEROS_UP_TO < point <= 0:
+        text = f"0.{'0' * -point}{digits}"
+    else:
+        fraction = f".{digits[1:]}" if digits[1:] else ""
+        text = f"{digits[0]}{fraction}e{point - 1:+}"
+    return f"-{text}" if sign else text
+
+
+def json_text(value: Any) -> str:
+    """Compact JSON with keys in the order in which they were inserted.
+
+    Numbers that JSON does not know are `null`, as in JavaScript.
+
+    Raises:
+        TypeError: Something in it is not JSON data.
+        RecursionError: It is nested too deeply, or contains itself.
+    """
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return json.dumps(value, ensure_ascii=False)
+        case int() | float():
+            return number_text(value) if -math.inf < value < math.inf else "null"
+        case list() | tuple():
+            return f"[{','.join(map(json_text, value))}]"
+        case Mapping():
+            members = (
+                f"{json_text(output_text(key))}:{json_text(member)}"
+                for key, member in value.items()
+            )
+            return f"{{{','.join(members)}}}"
+        case _:
+            msg = f"a value of type {type(value).__name__} is not JSON data"
+            raise TypeError(msg)
+
+
+def output_text(output: Any) -> str:
+    """An output as text: a text stays, everything else becomes compact JSON.
+
+    Raises:
+        TypeError: It is not JSON data.
+        RecursionError: It is nested too deeply, or contains itself.
+
+    Example:
+        >>> output_text("a b"), output_text({"b": 1.0, "a": [True, None]})
+        ('a b', '{"b":1,"a":[true,null]}')
+    """
+    return output if isinstance(output, str) else json_text(output)
+
+
+def parse_json(text: str) -> Any:
+    """The value of a JSON text, by the standard: NaN and infinities are refused.
+
+    Raises:
+        ValueError: It is not JSON, or nested too deeply to be read; the message says why.
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse_constant, parse_int=read_integer)
+    except json.JSONDecodeError as error:
+        msg = f"line {error.lineno}, column {error.colno}: {error.msg[0].lower()}{error.msg[1:]}"
+        raise ValueError(msg) from None
+    except RecursionError:
+        msg = "it is nested too deeply"
+        raise ValueError(msg) from None
+
+
+def _refuse_constant(constant: str) -> Any:
+    msg = f"{constant} is not JSON"
+    raise ValueError(msg)
+
+
+def read_integer(digits: str) -> float:
+    """The number that decimal digits stand for; infinity where there are too many of them to count with."""
+    return int(digits) if len(digits) <= _DIGITS_UP_TO else float(digits)
+
+
+def same_json(one: Any, other: Any) -> bool:
+    """Deep equality of JSON data: 1 equals 1.0, true is not a number, keys have no order.
+
+    Of two numbers that are not both integers, what counts is which float they are.
+
+    Example:
+        >>> same_json({"a": 1, "b": [2]}, {"b": [2.0], "a": 1}), same_json(True, 1)
+        (True, False)
+    """
+    pairs = [(one, other)]
+    while pairs:
+        left, right = pairs.pop()
+        match left, right:
+            case (list() | tuple(), list() | tuple()):
+                if len(left) != len(right):
+                    return False
+                pairs += zip(left, right, strict=True)
+            case (Mapping(), Mapping()):
+                if left.keys() != right.keys():
+                    return False
+                pairs += ((member, right[key]) for key, member in left.items())
+            case _:
+                if isinstance(left, bool) is not isinstance(right, bool) or not _equal(left, right):
+                    return False
+    return True
+
+
+def _equal(left: Any, right: Any) -> bool:
+    if isinstance(left, float) and isinstance(right, int):
+        left, right = right, left
+    if isinstance(left, int) and isinstance(right, float):
+        # As floats: a float of 20 digits is printed with zeros that it does not have.
+        return abs(left) <= sys.float_info.max and float(left) == right
+    return bool(left == right)
+
+
+def quote(value: object, limit: int = _QUOTED) -> str:
+    """A value as a message shows it: as JSON on one line, cut at `limit` characters. Never fails.
+
+    Example:
+        >>> quote("a b"), quote([1.0, None]), quote("long text", limit=6)
+        ('"a b"', '[1,null]', '"long…')
+    """
+    if isinstance(value, str):
+        value = value[: limit + 1]
+    elif isinstance(value, float) and not math.isfinite(value):
+        return number_text(value)
+    elif isinstance(value, int) and value.bit_length() > sys.int_info.str_digits_check_threshold:
+        return "a number with very many digits"
+    try:
+        text = json_text(value)
+    except (TypeError, ValueError, RecursionError):
+        text = reprlib.repr(value)
+    # Half of a surrogate pair cannot be printed.
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

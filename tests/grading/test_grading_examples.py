@@ -4,11 +4,10 @@ import pkgutil
 
 import pytest
 
-import trioeval.providers
+import trioeval.grading
 
 MODULES = [
-    module.name
-    for module in pkgutil.walk_packages(trioeval.providers.__path__, "trioeval.providers.")
+    module.name for module in pkgutil.walk_packages(trioeval.grading.__path__, "trioeval.grading.")
 ]
 
 

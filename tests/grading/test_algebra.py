@@ -1,0 +1,142 @@
+import math
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.grading import Assertion, Verdict
+from trioeval.grading.algebra import aggregate
+
+WEIGHTS = st.sampled_from([0.0, 0.1, 0.2, 0.3, 1.0, 3.0]) | st.floats(0, 1e9)
+METRICS = st.none() | st.sampled_from(["m", "n"])
+
+
+@st.composite
+def parts(draw: st.DrawFn) -> Verdict:
+    """A verdict of one assertion, with any weight."""
+    passed = draw(st.booleans())
+    return Verdict(
+        passed=passed,
+        score=draw(st.sampled_from([0.0, 0.1, 0.5, 1.0]) | st.floats(0, 1)),
+        reason=draw(st.sampled_from(["one", "two", "three"])),
+        assertion=Assertion(type="contains", value="x", weight=draw(WEIGHTS), metric=draw(METRICS)),
+    )
+
+
+def part(score: float, weight: float = 1, metric: str | None = None, reason: str = "") -> Verdict:
+    assertion = Assertion(type="contains", value="x", weight=weight, metric=metric)
+    return Verdict(passed=score == 1, score=score, reason=reason, assertion=assertion)
+
+
+def weight_of(verdict: Verdict) -> float:
+    assert verdict.assertion is not None
+    return verdict.assertion.weight
+
+
+def test_no_assertions_pass() -> None:
+    """With score 1, and with no threshold to miss."""
+    assert aggregate([]) == Verdict(passed=True, score=1.0, reason="no assertions")
+    assert aggregate([], threshold=2).passed
+
+
+def test_the_score_is_the_weighted_mean() -> None:
+    """3 of 4 shares passed."""
+    verdict = aggregate([part(1, 3), part(0, reason="no")])
+    assert (verdict.passed, verdict.score, verdict.reason) == (False, 0.75, "no")
+
+
+def test_as_32_the_reason_is_that_of_the_first_failure_in_order() -> None:
+    """Not that of the last one, and not that of the one with the most weight."""
+    verdict = aggregate([part(1), part(0, 1, reason="first"), part(0, 9, reason="second")])
+    assert verdict.reason == "first"
+
+
+@pytest.mark.parametrize(
+    ("threshold", "passed", "reason"),
+    [
+        (0.7, True, "the score 0.75 reaches the threshold 0.7"),
+        (0.75, True, "the score 0.75 reaches the threshold 0.75"),
+        (0.76, False, "the score 0.75 is below the threshold 0.76"),
+        (0, True, "the score 0.75 reaches the threshold 0"),
+    ],
+)
+def test_a_threshold_replaces_the_rule_that_all_must_pass(
+    threshold: float,
+    passed: bool,  # noqa: FBT001
+    reason: str,
+) -> None:
+    """The score decides alone, and the reason says so."""
+    verdict = aggregate([part(1, 3), part(0)], threshold=threshold)
+    assert (verdict.passed, verdict.reason) == (passed, reason)
+
+
+def test_as_29_weight_0_alone_passes_with_score_0() -> None:
+    """It cannot fail, and there is nothing to divide by; its own score stays with it."""
+    verdict = aggregate([part(0, 0, reason="no")])
+    assert (verdict.passed, verdict.score, verdict.reason) == (True, 0.0, "all assertions passed")
+    assert (verdict.parts[0].passed, verdict.parts[0].score, verdict.parts[0].reason) == (
+        True,
+        0.0,
+        "no",
+    )
+    assert not aggregate([part(1, 0)], threshold=0.1).passed
+
+
+def test_named_scores_are_weighted_means_of_their_own() -> None:
+    """Each metric looks at its parts only; parts without a metric give none."""
+    verdict = aggregate(
+        [part(1, 3, "m"), part(0, 1, "m"), part(1, 2, "n"), part(0, 0, "z"), part(1)]
+    )
+    assert verdict.named_scores == {"m": 0.75, "n": 1.0, "z": 0.0}
+
+
+def test_a_part_without_an_assertion_has_weight_1() -> None:
+    """So that parts may be made by hand."""
+    assert aggregate([Verdict(passed=True, score=1, reason=""), part(0)]).score == 0.5
+
+
+@pytest.mark.slow
+@given(st.lists(parts(), min_size=1))
+def test_the_score_is_within_its_parts(verdicts: list[Verdict]) -> None:
+    """A mean never leaves the range of what it is a mean of, not even by rounding."""
+    counted = [verdict.score for verdict in verdicts if weight_of(verdict)]
+    score = aggregate(verdicts).score
+    assert min(counted) <= score <= max(counted) if counted else score == 0
+
+
+@pytest.mark.slow
+@given(st.data(), st.lists(parts(), min_size=1), st.none() | st.floats(0, 1))
+def test_order_changes_nothing_but_the_reason(
+    data: st.DataObject, verdicts: list[Verdict], threshold: float | None
+) -> None:
+    """Scores, metrics and passing are those of the set, to the last bit."""
+    one = aggregate(verdicts, threshold=threshold)
+    other = aggregate(data.draw(st.permutations(verdicts)), threshold=threshold)
+    assert attrs.evolve(one, parts=(), reason="") == attrs.evolve(other, parts=(), reason="")
+
+
+@pytest.mark.slow
+@given(st.lists(parts(), min_size=1), parts(), st.integers(0), st.none() | st.floats(0, 1))
+def test_weight_0_is_neutral(
+    verdicts: list[Verdict], extra: Verdict, place: int, threshold: float | None
+) -> None:
+    """A part of weight 0 anywhere changes neither passing nor score nor reason."""
+    assert extra.assertion is not None
+    weightless = attrs.evolve(
+        extra, assertion=attrs.evolve(extra.assertion, weight=0.0, metric=None)
+    )
+    place %= len(verdicts) + 1
+    before = aggregate(verdicts, threshold=threshold)
+    after = aggregate([*verdicts[:place], weightless, *verdicts[place:]], threshold=threshold)
+    assert attrs.evolve(before, parts=()) == attrs.evolve(after, parts=())
+
+
+@pytest.mark.slow
+@given(st.lists(parts(), min_size=1))
+def test_without_a_threshold_all_that_count_must_pass(verdicts: list[Verdict]) -> None:
+    """And with one, the score alone decides."""
+    verdict = aggregate(verdicts)
+    assert verdict.passed == all(part.passed or weight_of(part) == 0 for part in verdicts)
+    assert aggregate(verdicts, threshold=verdict.score).passed
+    assert not aggregate(verdicts, threshold=math.nextafter(verdict.score, math.inf)).passed

@@ -1,0 +1,141 @@
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.errors import GradingError
+from trioeval.grading import ASSERTION_TYPES, Assertion, grade
+from trioeval.grading.check import INSTEAD, NOT_YET, check_assertion
+
+KNOWN = "known are contains, equals, icontains, is-json, regex, starts-with, each also with not-"
+
+PROBLEMS: list[tuple[dict[str, Any], str]] = [
+    (
+        {"type": "contians", "value": "x"},
+        '.type: "contians" is not an assertion type\n  did you mean "contains"?',
+    ),
+    (
+        {"type": "not-Equals", "value": "x"},
+        '.type: "not-Equals" is not an assertion type\n  did you mean "not-equals"?',
+    ),
+    (
+        {"type": "not-not-contains", "value": "x"},
+        '.type: "not-not-contains" is not an assertion type\n  did you mean "not-contains"?',
+    ),
+    ({"type": "xyz"}, f'.type: "xyz" is not an assertion type\n  {KNOWN}'),
+    ({"type": ""}, f'.type: "" is not an assertion type\n  {KNOWN}'),
+    ({"type": "llm-rubric", "value": "x"}, f'.type: "llm-rubric" is not supported yet\n  {KNOWN}'),
+    ({"type": "not-similar:dot"}, f'.type: "not-similar:dot" is not supported yet\n  {KNOWN}'),
+    (
+        {"type": "not-empty"},
+        '.type: "not-empty" is not an assertion type\n  write {"type": "regex", "value": "\\\\S"}',
+    ),
+    (
+        {"type": "json-schema-valid"},
+        '.type: "json-schema-valid" is not an assertion type\n  use "is-json"',
+    ),
+    (
+        {"type": "contains", "value": ""},
+        '.value: must be text that is not empty, or a number, got ""',
+    ),
+    (
+        {"type": "icontains", "value": True},
+        ".value: must be text that is not empty, or a number, got true",
+    ),
+    (
+        {"type": "starts-with", "value": ["a"]},
+        '.value: must be text that is not empty, got ["a"]',
+    ),
+    ({"type": "regex", "value": None}, ".value: must be text that is not empty, got null"),
+    (
+        {"type": "regex", "value": "["},
+        (
+            '.value: "[" is not a regular expression that can be used: [ is never closed\n'
+            "  patterns are those of JavaScript, without flags"
+        ),
+    ),
+    (
+        {"type": "not-is-json", "value": {"type": "object"}},
+        (
+            '.value: is-json with a schema is not supported yet, got {"type":"object"}\n'
+            "  leave the value out to accept any JSON"
+        ),
+    ),
+    (
+        {"type": "equals", "value": "file://answer.json"},
+        ".value: values from files are not supported yet\n  write the value here",
+    ),
+    (
+        {"type": "equals", "value": "x", "weight": -1},
+        ".weight: must be from 0 to 1000000000, got -1",
+    ),
+    (
+        {"type": "equals", "value": "x", "weight": math.nan},
+        ".weight: must be from 0 to 1000000000, got NaN",
+    ),
+    (
+        {"type": "equals", "value": "x", "threshold": math.inf},
+        ".threshold: must be a finite number, got Infinity",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "problem"), PROBLEMS, ids=[text for _, text in PROBLEMS])
+def test_a_problem_names_the_key_the_value_and_what_is_meant(
+    fields: dict[str, Any], problem: str
+) -> None:
+    """AS-12 (constant pattern) and AS-28 (type that there is not) are among them."""
+    assert [str(found) for found in check_assertion(Assertion(**fields))] == [problem]
+
+
+def test_all_problems_are_told_at_once() -> None:
+    """One wrong key does not hide another."""
+    wrong = Assertion(type="nothing", weight=-1, threshold=math.nan)
+    assert [problem.path for problem in check_assertion(wrong)] == [
+        ".type",
+        ".weight",
+        ".threshold",
+    ]
+
+
+@pytest.mark.parametrize("base", sorted(ASSERTION_TYPES))
+def test_a_value_that_is_not_given_is_missing(base: str) -> None:
+    """Except where the type needs none; an explicit null is given."""
+    problems = list(check_assertion(Assertion(type=base), value_given=False))
+    if base == "is-json":
+        assert problems == []
+    else:
+        (problem,) = problems
+        assert (problem.path, problem.message) == ("", '"value" is missing')
+        assert problem.hint is not None
+        assert problem.hint.startswith("it must be ")
+
+
+@pytest.mark.parametrize("value", ["{{ pattern }}[", "{% if x %}[{% endif %}", "{# note #}["])
+def test_patterns_with_templates_are_not_constants(value: str) -> None:
+    """They are judged when they are rendered."""
+    assert list(check_assertion(Assertion(type="regex", value=value))) == []
+
+
+def test_the_lists_of_types_do_not_overlap() -> None:
+    """A type is known, or not supported yet, or none at all."""
+    assert ASSERTION_TYPES.isdisjoint(NOT_YET)
+    assert not any(name in ASSERTION_TYPES or name in NOT_YET for name in INSTEAD)
+
+
+@pytest.mark.slow
+@given(
+    st.sampled_from(sorted(ASSERTION_TYPES | {f"not-{base}" for base in ASSERTION_TYPES})),
+    st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.integers()),
+    st.floats(),
+)
+def test_what_is_checked_can_be_evaluated(name: str, value: Any, weight: float) -> None:
+    """An assertion without problems never ends in an error, and one with some may."""
+    assertion = Assertion(type=name, value=value, weight=weight)
+    problems = list(check_assertion(assertion))
+    try:
+        grade("abc 1", [assertion])
+    except GradingError:
+        assert problems

@@ -1,0 +1,154 @@
+import re
+import warnings
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.grading.regex import compile_javascript
+
+MATCHES: list[tuple[str, str, bool]] = [
+    (r"^l2", "l1\nl2", False),
+    (r"l2$", "l1\nl2", True),
+    (r"c$", "abc\n", False),
+    (r"^abc$", "abc", True),
+    (r"a.c", "a\nc", False),
+    (r"a.c", "a\u2028c", False),
+    (r"a.c", "a\x85c", True),
+    (r"a[^]c", "a\nc", True),
+    (r"[]", "anything", False),
+    (r"[^]]", "x]", True),
+    (r"\d", "٣", False),
+    (r"\w", "ü", False),
+    (r"\bü", "ü", False),
+    (r"\B-\B", "-", True),
+    (r"\s", "\xa0", True),
+    (r"\s", "\ufeff", True),
+    (r"\s", "\x85", False),
+    (r"^\S$", "\xa0", False),
+    (r"^\S$", "\x1c", True),
+    (r"[\s]", "\u3000", True),
+    (r"[^\s]", "\u3000", False),
+    (r"[\S]", "\xa0", False),
+    (r"[\D]", "5", False),
+    (r"[\W]", "_", False),
+    (r"[\d-x]", "-", True),
+    (r"[a-\d]", "-", True),
+    (r"[a-]", "-", True),
+    (r"[-a]", "-", True),
+    (r"[a-c]", "b", True),
+    (r"[a\-c]", "b", False),
+    (r"[a&&b]", "&", True),
+    (r"[[]", "[", True),
+    (r"[||~~]", "|", True),
+    (r"[$^]", "^", True),
+    (r"[(?<x]", "<", True),
+    (r"[\b]", "\x08", True),
+    (r"[\B]", "B", True),
+    (r"a{2}", "aa", True),
+    (r"^a{,3}$", "a{,3}", True),
+    (r"a{", "a{", True),
+    (r"^a{1,}?$", "aaa", True),
+    (r"x{1}y", "xy", True),
+    (r"(?<year>\d{4})-\k<year>", "1999-1999", True),
+    (r"(?<a>x)(?<b>y)\k<b>", "xyx", False),
+    (r"(a)\1", "aa", True),
+    (r"(a)(?:\1)0", "aa0", True),
+    (r"(?:a|b)c", "bc", True),
+    (r"a(?=b)", "ab", True),
+    (r"a(?!b)", "ab", False),
+    (r"(?<=a)b", "ab", True),
+    (r"(?<!a)b", "ab", False),
+    (r"\/\-\_\é", "/-_é", True),
+    (r"\x41\u0042\u{43}", "ABC", True),
+    (r"\ud83d\ude00", "😀", True),
+    (r"\ud83d", "😀", False),
+    (r"\u{1F600}", "😀", True),
+    (r"\cJ", "\n", True),
+    (r"\0", "\0", True),
+    (r"\n\r\t\v\f", "\n\r\t\x0b\x0c", True),
+    (r"a b#c", "a b#c", True),
+    (r"\Z", "Z", True),
+    (r"\A", "A", True),
+]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "found"), MATCHES, ids=[f"{p}-{n}" for n, (p, _, _) in enumerate(MATCHES)]
+)
+def test_patterns_mean_what_javascript_means(pattern: str, text: str, found: bool) -> None:  # noqa: FBT001
+    """Without flags, by search; where the dialects differ, JavaScript's reading holds."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert (compile_javascript(pattern).search(text) is not None) is found
+
+
+REFUSED: list[tuple[str, str]] = [
+    ("[", "[ is never closed"),
+    (r"[\]", "[ is never closed"),
+    ("(", "missing ), unterminated subpattern"),
+    (")", "unbalanced parenthesis"),
+    ("*", "nothing to repeat"),
+    ("a**", "multiple repeat"),
+    ("a++", "nothing to repeat before +"),
+    ("a{2}+", "nothing to repeat before +"),
+    ("a?+", "nothing to repeat before +"),
+    ("a{3,2}", "min repeat greater than max repeat"),
+    ("a{99999999999}", "the repetition number is too large"),
+    ("[z-a]", "bad character range z-a"),
+    ("(?i)x", 'there is no group that begins with "(?i"'),
+    ("(?P<n>a)", 'there is no group that begins with "(?P"'),
+    ("(?>a)", 'there is no group that begins with "(?>"'),
+    ("(?", 'there is no group that begins with "(?"'),
+    ("(?<a-b>x)", '"a-b" cannot be the name of a group'),
+    ("(?<>x)", '"" cannot be the name of a group'),
+    (r"(?<a>x)\k<a-b>", '"a-b" cannot be the name of a group'),
+    (r"(?<=a+)b", "look-behind requires fixed-width pattern"),
+    (r"\k<n>(?<n>a)", "unknown group name 'n'"),
+    (r"\1", "invalid group reference 1"),
+    (r"[\1]", "a reference cannot stand between [ and ]"),
+    (r"\p{L}", r"\p is not supported here"),
+    (r"\P{L}", r"\P is not supported here"),
+    (r"\07", r"\0 is not supported here"),
+    (r"\c1", r"\c is not supported here"),
+    (r"\u{110000}", r"\u{110000} is not a character"),
+    ("a\\", "there is nothing after the last \\"),
+    ("(" * 3000 + ")" * 3000, "it is nested too deeply"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "message"), REFUSED, ids=[m for _, m in REFUSED])
+def test_what_has_no_counterpart_is_refused(pattern: str, message: str) -> None:
+    """Never read as something else; the message says what is wrong."""
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is compared whole
+        compile_javascript(pattern)
+    assert str(caught.value) == message
+
+
+def test_groups_keep_their_names_and_numbers() -> None:
+    """Nothing that the translation adds counts as a group."""
+    found = compile_javascript(r"(a)(?<n>[^])(.)\2").search("ab-b")
+    assert found is not None
+    assert (found.groups(), found["n"]) == (("a", "b", "-"), "b")
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+def test_an_escaped_text_finds_itself(text: str) -> None:
+    """Every character with a special meaning loses it behind a backslash."""
+    pattern = re.sub(r"([\\^$.*+?()\[\]{}|/-])", r"\\\1", text)
+    found = compile_javascript(pattern).search(f"<{text}>")
+    assert found is not None
+    assert found[0] == text
+
+
+@pytest.mark.slow
+@given(st.text(alphabet=r"ab[]()\^$.*+?{},1:=!<>-dswbkux09", max_size=12), st.text("ab1-\n "))
+def test_no_pattern_does_anything_but_compile_or_be_refused(pattern: str, text: str) -> None:
+    """Whatever is written, the outcome is a pattern or a ValueError, and never a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            compiled = compile_javascript(pattern)
+        except ValueError:
+            return
+        compiled.search(text)
