@@ -8,14 +8,20 @@ import attrs
 
 @attrs.frozen
 class AtLeast:
-    """A finite number ≥ `least`, or > `least` if it is `above`."""
+    """A finite number ≥ `least`, or > `least` if it is `above`.
+
+    Example:
+        >>> AtLeast(1).fits(1), AtLeast(0, above=True).fits(0)
+        (True, False)
+    """
 
     least: float
     above: bool = False
 
     def fits(self, value: float) -> bool:
         """Whether a number is in the range."""
-        return math.isfinite(value) and (value > self.least if self.above else value >= self.least)
+        # Not `math.isfinite`, which cannot take integers beyond the range of floats.
+        return (self.least < value if self.above else self.least <= value) and value < math.inf
 
     def __str__(self) -> str:
         return f"{'more than' if self.above else 'at least'} {self.least:g}"

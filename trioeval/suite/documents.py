@@ -1,25 +1,23 @@
 """Reads a suite file into plain data, and finds the line and column of any place in it.
 
 JSON is read strictly, YAML by the core rules of YAML 1.2: `no` is text, `010` is ten, dates are text.
-Positions are looked for only when there is something to complain of.
 """
 
 import codecs
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 import yaml
 
-from trioeval.errors import Problem, SuiteError
-from trioeval.suite.json_places import JsonPlaces
-from trioeval.suite.paths import DocumentPath, show_path
-from trioeval.suite.yaml12 import Yaml12Loader, yaml_place
-
-Place: TypeAlias = tuple[int, int]
-"""Line and column, from 1."""
+from trioeval.grading.text import read_integer
+from trioeval.suite.json_spots import json_spots
+from trioeval.suite.mistakes import Mistake, MistakenError, Place
+from trioeval.suite.spots import SpotTree
+from trioeval.suite.yaml12 import Yaml12Loader
+from trioeval.suite.yaml_spots import mark_place, yaml_spots
 
 
 @attrs.frozen
@@ -27,127 +25,92 @@ class Document:
     """A file as plain data."""
 
     data: Any
-    file: Path
-    _locate: Callable[[DocumentPath, bool], Place | None]
-
-    def place(self, path: DocumentPath, *, key: bool = False) -> Place | None:
-        """Where the value at `path` begins, or its key; the nearest place above if it is not there."""
-        while True:
-            found = self._locate(path, key)
-            if found is not None or not path:
-                return found
-            path, key = path[:-1], False
+    mistakes: Sequence[Mistake]
+    """What was wrong with it that left it readable."""
+    spots: Callable[[], SpotTree]
+    """Finds where everything stands; for JSON that is another pass, for when there is a complaint."""
 
 
 def read_document(path: Path) -> Document:
     """Read a JSON or YAML file.
 
     Raises:
-        SuiteError: It cannot be read, is not what its suffix says, or repeats a key.
+        MistakenError: It cannot be read, or is not what its suffix says.
     """
     readers = {".json": _read_json, ".yaml": _read_yaml, ".yml": _read_yaml}
+    content = _read_bytes(path)
     reader = readers.get(path.suffix.lower())
     if reader is None:
         hint = f"use one of {', '.join(readers)}"
-        raise SuiteError([_problem(path, f'the suffix "{path.suffix}" is not known', hint=hint)])
-    return reader(path, _read_text(path))
-
-
-def _read_text(path: Path) -> str:
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise SuiteError([_problem(path, "there is no such file")]) from None
-    except IsADirectoryError:
-        raise SuiteError([_problem(path, "is a folder, not a suite file")]) from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise SuiteError([_problem(path, f"cannot be read: {reason}")]) from None
-    content = content.removeprefix(codecs.BOM_UTF8)
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        column = error.start - (content.rfind(b"\n", 0, error.start) + 1) + 1
-        message = f"byte {error.start} (0x{content[error.start]:02x}) is not UTF-8"
-        hint = "save the file as UTF-8"
-        raise SuiteError([_problem(path, message, line, column, hint)]) from None
+        raise MistakenError(Mistake(f'the suffix "{path.suffix}" is not known', hint))
+    text = _decoded(content)
     if not text.strip():
-        raise SuiteError([_problem(path, "the file is empty")])
-    return text
+        raise MistakenError(Mistake("the file is empty"))
+    return reader(text)
 
 
-def _read_json(path: Path, text: str) -> Document:
-    places = JsonPlaces(text)
+def _read_bytes(path: Path) -> bytes:
     try:
-        data = json.loads(text, object_pairs_hook=_pairs, parse_constant=_no_constant)
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise MistakenError(Mistake("there is no such file")) from None
+    except IsADirectoryError:
+        raise MistakenError(Mistake("is a folder, not a suite file")) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise MistakenError(Mistake(f"cannot be read: {reason}")) from None
+
+
+def _decoded(content: bytes) -> str:
+    try:
+        return content.removeprefix(codecs.BOM_UTF8).decode()
+    except UnicodeDecodeError as error:
+        start = error.start + len(content) - len(error.object)
+        message = f"byte {start} (0x{content[start]:02x}) is not UTF-8"
+        before = error.object[: error.start].decode()
+        place = _place(before, len(before))
+        raise MistakenError(Mistake(message, "save the file as UTF-8", place=place)) from None
+
+
+def _read_json(text: str) -> Document:
+    repeated = False
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal repeated
+        found = dict(pairs)
+        repeated = repeated or len(found) != len(pairs)
+        return found
+
+    try:
+        data = json.loads(text, object_pairs_hook=members, parse_int=read_integer)
     except json.JSONDecodeError as error:
         message = f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}"
-        raise SuiteError([_problem(path, message, error.lineno, error.colno)]) from None
-    except _RepeatedKeyError:
-        raise SuiteError(
-            _problem(
-                path,
-                f'the key "{where[-1]}" stands here and in line {first[0]}',
-                *again,
-                at=where[:-1],
-            )
-            for where, first, again in places.repeated_keys()
-        ) from None
-    except (ValueError, RecursionError) as error:
-        message = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise SuiteError([_problem(path, f"not JSON: {message}")]) from None
-    return Document(data, path, lambda where, key: places.place(where, key=key))
+        raise MistakenError(Mistake(message, place=(error.lineno, error.colno))) from None
+    except RecursionError:
+        # The parser gives up far beyond what is allowed, and does not say where.
+        raise MistakenError(json_spots(text).too_deep or Mistake("nested too deeply")) from None
+    return Document(data, json_spots(text).repeated if repeated else (), lambda: json_spots(text))
 
 
-def _read_yaml(path: Path, text: str) -> Document:
-    loader = Yaml12Loader(text)
+def _read_yaml(text: str) -> Document:
     try:
-        data = loader.get_single_data()
+        tree = yaml_spots(text)
+        data = yaml.load(text, Loader=Yaml12Loader)  # noqa: S506 - a safe loader
+    except yaml.reader.ReaderError as error:
+        before = text.encode()[: error.position].decode(errors="ignore")
+        message = f"not YAML: the character U+{error.character:04X} may not stand in it"
+        raise MistakenError(Mistake(message, place=_place(before, len(before)))) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = (mark.line + 1, mark.column + 1) if mark else (None, None)
-        raise SuiteError([_problem(path, f"not YAML: {error.problem}", *place)]) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        message = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise SuiteError([_problem(path, f"not YAML: {message}")]) from None
-    finally:
-        loader.dispose()
-    if loader.repeated_keys:
-        raise SuiteError(
-            _problem(
-                path,
-                f'the key "{key}" stands here and in line {first.line + 1}',
-                again.line + 1,
-                again.column + 1,
-            )
-            for key, first, again in loader.repeated_keys
-        )
-    return Document(data, path, lambda where, key: yaml_place(text, where, key=key))
+        place = mark_place(mark) if mark else None
+        message = ", ".join(part for part in (error.context, error.problem) if part)
+        raise MistakenError(Mistake(f"not YAML: {message}", place=place)) from None
+    except RecursionError:
+        raise MistakenError(Mistake("mappings are merged through too many others")) from None
+    if tree.root is None:
+        raise MistakenError(Mistake("the file is empty"))
+    return Document(data, tree.repeated, lambda: tree)
 
 
-class _RepeatedKeyError(Exception):
-    pass
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise _RepeatedKeyError
-    return found
-
-
-def _no_constant(name: str) -> float:
-    msg = f"{name} is not a number that JSON has"
-    raise ValueError(msg)
-
-
-def _problem(
-    path: Path,
-    message: str,
-    line: int | None = None,
-    column: int | None = None,
-    hint: str | None = None,
-    at: DocumentPath = (),
-) -> Problem:
-    return Problem(show_path(at), message, hint, str(path), line, column)
+def _place(text: str, at: int) -> Place:
+    return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)

@@ -9,11 +9,13 @@ tests and division within one of them, so a million tests cost a million tests a
 import bisect
 import itertools
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import attrs
 
+from trioeval.errors import PlanError
 from trioeval.suite.models import Prompt, ProviderEntry, Suite, Test
 
 
@@ -80,52 +82,73 @@ class Expansion(Sequence[Step]):
 
     @property
     def serial_indices(self) -> Sequence[int]:
-        """The steps whose test says `runSerially`, ascending."""
-        default = self._suite.default_test
+        """The steps whose test says `runSerially`, ascending. No indices are stored for a whole stretch."""
         width = len(self.columns)
-        return [
-            index
+        default = self._suite.default_test
+        stretches = [
+            range(self._starts[place] * width, self._starts[place + 1] * width)
             for place, test in enumerate(self._tests)
-            if test.options.run_serially or (default and default.options.run_serially)
-            for index in range(self._starts[place] * width, self._starts[place + 1] * width)
+            if _runs_serially(default, test)
         ]
+        if stretches and all(
+            one.stop == other.start for one, other in itertools.pairwise(stretches)
+        ):
+            return range(stretches[0].start, stretches[-1].stop)
+        return tuple(itertools.chain.from_iterable(stretches))
 
 
 def expand(suite: Suite) -> Expansion:
     """All steps of a suite, in the order of their results.
 
+    Raises:
+        PlanError: They are more than can be counted.
+
     Example:
-        >>> from trioeval.suite.structure import parse_suite
-        >>> suite = parse_suite({"providers": ["echo"], "prompts": ["a", "b"], "tests": [
-        ...     {"vars": {"x": ["1", "2"]}}, {"vars": {"x": "3"}}]})
+        >>> from trioeval.suite import parse_suite
+        >>> suite = parse_suite(
+        ...     {
+        ...         "providers": ["echo"],
+        ...         "prompts": ["a", "b"],
+        ...         "tests": [{"vars": {"x": ["1", "2"]}}, {"vars": {"x": "3"}}],
+        ...     }
+        ... )
         >>> [(step.test_idx, step.prompt_idx, step.vars["x"]) for step in expand(suite)]
         [(0, 0, '1'), (0, 1, '1'), (1, 0, '2'), (1, 1, '2'), (2, 0, '3'), (2, 1, '3')]
     """
-    tests = suite.tests
-    repeat, default = suite.evaluate_options.repeat, suite.default_test
-    sizes = (
-        ((both := merged(default, test)).options.repeat or repeat) * combinations(both)
-        for test in tests
-    )
-    return Expansion(
-        tuple(_columns(suite)), suite, tests, tuple(itertools.accumulate(sizes, initial=0))
-    )
+    columns = tuple(_columns(suite))
+    sizes = (_size(suite, merged(suite.default_test, test)) for test in suite.tests)
+    starts = tuple(itertools.accumulate(sizes, initial=0))
+    if starts[-1] * len(columns) > sys.maxsize:
+        msg = f"the suite stands for {starts[-1] * len(columns)} rows, more than can be counted"
+        raise PlanError(msg)
+    return Expansion(columns, suite, suite.tests, starts)
+
+
+def _size(suite: Suite, test: Test) -> int:
+    return (test.options.repeat or suite.evaluate_options.repeat) * combinations(test)
+
+
+def _runs_serially(default: Test | None, test: Test) -> bool:
+    if test.options.run_serially is not None:
+        return test.options.run_serially
+    return default is not None and default.options.run_serially is True
 
 
 def merged(default: Test | None, test: Test) -> Test:
     """A test with what the suite's `default_test` adds: the test wins, its assertions come last."""
     if default is None:
         return test
+    options = test.options
     return Test(
-        description=test.description if test.description is not None else default.description,
+        description=test.description,
         vars={**default.vars, **test.vars},
         assertions=(*default.assertions, *test.assertions),
         threshold=test.threshold if test.threshold is not None else default.threshold,
         metadata={**default.metadata, **test.metadata},
         options=attrs.evolve(
-            test.options,
-            run_serially=test.options.run_serially or default.options.run_serially,
-            repeat=test.options.repeat or default.options.repeat,
+            options,
+            run_serially=_runs_serially(default, test),
+            repeat=options.repeat or default.options.repeat,
         ),
     )
 
@@ -138,7 +161,7 @@ def combinations(test: Test) -> int:
 def chosen(variables: Mapping[str, Any], combination: int) -> Mapping[str, Any]:
     """The variables of one combination; those of later keys vary fastest."""
     found = dict(variables)
-    for name in reversed(variables):
+    for name in reversed(list(variables)):
         value = variables[name]
         if _alternatives(value):
             combination, place = divmod(combination, len(value))
@@ -159,13 +182,24 @@ def _columns(suite: Suite) -> Iterator[Column]:
 
 
 def uses(entry: ProviderEntry, prompt: Prompt) -> bool:
-    """Whether a provider gets a prompt: by its label or id, a prefix with `*`, or a group `ref:`."""
+    """Whether a provider gets a prompt: one of its references names the prompt's label or id."""
     if entry.prompts is None:
         return True
-    return any(
-        name == reference
-        or (reference.endswith("*") and name.startswith(reference[:-1]))
-        or name.startswith(f"{reference}:")
-        for reference in entry.prompts
-        for name in (prompt.label, prompt.id)
-    )
+    names = [name for name in (prompt.label, prompt.given_id, prompt.id) if name is not None]
+    return any(refers_to(reference, name) for reference in entry.prompts for name in names)
+
+
+def refers_to(reference: str, name: str) -> bool:
+    """Whether a reference means a name: the same, a beginning followed by `*`, or a group before `:`.
+
+    Example:
+        >>> (
+        ...     refers_to("short*", "short and sweet"),
+        ...     refers_to("short", "short:b"),
+        ...     refers_to("b", "ab"),
+        ... )
+        (True, True, False)
+    """
+    if reference == name or name.startswith(f"{reference}:"):
+        return True
+    return reference.endswith("*") and name.startswith(reference[:-1])

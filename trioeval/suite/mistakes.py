@@ -1,70 +1,73 @@
-"""What structuring says is wrong, before it is known where that stands in the file."""
+"""What is wrong with a document, before it is known in which file and line that stands."""
 
 import difflib
-import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
+import attrs
+
+from trioeval.grading import quote
 from trioeval.suite.paths import DocumentPath
 
-_SHOWN = 80  # characters of a value that a message quotes
+Place: TypeAlias = tuple[int, int]
+"""Line and column, from 1."""
 
 
-class Mistake(ValueError):
-    """One thing that is wrong at, or below, the value being structured.
+@attrs.frozen
+class Mistake:
+    """One thing that is wrong at, or below, the value that is looked at."""
 
-    Args:
-        message: What was found.
-        hint: What would be right.
-        at: Where, relative to that value.
-        key: Whether the key at `at` is meant rather than its value.
-    """
+    message: str
+    """What was found."""
+    hint: str | None = None
+    """What would be right."""
+    at: DocumentPath = attrs.field(default=(), kw_only=True)
+    """Where, relative to that value."""
+    key: bool = attrs.field(default=False, kw_only=True)
+    """Whether the key at `at` is meant rather than its value."""
+    place: Place | None = attrs.field(default=None, kw_only=True)
+    """Where it stands in the file, if that is known already; otherwise `at` tells."""
 
-    def __init__(
-        self, message: str, hint: str | None = None, *, at: DocumentPath = (), key: bool = False
-    ) -> None:
-        self.message = message
-        self.hint = hint
-        self.at = at
-        self.key = key
-        super().__init__(message)
-
-    def below(self, step: str | int) -> "Mistake":
-        """The same mistake, seen from one level further up."""
-        return Mistake(self.message, self.hint, at=(step, *self.at), key=self.key)
+    def below(self, *steps: str | int) -> "Mistake":
+        """The same mistake, seen from further up."""
+        return attrs.evolve(self, at=(*steps, *self.at))
 
 
-class Mistakes(ValueError):
-    """Several mistakes of one value."""
+class MistakenError(ValueError):
+    """A value that cannot be taken, with everything that is wrong with it."""
 
-    def __init__(self, parts: Iterable[Mistake]) -> None:
-        self.parts = tuple(parts)
-        super().__init__(f"{len(self.parts)} mistakes")
-
-
-def shown(value: Any) -> str:
-    """A value as JSON, cut where it is long."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+    def __init__(self, *parts: Mistake) -> None:
+        self.parts = parts
+        super().__init__("; ".join(part.message for part in parts))
 
 
 def kind(value: Any) -> str:
-    """What a value is, in the words of JSON, with the value itself where it is short."""
+    """What a value is, in the words of JSON, with the value itself where it is short.
+
+    Example:
+        >>> kind("5"), kind(5), kind([5]), kind(())
+        ('the text "5"', '5', 'a list', 'a value of type tuple')
+    """
     match value:
-        case None:
-            return "null"
-        case bool() | int() | float():
-            return shown(value)
+        case None | bool() | int() | float():
+            return quote(value)
         case str():
-            return f"the text {shown(value)}"
+            return f"the text {quote(value)}"
         case list():
             return "a list"
-        case _:
+        case dict():
             return "an object"
+        case _:
+            return f"a value of type {type(value).__name__}"
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint: the word that was probably meant, or all that are known."""
+    """A hint: the word that was probably meant, or all that are known.
+
+    Example:
+        >>> nearest("promtps", ["prompts", "tests"]), nearest("x", ["prompts", "tests"])
+        ('did you mean "prompts"?', 'known are prompts, tests')
+    """
     words = sorted(known)
     if close := difflib.get_close_matches(word, words, n=1):
         return f'did you mean "{close[0]}"?'

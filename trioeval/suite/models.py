@@ -39,7 +39,7 @@ class ProviderEntry:
     lane: LaneSettings | str | None = None
     """Settings of the provider's lane, or the name of an entry in the suite's `lanes`."""
     prompts: tuple[str, ...] | None = None
-    """Labels or ids of the prompts it gets; None is all of them."""
+    """Labels or ids of the prompts it gets, beginnings of them with `*`, or groups; None is all of them."""
     delay: NotNegative | None = None
     """Short for the `delay` of its lane, where the lane gives none."""
 
@@ -52,7 +52,9 @@ class Prompt:
     label: str
     """What tables and files call it; the raw text where nothing else is given."""
     id: str
-    """Digest that stays the same from run to run."""
+    """Digest of label, else given id, else raw text: it stays the same from run to run."""
+    given_id: str | None = None
+    """The id that the file gives, by which a provider's `prompts` may name it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -61,8 +63,8 @@ class TestOptions:
 
     __test__ = False  # not a test class, whatever pytest makes of the name
 
-    run_serially: bool = False
-    """Run alone, before everything that may run side by side."""
+    run_serially: bool | None = None
+    """Run alone, before everything that may run side by side. None is as `default_test` says, else false."""
     repeat: Count | None = None
     """Replaces the suite's `repeat` for this test, ≥ 1."""
 

@@ -1,14 +1,17 @@
 """Strict structuring with cattrs: nothing converted, nothing ignored, every mistake found and placed."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, TypeAlias, get_args, get_origin
 
 import attrs
 import cattrs
 from cattrs.gen import make_dict_structure_fn, override
 
 from trioeval.suite.bounds import AtLeast
-from trioeval.suite.mistakes import Mistake, Mistakes, kind, nearest
+from trioeval.suite.mistakes import Mistake, MistakenError, kind, nearest
+
+Hook: TypeAlias = Callable[[Any, Any], Any]
+"""From plain data and the wanted type to a value of that type."""
 
 _WANTED = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
@@ -27,10 +30,11 @@ def strict_converter() -> cattrs.Converter:
 def object_hook(
     converter: cattrs.Converter,
     model: type,
+    *,
     renamed: Mapping[str, str | None] | None = None,
     not_yet: Collection[str] = (),
-) -> Callable[[Any], Any]:
-    """A function from a JSON object to a model.
+) -> Hook:
+    """A hook from a JSON object to a model.
 
     Keys are the model's fields in camelCase; the snake_case spelling is taken as well.
 
@@ -38,27 +42,28 @@ def object_hook(
         converter: What structures the fields.
         model: An attrs class.
         renamed: Keys of fields that are called otherwise; None for a field that is not in files.
-        not_yet: Keys that are known and not supported.
+        not_yet: Keys that are known and not supported, in camelCase.
     """
     renamed = {} if renamed is None else renamed
     keys = {field.name: renamed.get(field.name, camel(field.name)) for field in attrs.fields(model)}
-    structure = make_dict_structure_fn(
+    overrides: dict[str, Any] = {
+        name: override(omit=key is None, rename=key) for name, key in keys.items()
+    }
+    structure: Hook = make_dict_structure_fn(
         model,
         converter,
         _cattrs_forbid_extra_keys=False,  # found below, with what was probably meant
-        **{name: override(omit=key is None, rename=key) for name, key in keys.items()},
+        **overrides,
     )
     known = {key for key in keys.values() if key is not None}
-    snake = {name: key for name, key in keys.items() if key is not None and name != key}
+    camel_by_snake = {snake(key): key for key in (*known, *not_yet)}
 
-    def hook(value: Any) -> Any:
-        if not isinstance(value, dict):
-            raise Mistake(f"must be an object, got {kind(value)}")
+    def hook(value: Any, _wanted: Any) -> Any:
         mistakes: list[Mistake] = []
         given: dict[str, Any] = {}
         spelled: dict[str, str] = {}
-        for key, part in value.items():
-            name = snake.get(key, key)
+        for key, part in _object(value).items():
+            name = camel_by_snake.get(key, key)
             if name in given:
                 message = f"{spelled[name]} and {key} are the same key: write one of them"
                 mistakes.append(Mistake(message, at=(key,), key=True))
@@ -72,42 +77,43 @@ def object_hook(
         try:
             found = structure(given, model)
         except cattrs.ClassValidationError as error:
-            places = {field: spelled.get(key, key) for field, key in keys.items() if key}
-            mistakes += find_mistakes(error, places)
+            spelled_by_field = {
+                field: spelled.get(key, key) for field, key in keys.items() if key is not None
+            }
+            mistakes += find_mistakes(error, spelled_by_field)
         if mistakes:
-            raise Mistakes(mistakes)
+            raise MistakenError(*mistakes)
         return found
 
     return hook
 
 
 def find_mistakes(
-    error: BaseException, key_by_field: Mapping[str, str] | None = None
+    error: Exception, key_by_field: Mapping[str, str] | None = None
 ) -> Iterator[Mistake]:
     """Every mistake in what a converter raised, placed relative to the value that was structured.
+
+    Anything else than a mistake is a fault of ours and is raised again.
 
     Args:
         error: What was raised.
         key_by_field: For the errors of an object, its fields as the file spells them.
     """
     match error:
-        case cattrs.ClassValidationError() | cattrs.IterableValidationError():
-            noted, others = error.group_exceptions()
+        case MistakenError():
+            yield from error.parts
+        case cattrs.IterableValidationError():
+            noted, _ = error.group_exceptions()
             for part, note in noted:
-                if isinstance(note, cattrs.IterableValidationNote):
-                    yield from (mistake.below(note.index) for mistake in find_mistakes(part))
-                    continue
-                key = (key_by_field or {}).get(note.name, note.name)
+                yield from (mistake.below(note.index) for mistake in find_mistakes(part))
+        case cattrs.ClassValidationError() if key_by_field is not None:
+            noted_fields, _ = error.group_exceptions()
+            for part, field in noted_fields:
+                key = key_by_field[field.name]
                 if isinstance(part, KeyError):
                     yield Mistake(f'"{key}" is missing')
                 else:
                     yield from (mistake.below(key) for mistake in find_mistakes(part))
-            for part in others:
-                yield from find_mistakes(part)
-        case Mistakes():
-            yield from error.parts
-        case Mistake():
-            yield error
         case _:
             raise error
 
@@ -123,23 +129,39 @@ def camel(name: str) -> str:
     return first + "".join(word.title() for word in rest)
 
 
+def snake(key: str) -> str:
+    """A key of the file in its other spelling.
+
+    Example:
+        >>> snake("maxEvalTimeMs")
+        'max_eval_time_ms'
+    """
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
+
+
 def _scalar(value: Any, wanted: type) -> Any:
     if type(value) is wanted or (wanted is float and type(value) is int):
         return value
-    raise Mistake(f"must be {_WANTED[wanted]}, got {kind(value)}")
+    raise MistakenError(Mistake(f"must be {_WANTED[wanted]}, got {kind(value)}"))
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    raise MistakenError(Mistake(f"must be an object, got {kind(value)}"))
 
 
 def _is_bounded(wanted: Any) -> bool:
     return get_origin(wanted) is Annotated and isinstance(get_args(wanted)[1], AtLeast)
 
 
-def _bounded_hook(wanted: Any) -> Callable[[Any, Any], Any]:
+def _bounded_hook(wanted: Any) -> Hook:
     scalar, bound = get_args(wanted)
 
     def hook(value: Any, _wanted: Any) -> Any:
         found = _scalar(value, scalar)
         if not bound.fits(found):
-            raise Mistake(f"must be {bound}, got {value}")
+            raise MistakenError(Mistake(f"must be {bound}, got {kind(value)}"))
         return found
 
     return hook
@@ -149,13 +171,14 @@ def _is_tuple(wanted: Any) -> bool:
     return get_origin(wanted) is tuple
 
 
-def _list_hook(wanted: Any, converter: cattrs.BaseConverter) -> Callable[[Any, Any], Any]:
-    structure = converter.get_structure_hook(list[get_args(wanted)[0]])  # type: ignore[misc]
+def _list_hook(wanted: Any, converter: cattrs.BaseConverter) -> Hook:
+    as_list: Any = list[get_args(wanted)[0]]  # type: ignore[misc]
+    structure = converter.get_structure_hook(as_list)
 
     def hook(value: Any, _wanted: Any) -> Any:
         if not isinstance(value, list):
-            raise Mistake(f"must be a list, got {kind(value)}")
-        return tuple(structure(value, list[get_args(wanted)[0]]))  # type: ignore[misc]
+            raise MistakenError(Mistake(f"must be a list, got {kind(value)}"))
+        return tuple(structure(value, as_list))
 
     return hook
 
@@ -164,23 +187,22 @@ def _is_mapping(wanted: Any) -> bool:
     return get_origin(wanted) is Mapping
 
 
-def _mapping_hook(wanted: Any, converter: cattrs.BaseConverter) -> Callable[[Any, Any], Any]:
+def _mapping_hook(wanted: Any, converter: cattrs.BaseConverter) -> Hook:
     member = get_args(wanted)[1]
     structure = None if member is Any else converter.get_structure_hook(member)
 
     def hook(value: Any, _wanted: Any) -> Any:
-        if not isinstance(value, dict):
-            raise Mistake(f"must be an object, got {kind(value)}")
+        given = _object(value)
         if structure is None:
-            return value
+            return given
         found, mistakes = {}, []
-        for key, part in value.items():
+        for key, part in given.items():
             try:
                 found[key] = structure(part, member)
-            except (cattrs.BaseValidationError, Mistake, Mistakes) as error:
-                mistakes += [mistake.below(key) for mistake in find_mistakes(error)]
+            except MistakenError as error:
+                mistakes += [mistake.below(key) for mistake in error.parts]
         if mistakes:
-            raise Mistakes(mistakes)
+            raise MistakenError(*mistakes)
         return found
 
     return hook
