@@ -1,0 +1,71 @@
+"""Fenced blocks of the pages: finds them, and compares what they print.
+
+* `python`: run in order, in one namespace a file; a `text` block right behind one is what it prints.
+* A block of any language that begins with `# name.ext` is a file beside the others, and not run.
+* `console`: its `$ ` lines are run one after another where those files and the examples are; the other
+  lines are what is printed.
+
+In what is expected, `...` stands for any text, line ends included.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))
+
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r"# ([\w.-]+\.\w+)\n")
+# Behind a score, the percentiles of latency; and the duration of a run.
+_TIMES = re.compile(r"(?<=\.\d{3} )\d+ \d+ |(?<= in )\d+\.\d s")
+# How wide the columns of a table are, and where a cell is cut off.
+_LAYOUT = re.compile(r"(?<=─)─+|(?<= ) +|\S* ?(?=…)")
+
+
+@attrs.frozen
+class Block:
+    """One fenced block."""
+
+    language: str
+    text: str
+    line: int
+    """Line of its first fence, from 1."""
+
+    @property
+    def file(self) -> str | None:
+        """The file that the block is; None for a block that is not one."""
+        named = _FILE.match(self.text)
+        return None if named is None else named[1]
+
+
+def blocks(page: Path) -> list[Block]:
+    """All blocks of a page, in order."""
+    text = page.read_text()
+    return [
+        Block(found[1], found[2], text.count("\n", 0, found.start()) + 1)
+        for found in _BLOCK.finditer(text)
+    ]
+
+
+def python_blocks(page: Path) -> Iterator[tuple[Block, str | None]]:
+    """The blocks that are run, each with what it prints, where the page says so."""
+    found = blocks(page)
+    for block, following in zip(found, [*found[1:], None], strict=True):
+        if block.language == "python" and block.file is None:
+            is_output = following is not None and following.language == "text"
+            yield block, following.text if following is not None and is_output else None
+
+
+def same(expected: str, printed: str) -> bool:
+    """Whether a text was printed as expected; empty lines, times and the layout do not count."""
+    pattern = re.escape(_essence(expected)).replace(re.escape("..."), ".*?")
+    return re.fullmatch(pattern, _essence(printed), re.DOTALL) is not None
+
+
+def _essence(text: str) -> str:
+    lines = (_LAYOUT.sub("", line).strip() for line in text.splitlines())
+    return _TIMES.sub("", "\n".join(line for line in lines if line))

@@ -1,0 +1,99 @@
+"""Every example prints what it is said to print, on a virtual clock, and docstrings hold as well."""
+
+import doctest
+import importlib
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio.testing
+from snippets import DOCS
+from workbench import load
+
+import trioeval
+from trioeval import kernel
+from trioeval.testing import run_virtual
+
+EXAMPLES = DOCS / "examples"
+MODULES = [
+    module.name
+    for module in pkgutil.walk_packages(trioeval.__path__, "trioeval.")
+    if not module.name.endswith("__main__")
+]
+
+
+def main_of(name: str) -> Callable[[], Any]:
+    found: Callable[[], Any] = load(EXAMPLES / name).main
+    return found
+
+
+def test_own_provider(capsys: pytest.CaptureFixture[str]) -> None:
+    """A right answer, a wrong one, and an error."""
+    run_virtual(main_of("own_provider.py"))
+    assert capsys.readouterr().out.splitlines() == [
+        "0 pass 4 None",
+        "1 fail 5 the output does not equal 6",
+        "2 error None bad_request: an abacus cannot read '2 + x'",
+    ]
+
+
+def test_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    """Both suites keep what was finished, in order, and say of the rest that it was not."""
+    run_virtual(main_of("side_by_side.py"))
+    assert capsys.readouterr().out.splitlines() == [
+        "0 pass RIVER 1",
+        "1 pass RIVER 2",
+        "2 error interrupted: the run was cancelled",
+        "0 pass HILL 1",
+        "1 pass HILL 2",
+        "2 error interrupted: the run was cancelled",
+        "3 error not run: the run was cancelled",
+    ]
+
+
+def test_a_limit_around_the_queue_fails_jobs_that_did_nothing_wrong() -> None:
+    """Broken and fixed differ in where the limit stands, and in nothing else."""
+    broken = run_virtual(main_of("limit_around_queue_broken.py"))
+    assert [(type(outcome).__name__, outcome.finished_at) for outcome in broken] == [
+        ("Done", 3.0),
+        ("Failed", 4.0),
+        ("Failed", 4.0),
+        ("Failed", 4.0),
+    ]
+    fixed = run_virtual(main_of("limit_around_queue_fixed.py"))
+    assert [(type(outcome).__name__, outcome.finished_at) for outcome in fixed] == [
+        ("Done", 3.0),
+        ("Done", 5.0),
+        ("Done", 7.0),
+        ("Done", 9.0),
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["limit_around_queue_broken.py", "limit_around_queue_fixed.py"])
+def test_an_example_runs_as_a_program(name: str) -> None:
+    """It prints one outcome a line."""
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / name], capture_output=True, text=True, check=True
+    )
+    assert [line.partition("(")[0] for line in done.stdout.splitlines()] == [
+        type(outcome).__name__ for outcome in run_virtual(main_of(name))
+    ]
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_an_example_is_less_than_sixty_lines(path: Path) -> None:
+    """It can be read at a glance."""
+    assert len(path.read_text().splitlines()) < 60
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings_print_what_they_say(name: str) -> None:
+    """With the names of the kernel and of Trio at hand, as its readers have them."""
+    names = {"trio": trio, **{public: getattr(kernel, public) for public in dir(kernel)}}
+    module = importlib.import_module(name)
+    assert doctest.testmod(module, extraglobs=names).failed == 0

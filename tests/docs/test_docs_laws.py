@@ -1,0 +1,73 @@
+"""Pages, code and tests speak of the same laws."""
+
+import ast
+import re
+from pathlib import Path
+
+from snippets import DOCS, ROOT
+
+from trioeval.testing import LAWS
+
+HOLDING = {*LAWS, "EAGER", "ISOLATION"}
+"""EAGER and ISOLATION need traces of their own."""
+
+LATER = {"RETRY_AFTER", "AIMD", "ATTEMPTS", "BUDGET", "LEASE", "ONCE", "RESUME", "BLOCK"}
+
+DESIGN = (DOCS / "design.md").read_text()
+
+
+def _claims(path: Path) -> set[str]:
+    """The laws that the docstring of a module claims."""
+    docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+    found = re.findall(r"^Laws?: ([A-Z_, ]+)\.$", docstring, re.MULTILINE)
+    return {law for names in found for law in names.split(", ")}
+
+
+def test_the_design_lists_the_laws_that_hold() -> None:
+    """No law is claimed without a check, and no check is without its law."""
+    assert set(re.findall(r"^\| ([A-Z_]+) \|", DESIGN, re.MULTILINE)) == HOLDING
+
+
+def test_the_overview_lists_the_laws_that_hold() -> None:
+    """What is promised on the first page is what the design says."""
+    page = (DOCS / "index.md").read_text()
+    assert set(re.findall(r"^\* ([A-Z_]+): ", page, re.MULTILINE)) == HOLDING
+
+
+def test_the_page_about_testing_names_the_check_of_each_law() -> None:
+    """In the order of `LAWS`, by the names under which they are imported."""
+    page = (DOCS / "reference" / "testing.md").read_text()
+    listed = re.findall(r"^\| ([A-Z]+) \| `(\w+)` \|$", page, re.MULTILINE)
+    assert listed == [(law, check.__name__) for law, check in LAWS.items()]
+
+
+def test_laws_that_nothing_claims_yet_are_said_to_be_so() -> None:
+    """The design does not promise what later parts will bring."""
+    listed = re.search(r"that nothing here claims yet:\n(.*)\.", DESIGN)
+    assert listed is not None
+    assert set(listed[1].split(", ")) == LATER
+
+
+def test_modules_claim_only_laws_that_hold() -> None:
+    """A law in the docstring of a module of kernel or rates has a check."""
+    modules = [p for name in ("kernel", "rates") for p in (ROOT / "trioeval" / name).glob("*.py")]
+    claimed = set().union(*map(_claims, modules))
+    assert claimed
+    assert claimed <= HOLDING
+
+
+def test_every_guarding_test_of_the_design_exists() -> None:
+    """A decision that says what guards it is guarded."""
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    guards = re.findall(r"`(test_\w+)`", DESIGN)
+    assert guards
+    assert [name for name in guards if f"def {name}(" not in tests] == []
+
+
+def test_every_file_that_the_design_names_exists() -> None:
+    """Paths of the repository, and of the package for those that begin with a package of it."""
+    paths = re.findall(r"`([\w/]+\.py)`", DESIGN)
+    assert paths
+    assert [
+        p for p in paths if not (ROOT / p).exists() and not (ROOT / "trioeval" / p).exists()
+    ] == []

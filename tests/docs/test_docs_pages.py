@@ -1,0 +1,125 @@
+"""Every command, program and link of README and docs does what the page says."""
+
+import io
+import re
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+from snippets import PAGES, ROOT, blocks, python_blocks, same
+from workbench import lay_out, run_console
+
+_LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+_FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def _pages_with(language: str) -> list[Path]:
+    return [page for page in PAGES if any(b.language == language for b in blocks(page))]
+
+
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", _FENCED.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", _pages_with("python"), ids=_name)
+def test_programs_of_a_page_run_and_print_what_it_says(page: Path) -> None:
+    """The blocks of one page are one program."""
+    namespace: dict[str, object] = {"__name__": f"docs_{page.stem}"}
+    for block, expected in python_blocks(page):
+        # Empty lines in front, so that a traceback points into the page.
+        source = "\n" * block.line + block.text
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            exec(compile(source, str(page), "exec"), namespace)  # noqa: S102 - our own pages
+        assert expected is None or same(expected, printed.getvalue()), printed.getvalue()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", _pages_with("console"), ids=_name)
+def test_commands_of_a_page_print_what_it_says(page: Path, tmp_path: Path) -> None:
+    """What a reader types works, where the files of the page are."""
+    lay_out(page, tmp_path)
+    for block in blocks(page):
+        if block.language == "console":
+            for command, expected, printed in run_console(block, tmp_path):
+                assert same(expected, printed), f"$ {command}\n{printed}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """A link to a file finds it, and one to a heading finds the heading."""
+    for target in _LINK.findall(_FENCED.sub("", page.read_text())):
+        if target.startswith("https://"):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), target
+        assert not anchor or anchor in _anchors(found), target
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    """No page is written for nobody."""
+    reached: set[Path] = set()
+    todo = [ROOT / "README.md"]
+    while todo:
+        page = todo.pop()
+        reached.add(page)
+        targets = _LINK.findall(_FENCED.sub("", page.read_text()))
+        linked = {(page.parent / target.partition("#")[0]).resolve() for target in targets}
+        todo += [path for path in linked if path.suffix == ".md" and path not in reached]
+    fragments = {page for page in PAGES if page.parent.name == "changes"}
+    assert set(PAGES) - fragments <= reached
+
+
+@pytest.mark.slow
+def test_the_first_command_of_the_readme_runs_the_example() -> None:
+    """Everything behind making the environment, with the interpreter at hand."""
+    command, _tests = [block for block in blocks(ROOT / "README.md") if block.language == "sh"][:2]
+    *_, run = command.text.strip().split(" && ")
+    executable, *arguments = run.split()
+    assert executable == ".venv/bin/python"
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.endswith(" passed, 0 failed, 0 errors; exit 0: every row passed\n")
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_the_commands_of_the_readme_are_one_line_each(place: int) -> None:
+    """They stand at the top, so that scripts find them: run the example, run the tests."""
+    first, second = blocks(ROOT / "README.md")[:2]
+    block = (first, second)[place]
+    assert block.language == "sh"
+    assert block.text.count("\n") == 1
+    assert block.text.startswith("python3 -m venv .venv && .venv/bin/pip install -q ")
+
+
+@pytest.mark.parametrize(
+    ("expected", "printed", "alike"),
+    [
+        (" a   b\n ───\n\n", "a b\n──────  \n", True),
+        ("from ... to\n...\nend", "from here to\nthere\nand\nend", True),
+        ("3 rows in 0.0 s: done", "3 rows in 1.2 s: done", True),
+        ("echo 33.3 % 0.333 0 0 8", "echo   33.3 %   0.333   12   340   8", True),
+        ("echo 33.3 % 0.333 0 0 8", "echo 33.3 % 0.333 0 0 9", False),
+        ("a long te …", "a long text …", True),
+        ("3 rows", "4 rows", False),
+        ("done", "done\nand more", False),
+    ],
+)
+def test_what_is_printed_is_compared_without_its_layout(
+    expected: str,
+    printed: str,
+    alike: bool,  # noqa: FBT001
+) -> None:
+    """A page that says something else is found out; one with narrower columns is not."""
+    assert same(expected, printed) is alike

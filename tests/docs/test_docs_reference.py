@@ -1,0 +1,141 @@
+"""The pages about flags, exit codes and errors say what the code says."""
+
+import inspect
+import re
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import get_args
+
+import cyclopts
+import pytest
+from cyclopts.validators import Number
+from snippets import DOCS, ROOT
+
+from trioeval import errors
+from trioeval.cli.app import app
+from trioeval.cli.exits import Exit
+
+REFERENCE = DOCS / "reference"
+_VALUES = {int: "whole number", float: "number", str: "text", Path: "path", bool: ""}
+
+
+def _flags(command: str) -> Iterator[tuple[str, ...]]:
+    """Each flag with its value, range and default, as the parser has them."""
+    for argument in app[command].assemble_argument_collection():
+        # The parser makes an `--empty-…` of every list; nobody needs it.
+        names = [f"`{n}`" for n in argument.names if n[0] == "-" and "--empty-" not in n]
+        if names:
+            (value,) = [_VALUES[kind] for kind in _VALUES if kind in _parts(argument.hint)]
+            default = argument.field_info.default
+            yield ", ".join(names), value, _range(argument), _written(default)
+
+
+def _parts(hint: object) -> list[object]:
+    return [hint, *(inner for part in get_args(hint) for inner in _parts(part))]
+
+
+def _range(argument: cyclopts.Argument) -> str:
+    validators = argument.parameter.validator
+    listed = validators if isinstance(validators, tuple) else (validators,)
+    bounds = [bound for bound in listed if isinstance(bound, Number)]
+    if not bounds:
+        return ""
+    return (
+        f"at least {bounds[0].gte}"
+        if bounds[0].lte is None
+        else f"{bounds[0].gte} to {bounds[0].lte}"
+    )
+
+
+def _written(default: object) -> str:
+    match default:
+        case None:
+            return "none"
+        case True:
+            return "on"
+        case int() | float() as number:
+            return f"{number:g}"
+        case _:
+            return str(default)
+
+
+def _documented_flags(command: str) -> list[tuple[str, ...]]:
+    section = re.search(
+        rf"^## {command}\n(.*?)(?=^## |\Z)",
+        (REFERENCE / "cli.md").read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+    assert section is not None
+    rows = re.findall(r"^\| (`-.*) \|$", section[1], re.MULTILINE)
+    return [tuple(cell.strip() for cell in row.split("|")[:4]) for row in rows]
+
+
+@pytest.mark.parametrize("command", ["run", "fake-provider"])
+def test_every_flag_stands_there(command: str) -> None:
+    """With its value, range and default, in the order of the help."""
+    assert _documented_flags(command) == list(_flags(command))
+
+
+def test_every_command_stands_there() -> None:
+    """The sections of the page are the commands."""
+    page = (REFERENCE / "cli.md").read_text()
+    commands = {name for name in app if not name.startswith("-")}
+    assert set(re.findall(r"^## (.*)$", page, re.MULTILINE)) == commands
+
+
+def test_every_exit_code_stands_there() -> None:
+    """In the order of the numbers; the tutorial names the same ones."""
+    signals = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+    expected = {*Exit} - {Exit.SIGNAL} | {Exit.SIGNAL + number for number in signals}
+    page = (REFERENCE / "cli.md").read_text()
+    codes = [int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)]
+    assert codes == sorted(expected)
+    tutorial = (DOCS / "tutorial.md").read_text()
+    listed = re.findall(r"^\| ([\d, ]+) \|", tutorial, re.MULTILINE)
+    assert {int(code) for cell in listed for code in cell.split(",")} == expected
+
+
+def test_the_tree_of_errors_is_that_of_the_module() -> None:
+    """The page draws the tree that the module draws, and it holds every class."""
+    page = (REFERENCE / "errors.md").read_text()
+    drawn = re.search(r"```text\n(TrioevalError\n.*?)```", page, re.DOTALL)
+    assert drawn is not None
+    assert drawn[1].strip() in inspect.cleandoc(errors.__doc__ or "").replace("\n    ", "\n")
+    classes: Mapping[str, object] = vars(errors)
+    raised = {
+        name
+        for name, found in classes.items()
+        if isinstance(found, type) and issubclass(found, errors.TrioevalError)
+    }
+    assert set(re.findall(r"\w+Error", drawn[1])) == raised
+
+
+def test_the_bases_of_errors_are_as_the_page_says() -> None:
+    """Who expects a builtin exception finds it."""
+    page = (REFERENCE / "errors.md").read_text()
+    (sentence,) = re.findall(r"^.* are `ValueError`s as well.*$", page, re.MULTILINE)
+    values, _, others = sentence.partition(" are ")
+    found = [getattr(errors, name) for name in re.findall(r"`(\w+)`", values)]
+    assert all(issubclass(error, ValueError) for error in found)
+    assert len(found) == sum(
+        issubclass(error, ValueError) for error in errors.TrioevalError.__subclasses__()
+    )
+    assert "`OutputError` is an `OSError`" in others
+    assert issubclass(errors.OutputError, OSError)
+
+
+def test_every_kind_of_provider_error_stands_there() -> None:
+    """In the order of the module."""
+    page = (REFERENCE / "errors.md").read_text()
+    kinds = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert kinds == list(get_args(errors.ProviderErrorKind))
+
+
+def test_the_version_needed_is_that_of_the_package() -> None:
+    """Readme, tutorial and package name the same Python."""
+    (version,) = re.findall(
+        r'^requires-python = ">=(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE
+    )
+    for page in (ROOT / "README.md", DOCS / "tutorial.md"):
+        assert f"Python {version} or newer" in page.read_text()

@@ -1,0 +1,165 @@
+"""The page about the suite file says what the models say."""
+
+import re
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+import attrs
+import pytest
+from snippets import DOCS
+
+from trioeval.grading import Assertion
+from trioeval.grading.kinds import KINDS
+from trioeval.grading.model import HEAVIEST
+from trioeval.providers import openai_settings, replay
+from trioeval.providers.config import Key
+from trioeval.providers.resolve import KNOWN_IDS
+from trioeval.suite import (
+    EvaluateOptions,
+    LaneSettings,
+    ProviderEntry,
+    Suite,
+    Test,
+    TestOptions,
+    keys,
+)
+from trioeval.suite.strict import camel
+
+PAGE = (DOCS / "reference" / "suite.md").read_text()
+
+_TYPES: Mapping[Any, str] = {
+    str: "text",
+    int: "whole number",
+    float: "number",
+    bool: "true or false",
+    Any: "any",
+}
+_DEFAULTS: Mapping[tuple[type, str], str] = {(Suite, "prompts"): '`["{{prompt}}"]`'}
+_RANGES: Mapping[tuple[type, str], str] = {(Assertion, "weight"): f"0 to {HEAVIEST:.0f}"}
+
+
+def tables(page: str) -> list[list[list[str]]]:
+    """The cells of all tables, without their headings."""
+    found = re.findall(r"^\|[-|]+\|\n((?:\|.*\|\n)+)", page, re.MULTILINE)
+    return [
+        [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+        for table in found
+    ]
+
+
+def table_with(first: str) -> list[list[str]]:
+    """The only table whose first cell is this."""
+    (found,) = [table for table in tables(PAGE) if table[0][0] == f"`{first}`"]
+    return found
+
+
+def columns(table: Sequence[Sequence[str]], count: int) -> list[tuple[str, ...]]:
+    return [tuple(line[:count]) for line in table]
+
+
+def _documented(model: type, names: Mapping[str, str | None]) -> Iterable[tuple[str, ...]]:
+    hints = get_type_hints(model, include_extras=True)
+    for field in attrs.fields(model):
+        key = names.get(field.name, camel(field.name))
+        if key is not None:
+            kind, bound = _type_and_range(hints[field.name])
+            bound = _RANGES.get((model, field.name), bound)
+            yield f"`{key}`", kind, bound, _DEFAULTS.get((model, field.name), _default(field))
+
+
+def _type_and_range(hint: Any) -> tuple[str, str]:
+    if get_origin(hint) in (Union, types.UnionType):
+        parts = [_type_and_range(part) for part in get_args(hint) if part is not type(None)]
+        return " or ".join(kind for kind, _ in parts), parts[0][1]
+    if get_origin(hint) is Annotated:
+        scalar, bound = get_args(hint)
+        return _TYPES[scalar], str(bound)
+    if get_origin(hint) is tuple:
+        return "list", ""
+    return _TYPES.get(hint, "object"), ""
+
+
+def _default(field: "attrs.Attribute[Any]") -> str:
+    if getattr(field.default, "factory", None) is dict:
+        return "empty"
+    match field.default:
+        case attrs.NOTHING:
+            return "required"
+        case None:
+            return "none"
+        case ():
+            return "empty"
+        case (Test(),):
+            return "one empty test"
+        case int() | float() as number:
+            return f"{number:g}"
+        case _:
+            return "its defaults"
+
+
+@pytest.mark.parametrize(
+    ("model", "names", "first"),
+    [
+        (Suite, {"directory": None, "file": None}, "providers"),
+        (ProviderEntry, {}, "id"),
+        (Test, {"assertions": "assert"}, "description"),
+        (TestOptions, {}, "runSerially"),
+        (Assertion, {}, "type"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_table_says_what_its_model_says(
+    model: type, names: Mapping[str, str | None], first: str
+) -> None:
+    """Every key stands there with its type, range and default, in the order of the model."""
+    assert columns(table_with(first), 4) == list(_documented(model, names))
+
+
+@pytest.mark.parametrize(("model", "place"), [(EvaluateOptions, 0), (LaneSettings, 1)])
+def test_the_tables_of_limits_say_what_their_models_say(model: type, place: int) -> None:
+    """Both begin with `maxConcurrency`; that of the options comes first."""
+    table = [table for table in tables(PAGE) if table[0][0] == "`maxConcurrency`"][place]
+    assert columns(table, 4) == list(_documented(model, {}))
+
+
+def test_every_assertion_type_stands_there() -> None:
+    """With what its value must be."""
+    expected = [(f"`{name}`", kind.right) for name, kind in sorted(KINDS.items())]
+    assert columns(table_with("contains"), 2) == expected
+
+
+def test_every_provider_id_stands_there() -> None:
+    """Those that a suite may name without help of a program."""
+    assert columns(table_with("echo"), 1) == [(f"`{known}`",) for known in KNOWN_IDS]
+
+
+@pytest.mark.parametrize(
+    ("first", "known"), [("apiKey", openai_settings.KEYS), ("model", replay.KEYS)]
+)
+def test_every_key_of_a_config_stands_there(first: str, known: Sequence[Key]) -> None:
+    """With what its value must be."""
+    expected = {(f"`{key.name}`", key.right) for key in known}
+    assert set(columns(table_with(first), 2)) == expected
+
+
+def test_every_refused_key_stands_there() -> None:
+    """The places in the order of the module, the keys in that of the alphabet."""
+    (listed,) = [table for table in tables(PAGE) if table[0][0] == "top"]
+    by_place = {place: re.findall(r"`(\w+)`", names) for place, names in listed}
+    assert by_place == {
+        "top": sorted(keys.NOT_YET_AT_TOP),
+        "options": sorted(keys.NOT_YET_IN_OPTIONS),
+        "lanes": sorted(keys.NOT_YET_IN_LANES),
+        "providers": sorted(keys.NOT_YET_IN_PROVIDERS),
+        "prompts": sorted(keys.NOT_YET_IN_PROMPTS),
+        "tests": sorted(keys.NOT_YET_IN_TESTS),
+        "options of a test": sorted(keys.NOT_YET_IN_TEST_OPTIONS),
+        "assertions": sorted(keys.NOT_YET_IN_ASSERTIONS),
+    }
+
+
+def test_every_ignored_key_stands_there() -> None:
+    """What is taken without a meaning is said, because it might be taken for one."""
+    (sentence,) = re.findall(r"^Keys that begin with `x-`.*$", PAGE, re.MULTILINE)
+    assert re.findall(r"`([$\w]+)`", sentence) == sorted(keys.WITHOUT_MEANING)
