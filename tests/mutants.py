@@ -222,8 +222,8 @@ MUTANTS = (
     Mutant(
         "spent scope used again",
         "kernel/work.py",
-        "while not scope.cancel_called:",
-        "while True:",
+        "while (now := trio.current_time()) < scope.deadline:",
+        "while (now := trio.current_time()) < math.inf:",
     ),
     Mutant(
         "interrupted jobs not recorded",

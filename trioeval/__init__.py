@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from trioeval.errors import ProviderError as ProviderError
     from trioeval.errors import SuiteError as SuiteError
     from trioeval.errors import TemplateError as TemplateError
+    from trioeval.errors import TooLateError as TooLateError
     from trioeval.errors import TrioevalError as TrioevalError
     from trioeval.errors import UsageError as UsageError
     from trioeval.grading import Assertion as Assertion
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "errors": (
         "GradingError OutputError PlanError Problem ProviderError SuiteError TemplateError"
-        " TrioevalError UsageError"
+        " TooLateError TrioevalError UsageError"
     ),
     "grading": "Assertion Verdict",
     "kernel": "LaneSpec Lanes",

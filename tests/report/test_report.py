@@ -196,5 +196,5 @@ def test_inert_text_is_printable_short_and_on_one_line(text: str, width: int) ->
     """Whatever comes in."""
     shown = inert(text, width)
     assert shown.isprintable() or not shown
-    assert len(shown) <= width + 2
+    assert len(shown) <= width
     assert inert(shown, width) == shown or shown.endswith("…")

@@ -38,7 +38,7 @@ def run(
     suite: Path,
     /,
     *,
-    output: Annotated[list[Path] | None, Parameter(name=["--output", "-o"])] = None,
+    output: Annotated[list[Path] | None, Parameter(name=["--output", "-o"], negative=())] = None,
     max_concurrency: Annotated[_Count | None, Parameter(name=["--max-concurrency", "-j"])] = None,
     repeat: _Count | None = None,
     filter_first_n: Annotated[_Count | None, Parameter(name=["--filter-first-n", "-n"])] = None,
@@ -100,7 +100,7 @@ def fake_provider(
     failure_rate: _Share = 0.0,
     disconnect_rate: _Share = 0.0,
     replay: Path | None = None,
-    reply: list[str] | None = None,
+    reply: Annotated[list[str] | None, Parameter(negative=())] = None,
     seed: int = 0,
 ) -> int:
     """Serve a fake OpenAI-compatible provider until interrupted.

@@ -108,7 +108,8 @@ class Calls(Generic[P]):
             now = await self._wait(target, call)
         self.count += 1
         self._in_flight += 1
-        self._resume(now)
+        if self._paused_at is not None:
+            self._resume(now)
         try:
             if self._observe is not None:
                 self._observe(CallStarted(now, self.job.index, lane))

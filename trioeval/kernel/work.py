@@ -116,8 +116,9 @@ async def work(running: Running[P, V], source: Source[P]) -> None:
     try:
         while True:
             with trio.CancelScope() as scope:
-                while not scope.cancel_called:
-                    job = await _next_job(running, source, scope)
+                # Past its deadline a scope is spent, whether Trio has noticed yet or not.
+                while (now := trio.current_time()) < scope.deadline:
+                    job = await _next_job(running, source, scope, now)
                     if job is None:
                         return
                     calls = running.start(job, scope)
@@ -139,10 +140,9 @@ async def work(running: Running[P, V], source: Source[P]) -> None:
 
 
 async def _next_job(
-    running: Running[P, V], source: Source[P], scope: trio.CancelScope
+    running: Running[P, V], source: Source[P], scope: trio.CancelScope, now: float
 ) -> Job[P] | None:
     """The worker's next job; no checkpoint between its admission and the return."""
-    now = trio.current_time()
     if now >= running.pause_at:
         running.pause_at = now + _PAUSE_AFTER
         await trio.lowlevel.checkpoint()

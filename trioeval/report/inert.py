@@ -8,7 +8,7 @@ def inert(text: object, width: int | None = None) -> str:
 
     Example:
         >>> inert("two\nlines \x1b[31mred", 12)
-        'two lines …'
+        'two lines […'
     """
     # What is beyond a few times the width can never be seen; replies may be megabytes.
     whole = str(text)
@@ -17,7 +17,7 @@ def inert(text: object, width: int | None = None) -> str:
     plain = " ".join(plain.split())
     if width is None or (len(plain) <= width and len(seen) == len(whole)):
         return plain
-    return plain[: width - 1].rstrip() + " …" if len(plain) >= width else plain + " …"
+    return plain[: width - 1].rstrip() + "…"
 
 
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
