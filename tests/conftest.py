@@ -5,16 +5,16 @@ import os
 from hypothesis import HealthCheck, Phase, settings
 
 # Whole Trio runs are slow to draw for hypothesis' taste, never slow to check.
-_COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+_COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-settings.register_profile("quick", max_examples=500, derandomize=False, **_COMMON)
+settings.register_profile("quick", _COMMON, max_examples=500)
 settings.register_profile(
     "mutants",  # which law dies matters, not the smallest example of it
+    _COMMON,
     max_examples=400,
     derandomize=True,
     database=None,
     phases=(Phase.explicit, Phase.generate),
-    **_COMMON,
 )
-settings.register_profile("deep", max_examples=20_000, **_COMMON)
+settings.register_profile("deep", _COMMON, max_examples=20_000)
 settings.load_profile(os.environ.get("TRIOEVAL_PROFILE", "quick"))

@@ -37,13 +37,15 @@ def test_cancellation_is_never_swallowed(path: Path) -> None:
 def test_time_and_randomness_are_arguments(package: str) -> None:
     """Neither module is imported below the layers that meet the world."""
     for path in (PACKAGE / package).rglob("*.py"):
-        assert not re.search(r"^\s*(import|from) (time|random|datetime)\b", path.read_text(), re.M)
+        assert not re.search(
+            r"^\s*(import|from) (time|random|datetime)\b", path.read_text(), re.MULTILINE
+        )
 
 
 def test_every_public_name_can_be_imported() -> None:
     """The lazy names of the package are those that type checkers see."""
     source = (PACKAGE / "__init__.py").read_text()
-    typed = set(re.findall(r"import (\w+) as \1$", source, re.M))
+    typed = set(re.findall(r"import (\w+) as \1$", source, re.MULTILINE))
     assert set(trioeval.__all__) == typed
     for name in trioeval.__all__:
         assert getattr(trioeval, name) is not None

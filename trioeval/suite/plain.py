@@ -22,8 +22,6 @@ def check_plain(data: Any) -> list[Mistake]:
 
 
 def _check(value: Any, path: DocumentPath, above: set[int], found: list[Mistake]) -> None:
-    if isinstance(value, str) and value.isascii():
-        return
     if not isinstance(value, dict | list):
         if fault := _fault(value):
             found.append(Mistake(fault, at=path))
@@ -35,7 +33,9 @@ def _check(value: Any, path: DocumentPath, above: set[int], found: list[Mistake]
         above.add(id(value))
         members = value.items() if isinstance(value, dict) else enumerate(value)
         for step, member in members:
-            _check(member, (*path, step), above, found)
+            # Most members are plain texts: no path is made for them.
+            if not (isinstance(member, str) and member.isascii()):
+                _check(member, (*path, step), above, found)
         above.remove(id(value))
         if isinstance(value, dict):
             found += _key_mistakes(value, path)
