@@ -73,20 +73,17 @@ def make_converter() -> cattrs.Converter:
         return converter.structure(value, LaneSettings)
 
     # A hook looks up those of its fields when it is made: what is inside comes first.
-    for model, hook in (
-        (LaneSettings, object_hook(converter, LaneSettings, not_yet=NOT_YET_IN_LANES)),
-        (EvaluateOptions, object_hook(converter, EvaluateOptions, not_yet=NOT_YET_IN_OPTIONS)),
-        (TestOptions, object_hook(converter, TestOptions, not_yet=NOT_YET_IN_TEST_OPTIONS)),
-        (Assertion, assertion_hook(converter)),
-        (Prompt, prompt_hook(converter)),
-    ):
-        converter.register_structure_hook(model, hook)
-    converter.register_structure_hook(LaneSettings | str | None, lane_or_name)
-    converter.register_structure_hook(ProviderEntry, provider_hook(converter))
-    converter.register_structure_hook(Test, test_hook(converter))
+    register = converter.register_structure_hook
+    register(LaneSettings, object_hook(converter, LaneSettings, not_yet=NOT_YET_IN_LANES))
+    register(LaneSettings | str | None, lane_or_name)
+    register(EvaluateOptions, object_hook(converter, EvaluateOptions, not_yet=NOT_YET_IN_OPTIONS))
+    register(TestOptions, object_hook(converter, TestOptions, not_yet=NOT_YET_IN_TEST_OPTIONS))
+    register(Assertion, assertion_hook(converter))
+    register(Prompt, prompt_hook(converter))
+    register(ProviderEntry, provider_hook(converter))
+    register(Test, test_hook(converter))
     not_in_files = {"directory": None, "file": None}
-    suite_hook = object_hook(converter, Suite, renamed=not_in_files, not_yet=NOT_YET_AT_TOP)
-    converter.register_structure_hook(Suite, suite_hook)
+    register(Suite, object_hook(converter, Suite, renamed=not_in_files, not_yet=NOT_YET_AT_TOP))
     return converter
 
 
