@@ -88,6 +88,7 @@ class _Client:
             response = await transport.handle_async_request(request)
             try:
                 content = await self._read(response, place)
+                await response.aclose()
             finally:
                 if not response.is_closed:
                     with trio.move_on_after(CLOSE_GRACE, shield=True):
@@ -130,6 +131,11 @@ class _Client:
         return transport
 
     async def _read(self, response: httpx2.Response, place: str) -> bytes:
+        declared, stream = response.headers.get("content-length", ""), response.stream
+        fits = declared.isdecimal() and int(declared) <= self._max_reply_bytes
+        if fits and isinstance(stream, httpx2.AsyncByteStream):
+            # Not more than declared can come, so nothing has to be counted.
+            return b"".join([chunk async for chunk in stream])
         body = bytearray()
         with trio.CancelScope() as reading:
             async with aclosing(response.aiter_raw()) as chunks:
