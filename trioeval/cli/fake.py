@@ -1,5 +1,6 @@
 """`trioeval fake-provider`: the fake server in the foreground."""
 
+import gc
 import signal
 from pathlib import Path
 
@@ -27,6 +28,9 @@ def serve_until_interrupted(settings: FakeSettings) -> int:
     Raises:
         UsageError: The address cannot be bound.
     """
+    # A full collection would delay the replies of a moment by as much as a slow provider.
+    gc.collect()
+    gc.freeze()
     refusal = trio.run(_serve, settings)
     if refusal is not None:
         where = f"{settings.host}:{settings.port}"
