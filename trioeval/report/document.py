@@ -84,7 +84,7 @@ def row_json(row: Row, eval_id: str) -> dict[str, Any]:
             "vars": dict(step.vars),
             "assert": [_assertion_json(assertion) for assertion in step.test.assertions],
             "threshold": step.test.threshold,
-            "options": {"runSerially": step.test.options.run_serially},
+            "options": {"runSerially": bool(step.test.options.run_serially)},
             "metadata": dict(step.test.metadata),
         },
         "response": None
