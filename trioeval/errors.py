@@ -14,7 +14,7 @@ The type says whose fault it is. What an exception knows is kept as data on it; 
 that. Failures of single jobs never leave a run as exceptions: they are outcomes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
 
 import attrs
@@ -132,3 +132,12 @@ class ProviderError(TrioevalError):
         self.retry_after = retry_after
         self.body_excerpt = body_excerpt
         super().__init__(f"{kind}: {message}")
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors that an exception group is made of, in order; an error that is no group is itself one."""
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from leaves(part)
+    else:
+        yield error

@@ -6,7 +6,7 @@ each command imports the rest when it is run, so that help and mistakes are answ
 
 import signal
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +17,7 @@ from cyclopts.validators import Number
 from trioeval._version import __version__
 from trioeval.cli.exits import Exit
 from trioeval.cli.terminal import say
-from trioeval.errors import OutputError, TrioevalError
+from trioeval.errors import OutputError, TrioevalError, leaves
 
 app = cyclopts.App(
     name="trioeval",
@@ -176,14 +176,6 @@ def run_command_line(arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else Exit.OK
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for part in error.exceptions:
-            yield from _leaves(part)
-    else:
-        yield error
-
-
 def _explain(group: BaseExceptionGroup[BaseException]) -> int:
     """What a run as a whole died of. The only place that looks into groups."""
     if group.subgroup(KeyboardInterrupt) is not None:
@@ -191,7 +183,7 @@ def _explain(group: BaseExceptionGroup[BaseException]) -> int:
         return Exit.SIGNAL + signal.SIGINT
     expected = group.subgroup(TrioevalError)
     if expected is not None and group.split(TrioevalError)[1] is None:
-        say("\n".join(str(leaf) for leaf in _leaves(expected)))
+        say("\n".join(str(leaf) for leaf in leaves(expected)))
         return Exit.FAULT
     say("".join(traceback.format_exception(group)))
     say("this is a fault of trioeval; please report it with the lines above")

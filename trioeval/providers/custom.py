@@ -1,11 +1,10 @@
 """A provider that a user wrote as an async function, held to what a provider promises."""
 
 import inspect
-from collections.abc import Iterator
 
 import attrs
 
-from trioeval.errors import ProviderError
+from trioeval.errors import ProviderError, leaves
 from trioeval.providers.base import Provider, Reply, Request
 from trioeval.providers.config import show
 
@@ -58,12 +57,4 @@ def _what(value: object) -> str:
 
 def _describe(error: Exception) -> str:
     """Type and text; for a group those of its parts, because the group itself says nothing."""
-    return "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in _leaves(error))
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for part in error.exceptions:
-            yield from _leaves(part)
-    else:
-        yield error
+    return "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in leaves(error))
