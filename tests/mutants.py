@@ -331,7 +331,8 @@ def run_tests(mutant: Mutant | None) -> subprocess.CompletedProcess[str]:
         shutil.copy(ROOT / "pyproject.toml", home)
         if mutant is not None:
             apply(mutant, home / "trioeval")
-        options = ["-x", "-q", "-p", "no:cacheprovider", "--tb=line", "--rootdir", folder]
+        options = ["-x", "-q", "-p", "no:cacheprovider", "--tb=line", "--timeout=60"]
+        options += ["--rootdir", folder]
         return subprocess.run(
             [sys.executable, "-m", "pytest", *options, *TESTS],
             cwd=home,
@@ -356,6 +357,9 @@ def killer(mutant: Mutant) -> str | None:
     done = run_tests(mutant)
     if done.returncode == 0:
         return None
+    if "Timeout" in done.stdout + done.stderr:  # the whole process was ended, without a summary
+        hung = re.search(r"in (test_\w+)", done.stdout + done.stderr)
+        return f"a hang in {hung[1]}" if hung else "a hang"
     test = re.search(r"FAILED \S+::(\S+)", done.stdout)
     if done.returncode != 1 or test is None:
         raise RuntimeError(done.stdout[-2000:])

@@ -1,0 +1,25 @@
+"""The jobs of a plan that are not started, lane by lane."""
+
+from trioeval.kernel import Job, Plan
+from trioeval.kernel.backlog import Backlog
+
+
+def test_what_is_walked_past_waits_in_order_for_its_own_lane() -> None:
+    """Ten thousand indices of one lane, passed on the way to another, come out once each."""
+    jobs = [Job(i, "b" if i == 10_000 else "a", None) for i in range(10_001)]
+    backlog = Backlog(Plan.of(jobs))
+    looks = 0
+    while backlog.has("b") is None:
+        looks += 1
+    assert looks == 10  # a stride is a thousand jobs
+    assert [backlog.pop("a") for _ in range(10_000)] == jobs[:10_000]
+    assert backlog.has("a") is False
+    assert backlog.pop("b") == jobs[10_000]
+    assert backlog.has("b") is False
+
+
+def test_serial_jobs_are_left_out() -> None:
+    """They are run before, by themselves."""
+    backlog = Backlog(Plan.of([Job(i, "a", None) for i in range(4)]), frozenset({0, 2}))
+    assert [job.index for job in (backlog.pop("a"), backlog.pop("a")) if job] == [1, 3]
+    assert backlog.pop("a") is None
