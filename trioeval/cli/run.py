@@ -23,7 +23,7 @@ from trioeval.cli.output import RowLines, check_outputs, write_document
 from trioeval.cli.progress import Progress
 from trioeval.cli.terminal import draw, say, show
 from trioeval.report import RunInfo, document
-from trioeval.suite import Suite, expand
+from trioeval.suite import Suite
 from trioeval.tasks import PreparedSuite, Row, Status, make_lanes, prepare, run_suite
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -90,11 +90,14 @@ class _Run:
         for lines in self.lines:
             lines.open()
         started_at = trio.current_time()
-        await self._run_suite()
-        duration = trio.current_time() - started_at
-        for lines in self.lines:
-            lines.close()
-        self._write_documents(duration)
+        try:
+            await self._run_suite()
+        finally:
+            # Also when the run dies of a fault of ours: its rows were paid for.
+            duration = trio.current_time() - started_at
+            for lines in self.lines:
+                lines.close()
+            self._write_documents(duration)
         self._show()
         for lines in self.lines:
             if lines.error is not None:
@@ -103,7 +106,7 @@ class _Run:
 
     async def _run_suite(self) -> None:
         lanes = make_lanes(self.prepared)
-        progress = Progress(len(expand(self.prepared.suite)), lanes)
+        progress = Progress(len(self.prepared.steps), lanes)
         stop = trio.Event()
 
         async def emit(row: Row) -> None:  # noqa: ASYNC124 - files and lists do not wait
@@ -156,12 +159,13 @@ class _Run:
         )
         for path in self.flags.outputs:
             if path.suffix == ".json":
-                write_document(path, document(suite, expand(suite).columns, self.rows, info))
+                columns = self.prepared.steps.columns
+                write_document(path, document(suite, columns, self.rows, info))
 
     def _show(self) -> None:
         from trioeval.report.tables import columns_table, rows_table  # noqa: PLC0415 - after the run
 
-        suite, columns = self.prepared.suite, expand(self.prepared.suite).columns
+        suite, columns = self.prepared.suite, self.prepared.steps.columns
         if self.flags.table:
             shown = [row for row in self.rows if row.step.test_idx < _TABLE_TESTS]
             draw(rows_table(suite, columns, shown, cell=_CELL), sys.stdout)

@@ -15,7 +15,7 @@ from trioeval.errors import Problem, SuiteError, UsageError
 from trioeval.grading import Verdict
 from trioeval.kernel import Lanes, LaneSpec, Observer, Outcome, run_plan
 from trioeval.providers import HttpClient, Provider, ProviderSpec, resolve
-from trioeval.suite import Suite, expand, load_suite, place_problems
+from trioeval.suite import Expansion, Suite, expand, load_suite, place_problems
 from trioeval.tasks.lanes import lane_names, lane_specs, merge_lane_specs
 from trioeval.tasks.prompt_eval import PromptEval
 from trioeval.tasks.rows import Row, Status
@@ -49,6 +49,12 @@ class PreparedSuite:
     """In the order of `suite.providers`."""
     lane_specs: tuple[LaneSpec, ...]
     """The lanes that it uses, with the limits that it gives them."""
+    steps: Expansion = attrs.field(init=False, repr=False)
+    """What it expands to; computed once."""
+
+    @steps.default
+    def _expanded(self) -> Expansion:
+        return expand(self.suite)
 
     @property
     def lane_names(self) -> tuple[str, ...]:
@@ -164,11 +170,10 @@ async def run_suite(
         prepared = suite
     else:
         prepared = prepare(suite, providers=providers)
-    steps = expand(prepared.suite)
     counts = dict.fromkeys(Status, 0)
     async with _http_for(prepared.specs) as client:
         opened = [spec.open(client) for spec in prepared.specs]
-        task = PromptEval(prepared.suite, steps, opened, prepared.lane_names)
+        task = PromptEval(prepared.suite, prepared.steps, opened, prepared.lane_names)
 
         async def pass_on(outcome: Outcome[Verdict]) -> None:
             row = task.row(outcome)
