@@ -6,7 +6,10 @@
     ├── PlanError        a plan or a lane that cannot run as described
     ├── TooLateError     a call was asked for when its job, or the whole run, was over
     ├── TemplateError    a template cannot be rendered with the variables at hand
-    ├── ProviderError    a call failed; `kind` says how
+    ├── LaneClosedError  a lane serves no more calls: its provider refuses, or does not recover
+    ├── BudgetError      what the caller allowed to be used is used up
+    ├── CallError        a call failed; `fault` says what it means for its lane
+    │   └── ProviderError    and `kind` says how
     ├── GradingError     an assertion could not be evaluated (not the same as failed)
     └── OutputError      a result could not be written where it was asked for
 
@@ -14,7 +17,8 @@ The type says whose fault it is. What an exception knows is kept as data on it; 
 that. Failures of single jobs never leave a run as exceptions: they are outcomes.
 """
 
-from collections.abc import Iterable, Iterator
+import enum
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, TypeAlias
 
 import attrs
@@ -38,6 +42,44 @@ ProviderErrorKind: TypeAlias = Literal[
     "unexpected",
 ]
 """The closed set of ways in which a call can fail."""
+
+
+class Fault(enum.Enum):
+    """What a failed call means for its lane: who is to blame, and whether to call again."""
+
+    RATE_LIMITED = "rate_limited"
+    """Too many calls: call again later, and less often."""
+    TRANSIENT = "transient"
+    """A mishap of the server or the network: call again."""
+    REFUSED = "refused"
+    """This request will never be served; others may be."""
+    QUOTA_EXHAUSTED = "quota_exhausted"
+    """The account will not be served any more in this run."""
+    FATAL = "fatal"
+    """The provider refuses whoever calls like this: a wrong key, a model that is not there."""
+
+
+FAULT_BY_KIND: Mapping[ProviderErrorKind, Fault] = {
+    "auth": Fault.FATAL,
+    "permission": Fault.FATAL,
+    "not_found": Fault.FATAL,
+    "unsupported": Fault.REFUSED,
+    "bad_request": Fault.REFUSED,
+    "context_window": Fault.REFUSED,
+    "rate_limited": Fault.RATE_LIMITED,
+    "overloaded": Fault.RATE_LIMITED,
+    "quota_exhausted": Fault.QUOTA_EXHAUSTED,
+    "server": Fault.TRANSIENT,
+    "connection": Fault.TRANSIENT,
+    "tls": Fault.FATAL,
+    "malformed_reply": Fault.TRANSIENT,
+    "empty_reply": Fault.TRANSIENT,
+    "replay_miss": Fault.REFUSED,
+    "unexpected": Fault.REFUSED,
+}
+"""What each kind of failure means for the lane."""
+
+_ONCE_MORE: frozenset[ProviderErrorKind] = frozenset({"malformed_reply", "empty_reply"})
 
 
 class TrioevalError(Exception):
@@ -106,8 +148,92 @@ class OutputError(TrioevalError, OSError):
     """A result file that could not be written."""
 
 
-class ProviderError(TrioevalError):
-    """A call that failed.
+class LaneClosedError(TrioevalError):
+    """A call that a lane will not serve, because its breaker is open.
+
+    Args:
+        lane: The lane's name.
+        reason: Why it was closed.
+    """
+
+    def __init__(self, lane: str, reason: str) -> None:
+        self.lane = lane
+        self.reason = reason
+        super().__init__(f"lane {lane!r} is closed: {reason}")
+
+
+class BudgetError(TrioevalError):
+    """A call that would use more than the budget of its run allows.
+
+    Args:
+        dimension: What is used up: `requests`, `tokens` or `money`.
+        limit: What was allowed of it.
+        used: What is spent.
+        wanted: What the call would have needed at most.
+    """
+
+    def __init__(self, dimension: str, *, limit: float, used: float, wanted: float) -> None:
+        self.dimension = dimension
+        self.limit = limit
+        self.used = used
+        self.wanted = wanted
+        super().__init__(
+            f"budget_exceeded: {used:g} of {limit:g} {dimension} are spent, the call needs {wanted:g}"
+        )
+
+
+class CallError(TrioevalError):
+    """A call that failed, said so that its lane knows what to do.
+
+    What a `send` raises; any other exception is taken as a failure that says nothing of the lane.
+
+    Args:
+        fault: What it means for the lane.
+        message: What happened, for a person.
+        retry_after: Seconds that the provider asks to wait, ≥ 0.
+        retries: How often such a call is worth repeating, ≥ 0, if that is less than the lane allows.
+        tokens: What the failed call has used all the same; None if that is not known.
+        money: Likewise.
+    """
+
+    def __init__(
+        self,
+        fault: Fault,
+        message: str = "",
+        *,
+        retry_after: float | None = None,
+        retries: int | None = None,
+        tokens: int | None = None,
+        money: float | None = None,
+    ) -> None:
+        self.fault = fault
+        self.message = message
+        self.retry_after = retry_after
+        self.retries = retries
+        self.tokens = tokens
+        self.money = money
+        super().__init__(message or fault.value)
+
+    def used(self, tokens: int, money: float) -> tuple[int, float]:
+        """What the failed call used, of what it had reserved.
+
+        Where that is not known, a call that was turned away used nothing, and any other one everything:
+        its reply may have been lost on the way, and paid for.
+        """
+        turned_away = self.fault is not Fault.TRANSIENT
+        if self.tokens is not None:
+            tokens = self.tokens
+        elif turned_away:
+            tokens = 0
+        if self.money is not None:
+            money = self.money
+        elif turned_away:
+            money = 0.0
+        return tokens, money
+
+
+class ProviderError(CallError):
+    """A call to a provider that failed.
 
     Args:
         kind: Which of the known ways it failed in.
@@ -115,6 +241,8 @@ class ProviderError(TrioevalError):
         status: The HTTP status, if there was one.
         retry_after: Seconds that the provider asks to wait.
         body_excerpt: The beginning of the reply's body (at most 2 KB).
+        fault: What it means for the lane; None takes what such a kind means.
+        retries: How often such a call is worth repeating, ≥ 0; None takes what such a kind is worth.
     """
 
     def __init__(
@@ -125,13 +253,19 @@ class ProviderError(TrioevalError):
         status: int | None = None,
         retry_after: float | None = None,
         body_excerpt: str | None = None,
+        fault: Fault | None = None,
+        retries: int | None = None,
     ) -> None:
+        super().__init__(
+            FAULT_BY_KIND[kind] if fault is None else fault,
+            f"{kind}: {message}",
+            retry_after=retry_after,
+            retries=1 if retries is None and kind in _ONCE_MORE else retries,
+        )
         self.kind: ProviderErrorKind = kind
         self.message = message
         self.status = status
-        self.retry_after = retry_after
         self.body_excerpt = body_excerpt
-        super().__init__(f"{kind}: {message}")
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:

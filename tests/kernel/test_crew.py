@@ -8,7 +8,7 @@ from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan
 from trioeval.kernel.backlog import Backlog
 from trioeval.kernel.crew import Crew
 from trioeval.kernel.ledger import Ledger
-from trioeval.kernel.work import Running
+from trioeval.kernel.running import Running
 from trioeval.testing import run_virtual
 
 
@@ -21,10 +21,8 @@ def test_a_crew_with_all_its_live_jobs_admits_no_other() -> None:
 
     async def main() -> list[int | None]:
         lanes, plan = Lanes([LaneSpec("a")]), Plan.of(Job(i, "a", None) for i in range(9))
-        running = Running(
-            silent, lanes, Ledger(9), math.inf, trio.Event(), None, trio.CancelScope()
-        )
-        crew = Crew(running, lanes["a"], Backlog(plan), max_live=2)
+        running = Running(silent, lanes, Ledger(9), Backlog(plan), math.inf, trio.Event())
+        crew = Crew(running, lanes["a"], max_live=2)
         admitted = [crew.admit_nowait(0.0) for _ in range(3)]
         crew.leave()
         admitted.append(crew.admit_nowait(0.0))

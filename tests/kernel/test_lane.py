@@ -1,12 +1,15 @@
 """One lane: waits that are cancelled, waits that end at the same instant, and what it says of itself."""
 
 import itertools
+import math
 
+import attrs
 import pytest
 import trio
 
 from trioeval.errors import PlanError
 from trioeval.kernel import (
+    BreakerState,
     Calls,
     Event,
     Job,
@@ -18,6 +21,7 @@ from trioeval.kernel import (
     Why,
     collect,
 )
+from trioeval.kernel.lane import Need
 from trioeval.testing import run_virtual
 
 
@@ -64,9 +68,28 @@ def test_statistics_and_repr_are_snapshots() -> None:
         return during, shown, lanes.statistics()["a"]
 
     during, shown, after = run_virtual(main)
-    assert during == LaneStatistics("a", 2, in_flight=2, waiting=0, next_start_at=4.0)
-    assert shown == "<Lanes [<Lane 'a': 2 of 2 in flight>]>"
-    assert after == LaneStatistics("a", 2, in_flight=0, waiting=0, next_start_at=16.0)
+    fresh = LaneStatistics(
+        name="a",
+        width=2,
+        limit=2,
+        in_flight=0,
+        waiting=0,
+        resting=0,
+        why=None,
+        next_start_at=16.0,
+        blocked_until=-math.inf,
+        state=BreakerState.CLOSED,
+        paused=False,
+        reason=None,
+        started=5,
+        succeeded=5,
+        refused=0,
+        retried=0,
+        cuts=0,
+    )
+    assert during == attrs.evolve(fresh, in_flight=2, next_start_at=4.0, started=2, succeeded=0)
+    assert shown == "<Lanes [<Lane 'a': 2 of 2 in flight, 0 in line>]>"
+    assert after == fresh
 
 
 def test_waits_are_told_with_reason_and_end() -> None:
@@ -204,14 +227,14 @@ def test_the_favour_of_a_lane_ends_with_the_turn_of_another() -> None:
         clock, lane = trio.lowlevel.current_clock(), Lanes([LaneSpec("a", min_gap=2)])["a"]
         assert isinstance(clock, trio.testing.MockClock)
         paused = object()
-        assert lane.start_nowait("call", "job", 0.0)
-        lane.end("call")
+        assert lane.start_nowait("call", "job", Need(), 0.0)
+        lane.end("call", 0, 0.0)
         lane.favour(paused)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(lane.wait_start, "in line", 1, lambda _now: None, None)
+            nursery.start_soon(lane.wait_start, "in line", 1, Need(), lambda _now: None, None)
             await trio.testing.wait_all_tasks_blocked()
             clock.jump(2)  # the pace is open, and nobody has run since
-            return lane.start_nowait("newcomer", paused, trio.current_time())
+            return lane.start_nowait("newcomer", paused, Need(), trio.current_time())
         raise AssertionError
 
     assert run_virtual(main) is False

@@ -16,6 +16,7 @@ from trioeval.testing import (
     check_all,
     check_eager,
     check_isolation,
+    faulty_scenarios,
     run_scenario,
     scenarios,
     simple_scenarios,
@@ -31,6 +32,14 @@ def test_every_law_holds_whatever_befalls_a_run(scenario: Scenario, _schedule: o
     check_all(trace)
     outcomes = [emission.outcome for emission in trace.emissions]
     assert all(o.value == o.index for o in outcomes if isinstance(o, Done))  # as scripts return
+
+
+@given(scenario=faulty_scenarios(), _schedule=st.random_module())
+def test_every_law_holds_with_faulty_providers_dependencies_and_budgets(
+    scenario: Scenario, _schedule: object
+) -> None:
+    """All laws of `LAWS` hold with retries, blocks, breakers, salvage, edges, keys, budgets, caps, retunes."""
+    check_all(run_scenario(scenario))
 
 
 @given(scenario=simple_scenarios(), _schedule=st.random_module())

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.errors import ProviderErrorKind
+from trioeval.errors import Fault, ProviderError, ProviderErrorKind
 from trioeval.providers.classify import classify, excerpt
 from trioeval.providers.wire import HttpReply
 
@@ -111,6 +111,95 @@ def test_the_wait_that_is_asked_for_is_kept() -> None:
     assert classify(reply(503, retry_after="7")).retry_after == 7
     assert classify(reply(429, said)).retry_after == 2
     assert classify(reply(500, said)).retry_after is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault", "retries"),
+    [
+        ("quota_exhausted", Fault.QUOTA_EXHAUSTED, None),
+        ("rate_limited", Fault.RATE_LIMITED, None),
+        ("overloaded", Fault.RATE_LIMITED, None),
+        ("context_window", Fault.REFUSED, None),
+        ("bad_request", Fault.REFUSED, None),
+        ("unsupported", Fault.REFUSED, None),
+        ("auth", Fault.FATAL, None),
+        ("permission", Fault.FATAL, None),
+        ("not_found", Fault.FATAL, None),
+        ("tls", Fault.FATAL, None),
+        ("server", Fault.TRANSIENT, None),
+        ("connection", Fault.TRANSIENT, None),
+        ("malformed_reply", Fault.TRANSIENT, 1),
+        ("empty_reply", Fault.TRANSIENT, 1),
+    ],
+)
+def test_each_kind_means_one_thing_for_its_lane(
+    kind: ProviderErrorKind, fault: Fault, retries: int | None
+) -> None:
+    """Whether to call again, and whom it concerns, follows from the kind alone."""
+    error = ProviderError(kind, "m")
+    assert (error.fault, error.retries) == (fault, retries)
+
+
+@pytest.mark.parametrize(
+    ("status", "advice", "fault", "retries"),
+    [
+        (400, "true", Fault.TRANSIENT, None),
+        (401, " True", Fault.TRANSIENT, None),
+        (402, "true", Fault.QUOTA_EXHAUSTED, None),
+        (429, "true", Fault.RATE_LIMITED, None),
+        (503, "true", Fault.TRANSIENT, None),
+        (400, "false", Fault.REFUSED, None),
+        (402, "false", Fault.QUOTA_EXHAUSTED, None),
+        (429, "false", Fault.RATE_LIMITED, 0),
+        (503, "false", Fault.TRANSIENT, 0),
+        (503, "maybe", Fault.TRANSIENT, None),
+    ],
+)
+def test_a_service_may_say_itself_whether_to_call_again(
+    status: int, advice: str, fault: Fault, retries: int | None
+) -> None:
+    """Its advice stands over the kind, except where an account is used up."""
+    error = classify(reply(status, x_should_retry=advice))
+    assert (error.fault, error.retries) == (fault, retries)
+    assert error.kind == classify(reply(status)).kind
+
+
+def gemini(delay: object, quota: str = "RequestsPerMinute", **headers: str) -> HttpReply:
+    details = [
+        "none",
+        {"violations": [{"quotaId": f"Generate{quota}"}, {"quotaId": 1}, 2], "retryDelay": 3},
+        {"violations": 3, "metadata": {"quota_limit": quota}},
+        {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay},
+    ]
+    error = {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": details}
+    return reply(429, error, **headers)
+
+
+def test_a_delay_in_the_details_is_a_wait() -> None:
+    """Gemini names it in the body only; a header is still believed first."""
+    error = classify(gemini("38s"))
+    assert (error.kind, error.retry_after) == ("rate_limited", 38.0)
+    assert classify(gemini("0s")).retry_after == 0.0
+    assert classify(gemini("38s", retry_after="2")).retry_after == 2.0
+    assert classify(gemini("soon")).retry_after is None
+
+
+def test_a_quota_of_a_day_that_is_far_from_its_end_is_exhausted() -> None:
+    """Its id names the day; near its end it is a wait like others."""
+    assert classify(gemini("3600s", "RequestsPerDay")).kind == "quota_exhausted"
+    assert classify(gemini("38s", "RequestsPerDay")).kind == "rate_limited"
+    assert classify(gemini("3600s")).kind == "rate_limited"
+
+
+def test_headers_inside_the_body_are_read_where_a_router_put_them() -> None:
+    """They are those of the service behind it; its own headers stand over them."""
+    date = "Sat, 25 Jul 2026 17:19:30 GMT"  # 30 s before the instant below
+    inner = {"X-RateLimit-Remaining": 0, "X-RateLimit-Reset": "1785000000000"}
+    said = {"message": "busy", "metadata": {"headers": inner}}
+    assert classify(reply(429, said, date=date)).retry_after == 30.0
+    assert classify(reply(429, said)).retry_after is None
+    assert classify(reply(429, said, date=date, x_ratelimit_remaining="5")).retry_after is None
+    assert classify(reply(429, {"metadata": {"headers": []}}, date=date)).retry_after is None
 
 
 def test_secrets_are_neither_in_the_message_nor_in_the_excerpt() -> None:

@@ -1,11 +1,12 @@
 import json
 from random import Random
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trioeval.cli.fake import choose_hints
 from trioeval.errors import ProviderError, UsageError
 from trioeval.providers import HttpReply, Usage
 from trioeval.providers.classify import classify
@@ -13,6 +14,7 @@ from trioeval.providers.fake import (
     FakeSettings,
     FillerReplies,
     GarbageReplies,
+    Hints,
     RecordedReplies,
     ScriptedReplies,
 )
@@ -174,6 +176,9 @@ def test_a_bad_request_is_told_what_is_wrong(content: bytes, message: str) -> No
     }
 
 
+LIMITS = [f"x-ratelimit-{fact}-requests" for fact in ("limit", "remaining", "reset")]
+
+
 def test_too_many_requests_in_a_window_are_refused_with_the_wait() -> None:
     """A refused request is told when to come back, and fits then."""
     fake = model(rpm=2, window_s=60)
@@ -196,6 +201,65 @@ def test_too_many_requests_in_a_window_are_refused_with_the_wait() -> None:
         "code": "rate_limit_exceeded",
     }
     assert ask(fake, now=120.25 + 39.75).status == 200
+
+
+@pytest.mark.parametrize(
+    ("hints", "names", "wait"),
+    [
+        ("all", ["retry-after", "retry-after-ms", *LIMITS], 39.75),
+        ("limits", LIMITS, 50.25),
+        ("retry_after", ["retry-after"], 40.0),
+        ("none", [], None),
+    ],
+)
+def test_a_refusal_tells_no_more_than_it_is_set_to(
+    hints: Any, names: list[str], wait: float | None
+) -> None:
+    """Nothing else gives the wait away, neither a header nor the words of the message."""
+    fake = model(rpm=2, window_s=60, hints=hints)
+    served = [ask(fake, now=at) for at in (100.0, 110.5)]
+    answer = ask(fake, now=120.25)
+    assert answer.status == 429
+    assert [name for name, _ in answer.headers] == names
+    assert {name for one in served for name, _ in one.headers} == {*names} & {*LIMITS}
+    error = classify(HttpReply(answer.status, dict(answer.headers), answer.body))
+    assert error.retry_after == wait
+
+
+def test_a_bucket_of_requests_is_refilled_evenly() -> None:
+    """With a burst the minute is not a window: what was taken comes back one by one."""
+    fake = model(rpm=60, burst=2)
+    served = [ask(fake, now=at).status for at in (100, 100, 100, 100.5, 101, 101, 102)]
+    assert served == [200, 200, 429, 429, 200, 429, 200]
+    assert fake.tally.to_json()["by_status"] == {"200": 4, "429": 3}
+
+
+def test_throttling_comes_at_its_rate_and_without_a_word() -> None:
+    """A random refusal is a bare 429, uses nothing up, and moves no other draw."""
+
+    def run(**settings: Any) -> list[Answer]:
+        fake = model(**settings)
+        return [ask(fake) for _ in range(200)]
+
+    seen = run(throttle_rate=0.2, failure_rate=0.2, rpm=1000)
+    refused = [answer for answer in seen if answer.status == 429]
+    assert 20 <= len(refused) <= 60
+    assert {(answer.headers, answer.delay, answer.is_let_in) for answer in refused} == {
+        ((), 0.0, False)
+    }
+    error = classify(HttpReply(429, {}, refused[0].body))
+    assert (error.kind, error.retry_after) == ("rate_limited", None)
+    others = [answer.status for answer in seen if answer.status != 429]
+    assert others == [answer.status for answer in run(failure_rate=0.2)][: len(others)]
+    last = dict(seen[-1].headers or seen[-2].headers)
+    assert last["x-ratelimit-remaining-requests"] >= str(1000 - len(others))
+
+
+def test_a_crowded_server_slows_down_in_proportion() -> None:
+    """Up to so many at once the latency is what it is; twice as many take twice as long."""
+    fake = model(latency_s=0.5, slow_from=2)
+    delays = [fake.begin(100.0, body()).delay for _ in range(6)]
+    assert delays == [0.5, 0.5, 0.75, 1.0, 1.25, 1.5]
 
 
 def test_tokens_of_prompt_and_reply_count() -> None:
@@ -313,6 +377,14 @@ def test_a_reset_forgets_what_was_seen() -> None:
         ({"tpm": 0}, "tpm must be at least 1, got 0"),
         ({"max_body_bytes": 0}, "max_body_bytes must be at least 1, got 0"),
         ({"max_in_flight": 0}, "max_in_flight must be at least 1, got 0"),
+        ({"slow_from": 0}, "slow_from must be at least 1, got 0"),
+        ({"rpm": 9, "burst": 0}, "burst must be at least 1, got 0"),
+        ({"burst": 9}, "burst must be left out without rpm, got 9"),
+        ({"throttle_rate": 2}, "throttle_rate must be between 0 and 1, got 2"),
+        (
+            {"hints": "some"},
+            "hints must be one of all, limits, retry_after, none, got 'some'",
+        ),
     ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], text: str) -> None:
@@ -320,6 +392,16 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], text: str) 
     with pytest.raises(UsageError) as caught:
         FakeSettings(**settings)
     assert str(caught.value) == text
+
+
+def test_hints_are_chosen_by_name() -> None:
+    """The command line takes the same names as the settings, and says which they are."""
+    names = ("all", "limits", "retry_after", "none")
+    assert tuple(map(choose_hints, names)) == get_args(Hints) == names
+    with pytest.raises(UsageError) as caught:
+        choose_hints("some")
+    expected = "--hints must be one of all, limits, retry_after, none, got 'some'"
+    assert str(caught.value) == expected
 
 
 def test_replies_out_of_range_are_refused() -> None:

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from trioeval.providers.fake.limits import Limits, format_duration, retry_headers
 from trioeval.providers.fake.settings import FakeSettings
-from trioeval.providers.fake.window import RollingWindow
+from trioeval.providers.fake.window import Bucket, RollingWindow
 
 ASKS = st.lists(st.tuples(st.integers(0, 8), st.integers(1, 12)), max_size=30)
 
@@ -61,6 +61,41 @@ def test_a_wait_is_exactly_long_enough(
         assert window.wait(now + wait, amount) == 0
 
 
+@pytest.mark.slow
+@given(st.integers(1, 8), st.integers(1, 16), st.lists(st.integers(0, 8), max_size=40))
+def test_a_bucket_lets_in_its_burst_and_its_rate_and_no_more(
+    burst: int, limit: int, pauses: list[int]
+) -> None:
+    """In any span T at most burst + T × rate is taken; and nothing is refused that fits."""
+    bucket, now, taken = Bucket(limit, 8.0, burst), 0.0, [0.0]
+    for pause in pauses:
+        now += pause / 4
+        wait = bucket.wait(now, 1)
+        if wait == 0:
+            bucket.take(now, 1)
+            taken.append(now)
+        else:
+            assert bucket.remaining(now) == 0
+            assert bucket.wait(now + wait / 2, 1) > 0
+            assert bucket.wait(now + wait, 1) == 0
+            now += wait
+    instants = taken[1:]
+    for first, start in enumerate(instants):
+        for last in range(first, len(instants)):
+            span = instants[last] - start
+            assert last - first + 1 <= burst + span * limit / 8 + 1e-6
+
+
+def test_a_bucket_fills_evenly_up_to_its_burst() -> None:
+    """What was taken comes back at the rate, and never more than the burst is there."""
+    bucket = Bucket(limit=60, length=60.0, burst=4)
+    for _ in range(4):
+        bucket.take(10.0, 1)
+    assert (bucket.remaining(10.0), bucket.wait(10.0, 1), bucket.until_empty(10.0)) == (0, 1, 4)
+    assert (bucket.remaining(11.5), bucket.wait(11.5, 2), bucket.until_empty(11.5)) == (1, 0.5, 2.5)
+    assert (bucket.remaining(99.0), bucket.wait(99.0, 4), bucket.until_empty(99.0)) == (4, 0, 0)
+
+
 def test_headers_tell_limit_rest_and_reset() -> None:
     """Each limit that is set has three headers; a refused request takes nothing of any."""
     limits = Limits.of(FakeSettings(rpm=2, tpm=10, window_s=60))
@@ -77,6 +112,20 @@ def test_headers_tell_limit_rest_and_reset() -> None:
         ("x-ratelimit-reset-tokens", "58.5s"),
     )
     assert Limits.of(FakeSettings()).headers(0.0) == ()
+
+
+def test_a_bucket_of_requests_tells_its_rate_and_what_it_holds() -> None:
+    """The limit is that of a minute; what remains is never more than the burst."""
+    limits = Limits.of(FakeSettings(rpm=120, burst=2))
+    assert [limits.take(0.0, 1), limits.take(0.0, 1)] == [None, None]
+    excess = limits.take(0.25, 1)
+    assert excess is not None
+    assert (excess.dimension, excess.limit, excess.wait) == ("requests", 120, 0.25)
+    assert limits.headers(0.5) == (
+        ("x-ratelimit-limit-requests", "120"),
+        ("x-ratelimit-remaining-requests", "1"),
+        ("x-ratelimit-reset-requests", "500ms"),
+    )
 
 
 def test_waits_are_rounded_up_in_headers() -> None:

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import trio
 
-from trioeval.errors import ProviderError
+from trioeval.errors import CallError, Fault, ProviderError
 from trioeval.providers import Reply, Request, Usage
 from trioeval.providers.custom import CustomProvider
 from trioeval.providers.echo import EchoProvider
@@ -87,6 +87,29 @@ def test_text_and_replies_are_replies() -> None:
 def test_a_provider_error_of_a_function_is_passed_on() -> None:
     """A function may say itself how it failed."""
     assert str(failure(busy)) == "overloaded: later"
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (Fault.RATE_LIMITED, "rate_limited"),
+        (Fault.TRANSIENT, "server"),
+        (Fault.REFUSED, "bad_request"),
+        (Fault.QUOTA_EXHAUSTED, "quota_exhausted"),
+        (Fault.FATAL, "permission"),
+    ],
+)
+def test_a_failed_call_of_a_function_keeps_what_it_means_for_its_lane(
+    fault: Fault, kind: str
+) -> None:
+    """Fault, wait and retries are the function's; only the kind is added."""
+
+    async def fails(_request: Request) -> str:
+        raise CallError(fault, "not now", retry_after=2.0, retries=1)
+
+    error = failure(fails)
+    assert (error.fault, error.retry_after, error.retries) == (fault, 2.0, 1)
+    assert str(error) == f"{kind}: provider mine: not now"
 
 
 @pytest.mark.parametrize(

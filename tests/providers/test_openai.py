@@ -11,6 +11,7 @@ from trioeval.errors import ProviderError
 from trioeval.providers import HttpReply, Request, Usage, resolve
 from trioeval.providers.openai import build, parse
 from trioeval.providers.openai_settings import OpenAISettings, read_openai
+from trioeval.rates.hints import Allowance, RateHint
 
 HEADERS = {"content-type": "application/json", "set-cookie": "a=b", "x-request-id": "req_1"}
 CALLS = [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
@@ -104,6 +105,21 @@ def test_a_plain_completion_is_text_with_usage_and_origin() -> None:
         "id": "chatcmpl-1",
         "model": "gpt-4.1-x",
     }
+
+
+def test_what_a_reply_says_of_limits_goes_with_it() -> None:
+    """Good replies and refusals of a prompt carry a hint; one that says nothing carries none."""
+    limits = {"x-ratelimit-limit-requests": "14400", "x-ratelimit-remaining-requests": "14399"}
+    said, plain = (
+        attrs.evolve(completion({"content": "4"}), headers=limits),
+        completion({"content": "4"}),
+    )
+    assert parse(settings(), plain).hint is None
+    assert parse(settings(), said).hint == RateHint(Allowance(14400, 14399))
+    groq = settings(apiBaseUrl="https://api.groq.com/openai/v1")
+    assert parse(groq, said).hint == RateHint(Allowance(14400, 14399, window=86400))
+    body = json.dumps({"error": {"code": "content_filter"}}).encode()
+    assert parse(settings(), HttpReply(400, limits, body)).hint == RateHint(Allowance(14400, 14399))
 
 
 @pytest.mark.parametrize("usage", [None, [], {"prompt_tokens": "7"}, {"prompt_tokens": -1}])

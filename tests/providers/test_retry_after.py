@@ -61,6 +61,28 @@ def test_words_are_the_last_resort(text: str, wait: float | None) -> None:
     assert read_retry_after({"retry-after": "3"}, text) == 3.0
 
 
+def test_a_delay_in_the_body_stands_between_the_headers_and_the_resets() -> None:
+    """Whoever names the wait in a field made for it is believed before what follows from limits."""
+    spent = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "2s"}
+    assert read_retry_after({"retry-after": "7", **spent}, "try again in 9s", delay=38.0) == 7.0
+    assert read_retry_after(spent, "try again in 9s", delay=38.0) == 38.0
+    assert read_retry_after(spent, "try again in 9s") == 2.0
+    assert read_retry_after({}, "try again in 9s") == 9.0
+
+
+def test_only_the_reset_of_what_is_spent_is_a_wait() -> None:
+    """The reset of an allowance that is left says when it is full again, which is no reason to wait."""
+    headers = {
+        "x-ratelimit-remaining-requests": "0",
+        "x-ratelimit-reset-requests": "2s",
+        "x-ratelimit-remaining-tokens": "9000",
+        "x-ratelimit-reset-tokens": "6m0s",
+    }
+    assert read_retry_after(headers) == 2.0
+    assert read_retry_after({**headers, "x-ratelimit-remaining-requests": "1"}) is None
+    assert read_retry_after({**headers, "x-ratelimit-remaining-tokens": "0"}) == 360.0
+
+
 def test_words_are_not_read_where_they_must_not_be_trusted() -> None:
     """Without a text there is only what the headers say."""
     assert read_retry_after({}, None) is None

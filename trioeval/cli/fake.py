@@ -3,6 +3,7 @@
 import gc
 import signal
 from pathlib import Path
+from typing import get_args
 
 import attrs
 import trio
@@ -14,6 +15,7 @@ from trioeval.providers.fake import (
     EchoReplies,
     FakeAddress,
     FakeSettings,
+    Hints,
     RecordedReplies,
     Replies,
     ScriptedReplies,
@@ -50,6 +52,19 @@ def choose_replies(replay: Path | None, texts: tuple[str, ...]) -> Replies:
     if replay is not None:
         return RecordedReplies(_read_recordings(replay))
     return ScriptedReplies(texts) if texts else EchoReplies()
+
+
+def choose_hints(name: str) -> Hints:
+    """What the server's replies say of limits.
+
+    Raises:
+        UsageError: There is no such choice.
+    """
+    match name:
+        case "all" | "limits" | "retry_after" | "none":
+            return name
+        case _:
+            raise UsageError(f"--hints must be one of {', '.join(get_args(Hints))}, got {name!r}")
 
 
 def _read_recordings(path: Path) -> tuple[Recording, ...]:

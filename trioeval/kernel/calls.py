@@ -1,25 +1,55 @@
-"""The handle through which a job's body makes calls, and the clock of its working time.
+"""The handle through which a job's body makes calls: the owner of retries and of the working time.
 
-The timeout of a job counts work: the body's own steps and calls in flight. While all that the job does is
-wait for a lane, its clock stands: the deadline of its scope is infinite and what is left is remembered.
-A body that makes several calls at once is working as long as any of them is in flight.
+**Retries.** A call that failed is made again here and nowhere else. Its slot is given back before anything
+is waited for; it rests for its back-off, then stands in line before everything that is new.
 
-Laws: LIMIT, SLOT.
+**Working time.** The timeout of a job counts work: the body's own steps and calls in flight. While all
+that the job does is wait (for a lane, or in a back-off), its clock stands: the deadline of its scope is
+infinite and what is left is remembered. A body that makes several calls at once is working as long as any
+of them is in flight.
+
+Laws: LIMIT, SLOT, ATTEMPTS, BUDGET.
 """
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Generic, TypeVar, TypeVarTuple
+from typing import Any, Generic, TypeVar, TypeVarTuple, overload
 
+import attrs
 import trio
 
-from trioeval.errors import PlanError, TooLateError
-from trioeval.kernel.events import CallEnded, CallStarted, Observer
+from trioeval.errors import Fault, PlanError, TooLateError
+from trioeval.kernel.events import (
+    CallEnded,
+    CallStarted,
+    LaneClosed,
+    LimitChanged,
+    Observer,
+    Throttled,
+    Waiting,
+    Why,
+)
 from trioeval.kernel.jobs import Job, P
-from trioeval.kernel.lane import Lane
+from trioeval.kernel.lane import Lane, Need
+from trioeval.kernel.metered import Metered
+from trioeval.kernel.purse import Purse
+from trioeval.kernel.retries import Attempts, call_error
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
+
+
+@attrs.frozen
+class Terms:
+    """What holds for the calls of all jobs of a run."""
+
+    lanes: Mapping[str, Lane]
+    deadline: float
+    observe: Observer | None
+    purse: Purse | None
+    """What calls are paid from."""
+    plain: Need
+    """Of a call that says nothing of tokens and money."""
 
 
 class Calls(Generic[P]):
@@ -29,45 +59,36 @@ class Calls(Generic[P]):
     """
 
     __slots__ = (
-        "_deadline",
         "_in_flight",
-        "_lanes",
         "_left",
-        "_observe",
         "_over",
         "_paused_at",
         "_scope",
+        "_terms",
         "_waited",
         "_waiting",
         "count",
         "job",
+        "salvaging",
         "started_at",
     )
 
     def __init__(
-        self,
-        job: Job[P],
-        lanes: Mapping[str, Lane],
-        scope: trio.CancelScope,
-        *,
-        now: float,
-        deadline: float,
-        observe: Observer | None,
+        self, job: Job[P], terms: Terms, scope: trio.CancelScope, now: float, *, made: int = 0
     ) -> None:
         self.job = job
         self.started_at = now
-        self.count = 0
-        """Calls started so far."""
-        self._lanes = lanes
+        self.count = made
+        """Requests started so far; those of earlier rounds are counted."""
+        self.salvaging = made > 0
+        """Whether the job has been run before: its calls then have one attempt each."""
+        self._terms = terms
         self._scope = scope
-        self._deadline = deadline
-        self._observe = observe
         self._over = False
         self._waiting = 0
         self._in_flight = 0
         self._paused_at: float | None = None
         self._waited = 0.0
-        self._left = math.inf
         deadline_of_job = now + job.timeout
         if scope.deadline != deadline_of_job:  # moving a deadline costs more than looking at it
             scope.deadline = deadline_of_job
@@ -76,67 +97,183 @@ class Calls(Generic[P]):
         """Seconds until `now` in which the clock stood."""
         return self._waited + (0.0 if self._paused_at is None else now - self._paused_at)
 
-    async def __call__(self, lane: str, send: Callable[[*Ts], Awaitable[R]], *args: *Ts) -> R:
-        """Run `send(*args)` in a slot of `lane`, when it is its turn there.
+    @overload
+    async def __call__(
+        self,
+        lane: str,
+        send: Callable[[*Ts], Awaitable[Metered[R]]],
+        *args: *Ts,
+        tokens: int = 0,
+        money: float = 0.0,
+    ) -> R: ...
+    @overload
+    async def __call__(
+        self,
+        lane: str,
+        send: Callable[[*Ts], Awaitable[R]],
+        *args: *Ts,
+        tokens: int = 0,
+        money: float = 0.0,
+    ) -> R: ...
+    async def __call__(
+        self,
+        lane: str,
+        send: Callable[[*Ts], Awaitable[object]],
+        *args: *Ts,
+        tokens: int = 0,
+        money: float = 0.0,
+    ) -> object:
+        """Run `send(*args)` in a slot of `lane`, when it is its turn there; again, where that may help.
 
         A checkpoint if it has to wait for the lane or if `send` is one.
 
         Args:
             lane: The lane's name.
             send: An async callable that makes one request, never retries by itself, and makes no calls
-                through this handle: it holds a slot.
+                through this handle: it holds a slot. It raises `CallError` to say what a failure means
+                for the lane; any other exception says nothing. It may return a `Metered`.
             *args: Passed to it.
+            tokens: The most that the call may use, ≥ 0; it is settled to what a `Metered` tells.
+            money: Likewise.
 
         Returns:
-            What `send` returns.
+            What `send` returns, without its `Metered`.
 
         Raises:
-            PlanError: There is no such lane.
+            PlanError: There is no such lane, or an amount is negative.
             TooLateError: The job is over, or its run's deadline has passed.
-            Exception: Whatever `send` raises.
+            LaneClosedError: The lane serves no more calls.
+            BudgetError: The call needs more than the run's budget has left.
+            Exception: Whatever `send` raised last.
         """
-        target = self._lanes.get(lane)
+        terms = self._terms
+        target = terms.lanes.get(lane)
         if target is None:
-            msg = f"job {self.job.index} calls lane {lane!r}, which is not one of {sorted(self._lanes)}"
+            msg = f"job {self.job.index} calls lane {lane!r}, which is not one of {sorted(terms.lanes)}"
             raise PlanError(msg)
-        call = object()
+        need = terms.plain if not tokens and not money else self._need(tokens, money)
         now = trio.current_time()
-        if self._over or now >= self._deadline:
+        if self._over or now >= terms.deadline:
             await trio.lowlevel.checkpoint()  # mostly cancelled here; not in a shield
             self._refuse_if_late(now)
-        if not target.start_nowait(call, self, now):
-            now = await self._wait(target, call)
-        self.count += 1
-        self._in_flight += 1
-        if self._paused_at is not None:
-            self._resume(now)
-        try:
-            if self._observe is not None:
-                self._observe(CallStarted(now, self.job.index, lane))
-            return await send(*args)
-        finally:
-            self._in_flight -= 1
-            if self._waiting:
-                self._pause_if_idle()
-            target.end(call)
-            if self._observe is not None:
-                self._observe(CallEnded(trio.current_time(), self.job.index, lane))
+        call = object()
+        attempts: Attempts | None = None
+        again_at: float | None = None
+        if not target.start_nowait(call, self, need, now):
+            now = await self._wait(target, call, need, again_at)
+        while True:
+            epoch = target.throttle.limit.epoch
+            failure: Exception | None = None
+            used, cost = tokens, money
+            self._begin(lane, now)
+            try:
+                result = await send(*args)
+                if type(result) is Metered:
+                    used, cost = self._hear(target, result, need)
+                    result = result.value
+                self._learn_success(target, now, retried=attempts is not None)
+            except Exception as error:
+                failure = error
+                attempts = Attempts(target.spec) if attempts is None else attempts
+                again_at = self._learn_failure(target, error, epoch, attempts)
+                used, cost = attempts.used(tokens, money)
+                if again_at is None:
+                    raise
+            else:
+                return result
+            finally:
+                self._end(target, call, used, cost, failure)
+            now = await self._wait(target, call, need, again_at)
 
     def close(self) -> None:
         """The job has its outcome. Its scope belongs to the next job now."""
         self._over = True
         self._paused_at = None
 
+    def _need(self, tokens: int, money: float) -> Need:
+        if tokens < 0 or not 0 <= money < math.inf:
+            msg = f"job {self.job.index} asks for {tokens} tokens and {money} of money; at least 0 is right"
+            raise PlanError(msg)
+        return Need(tokens, money, self._terms.purse)
+
     def _refuse_if_late(self, now: float) -> None:
-        if self._over or now >= self._deadline:
+        if self._over or now >= self._terms.deadline:
             what = "it was over" if self._over else "the run's deadline"
             raise TooLateError(f"job {self.job.index} asked for a call after {what}")
 
-    async def _wait(self, lane: Lane, call: object) -> float:
+    def _begin(self, lane: str, now: float) -> None:
+        self.count += 1
+        self._in_flight += 1
+        if self._paused_at is not None:
+            self._resume(now)
+        if self._terms.observe is not None:
+            self._terms.observe(CallStarted(now, self.job.index, lane))
+
+    def _end(
+        self, lane: Lane, call: object, tokens: int, money: float, failure: Exception | None
+    ) -> None:
+        self._in_flight -= 1
+        if self._waiting:
+            self._pause_if_idle()
+        lane.end(call, tokens, money)
+        if self._terms.observe is not None:
+            now = trio.current_time()
+            self._terms.observe(CallEnded(now, self.job.index, lane.spec.name, failure))
+
+    def _hear(self, lane: Lane, result: Metered[Any], need: Need) -> tuple[int, float]:
+        """What a reply tells: of the server's limits, and of what the call used."""
+        if result.hint is not None:
+            lane.hear(trio.current_time(), result.hint)
+        tokens = need.tokens if result.tokens is None else result.tokens
+        return tokens, need.money if result.money is None else result.money
+
+    def _learn_success(self, lane: Lane, started_at: float, *, retried: bool) -> None:
+        if lane.throttle.calm:
+            lane.count_success()
+            return
+        before = lane.throttle.limits
+        now = trio.current_time()
+        lane.succeeded(now, started_at, retried=retried)
+        self._tell_limit(lane, before, now)
+
+    def _learn_failure(
+        self, lane: Lane, failure: Exception, epoch: int, attempts: Attempts
+    ) -> float | None:
+        """What a failure means; returns the instant before which the call is not made again, if it is."""
+        error = call_error(failure)
+        if error is None:
+            return None
+        before, was_open = lane.throttle.limits, lane.closed is None
+        now, index = trio.current_time(), self.job.index
+        again = attempts.again(error, salvaging=self.salvaging)
+        again_at = lane.failed(error, now, epoch, attempts.mishaps)
+        if (observe := self._terms.observe) is not None:
+            if error.fault is Fault.RATE_LIMITED:
+                until = lane.throttle.blocked_until
+                observe(Throttled(now, index, lane.spec.name, error.retry_after, until))
+            if was_open and lane.closed is not None:
+                observe(LaneClosed(now, lane.spec.name, lane.closed))
+        self._tell_limit(lane, before, now)
+        return again_at if again else None
+
+    def _tell_limit(self, lane: Lane, before: tuple[int, int], now: float) -> None:
+        if self._terms.observe is not None and lane.throttle.limits != before:
+            self._terms.observe(LimitChanged(now, lane.spec.name, *lane.throttle.limits))
+
+    async def _wait(self, lane: Lane, call: object, need: Need, again_at: float | None) -> float:
+        """Wait for a start; after a failure rest until `again_at` first. Returns the instant."""
+        observe, index = self._terms.observe, self.job.index
         self._waiting += 1
         self._pause_if_idle()
         try:
-            return await lane.wait_start(call, self.job.index, self._refuse_if_late, self._observe)
+            if again_at is not None:
+                if observe is not None:
+                    now = trio.current_time()
+                    observe(Waiting(now, lane.spec.name, Why.BACKOFF, again_at, index))
+                await lane.rest(again_at)
+            return await lane.wait_start(
+                call, index, need, self._refuse_if_late, observe, again=again_at is not None
+            )
         finally:
             self._waiting -= 1
             # Also when the wait was cancelled or another branch of the body goes on alone.

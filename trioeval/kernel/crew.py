@@ -18,17 +18,23 @@ its worker and leaves the slot empty); a queue from foreman to workers (two hops
 admission and start).
 """
 
+import math
 from typing import Generic
 
 import attrs
 import trio
 
-from trioeval.errors import PlanError
-from trioeval.kernel.backlog import Backlog
+from trioeval.errors import LaneClosedError, PlanError
+from trioeval.kernel.events import Why
 from trioeval.kernel.jobs import Job, P
 from trioeval.kernel.lane import Lane
-from trioeval.kernel.outcomes import V
-from trioeval.kernel.work import Running, work
+from trioeval.kernel.outcomes import Cut, V
+from trioeval.kernel.running import Running
+from trioeval.kernel.work import work
+
+_STRIDE = (
+    1000  # jobs of a closed lane that get their outcome between two looks at the rest of the world
+)
 
 
 @attrs.define(eq=False)
@@ -37,7 +43,6 @@ class Crew(Generic[P, V]):
 
     running: Running[P, V]
     lane: Lane
-    backlog: Backlog[P]
     max_live: int
     """Jobs that may be live at once, ≥ 1: started and not over, whatever they wait for."""
     _live: int = 0
@@ -46,19 +51,29 @@ class Crew(Generic[P, V]):
     """What the leader waits in."""
     _news: trio.Event = attrs.field(factory=trio.Event)
 
+    @property
+    def name(self) -> str:
+        """The lane's name."""
+        return self.lane.spec.name
+
+    @property
+    def idle(self) -> bool:
+        """Whether no job is live, and none waits that may start."""
+        if self._live:
+            return False
+        index = self.running.backlog.first(self.name)
+        return index is None or not self._in_window(index)
+
     async def serve(self) -> None:
-        """The foreman: returns when every job of the lane is over, or none may start any more."""
+        """The foreman: returns when every job of the run is over, or none may start any more."""
         self.lane.followers.append(self)
         try:
             async with trio.open_nursery() as workers:
-                while (more := self._has_more(trio.current_time())) is not False:
-                    if more is None:
-                        await trio.lowlevel.checkpoint()
-                        continue
+                while self.running.admits(trio.current_time()) and not self.running.over:
                     # Re-arm before looking: news between the look and the wait would be missed.
                     self._news = trio.Event()
-                    if self._wants_leader():
-                        name = f"worker of lane {self.lane.spec.name}"
+                    if self._look():
+                        name = f"worker of lane {self.name}"
                         workers.start_soon(work, self.running, self, name=name)
                     await self._news.wait()
         finally:
@@ -69,7 +84,7 @@ class Crew(Generic[P, V]):
         self._news.set()
 
     def stand_down(self) -> None:
-        """After `stop`: nobody waits for a next job any more."""
+        """No new job starts: nobody waits for a next one any more."""
         self._line.cancel("the run admits no new jobs")
         self._news.set()
 
@@ -83,20 +98,12 @@ class Crew(Generic[P, V]):
         """Lead, if nobody does: the next job, as soon as the lane can serve it. A checkpoint if so."""
         if self._leading or self._live >= self.max_live:
             return None
-        gate = self.running.lanes.gate
         self._leading = True
         try:
             with trio.CancelScope() as self._line:
-                while (more := self._has_more(trio.current_time())) is not False:
-                    if more is None:
-                        await trio.lowlevel.checkpoint()
-                        continue
-                    if not gate.open:
-                        self.running.tell_gate(self.lane.spec.name, None)
-                        await gate.wait_open()
-                    await self.lane.wait_ready(self, self.running.observe)
-                    if gate.open:
-                        return self._take(trio.current_time())
+                return await self._lead()
+        except LaneClosedError:
+            return None  # the foreman sees that too
         finally:
             self._leading = False
             self.notify()
@@ -106,33 +113,88 @@ class Crew(Generic[P, V]):
         """A job is over. Its worker is the next to look for one, so nobody has to be told."""
         self._live -= 1
         self.running.lanes.gate.leave()
+        if not self._live:
+            self.running.go_on()
+
+    async def _lead(self) -> Job[P] | None:
+        gate = self.running.lanes.gate
+        while self._has_next():
+            if not gate.open:
+                self.running.tell_waiting(self.name, Why.GATE, None)
+                await gate.wait_open()
+            await self.lane.wait_ready(self.running.observe)
+            if gate.open and (job := self._take(trio.current_time())) is not None:
+                return job
+        return None
 
     def _take(self, now: float) -> Job[P] | None:
         """Admit the next job, if there is one that may still start."""
-        if not self.running.admits(now):
+        running = self.running
+        if not running.admits(now):
             return None
         try:
-            job = self.backlog.pop(self.lane.spec.name)
+            if running.window != math.inf and not self._has_next():
+                return None
+            job = running.backlog.pop(self.name)
         except PlanError as error:
-            self.running.fail(error)
+            running.fail(error)
             return None
         if job is not None:
-            self.running.lanes.gate.enter()
+            running.lanes.gate.enter()
             self._live += 1
             self.notify()
         return job
 
-    def _has_more(self, now: float) -> bool | None:
-        """Whether a job may still start here; None if it is not known yet."""
-        try:
-            return self.running.admits(now) and self.backlog.has(self.lane.spec.name)
-        except PlanError as error:
-            self.running.fail(error)
+    def _look(self) -> bool:
+        """The foreman's look: whether somebody should lead."""
+        if self.lane.closed is not None:
+            self._give_up(self.lane.closed)
             return False
-
-    def _wants_leader(self) -> bool:
         if self._leading or self._live >= self.max_live:
             return False
         # On a lane of one run whose slots are all taken, the worker that frees one takes the next job.
         contended = self.lane.in_line or len(self.lane.followers) > 1
-        return self.lane.slot_free or contended
+        if not (self.lane.slot_free or contended or not self._live):
+            return False
+        found = self._has_next()
+        if not found and not self._live:
+            self.running.go_on()
+        return found
+
+    def _has_next(self) -> bool:
+        """Whether a job may start as far as the run is concerned; looks again later if that is not known."""
+        running = self.running
+        try:
+            if not running.admits(trio.current_time()):
+                return False
+            has = running.backlog.has(self.name)
+        except PlanError as error:
+            running.fail(error)
+            return False
+        if has is None:
+            self.notify()
+        index = running.backlog.first(self.name) if has else None
+        if index is not None and not self._in_window(index):
+            running.tell_waiting(self.name, Why.WINDOW, None)
+            return False
+        return has is True
+
+    def _in_window(self, index: int) -> bool:
+        return index < self.running.emitted + self.running.window
+
+    def _give_up(self, reason: str) -> None:
+        """The lane serves nothing more: its jobs get their outcome unstarted."""
+        backlog = self.running.backlog
+        try:
+            for _ in range(_STRIDE):
+                if not backlog.has(self.name) or (job := backlog.pop(self.name)) is None:
+                    break
+                self.running.never_ran(job.index, Cut.LANE, reason)
+            if backlog.has(self.name) is not False:
+                self.notify()
+                return
+        except PlanError as error:
+            self.running.fail(error)
+            return
+        if not self._live:
+            self.running.go_on()

@@ -7,7 +7,7 @@ logged and not called again: watching a run can never break it.
 
 import enum
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import attrs
@@ -18,16 +18,30 @@ _log = logging.getLogger("trioeval.kernel")
 
 
 class Why(enum.Enum):
-    """What a call waits for."""
+    """What a call, or the next job of a lane, waits for."""
 
     GATE = "gate"
     """The serial gate: a serial job runs, or one waits until nothing else does."""
+    WINDOW = "window"
+    """The reorder window: too many outcomes wait for an earlier one."""
     TURN = "turn"
-    """Earlier calls of the same lane that wait as well."""
+    """Others of the same lane that stand before it in line."""
+    PAUSED = "paused"
+    """Somebody paused the lane."""
+    BLOCKED = "blocked"
+    """The provider asked to wait, or said that nothing is left until its reset."""
+    PACE = "pace"
+    """The lane's rate of requests or least gap."""
+    TOKENS = "tokens"
+    """The lane's rate of tokens."""
     SLOT = "slot"
     """A free slot of the lane."""
-    PACE = "pace"
-    """The lane's rate or least gap."""
+    BUDGET = "budget"
+    """What calls in flight have reserved and may give back."""
+    CAP = "cap"
+    """A free slot among those of all lanes together."""
+    BACKOFF = "backoff"
+    """The rest of a call that failed, before it is made again."""
 
 
 @attrs.frozen
@@ -68,6 +82,50 @@ class CallEnded:
     at: float
     index: int
     lane: str
+    error: Exception | None = None
+    """What it failed with; None if it succeeded or was cancelled."""
+
+
+@attrs.frozen
+class Throttled:
+    """A provider refused a call because there were too many."""
+
+    at: float
+    index: int
+    lane: str
+    retry_after: float | None
+    """Seconds that it asked to wait."""
+    blocked_until: float
+    """The instant before which nothing starts on the lane; -inf if it is not blocked."""
+
+
+@attrs.frozen
+class LimitChanged:
+    """A lane allows another number of calls in flight."""
+
+    at: float
+    lane: str
+    limit: int
+    """Less than the adaptive limit while the lane recovers; 0 when it is closed."""
+    adaptive: int
+    """The adaptive limit."""
+
+
+@attrs.frozen
+class LaneClosed:
+    """A lane's breaker opened: it serves no more calls."""
+
+    at: float
+    lane: str
+    reason: str
+
+
+@attrs.frozen
+class Salvaged:
+    """Jobs that had failed by mishap are run again."""
+
+    at: float
+    indices: Sequence[int]
 
 
 @attrs.frozen
@@ -78,7 +136,17 @@ class Finished:
     outcome: Outcome[Any]
 
 
-Event: TypeAlias = Admitted | Waiting | CallStarted | CallEnded | Finished
+Event: TypeAlias = (
+    Admitted
+    | Waiting
+    | CallStarted
+    | CallEnded
+    | Throttled
+    | LimitChanged
+    | LaneClosed
+    | Salvaged
+    | Finished
+)
 Observer: TypeAlias = Callable[[Event], None]
 
 

@@ -5,8 +5,8 @@ integers inside the kernel and become objects only when they start.
 """
 
 import math
-from collections.abc import Collection, Iterable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Generic, Literal, Protocol, TypeVar
 
 import attrs
 
@@ -36,6 +36,54 @@ class Job(Generic[P]):
 
     A body that hides from cancellation, and returns after all, is done however late it is.
     """
+    key: Hashable = None
+    """Jobs with equal keys run in index order, one at a time, while others run freely; None is no key."""
+
+
+@attrs.frozen
+class Edge:
+    """A job that another one waits for."""
+
+    on: int
+    """Its index."""
+    when: Literal["success", "always"] = attrs.field(default="success")
+    """`success`: the other starts when it is `Done`, and is `Blocked` by any other outcome; `always`: the
+    other starts after any outcome."""
+
+    @when.validator
+    def _check(self, _field: "attrs.Attribute[str]", value: str) -> None:
+        if value not in ("success", "always"):
+            msg = f"Edge.when must be success or always, got {value!r}"
+            raise PlanError(msg)
+
+
+@attrs.frozen
+class Freed:
+    """What an outcome sets free."""
+
+    ready: Sequence[int] = ()
+    """Jobs that may start now."""
+    blocked: Sequence[tuple[int, int]] = ()
+    """Jobs that never will, each with the job that blocks it."""
+
+
+class Readiness(Protocol):
+    """Which jobs may start when, decided while the plan runs.
+
+    For plans whose dependencies are too many or too regular to be written down as edges. Each method is
+    called synchronously and should cost in proportion to what it returns.
+    """
+
+    def begin(self) -> Iterable[int]:
+        """The jobs that may start at once; asked for first, and once."""
+        ...
+
+    def over(self, index: int, *, done: bool) -> Freed:
+        """A job has its outcome; told of every job once, blocked ones among them.
+
+        Each job is named once in all: by `begin`, as ready, or as blocked.
+        """
+        ...
 
 
 @attrs.frozen
@@ -54,6 +102,10 @@ class Plan(Generic[P]):
     """Jobs that run alone over all lanes, before the others; ascending."""
     serial: bool = False
     """Every job runs alone, in index order; other runs on the same lanes wait for the last of them."""
+    edges: Mapping[int, Sequence[Edge]] = attrs.field(factory=dict)
+    """What each job depends on; jobs without dependencies need not appear."""
+    readiness: Callable[[], Readiness] | None = None
+    """Makes what decides, in place of edges, which jobs may start; None lets all of them."""
 
     @classmethod
     def of(
@@ -62,15 +114,26 @@ class Plan(Generic[P]):
         *,
         serial_indices: Iterable[int] = (),
         serial: bool = False,
+        edges: Mapping[int, Iterable[int | Edge]] | None = None,
     ) -> "Plan[P]":
         """A plan of jobs that exist already.
 
+        Args:
+            jobs: In the order of their indices.
+            serial_indices: Jobs that run alone, before the others.
+            serial: Whether all of them do.
+            edges: What each job depends on; a bare index is a dependency on its success.
+
         Raises:
-            PlanError: The indices are not 0, 1, 2, … or a serial index names no job.
+            PlanError: The indices are not 0, 1, 2, …, or a serial index or an edge names no job.
         """
         listed = tuple(jobs)
         alone = tuple(sorted(set(serial_indices)))
-        plan = cls(listed, frozenset(job.lane for job in listed), alone, serial)
+        depends = {
+            index: tuple(on if isinstance(on, Edge) else Edge(on) for on in several)
+            for index, several in (edges or {}).items()
+        }
+        plan = cls(listed, frozenset(job.lane for job in listed), alone, serial, depends)
         for index in range(len(listed)):
             plan.job(index)
         plan.check_serial_indices()

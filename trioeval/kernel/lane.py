@@ -1,14 +1,16 @@
-"""Everything that limits one provider key: slots, pace, and a strictly first-come turn.
+"""Everything that limits one provider key: slots, rates, and an orderly line.
 
-A call starts on a lane at the first instant at which three things hold together: it is its turn, the pace
-is open, and a slot is free. They are waited for in that order and taken in one synchronous step, so
+A call starts on a lane at the first instant at which all of this holds together: it stands first in line,
+the lane is neither paused nor closed, nothing blocks it, the paces of requests and tokens are open, and a
+slot is free (with a budget or a cap over all lanes, those too). All of it is taken in one synchronous
+step, so
 
 * a slot is never held while something else is waited for (SLOT),
 * a waiter that is cancelled has taken nothing and leaves no hole in the pace (PACE),
-* calls start in the order in which they came.
+* calls start in the order of the line.
 
-One call at a time holds the turn and watches pace and slots; the others stand in line behind it. Where
-nobody stands in line the start costs no trip through the scheduler.
+What may start when is decided in `rates.throttle`; here are only the slots, the line, and the waking.
+Where nobody stands in line the start costs no trip through the scheduler.
 
 **New jobs.** A lane does not only serve calls, it also admits jobs: the next job of a run may begin when
 its first call could start at once (`wait_ready`). Admission takes nothing, because the body may do
@@ -18,97 +20,107 @@ without a pause finds the slot it was admitted for, one that pauses stands in li
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
 
 import attrs
 import trio
 
-from trioeval.errors import PlanError
+from trioeval.errors import CallError, Fault, LaneClosedError
+from trioeval.kernel.cap import Cap
 from trioeval.kernel.events import Observer, Waiting, Why
-from trioeval.kernel.gate import Gate
-from trioeval.rates import Pace
+from trioeval.kernel.lane_spec import LaneSpec, LaneStatistics, Rng
+from trioeval.kernel.line import Line, Place
+from trioeval.kernel.purse import Purse
+from trioeval.kernel.throttles import make_throttle
+from trioeval.rates import BreakerState, Follower, Hold, RateHint, Reservation, Throttle
+
+Obstacle: TypeAlias = tuple[Why, float]
+"""What is in the way of a start, and until when; infinite where that is not known."""
 
 
 @attrs.frozen
-class LaneSpec:
-    """What a lane allows.
+class Need:
+    """What a call takes, at most."""
 
-    Raises:
-        PlanError: A value is out of its range.
-    """
-
-    name: str
-    width: int = attrs.field(default=4)
-    """Calls in flight at once, ≥ 1."""
-    rpm: float | None = attrs.field(default=None, kw_only=True)
-    """Requests per minute, > 0 and finite; None sets no rate."""
-    burst: int = attrs.field(default=1, kw_only=True)
-    """Requests that may start together after a pause, ≥ 1."""
-    min_gap: float = attrs.field(default=0.0, kw_only=True)
-    """Least seconds between two starts, ≥ 0 and finite."""
-
-    @width.validator
-    @burst.validator
-    def _check_count(self, field: "attrs.Attribute[int]", value: int) -> None:
-        if type(value) is not int or value < 1:
-            self._refuse(field.name, "a whole number of at least 1", value)
-
-    @rpm.validator
-    def _check_rpm(self, _field: "attrs.Attribute[float | None]", value: float | None) -> None:
-        if value is not None and not 0 < value < math.inf:
-            self._refuse("rpm", "more than 0 and finite", value)
-
-    @min_gap.validator
-    def _check_gap(self, _field: "attrs.Attribute[float]", value: float) -> None:
-        if not 0 <= value < math.inf:
-            self._refuse("min_gap", "at least 0 seconds and finite", value)
-
-    def _refuse(self, field: str, right: str, value: object) -> None:
-        msg = f"lane {self.name!r}: {field} must be {right}, got {value!r}"
-        raise PlanError(msg)
+    tokens: int = 0
+    money: float = 0.0
+    purse: Purse | None = None
+    """What it is paid from; None does not bound it."""
 
 
 @attrs.frozen
-class LaneStatistics:
-    """A snapshot of a lane; later changes do not appear in it."""
+class _Account:
+    """What a call in flight has reserved."""
 
-    name: str
-    width: int
-    in_flight: int
-    waiting: int
-    """Calls, and next jobs of runs, that stand in line."""
-    next_start_at: float
-    """The instant before which the pace allows no start; -inf if it is open."""
-
-
-class Follower(Protocol):
-    """Whoever wants to know that a lane may have become able to start something."""
-
-    def notify(self) -> None:
-        """Look again. Synchronous, cheap, may come for nothing."""
+    need: Need
+    reservation: Reservation | None
+    hold: Hold | None
 
 
 @attrs.define(eq=False, repr=False)
 class Lane:
-    """One lane; made by `Lanes`, not by users."""
+    """One lane; made by `Lanes`, not by users.
+
+    Users read `statistics()`, set `width`, and call `pause` and `resume`.
+    """
 
     spec: LaneSpec
+    _rng: Rng
+    _cap: Cap | None
     followers: list[Follower] = attrs.field(factory=list)
     """The crews of the runs that start jobs here."""
-    _pace: Pace = attrs.field(init=False)
+    throttle: Throttle = attrs.field(init=False)
+    """What the lane has learned."""
     _limiter: trio.CapacityLimiter = attrs.field(init=False)
-    _turn: trio.StrictFIFOLock = attrs.field(factory=trio.StrictFIFOLock)
+    _line: Line = attrs.field(factory=Line)
+    _resting: set[Place] = attrs.field(factory=set)
+    """Calls in their back-off."""
+    _accounts: dict[object, _Account] = attrs.field(factory=dict)
+    """Of calls in flight that reserved more than a slot."""
     _favourite: object | None = None
+    _paused: bool = False
+    _started: int = 0
+    _succeeded: int = 0
+    _refused: int = 0
+    _retried: int = 0
 
     def __attrs_post_init__(self) -> None:
-        self._pace = Pace.per_minute(
-            self.spec.rpm, burst=self.spec.burst, min_gap=self.spec.min_gap
-        )
-        self._limiter = trio.CapacityLimiter(self.spec.width)
+        self.throttle = make_throttle(self.spec)
+        self._limiter = trio.CapacityLimiter(self.throttle.allowed)
 
     def __repr__(self) -> str:
-        return f"<Lane {self.spec.name!r}: {self.in_flight} of {self.spec.width} in flight>"
+        said = [
+            f"{self.in_flight} of {self.throttle.allowed} in flight",
+            f"{len(self._line)} in line",
+        ]
+        said += ["paused"] if self._paused else []
+        state = self.throttle.state
+        said += [] if state is BreakerState.CLOSED else [f"breaker {state.value}"]
+        return f"<Lane {self.spec.name!r}: {', '.join(said)}>"
+
+    @property
+    def width(self) -> int:
+        """Calls that may be in flight at most; may be set at any time, ≥ 1."""
+        return self.throttle.limit.width
+
+    @width.setter
+    def width(self, width: int) -> None:
+        attrs.evolve(self.spec, width=width)  # refuses what no lane could have
+        self.throttle.retune(width)
+        self._apply_limit()
+
+    def pause(self) -> None:
+        """Start nothing until `resume`; what is in flight goes on."""
+        self._paused = True
+        self._apply_limit()
+
+    def resume(self) -> None:
+        """End a pause, and open a closed lane again."""
+        self._paused = False
+        self.throttle.reset()
+        self._apply_limit()
 
     @property
     def in_flight(self) -> int:
@@ -122,140 +134,292 @@ class Lane:
 
     @property
     def in_line(self) -> bool:
-        """Whether somebody has or awaits the turn."""
-        return self._turn.locked()
+        """Whether somebody stands in line."""
+        return len(self._line) > 0
+
+    @property
+    def resting(self) -> int:
+        """Calls in their back-off."""
+        return len(self._resting)
+
+    @property
+    def closed(self) -> str | None:
+        """Why the lane serves no more calls; None if it does."""
+        return self.throttle.breaker.reason
 
     def ready(self, now: float) -> bool:
         """Whether a newcomer could start at `now` without passing anybody in line."""
-        return not self._turn.locked() and self._paced_until(now) <= now and self.slot_free
+        return not self._line and self._obstacle(0, now) is None
 
     def favour(self, job: object) -> None:
         """Let the first call of `job` pass the line, until anyone else touches the lane."""
         self._favourite = job
 
-    def start_nowait(self, call: object, job: object, now: float) -> bool:
-        """Take a slot for `call` and step the pace, if the call of `job` may start at `now`."""
+    def start_nowait(self, call: object, job: object, need: Need, now: float) -> bool:
+        """Start `call`, if the call of `job` may start at `now`.
+
+        Raises:
+            BudgetError: The call needs more than its budget has left.
+            CallError: The call is larger than this lane serves.
+        """
         favourite, self._favourite = self._favourite, None
-        if self._turn.locked() and favourite is not job:
+        if self._line and favourite is not job:
             return False
-        if self._paced_until(now) > now:
-            return False
-        try:
-            self._take(call, now)
-        except trio.WouldBlock:
-            return False
-        return True
+        if self.throttle.free and self._cap is None and need.purse is None:
+            if self._limiter.available_tokens <= 0:
+                return False
+            self._limiter.acquire_on_behalf_of_nowait(call)
+            self._started += 1
+            if not self.throttle.calm:
+                self.throttle.limit.begun(self.in_flight)
+            return True
+        return self._try_start(call, need, now) is None
 
     async def wait_start(
-        self, call: object, index: int, refuse: Callable[[float], None], observe: Observer | None
+        self,
+        call: object,
+        index: int,
+        need: Need,
+        refuse: Callable[[float], None],
+        observe: Observer | None,
+        *,
+        again: bool = False,
     ) -> float:
-        """Wait for the turn, the pace and a slot, and take them. A checkpoint. Returns the instant.
+        """Wait for the line, the rates and a slot, and take them. A checkpoint. Returns the instant.
 
-        `refuse` is asked at that instant, and raises if it is too late for the call: it has taken nothing.
+        Args:
+            call: What holds the slot.
+            index: Of the job that calls.
+            need: What it takes.
+            refuse: Asked at the instant of the start; raises if it is too late for the call, which has
+                then taken nothing.
+            observe: Told of every wait.
+            again: Whether the call is made again, and so stands before what is new.
+
+        Raises:
+            LaneClosedError: The lane serves no more calls.
+            BudgetError: The call needs more than its budget has left.
+            CallError: The call is larger than this lane serves.
         """
-        self._tell_turn(observe, index)
-        async with self._turn:
-            now = await self._wait_open(call, index, observe)
-            refuse(now)
-            self._take(call, now)
-            return now
 
-    async def wait_ready(self, who: object, observe: Observer | None) -> None:
+        def start(now: float) -> Obstacle | None:
+            refuse(now)
+            return self._try_start(call, need, now)
+
+        place = self._line.join(index if again else None)
+        return await self._stand(place, start, index, observe)
+
+    async def wait_ready(self, observe: Observer | None) -> None:
         """Wait until a call could start; take nothing. A checkpoint.
 
         The caller starts that call, or favours the job that will, before its next checkpoint.
-        """
-        self._tell_turn(observe, None)
-        async with self._turn:
-            await self._wait_open(who, None, observe)
 
-    def end(self, call: object) -> None:
-        """Give the slot of `call` back."""
+        Raises:
+            LaneClosedError: The lane serves no more calls.
+        """
+        await self._stand(self._line.join(), partial(self._obstacle, 0), None, observe)
+
+    async def rest(self, until: float) -> None:
+        """The back-off of a failed call, cut short when the lane is closed. A checkpoint."""
+        place = Place((0, 0, 0))
+        self._resting.add(place)
+        try:
+            while trio.current_time() < until and self.closed is None:
+                await place.wait_called(until)
+        finally:
+            self._resting.discard(place)
+        self._retried += 1
+
+    def end(self, call: object, tokens: int, money: float) -> None:
+        """A call is over and has used so much: give back its slot and what it reserved too much."""
         self._limiter.release_on_behalf_of(call)
-        for follower in self.followers:
-            follower.notify()
+        if self._accounts and (account := self._accounts.pop(call, None)) is not None:
+            if account.reservation is not None:
+                self.throttle.settle(account.reservation, tokens)
+            if account.need.purse is not None and account.hold is not None:
+                account.need.purse.budget.settle(account.hold, tokens=tokens, money=money)
+        if self._cap is not None:
+            self._cap.release(call)
+        self._news()
+
+    def count_success(self) -> None:
+        """A call was served, and that tells nothing new."""
+        self._succeeded += 1
+
+    def succeeded(self, now: float, started_at: float, *, retried: bool) -> None:
+        """A call was served: learn from it."""
+        self._succeeded += 1
+        self.throttle.succeeded(now, started_at, retried=retried)
+        self._apply_limit()
+
+    def hear(self, now: float, hint: RateHint) -> None:
+        """A reply said what is left of the server's limits."""
+        self.throttle.hear(now, hint)
+        self._line.call_first()
+
+    def failed(self, error: CallError, now: float, epoch: int, mishaps: int) -> float | None:
+        """A call failed: learn from it.
+
+        Args:
+            error: What its sender made of the failure.
+            now: The instant.
+            epoch: The epoch of the limit in which it started.
+            mishaps: Transient failures of this call, this one included.
+
+        Returns:
+            The instant before which the call is not made again; None if it never is.
+        """
+        again_at: float | None = None
+        match error.fault:
+            case Fault.RATE_LIMITED:
+                self._refused += 1
+                again_at = self.throttle.congested(
+                    now, epoch, error.retry_after, str(error), self._rng()
+                )
+            case Fault.TRANSIENT:
+                again_at = self.throttle.failed(
+                    now, mishaps - 1, error.retry_after, str(error), self._rng()
+                )
+            case Fault.FATAL:
+                self.throttle.refused(str(error))
+            case Fault.QUOTA_EXHAUSTED:
+                self.throttle.exhausted(str(error))
+            case Fault.REFUSED:
+                pass
+        self._apply_limit()
+        return None if self.closed is not None else again_at
 
     def statistics(self) -> LaneStatistics:
         """A snapshot. Not a checkpoint."""
+        now, throttle = trio.current_time(), self.throttle
+        obstacle = self._obstacle(0, now) if self._line else None
         return LaneStatistics(
-            self.spec.name,
-            self.spec.width,
-            self.in_flight,
-            self._turn.locked() + self._turn.statistics().tasks_waiting,
-            self._pace.earliest(-math.inf),
+            name=self.spec.name,
+            width=self.width,
+            limit=0 if self._paused else throttle.allowed,
+            in_flight=self.in_flight,
+            waiting=len(self._line),
+            resting=len(self._resting),
+            why=None if obstacle is None else obstacle[0],
+            next_start_at=throttle.open_at(-math.inf, 0),
+            blocked_until=throttle.blocked_until,
+            state=throttle.state,
+            paused=self._paused,
+            reason=self.closed,
+            started=self._started,
+            succeeded=self._succeeded,
+            refused=self._refused,
+            retried=self._retried,
+            cuts=throttle.limit.epoch,
         )
 
-    async def _wait_open(self, who: object, index: int | None, observe: Observer | None) -> float:
-        """With the turn: wait until the pace is open and a slot is free, both at one instant."""
-        self._favourite = None
-        while True:
-            now = trio.current_time()
-            start_at = self._paced_until(now)
-            if start_at > now:
-                if observe is not None:
-                    observe(Waiting(now, self.spec.name, Why.PACE, start_at, index))
-                await trio.sleep_until(start_at)
-            elif self.slot_free:
-                return now
-            else:
-                if observe is not None:
-                    observe(Waiting(now, self.spec.name, Why.SLOT, None, index))
-                await self._limiter.acquire_on_behalf_of(who)
-                # Only to be woken when one is free. The pace may have moved meanwhile, and a slot
-                # is never held while the pace is waited for.
-                self._limiter.release_on_behalf_of(who)
+    def notify(self) -> None:
+        """Something changed that the first in line may wait for: a budget, or the cap over all lanes."""
+        self._line.call_first()
 
-    def _tell_turn(self, observe: Observer | None, index: int | None) -> None:
-        if observe is not None and self._turn.locked():
-            observe(Waiting(trio.current_time(), self.spec.name, Why.TURN, None, index))
+    async def _stand(
+        self,
+        place: Place,
+        look: Callable[[float], Obstacle | None],
+        index: int | None,
+        observe: Observer | None,
+    ) -> float:
+        """Stand in line until `look` finds no obstacle; returns that instant. A checkpoint."""
+        told: Obstacle | None = None
+        try:
+            while True:
+                if self.closed is not None:
+                    await trio.lowlevel.checkpoint()
+                    raise LaneClosedError(self.spec.name, self.closed)
+                now = trio.current_time()
+                obstacle: Obstacle | None = (Why.TURN, math.inf)
+                if self._line.first is place:
+                    self._favourite = None
+                    obstacle = look(now)
+                if obstacle is None:
+                    return now
+                self._queue_for_cap(obstacle)
+                if observe is not None and obstacle != told:
+                    told, (why, until) = obstacle, obstacle
+                    known = None if until == math.inf else until
+                    observe(Waiting(now, self.spec.name, why, known, index))
+                await place.wait_called(obstacle[1])
+        finally:
+            self._leave(place)
 
-    def _paced_until(self, now: float) -> float:
-        return now if self._pace.unlimited else self._pace.earliest(now)
+    def _obstacle(self, tokens: int, now: float) -> Obstacle | None:
+        """What is in the way of a start at `now`, but for the line and the budget."""
+        throttle = self.throttle
+        if self._paused:
+            return Why.PAUSED, math.inf
+        if not throttle.free:
+            open_at = throttle.open_at(now, tokens)
+            if open_at > now:
+                return self._pacer(open_at, now), open_at
+        if self._limiter.available_tokens <= 0:
+            return Why.SLOT, math.inf
+        if self._cap is not None and not self._cap.admits(self):
+            return Why.CAP, math.inf
+        return None
 
-    def _take(self, call: object, now: float) -> None:
+    def _pacer(self, open_at: float, now: float) -> Why:
+        if open_at == self.throttle.blocked_until:
+            return Why.BLOCKED
+        return Why.PACE if open_at == self.throttle.paced_until(now) else Why.TOKENS
+
+    def _try_start(self, call: object, need: Need, now: float) -> Obstacle | None:
+        """Take everything that `call` needs; or nothing, and say what is in the way."""
+        throttle = self.throttle
+        if throttle.tokens is not None and not throttle.tokens.fits(need.tokens):
+            self._check_size(need.tokens)
+        obstacle = self._obstacle(need.tokens, now)
+        if obstacle is not None:
+            return obstacle
+        hold = None
+        if need.purse is not None:
+            hold = need.purse.take(need.tokens, need.money, self)
+            if hold is None:
+                return Why.BUDGET, math.inf
         self._limiter.acquire_on_behalf_of_nowait(call)
-        if not self._pace.unlimited:
-            self._pace = self._pace.take(now)
+        if self._cap is not None:
+            self._cap.leave(self)
+            self._cap.take(call)
+        reservation = None if throttle.free else throttle.take(now, need.tokens)
+        if reservation is not None or hold is not None:
+            self._accounts[call] = _Account(need, reservation, hold)
+        self._started += 1
+        throttle.limit.begun(self.in_flight)
+        return None
 
+    def _check_size(self, tokens: int) -> None:
+        if self.spec.oversize == "refuse":
+            allowed = f"lane {self.spec.name!r} allows {self.spec.tpm:g} a minute"
+            raise CallError(Fault.REFUSED, f"the call needs {tokens} tokens; {allowed}")
 
-class Lanes(Mapping[str, Lane]):
-    """The lanes that runs share. Made by the caller, inside or outside of `trio.run`, used in one.
+    def _apply_limit(self) -> None:
+        """Make the slots follow what was decided, and wake whoever that concerns."""
+        if self.closed is not None:
+            self._line.call_all()
+            for place in self._resting:
+                place.call()
+        self._limiter.total_tokens = 0 if self._paused else self.throttle.allowed
+        self._news()
 
-    Args:
-        specs: One description a lane; the names are different.
+    def _news(self) -> None:
+        if self._line:
+            self._line.call_first()
+        for follower in self.followers:
+            follower.notify()
 
-    Raises:
-        PlanError: Two lanes have one name.
+    def _queue_for_cap(self, obstacle: Obstacle) -> None:
+        if self._cap is None or obstacle[0] is Why.TURN:
+            return
+        if obstacle[0] is Why.CAP:
+            self._cap.join(self)
+        else:
+            self._cap.leave(self)
 
-    Example:
-        >>> lanes = Lanes([LaneSpec("fast", width=8), LaneSpec("slow", rpm=60)])
-        >>> lanes["slow"].spec.rpm
-        60
-    """
-
-    def __init__(self, specs: Iterable[LaneSpec]) -> None:
-        self.gate = Gate()
-        """Passed by the jobs of every run on these lanes."""
-        self.by_name: dict[str, Lane] = {}
-        """The same lanes as a plain dict, for who looks them up for every call."""
-        for spec in specs:
-            if spec.name in self.by_name:
-                msg = f"two lanes are named {spec.name!r}"
-                raise PlanError(msg)
-            self.by_name[spec.name] = Lane(spec)
-
-    def __getitem__(self, name: str) -> Lane:
-        return self.by_name[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.by_name)
-
-    def __len__(self) -> int:
-        return len(self.by_name)
-
-    def __repr__(self) -> str:
-        return f"<Lanes {list(self.by_name.values())!r}>"
-
-    def statistics(self) -> dict[str, LaneStatistics]:
-        """A snapshot of every lane, by name. Not a checkpoint."""
-        return {name: lane.statistics() for name, lane in self.by_name.items()}
+    def _leave(self, place: Place) -> None:
+        self._line.leave(place)
+        if self._cap is not None and not self._line:
+            self._cap.leave(self)

@@ -30,6 +30,10 @@ class Ledger(Generic[V]):
         self.size = size
         self.cut = Cut.CANCEL
         """Why jobs without an outcome have none; set before `close`."""
+        self.reason: str | None = None
+        """More about it."""
+        self.recorded = 0
+        """Outcomes so far."""
         self._next = 0
         self._held: dict[int, Outcome[V]] = {}
         # Unbounded, but never more than `size` items over its whole life.
@@ -45,6 +49,7 @@ class Ledger(Generic[V]):
         if index < self._next or index in self._held:
             msg = f"job {index} got a second outcome; please report this fault of trioeval"
             raise RuntimeError(msg)
+        self.recorded += 1
         if index != self._next:
             self._held[index] = outcome
             return
@@ -60,7 +65,7 @@ class Ledger(Generic[V]):
 
     def take_rest(self, index: int) -> Outcome[V]:
         """After `close`: the outcome of `index`, which is NotRun unless one was recorded out of order."""
-        return self._held.pop(index, None) or NotRun(index, self.cut)
+        return self._held.pop(index, None) or NotRun(index, self.cut, self.reason)
 
 
 @attrs.define(eq=False)
@@ -69,6 +74,8 @@ class Sink(Generic[V]):
 
     _ledger: Ledger[V]
     _emit: Callable[[Outcome[V]], Awaitable[None]]
+    _passed: Callable[[int], None] | None = None
+    """Told how many the consumer has taken."""
     emitted: int = 0
     counts: dict[type, int] = attrs.field(factory=dict)
     """Outcomes passed on so far, by their class."""
@@ -96,5 +103,7 @@ class Sink(Generic[V]):
     async def _pass_on(self, outcome: Outcome[V]) -> None:
         await self._emit(outcome)
         self.emitted += 1
+        if self._passed is not None:
+            self._passed(self.emitted)
         kind = type(outcome)
         self.counts[kind] = self.counts.get(kind, 0) + 1

@@ -20,21 +20,28 @@ class Cut(enum.Enum):
     """The caller set the `stop` event."""
     CANCEL = "cancel"
     """The caller's cancel scope was cancelled."""
+    LANE = "lane"
+    """The job's lane was closed: its provider refuses, or did not recover."""
+    BUDGET = "budget_exceeded"
+    """What the run was allowed to use is used up."""
     FAULT = "fault"
     """The run itself failed: the plan contradicts itself, or the consumer raised."""
 
 
 @attrs.frozen
 class Done(Generic[V]):
-    """The body returned."""
+    """The body returned.
+
+    Instants and waits are of its last run, if the job was salvaged.
+    """
 
     index: int
     started_at: float
     finished_at: float
     waited: float
-    """Seconds between the two that did not count as working time: waits for lanes and paces."""
+    """Seconds between the two that did not count as working time: waits for lanes, paces and back-offs."""
     calls: int
-    """Calls that were started."""
+    """Requests that were started, retries and earlier salvage rounds among them."""
     value: V
 
 
@@ -89,6 +96,8 @@ class NotRun:
 
     index: int
     cut: Cut
+    reason: str | None = None
+    """More about it: why the lane was closed, what is used up."""
 
 
 Started: TypeAlias = Done[V] | Failed | TimedOut | Interrupted

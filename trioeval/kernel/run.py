@@ -9,8 +9,7 @@ Laws: TOTAL, ORDER, PROMPT, DEADLINE, DRAIN, LEAK.
 """
 
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping
 
 import attrs
 import trio
@@ -19,9 +18,10 @@ from trioeval.errors import PlanError
 from trioeval.kernel.backlog import Backlog
 from trioeval.kernel.calls import Calls
 from trioeval.kernel.crew import Crew
+from trioeval.kernel.edges import check_edges
 from trioeval.kernel.events import Observer, guarded
 from trioeval.kernel.jobs import Job, P, Plan
-from trioeval.kernel.lane import Lanes
+from trioeval.kernel.lanes import Lanes
 from trioeval.kernel.ledger import Ledger, Sink
 from trioeval.kernel.outcomes import (
     Blocked,
@@ -33,8 +33,10 @@ from trioeval.kernel.outcomes import (
     TimedOut,
     V,
 )
+from trioeval.kernel.running import Running
 from trioeval.kernel.serial import SerialLine
-from trioeval.kernel.work import Running, work
+from trioeval.kernel.work import work
+from trioeval.rates import Budget
 
 
 @attrs.frozen
@@ -74,6 +76,9 @@ async def run_plan(
     stop: trio.Event | None = None,
     observe: Observer | None = None,
     max_live_jobs: int = 256,
+    salvage_rounds: int = 0,
+    reorder_window: int | None = None,
+    budget: Budget | None = None,
     flush_grace: float = 5.0,
 ) -> Summary:
     """Run every job of a plan and emit every outcome once, in index order. A checkpoint.
@@ -91,6 +96,11 @@ async def run_plan(
         stop: When set, no new job starts and those under way run to their end.
         observe: Told of everything as it happens; see `events`.
         max_live_jobs: Jobs of one lane that may be started and not over, ≥ 1.
+        salvage_rounds: How often a job that failed by mishap is run once more, when nothing else can go
+            on, ≥ 0.
+        reorder_window: How many outcomes may wait for an earlier one or for `emit`, ≥ 1: a job starts
+            only if its index is less than that far ahead. None bounds nothing.
+        budget: What all calls together may use; other runs may share it.
         flush_grace: Seconds that emitting may still take after the caller was cancelled, ≥ 0.
 
     Returns:
@@ -118,18 +128,21 @@ async def run_plan(
         >>> trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
         [0, 2, 4]
     """
-    _check(plan, lanes, max_live_jobs)
+    _check(plan, lanes, max_live_jobs, salvage_rounds, reorder_window)
     ledger: Ledger[V] = Ledger(len(plan.jobs))
     running = Running(
         perform,
         lanes,
         ledger,
+        Backlog(plan, frozenset(range(len(plan.jobs)) if plan.serial else plan.serial_indices)),
         deadline,
         trio.Event() if stop is None else stop,
         guarded(observe),
-        trio.CancelScope(deadline=deadline),
+        budget,
+        salvage_rounds,
+        math.inf if reorder_window is None else reorder_window,
     )
-    sink = Sink(ledger, emit)
+    sink = Sink(ledger, emit, None if reorder_window is None else running.pass_on)
     started_at = trio.current_time()
     flush = _Flush(flush_grace)
     async with trio.open_nursery() as nursery:
@@ -155,6 +168,8 @@ async def collect(
     stop: trio.Event | None = None,
     observe: Observer | None = None,
     max_live_jobs: int = 256,
+    salvage_rounds: int = 0,
+    budget: Budget | None = None,
 ) -> list[Outcome[V]]:
     """Run a plan like `run_plan` and return its outcomes, `outcomes[i].index == i`. A checkpoint.
 
@@ -177,19 +192,39 @@ async def collect(
         stop=stop,
         observe=observe,
         max_live_jobs=max_live_jobs,
+        salvage_rounds=salvage_rounds,
+        budget=budget,
     )
     return outcomes
 
 
-def _check(plan: Plan[P], lanes: Lanes, max_live_jobs: int) -> None:
+def _check(
+    plan: Plan[P], lanes: Lanes, max_live_jobs: int, salvage_rounds: int, reorder_window: int | None
+) -> None:
     unknown = sorted(set(plan.lanes) - set(lanes))
     if unknown:
         msg = f"the plan starts jobs on {unknown}; the lanes are {sorted(lanes)}"
         raise PlanError(msg)
-    if max_live_jobs < 1:
-        msg = f"max_live_jobs must be at least 1, got {max_live_jobs!r}"
+    least = {"max_live_jobs": 1, "salvage_rounds": 0, "reorder_window": 1}
+    given = {
+        "max_live_jobs": max_live_jobs,
+        "salvage_rounds": salvage_rounds,
+        "reorder_window": reorder_window,
+    }
+    for name, value in given.items():
+        if value is not None and value < least[name]:
+            msg = f"{name} must be at least {least[name]}, got {value!r}"
+            raise PlanError(msg)
+    if reorder_window is not None and plan.readiness is not None:
+        msg = "a reorder window needs to know the order of jobs; this plan decides it while it runs"
         raise PlanError(msg)
     plan.check_serial_indices()
+    check_edges(plan)
+    ahead = [(index, edge.on) for index, several in plan.edges.items() for edge in several]
+    if reorder_window is not None and any(on > index for index, on in ahead):
+        found = next(f"{index} waits for {on}" for index, on in ahead if on > index)
+        msg = f"a reorder window needs dependencies on earlier jobs; {found}"
+        raise PlanError(msg)
 
 
 @attrs.define
@@ -228,37 +263,33 @@ async def _run_jobs(
 ) -> None:
     """Everything that the deadline cuts: first the serial jobs, then all lanes side by side."""
     alone = range(len(plan.jobs)) if plan.serial else plan.serial_indices
-    line = SerialLine(running, plan, iter(alone))
-    backlog = Backlog(plan, frozenset(plan.serial_indices))
-    together = () if plan.serial else plan.lanes
-    crews = [Crew(running, running.lanes[name], backlog, max_live_jobs) for name in together]
     try:
         with running.scope:
             async with trio.open_nursery() as nursery:
-                standing: list[Standing] = [line, *crews]
-                nursery.start_soon(_watch, running.stop, standing)
+                nursery.start_soon(_watch_stop, running)
                 if alone:
+                    line = SerialLine(running, plan, iter(alone))
+                    running.standing = [line]
                     await work(running, line)
-                async with trio.open_nursery() as lanes:
-                    for crew in crews:
-                        lanes.start_soon(crew.serve, name=f"lane {crew.lane.spec.name}")
+                if not plan.serial:
+                    await _run_lanes(running, plan, max_live_jobs)
                 nursery.cancel_scope.cancel("every job is over")
     finally:
         running.close()
         flush.jobs_over()
 
 
-class Standing(Protocol):
-    """Whoever may stand in line for a next job."""
+async def _run_lanes(running: Running[P, V], plan: Plan[P], max_live_jobs: int) -> None:
+    crews = [Crew(running, running.lanes[name], max_live_jobs) for name in plan.lanes]
+    running.standing = list(crews)
+    async with trio.open_nursery() as lanes:
+        for crew in crews:
+            lanes.start_soon(crew.serve, name=f"lane {crew.name}")
 
-    def stand_down(self) -> None:
-        """Give up waiting: no new job starts."""
 
-
-async def _watch(stop: trio.Event, sources: Sequence[Standing]) -> None:
-    await stop.wait()
-    for source in sources:
-        source.stand_down()
+async def _watch_stop(running: Running[P, V]) -> None:
+    await running.stop.wait()
+    running.stand_down()
 
 
 def _summary(counts: Mapping[type, int], started_at: float) -> Summary:

@@ -12,10 +12,11 @@ from typing import Generic
 import attrs
 import trio
 
-from trioeval.errors import PlanError
+from trioeval.errors import LaneClosedError, PlanError
+from trioeval.kernel.events import Why
 from trioeval.kernel.jobs import Job, P, Plan
-from trioeval.kernel.outcomes import V
-from trioeval.kernel.work import Running
+from trioeval.kernel.outcomes import Cut, V
+from trioeval.kernel.running import Running
 
 
 @attrs.define(eq=False)
@@ -28,8 +29,16 @@ class SerialLine(Generic[P, V]):
     _line: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     """What the worker waits in between two jobs."""
 
+    @property
+    def idle(self) -> bool:
+        """Never: the line itself looks after those that were set aside."""
+        return False
+
+    def notify(self) -> None:
+        """Nothing: the one worker is at work, or waits for what wakes it anyway."""
+
     def stand_down(self) -> None:
-        """After `stop`: nobody waits for a next job any more."""
+        """No new job starts: nobody waits for a next one any more."""
         self._line.cancel("the run admits no new jobs")
 
     def admit_nowait(self, now: float) -> None:  # noqa: ARG002 - the gate has to be waited for
@@ -38,32 +47,47 @@ class SerialLine(Generic[P, V]):
 
     async def admit(self) -> Job[P] | None:
         """The next serial job, when nothing else runs and its lane can serve it. A checkpoint if so."""
-        job = self._next()
-        if job is None:
-            return None
-        lanes = self.running.lanes
-        with trio.CancelScope() as self._line:
-            if not lanes.gate.idle:
-                self.running.tell_gate(job.lane, job.index)
-            await lanes.gate.enter_serial()
-            admitted = False
-            try:
-                await lanes[job.lane].wait_ready(self, self.running.observe)
-                admitted = self.running.admits(trio.current_time())
-            finally:
-                if not admitted:
-                    lanes.gate.leave_serial()
-            return job if admitted else None
+        while (job := self._next()) is not None:
+            with trio.CancelScope() as self._line:
+                try:
+                    admitted = await self._pass_gate(job)
+                except LaneClosedError as error:
+                    self.running.never_ran(job.index, Cut.LANE, error.reason)
+                    continue
+                return job if admitted else None
         return None
 
     def leave(self) -> None:
         """A serial job is over."""
         self.running.lanes.gate.leave_serial()
 
+    async def _pass_gate(self, job: Job[P]) -> bool:
+        lanes = self.running.lanes
+        if not lanes.gate.idle:
+            self.running.tell_waiting(job.lane, Why.GATE, job.index)
+        await lanes.gate.enter_serial()
+        admitted = False
+        try:
+            await lanes[job.lane].wait_ready(self.running.observe)
+            admitted = self.running.admits(trio.current_time())
+        finally:
+            if not admitted:
+                lanes.gate.leave_serial()
+        return admitted
+
     def _next(self) -> Job[P] | None:
-        index = next(self._indices, None)
-        if index is None or not self.running.admits(trio.current_time()):
+        if not self.running.admits(trio.current_time()):
             return None
+        for index in self._indices:
+            if not self.running.backlog.blocks(index):
+                return self._job(index)
+        again = self.running.next_round()
+        if not again:
+            return None
+        self._indices = iter(again)
+        return self._next()
+
+    def _job(self, index: int) -> Job[P] | None:
         try:
             return self.plan.job(index)
         except PlanError as error:

@@ -12,83 +12,18 @@ Laws: TOTAL, HONEST, LIMIT.
 """
 
 import math
-from collections.abc import Awaitable, Callable
-from typing import Generic, Protocol
+from typing import Protocol
 
-import attrs
 import trio
 
 from trioeval.kernel.calls import Calls
-from trioeval.kernel.events import Admitted, Finished, Observer, Waiting, Why
+from trioeval.kernel.events import Admitted
 from trioeval.kernel.jobs import Job, P
-from trioeval.kernel.lane import Lanes
-from trioeval.kernel.ledger import Ledger
-from trioeval.kernel.outcomes import Cut, Done, Failed, Interrupted, Outcome, TimedOut, V
+from trioeval.kernel.outcomes import Done, Failed, Interrupted, Outcome, TimedOut, V
+from trioeval.kernel.running import Running
 
 _PAUSE_AFTER = 0.005
 """Seconds after which a worker lets others run, if no body has done it: none of them has to."""
-
-
-@attrs.define(eq=False)
-class Running(Generic[P, V]):
-    """What all workers of one run share."""
-
-    perform: Callable[[Job[P], Calls[P]], Awaitable[V]]
-    lanes: Lanes
-    ledger: Ledger[V]
-    deadline: float
-    stop: trio.Event
-    observe: Observer | None
-    scope: trio.CancelScope
-    """What all jobs of the run live in; its deadline is the run's."""
-    pause_at: float = -math.inf
-    """When a worker between two jobs has to let others run."""
-    failure: Exception | None = None
-    """What the run as a whole failed with; raised to its caller at the end."""
-
-    def admits(self, now: float) -> bool:
-        """Whether new jobs may still start."""
-        return now < self.deadline and not self.stop.is_set()
-
-    def start(self, job: Job[P], scope: trio.CancelScope) -> Calls[P]:
-        """Begin a job now: from here on it has an outcome other than `NotRun`."""
-        now = trio.current_time()
-        calls = Calls(
-            job, self.lanes.by_name, scope, now=now, deadline=self.deadline, observe=self.observe
-        )
-        self.lanes.by_name[job.lane].favour(calls)
-        return calls
-
-    def finish(self, calls: Calls[P], outcome: Outcome[V]) -> None:
-        """Give a job its outcome."""
-        calls.close()
-        self.ledger.record(outcome)
-        if self.observe is not None:
-            self.observe(Finished(trio.current_time(), outcome))
-
-    def tell_gate(self, lane: str, index: int | None) -> None:
-        """Tell the observer that a job has to wait for the serial gate."""
-        if self.observe is not None:
-            self.observe(Waiting(trio.current_time(), lane, Why.GATE, None, index))
-
-    def cut(self, now: float, *, started: bool) -> Cut:
-        """Why a job was cut off at `now`, or not started until then."""
-        if self.failure is not None:
-            return Cut.FAULT
-        if now >= self.deadline:
-            return Cut.DEADLINE
-        return Cut.STOP if self.stop.is_set() and not started else Cut.CANCEL
-
-    def close(self) -> None:
-        """No job is under way any more and none will start."""
-        self.ledger.cut = self.cut(trio.current_time(), started=False)
-        self.ledger.close()
-
-    def fail(self, error: Exception) -> None:
-        """End the run because of a fault that is not a job's."""
-        if self.failure is None:
-            self.failure = error
-        self.scope.cancel(f"the run failed: {error}")
 
 
 class Source(Protocol[P]):

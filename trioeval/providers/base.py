@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import attrs
 
+from trioeval.rates.hints import RateHint
+
 
 @attrs.frozen(kw_only=True)
 class Request:
@@ -42,6 +44,8 @@ class Reply:
     output: Any
     """Text, or structured output (tool calls, parsed JSON)."""
     usage: Usage = Usage()
+    hint: RateHint | None = attrs.field(default=None, repr=False)
+    """What it says of the provider's limits; None where it says nothing."""
     cost: float | None = None
     """US dollars; None where no price is known."""
     finish_reason: str | None = None

@@ -2,18 +2,20 @@
 
 Pure, and the same for all providers that speak HTTP. The rules are read from top to bottom and the
 first that fits wins. Codes in the body are stronger than the status, because services use 429 for
-"too fast" and for "no money" alike, and some wrap a failure in a 200.
+"too fast" and for "no money" alike, and some wrap a failure in a 200. Whether to call again follows from
+the kind, unless the service itself says so in `x-should-retry`; nothing brings an exhausted quota back.
 """
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
 import attrs
 
-from trioeval.errors import ProviderError, ProviderErrorKind
+from trioeval.errors import FAULT_BY_KIND, Fault, ProviderError, ProviderErrorKind
+from trioeval.providers.hints import read_duration
 from trioeval.providers.retry_after import read_retry_after
 from trioeval.providers.wire import HttpReply
 
@@ -98,6 +100,12 @@ class BodyError:
     """Codes and types, in lower case."""
     status: int | None = None
     """An HTTP status that stands inside the body."""
+    delay: float | None = None
+    """Seconds that it asks to wait, in a field made for that."""
+    quotas: frozenset[str] = frozenset()
+    """Ids of the quotas that were hit."""
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+    """Those of the service behind a router, names in lower case."""
 
 
 def classify(reply: HttpReply, *, secrets: Iterable[str] = ()) -> ProviderError:
@@ -119,13 +127,21 @@ def classify(reply: HttpReply, *, secrets: Iterable[str] = ()) -> ProviderError:
     status = reply.status
     if status < HTTPStatus.BAD_REQUEST and found.status is not None:
         status = found.status
-    hint = read_retry_after(reply.headers, found.message if status in BUSY else None)
+    hint = read_retry_after(
+        {**found.headers, **reply.headers},
+        found.message if status in BUSY else None,
+        delay=found.delay,
+    )
+    kind = _kind(status, found, hint)
+    fault, retries = _again(kind, reply.headers.get("x-should-retry", "").strip().lower())
     return ProviderError(
-        _kind(status, found, hint),
+        kind,
         hide(_message(reply, found), hidden),
         status=reply.status,
         retry_after=hint,
         body_excerpt=excerpt(reply.body, hidden),
+        fault=fault,
+        retries=retries,
     )
 
 
@@ -143,11 +159,16 @@ def read_body_error(body: bytes) -> BodyError:
         return BodyError()
     inner = data.get("error")
     error = inner if isinstance(inner, dict) else data
+    listed = error.get("details")
+    details = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     named = [error.get("code"), error.get("type"), error.get("status"), data.get("code")]
     return BodyError(
         message=_text(error.get("message")) or _text(inner) or _text(data.get("detail")),
         codes=frozenset(name.lower() for name in named if isinstance(name, str)),
         status=next((number for number in named if _is_error_status(number)), None),
+        delay=next((one for one in map(_delay, details) if one is not None), None),
+        quotas=frozenset(quota for detail in details for quota in _quotas(detail)),
+        headers=_headers(error.get("metadata")),
     )
 
 
@@ -192,8 +213,18 @@ def _is_out_of_quota(found: BodyError, hint: float | None) -> bool:
     near = hint is not None and hint <= NEAR_HINT
     if found.codes & QUOTA and not near and not found.codes & THROTTLE:
         return True
-    text = " ".join((found.message or "", *found.codes))
+    text = " ".join((found.message or "", *found.codes, *found.quotas))
     return hint is not None and hint > LONG_HINT and PERIOD_TEXT.search(text) is not None
+
+
+def _again(kind: ProviderErrorKind, advice: str) -> tuple[Fault, int | None]:
+    """Fault and retries of a kind, after what the service advised."""
+    fault = FAULT_BY_KIND[kind]
+    if advice == "true" and fault in (Fault.REFUSED, Fault.FATAL):
+        return Fault.TRANSIENT, None
+    if advice == "false" and fault in (Fault.TRANSIENT, Fault.RATE_LIMITED):
+        return fault, 0
+    return fault, None
 
 
 def _kind_by_code(codes: frozenset[str]) -> ProviderErrorKind:
@@ -215,6 +246,29 @@ def _message(reply: HttpReply, found: BodyError) -> str:
     if "location" in reply.headers:
         return f"{title}: redirects are not followed"
     return title
+
+
+def _delay(detail: Mapping[str, Any]) -> float | None:
+    """What a RetryInfo asks for."""
+    delay = detail.get("retryDelay")
+    return read_duration(delay) if isinstance(delay, str) else None
+
+
+def _quotas(detail: Mapping[str, Any]) -> Iterator[str]:
+    """The quotas that a QuotaFailure or an ErrorInfo names."""
+    violations, metadata = detail.get("violations"), detail.get("metadata")
+    for one in violations if isinstance(violations, list) else ():
+        if isinstance(one, dict) and isinstance(one.get("quotaId"), str):
+            yield one["quotaId"]
+    if isinstance(metadata, dict) and isinstance(metadata.get("quota_limit"), str):
+        yield metadata["quota_limit"]
+
+
+def _headers(metadata: Any) -> dict[str, str]:
+    headers = metadata.get("headers") if isinstance(metadata, dict) else None
+    if not isinstance(headers, dict):
+        return {}
+    return {name.lower(): str(value) for name, value in headers.items()}
 
 
 def _text(value: Any) -> str | None:

@@ -1,12 +1,22 @@
 """A provider that a user wrote as an async function, held to what a provider promises."""
 
 import inspect
+from collections.abc import Mapping
 
 import attrs
 
-from trioeval.errors import ProviderError, leaves
+from trioeval.errors import CallError, Fault, ProviderError, ProviderErrorKind, leaves
 from trioeval.providers.base import Provider, Reply, Request
 from trioeval.providers.config import show
+
+KIND_BY_FAULT: Mapping[Fault, ProviderErrorKind] = {
+    Fault.RATE_LIMITED: "rate_limited",
+    Fault.TRANSIENT: "server",
+    Fault.REFUSED: "bad_request",
+    Fault.QUOTA_EXHAUSTED: "quota_exhausted",
+    Fault.FATAL: "permission",
+}
+"""How a failure is called of which the function said only what it means for the lane."""
 
 
 @attrs.frozen
@@ -21,8 +31,9 @@ class CustomProvider:
         """Answer one request. A checkpoint if the function is one.
 
         Raises:
-            ProviderError: The function raised it; or, as `unexpected`, it raised anything else, is
-                not async, or returned neither a `Reply` nor text. The cause is kept.
+            ProviderError: The function raised it, or a `CallError`, whose fault is kept; or, as
+                `unexpected`, it raised anything else, is not async, or returned neither a `Reply` nor
+                text. The cause is kept.
         """
         try:
             # Typed as async, but users write what they write.
@@ -30,6 +41,13 @@ class CustomProvider:
             answer: object = await pending if inspect.isawaitable(pending) else _NotAsync(pending)
         except ProviderError:
             raise
+        except CallError as error:
+            raise ProviderError(
+                KIND_BY_FAULT[error.fault],
+                f"provider {self.name}: {error}",
+                retry_after=error.retry_after,
+                retries=error.retries,
+            ) from error
         except Exception as error:
             raise ProviderError(
                 "unexpected", f"provider {self.name}: {_describe(error)}"

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -15,9 +16,11 @@ from trioeval.errors import ProviderError, ProviderErrorKind
 from trioeval.providers.base import Reply, Request, Usage
 from trioeval.providers.classify import classify, excerpt, hide, read_body_error
 from trioeval.providers.config import is_integer
+from trioeval.providers.hints import read_hints
 from trioeval.providers.messages import to_messages
 from trioeval.providers.openai_settings import SECRET_HEADER, OpenAISettings
 from trioeval.providers.wire import HttpClient, HttpReply
+from trioeval.rates.hints import RateHint
 
 REFUSED_PROMPT = frozenset({"content_filter", "invalid_prompt", "content_policy_violation"})
 """Codes of a 400 that is an answer: the service will not take this prompt."""
@@ -84,6 +87,7 @@ def parse(settings: OpenAISettings, reply: HttpReply) -> Reply:
     return Reply(
         output=_output(settings, message, finish_reason),
         usage=_usage(_field(data, "usage")),
+        hint=_hint(settings, reply),
         finish_reason=finish_reason,
         is_refusal=bool(refusal) or finish_reason == "content_filter",
         raw=data,
@@ -116,6 +120,7 @@ def _refused_prompt(settings: OpenAISettings, reply: HttpReply) -> Reply:
         raise classify(reply, secrets=settings.secrets)
     return Reply(
         output=hide(found.message or FILTERED, settings.secrets),
+        hint=_hint(settings, reply),
         finish_reason="content_filter",
         is_refusal=True,
         raw=_read_json(reply.body),
@@ -171,6 +176,11 @@ def _usage(data: Any) -> Usage:
         cached=_count(_field(data, "prompt_tokens_details"), "cached_tokens"),
         reasoning=_count(_field(data, "completion_tokens_details"), "reasoning_tokens"),
     )
+
+
+def _hint(settings: OpenAISettings, reply: HttpReply) -> RateHint | None:
+    hint = read_hints(reply.headers, host=urlsplit(settings.base_url).hostname or "")
+    return None if hint == RateHint() else hint
 
 
 def _count(data: Any, name: str) -> int | None:

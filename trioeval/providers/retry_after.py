@@ -1,22 +1,14 @@
-"""How long a provider asks to wait, read from its headers or its words.
+"""How long a provider asks to wait, read from its headers, its body or its words.
 
-Preference: `retry-after-ms`, `retry-after` (seconds or an HTTP date), then the text of the message.
-    What
-cannot be read with certainty is no hint: a wrong wait is worse than none.
+Preference: `retry-after-ms`, `retry-after` (seconds or an HTTP date), the delay that the body names, the
+reset of a limit of which nothing remains, then the text of the message. What cannot be read with certainty
+is no hint: a wrong wait is worse than none.
 """
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 
-NUMBER = re.compile(r"\d+(?:\.\d+)?")
-
-EPOCH_FROM = 1e9
-"""A bare number from here on is an instant, not a duration; as a wait it means nothing."""
-
-YEAR = 366 * 86400.0
-"""Dates further away than this (in seconds) are mistakes."""
+from trioeval.providers.hints import EPOCH_FROM, read_number, read_spent_reset, read_until
 
 ASKED = re.compile(r"(?:try again|retry)\s+(?:in|after)\s+", re.IGNORECASE)
 SECONDS_BY_UNIT: Mapping[str, float] = {
@@ -34,51 +26,36 @@ SECONDS_BY_UNIT: Mapping[str, float] = {
 PART = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(SECONDS_BY_UNIT)})s?(?![a-z])\s*", re.IGNORECASE)
 
 
-def read_retry_after(headers: Mapping[str, str], text: str | None = None) -> float | None:
+def read_retry_after(
+    headers: Mapping[str, str], text: str | None = None, *, delay: float | None = None
+) -> float | None:
     """The wait in seconds, at least 0 and finite, or None if nothing was asked for.
 
     Args:
         headers: Names in lower case. A date counts from the reply's own `date`, so that neither
             clock nor time zone of this machine matters.
         text: A message that may say "try again in 1.5s"; None where words must not be trusted.
+        delay: Seconds that a field of the body asks to wait.
 
     Example:
         >>> read_retry_after({"retry-after-ms": "1500", "retry-after": "2"})
         1.5
     """
-    milliseconds = _number(headers.get("retry-after-ms", ""))
+    milliseconds = _duration(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
         return milliseconds / 1000
     value = headers.get("retry-after", "")
-    delay = _number(value)
-    if delay is None:
-        delay = _until(value, headers.get("date", ""))
-    if delay is None and text is not None:
-        delay = _asked(text)
-    return delay
+    for wait in (_duration(value), read_until(value, headers.get("date", "")), delay):
+        if wait is not None:
+            return wait
+    reset = read_spent_reset(headers)
+    return _asked(text) if reset is None and text is not None else reset
 
 
-def _number(text: str) -> float | None:
-    if NUMBER.fullmatch(text.strip()) is None:
-        return None
-    number = float(text)
-    return number if number < EPOCH_FROM else None
-
-
-def _until(then: str, now: str) -> float | None:
-    start, end = _date(now), _date(then)
-    if start is None or end is None:
-        return None
-    seconds = (end - start).total_seconds()
-    return max(seconds, 0.0) if abs(seconds) <= YEAR else None
-
-
-def _date(text: str) -> datetime | None:
-    try:
-        instant = parsedate_to_datetime(text)
-    except (ValueError, OverflowError):
-        return None
-    return instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
+def _duration(text: str) -> float | None:
+    """A bare number; one that can only be an instant means nothing as a wait."""
+    number = read_number(text)
+    return number if number is not None and number < EPOCH_FROM else None
 
 
 def _asked(text: str) -> float | None:

@@ -1,19 +1,13 @@
-"""Scripted runs: what every job does and how long it takes, run by the kernel on a virtual clock."""
+"""Scripted runs as data: what every job does and how long it takes, and what befalls the run."""
 
-import itertools
 import math
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
 
 import attrs
-import trio
 
-from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, run_plan
-from trioeval.testing.trace import Recorder, Trace
-from trioeval.testing.virtual import run_virtual
-
-_SAMPLES = 128  # one a second from the start
-_SAMPLE_OFFSET = 0.3828125  # between the quarters on which drawn scenarios move
+from trioeval.errors import Fault
+from trioeval.kernel import Edge, LaneSpec
 
 
 class ScriptedError(Exception):
@@ -28,14 +22,38 @@ class Pause:
 
 
 @attrs.frozen
+class Attempt:
+    """What one request does: it takes some seconds, then succeeds or fails."""
+
+    duration: float
+    fault: Fault | None = None
+    """What a failure means for the lane; None succeeds."""
+    retry_after: float | None = None
+    """Seconds that a failure asks to wait."""
+    tokens: int | None = None
+    """Tokens that it used; None leaves what the call reserved."""
+
+
+@attrs.frozen
 class Call:
-    """One call that takes some seconds and then succeeds or fails."""
+    """One call: by itself a single request, or as many as its attempts say."""
 
     lane: str
     duration: float
     fails: bool = False
+    """Whether it ends in an error that tells its lane nothing."""
     patience: float = math.inf
     """Seconds after which the body gives it up, waiting or in flight."""
+    attempts: tuple[Attempt, ...] = ()
+    """What its requests do, in turn, the last one again and again; takes the place of `duration`."""
+    tokens: int = 0
+    """Reserved for each request."""
+
+    def attempt(self, number: int) -> Attempt:
+        """What the request with this number, from 0, does."""
+        if not self.attempts:
+            return Attempt(self.duration)
+        return self.attempts[min(number, len(self.attempts) - 1)]
 
 
 @attrs.frozen
@@ -55,6 +73,26 @@ class Script:
     lane: str
     actions: tuple[Action, ...]
     timeout: float = math.inf
+    key: str | None = None
+    """Scripts with equal keys run one at a time, in their order."""
+
+
+@attrs.frozen
+class Retune:
+    """Something that somebody does to a lane while runs go on."""
+
+    at: float
+    lane: str
+    to: int | Literal["pause", "resume"]
+    """A new width, or the verb."""
+
+
+@attrs.frozen
+class Caps:
+    """The most that all calls of a run may use; None does not bound it."""
+
+    requests: int | None = None
+    tokens: int | None = None
 
 
 @attrs.frozen
@@ -71,6 +109,17 @@ class Scenario:
     max_live_jobs: int = 256
     start_at: float = 0.0
     """When the run begins; the other instants do not move with it."""
+    edges: Mapping[int, tuple[Edge, ...]] = attrs.field(factory=dict)
+    """What each job depends on."""
+    salvage_rounds: int = 0
+    reorder_window: int | None = None
+    budget: Caps | None = None
+    """The most that all calls together may use."""
+    cap: int | None = None
+    """Calls in flight on all lanes together."""
+    retunes: tuple[Retune, ...] = ()
+    spread: float = 0.5
+    """What the lanes get for chance: constant, so that back-offs are exact."""
 
     @property
     def simple(self) -> bool:
@@ -80,154 +129,18 @@ class Scenario:
             and not self.serial
             and not self.start_at
             and min(self.deadline, self.stop_at, self.cancel_at) == math.inf
+            and not self.edges
+            and not self.retunes
+            and self.reorder_window is None
+            and self.budget is None
+            and self.cap is None
             and all(
                 len(script.actions) == 1
                 and isinstance(script.actions[0], Call)
                 and script.actions[0].lane == script.lane
+                and not script.actions[0].attempts
+                and not script.actions[0].tokens
+                and script.key is None
                 for script in self.scripts
             )
         )
-
-
-def run_scenario(scenario: Scenario) -> Trace:
-    """Run a scenario in a Trio run of its own and return what was seen.
-
-    Example:
-        >>> lane = LaneSpec("a", width=1)
-        >>> trace = run_scenario(Scenario((lane,), (Script("a", (Call("a", 2),)),) * 3))
-        >>> [span.started_at for span in trace.calls]
-        [0.0, 2.0, 4.0]
-    """
-    return run_side_by_side([scenario])[0]
-
-
-def run_side_by_side(scenarios: Sequence[Scenario]) -> list[Trace]:
-    """Run several scenarios at once on the lanes of the first.
-
-    The sequence numbers of their traces are of one series, so that the traces can be compared. What the
-    lanes say of themselves belongs to all runs together; it is sampled only where there is one.
-    """
-    return run_virtual(_run_all, scenarios)
-
-
-async def _run_all(scenarios: Sequence[Scenario]) -> list[Trace]:
-    lanes, ticks = Lanes(scenarios[0].lanes), itertools.count(1)
-    recorders = [Recorder(ticks) for _ in scenarios]
-    ended_at: dict[int, float] = {}
-
-    async def run(position: int) -> None:
-        await _run(scenarios[position], recorders[position], lanes)
-        ended_at[position] = trio.current_time()
-
-    living = trio.lowlevel.current_statistics().tasks_living
-    async with trio.open_nursery() as world:
-        if len(scenarios) == 1:
-            world.start_soon(_sample, recorders[0], lanes)
-        async with trio.open_nursery() as runs:
-            for position in range(len(scenarios)):
-                runs.start_soon(run, position)
-        world.cancel_scope.cancel("every run is over")
-    left_over = _left_over(lanes)
-    if trio.lowlevel.current_statistics().tasks_living != living:
-        left_over.append("tasks")
-    return [
-        Trace(
-            size=len(scenario.scripts),
-            lanes=scenarios[0].lanes,
-            serial=frozenset(
-                range(len(scenario.scripts)) if scenario.serial else scenario.serial_indices
-            ),
-            timeouts=[script.timeout for script in scenario.scripts],
-            max_live_jobs=scenario.max_live_jobs,
-            deadline=scenario.deadline,
-            stopped_at=scenario.stop_at,
-            cancelled_at=scenario.cancel_at,
-            ended_at=ended_at[position],
-            bodies=recorder.bodies,
-            calls=recorder.calls,
-            waits=recorder.waits,
-            emissions=recorder.emissions,
-            samples=recorder.samples,
-            events=recorder.events,
-            left_over=left_over,
-        )
-        for position, (scenario, recorder) in enumerate(zip(scenarios, recorders, strict=True))
-    ]
-
-
-async def _run(scenario: Scenario, recorder: Recorder, lanes: Lanes) -> None:
-    jobs = [
-        Job(index, script.lane, script, script.timeout)
-        for index, script in enumerate(scenario.scripts)
-    ]
-    plan = Plan.of(jobs, serial_indices=scenario.serial_indices, serial=scenario.serial)
-    stop = trio.Event()
-
-    async def perform(job: Job[Script], calls: Calls[Script]) -> int:
-        with recorder.body(job.index, job.lane):
-            for action in job.payload.actions:
-                await _act(recorder, calls, job.index, action)
-            return job.index
-
-    await trio.sleep_until(scenario.start_at)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_set_at, stop, scenario.stop_at)
-        with trio.move_on_at(scenario.cancel_at):
-            await run_plan(
-                plan,
-                perform,
-                lanes=lanes,
-                emit=recorder.emit,
-                deadline=scenario.deadline,
-                stop=stop,
-                observe=recorder.events.append,
-                max_live_jobs=scenario.max_live_jobs,
-            )
-        nursery.cancel_scope.cancel("the run is over")
-
-
-async def _act(recorder: Recorder, calls: Calls[Script], index: int, action: Action) -> None:
-    match action:
-        case Pause(duration):
-            await trio.sleep(duration)
-        case Call():
-            await _call(recorder, calls, index, action)
-        case Together(several):
-            async with trio.open_nursery() as nursery:
-                for call in several:
-                    nursery.start_soon(_call, recorder, calls, index, call)
-
-
-async def _call(recorder: Recorder, calls: Calls[Script], index: int, call: Call) -> None:
-    async def send() -> None:
-        with recorder.call(wait, call.lane):
-            await trio.sleep(call.duration)
-            if call.fails:
-                msg = f"job {index} was told to fail"
-                raise ScriptedError(msg)
-
-    with trio.move_on_after(call.patience), recorder.asking(index) as wait:
-        await calls(call.lane, send)
-
-
-async def _set_at(event: trio.Event, at: float) -> None:
-    await trio.sleep_until(at)
-    event.set()
-
-
-async def _sample(recorder: Recorder, lanes: Lanes) -> None:
-    for second in range(_SAMPLES):  # bounded, so that a deadlock is still seen at once
-        await trio.sleep_until(second + _SAMPLE_OFFSET)
-        recorder.sample(lanes)
-
-
-def _left_over(lanes: Lanes) -> list[str]:
-    found = [
-        f"lane {name} has {lane.in_flight} in flight, in line: {lane.in_line}, "
-        f"{len(lane.followers)} crews"
-        for name, lane in lanes.items()
-        if lane.in_flight or lane.in_line or lane.followers
-    ]
-    if not lanes.gate.idle:
-        found.append("somebody in the serial gate")
-    return found

@@ -5,28 +5,74 @@ are such that their periods are multiples of a quarter too, so that laws can be 
 """
 
 import math
+from collections.abc import Mapping
 
+import attrs
 from hypothesis import strategies as st
 
-from trioeval.kernel import LaneSpec
-from trioeval.testing.scenario import Action, Call, Pause, Scenario, Script, Together
+from trioeval.errors import Fault
+from trioeval.kernel import Adaptive, Backoff, Edge, LaneSpec
+from trioeval.testing.scenario import (
+    Action,
+    Attempt,
+    Call,
+    Caps,
+    Pause,
+    Retune,
+    Scenario,
+    Script,
+    Together,
+)
 
 _NAMES = ("a", "b", "c")
-_RPMS = (None, 240.0, 120.0, 60.0, 30.0, 15.0)
+_RATES = (None, 240.0, 120.0, 60.0, 30.0, 15.0)
+_ADAPTIVE: tuple[Adaptive, ...] = ("aimd", "aimd", "off", "latency")
 
 durations = st.integers(0, 8).map(float) | st.integers(0, 16).map(lambda n: n / 4)
 """Seconds of a call or a pause."""
 
+attempts = st.builds(
+    Attempt,
+    durations,
+    st.sampled_from((None, *Fault, Fault.TRANSIENT, Fault.RATE_LIMITED, Fault.RATE_LIMITED)),
+    st.sampled_from((None, None, 0.0, 0.5, 1.0, 4.0)),
+    st.sampled_from((None, None, 0, 1)),
+)
+"""What one request does: it succeeds, or fails in any of the ways that a lane knows."""
+
 
 def lane_specs(name: str) -> st.SearchStrategy[LaneSpec]:
-    """Lanes of small width, with or without a rate and a least gap."""
+    """Lanes of small width, with or without a rate and a least gap, that do not adapt."""
     return st.builds(
         LaneSpec,
         st.just(name),
         st.integers(1, 4),
-        rpm=st.sampled_from(_RPMS),
+        rpm=st.sampled_from(_RATES),
         burst=st.integers(1, 3),
         min_gap=st.sampled_from((0.0, 0.0, 0.25, 1.0)),
+    )
+
+
+def learning_lane_specs(name: str) -> st.SearchStrategy[LaneSpec]:
+    """Lanes with everything that a lane can have."""
+    some = st.sampled_from
+    return st.builds(
+        LaneSpec,
+        st.just(name),
+        st.integers(1, 8),
+        rpm=some(_RATES),
+        burst=st.integers(1, 3),
+        tpm=some((None, None, 240.0, 60.0)),
+        token_burst=some((0, 0, 4)),
+        min_gap=some((0.0, 0.0, 0.25, 1.0)),
+        adaptive=some(_ADAPTIVE),
+        slow_start=st.booleans(),
+        retries=st.integers(0, 3),
+        max_retries=some((None, None, 0, 1, 4)),
+        backoff=some((Backoff(), Backoff(base=0.0), Backoff(base=4.0))),
+        busy_backoff=some((Backoff(), Backoff(base=0.5))),
+        patience=some((300.0, 300.0, 8.0)),
+        breaker_threshold=some((3, 3, 1)),
     )
 
 
@@ -46,7 +92,7 @@ def _actions(lanes: tuple[str, ...]) -> st.SearchStrategy[Action]:
 
 @st.composite
 def scenarios(draw: st.DrawFn) -> Scenario:
-    """Anything that can befall a run: several lanes, calls across them, timeouts, cuts, serial jobs."""
+    """Several lanes, calls across them, timeouts, cuts, serial jobs; providers that never complain."""
     names = _NAMES[: draw(st.integers(1, 3))]
     own = st.sampled_from(names)
     first = st.builds(
@@ -74,6 +120,72 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         cancel_at=draw(some((math.inf, math.inf, math.inf, 5.0, 12.25))),
         max_live_jobs=draw(some((256, 256, 1, 2, 3))),
     )
+
+
+@st.composite
+def faulty_scenarios(draw: st.DrawFn) -> Scenario:
+    """Everything at once: providers that fail in every way, dependencies, keys, budgets, retuned lanes.
+
+    Each part is drawn only sometimes, so that what is found is small.
+    """
+    plain = draw(scenarios())
+    lanes = tuple(draw(learning_lane_specs(lane.name)) for lane in plain.lanes)
+    scripts = tuple(
+        attrs.evolve(
+            script,
+            actions=tuple(_with_faults(draw, action) for action in script.actions),
+            key=draw(st.sampled_from((None, None, None, "k", "m"))),
+        )
+        for script in plain.scripts
+    )
+    some = st.sampled_from
+    edges = {} if plain.serial or plain.serial_indices else _edges(draw, len(scripts))
+    edges = edges if draw(st.booleans()) else {}
+    names = tuple(lane.name for lane in lanes)
+    retune = st.builds(Retune, durations, some(names), some((1, 2, 6, "pause", "resume")))
+    paused = draw(st.lists(retune, max_size=3)) if draw(st.integers(0, 4)) == 0 else []
+    # What is paused is resumed at last: a run that waits for ever tells nothing.
+    paused += [Retune(40.0, name, "resume") for name in names if paused]
+    return attrs.evolve(
+        plain,
+        lanes=lanes,
+        scripts=scripts,
+        edges=edges,
+        salvage_rounds=draw(some((0, 0, 1, 2))),
+        reorder_window=draw(some((None, None, None, 1, 2, 5))),
+        budget=draw(some((None, None, None, Caps(requests=7), Caps(tokens=9), Caps(12, 20)))),
+        cap=draw(some((None, None, None, 1, 2, 4))),
+        retunes=tuple(paused),
+    )
+
+
+def _with_faults(draw: st.DrawFn, action: Action) -> Action:
+    if isinstance(action, Together):
+        calls = tuple(_faulty_call(draw, call) for call in action.calls)
+        return Together(calls)
+    return _faulty_call(draw, action) if isinstance(action, Call) else action
+
+
+def _faulty_call(draw: st.DrawFn, call: Call) -> Call:
+    if draw(st.integers(0, 2)) == 0:
+        return call
+    tokens = draw(st.sampled_from((0, 1, 2, 6)))
+    several = tuple(
+        attrs.evolve(one, tokens=None if one.tokens is None else min(one.tokens, tokens))
+        for one in draw(st.lists(attempts, max_size=4))
+    )
+    return attrs.evolve(call, attempts=several, tokens=tokens)
+
+
+def _edges(draw: st.DrawFn, size: int) -> Mapping[int, tuple[Edge, ...]]:
+    """Dependencies on earlier jobs."""
+    edges = {}
+    for index in range(1, size):
+        on = draw(st.sets(st.integers(0, index - 1), max_size=2))
+        when = st.sampled_from(("success", "success", "always"))
+        if on and draw(st.booleans()):
+            edges[index] = tuple(Edge(one, draw(when)) for one in sorted(on))
+    return edges
 
 
 @st.composite

@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from trioeval.kernel import Event, Lanes, LaneSpec, Outcome
+from trioeval.testing.scenario import Scenario
 
 
 @attrs.define
@@ -35,6 +36,16 @@ class Span:
     """Sequence number of the end; None if it never ended."""
     ending: Literal["returned", "failed", "cut"] = "cut"
     """Whether it returned, raised an `Exception`, or was cancelled."""
+    call: int = -1
+    """Of a request: which call it belongs to; a call is made again when it failed."""
+    attempt: int = 0
+    """Of a request: which of its call it is, from 0."""
+    tokens: int = 0
+    """Of a request: what was reserved for it."""
+    used: int | None = None
+    """Of a request: the tokens that its lane was told of; None if it was told nothing."""
+    error: Exception | None = None
+    """What it raised."""
 
     @property
     def last(self) -> float:
@@ -43,10 +54,12 @@ class Span:
 
 
 @attrs.define
-class Wait:
-    """The time from asking for a call to its start, or to giving up."""
+class Asked:
+    """The time from asking for a call to having its result, or to giving up."""
 
     index: int
+    call: int
+    """Sequence number of the question."""
     asked_at: float
     ended_at: float = math.inf
 
@@ -75,30 +88,34 @@ class Sample:
 class Trace:
     """Everything recorded of one run, with what was asked of it."""
 
-    size: int
-    """Jobs of the plan."""
-    lanes: Sequence[LaneSpec]
-    serial: frozenset[int]
-    """Jobs that had to run alone."""
-    timeouts: Sequence[float]
-    """Seconds of working time, by job."""
-    max_live_jobs: int
-    """Jobs of a lane that could be started and not over."""
-    deadline: float
-    stopped_at: float
-    """When `stop` was set; infinite if it was not."""
-    cancelled_at: float
-    """When the caller cancelled; infinite if not."""
+    scenario: Scenario
+    """What was asked of the run."""
     ended_at: float
     """When the run returned."""
     bodies: Sequence[Span]
     calls: Sequence[Span]
-    waits: Sequence[Wait]
+    asked: Sequence[Asked]
     emissions: Sequence[Emission]
     samples: Sequence[Sample]
     events: Sequence[Event]
     left_over: Sequence[str]
     """What was still alive after the run returned, in words; empty is right."""
+
+    @property
+    def size(self) -> int:
+        """Jobs of the plan."""
+        return len(self.scenario.scripts)
+
+    @property
+    def lanes(self) -> Sequence[LaneSpec]:
+        """The lanes, as they were described."""
+        return self.scenario.lanes
+
+    @property
+    def serial(self) -> frozenset[int]:
+        """Jobs that had to run alone."""
+        alone = range(self.size) if self.scenario.serial else self.scenario.serial_indices
+        return frozenset(alone)
 
 
 @attrs.define
@@ -109,7 +126,7 @@ class Recorder:
     """Where sequence numbers come from."""
     bodies: list[Span] = attrs.field(factory=list)
     calls: list[Span] = attrs.field(factory=list)
-    waits: list[Wait] = attrs.field(factory=list)
+    asked: list[Asked] = attrs.field(factory=list)
     emissions: list[Emission] = attrs.field(factory=list)
     samples: list[Sample] = attrs.field(factory=list)
     events: list[Event] = attrs.field(factory=list)
@@ -117,25 +134,34 @@ class Recorder:
     @contextmanager
     def body(self, index: int, lane: str) -> Iterator[None]:
         """Put around everything that a job's body does."""
-        with self._span(self.bodies, index, lane, trio.current_time()):
+        now = trio.current_time()
+        with self._span(self.bodies, Span(index, lane, now, now, next(self.ticks))):
             yield
 
     @contextmanager
-    def asking(self, index: int) -> Iterator[Wait]:
-        """Put around the request for a call, with its wait; give the result to `call`."""
-        wait = Wait(index, trio.current_time())
-        self.waits.append(wait)
+    def asking(self, index: int) -> Iterator[Asked]:
+        """Put around the whole of a call, waits and repetitions; give the result to `call`."""
+        asked = Asked(index, next(self.ticks), trio.current_time())
+        self.asked.append(asked)
         try:
-            yield wait
+            yield asked
         finally:
-            wait.ended_at = min(wait.ended_at, trio.current_time())
+            asked.ended_at = trio.current_time()
 
     @contextmanager
-    def call(self, wait: Wait, lane: str) -> Iterator[None]:
-        """Put around what is in flight: the body of a `send`."""
-        wait.ended_at = trio.current_time()
-        with self._span(self.calls, wait.index, lane, wait.asked_at):
-            yield
+    def call(self, asked: Asked, lane: str, attempt: int = 0, tokens: int = 0) -> Iterator[Span]:
+        """Put around what is in flight: the body of a `send`.
+
+        Args:
+            asked: The call that it belongs to.
+            lane: Where it is in flight.
+            attempt: Which request of that call it is, from 0.
+            tokens: What was reserved for it.
+        """
+        span = Span(asked.index, lane, asked.asked_at, trio.current_time(), next(self.ticks))
+        span.call, span.attempt, span.tokens = asked.call, attempt, tokens
+        with self._span(self.calls, span):
+            yield span
 
     async def emit(self, outcome: Outcome[Any]) -> None:
         """A consumer that takes everything at once. Not a checkpoint."""
@@ -149,14 +175,13 @@ class Recorder:
             self.samples.append(Sample(at, name, lane.in_flight, in_flight))
 
     @contextmanager
-    def _span(self, spans: list[Span], index: int, lane: str, asked_at: float) -> Iterator[None]:
-        span = Span(index, lane, asked_at, trio.current_time(), next(self.ticks))
+    def _span(self, spans: list[Span], span: Span) -> Iterator[None]:
         spans.append(span)
         try:
             yield
             span.ending = "returned"
-        except Exception:
-            span.ending = "failed"
+        except Exception as error:
+            span.ending, span.error = "failed", error
             raise
         finally:
             span.ended_at, span.ended = trio.current_time(), next(self.ticks)

@@ -10,6 +10,7 @@ from trioeval.providers.fake.settings import EchoReplies as EchoReplies
 from trioeval.providers.fake.settings import FakeSettings as FakeSettings
 from trioeval.providers.fake.settings import FillerReplies as FillerReplies
 from trioeval.providers.fake.settings import GarbageReplies as GarbageReplies
+from trioeval.providers.fake.settings import Hints as Hints
 from trioeval.providers.fake.settings import RecordedReplies as RecordedReplies
 from trioeval.providers.fake.settings import Replies as Replies
 from trioeval.providers.fake.settings import ScriptedReplies as ScriptedReplies

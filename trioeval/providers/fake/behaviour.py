@@ -39,13 +39,18 @@ class FakeModel:
     settings: FakeSettings
     tally: Tally
     _rng: Random
+    _throttling: Random
+    """Apart from the other, which a refused request leaves where it is."""
     _limits: Limits
     _source: Source
 
     @classmethod
     def of(cls, settings: FakeSettings, rng: Random, now: float) -> "FakeModel":
         """A provider that has seen nothing yet."""
-        return cls(settings, Tally(now), rng, Limits.of(settings), Source(settings.replies))
+        throttling = Random(f"throttling {settings.seed}")  # noqa: S311 - nothing to keep secret
+        return cls(
+            settings, Tally(now), rng, throttling, Limits.of(settings), Source(settings.replies)
+        )
 
     def reset(self, now: float) -> None:
         """Forget what was seen, taken and replied; what is in flight stays in flight."""
@@ -70,6 +75,8 @@ class FakeModel:
 
     def _refuse(self, now: float, ask: Ask) -> Answer | None:
         """The refusal if a limit is in the way; None if the request has taken its part of all."""
+        if self._throttling.random() < self.settings.throttle_rate:
+            return _refusal("Too many requests.", "requests", ())
         limit = self.settings.max_in_flight
         if limit is not None and self.tally.in_flight >= limit:
             text = f"Too many requests at once: the limit is {limit}."
@@ -79,8 +86,12 @@ class FakeModel:
         excess = self._limits.take(now, tokens)
         if excess is None:
             return None
-        headers = retry_headers(excess.wait) + self._limits.headers(now)
-        return _refusal(_excess_text(ask, excess), excess.dimension, headers)
+        hints = self.settings.hints
+        headers = retry_headers(excess.wait, hints) + self._limits.headers(now)
+        text = _excess_text(ask, excess)
+        if hints == "all":
+            text += f" Please try again in {excess.wait:.3f}s."
+        return _refusal(text, excess.dimension, headers)
 
     def _answer(self, now: float, ask: Ask) -> Answer:
         # Drawn for every request alike, so that one setting does not shift the draws of another.
@@ -95,6 +106,8 @@ class FakeModel:
             content = completion_body(ask, content, number=self.tally.requests, now=now)
         if latency is None:
             latency = self.settings.latency_s
+        if self.settings.slow_from is not None:
+            latency *= max(1.0, (self.tally.in_flight + 1) / self.settings.slow_from)
         return Answer(
             status=planned.status,
             body=content,
@@ -110,7 +123,4 @@ def _refusal(text: str, kind: str, headers: Headers) -> Answer:
 
 
 def _excess_text(ask: Ask, excess: Excess) -> str:
-    return (
-        f"Rate limit reached for {ask.model} on {excess.dimension}: the limit is {excess.limit}. "
-        f"Please try again in {excess.wait:.3f}s."
-    )
+    return f"Rate limit reached for {ask.model} on {excess.dimension}: the limit is {excess.limit}."

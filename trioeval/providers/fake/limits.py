@@ -1,11 +1,12 @@
 """The rate limits of the fake provider: whether a request fits, and what its headers say."""
 
 import math
+from typing import assert_never
 
 import attrs
 
-from trioeval.providers.fake.settings import FakeSettings
-from trioeval.providers.fake.window import RollingWindow
+from trioeval.providers.fake.settings import FakeSettings, Hints
+from trioeval.providers.fake.window import Bucket, Limit, RollingWindow
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -25,51 +26,60 @@ class Excess:
 class Limits:
     """Requests and tokens in any window. Refused requests use nothing of either."""
 
-    _windows: dict[str, RollingWindow]
+    _limits: dict[str, Limit]
     """By dimension; a dimension without a limit is absent."""
+    _hints: Hints
 
     @classmethod
     def of(cls, settings: FakeSettings) -> "Limits":
         """Limits that nothing has been taken from."""
-        limits = {"requests": settings.rpm, "tokens": settings.tpm}
-        return cls(
-            {
-                dimension: RollingWindow(limit, settings.window_s)
-                for dimension, limit in limits.items()
-                if limit is not None
-            }
-        )
+        limits: dict[str, Limit] = {}
+        if settings.rpm is not None and settings.burst is not None:
+            limits["requests"] = Bucket(settings.rpm, settings.window_s, settings.burst)
+        elif settings.rpm is not None:
+            limits["requests"] = RollingWindow(settings.rpm, settings.window_s)
+        if settings.tpm is not None:
+            limits["tokens"] = RollingWindow(settings.tpm, settings.window_s)
+        return cls(limits, settings.hints)
 
     def take(self, now: float, tokens: int) -> Excess | None:
         """Take one request and its tokens; or nothing, and say which limit is in the way."""
         amounts = {"requests": 1, "tokens": tokens}
-        for dimension, window in self._windows.items():
-            wait = window.wait(now, amounts[dimension])
+        for dimension, limit in self._limits.items():
+            wait = limit.wait(now, amounts[dimension])
             if wait > 0:
-                return Excess(dimension, window.limit, wait)
-        for dimension, window in self._windows.items():
-            window.take(now, amounts[dimension])
+                return Excess(dimension, limit.limit, wait)
+        for dimension, limit in self._limits.items():
+            limit.take(now, amounts[dimension])
         return None
 
     def headers(self, now: float) -> Headers:
         """What a reply tells of the limits."""
+        if self._hints not in ("all", "limits"):
+            return ()
         return tuple(
             header
-            for dimension, window in self._windows.items()
+            for dimension, limit in self._limits.items()
             for header in (
-                (f"x-ratelimit-limit-{dimension}", str(window.limit)),
-                (f"x-ratelimit-remaining-{dimension}", str(window.remaining(now))),
-                (f"x-ratelimit-reset-{dimension}", format_duration(window.until_empty(now))),
+                (f"x-ratelimit-limit-{dimension}", str(limit.limit)),
+                (f"x-ratelimit-remaining-{dimension}", str(limit.remaining(now))),
+                (f"x-ratelimit-reset-{dimension}", format_duration(limit.until_empty(now))),
             )
         )
 
 
-def retry_headers(wait: float) -> Headers:
-    """A wait, rounded up, in both spellings."""
-    return (
-        ("retry-after", str(math.ceil(wait))),
-        ("retry-after-ms", str(math.ceil(wait * 1000))),
-    )
+def retry_headers(wait: float, hints: Hints = "all") -> Headers:
+    """A wait, rounded up, in the spellings that the server knows."""
+    seconds = ("retry-after", str(math.ceil(wait)))
+    match hints:
+        case "all":
+            return seconds, ("retry-after-ms", str(math.ceil(wait * 1000)))
+        case "retry_after":
+            return (seconds,)
+        case "limits" | "none":
+            return ()
+        case _:
+            assert_never(hints)
 
 
 def format_duration(seconds: float) -> str:

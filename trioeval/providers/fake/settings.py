@@ -1,7 +1,7 @@
 """How the fake provider behaves: its replies, its limits and its faults."""
 
 import math
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import attrs
 
@@ -60,6 +60,10 @@ Replies: TypeAlias = (
     EchoReplies | ScriptedReplies | RecordedReplies | FillerReplies | GarbageReplies
 )
 
+Hints: TypeAlias = Literal["all", "limits", "retry_after", "none"]
+"""What replies say of limits: everything; only what is left (`x-ratelimit-…`); only whole seconds to
+wait (`retry-after`); nothing, so that a refusal is a bare 429."""
+
 
 @attrs.frozen(kw_only=True)
 class FakeSettings:
@@ -83,6 +87,8 @@ class FakeSettings:
     """Share of the latency, 0 to 1, by which it varies evenly to both sides."""
     rpm: int | None = attrs.field(default=None)
     """Requests in any window, ≥ 1; None does not limit them."""
+    burst: int | None = attrs.field(default=None)
+    """With it `rpm` is a bucket of this size, ≥ 1, that fills evenly, instead of a rolling window."""
     tpm: int | None = attrs.field(default=None)
     """Tokens of prompts and replies in any window, ≥ 1; None does not limit them."""
     window_s: float = attrs.field(default=60.0)
@@ -91,6 +97,12 @@ class FakeSettings:
     """Largest body of a request, ≥ 1; larger ones get 413."""
     max_in_flight: int | None = attrs.field(default=None)
     """Requests being answered at once, ≥ 1; None does not limit them."""
+    slow_from: int | None = attrs.field(default=None)
+    """Requests being answered at once, ≥ 1, above which the latency grows in proportion, as that of
+    a server with a fixed number of workers does; None keeps it as it is."""
+    hints: Hints = attrs.field(default="all")
+    throttle_rate: float = attrs.field(default=0.0)
+    """Share of requests answered with a bare 429 whatever the limits say, 0 to 1."""
     failure_rate: float = attrs.field(default=0.0)
     """Share of requests answered with 500, 0 to 1."""
     disconnect_rate: float = attrs.field(default=0.0)
@@ -111,6 +123,7 @@ class FakeSettings:
         _require("window_s", value, "more than 0 and finite", fits=0 < value < math.inf)
 
     @jitter.validator
+    @throttle_rate.validator
     @failure_rate.validator
     @disconnect_rate.validator
     def _check_share(self, field: "attrs.Attribute[float]", value: float) -> None:
@@ -120,8 +133,19 @@ class FakeSettings:
     @tpm.validator
     @max_body_bytes.validator
     @max_in_flight.validator
+    @slow_from.validator
+    @burst.validator
     def _check_limit(self, field: "attrs.Attribute[int | None]", value: int | None) -> None:
         _require(field.name, value, "at least 1", fits=value is None or value >= 1)
+
+    @burst.validator
+    def _check_burst(self, _field: "attrs.Attribute[int | None]", value: int | None) -> None:
+        _require("burst", value, "left out without rpm", fits=value is None or self.rpm is not None)
+
+    @hints.validator
+    def _check_hints(self, _field: "attrs.Attribute[Hints]", value: Hints) -> None:
+        known = get_args(Hints)
+        _require("hints", value, f"one of {', '.join(known)}", fits=value in known)
 
 
 _MAX_PORT = 65535

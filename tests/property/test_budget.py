@@ -1,0 +1,253 @@
+"""BUDGET, on the arithmetic alone: held together, never overspent, given back in full."""
+
+from fractions import Fraction
+
+import attrs
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from trioeval.errors import BudgetError, PlanError
+from trioeval.rates.budget import Amounts, Budget, Hold
+
+pytestmark = pytest.mark.slow
+
+
+@attrs.frozen
+class Use:
+    """A call that wants to start."""
+
+    tokens: int
+    cents: int
+
+
+@attrs.frozen
+class Settle:
+    """The open call in `place` (counted around) is over and has used so much."""
+
+    place: int
+    tokens: int
+    cents: int
+
+
+Step = Use | Settle
+
+counts = st.integers(0, 30)
+budgets = st.builds(
+    Budget,
+    st.none() | st.integers(0, 12),
+    st.none() | st.integers(0, 60),
+    st.none() | st.integers(0, 60).map(lambda cents: cents / 100),
+)
+steps = st.lists(
+    st.builds(Use, counts, counts) | st.builds(Settle, st.integers(0, 9), counts, counts),
+    max_size=30,
+)
+
+
+def used(budget: Budget) -> list[tuple[Fraction, int | float | None]]:
+    """What is spent and held of each dimension, exactly, beside what is allowed of it."""
+    spent, held = budget.spent, budget.reserved
+    return [
+        (Fraction(spent.requests + held.requests), budget.requests),
+        (Fraction(spent.tokens + held.tokens), budget.tokens),
+        (Fraction(str(spent.money)) + Fraction(str(held.money)), budget.money),
+    ]
+
+
+@given(budgets, steps)
+def test_budget_is_never_overspent_by_those_who_keep_to_what_they_hold(
+    budget: Budget, script: list[Step]
+) -> None:
+    """BUDGET: spent and held together are within every limit, at all times."""
+    holds: list[tuple[Hold, Use]] = []
+    for step in script:
+        match step:
+            case Use(tokens, cents):
+                hold = budget.reserve(tokens=tokens, money=cents / 100)
+                if hold is not None:
+                    holds.append((hold, step))
+            case Settle(place, tokens, cents) if holds:
+                hold, want = holds.pop(place % len(holds))
+                tokens, cents = min(tokens, want.tokens), min(cents, want.cents)
+                budget.settle(hold, tokens=tokens, money=cents / 100)
+            case _:
+                pass
+        assert all(
+            limit is None or amount <= Fraction(str(limit)) for amount, limit in used(budget)
+        )
+
+
+@attrs.define
+class Model:
+    """The budget by its definition: a list of everything, in requests, tokens, cents."""
+
+    limits: tuple[int | None, int | None, int | None]
+    spent: list[tuple[int, int, int]] = attrs.field(factory=list)
+    held: list[tuple[int, int, int]] = attrs.field(factory=list)
+
+    def fits(self, amounts: tuple[int, int, int], *, despite_held: bool) -> bool:
+        """Whether so much can be added, with what is held counted or not."""
+        taken = [*self.spent, *(() if despite_held else self.held), amounts]
+        return all(
+            limit is None or sum(column) <= limit
+            for limit, column in zip(self.limits, zip(*taken, strict=True), strict=True)
+        )
+
+    def total(self, amounts: list[tuple[int, int, int]]) -> Amounts:
+        """As the budget tells it."""
+        requests, tokens, cents = (sum(column) for column in zip((0, 0, 0), *amounts, strict=True))
+        return Amounts(requests, tokens, cents / 100)
+
+
+@given(st.tuples(*[st.none() | st.integers(0, 60)] * 3), steps)
+@example((None, 10, None), [Use(10, 0), Settle(0, 12, 0), Use(0, 0)])
+def test_budget_is_the_sum_of_what_was_held_and_used(
+    limits: tuple[int | None, int | None, int | None], script: list[Step]
+) -> None:
+    """All or nothing, exactly while it fits, and an excess is spent and stops everything after it."""
+    requests, tokens, cents = limits
+    budget = Budget(requests, tokens, None if cents is None else cents / 100)
+    model = Model(limits)
+    holds: list[Hold] = []
+    for step in script:
+        match step:
+            case Use(tokens, cents):
+                money = cents / 100
+                could = model.fits((1, tokens, cents), despite_held=True)
+                assert budget.could_fit(tokens=tokens, money=money) == could
+                assert (budget.shortage(tokens=tokens, money=money) is None) == could
+                hold = budget.reserve(tokens=tokens, money=money)
+                assert (hold is not None) == model.fits((1, tokens, cents), despite_held=False)
+                if hold is not None:
+                    holds.append(hold)
+                    model.spent.append((1, 0, 0))
+                    model.held.append((0, tokens, cents))
+            case Settle(place, tokens, cents) if holds:
+                model.held.pop(place % len(holds))
+                model.spent.append((0, tokens, cents))
+                budget.settle(holds.pop(place % len(holds)), tokens=tokens, money=cents / 100)
+            case _:
+                pass
+        assert budget.spent == model.total(model.spent)
+        assert budget.reserved == model.total(model.held)
+
+
+@given(budgets, st.lists(st.tuples(counts, counts, counts, counts), max_size=20))
+def test_budget_is_overspent_by_no_more_than_the_excess(
+    budget: Budget, calls: list[tuple[int, int, int, int]]
+) -> None:
+    """BUDGET: calls that use more than they hold overspend by what they used more, and by nothing else."""
+    excess = [Fraction(0), Fraction(0), Fraction(0)]
+    for tokens, cents, tokens_used, cents_used in calls:
+        hold = budget.reserve(tokens=tokens, money=cents / 100)
+        if hold is not None:
+            budget.settle(hold, tokens=tokens_used, money=cents_used / 100)
+            excess[1] += max(0, tokens_used - tokens)
+            excess[2] += max(Fraction(0), Fraction(cents_used - cents, 100))
+        for (amount, limit), more in zip(used(budget), excess, strict=True):
+            assert limit is None or amount <= Fraction(str(limit)) + more
+
+
+@given(st.floats(0, 1e9), st.lists(st.floats(0, 10), min_size=1, max_size=20))
+def test_money_held_and_spent_is_never_less_than_asked(cap: float, asked: list[float]) -> None:
+    """Rounding errs on the side of the limit, by less than a millionth for each amount."""
+    budget = Budget(money=cap)
+    taken = [money for money in asked if budget.reserve(money=money) is not None]
+    exact = sum((Fraction(repr(money)) for money in taken), Fraction(0))
+    held = Fraction(str(budget.reserved.money))
+    assert exact <= held <= exact + Fraction(len(taken), 10**6)
+    assert held <= Fraction(repr(cap))
+
+
+def test_tenths_fit_as_they_do_on_paper() -> None:
+    """0.1 + 0.2 fits into 0.3, and a thousand thousandths into one."""
+    budget = Budget(money=0.3)
+    assert budget.reserve(money=0.1) is not None
+    assert budget.reserve(money=0.2) is not None
+    assert not budget.reserve(money=1e-6)
+    budget = Budget(money=1.0)
+    assert all(budget.reserve(money=0.001) for _ in range(1000))
+    assert budget.reserve(money=0.001) is None
+
+
+def test_the_smallest_amounts_count() -> None:
+    """What is less than a millionth is a millionth, so that a million of them are not free."""
+    budget = Budget(money=3e-6)
+    assert [budget.reserve(money=1e-12) is not None for _ in range(4)] == [True, True, True, False]
+
+
+def test_a_refused_reservation_holds_nothing() -> None:
+    """All or nothing: what lacks money takes no request and no tokens."""
+    budget = Budget(requests=5, tokens=100, money=1.0)
+    assert budget.reserve(tokens=10, money=2.0) is None
+    assert budget.spent == budget.reserved == Amounts()
+
+
+def test_requests_are_spent_at_once_and_never_come_back() -> None:
+    """Waiting for the calls in flight would not help, and the shortage says so."""
+    budget = Budget(requests=1)
+    hold = budget.reserve()
+    assert hold is not None
+    assert not budget.could_fit()
+    budget.settle(hold, tokens=0, money=0.0)
+    assert budget.spent == Amounts(requests=1)
+    assert budget.reserve() is None
+
+
+@pytest.mark.parametrize(
+    ("budget", "tokens", "money", "text"),
+    [
+        (
+            Budget(requests=0),
+            0,
+            0.0,
+            "budget_exceeded: 0 of 0 requests are spent, the call needs 1",
+        ),
+        (Budget(tokens=5), 7, 0.0, "budget_exceeded: 0 of 5 tokens are spent, the call needs 7"),
+        (
+            Budget(money=0.5),
+            0,
+            0.75,
+            "budget_exceeded: 0 of 0.5 money are spent, the call needs 0.75",
+        ),
+    ],
+)
+def test_a_shortage_names_what_is_short(
+    budget: Budget, tokens: int, money: float, text: str
+) -> None:
+    """The dimension, what was allowed, what is spent and what was wanted."""
+    shortage = budget.shortage(tokens=tokens, money=money)
+    assert isinstance(shortage, BudgetError)
+    assert str(shortage) == text
+
+
+def test_a_hold_is_settled_once() -> None:
+    """A second settlement is a fault of ours, and so is one of another budget's hold."""
+    budget = Budget(tokens=10)
+    hold = budget.reserve(tokens=4)
+    assert hold is not None
+    with pytest.raises(RuntimeError, match=r"^a hold on a budget was settled twice; "):
+        Budget().settle(hold, tokens=4, money=0.0)
+    budget.settle(hold, tokens=4, money=0.0)
+    with pytest.raises(RuntimeError, match=r"^a hold on a budget was settled twice; "):
+        budget.settle(hold, tokens=4, money=0.0)
+    assert budget.spent == Amounts(requests=1, tokens=4)
+
+
+@pytest.mark.parametrize(
+    ("limits", "text"),
+    [
+        ({"requests": -1}, "budget: requests must be a whole number of at least 0, got -1"),
+        ({"tokens": 1.5}, "budget: tokens must be a whole number of at least 0, got 1.5"),
+        ({"requests": True}, "budget: requests must be a whole number of at least 0, got True"),
+        ({"money": -0.5}, "budget: money must be at least 0 and finite, got -0.5"),
+        ({"money": float("inf")}, "budget: money must be at least 0 and finite, got inf"),
+        ({"money": float("nan")}, "budget: money must be at least 0 and finite, got nan"),
+    ],
+)
+def test_a_limit_out_of_range_is_refused(limits: dict[str, float], text: str) -> None:
+    """The message names the field, the range and the value."""
+    with pytest.raises(PlanError) as caught:
+        Budget(**limits)  # type: ignore[arg-type]
+    assert str(caught.value) == text

@@ -1,0 +1,174 @@
+"""PACE for tokens, on the arithmetic alone: as if every call's tokens had been known at its start.
+
+Periods are powers of two and instants are whole quarters, so every comparison is exact.
+"""
+
+import math
+
+import attrs
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from trioeval.rates.tokens import Reservation, TokenPace
+
+pytestmark = pytest.mark.slow
+
+
+@attrs.frozen
+class Reserve:
+    """A call starts, `after` seconds after the last step."""
+
+    after: float
+    tokens: int
+
+
+@attrs.frozen
+class Settle:
+    """The open call in `place` (counted around) is over."""
+
+    place: int
+    actual: int
+
+
+Step = Reserve | Settle
+
+quarters = st.integers(0, 80).map(lambda n: n / 4)
+amounts = st.integers(0, 40)
+steps = st.lists(
+    st.builds(Reserve, quarters, amounts) | st.builds(Settle, st.integers(0, 9), amounts),
+    max_size=40,
+)
+rates = st.sampled_from((30.0, 60.0, 240.0, 960.0))
+
+
+@attrs.define
+class Call:
+    """A call as the brute force knows it: nothing but when and how many."""
+
+    at: float
+    tokens: int
+    reservation: Reservation | None
+
+
+def paid_off_at(calls: list[Call], period: float) -> float:
+    """The state by its definition, over all calls ever made."""
+    return max(
+        (
+            call.at + period * sum(later.tokens for later in calls[first:])
+            for first, call in enumerate(calls)
+        ),
+        default=-math.inf,
+    )
+
+
+@given(rates, steps)
+@example(60.0, [Reserve(0.0, 10), Reserve(20.0, 1), Settle(0, 0)])  # idle time is no credit
+@example(60.0, [Reserve(0.0, 1), Reserve(20.0, 5), Settle(0, 9)])  # an old excess paid in a pause
+@example(60.0, [Reserve(0.0, 10), Reserve(4.0, 10), Settle(1, 0), Settle(0, 0)])
+def test_state_is_as_if_actual_tokens_had_been_reserved(tpm: float, script: list[Step]) -> None:
+    """However reservations and settlements mix, and whether less or more was used: equal, always."""
+    pace, now = TokenPace.per_minute(tpm), 0.0
+    calls: list[Call] = []
+    for step in script:
+        open_calls = [call for call in calls if call.reservation is not None]
+        match step:
+            case Reserve(after, tokens):
+                now += after
+                calls.append(Call(now, tokens, pace.reserve(now, tokens)))
+            case Settle(place, actual) if open_calls:
+                call = open_calls[place % len(open_calls)]
+                assert call.reservation is not None
+                pace.settle(call.reservation, actual)
+                call.tokens, call.reservation = actual, None
+            case _:
+                pass
+        assert pace.next_token_at == paid_off_at(calls, pace.period)
+
+
+@given(rates, st.integers(0, 30), st.lists(st.tuples(quarters, amounts, amounts), max_size=25))
+def test_pace_of_tokens_holds_in_every_window(
+    tpm: float, burst: int, script: list[tuple[float, int, int]]
+) -> None:
+    """PACE: from one start to the next of any later call, no more than burst + time/period are used."""
+    pace, now = TokenPace.per_minute(tpm, burst=burst), 0.0
+    starts: list[tuple[float, int]] = []
+    open_calls: list[tuple[Reservation, int]] = []
+    for pause, reserved, used in script:
+        now = pace.earliest(now + pause, reserved)
+        actual = min(used, reserved)
+        starts.append((now, actual))
+        open_calls.append((pace.reserve(now, reserved), actual))
+        if used % 3 == 0:  # some calls are over at once, in any order; some never
+            pace.settle(*open_calls.pop(used % len(open_calls)))
+    for last, (end, _) in enumerate(starts):
+        for first, (begin, _) in enumerate(starts[:last]):
+            taken = sum(actual for _, actual in starts[first:last])
+            assert taken <= (end - begin) / pace.period + burst
+
+
+@given(rates, st.integers(0, 30), st.lists(st.tuples(quarters, amounts), min_size=1, max_size=25))
+def test_tokens_hold_back_no_longer_than_needed(
+    tpm: float, burst: int, script: list[tuple[float, int]]
+) -> None:
+    """EAGER: a start is at its arrival, or exactly where some window is full."""
+    pace, now = TokenPace.per_minute(tpm, burst=burst), 0.0
+    calls: list[Call] = []
+    for pause, tokens in script:
+        arrival = now + pause
+        now = pace.earliest(arrival, tokens)
+        bound = paid_off_at(calls, pace.period) - burst * pace.period
+        assert now == max(arrival, bound)
+        calls.append(Call(now, tokens, pace.reserve(now, tokens)))
+
+
+@given(rates, steps, st.floats(-1e6, 1e6), amounts)
+def test_asking_for_tokens_changes_nothing(
+    tpm: float, script: list[Step], now: float, tokens: int
+) -> None:
+    """`earliest` has no effect, never lies before now, and does not depend on the call's own tokens."""
+    pace, at = TokenPace.per_minute(tpm), 0.0
+    for step in script:
+        if isinstance(step, Reserve):
+            at += step.after
+            pace.reserve(at, step.tokens)
+    before = pace.next_token_at
+    assert pace.earliest(now, tokens) == max(now, before) == pace.earliest(now, 0)
+    assert pace.next_token_at == before
+
+
+def test_a_call_larger_than_a_minute_starts_alone_and_is_paid_off() -> None:
+    """It waits for the debt before it, and the next call, even of no tokens, waits for its own."""
+    pace = TokenPace.per_minute(60)
+    assert not pace.fits(61)
+    assert pace.fits(60)
+    pace.reserve(0.0, 5)
+    assert pace.earliest(0.0, 600) == 5.0
+    pace.reserve(5.0, 600)
+    assert pace.earliest(6.0, 0) == 605.0
+
+
+def test_a_minute_of_tokens_fits_at_any_rate() -> None:
+    """What fits is what was declared, not what its period rounds to."""
+    assert all(TokenPace.per_minute(tpm).fits(tpm) for tpm in range(1, 10_000))
+
+
+def test_unused_tokens_come_back_but_no_idle_time() -> None:
+    """A refund of what was long paid off gives nothing to those who start later."""
+    pace = TokenPace.per_minute(60)
+    early = pace.reserve(0.0, 10)
+    pace.reserve(100.0, 3)
+    pace.settle(early, 0)
+    assert pace.next_token_at == 103.0
+
+
+def test_a_reservation_is_settled_once() -> None:
+    """A second settlement is a fault of ours, and so is one of another lane's reservation."""
+    pace = TokenPace.per_minute(60)
+    reservation = pace.reserve(0.0, 10)
+    with pytest.raises(RuntimeError, match=r"^a reservation of tokens was settled twice; "):
+        TokenPace.per_minute(60).settle(reservation, 1)
+    pace.settle(reservation, 1)
+    with pytest.raises(RuntimeError, match=r"^a reservation of tokens was settled twice; "):
+        pace.settle(reservation, 1)
+    assert pace.next_token_at == 1.0

@@ -1,0 +1,79 @@
+"""The lanes that runs share."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from trioeval.errors import PlanError
+from trioeval.kernel.cap import Cap
+from trioeval.kernel.gate import Gate
+from trioeval.kernel.lane import Lane
+from trioeval.kernel.lane_spec import LaneSpec, LaneStatistics, Rng
+
+_GOLDEN = 0.6180339887498949
+
+
+def spread_evenly() -> Rng:
+    """Numbers from 0 to 1 that never come close to their predecessors, the same in every run.
+
+    The multiples of the golden ratio modulo 1 (Weyl's sequence): for back-offs of one program they spread
+    better than chance. Programs that share a provider should each pass a generator of their own.
+    """
+    last = 0.0
+
+    def following() -> float:
+        nonlocal last
+        last = (last + _GOLDEN) % 1.0
+        return last
+
+    return following
+
+
+class Lanes(Mapping[str, Lane]):
+    """The lanes that runs share. Made by the caller, inside or outside of `trio.run`, used in one.
+
+    Args:
+        specs: One description a lane; the names are different.
+        rng: Gives numbers from 0 to 1 for back-offs, like `random.Random().random`; an evenly spread
+            sequence, the same in every run, if None.
+        cap: Calls in flight on all lanes together, ≥ 1; None sets no bound. With one, lanes are no
+            longer independent of each other.
+
+    Raises:
+        PlanError: Two lanes have one name, or the cap is out of its range.
+
+    Example:
+        >>> lanes = Lanes([LaneSpec("fast", width=8), LaneSpec("slow", rpm=60)])
+        >>> lanes["fast"].width = 4  # at any time, also while runs go on
+        >>> lanes["fast"]
+        <Lane 'fast': 0 of 4 in flight, 0 in line>
+    """
+
+    def __init__(
+        self, specs: Iterable[LaneSpec], *, rng: Rng | None = None, cap: int | None = None
+    ) -> None:
+        self.gate = Gate()
+        """Passed by the jobs of every run on these lanes."""
+        self.cap = None if cap is None else Cap(cap)
+        self.by_name: dict[str, Lane] = {}
+        """The same lanes as a plain dict, for who looks them up for every call."""
+        draw = spread_evenly() if rng is None else rng
+        for spec in specs:
+            if spec.name in self.by_name:
+                msg = f"two lanes are named {spec.name!r}"
+                raise PlanError(msg)
+            self.by_name[spec.name] = Lane(spec, draw, self.cap)
+
+    def __getitem__(self, name: str) -> Lane:
+        return self.by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.by_name)
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+    def __repr__(self) -> str:
+        return f"<Lanes {list(self.by_name.values())!r}>"
+
+    def statistics(self) -> dict[str, LaneStatistics]:
+        """A snapshot of every lane, by name. Not a checkpoint."""
+        return {name: lane.statistics() for name, lane in self.by_name.items()}

@@ -1,0 +1,83 @@
+"""Who waits at a lane, in which order.
+
+Retries stand before everything else, by the index of their jobs; what is new stands behind them, first
+come first served. Only the first in line looks at the lane. It is called when something may have changed
+for it; the others sleep until they are first.
+
+A lock that hands the turn over in order of arrival cannot let a retry pass; a heap of timers would wake
+waiters that cannot start.
+"""
+
+import bisect
+import itertools
+import math
+from collections.abc import Iterator
+
+import attrs
+import trio
+
+
+@attrs.define(eq=False)
+class Place:
+    """One waiter in the line."""
+
+    rank: tuple[int, int, int]
+    _called: trio.Event = attrs.field(factory=trio.Event)
+
+    def call(self) -> None:
+        """Tell the waiter to look again. Synchronous, may come for nothing."""
+        self._called.set()
+
+    async def wait_called(self, until: float = math.inf) -> None:
+        """Sleep until somebody calls, or until an instant. A checkpoint."""
+        # Nothing can have happened since the waiter looked: there was no checkpoint in between.
+        self._called = trio.Event()
+        if until == math.inf:
+            await self._called.wait()
+        else:
+            with trio.move_on_at(until):
+                await self._called.wait()
+
+
+@attrs.define(eq=False)
+class Line:
+    """The waiters of one lane."""
+
+    _places: list[Place] = attrs.field(factory=list)
+    _arrivals: Iterator[int] = attrs.field(factory=itertools.count)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def first(self) -> Place | None:
+        """Whose turn it is."""
+        return self._places[0] if self._places else None
+
+    def join(self, retry_of: int | None = None) -> Place:
+        """Stand in line; `retry_of` is the index of the job whose call is made again."""
+        arrival = next(self._arrivals)
+        place = Place((1, arrival, 0) if retry_of is None else (0, retry_of, arrival))
+        bisect.insort(self._places, place, key=_rank)
+        return place
+
+    def leave(self, place: Place) -> None:
+        """Go, served or not; it is the next one's turn."""
+        was_first = self._places[0] is place
+        self._places.remove(place)
+        if was_first:
+            self.call_first()
+
+    def call_first(self) -> None:
+        """Something may have changed for the first in line."""
+        if self._places:
+            self._places[0].call()
+
+    def call_all(self) -> None:
+        """Something has changed for everybody."""
+        for place in self._places:
+            place.call()
+
+
+def _rank(place: Place) -> tuple[int, int, int]:
+    return place.rank

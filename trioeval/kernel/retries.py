@@ -1,0 +1,58 @@
+"""Whether a call that failed is made again.
+
+Law: ATTEMPTS. Mishaps are bounded by the lane's `retries`; refusals by its patience, which closes the
+lane; everything together by `max_retries`, where somebody set it.
+"""
+
+import attrs
+
+from trioeval.errors import CallError, Fault, leaves
+from trioeval.kernel.lane_spec import LaneSpec
+
+
+@attrs.define(eq=False)
+class Attempts:
+    """The failures of one call."""
+
+    _spec: LaneSpec
+    mishaps: int = 0
+    """Transient failures so far."""
+    _failures: int = 0
+    _last: CallError | None = None
+
+    def again(self, error: CallError, *, salvaging: bool) -> bool:
+        """Count a failure; whether the call is made again, as far as the number of attempts goes.
+
+        A job that is salvaged has one attempt left for mishaps.
+        """
+        self._failures += 1
+        self._last = error
+        if self._spec.max_retries is not None and self._failures > self._spec.max_retries:
+            return False
+        if error.retries is not None and self._failures > error.retries:
+            return False
+        if error.fault is Fault.TRANSIENT:
+            self.mishaps += 1
+            return not salvaging and self.mishaps <= self._spec.retries
+        return True
+
+    def used(self, tokens: int, money: float) -> tuple[int, float]:
+        """What the last request used, of what it had reserved."""
+        return (tokens, money) if self._last is None else self._last.used(tokens, money)
+
+
+def call_error(error: Exception) -> CallError | None:
+    """What a failure says of its lane, also if it comes out of a nursery; None if it says nothing."""
+    if isinstance(error, CallError):
+        return error
+    if isinstance(error, ExceptionGroup):
+        inside = list(leaves(error))
+        if len(inside) == 1 and isinstance(inside[0], CallError):
+            return inside[0]
+    return None
+
+
+def worth_salvaging(error: Exception) -> bool:
+    """Whether a job that ended with `error` may do better later."""
+    found = [leaf for leaf in leaves(error) if isinstance(leaf, CallError)]
+    return bool(found) and all(one.fault in (Fault.TRANSIENT, Fault.RATE_LIMITED) for one in found)

@@ -1,0 +1,232 @@
+"""What all parts of one run share, and where every outcome passes through.
+
+An outcome is recorded, told, and sets free what waited for it. One that may still become better is not an
+outcome yet: a job that failed by mishap is set aside until nothing else of the run can go on, and is run
+once more then, together with the others of its kind (a *salvage round*).
+
+Laws: TOTAL, BLOCK.
+"""
+
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, Protocol
+
+import attrs
+import trio
+
+from trioeval.errors import BudgetError, PlanError
+from trioeval.kernel.backlog import Backlog
+from trioeval.kernel.calls import Calls, Terms
+from trioeval.kernel.events import Finished, Observer, Salvaged, Waiting, Why
+from trioeval.kernel.jobs import Job, P
+from trioeval.kernel.lane import Need
+from trioeval.kernel.lanes import Lanes
+from trioeval.kernel.ledger import Ledger
+from trioeval.kernel.outcomes import Blocked, Cut, Done, Failed, NotRun, Outcome, V
+from trioeval.kernel.purse import Purse
+from trioeval.kernel.retries import worth_salvaging
+from trioeval.rates import Budget
+
+
+class Standing(Protocol):
+    """Whoever waits for jobs of a run."""
+
+    def notify(self) -> None:
+        """Look again: there may be a job, or none any more."""
+        ...
+
+    def stand_down(self) -> None:
+        """Give up waiting: no new job starts."""
+        ...
+
+    @property
+    def idle(self) -> bool:
+        """Whether no job of it is under way and none could be."""
+        ...
+
+
+@attrs.define(eq=False)
+class Running(Generic[P, V]):
+    """The state of one run."""
+
+    perform: Callable[[Job[P], Calls[P]], Awaitable[V]]
+    lanes: Lanes
+    ledger: Ledger[V]
+    backlog: Backlog[P]
+    deadline: float
+    stop: trio.Event
+    observe: Observer | None = None
+    budget: Budget | None = None
+    rounds: int = 0
+    """How often a job that failed by mishap is run again."""
+    window: float = math.inf
+    """How far a job may run ahead of the first outcome that is not emitted; infinite if that is free."""
+    scope: trio.CancelScope = attrs.field(init=False)
+    """What all jobs of the run live in; its deadline is the run's."""
+    terms: Terms = attrs.field(init=False)
+    standing: list[Standing] = attrs.field(factory=list)
+    """The serial line, or the crews."""
+    pause_at: float = -math.inf
+    """When a worker between two jobs has to let others run."""
+    emitted: int = 0
+    """Outcomes that the consumer has taken."""
+    failure: Exception | None = None
+    """What the run as a whole failed with; raised to its caller at the end."""
+    exhausted: BudgetError | None = None
+    """What is used up of the budget."""
+    _failed: dict[int, Failed] = attrs.field(factory=dict)
+    """How jobs ended that are set aside, or run again."""
+    _aside: list[int] = attrs.field(factory=list)
+    _salvaged: dict[int, int] = attrs.field(factory=dict)
+    """How often jobs were run again."""
+
+    def __attrs_post_init__(self) -> None:
+        self.scope = trio.CancelScope(deadline=self.deadline)
+        purse = None if self.budget is None else Purse(self.budget, self.exhaust)
+        self.terms = Terms(
+            self.lanes.by_name,
+            self.deadline,
+            self.observe,
+            purse,
+            Need(purse=purse),
+        )
+
+    @property
+    def over(self) -> bool:
+        """Whether every job has its outcome."""
+        return self.ledger.recorded == self.ledger.size
+
+    def admits(self, now: float) -> bool:
+        """Whether new jobs may still start."""
+        return now < self.deadline and not self.stop.is_set() and self.exhausted is None
+
+    def start(self, job: Job[P], scope: trio.CancelScope) -> Calls[P]:
+        """Begin a job now: from here on it has an outcome other than `NotRun`."""
+        made = 0
+        if self._failed and (before := self._failed.get(job.index)) is not None:
+            made = before.calls
+        calls = Calls(job, self.terms, scope, trio.current_time(), made=made)
+        self.lanes.by_name[job.lane].favour(calls)
+        return calls
+
+    def finish(self, calls: Calls[P], outcome: Outcome[V]) -> None:
+        """The body of a job is over."""
+        calls.close()
+        if self.rounds and isinstance(outcome, Failed) and self._set_aside(outcome):
+            return
+        self.settle(outcome)
+
+    def settle(self, outcome: Outcome[V]) -> None:
+        """Give a job its outcome, and those their own that it blocks."""
+        self._record(outcome)
+        if self.backlog.tracking:
+            self._release(outcome)
+        if self.over:
+            self.notify()
+
+    def never_ran(self, index: int, cut: Cut, reason: str) -> None:
+        """A job will not be run, or not be run again."""
+        self.settle(self._failed.get(index) or NotRun(index, cut, reason))
+
+    def pass_on(self, emitted: int) -> None:
+        """The consumer has taken so many outcomes: the window moves."""
+        self.emitted = emitted
+        self.notify()
+
+    def notify(self) -> None:
+        """There may be something to do for everybody."""
+        for standing in self.standing:
+            standing.notify()
+
+    def go_on(self) -> None:
+        """A job is over: if nothing else can go on, it is time for those that were set aside."""
+        if not self._aside and not self.backlog.tracking:
+            return
+        if not self.backlog.walked or not all(standing.idle for standing in self.standing):
+            return
+        if self._aside:
+            for index in self.next_round():
+                self.backlog.put_back(index)
+            self.notify()
+        elif not self.over and self.backlog.empty:
+            left = self.ledger.size - self.ledger.recorded
+            self.fail(PlanError(f"{left} jobs of the plan never became ready"))
+
+    def next_round(self) -> Sequence[int]:
+        """Those that were set aside, in index order; they are not any more."""
+        indices, self._aside = sorted(self._aside), []
+        if indices and self.observe is not None:
+            self.observe(Salvaged(trio.current_time(), tuple(indices)))
+        return indices
+
+    def tell_waiting(self, lane: str, why: Why, index: int | None) -> None:
+        """Tell the observer of a wait whose end is not known."""
+        if self.observe is not None:
+            self.observe(Waiting(trio.current_time(), lane, why, None, index))
+
+    def cut(self, now: float, *, started: bool) -> Cut:
+        """Why a job was cut off at `now`, or not started until then."""
+        if self.failure is not None:
+            return Cut.FAULT
+        if now >= self.deadline:
+            return Cut.DEADLINE
+        if not started and self.exhausted is not None:
+            return Cut.BUDGET
+        return Cut.STOP if self.stop.is_set() and not started else Cut.CANCEL
+
+    def close(self) -> None:
+        """No job is under way any more and none will start."""
+        for failed in tuple(self._failed.values()):
+            self._record(failed)
+        self.ledger.cut = self.cut(trio.current_time(), started=False)
+        if self.exhausted is not None:
+            self.ledger.reason = str(self.exhausted)
+        self.ledger.close()
+
+    def fail(self, error: Exception) -> None:
+        """End the run because of a fault that is not a job's."""
+        if self.failure is None:
+            self.failure = error
+        self.scope.cancel(f"the run failed: {error}")
+
+    def exhaust(self, error: BudgetError) -> None:
+        """A call found the budget used up; one that no budget of this size could serve tells nothing."""
+        if self.exhausted is None and error.wanted <= error.limit:
+            self.exhausted = error
+            self.stand_down()
+
+    def stand_down(self) -> None:
+        """No new job starts."""
+        for standing in self.standing:
+            standing.stand_down()
+
+    def _set_aside(self, failed: Failed) -> bool:
+        rounds = self._salvaged.get(failed.index, 0)
+        if rounds >= self.rounds or not worth_salvaging(failed.error):
+            return False
+        self._salvaged[failed.index] = rounds + 1
+        self._failed[failed.index] = failed
+        self._aside.append(failed.index)
+        return True
+
+    def _record(self, outcome: Outcome[V]) -> None:
+        if self._failed:
+            self._failed.pop(outcome.index, None)
+        self.ledger.record(outcome)
+        if self.observe is not None:
+            self.observe(Finished(trio.current_time(), outcome))
+
+    def _release(self, outcome: Outcome[V]) -> None:
+        settled: deque[Outcome[V]] = deque([outcome])
+        lanes: set[str] = set()
+        while settled:
+            first = settled.popleft()
+            released = self.backlog.over(first.index, done=isinstance(first, Done))
+            lanes.update(released.lanes)
+            for index, by in released.blocked:
+                blocked = Blocked(index, by)
+                self._record(blocked)
+                settled.append(blocked)
+        if lanes:
+            self.notify()

@@ -1,0 +1,183 @@
+"""How much may be used at all: requests, tokens, money.
+
+The problem: many calls run at once, and what a call costs is known only when it is over. Counting
+afterwards overshoots by whatever is in flight. The rule: a call first *holds* the most that it may use, in
+all three dimensions or in none, and is settled to what it has used. A request that was made is made, so
+requests are spent at once and never come back.
+
+Money is counted in whole millionths, each amount rounded up and the limit rounded down, so that sums are
+exact and never err in favour of spending. Not in floats: 0.1 + 0.2 would not fit into 0.3. An amount means
+the decimal number that Python prints for it.
+
+Law: BUDGET.
+"""
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import Protocol
+
+import attrs
+
+from trioeval.errors import BudgetError, PlanError
+
+_MILLION = 1_000_000
+
+
+@attrs.frozen
+class Amounts:
+    """So much of each dimension."""
+
+    requests: int = 0
+    tokens: int = 0
+    money: float = 0.0
+    """In whole millionths."""
+
+
+@attrs.define(eq=False)
+class Hold:
+    """What a call that is not over may use at most. Obtained only from `Budget.reserve`."""
+
+    tokens: int
+    micros: int
+    """Money, in millionths."""
+
+
+class Follower(Protocol):
+    """Whoever waits for something to be given back."""
+
+    def notify(self) -> None:
+        """Look again. Synchronous, may come for nothing."""
+
+
+@attrs.define(eq=False)
+class Budget:
+    """What may be used, what is used, and what is held for calls that are not over.
+
+    Raises:
+        PlanError: A limit is out of its range.
+
+    Example:
+        >>> budget = Budget(requests=3, money=0.30)
+        >>> hold = budget.reserve(money=0.25)
+        >>> budget.reserve(money=0.10) is None, budget.could_fit(money=0.10)
+        (True, True)
+        >>> budget.settle(hold, tokens=0, money=0.20)
+        >>> budget.reserve(money=0.10) is None, budget.spent
+        (False, Amounts(requests=2, tokens=0, money=0.2))
+    """
+
+    requests: int | None = attrs.field(default=None, on_setattr=attrs.setters.frozen)
+    """Most requests, ≥ 0; None does not bound them."""
+    tokens: int | None = attrs.field(default=None, on_setattr=attrs.setters.frozen)
+    """Most tokens, ≥ 0; None does not bound them."""
+    money: float | None = attrs.field(default=None, on_setattr=attrs.setters.frozen)
+    """Most money, ≥ 0 and finite, in the currency of the calls; None does not bound it."""
+    _micros: int | None = attrs.field(init=False, repr=False)
+    """Most money, in millionths."""
+    _requests_spent: int = attrs.field(init=False, default=0)
+    _tokens_spent: int = attrs.field(init=False, default=0)
+    _micros_spent: int = attrs.field(init=False, default=0)
+    _tokens_held: int = attrs.field(init=False, default=0)
+    _micros_held: int = attrs.field(init=False, default=0)
+    _open: set[Hold] = attrs.field(init=False, factory=set, repr=False)
+    _followers: list[Follower] = attrs.field(init=False, factory=list, repr=False)
+
+    @_micros.default
+    def _round_down(self) -> int | None:
+        # Runs before the validators: a limit out of range has no millionths.
+        if self.money is None or not 0 <= self.money < math.inf:
+            return None
+        return int(_micros(self.money).to_integral_value(ROUND_FLOOR))
+
+    @requests.validator
+    @tokens.validator
+    def _check_whole(self, field: "attrs.Attribute[int | None]", value: int | None) -> None:
+        if value is not None and (type(value) is not int or value < 0):
+            msg = f"budget: {field.name} must be a whole number of at least 0, got {value!r}"
+            raise PlanError(msg)
+
+    @money.validator
+    def _check_money(self, _field: "attrs.Attribute[float | None]", value: float | None) -> None:
+        if value is not None and not 0 <= value < math.inf:
+            msg = f"budget: money must be at least 0 and finite, got {value!r}"
+            raise PlanError(msg)
+
+    @property
+    def spent(self) -> Amounts:
+        """What is used for good: every request reserved, and what the settled ones have used."""
+        return Amounts(self._requests_spent, self._tokens_spent, self._micros_spent / _MILLION)
+
+    @property
+    def reserved(self) -> Amounts:
+        """What is held for calls that are not over; requests are not held, they are spent."""
+        return Amounts(0, self._tokens_held, self._micros_held / _MILLION)
+
+    def reserve(self, *, requests: int = 1, tokens: int = 0, money: float = 0.0) -> Hold | None:
+        """Hold the most that a call may use, all amounts ≥ 0 and finite.
+
+        Returns:
+            What is settled when the call is over; None, and nothing is held, if it does not fit now.
+            It may fit later: see `could_fit`.
+        """
+        hold = Hold(tokens, _rounded_up(money))
+        tokens_after, micros_after = self._tokens_held + tokens, self._micros_held + hold.micros
+        if self._shortage(requests, tokens_after, micros_after) is not None:
+            return None
+        self._requests_spent += requests
+        self._tokens_held, self._micros_held = tokens_after, micros_after
+        self._open.add(hold)
+        return hold
+
+    def settle(self, hold: Hold, *, tokens: int, money: float) -> None:
+        """The call is over and has used so much, ≥ 0 and finite; what it held beyond that is free again.
+
+        If it has used more, the excess is spent all the same, and nothing fits until it does again.
+
+        Raises:
+            RuntimeError: It is settled already, or is not of this budget.
+        """
+        if hold not in self._open:
+            raise RuntimeError("a hold on a budget was settled twice; please report this")
+        self._open.remove(hold)
+        self._tokens_held -= hold.tokens
+        self._micros_held -= hold.micros
+        self._tokens_spent += tokens
+        self._micros_spent += _rounded_up(money)
+        followers, self._followers = self._followers, []
+        for follower in followers:
+            follower.notify()
+
+    def follow(self, follower: Follower) -> None:
+        """Tell `follower` once, when the next hold is settled."""
+        if follower not in self._followers:
+            self._followers.append(follower)
+
+    def could_fit(self, *, requests: int = 1, tokens: int = 0, money: float = 0.0) -> bool:
+        """Whether such a call would fit if the calls that are not over used nothing."""
+        return self.shortage(requests=requests, tokens=tokens, money=money) is None
+
+    def shortage(
+        self, *, requests: int = 1, tokens: int = 0, money: float = 0.0
+    ) -> BudgetError | None:
+        """Why such a call will never fit, whatever is given back; None if it could."""
+        return self._shortage(requests, tokens, _rounded_up(money))
+
+    def _shortage(self, requests: int, tokens: int, micros: int) -> BudgetError | None:
+        for dimension, limit, used, wanted, unit in (
+            ("requests", self.requests, self._requests_spent, requests, 1),
+            ("tokens", self.tokens, self._tokens_spent, tokens, 1),
+            ("money", self._micros, self._micros_spent, micros, _MILLION),
+        ):
+            if limit is not None and used + wanted > limit:
+                return BudgetError(
+                    dimension, limit=limit / unit, used=used / unit, wanted=wanted / unit
+                )
+        return None
+
+
+def _rounded_up(money: float) -> int:
+    return int(_micros(money).to_integral_value(ROUND_CEILING)) if money else 0
+
+
+def _micros(money: float) -> Decimal:
+    return Decimal(repr(float(money))) * _MILLION

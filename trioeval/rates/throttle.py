@@ -1,0 +1,232 @@
+"""When and how many: everything that a lane has learned, as one decision.
+
+The lane asks two things: the first instant at which a call may start (`open_at`), and how many calls may
+be in flight (`allowed`). It tells what became of each call. All arithmetic of rates meets here; there is
+no clock, no waiting and no chance inside.
+
+* **Blocked.** A refusal that names a wait blocks the lane until then, and the instant never moves back.
+  A refusal that names none costs the refused call its back-off and nobody else anything.
+* **Recovering.** After a block the server has had its rest, and every waiting call would start at once.
+  So one call probes; each success doubles how many may be in flight, until the limit is reached again.
+  The same holds after several refusals without a success in between.
+* **Hints.** A good reply may say that little is left. What is left then paces the lane before the server
+  has to refuse: a spent allowance blocks until its reset, a nearly spent one slows starts down to the rate
+  that the server sustains.
+
+Laws: RETRY_AFTER, AIMD, PACE.
+"""
+
+import math
+
+import attrs
+
+from trioeval.rates.aimd import AdaptiveLimit
+from trioeval.rates.backoff import Backoff
+from trioeval.rates.breaker import Breaker, BreakerState
+from trioeval.rates.hints import Allowance, RateHint
+from trioeval.rates.pace import Pace
+from trioeval.rates.tokens import Reservation, TokenPace
+
+_RECOVER_AFTER = 3
+"""Refusals without a success in between after which the lane probes, even if no wait was named."""
+_LITTLE = 0.1
+"""Share of an allowance below which starts are paced by it."""
+_PLENTY = 0.2
+"""Share above which they are not any more."""
+
+
+@attrs.define(eq=False)
+class Throttle:
+    """The state of one lane's rates.
+
+    Args:
+        limit: How many calls may be in flight.
+        pace: When requests may start.
+        tokens: When tokens may be used; None sets no rate.
+        breaker: When the lane is given up.
+        backoff: How long a call waits that failed by mishap.
+        busy_backoff: How long a call waits that was refused and not told how long.
+    """
+
+    limit: AdaptiveLimit
+    pace: Pace
+    tokens: TokenPace | None
+    breaker: Breaker
+    backoff: Backoff
+    busy_backoff: Backoff
+    blocked_until: float = -math.inf
+    """Nothing starts before; only moves forward."""
+    calm: bool = attrs.field(init=False)
+    """Whether starts and plain successes tell nothing now."""
+    free: bool = attrs.field(init=False)
+    """Whether every instant is open, whatever happened before: no pace, no block."""
+    congestions: int = attrs.field(init=False, default=0)
+    """Refusals since the last success."""
+    _probes: int | None = attrs.field(init=False, default=None)
+    """How many may be in flight while the lane recovers; None if it does not."""
+    _recovering_since: float = attrs.field(init=False, default=-math.inf)
+    _hinted: Pace | None = attrs.field(init=False, default=None)
+    """The rate that the server says it sustains, while little is left."""
+
+    def __attrs_post_init__(self) -> None:
+        self._settle_flags()
+
+    @property
+    def allowed(self) -> int:
+        """Calls that may be in flight; 0 if the breaker is open."""
+        if self.breaker.reason is not None:
+            return 0
+        return self.limit.limit if self._probes is None else min(self._probes, self.limit.limit)
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """How many may be in flight, and how many might if the lane did not recover from anything."""
+        return self.allowed, self.limit.limit
+
+    @property
+    def state(self) -> BreakerState:
+        """Whether calls pass."""
+        if self.breaker.reason is not None:
+            return BreakerState.OPEN
+        return BreakerState.CLOSED if self._probes is None else BreakerState.HALF_OPEN
+
+    def open_at(self, now: float, tokens: int) -> float:
+        """The first instant at or after `now` at which a call of so many tokens may start."""
+        at = self.paced_until(now)
+        if self.tokens is not None:
+            at = max(at, self.tokens.earliest(now, tokens))
+        return max(at, self.blocked_until)
+
+    def paced_until(self, now: float) -> float:
+        """The first instant at or after `now` that the pace of requests allows."""
+        at = self.pace.earliest(now)
+        return at if self._hinted is None else max(at, self._hinted.earliest(now))
+
+    def take(self, now: float, tokens: int) -> Reservation | None:
+        """A call starts at `now`, not before `open_at`; what it reserved of the tokens, if anything."""
+        self.pace = self.pace.take(now)
+        if self._hinted is not None:
+            self._hinted = self._hinted.take(now)
+        return None if self.tokens is None else self.tokens.reserve(now, tokens)
+
+    def settle(self, reservation: Reservation, tokens: int) -> None:
+        """A call has used so many tokens after all."""
+        if self.tokens is not None:
+            self.tokens.settle(reservation, tokens)
+
+    def succeeded(self, now: float, started_at: float, *, retried: bool) -> None:
+        """A call that started at `started_at` has succeeded."""
+        self.breaker.succeeded()
+        self.congestions = 0
+        self.limit.succeeded(now - started_at, retried=retried)
+        if self._probes is not None and started_at >= self._recovering_since:
+            self._probes *= 2
+            if self._probes >= self.limit.limit:
+                self._probes = None
+        self._settle_flags()
+
+    def congested(
+        self, now: float, epoch: int, retry_after: float | None, why: str, spread: float
+    ) -> float:
+        """A call was refused because there were too many.
+
+        Args:
+            now: The instant.
+            epoch: `limit.epoch` when the call started.
+            retry_after: Seconds that the server asks to wait, ≥ 0.
+            why: What it said.
+            spread: A number from 0 to 1, by chance.
+
+        Returns:
+            The instant before which that call does not start again.
+        """
+        self.congestions += 1
+        self.limit.congested(epoch)
+        self.breaker.troubled(now, why)
+        if retry_after is None:
+            again_at = now + self.busy_backoff.delay(self.congestions - 1, spread)
+        else:
+            self.breaker.asked_to_wait(retry_after, why)
+            self.blocked_until = max(self.blocked_until, now + retry_after)
+            again_at = now + self.backoff.after_hint(retry_after, spread)
+        if retry_after is not None or self.congestions >= _RECOVER_AFTER:
+            self._probes, self._recovering_since = 1, now
+        self._settle_flags()
+        return again_at
+
+    def failed(
+        self, now: float, attempt: int, retry_after: float | None, why: str, spread: float
+    ) -> float:
+        """A call failed by mishap at its `attempt`-th attempt, from 0; returns when it may start again."""
+        self.limit.failed()
+        self.breaker.troubled(now, why)
+        self._settle_flags()
+        if retry_after is None:
+            return now + self.backoff.delay(attempt, spread)
+        return now + self.backoff.after_hint(retry_after, spread)
+
+    def refused(self, why: str) -> None:
+        """The provider refused for good."""
+        self.limit.failed()
+        self.breaker.refused(why)
+        self._settle_flags()
+
+    def exhausted(self, why: str) -> None:
+        """The account is used up."""
+        self.breaker.exhausted(why)
+        self._settle_flags()
+
+    def hear(self, now: float, hint: RateHint) -> None:
+        """A reply said what is left."""
+        for left in (hint.requests, hint.tokens):
+            if left is not None and left.remaining == 0 and left.reset_after is not None:
+                self._block(now, left.reset_after)
+        if hint.requests is not None:
+            self._follow(hint.requests)
+        if hint.tokens is not None:
+            self._block(now, _until_some(hint.tokens))
+        self._settle_flags()
+
+    def retune(self, width: int) -> None:
+        """The configured width is another now."""
+        self.limit.retune(width)
+        self._settle_flags()
+
+    def reset(self) -> None:
+        """Close the breaker again."""
+        self.breaker.reset()
+        self.congestions = 0
+        self._settle_flags()
+
+    def _block(self, now: float, wait: float) -> None:
+        # A wait beyond the patience is the server's to insist on: it may mean a day's allowance.
+        if 0 < wait <= self.breaker.patience:
+            self.blocked_until = max(self.blocked_until, now + wait)
+
+    def _follow(self, left: Allowance) -> None:
+        if left.limit is None or left.remaining is None:
+            return
+        share = left.remaining / left.limit
+        if share < _LITTLE:
+            period = left.window / left.limit
+            if self._hinted is None or self._hinted.period != period:
+                self._hinted = Pace(period)
+        elif share > _PLENTY:
+            self._hinted = None
+
+    def _settle_flags(self) -> None:
+        self.calm = self.limit.calm and self._probes is None and self.breaker.untroubled
+        self.free = (
+            self.pace.unlimited
+            and self._hinted is None
+            and self.tokens is None
+            and self.blocked_until == -math.inf
+        )
+
+
+def _until_some(left: Allowance) -> float:
+    """Seconds until a nearly spent allowance is no longer that; calls differ in what they need of it."""
+    if left.limit is None or left.remaining is None or left.reset_after is None:
+        return 0.0
+    missing = _LITTLE * left.limit - left.remaining
+    return min(left.reset_after, max(0.0, missing) * left.window / left.limit)

@@ -1,0 +1,251 @@
+"""The laws of lanes, as checks over a trace."""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from trioeval.errors import CallError, Fault
+from trioeval.kernel import CallEnded, CallStarted, LaneSpec, LimitChanged
+from trioeval.testing.spans import most_at_once, on, rate_bound, require, used_tokens
+from trioeval.testing.trace import Span, Trace
+
+
+def check_width(trace: Trace) -> None:
+    """WIDTH: calls in flight never exceed the lane's limit of the moment, nor live jobs their bound."""
+    widths = {lane.name: lane.width for lane in trace.lanes}
+    for retune in trace.scenario.retunes:
+        if isinstance(retune.to, int):
+            widths[retune.lane] = max(widths[retune.lane], retune.to)
+    for lane in trace.lanes:
+        in_flight = most_at_once(on(trace.calls, lane))
+        require("WIDTH", in_flight <= widths[lane.name], f"{in_flight} calls in flight on {lane}")
+        live = most_at_once(on([s for s in trace.bodies if s.index not in trace.serial], lane))
+        most = trace.scenario.max_live_jobs
+        require("WIDTH", live <= most, f"{live} live jobs on {lane}")
+    cap = trace.scenario.cap
+    if cap is not None:
+        require("WIDTH", most_at_once(trace.calls) <= cap, f"more than {cap} calls in flight")
+    _check_limits_at_starts(trace)
+    _check_window(trace)
+
+
+def _check_limits_at_starts(trace: Trace) -> None:
+    """At each start, by the order of events: in flight ≤ the limit as the lane told it last."""
+    if trace.scenario.retunes:
+        return  # told to nobody
+    limits = {lane.name: math.inf for lane in trace.lanes}
+    in_flight = dict.fromkeys(limits, 0)
+    for event in trace.events:
+        match event:
+            case LimitChanged(at, lane, limit):
+                fits = 0 <= limit <= next(spec.width for spec in trace.lanes if spec.name == lane)
+                require("AIMD", fits, f"a limit of {limit} on lane {lane} at {at}")
+                limits[lane] = limit
+            case CallStarted(at, index, lane):
+                in_flight[lane] += 1
+                within = in_flight[lane] <= limits[lane]
+                said = (
+                    f"{in_flight[lane]} in flight on {lane} at {at}, with a limit of {limits[lane]}"
+                )
+                require("WIDTH", within, f"job {index} makes {said}")
+            case CallEnded(_, _, lane):
+                in_flight[lane] -= 1
+            case _:
+                pass
+
+
+def _check_window(trace: Trace) -> None:
+    window = trace.scenario.reorder_window
+    if window is None:
+        return
+    for span in trace.bodies:
+        if span.index in trace.serial:
+            continue
+        emitted = sum(emission.at <= span.started_at for emission in trace.emissions)
+        right = span.index < emitted + window
+        require("WIDTH", right, f"job {span.index} started when {emitted} were emitted")
+
+
+def check_pace(trace: Trace) -> None:
+    """PACE: any window T holds at most burst + T·rpm/60 starts, min_gap apart, first come first served.
+
+    The same holds of tokens, as far as they are settled. The jobs of a lane start in index order, unless
+    they wait for others. A call that was asked for before another starts before it, unless the other is its job's
+    first act, which stood in line itself before it was started, or is made again.
+    """
+    for lane in trace.lanes:
+        _check_order_of_starts(trace, lane)
+        calls = sorted(on(trace.calls, lane), key=lambda span: span.started)
+        starts = [span.started_at for span in calls]
+        period = 60 / lane.rpm if lane.rpm is not None else 0.0
+        for first, earlier in enumerate(starts):
+            for last in range(first + 1, len(starts)):
+                gap = starts[last] - earlier
+                most_alike = f"{last - first + 1} starts within {gap} on {lane}: {starts}"
+                require("PACE", gap >= (last - first + 1 - lane.burst) * period, most_alike)
+                require("PACE", gap >= lane.min_gap, most_alike)
+        if lane.tpm is not None:
+            _check_tokens(lane, calls)
+
+
+def _check_order_of_starts(trace: Trace, lane: LaneSpec) -> None:
+    scenario = trace.scenario
+    waits = {index for index, script in enumerate(scenario.scripts) if script.key is not None}
+    waits |= set(scenario.edges) | set(trace.serial)
+    bodies = sorted(on(trace.bodies, lane), key=lambda span: span.started)
+    once = dict.fromkeys(span.index for span in bodies)
+    free = [index for index in once if index not in waits]
+    require("PACE", free == sorted(free), f"jobs of {lane.name} started in the order {free}")
+    first_act_at = {(span.index, span.started_at) for span in trace.bodies}
+    calls = sorted(on(trace.calls, lane), key=lambda span: span.started)
+    calls = [call for call in calls if not call.attempt]
+    for place, call in enumerate(calls):
+        if (call.index, call.asked_at) in first_act_at:
+            continue
+        passed = [other for other in calls[place:] if other.asked_at < call.asked_at]
+        require("PACE", not passed, f"{call} was started before {passed}")
+
+
+def _check_tokens(lane: LaneSpec, calls: Sequence[Span]) -> None:
+    """Starts k and n: what was used from k up to n fits into the time between them, and the burst."""
+    assert lane.tpm is not None  # noqa: S101 - for the type checker
+    period = 60 / lane.tpm
+    for first in range(len(calls)):
+        used = 0
+        for last in range(first + 1, len(calls)):
+            used += used_tokens(calls[last - 1])
+            gap = calls[last].started_at - calls[first].started_at
+            told = f"{used} tokens within {gap} before {calls[last]} on {lane}"
+            require("PACE", gap >= (used - lane.token_burst) * period, told)
+
+
+def check_retry_after(trace: Trace) -> None:
+    """RETRY_AFTER: nothing starts on a lane before a wait that its provider asked for is over."""
+    for refused in trace.calls:
+        until = refused.ended_at + _asked_wait(refused)
+        for other in trace.calls:
+            if other.lane == refused.lane and other.started > refused.last:
+                told = f"{other} started before {until}, which {refused} asked for"
+                require("RETRY_AFTER", other.started_at >= until, told)
+
+
+def _asked_wait(span: Span) -> float:
+    error = span.error
+    if isinstance(error, CallError) and error.fault is Fault.RATE_LIMITED:
+        return error.retry_after or 0.0
+    return 0.0
+
+
+def check_aimd(trace: Trace) -> None:
+    """AIMD: a limit shrinks only by a refusal of a call that started after the last time it shrank."""
+    for lane in trace.lanes:
+        refused = [
+            span
+            for span in on(trace.calls, lane)
+            if isinstance(span.error, CallError) and span.error.fault is Fault.RATE_LIMITED
+        ]
+        limit, shrank_at = lane.width, -math.inf
+        for event in trace.events:
+            if not isinstance(event, LimitChanged) or event.lane != lane.name:
+                continue
+            require("AIMD", 1 <= event.adaptive <= lane.width, f"{event} on {lane}")
+            if event.adaptive < limit:
+                causes = [
+                    s for s in refused if s.ended_at == event.at and s.started_at >= shrank_at
+                ]
+                told = f"{event}: cut twice for refusals of one epoch, the last time at {shrank_at}"
+                require("AIMD", bool(causes), told)
+                shrank_at = event.at
+            limit = event.adaptive
+
+
+def check_attempts(trace: Trace) -> None:
+    """ATTEMPTS: a call is made again only as often as its lane allows, and not before its rest is over."""
+    specs = {lane.name: lane for lane in trace.lanes}
+    for _, requests in itertools.groupby(
+        sorted(trace.calls, key=lambda span: (span.call, span.attempt)), key=lambda span: span.call
+    ):
+        mishaps = 0
+        for number, (failed, again) in enumerate(itertools.pairwise(requests), start=1):
+            spec, error = specs[failed.lane], failed.error
+            require("ATTEMPTS", isinstance(error, CallError), f"{again} repeats {failed}")
+            if not isinstance(error, CallError):
+                continue
+            mishaps += error.fault is Fault.TRANSIENT
+            curable = error.fault in (Fault.TRANSIENT, Fault.RATE_LIMITED)
+            require("ATTEMPTS", curable, f"{again} repeats {failed}")
+            require("ATTEMPTS", mishaps <= spec.retries, f"{again} repeats mishap {mishaps}")
+            if spec.max_retries is not None:
+                require("ATTEMPTS", number <= spec.max_retries, f"{again} is repetition {number}")
+            rested = again.started_at >= failed.ended_at + (error.retry_after or 0.0)
+            require("ATTEMPTS", rested, f"{again} came before the rest after {failed} was over")
+
+
+def check_budget(trace: Trace) -> None:
+    """BUDGET: what is spent and reserved together never exceeds the budget."""
+    caps = trace.scenario.budget
+    if caps is None:
+        return
+    steps = sorted(
+        step
+        for span in trace.calls
+        for step in (
+            (span.started, 1, span.tokens),
+            (span.last, 0, used_tokens(span) - span.tokens),
+        )
+    )
+    requests = tokens = 0
+    for _, more, change in steps:
+        requests, tokens = requests + more, tokens + change
+        within = caps.requests is None or requests <= caps.requests
+        require("BUDGET", within, f"{requests} requests of {caps.requests}")
+        within = caps.tokens is None or tokens <= caps.tokens
+        require("BUDGET", within, f"{tokens} tokens of {caps.tokens} spent or reserved")
+
+
+def check_slot(trace: Trace) -> None:
+    """SLOT: at every instant the slots held are the calls in flight, and nothing else."""
+    looked = bool(trace.samples) or trace.ended_at < 1
+    require("SLOT", looked, "nobody looked at the lanes while the run went on")
+    for sample in trace.samples:
+        require("SLOT", sample.held == sample.in_flight, f"{sample}")
+
+
+def check_eager(trace: Trace) -> None:
+    """EAGER: each call starts at the first instant at which turn, pace and slot allow it.
+
+    For traces of simple scenarios only: one call a job, nothing that cuts or gates.
+    """
+    for lane in trace.lanes:
+        period = 60 / lane.rpm if lane.rpm is not None else 0.0
+        begun: list[Span] = []
+        for span in sorted(on(trace.calls, lane), key=lambda span: span.index):
+            place = len(begun)
+            bounds = [0.0]
+            bounds += [begun[-1].started_at + lane.min_gap] if begun else []
+            # The rate alone allows start n at burst - 1 periods before the n-th tick of its own clock.
+            bounds += [rate_bound([s.started_at for s in begun], period, lane.burst)]
+            if place >= lane.width:
+                bounds.append(sorted(s.ended_at for s in begun)[place - lane.width])
+            right = max(bounds)
+            require("EAGER", span.started_at == right, f"{span} could have started at {right}")
+            begun.append(span)
+
+
+def check_isolation(alone: Trace, beside: Trace, lane: str) -> None:
+    """ISOLATION: the starts on a lane are the same, whatever else runs on other lanes.
+
+    Args:
+        alone: A run in which only `lane` has jobs.
+        beside: The same jobs in the same order, among those of other lanes.
+        lane: The lane that must not notice.
+    """
+    starts = [
+        sorted(span.started_at for span in trace.calls if span.lane == lane)
+        for trace in (alone, beside)
+    ]
+    require(
+        "ISOLATION",
+        starts[0] == starts[1],
+        f"starts on {lane}: {starts[0]} alone, {starts[1]} beside others",
+    )

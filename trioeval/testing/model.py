@@ -1,0 +1,333 @@
+"""A second scheduler, written from the rules alone, to hold the first one against.
+
+It says of a scripted run when every call starts and ends and how every job ends, and it shares no code
+with the kernel: no Trio, no tasks, no limiter. Where the kernel keeps one float, this one keeps all past
+starts and computes the rule from its definition; where the kernel keeps a queue, this one looks through
+all jobs. It is a loop over a heap of events, slow and easy to read.
+
+**Plain scenarios** only: every job is exactly one `Call` on its own lane, the lanes do not adapt, and
+their breakers stay closed. What is covered: width, request and token pace, least gap, blocks and the
+recovery from them, retries and back-offs, timeouts, serial jobs, keys, edges, salvage rounds, deadline and
+stop.
+
+**Ties.** Trio runs the tasks of one instant in any order. What the rules leave open at an instant, such as
+a call that ends on a lane just as a back-off on that lane is over, `predict` decides somehow and tells of in
+`Prediction.tied_at`: draw times such that this is rare, and compare only runs without ties.
+
+Rejected: a model that steps through time on a grid. Exact instants of sums of durations need a fine grid,
+and the steps hide in which order the events of one instant were taken.
+"""
+
+import heapq
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import attrs
+
+from trioeval.errors import Fault, UsageError
+from trioeval.kernel import LaneSpec
+from trioeval.testing.model_parts import (
+    Kind,
+    ModelJob,
+    ModelLane,
+    PredictedCall,
+    PredictedOutcome,
+    Prediction,
+)
+from trioeval.testing.scenario import Attempt, Call, Scenario
+
+_CURABLE = (Fault.TRANSIENT, Fault.RATE_LIMITED)
+
+
+def predict(scenario: Scenario) -> Prediction:
+    """What the run of a plain scenario looks like.
+
+    Args:
+        scenario: What is run; times in whole numbers or dyadic fractions make the prediction exact.
+
+    Raises:
+        UsageError: The scenario is not plain.
+
+    Example:
+        >>> from trioeval.kernel import LaneSpec
+        >>> from trioeval.testing.scenario import Call, Scenario, Script
+        >>> script = Script("a", (Call("a", 2.0),))
+        >>> lanes = (LaneSpec("a", 1, adaptive="off"),)
+        >>> [call.started_at for call in predict(Scenario(lanes, (script, script))).calls]
+        [0.0, 2.0]
+    """
+    return _Run(scenario).play()
+
+
+_Event: TypeAlias = tuple[float, int, str, Callable[[float], None]]
+
+
+@attrs.define(eq=False)
+class _Run:
+    scenario: Scenario
+    lanes: dict[str, ModelLane] = attrs.field(init=False)
+    jobs: list[ModelJob] = attrs.field(init=False)
+    alone: list[int] = attrs.field(init=False)
+    """Serial jobs that are not over, in order."""
+    stopped: bool = False
+    agenda: list[_Event] = attrs.field(factory=list)
+    ticks: Iterator[int] = attrs.field(factory=itertools.count)
+    calls: list[PredictedCall] = attrs.field(factory=list)
+    outcomes: dict[int, PredictedOutcome] = attrs.field(factory=dict)
+    tied_at: set[float] = attrs.field(factory=set)
+
+    def __attrs_post_init__(self) -> None:
+        scenario = self.scenario
+        self.lanes = {spec.name: ModelLane(spec) for spec in scenario.lanes}
+        self.jobs = [
+            ModelJob(index, _only_call(scenario, index), script.timeout)
+            for index, script in enumerate(scenario.scripts)
+        ]
+        every = range(len(self.jobs))
+        self.alone = list(every) if scenario.serial else sorted(scenario.serial_indices)
+        _require(all(spec.adaptive == "off" for spec in scenario.lanes), "a lane adapts")
+        _require(scenario.cancel_at == math.inf, "its caller cancels it")
+        _require(scenario.reorder_window is None, "it has a window")
+        _require(scenario.budget is None and scenario.cap is None, "it has a budget or a cap")
+        _require(not scenario.retunes, "somebody changes its lanes")
+        _require(not self.alone or not scenario.salvage_rounds, "serial jobs are salvaged")
+
+    def play(self) -> Prediction:
+        now, deadline = self.scenario.start_at, self.scenario.deadline
+        if now < self.scenario.stop_at < math.inf:
+            self._at(self.scenario.stop_at, "", self._stop)
+        self.stopped = self.scenario.stop_at <= now
+        if now < deadline:
+            self._serve(now)
+        while self.agenda and len(self.outcomes) < len(self.jobs) and self.agenda[0][0] < deadline:
+            now = self.agenda[0][0]
+            befallen = []
+            while self.agenda and self.agenda[0][0] == now:
+                _, _, lane, happen = heapq.heappop(self.agenda)
+                befallen.append(lane)
+                happen(now)
+            if self._are_tied(befallen):
+                self.tied_at.add(now)
+            self._serve(now)
+        if len(self.outcomes) < len(self.jobs):
+            now = max(now, deadline)
+            _require(now < math.inf, "its jobs wait for each other")
+            self._cut(now)
+        return Prediction(
+            tuple(sorted(self.calls)),
+            tuple(self.outcomes[job.index] for job in self.jobs),
+            now,
+            frozenset(self.tied_at),
+        )
+
+    def _at(self, at: float, lane: str, happen: Callable[[float], None]) -> None:
+        heapq.heappush(self.agenda, (at, next(self.ticks), lane, happen))
+
+    def _are_tied(self, lanes: list[str]) -> bool:
+        """Whether events of one instant have to do with each other."""
+        scenario = self.scenario
+        joined = (
+            "" in lanes  # the stop concerns every lane
+            or self.alone
+            or scenario.edges
+            or scenario.salvage_rounds
+            or any(script.key is not None for script in scenario.scripts)
+        )
+        return len(lanes) > (1 if joined else len(set(lanes)))
+
+    # What may start
+
+    def _serve(self, now: float) -> None:
+        """Start all that can start now, and come back when something can that could not."""
+        started = True
+        while started:
+            # Of each lane in turn, because a serial job closes the gate for all others.
+            started = any([self._start_first(lane, now) for lane in self.lanes.values()])  # noqa: C419 - no short cut
+        if any(job.live or self._may_start(job) for job in self.jobs):
+            return
+        failed = [job for job in self.jobs if job.state == "failed"]
+        if self.stopped:
+            self._cut(now)
+        elif failed:
+            for job in failed:
+                job.state, job.rounds = "pending", job.rounds + 1
+                job.number = job.failures = job.mishaps = 0
+                job.worked = 0.0
+            self._serve(now)
+
+    def _start_first(self, lane: ModelLane, now: float) -> bool:
+        """Start the call whose turn it is, if it can."""
+        mine = [job for job in self.jobs if job.call.lane == lane.spec.name]
+        again = [job for job in mine if job.state == "in line"]
+        line = again or [job for job in mine if self._may_start(job)]
+        if not again and sum(job.live for job in mine) >= self.scenario.max_live_jobs:
+            return False
+        if not line or not lane.has_slot:
+            return False
+        opens_at = lane.opens_at()
+        if opens_at > now:
+            if not any(at == opens_at and name == lane.spec.name for at, _, name, _ in self.agenda):
+                self._at(opens_at, lane.spec.name, lambda _: None)
+            return False
+        self._start(line[0], lane, now)
+        return True
+
+    def _may_start(self, job: ModelJob) -> bool:
+        """Whether a job that was not started may be, as far as its lane does not matter."""
+        if job.state != "pending" or self.stopped:
+            return False
+        if self.alone:
+            if job.index != self.alone[0] or any(other.live for other in self.jobs):
+                return False
+        elif any(other.state != "over" for other in self._before(job)):
+            return False
+        return all(edge.on in self.outcomes for edge in self.scenario.edges.get(job.index, ()))
+
+    def _before(self, job: ModelJob) -> list[ModelJob]:
+        """Jobs of the same key that have to be over first."""
+        scripts = self.scenario.scripts
+        key = scripts[job.index].key
+        return [
+            other
+            for other in self.jobs[: job.index]
+            if key is not None and scripts[other.index].key == key
+        ]
+
+    # What happens
+
+    def _start(self, job: ModelJob, lane: ModelLane, now: float) -> None:
+        attempt, left = job.attempt, job.timeout - job.worked
+        place = len(lane.starts)
+        lane.in_flight += 1
+        lane.starts.append(now)
+        lane.used.append(job.call.tokens)
+        job.state, job.started_at = "in flight", now
+
+        def end(at: float) -> None:
+            self._record(job, at)
+            lane.in_flight -= 1
+            job.number += 1
+            job.worked += at - now
+            if attempt.duration >= left:
+                self._finish(job, "TimedOut", at)
+                return
+            lane.used[place] = _used(job.call, attempt)
+            self._learn(job, lane, attempt, at)
+
+        self._at(now + min(attempt.duration, left), lane.spec.name, end)
+
+    def _learn(self, job: ModelJob, lane: ModelLane, attempt: Attempt, now: float) -> None:
+        """A request has come to its own end."""
+        if attempt.fault is None and job.call.fails:
+            self._finish(job, "Failed", now)
+            return
+        if attempt.fault is None:
+            lane.succeeded(job.started_at)
+            self._finish(job, "Done", now)
+            return
+        wait = lane.wait(attempt, job.mishaps, self.scenario.spread)
+        job.failures += 1
+        job.mishaps += attempt.fault is Fault.TRANSIENT
+        if attempt.fault is Fault.RATE_LIMITED:
+            lane.congested(now, attempt.retry_after)
+        if attempt.fault in _CURABLE:
+            in_trouble = lane.troubled(now, attempt.retry_after)
+            _require(not in_trouble, f"the patience of lane {lane.spec.name!r} ends")
+        if self._is_made_again(job, lane.spec, attempt.fault):
+            job.state = "resting"
+            self._at(now + wait, lane.spec.name, lambda _: self._join(job))
+        else:
+            self._finish(job, "Failed", now, curable=attempt.fault in _CURABLE)
+
+    def _is_made_again(self, job: ModelJob, spec: LaneSpec, fault: Fault) -> bool:
+        if fault not in _CURABLE:
+            return False
+        if spec.max_retries is not None and job.failures > spec.max_retries:
+            return False
+        # A job of a salvage round has one attempt for mishaps.
+        return fault is Fault.RATE_LIMITED or job.mishaps <= (0 if job.rounds else spec.retries)
+
+    def _join(self, job: ModelJob) -> None:
+        job.state = "in line"
+
+    def _stop(self, _: float) -> None:
+        self.stopped = True
+
+    def _record(self, job: ModelJob, ended_at: float) -> None:
+        """The request of a job that is in flight ends."""
+        lane = job.call.lane
+        self.calls.append(PredictedCall(job.started_at, job.index, job.number, lane, ended_at))
+
+    def _finish(self, job: ModelJob, kind: Kind, now: float, *, curable: bool = False) -> None:
+        """A job is over, unless it is kept for a salvage round."""
+        if curable and job.rounds < self.scenario.salvage_rounds:
+            job.state = "failed"
+            job.failed_at = now
+            return
+        self._settle(job, kind, now)
+        self._block(job, now)
+
+    def _settle(self, job: ModelJob, kind: Kind, now: float) -> None:
+        job.state = "over"
+        self.outcomes[job.index] = PredictedOutcome(job.index, kind, now)
+        if job.index in self.alone:
+            self.alone.remove(job.index)
+
+    def _block(self, job: ModelJob, now: float) -> None:
+        """End the jobs that depend on the success of one that had none, and those that depend on them."""
+        if self.outcomes[job.index].kind == "Done":
+            return
+        for other in self.jobs:
+            needed = any(
+                e.on == job.index and e.when == "success"
+                for e in self.scenario.edges.get(other.index, ())
+            )
+            if needed and other.state == "pending":
+                self._settle(other, "Blocked", now)
+                self._block(other, now)
+
+    def _cut(self, now: float) -> None:
+        """The run ends now, whatever is under way."""
+        live = [job for job in self.jobs if job.live]
+        for job in live:
+            if job.state == "in flight":
+                self._record(job, now)
+            self._settle(job, "Interrupted", now)
+        for job in live:
+            self._block(job, now)
+        for job in self.jobs:
+            if job.state == "failed" or (job.state == "pending" and job.rounds):
+                self._settle(job, "Failed", job.failed_at)
+            elif job.state == "pending":
+                self._settle(job, "NotRun", now)
+
+
+def _only_call(scenario: Scenario, index: int) -> Call:
+    """The one call of a job."""
+    script = scenario.scripts[index]
+    _require(len(script.actions) == 1, f"job {index} does not make exactly one call")
+    call = script.actions[0]
+    if not isinstance(call, Call) or call.lane != script.lane or call.patience != math.inf:
+        msg = f"the scenario is not plain: job {index} does more than one call on its lane"
+        raise UsageError(msg)
+    faults = {attempt.fault for attempt in call.attempts}
+    grave = {Fault.FATAL, Fault.QUOTA_EXHAUSTED} & faults
+    _require(not grave, f"job {index} may close its lane")
+    return call
+
+
+def _used(call: Call, attempt: Attempt) -> int:
+    """Tokens of a request that came to its own end; one that was turned away has used none."""
+    if attempt.fault is None and call.fails:
+        return call.tokens  # nobody can tell
+    if attempt.tokens is not None:
+        return attempt.tokens
+    return call.tokens if attempt.fault in (None, Fault.TRANSIENT) else 0
+
+
+def _require(condition: bool, otherwise: str) -> None:  # noqa: FBT001
+    if not condition:
+        msg = f"the scenario is not plain: {otherwise}"
+        raise UsageError(msg)

@@ -1,0 +1,170 @@
+"""What the reference scheduler keeps of jobs and lanes, and what it says in the end.
+
+Nothing is summed up as it goes along: a lane keeps all of its past starts and computes its rates from
+their definition each time it is asked.
+"""
+
+import math
+from typing import Literal, TypeAlias
+
+import attrs
+
+from trioeval.errors import Fault
+from trioeval.kernel import LaneSpec
+from trioeval.testing.scenario import Attempt, Call
+
+Kind: TypeAlias = Literal["Done", "Failed", "TimedOut", "Interrupted", "Blocked", "NotRun"]
+
+_RECOVER_AFTER = 3  # refusals without a success after which a lane recovers, hinted or not
+
+
+@attrs.frozen(order=True)
+class PredictedCall:
+    """One request, from its start to its end; ordered by start."""
+
+    started_at: float
+    index: int
+    """Of the job."""
+    attempt: int
+    """Which of the requests of this run of the job it is, from 0."""
+    lane: str
+    ended_at: float
+
+
+@attrs.frozen
+class PredictedOutcome:
+    """How a job ends."""
+
+    index: int
+    kind: Kind
+    """The name of the outcome's class."""
+    finished_at: float
+    """When it is known; the instant of the last end for jobs that were started."""
+
+
+@attrs.frozen
+class Prediction:
+    """All that a run will do."""
+
+    calls: tuple[PredictedCall, ...]
+    """In order of their starts."""
+    outcomes: tuple[PredictedOutcome, ...]
+    """`outcomes[i].index == i`."""
+    ended_at: float
+    tied_at: frozenset[float]
+    """Instants at which the rules leave the order open; empty if the prediction is the only right one."""
+
+
+_RECOVER_AFTER = 3  # refusals without a success after which a lane recovers, hinted or not
+
+
+@attrs.define(eq=False)
+class ModelJob:
+    """A job with its one call."""
+
+    index: int
+    call: Call
+    timeout: float
+    state: Literal["pending", "resting", "in line", "in flight", "failed", "over"] = "pending"
+    """`failed` jobs wait for a salvage round."""
+    rounds: int = 0
+    """Salvage rounds that it has been in."""
+    number: int = 0
+    """Of the present or next request of this run of the job, from 0."""
+    failures: int = 0
+    """Of this run of the job, of any kind."""
+    mishaps: int = 0
+    """Of this run of the job, transient."""
+    worked: float = 0.0
+    started_at: float = 0.0
+    """Of the present or last request."""
+    failed_at: float = math.inf
+    """When its last run failed."""
+
+    @property
+    def live(self) -> bool:
+        """Whether it was started and is not over."""
+        return self.state in ("resting", "in line", "in flight")
+
+    @property
+    def attempt(self) -> Attempt:
+        """What the present or next request does."""
+        return self.call.attempt(self.number)
+
+
+@attrs.define(eq=False)
+class ModelLane:
+    """A lane that does not adapt."""
+
+    spec: LaneSpec
+    in_flight: int = 0
+    starts: list[float] = attrs.field(factory=list)
+    used: list[int] = attrs.field(factory=list)
+    """Tokens, start by start: what was reserved, and after the end what was used."""
+    blocked_until: float = -math.inf
+    congestions: int = 0
+    """Refusals since the last success."""
+    allowance: int | None = None
+    """Calls that may be in flight while it recovers."""
+    recovering_since: float = -math.inf
+    trouble_since: float | None = None
+    """When what went wrong since the last success began."""
+
+    def opens_at(self) -> float:
+        """The first instant at which its rates allow a start; -inf if they are open."""
+        opens_at, spec = self.blocked_until, self.spec
+        if not self.starts:
+            return opens_at
+        if spec.rpm is not None:
+            period = 60 / spec.rpm
+            due = _due_at(self.starts, [period] * len(self.starts))
+            opens_at = max(opens_at, due - (spec.burst - 1) * period)
+        if spec.tpm is not None:
+            period = 60 / spec.tpm
+            due = _due_at(self.starts, [period * tokens for tokens in self.used])
+            opens_at = max(opens_at, due - spec.token_burst * period)
+        return max(opens_at, self.starts[-1] + spec.min_gap)
+
+    @property
+    def has_slot(self) -> bool:
+        """Whether one more call may be in flight."""
+        limit = self.spec.width if self.allowance is None else self.allowance
+        return self.in_flight < limit
+
+    def succeeded(self, started_at: float) -> None:
+        """A call that started at `started_at` was served."""
+        self.congestions, self.trouble_since = 0, None
+        if self.allowance is not None and started_at >= self.recovering_since:
+            self.allowance *= 2
+            if self.allowance >= self.spec.width:
+                self.allowance = None
+
+    def congested(self, now: float, retry_after: float | None) -> None:
+        """A call was refused because there were too many."""
+        self.congestions += 1
+        if retry_after is not None:
+            self.blocked_until = max(self.blocked_until, now + retry_after)
+        if retry_after is not None or self.congestions >= _RECOVER_AFTER:
+            self.allowance, self.recovering_since = 1, now
+
+    def troubled(self, now: float, retry_after: float | None) -> bool:
+        """A call failed in a way that should pass: whether it has gone on for longer than the patience."""
+        if self.trouble_since is None:
+            self.trouble_since = now
+        patience = self.spec.patience
+        return now - self.trouble_since >= patience or (retry_after or 0.0) > patience
+
+    def wait(self, attempt: Attempt, mishaps: int, spread: float) -> float:
+        """Seconds that a call rests which failed, after its earlier mishaps; asked before `congested`."""
+        if attempt.retry_after is not None:
+            return attempt.retry_after + spread * min(1.0, attempt.retry_after / 5)
+        if attempt.fault is Fault.RATE_LIMITED:
+            backoff, exponent = self.spec.busy_backoff, self.congestions
+        else:
+            backoff, exponent = self.spec.backoff, mishaps
+        return spread * min(backoff.cap, backoff.base * 2**exponent)
+
+
+def _due_at(starts: list[float], costs: list[float]) -> float:
+    """The instant at which all that was started is paid for, at one second a second, without a credit."""
+    return max(start + sum(costs[first:]) for first, start in enumerate(starts))

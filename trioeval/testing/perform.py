@@ -1,0 +1,202 @@
+"""Runs scenarios with the kernel on a virtual clock, and returns what was seen."""
+
+import itertools
+from collections.abc import Sequence
+
+import trio
+
+from trioeval.errors import CallError
+from trioeval.kernel import Budget, Calls, Job, Lanes, LaneStatistics, Metered, Plan, run_plan
+from trioeval.testing.scenario import (
+    Action,
+    Call,
+    Pause,
+    Retune,
+    Scenario,
+    Script,
+    ScriptedError,
+    Together,
+)
+from trioeval.testing.trace import Recorder, Trace
+from trioeval.testing.virtual import run_virtual
+
+_SAMPLES = 128  # one a second from the start
+_SAMPLE_OFFSET = 0.3828125  # between the quarters on which drawn scenarios move
+
+
+def run_scenario(scenario: Scenario) -> Trace:
+    """Run a scenario in a Trio run of its own and return what was seen.
+
+    Example:
+        >>> lane = LaneSpec("a", width=1)
+        >>> trace = run_scenario(Scenario((lane,), (Script("a", (Call("a", 2),)),) * 3))
+        >>> [span.started_at for span in trace.calls]
+        [0.0, 2.0, 4.0]
+    """
+    return run_side_by_side([scenario])[0]
+
+
+def run_side_by_side(scenarios: Sequence[Scenario]) -> list[Trace]:
+    """Run several scenarios at once on the lanes of the first.
+
+    The sequence numbers of their traces are of one series, so that the traces can be compared. What the
+    lanes say of themselves belongs to all runs together; it is sampled only where there is one.
+    """
+    return run_virtual(_run_all, scenarios)
+
+
+async def _run_all(scenarios: Sequence[Scenario]) -> list[Trace]:
+    first, ticks = scenarios[0], itertools.count(1)
+    lanes = Lanes(first.lanes, rng=lambda: first.spread, cap=first.cap)
+    recorders = [Recorder(ticks) for _ in scenarios]
+    ended_at: dict[int, float] = {}
+
+    async def run(position: int) -> None:
+        await _run(scenarios[position], recorders[position], lanes)
+        ended_at[position] = trio.current_time()
+
+    living = trio.lowlevel.current_statistics().tasks_living
+    async with trio.open_nursery() as world:
+        if len(scenarios) == 1:
+            world.start_soon(_sample, recorders[0], lanes)
+        for retune in first.retunes:
+            world.start_soon(_retune, retune, lanes)
+        async with trio.open_nursery() as runs:
+            for position in range(len(scenarios)):
+                runs.start_soon(run, position)
+        world.cancel_scope.cancel("every run is over")
+    left_over = _left_over(lanes)
+    if trio.lowlevel.current_statistics().tasks_living != living:
+        left_over.append("tasks")
+    return [
+        Trace(
+            scenario=scenario,
+            ended_at=ended_at[position],
+            bodies=recorder.bodies,
+            calls=recorder.calls,
+            asked=recorder.asked,
+            emissions=recorder.emissions,
+            samples=recorder.samples,
+            events=recorder.events,
+            left_over=left_over,
+        )
+        for position, (scenario, recorder) in enumerate(zip(scenarios, recorders, strict=True))
+    ]
+
+
+async def _run(scenario: Scenario, recorder: Recorder, lanes: Lanes) -> None:
+    jobs = [
+        Job(index, script.lane, script, script.timeout, script.key)
+        for index, script in enumerate(scenario.scripts)
+    ]
+    plan = Plan.of(
+        jobs,
+        serial_indices=scenario.serial_indices,
+        serial=scenario.serial,
+        edges=scenario.edges,
+    )
+    stop = trio.Event()
+    caps = scenario.budget
+
+    async def perform(job: Job[Script], calls: Calls[Script]) -> int:
+        with recorder.body(job.index, job.lane):
+            for action in job.payload.actions:
+                await _act(recorder, calls, job.index, action)
+            return job.index
+
+    await trio.sleep_until(scenario.start_at)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_set_at, stop, scenario.stop_at)
+        with trio.move_on_at(scenario.cancel_at):
+            await run_plan(
+                plan,
+                perform,
+                lanes=lanes,
+                emit=recorder.emit,
+                deadline=scenario.deadline,
+                stop=stop,
+                observe=recorder.events.append,
+                max_live_jobs=scenario.max_live_jobs,
+                salvage_rounds=scenario.salvage_rounds,
+                reorder_window=scenario.reorder_window,
+                budget=None if caps is None else Budget(caps.requests, caps.tokens),
+            )
+        nursery.cancel_scope.cancel("the run is over")
+
+
+async def _act(recorder: Recorder, calls: Calls[Script], index: int, action: Action) -> None:
+    match action:
+        case Pause(duration):
+            await trio.sleep(duration)
+        case Call():
+            await _call(recorder, calls, index, action)
+        case Together(several):
+            async with trio.open_nursery() as nursery:
+                for call in several:
+                    nursery.start_soon(_call, recorder, calls, index, call)
+
+
+async def _call(recorder: Recorder, calls: Calls[Script], index: int, call: Call) -> None:
+    numbers = itertools.count()
+
+    async def send() -> Metered[None]:
+        number = next(numbers)
+        attempt = call.attempt(number)
+        with recorder.call(asked, call.lane, number, call.tokens) as span:
+            await trio.sleep(attempt.duration)
+            span.used = attempt.tokens
+            if attempt.fault is not None:
+                raise CallError(
+                    attempt.fault,
+                    f"job {index} was told to",
+                    retry_after=attempt.retry_after,
+                    tokens=attempt.tokens,
+                )
+            if call.fails:
+                msg = f"job {index} was told to fail"
+                raise ScriptedError(msg)
+            return Metered(None, attempt.tokens)
+
+    with trio.move_on_after(call.patience), recorder.asking(index) as asked:
+        await calls(call.lane, send, tokens=call.tokens)
+
+
+async def _retune(retune: Retune, lanes: Lanes) -> None:
+    await trio.sleep_until(retune.at)
+    lane = lanes[retune.lane]
+    if retune.to == "pause":
+        lane.pause()
+    elif retune.to == "resume":
+        lane.resume()
+    else:
+        lane.width = retune.to
+
+
+async def _set_at(event: trio.Event, at: float) -> None:
+    await trio.sleep_until(at)
+    event.set()
+
+
+async def _sample(recorder: Recorder, lanes: Lanes) -> None:
+    for second in range(_SAMPLES):  # bounded, so that a deadlock is still seen at once
+        await trio.sleep_until(second + _SAMPLE_OFFSET)
+        recorder.sample(lanes)
+
+
+def _left_over(lanes: Lanes) -> list[str]:
+    found = [
+        f"lane {name} has {seen}"
+        for name, lane in lanes.items()
+        if (seen := _alive(lane.statistics()))
+    ]
+    found += [f"lane {name} has crews" for name, lane in lanes.items() if lane.followers]
+    if not lanes.gate.idle:
+        found.append("somebody in the serial gate")
+    if lanes.cap is not None and not lanes.cap.idle:
+        found.append("somebody under the cap")
+    return found
+
+
+def _alive(seen: LaneStatistics) -> str:
+    parts = {"in flight": seen.in_flight, "in line": seen.waiting, "resting": seen.resting}
+    return ", ".join(f"{number} {what}" for what, number in parts.items() if number)

@@ -1,0 +1,231 @@
+"""A provider with limits of its own, in virtual time: what a scheduler is up against.
+
+It counts requests and tokens as real services do, with buckets that fill steadily, refuses what is too
+much, fails now and then, and says as much or as little about its limits as its settings tell. It knows
+nothing of lanes and shares no arithmetic with them, so that a mistake there does not cancel out here.
+
+All chance comes from one seeded generator: equal settings and equal requests give equal answers.
+"""
+
+import math
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, TypeAlias
+
+import attrs
+import trio
+
+from trioeval.errors import CallError, Fault, UsageError
+from trioeval.kernel import Metered
+from trioeval.rates import Allowance, RateHint
+
+Hints: TypeAlias = Literal["none", "retry_after", "whole_seconds", "headers"]
+
+_ROUNDING = 1e-9  # of a request: a bucket that was filled in many steps is never exactly full
+
+
+@attrs.frozen
+class SimulatedServer:
+    """What a server allows, how fast it is, and what it tells.
+
+    Raises:
+        UsageError: A value is out of its range.
+    """
+
+    latency: float = 0.05
+    """Seconds of a request that is served, ≥ 0."""
+    jitter: float = 0.0
+    """Share by which the latency varies both ways, evenly, from 0 to 1."""
+    rpm: float | None = None
+    """Requests per minute at which its bucket fills, > 0; None counts no requests."""
+    burst: int | None = None
+    """Requests that the bucket holds, ≥ 1; it is full at first. None holds a minute's."""
+    tpm: float | None = None
+    """Tokens per minute, > 0, in a bucket that holds a minute's; None counts no tokens."""
+    max_in_flight: int | None = None
+    """Requests that it serves at once; it refuses more, and never says for how long."""
+    slow_from: int | None = None
+    """Requests in flight beyond which the latency grows in proportion, ≥ 1; None never slows down."""
+    throttle_rate: float = 0.0
+    """Share of the requests that it refuses for no visible reason, and without a hint."""
+    error_rate: float = 0.0
+    """Share of the requests that fail after their latency."""
+    outages: tuple[tuple[float, float], ...] = ()
+    """Spans, from and to, in which every request fails at once."""
+    refusal_latency: float = 0.0
+    """Seconds of a request that is refused, ≥ 0."""
+    hints: Hints = "retry_after"
+    """What it tells: nothing; with a refusal the exact wait, or the wait in whole seconds, rounded up; the
+    exact wait, and with every good reply what is left."""
+    seed: int = 0
+
+    @latency.validator
+    @refusal_latency.validator
+    def _check_seconds(self, field: "attrs.Attribute[float]", value: float) -> None:
+        _require(0 <= value < math.inf, field, "at least 0 seconds and finite", value)
+
+    @jitter.validator
+    @throttle_rate.validator
+    @error_rate.validator
+    def _check_share(self, field: "attrs.Attribute[float]", value: float) -> None:
+        _require(0 <= value <= 1, field, "from 0 to 1", value)
+
+    @rpm.validator
+    @tpm.validator
+    def _check_rate(self, field: "attrs.Attribute[float | None]", value: float | None) -> None:
+        _require(value is None or 0 < value < math.inf, field, "more than 0 and finite", value)
+
+    @burst.validator
+    @max_in_flight.validator
+    @slow_from.validator
+    def _check_count(self, field: "attrs.Attribute[int | None]", value: int | None) -> None:
+        _require(value is None or value >= 1, field, "at least 1", value)
+
+
+@attrs.define(eq=False)
+class _Bucket:
+    """Fills at `rate` a second up to `size`; full at first."""
+
+    rate: float
+    size: float
+    level: float = attrs.field(init=False)
+    filled_at: float = -math.inf
+
+    def __attrs_post_init__(self) -> None:
+        self.level = self.size
+
+    def fill(self, now: float) -> None:
+        if self.level < self.size:
+            self.level = min(self.size, self.level + (now - self.filled_at) * self.rate)
+        self.filled_at = now
+
+    def wait(self, amount: float) -> float:
+        """Seconds until it holds `amount`, or is full."""
+        missing = min(amount, self.size) - self.level
+        return 0.0 if missing <= _ROUNDING else missing / self.rate
+
+    def left(self) -> Allowance:
+        return Allowance(
+            limit=self.rate * 60,
+            remaining=max(0.0, math.floor(self.level + _ROUNDING)),
+            reset_after=(self.size - self.level) / self.rate,
+        )
+
+
+@attrs.define(eq=False)
+class SimulatedProvider:
+    """A server at work. Belongs to one Trio run.
+
+    Example:
+        >>> async def main():
+        ...     provider = SimulatedProvider(SimulatedServer(latency=1.0, rpm=60, burst=1))
+        ...     first = await provider.send()
+        ...     async with trio.open_nursery() as nursery:
+        ...         nursery.start_soon(provider.send)
+        ...     return first.value, provider.requests, trio.current_time()
+        >>> trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+        (1, 2, 2.0)
+    """
+
+    server: SimulatedServer
+    requests: int = attrs.field(init=False, default=0)
+    """All that have come in."""
+    throttled: int = attrs.field(init=False, default=0)
+    """Refused, because there were too many or by chance."""
+    errors: int = attrs.field(init=False, default=0)
+    """Failed, by chance or in an outage."""
+    in_flight: int = attrs.field(init=False, default=0)
+    """Being served now."""
+    max_in_flight: int = attrs.field(init=False, default=0)
+    """Most that were served at once."""
+    starts: list[float] = attrs.field(init=False, factory=list)
+    """When the requests came in."""
+    _random: random.Random = attrs.field(init=False)
+    _buckets: dict[Literal["requests", "tokens"], _Bucket] = attrs.field(init=False, factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        server = self.server
+        self._random = random.Random(server.seed)  # noqa: S311 - a simulation keeps no secrets
+        if server.rpm is not None:
+            size = server.rpm if server.burst is None else server.burst
+            self._buckets["requests"] = _Bucket(server.rpm / 60, size)
+        if server.tpm is not None:
+            self._buckets["tokens"] = _Bucket(server.tpm / 60, server.tpm)
+
+    async def send(self, tokens: int = 0) -> Metered[int]:
+        """Make one request. A checkpoint, also where it fails at once.
+
+        Args:
+            tokens: What it costs, ≥ 0; more than a minute's is served when the bucket is full.
+
+        Returns:
+            The number of the request, from 1, with the tokens and, if the server tells them, its limits.
+
+        Raises:
+            CallError: It was refused (`RATE_LIMITED`) or failed (`TRANSIENT`).
+        """
+        now, server = trio.current_time(), self.server
+        self.requests += 1
+        self.starts.append(now)
+        number = self.requests
+        # Drawn for every request, so that what becomes of one does not move the chances of the next.
+        bad_luck, mishap, swing = (self._random.random() for _ in range(3))
+        if any(begin <= now < end for begin, end in server.outages):
+            self.errors += 1
+            await trio.sleep(server.refusal_latency)
+            raise CallError(Fault.TRANSIENT, "the service is unavailable")
+        wait = self._refusal(now, tokens)
+        if wait is not None or bad_luck < server.throttle_rate:
+            self.throttled += 1
+            await trio.sleep(server.refusal_latency)
+            raise CallError(Fault.RATE_LIMITED, "too many requests", retry_after=wait or None)
+        for bucket, amount in self._costs(tokens):
+            bucket.level -= amount
+        with self._serving():
+            slow = max(1.0, self.in_flight / (server.slow_from or math.inf))
+            await trio.sleep(server.latency * slow * (1 + server.jitter * (2 * swing - 1)))
+        if mishap < server.error_rate:
+            self.errors += 1
+            raise CallError(Fault.TRANSIENT, "an internal error", tokens=tokens)
+        return Metered(number, tokens=tokens, hint=self._hint())
+
+    def _refusal(self, now: float, tokens: int) -> float | None:
+        """The wait that a refusal names, 0 if it names none; None if the request is served."""
+        server = self.server
+        for bucket in self._buckets.values():
+            bucket.fill(now)
+        wait = max((bucket.wait(amount) for bucket, amount in self._costs(tokens)), default=0.0)
+        if wait > 0:
+            if server.hints == "none":
+                return 0.0
+            return math.ceil(wait) if server.hints == "whole_seconds" else wait
+        full = server.max_in_flight is not None and self.in_flight >= server.max_in_flight
+        return 0.0 if full else None
+
+    def _costs(self, tokens: int) -> Iterator[tuple[_Bucket, float]]:
+        amounts: dict[Literal["requests", "tokens"], float] = {"requests": 1, "tokens": tokens}
+        return ((bucket, amounts[name]) for name, bucket in self._buckets.items())
+
+    @contextmanager
+    def _serving(self) -> Iterator[None]:
+        self.in_flight += 1
+        self.max_in_flight = max(self.max_in_flight, self.in_flight)
+        try:
+            yield
+        finally:  # also of a caller that gives up
+            self.in_flight -= 1
+
+    def _hint(self) -> RateHint | None:
+        if self.server.hints != "headers":
+            return None
+        now = trio.current_time()
+        for bucket in self._buckets.values():
+            bucket.fill(now)
+        return RateHint(**{name: bucket.left() for name, bucket in self._buckets.items()})
+
+
+def _require(right: bool, field: "attrs.Attribute[object]", allowed: str, value: object) -> None:  # noqa: FBT001
+    if not right:
+        msg = f"SimulatedServer.{field.name} must be {allowed}, got {value!r}"
+        raise UsageError(msg)
