@@ -251,3 +251,26 @@ def test_a_limit_out_of_range_is_refused(limits: dict[str, float], text: str) ->
     with pytest.raises(PlanError) as caught:
         Budget(**limits)  # type: ignore[arg-type]
     assert str(caught.value) == text
+
+
+@attrs.define(eq=False)
+class Listener:
+    """Counts what it is told."""
+
+    heard: int = 0
+
+    def notify(self) -> None:
+        self.heard += 1
+
+
+def test_a_follower_hears_of_the_next_settlement_once() -> None:
+    """Whoever waits for a budget looks again when something came back, and follows again if it must."""
+    budget, listener = Budget(tokens=10), Listener()
+    holds = [budget.reserve(tokens=5) for _ in range(2)]
+    budget.follow(listener)
+    budget.follow(listener)
+    assert listener.heard == 0
+    for hold in holds:
+        assert hold is not None
+        budget.settle(hold, tokens=1, money=0.0)
+    assert listener.heard == 1

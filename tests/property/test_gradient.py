@@ -54,7 +54,7 @@ class Workers:
         self.queue.append(now)
         self._work(now)
 
-    def next_at(self, now: float) -> float:
+    def next_at(self, now: float) -> float:  # noqa: ARG002 - a batch needs it
         return self.running[0][0]
 
     def leave(self, now: float) -> float:
@@ -146,19 +146,42 @@ def steadily(amount: float) -> Course:
     return lambda _now: amount
 
 
+def chance(seed: int) -> random.Random:
+    """Reproducible."""
+    return random.Random(seed)  # noqa: S311 - a simulation
+
+
 def first_then(first: float, then: float, at: float) -> Course:
     """One amount before an instant, and another from it on."""
     return lambda now: first if now < at else then
 
 
 always_busy = steadily(WIDTH)
+one_second = steadily(1.0)
+Kind = type[Workers] | type[Batch]
+kinds = pytest.mark.parametrize("kind", [Workers, Batch])
+jitters = pytest.mark.parametrize("jitter", [0.0, 0.3])
 
 
-def target(make: Callable[[], Server], length: float) -> tuple[int, int, float]:
-    """The least and the greatest of the best fixed widths, and their throughput."""
+@attrs.frozen
+class Target:
+    """What the best fixed widths of a server achieve."""
+
+    least: int
+    greatest: int
+    throughput: float
+
+    def check(self, measured: Measured) -> None:
+        """Within 20 % of the best widths, and nearly as much throughput."""
+        assert 0.8 * self.least <= measured.limit <= 1.2 * self.greatest
+        assert measured.throughput >= 0.9 * self.throughput
+
+
+def target(make: Callable[[], Server], highest: int, length: float = 200.0) -> Target:
+    """The best fixed widths of a server up to `highest`, found by trying them all."""
     by_width = {
         width: serve(make(), FixedLimit(width), [length / 4, length], always_busy)[1]
-        for width in range(1, 90)
+        for width in range(1, highest + 1)
     }
     allowed = {
         width: measured.throughput
@@ -167,4 +190,235 @@ def target(make: Callable[[], Server], length: float) -> tuple[int, int, float]:
     }
     best = max(allowed.values())
     widths = [width for width, throughput in allowed.items() if throughput >= 0.98 * best]
-    return min(widths), max(widths), best
+    return Target(min(widths), max(widths), best)
+
+
+@jitters
+@kinds
+@pytest.mark.parametrize("size", [1, 8, 32])
+def test_limit_settles_where_throughput_is_best(kind: Kind, size: int, jitter: float) -> None:
+    """Workers behind a queue or batches, with jitter or without: within 20 % of the best widths."""
+
+    def make() -> Server:
+        return kind(steadily(size), one_second, chance(size), jitter)
+
+    measured = serve(make(), GradientLimit(WIDTH), [200.0, 1000.0], always_busy)[1]
+    target(make, 2 * size + 4).check(measured)
+
+
+@jitters
+@kinds
+@pytest.mark.parametrize(("before", "after"), [(16, 4), (4, 16)])
+def test_limit_follows_the_capacity(kind: Kind, before: int, after: int, jitter: float) -> None:
+    """A server that gets smaller or larger is matched again, in either direction."""
+    changing = kind(first_then(before, after, 300.0), one_second, chance(1), jitter)
+    spans = [300.0, 200.0, 1000.0]
+    measured = serve(changing, GradientLimit(WIDTH), spans, always_busy)[-1]
+    target(lambda: kind(steadily(after), one_second, chance(1)), 36).check(measured)
+
+
+@jitters
+@kinds
+@pytest.mark.parametrize(("before", "after"), [(1.0, 1.5), (1.0, 3.0), (3.0, 1.0)])
+def test_limit_follows_the_base_latency(
+    kind: Kind, before: float, after: float, jitter: float
+) -> None:
+    """Calls that become slower or faster by themselves are not taken for a queue, or for its absence."""
+    base = first_then(before, after, 300.0)
+    changing = kind(steadily(12), base, chance(2), jitter)
+    spans = [300.0, 2500.0, 1500.0]
+    measured = serve(changing, GradientLimit(WIDTH), spans, always_busy)[-1]
+    target(lambda: kind(steadily(12), steadily(after), chance(2)), 28).check(measured)
+
+
+@kinds
+def test_a_full_server_never_becomes_the_base(kind: Kind) -> None:
+    """However long it is full, the limit does not run away."""
+    server = kind(steadily(8), one_second, chance(3), 0.3)
+    measured = serve(server, GradientLimit(WIDTH), [200.0, 20_000.0], always_busy)[1]
+    best = target(lambda: kind(steadily(8), one_second, chance(3)), 20)
+    best.check(measured)
+    assert measured.highest <= 1.5 * best.greatest
+
+
+@jitters
+@kinds
+def test_limit_does_not_grow_while_few_are_in_flight(kind: Kind, jitter: float) -> None:
+    """Idle phases teach nothing, and the burst after one meets the limit from before it."""
+    server = kind(steadily(12), one_second, chance(4), jitter)
+    busy, idle, burst = serve(
+        server,
+        GradientLimit(WIDTH),
+        [300.0, 700.0, 50.0],
+        lambda now: 3 if 300.0 <= now < 1000.0 else WIDTH,
+    )
+    assert idle.highest <= busy.highest
+    assert burst.limit <= 1.2 * 24
+
+
+def test_an_idle_lane_never_grows() -> None:
+    """One call at a time shows nothing of what the server could do."""
+    server = Workers(steadily(100), one_second, chance(5))
+    measured = serve(server, GradientLimit(WIDTH), [1000.0], steadily(1))[0]
+    assert measured.highest == 2
+
+
+@attrs.frozen
+class Refused:
+    """A call of an epoch, so many before the present one, was refused."""
+
+    behind: int
+
+
+@attrs.frozen
+class Retuned:
+    """The width is another."""
+
+    width: int
+
+
+@attrs.frozen
+class Round:
+    """So many calls in flight, and their latency."""
+
+    in_flight: int
+    latency: float
+    failed: bool
+
+
+events = st.lists(
+    st.builds(Refused, st.integers(0, 2))
+    | st.builds(Retuned, st.integers(1, 20))
+    | st.builds(
+        Round,
+        st.integers(1, 20),
+        st.sampled_from((0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 50.0)) | st.floats(0, 1e300),
+        st.booleans(),
+    ),
+    max_size=60,
+)
+
+
+def feed(limit: GradientLimit, count: int, latency: float) -> None:
+    """So many calls, one after the other, each beside as many as the limit allows."""
+    for _ in range(count):
+        limit.begun(limit.limit)
+        limit.succeeded(latency, retried=False)
+
+
+def go_round(limit: GradientLimit, latency: float = 1.0) -> None:
+    """What passes uncounted after a change of the limit, and a round."""
+    feed(limit, limit.limit - 1 + max(4, limit.limit), latency)
+
+
+@given(st.integers(1, 20), events)
+def test_gradient_limit_keeps_the_laws_of_limits(width: int, script: list[Round | Refused]) -> None:
+    """AIMD: 1 ≤ limit ≤ width, one cut for an epoch and by 0.7, and no growth by failures or refusals."""
+    limit = GradientLimit(width)
+    for event in script:
+        before, epoch = limit.limit, limit.epoch
+        match event:
+            case Refused(behind):
+                limit.congested(epoch - behind)
+                assert limit.epoch == epoch + (behind == 0)
+                assert limit.limit == (max(1, int(0.7 * before)) if behind == 0 else before)
+            case Retuned(width):
+                limit.retune(width)
+                assert limit.limit == min(before, width)
+            case Round(in_flight, latency, failed):
+                for _ in range(in_flight):
+                    limit.begun(min(in_flight, limit.limit))
+                    limit.succeeded(latency, retried=False)
+                    if failed:
+                        limit.failed()
+        assert 1 <= limit.limit <= limit.width == width
+        assert not limit.calm
+
+
+def test_a_burst_of_refusals_cuts_once() -> None:
+    """Calls that started before the cut know nothing of it; one of the new epoch cuts again."""
+    limit = GradientLimit(64)
+    while limit.limit < 32:
+        go_round(limit)
+    for _ in range(20):
+        limit.congested(0)
+    assert (limit.limit, limit.epoch) == (22, 1)
+    limit.congested(1)
+    assert (limit.limit, limit.epoch) == (15, 2)
+
+
+def test_growth_doubles_until_a_refusal_and_is_by_one_after_it() -> None:
+    """Latency shows a queue; where a server refuses it does not show."""
+    limit, seen = GradientLimit(64), []
+    for _ in range(4):
+        go_round(limit)
+        seen.append(limit.limit)
+    limit.congested(0)
+    for _ in range(3):
+        seen.append(limit.limit)
+        go_round(limit)
+    assert seen == [2, 4, 8, 16, 11, 12, 13]
+
+
+def test_a_round_with_a_failure_does_not_grow_but_may_shrink() -> None:
+    """A server in trouble is not given more."""
+    limit = GradientLimit(64)
+    go_round(limit)
+    go_round(limit)
+    assert limit.limit == 4
+    feed(limit, 3, 1.0)
+    limit.failed()
+    feed(limit, 4, 1.0)
+    assert limit.limit == 4
+    limit.failed()
+    feed(limit, 4, 4.0)
+    assert limit.limit == 2
+
+
+def test_one_slow_round_halves_the_limit_and_no_more() -> None:
+    """A hiccup of the server is not taken for a new capacity at once."""
+    limit = GradientLimit(64)
+    while limit.limit < 32:
+        go_round(limit)
+    go_round(limit, 1000.0)
+    assert limit.limit == 16
+
+
+def test_a_change_of_the_limit_is_judged_by_calls_that_started_after_it() -> None:
+    """What was in flight at a cut ends slowly all the same, and says nothing against the new limit."""
+    limit = GradientLimit(64)
+    while limit.limit < 8:
+        go_round(limit)
+    go_round(limit, 4.0)
+    assert limit.limit == 4
+    for _ in range(4):  # the lane starts nothing while these are over the limit
+        limit.succeeded(4.0, retried=False)
+    feed(limit, 3, 4.0)
+    assert limit.limit == 4
+    feed(limit, 4, 2.0)
+    assert limit.limit == 4
+
+
+def test_a_refusal_while_the_base_is_measured_cuts_where_it_goes_back_to() -> None:
+    """The calls that were refused had started at the limit from before."""
+    limit = GradientLimit(10)
+    while limit.limit < 10:
+        go_round(limit)
+    while limit.limit > 1:
+        feed(limit, 1, 2.0)
+    limit.congested(0)
+    assert limit.limit == 1
+    go_round(limit)
+    assert limit.limit == 7
+
+
+def test_a_narrow_lane_goes_on_at_its_width_after_the_base_is_measured() -> None:
+    """A width that became less while the limit was 1 is not exceeded afterwards."""
+    limit = GradientLimit(10)
+    while limit.limit < 10:
+        go_round(limit)
+    while limit.limit > 1:
+        feed(limit, 1, 2.0)
+    limit.retune(3)
+    go_round(limit)
+    assert limit.limit == 3

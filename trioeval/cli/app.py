@@ -95,8 +95,12 @@ def fake_provider(
     latency: _NotNegative = 0.0,
     jitter: _Share = 0.0,
     rpm: _Count | None = None,
+    burst: _Count | None = None,
     tpm: _Count | None = None,
     max_in_flight: _Count | None = None,
+    slow_from: _Count | None = None,
+    hints: str = "all",
+    throttle_rate: _Share = 0.0,
     failure_rate: _Share = 0.0,
     disconnect_rate: _Share = 0.0,
     replay: Path | None = None,
@@ -117,10 +121,18 @@ def fake_provider(
         Share of the latency by which it varies to both sides.
     rpm
         Requests that are served per rolling minute; more get status 429.
+    burst
+        Requests that may come at once; with it the rpm come back evenly instead of by the minute.
     tpm
         Tokens that are served per rolling minute; more get status 429.
     max_in_flight
         Requests that are served at once; more get status 429.
+    slow_from
+        Requests at once above which the latency grows in proportion.
+    hints
+        What replies say of limits: all, only what is left, only seconds to wait, or nothing.
+    throttle_rate
+        Share of requests that get a status 429 that says nothing.
     failure_rate
         Share of requests that get status 500.
     disconnect_rate
@@ -132,7 +144,7 @@ def fake_provider(
     seed
         Of everything that is drawn at random.
     """
-    from trioeval.cli.fake import choose_replies, serve_until_interrupted  # noqa: PLC0415 - see above
+    from trioeval.cli.fake import choose_hints, choose_replies, serve_until_interrupted  # noqa: PLC0415 - see above
     from trioeval.providers.fake import FakeSettings  # noqa: PLC0415
 
     return serve_until_interrupted(
@@ -143,8 +155,12 @@ def fake_provider(
             latency_s=latency,
             jitter=jitter,
             rpm=rpm,
+            burst=burst,
             tpm=tpm,
             max_in_flight=max_in_flight,
+            slow_from=slow_from,
+            hints=choose_hints(hints),
+            throttle_rate=throttle_rate,
             failure_rate=failure_rate,
             disconnect_rate=disconnect_rate,
             seed=seed,

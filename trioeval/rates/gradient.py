@@ -19,8 +19,10 @@ What has to be got right is what is compared:
   calls: a full server would slowly become the base, and the limit would run away.
 * **If everything slows down** more than twofold, the limit falls to 1 by itself and the base is measured
   there. That is why nothing has to detect a change.
-* **Calls that started before a change** of the limit tell of the old one, and are not counted.
-* **A lane that is not used** learns nothing: the limit grows only after a round that nearly reached it.
+* **Calls in flight at a change** of the limit tell of the old one, and those that refill an emptied server
+  meet it half empty. So as many completions as the limit is wide pass uncounted.
+* **A lane that is not used** learns nothing: the limit grows only after a round of which every start nearly
+  reached it.
 
 A refusal cuts the limit, once for each epoch as in `aimd`; from then on it grows by one at a time, since
 latency does not show where the server refuses.

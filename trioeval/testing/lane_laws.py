@@ -139,12 +139,14 @@ def _asked_wait(span: Span) -> float:
 def check_aimd(trace: Trace) -> None:
     """AIMD: a limit shrinks only by a refusal of a call that started after the last time it shrank."""
     for lane in trace.lanes:
+        if lane.adaptive != "aimd" or trace.scenario.retunes:
+            continue
         refused = [
             span
             for span in on(trace.calls, lane)
             if isinstance(span.error, CallError) and span.error.fault is Fault.RATE_LIMITED
         ]
-        limit, shrank_at = lane.width, -math.inf
+        limit, shrank_at = 1 if lane.slow_start else lane.width, -math.inf
         for event in trace.events:
             if not isinstance(event, LimitChanged) or event.lane != lane.name:
                 continue

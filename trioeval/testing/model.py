@@ -168,7 +168,8 @@ class _Run:
             return False
         opens_at = lane.opens_at()
         if opens_at > now:
-            if not any(at == opens_at and name == lane.spec.name for at, _, name, _ in self.agenda):
+            if lane.looked_at != opens_at:
+                lane.looked_at = opens_at
                 self._at(opens_at, lane.spec.name, lambda _: None)
             return False
         self._start(line[0], lane, now)

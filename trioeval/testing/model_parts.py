@@ -107,6 +107,8 @@ class ModelLane:
     allowance: int | None = None
     """Calls that may be in flight while it recovers."""
     recovering_since: float = -math.inf
+    looked_at: float = -math.inf
+    """The instant at which it is already looked at again."""
     trouble_since: float | None = None
     """When what went wrong since the last success began."""
 
@@ -162,7 +164,7 @@ class ModelLane:
             backoff, exponent = self.spec.busy_backoff, self.congestions
         else:
             backoff, exponent = self.spec.backoff, mishaps
-        return spread * min(backoff.cap, backoff.base * 2**exponent)
+        return spread * min(backoff.cap, backoff.base * 2.0**exponent)
 
 
 def _due_at(starts: list[float], costs: list[float]) -> float:

@@ -17,6 +17,7 @@ from trioeval.testing.scenario import Attempt, Call, Scenario, Script
 _NAMES = ("a", "b", "c")
 _GRAIN = 2**20  # small enough that sums of many fractions are exact
 _MOST_ATTEMPTS = 4
+_SPREAD = 95 / 256  # no back-off is a whole number of quarters
 _some = st.sampled_from
 
 
@@ -63,6 +64,7 @@ def plain_scenarios(
         max_live_jobs=draw(_some((256, 256, 1, 2))),
         edges=draw(_edges(size, alone)) if order else {},
         salvage_rounds=draw(st.integers(0, 2)) if failures and not alone and not serial else 0,
+        spread=_SPREAD,
     )
 
 
@@ -96,7 +98,7 @@ def _attempt(index: int, draw: st.DrawFn, number: int = 0, fault: Fault | None =
 
 @st.composite
 def _attempts(draw: st.DrawFn, index: int, lane: LaneSpec) -> tuple[Attempt, ...]:
-    faults = draw(
+    faults: list[Fault | None] = draw(
         st.lists(
             _some((Fault.TRANSIENT, Fault.RATE_LIMITED, Fault.RATE_LIMITED, Fault.REFUSED)),
             max_size=_MOST_ATTEMPTS,

@@ -9,7 +9,7 @@ All chance comes from one seeded generator: equal settings and equal requests gi
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
@@ -60,27 +60,21 @@ class SimulatedServer:
     exact wait, and with every good reply what is left."""
     seed: int = 0
 
-    @latency.validator
-    @refusal_latency.validator
-    def _check_seconds(self, field: "attrs.Attribute[float]", value: float) -> None:
-        _require(0 <= value < math.inf, field, "at least 0 seconds and finite", value)
+    def __attrs_post_init__(self) -> None:
+        for field in ("latency", "refusal_latency"):
+            self._require(field, "at least 0 and finite", lambda seconds: 0 <= seconds < math.inf)
+        for field in ("jitter", "throttle_rate", "error_rate"):
+            self._require(field, "from 0 to 1", lambda share: 0 <= share <= 1)
+        for field in ("rpm", "tpm"):
+            self._require(field, "more than 0 and finite", lambda rate: 0 < rate < math.inf)
+        for field in ("burst", "max_in_flight", "slow_from"):
+            self._require(field, "at least 1", lambda count: count >= 1)
 
-    @jitter.validator
-    @throttle_rate.validator
-    @error_rate.validator
-    def _check_share(self, field: "attrs.Attribute[float]", value: float) -> None:
-        _require(0 <= value <= 1, field, "from 0 to 1", value)
-
-    @rpm.validator
-    @tpm.validator
-    def _check_rate(self, field: "attrs.Attribute[float | None]", value: float | None) -> None:
-        _require(value is None or 0 < value < math.inf, field, "more than 0 and finite", value)
-
-    @burst.validator
-    @max_in_flight.validator
-    @slow_from.validator
-    def _check_count(self, field: "attrs.Attribute[int | None]", value: int | None) -> None:
-        _require(value is None or value >= 1, field, "at least 1", value)
+    def _require(self, field: str, allowed: str, fits: Callable[[float], bool]) -> None:
+        value: float | None = getattr(self, field)
+        if value is not None and not fits(value):
+            msg = f"SimulatedServer.{field} must be {allowed}, got {value!r}"
+            raise UsageError(msg)
 
 
 @attrs.define(eq=False)
@@ -223,9 +217,3 @@ class SimulatedProvider:
         for bucket in self._buckets.values():
             bucket.fill(now)
         return RateHint(**{name: bucket.left() for name, bucket in self._buckets.items()})
-
-
-def _require(right: bool, field: "attrs.Attribute[object]", allowed: str, value: object) -> None:  # noqa: FBT001
-    if not right:
-        msg = f"SimulatedServer.{field.name} must be {allowed}, got {value!r}"
-        raise UsageError(msg)

@@ -7,9 +7,10 @@ and a subject that behaves by chance cannot confuse the search. Not hypothesis' 
 it tells them apart by the line that raised, and one example has only one such line.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from random import Random
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import attrs
 from hypothesis import HealthCheck, Phase, Verbosity, find, given, settings
@@ -18,6 +19,9 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
 X = TypeVar("X")
+
+_Drawn: TypeAlias = tuple[X, int]
+"""An example, and the seed of the schedule that it is judged with."""
 
 
 @attrs.frozen
@@ -30,7 +34,8 @@ class Smallest(Generic[X]):
 
 def find_smallest(
     examples: st.SearchStrategy[X],
-    judge: Callable[[X], Mapping[str, str]],
+    judge: Callable[[X, Collection[str]], Mapping[str, str]],
+    rules: Collection[str],
     *,
     count: int,
     seed: int,
@@ -39,56 +44,59 @@ def find_smallest(
 
     Args:
         examples: Where examples are drawn from.
-        judge: Says of an example which rules it breaks, and how; run with drawn schedules.
+        judge: Says which of some rules an example breaks, and how; run with drawn schedules.
+        rules: What may be broken.
         count: How many examples are drawn, ≥ 1.
         seed: Equal seeds draw equal examples.
     """
-    judged: dict[str, Mapping[str, str]] = {}  # by repr, because examples may hold mappings
-    first: dict[str, tuple[X, int]] = {}
+    # By repr, because examples may hold mappings.
+    judged: dict[tuple[str, str], str | None] = {}
+    first: dict[str, _Drawn[X]] = {}
 
-    def look(drawn: tuple[X, int]) -> Mapping[str, str]:
+    def look(drawn: _Drawn[X], wanted: Collection[str]) -> Mapping[str, str]:
         key = repr(drawn)
-        if key not in judged:
-            judged[key] = judge(drawn[0])
-        return judged[key]
+        new = [rule for rule in wanted if (key, rule) not in judged]
+        if new:
+            broken = judge(drawn[0], new)
+            judged.update({(key, rule): broken.get(rule) for rule in new})
+        known = {rule: judged[key, rule] for rule in wanted}
+        return {rule: told for rule, told in known.items() if told is not None}
 
     @seeded(seed)
     @_settings(count, Phase.generate)
     @given(drawn=_with_schedule(examples))
-    def note(drawn: tuple[X, int]) -> None:
-        for rule in look(drawn):
+    def note(drawn: _Drawn[X]) -> None:
+        for rule in look(drawn, rules):
             first.setdefault(rule, drawn)
 
     note()
     found: dict[str, Smallest[X]] = {}
     for rule, noted in first.items():
-        shrunk = _shrink(
-            _with_schedule(examples),
-            lambda drawn, rule=rule: rule in look(drawn),  # type: ignore[misc] # bound here
-            count,
-            seed,
-        )
+        breaks = partial(look, wanted=(rule,))
+        shrunk = _shrink(_with_schedule(examples), breaks, count, seed)
         drawn = noted if shrunk is None else shrunk
-        found[rule] = Smallest(drawn[0], look(drawn)[rule])
+        found[rule] = Smallest(drawn[0], breaks(drawn)[rule])
     return found
 
 
 def _shrink(
-    examples: st.SearchStrategy[tuple[X, int]],
-    breaks: Callable[[tuple[X, int]], bool],
+    examples: st.SearchStrategy[_Drawn[X]],
+    breaks: Callable[[_Drawn[X]], object],
     count: int,
     seed: int,
-) -> tuple[X, int] | None:
+) -> _Drawn[X] | None:
     """The smallest example that breaks a rule; None if another way of drawing does not meet one."""
     bounds = _settings(count, Phase.generate, Phase.shrink)
     try:
         # Repeatable, and nothing that has to be kept secret.
-        return find(examples, breaks, settings=bounds, random=Random(seed))  # noqa: S311
+        return find(
+            examples, lambda drawn: bool(breaks(drawn)), settings=bounds, random=Random(seed)
+        )
     except NoSuchExample:
         return None
 
 
-def _with_schedule(examples: st.SearchStrategy[X]) -> st.SearchStrategy[tuple[X, int]]:
+def _with_schedule(examples: st.SearchStrategy[X]) -> st.SearchStrategy[_Drawn[X]]:
     """With the seed of the schedule, which hypothesis sets while an example is judged."""
     return st.tuples(examples, st.random_module().map(lambda seeder: int(seeder.seed)))
 

@@ -1,0 +1,265 @@
+"""What lanes reach against servers with limits of their own, in virtual time.
+
+The ideal is what the server could serve at best: its requests one after another at its rate, after its
+burst, and the latency of the last one; or all latencies spread evenly over the calls that it serves at
+once.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import attrs
+import pytest
+import trio
+
+from trioeval.errors import CallError, Fault
+from trioeval.kernel import (
+    Calls,
+    Done,
+    Job,
+    Lanes,
+    LaneSpec,
+    LaneStatistics,
+    Outcome,
+    Plan,
+    collect,
+)
+from trioeval.testing import run_virtual
+from trioeval.testing.simulated import SimulatedProvider, SimulatedServer
+
+Send = Callable[[], Awaitable[object]]
+
+_BUCKET = SimulatedServer(latency=0.05, rpm=1200, burst=20)
+_BUCKET_IDEAL = (200 - 20) / 20 + 0.05
+_SMALL = SimulatedServer(latency=0.2, jitter=0.5, max_in_flight=8, hints="none")
+
+
+@attrs.frozen
+class Result:
+    """How a run went."""
+
+    outcomes: Sequence[Outcome[None]]
+    lanes: dict[str, LaneStatistics]
+
+    @property
+    def done(self) -> int:
+        """Jobs that were."""
+        return sum(isinstance(outcome, Done) for outcome in self.outcomes)
+
+    def done_at(self, indices: Sequence[int] | None = None) -> float:
+        """When the last of some jobs was done; all of them must be."""
+        chosen = self.outcomes if indices is None else [self.outcomes[i] for i in indices]
+        assert all(isinstance(outcome, Done) for outcome in chosen), chosen
+        return max(outcome.finished_at for outcome in chosen if isinstance(outcome, Done))
+
+
+def _run(
+    lanes: Sequence[LaneSpec],
+    jobs: Sequence[tuple[str, Send]],
+    *,
+    pause: float = 0.0,
+    max_live_jobs: int = 256,
+) -> Result:
+    """Run one call a job, after a pause of its body."""
+
+    async def body(job: Job[Send], calls: Calls[Send]) -> None:
+        if pause:
+            await trio.sleep(pause)
+        await calls(job.lane, job.payload)
+
+    async def main() -> Result:
+        served = Lanes(lanes)
+        plan = Plan.of(Job(index, lane, send) for index, (lane, send) in enumerate(jobs))
+        outcomes = await collect(plan, body, lanes=served, max_live_jobs=max_live_jobs)
+        return Result(outcomes, dict(served.statistics()))
+
+    return run_virtual(main)
+
+
+def _run_against(
+    server: SimulatedServer, lane: LaneSpec, size: int
+) -> tuple[Result, SimulatedProvider]:
+    provider = SimulatedProvider(server)
+    return _run([lane], [(lane.name, provider.send)] * size), provider
+
+
+def _always(fault: Fault, latency: float = 0.05, retry_after: float | None = None) -> Send:
+    async def send() -> None:
+        await trio.sleep(latency)
+        raise CallError(fault, retry_after=retry_after)
+
+    return send
+
+
+def test_a_declared_rate_is_used_up_and_never_exceeded() -> None:
+    """200 calls to a server of 1200 rpm with a burst of 20 (PR-22)."""
+    result, provider = _run_against(_BUCKET, LaneSpec("a", 20, rpm=1200, burst=20), 200)
+    assert provider.throttled == 0
+    assert result.done_at() <= 1.02 * _BUCKET_IDEAL
+
+
+def test_limits_that_only_headers_tell_are_kept() -> None:
+    """Good replies say what is left; the lane declares nothing."""
+    server = attrs.evolve(_BUCKET, hints="headers")
+    result, provider = _run_against(server, LaneSpec("a", 8), 200)
+    assert provider.throttled <= 3
+    assert result.done_at() <= 1.25 * _BUCKET_IDEAL
+
+
+@pytest.mark.parametrize("width", [4, 8, 20])
+def test_a_rate_that_nobody_tells_is_found_by_refusals(width: int) -> None:
+    """Each refusal names a wait in whole seconds, whatever the true one is."""
+    server = attrs.evolve(_BUCKET, hints="whole_seconds")
+    result, provider = _run_against(server, LaneSpec("a", width), 200)
+    assert provider.throttled <= 15
+    assert result.done_at() <= 1.25 * _BUCKET_IDEAL
+
+
+def test_the_capacity_of_a_server_is_found_by_bare_refusals() -> None:
+    """A server that takes 8 in flight, 200 calls of 200 ms ±50 %, width 32."""
+    result, _ = _run_against(_SMALL, LaneSpec("a", 32), 200)
+    assert result.done_at() <= 1.25 * 200 * 0.2 / 8
+
+
+@pytest.mark.slow
+def test_few_calls_are_wasted_on_a_full_server() -> None:
+    """In the long run at most 5 % are refused, and the limit stays around the capacity (PR-21)."""
+    result, provider = _run_against(_SMALL, LaneSpec("a", 32), 2000)
+    assert provider.throttled <= 0.05 * 2000
+    assert result.done_at() <= 1.25 * 2000 * 0.2 / 8
+    assert 6 <= result.lanes["a"].limit <= 10
+
+
+def test_refusals_at_random_do_not_strangle_a_lane() -> None:
+    """20 % of 60 calls of 20 ms are refused for no reason, without a hint (PR-19)."""
+    server = SimulatedServer(latency=0.02, throttle_rate=0.2)
+    result, provider = _run_against(server, LaneSpec("a", 8), 60)
+    assert provider.throttled >= 6
+    assert result.done_at() < 2.0
+    assert result.lanes["a"].limit > 1
+
+
+def test_a_throttled_lane_does_not_delay_a_free_one() -> None:
+    """50 calls to a lane of 300 rpm are listed before 50 to a free lane."""
+    free = LaneSpec("free", 4)
+    alone, _ = _run_against(SimulatedServer(), free, 50)
+    slow, fast = SimulatedProvider(SimulatedServer()), SimulatedProvider(SimulatedServer())
+    jobs = [("slow", slow.send)] * 50 + [("free", fast.send)] * 50
+    beside = _run([LaneSpec("slow", 4, rpm=300), free], jobs)
+    assert beside.done_at(range(50, 100)) <= 1.1 * alone.done_at()
+
+
+def test_calls_that_always_fail_do_not_delay_good_ones() -> None:
+    """5 always-500 prompts among 40 good ones at width 5; ideal is every request once (PR-23)."""
+    provider = SimulatedProvider(SimulatedServer(latency=0.05))
+    bad = range(0, 45, 9)
+    broken = _always(Fault.TRANSIENT)
+    jobs = [("a", broken if index in bad else provider.send) for index in range(45)]
+    result = _run([LaneSpec("a", 5)], jobs)
+    assert result.done == 40
+    good = [index for index in range(45) if index not in bad]
+    assert result.done_at(good) <= 1.2 * 45 * 0.05 / 5
+
+
+def test_hundreds_of_waiters_are_served_without_a_gap() -> None:
+    """512 calls that are asked for at one instant, at width 8."""
+    provider = SimulatedProvider(SimulatedServer(latency=0.01))
+    jobs = [("a", provider.send)] * 512
+    result = _run([LaneSpec("a", 8)], jobs, pause=1.0, max_live_jobs=512)
+    assert result.done_at() - 1.0 <= 1.1 * 512 * 0.01 / 8
+
+
+def test_a_permanent_refusal_costs_few_requests() -> None:
+    """50 jobs, every request refused for 0.2 s: the lane probes ever less often, and is closed (PR-11)."""
+    result = _run([LaneSpec("a", 8)], [("a", _always(Fault.RATE_LIMITED, retry_after=0.2))] * 50)
+    assert result.done == 0
+    assert result.lanes["a"].started <= 15
+    assert result.lanes["a"].reason is not None
+
+
+@pytest.mark.parametrize(("allowed", "requests"), [(0, 1), (3, 4)])
+def test_an_explicit_bound_of_retries_bounds_refusals(allowed: int, requests: int) -> None:
+    """One call, always refused, `max_retries` set (PR-12)."""
+    lane = LaneSpec("a", max_retries=allowed)
+    result = _run([lane], [("a", _always(Fault.RATE_LIMITED, retry_after=0.5))])
+    assert result.done == 0
+    assert result.lanes["a"].started == requests
+
+
+def test_a_bare_refusal_costs_one_short_rest() -> None:
+    """One refusal without a hint: made again within half a second (PR-13)."""
+    server = SimulatedServer(latency=1.0, max_in_flight=1, hints="none")
+    result, provider = _run_against(server, LaneSpec("a", 2), 2)
+    again = [at for at in provider.starts if at > 0.0]
+    assert again[0] <= 0.5
+    assert result.done_at() <= 3.0
+
+
+def test_a_mishap_is_made_good_by_calling_again() -> None:
+    """503, 503, 200: three requests and a result (PR-14)."""
+    answers = iter([Fault.TRANSIENT, Fault.TRANSIENT, None])
+
+    async def send() -> None:
+        await trio.sleep(0.05)
+        fault = next(answers)
+        if fault is not None:
+            raise CallError(fault)
+
+    result = _run([LaneSpec("a")], [("a", send)])
+    assert (result.done, result.lanes["a"].started, next(answers, "spent")) == (1, 3, "spent")
+
+
+def test_a_spent_allowance_is_waited_for_and_its_reply_kept() -> None:
+    """A good reply with nothing left and a reset in 1 s: the next start is no earlier (PR-15)."""
+    server = SimulatedServer(latency=0.125, rpm=60, burst=1, hints="headers")
+    result, provider = _run_against(server, LaneSpec("a", 1), 2)
+    assert (result.done, provider.requests, provider.throttled) == (2, 2, 0)
+    assert provider.starts[1] == 1.0
+
+
+def test_a_burst_of_refusals_is_one_cut() -> None:
+    """Eight calls in flight are refused together (PR-17)."""
+    requests = 0
+
+    async def send() -> None:
+        nonlocal requests
+        requests += 1
+        early = requests <= 8
+        await trio.sleep(0.05)
+        if early:
+            raise CallError(Fault.RATE_LIMITED)
+
+    result = _run([LaneSpec("a", 8)], [("a", send)] * 16)
+    assert result.done == 16
+    assert result.lanes["a"].cuts == 1
+
+
+def test_a_bare_refusal_never_shortens_a_block() -> None:
+    """One call is told to wait 30 s, the next one nothing (PR-18)."""
+    starts = []
+
+    async def send(*, latency: float = 0.0, retry_after: float | None = None) -> None:
+        starts.append(trio.current_time())
+        await trio.sleep(latency)
+        if len(starts) <= 2:
+            raise CallError(Fault.RATE_LIMITED, retry_after=retry_after)
+
+    async def told() -> None:
+        await send(latency=0.125, retry_after=30.0)
+
+    async def untold() -> None:
+        await send(latency=0.25)
+
+    result = _run([LaneSpec("a", 2)], [("a", told), ("a", untold)])
+    assert result.done == 2
+    assert starts[:2] == [0.0, 0.0]
+    assert starts[2] >= 30.125
+
+
+def test_a_lane_that_refuses_everybody_is_closed_and_no_other() -> None:
+    """Three 401 close the lane; the other one finishes (PR-24)."""
+    provider = SimulatedProvider(SimulatedServer())
+    jobs = [("shut", _always(Fault.FATAL))] * 20 + [("free", provider.send)] * 20
+    result = _run([LaneSpec("shut", 1), LaneSpec("free", 1)], jobs)
+    assert result.lanes["shut"].started == 3
+    assert result.lanes["shut"].reason is not None
+    assert result.done == 20

@@ -1,0 +1,193 @@
+"""Metamorphic relations: what a known change of a scenario does to its run, whatever the run is."""
+
+import math
+from collections import defaultdict
+
+import attrs
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from trioeval.kernel import LaneSpec
+from trioeval.testing import (
+    Attempt,
+    Call,
+    Pause,
+    Retune,
+    Scenario,
+    Script,
+    Together,
+    Trace,
+    run_scenario,
+    simple_scenarios,
+)
+from trioeval.testing.metamorphic import (
+    check_added_lane,
+    check_permuted,
+    check_scaling,
+    check_wider,
+    scaled,
+)
+from trioeval.testing.model import predict
+from trioeval.testing.plain import plain_scenarios
+
+pytestmark = pytest.mark.slow
+
+
+@given(
+    scenario=plain_scenarios(),
+    factor=st.sampled_from((0.25, 0.5)),
+    _schedule=st.random_module(),
+)
+def test_a_faster_world_is_the_same_world(
+    scenario: Scenario, factor: float, _schedule: object
+) -> None:
+    """Everything is scaled by a factor that keeps hints below five seconds."""
+    assume(not predict(scenario).tied_at)
+    check_scaling(scenario, factor)
+
+
+@given(
+    scenario=plain_scenarios(failures=False),
+    factor=st.sampled_from((2.0, 64.0, 2.0**-10)),
+    _schedule=st.random_module(),
+)
+def test_a_slower_world_is_the_same_world(
+    scenario: Scenario, factor: float, _schedule: object
+) -> None:
+    """Everything is scaled by any power of two; nothing is told to wait."""
+    assume(not predict(scenario).tied_at)
+    check_scaling(scenario, factor)
+
+
+@given(
+    scenario=plain_scenarios(order=False, max_size=8),
+    other=plain_scenarios(order=False, max_size=8),
+    _schedule=st.random_module(),
+)
+def test_a_lane_more_changes_no_other(
+    scenario: Scenario, other: Scenario, _schedule: object
+) -> None:
+    """ISOLATION: the jobs of the lane come first in the plan, and fail and wait as they like."""
+    scenario = attrs.evolve(scenario, salvage_rounds=0)
+    assume(not predict(scenario).tied_at)
+    added = [_moved(script, "z") for script in other.scripts if script.lane == "a"]
+    check_added_lane(scenario, attrs.evolve(other.lanes[0], name="z"), added)
+
+
+@given(scenario=simple_scenarios(), data=st.data(), _schedule=st.random_module())
+def test_results_of_equal_duration_may_change_places(
+    scenario: Scenario, data: st.DataObject, _schedule: object
+) -> None:
+    """Whether a job returns or fails plays no part in when anything starts."""
+    alike: dict[tuple[str, float], list[int]] = defaultdict(list)
+    scripts = []
+    for index, script in enumerate(scenario.scripts):
+        (call,) = script.actions
+        assert isinstance(call, Call)
+        alike[script.lane, call.duration].append(index)
+        fails = data.draw(st.booleans())
+        scripts.append(attrs.evolve(script, actions=(attrs.evolve(call, fails=fails),)))
+    places: dict[int, int] = {}
+    for group in alike.values():
+        places.update(zip(group, data.draw(st.permutations(group)), strict=True))
+    check_permuted(attrs.evolve(scenario, scripts=tuple(scripts)), places)
+
+
+@given(
+    scenario=simple_scenarios(),
+    lane=st.sampled_from("abc"),
+    more=st.integers(1, 3),
+    _schedule=st.random_module(),
+)
+def test_a_wider_lane_makes_nothing_later(
+    scenario: Scenario, lane: str, more: int, _schedule: object
+) -> None:
+    """Also with a pace of requests, and beside other lanes."""
+    assume(any(spec.name == lane for spec in scenario.lanes))
+    check_wider(scenario, lane, more)
+
+
+_LANE = LaneSpec("a", 1, rpm=60, adaptive="off")
+_SCRIPTS = tuple(Script("a", (Call("a", duration),)) for duration in (2.0, 0.5, 0.5, 1.0))
+_SCENARIO = Scenario((_LANE,), _SCRIPTS)
+
+
+def test_a_scheduler_with_a_time_of_its_own_is_found() -> None:
+    """One that rounds every start up to a whole second does not scale."""
+
+    def rounding(scenario: Scenario) -> Trace:
+        trace = run_scenario(scenario)
+        for span in trace.calls:
+            span.started_at = math.ceil(span.started_at)
+        return trace
+
+    with pytest.raises(AssertionError, match="requests of a run that is 0.25 times as slow"):
+        check_scaling(_SCENARIO, 0.25, run=rounding)
+
+
+def test_a_scheduler_that_shares_between_lanes_is_found() -> None:
+    """One whose lanes have a slot together delays what stands beside."""
+
+    def shared(scenario: Scenario) -> Trace:
+        return run_scenario(attrs.evolve(scenario, cap=1))
+
+    beside = [Script("b", (Call("b", 4.0),))]
+    with pytest.raises(AssertionError, match="requests beside lane 'b'"):
+        check_added_lane(_SCENARIO, LaneSpec("b"), beside, run=shared)
+
+
+def test_a_scheduler_that_looks_at_results_is_found() -> None:
+    """One that learns from failures does what they say, in their order."""
+    fails = tuple(
+        attrs.evolve(script, actions=(Call("a", 0.5, fails=index == 0),))
+        for index, script in enumerate(_SCRIPTS)
+    )
+
+    def learning(scenario: Scenario) -> Trace:
+        first = scenario.scripts[0].actions[0]
+        assert isinstance(first, Call)
+        return run_scenario(attrs.evolve(scenario, start_at=1.0 if first.fails else 0.0))
+
+    with pytest.raises(AssertionError, match="requests after jobs changed places"):
+        check_permuted(attrs.evolve(_SCENARIO, scripts=fails), {0: 1, 1: 0}, run=learning)
+
+
+def test_a_scheduler_that_slows_down_with_its_width_is_found() -> None:
+    """One that takes two slots for twice the gap."""
+
+    def slowing(scenario: Scenario) -> Trace:
+        lanes = tuple(attrs.evolve(lane, min_gap=2.0 * lane.width) for lane in scenario.lanes)
+        return run_scenario(attrs.evolve(scenario, lanes=lanes))
+
+    with pytest.raises(AssertionError, match="requests that start later on a wider lane 'a'"):
+        check_wider(_SCENARIO, "a", run=slowing)
+
+
+def test_scaling_reaches_every_time_of_a_scenario() -> None:
+    """Scaled there and back, a scenario is what it was; scaled once, no time of it is."""
+    call = Call("a", 1.0, patience=3.0, attempts=(Attempt(1.0, retry_after=2.0),))
+    scenario = attrs.evolve(
+        _SCENARIO,
+        scripts=(Script("a", (Pause(1.0), call, Together((call, call))), timeout=8.0),),
+        deadline=16.0,
+        stop_at=12.0,
+        cancel_at=14.0,
+        start_at=1.0,
+        retunes=(Retune(2.0, "a", 3),),
+    )
+    assert scaled(scaled(scenario, 4.0), 0.25) == scenario
+    slow = scaled(scenario, 4.0)
+    pause, slow_call, together = slow.scripts[0].actions
+    assert pause == Pause(4.0)
+    assert slow_call == Call("a", 4.0, patience=12.0, attempts=(Attempt(4.0, retry_after=8.0),))
+    assert together == Together((slow_call, slow_call))
+    instants = (slow.deadline, slow.stop_at, slow.cancel_at, slow.start_at, slow.retunes[0].at)
+    assert instants == (64.0, 48.0, 56.0, 4.0, 8.0)
+    assert slow.lanes[0].rpm == 15.0
+
+
+def _moved(script: Script, lane: str) -> Script:
+    (call,) = script.actions
+    assert isinstance(call, Call)
+    return attrs.evolve(script, lane=lane, actions=(attrs.evolve(call, lane=lane),))
