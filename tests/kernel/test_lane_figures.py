@@ -105,12 +105,15 @@ def test_limits_that_only_headers_tell_are_kept() -> None:
     assert result.done_at() <= 1.25 * _BUCKET_IDEAL
 
 
-@pytest.mark.parametrize("width", [4, 8, 20])
-def test_a_rate_that_nobody_tells_is_found_by_refusals(width: int) -> None:
-    """Each refusal names a wait in whole seconds, whatever the true one is."""
+@pytest.mark.parametrize(("width", "refusals"), [(4, 15), (8, 15), (20, 20), (64, 15)])
+def test_a_rate_that_nobody_tells_is_found_by_refusals(width: int, refusals: int) -> None:
+    """Each refusal names a wait in whole seconds, whatever the true one is.
+
+    At width 20 the server's burst is used up when 20 more start at once: those 19 cannot be foreseen.
+    """
     server = attrs.evolve(_BUCKET, hints="whole_seconds")
     result, provider = _run_against(server, LaneSpec("a", width), 200)
-    assert provider.throttled <= 15
+    assert provider.throttled <= refusals
     assert result.done_at() <= 1.25 * _BUCKET_IDEAL
 
 
@@ -170,7 +173,7 @@ def test_hundreds_of_waiters_are_served_without_a_gap() -> None:
 
 def test_a_permanent_refusal_costs_few_requests() -> None:
     """50 jobs, every request refused for 0.2 s: the lane probes ever less often, and is closed (PR-11)."""
-    result = _run([LaneSpec("a", 8)], [("a", _always(Fault.RATE_LIMITED, retry_after=0.2))] * 50)
+    result = _run([LaneSpec("a")], [("a", _always(Fault.RATE_LIMITED, retry_after=0.2))] * 50)
     assert result.done == 0
     assert result.lanes["a"].started <= 15
     assert result.lanes["a"].reason is not None

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from trioeval.kernel import LaneSpec
+from trioeval.errors import Fault
+from trioeval.kernel import Edge, LaneSpec
 from trioeval.testing import (
     Attempt,
     Call,
@@ -122,7 +123,7 @@ def test_a_scheduler_with_a_time_of_its_own_is_found() -> None:
             span.started_at = math.ceil(span.started_at)
         return trace
 
-    with pytest.raises(AssertionError, match="requests of a run that is 0.25 times as slow"):
+    with pytest.raises(AssertionError, match=r"requests of a run that is 0\.25 times as slow"):
         check_scaling(_SCENARIO, 0.25, run=rounding)
 
 
@@ -162,6 +163,36 @@ def test_a_scheduler_that_slows_down_with_its_width_is_found() -> None:
 
     with pytest.raises(AssertionError, match="requests that start later on a wider lane 'a'"):
         check_wider(_SCENARIO, "a", run=slowing)
+
+
+def test_a_wider_lane_can_make_jobs_later_that_wait_for_each_other() -> None:
+    """Graham's example: nine jobs, two of which others wait for, take 12 s at width 3 and 15 s at 4."""
+    durations = (3.0, 2.0, 2.0, 2.0, 4.0, 4.0, 4.0, 4.0, 9.0)
+    scenario = Scenario(
+        (LaneSpec("a", 3),),
+        tuple(Script("a", (Call("a", duration),)) for duration in durations),
+        edges={8: (Edge(0),), **{index: (Edge(3),) for index in range(4, 8)}},
+    )
+    assert run_scenario(scenario).ended_at == 12.0
+    with pytest.raises(AssertionError, match="requests that start later on a wider lane 'a'"):
+        check_wider(scenario, "a")
+
+
+def test_a_wider_lane_can_make_retries_later() -> None:
+    """A call that fails earlier is made again earlier, and passes one that is longer."""
+    mishap = Fault.TRANSIENT
+    several = (
+        (Attempt(0.375, mishap), Attempt(1.0625)),
+        (Attempt(1.1875, mishap), Attempt(3.9375)),
+        (Attempt(1.625),),
+        (Attempt(2.125, mishap), Attempt(0.0625)),
+        (Attempt(0.8125, mishap), Attempt(0.4375)),
+    )
+    scripts = tuple(Script("a", (Call("a", 0.0, attempts=attempts),)) for attempts in several)
+    scenario = Scenario((LaneSpec("a", 2, adaptive="off"),), scripts)
+    assert run_scenario(scenario).ended_at == 6.125
+    with pytest.raises(AssertionError, match="requests that start later on a wider lane 'a'"):
+        check_wider(scenario, "a")
 
 
 def test_scaling_reaches_every_time_of_a_scenario() -> None:

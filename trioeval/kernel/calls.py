@@ -162,7 +162,7 @@ class Calls(Generic[P]):
         if not target.start_nowait(call, self, need, now):
             now = await self._wait(target, call, need, again_at)
         while True:
-            epoch = target.throttle.limit.epoch
+            mark = target.throttle.mark
             failure: Exception | None = None
             used, cost = tokens, money
             self._begin(lane, now)
@@ -171,11 +171,11 @@ class Calls(Generic[P]):
                 if type(result) is Metered:
                     used, cost = self._hear(target, result, need)
                     result = result.value
-                self._learn_success(target, now, retried=attempts is not None)
+                self._learn_success(target, now, mark, retried=attempts is not None)
             except Exception as error:
                 failure = error
                 attempts = Attempts(target.spec) if attempts is None else attempts
-                again_at = self._learn_failure(target, error, epoch, attempts)
+                again_at = self._learn_failure(target, error, mark, attempts)
                 used, cost = attempts.used(tokens, money)
                 if again_at is None:
                     raise
@@ -227,17 +227,17 @@ class Calls(Generic[P]):
         tokens = need.tokens if result.tokens is None else result.tokens
         return tokens, need.money if result.money is None else result.money
 
-    def _learn_success(self, lane: Lane, started_at: float, *, retried: bool) -> None:
+    def _learn_success(self, lane: Lane, started_at: float, mark: int, *, retried: bool) -> None:
         if lane.throttle.calm:
             lane.count_success()
             return
         before = lane.throttle.limits
         now = trio.current_time()
-        lane.succeeded(now, started_at, retried=retried)
+        lane.succeeded(now - started_at, mark, retried=retried)
         self._tell_limit(lane, before, now)
 
     def _learn_failure(
-        self, lane: Lane, failure: Exception, epoch: int, attempts: Attempts
+        self, lane: Lane, failure: Exception, mark: int, attempts: Attempts
     ) -> float | None:
         """What a failure means; returns the instant before which the call is not made again, if it is."""
         error = call_error(failure)
@@ -246,7 +246,7 @@ class Calls(Generic[P]):
         before, was_open = lane.throttle.limits, lane.closed is None
         now, index = trio.current_time(), self.job.index
         again = attempts.again(error, salvaging=self.salvaging)
-        again_at = lane.failed(error, now, epoch, attempts.mishaps)
+        again_at = lane.failed(error, now, mark, attempts.mishaps)
         if (observe := self._terms.observe) is not None:
             if error.fault is Fault.RATE_LIMITED:
                 until = lane.throttle.blocked_until

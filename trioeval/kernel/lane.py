@@ -246,10 +246,10 @@ class Lane:
         """A call was served, and that tells nothing new."""
         self._succeeded += 1
 
-    def succeeded(self, now: float, started_at: float, *, retried: bool) -> None:
-        """A call was served: learn from it."""
+    def succeeded(self, latency: float, mark: int, *, retried: bool) -> None:
+        """A call was served after `latency` seconds in flight: learn from it."""
         self._succeeded += 1
-        self.throttle.succeeded(now, started_at, retried=retried)
+        self.throttle.succeeded(latency, mark, retried=retried)
         self._apply_limit()
 
     def hear(self, now: float, hint: RateHint) -> None:
@@ -257,13 +257,13 @@ class Lane:
         self.throttle.hear(now, hint)
         self._line.call_first()
 
-    def failed(self, error: CallError, now: float, epoch: int, mishaps: int) -> float | None:
+    def failed(self, error: CallError, now: float, mark: int, mishaps: int) -> float | None:
         """A call failed: learn from it.
 
         Args:
             error: What its sender made of the failure.
             now: The instant.
-            epoch: The epoch of the limit in which it started.
+            mark: The throttle's mark when it started.
             mishaps: Transient failures of this call, this one included.
 
         Returns:
@@ -274,7 +274,12 @@ class Lane:
             case Fault.RATE_LIMITED:
                 self._refused += 1
                 again_at = self.throttle.congested(
-                    now, epoch, error.retry_after, str(error), self._rng()
+                    now,
+                    mark=mark,
+                    alone=self.in_flight == 1,
+                    retry_after=error.retry_after,
+                    why=str(error),
+                    spread=self._rng(),
                 )
             case Fault.TRANSIENT:
                 again_at = self.throttle.failed(

@@ -7,6 +7,7 @@ from trioeval.rates import (
     AdaptiveLimit,
     AimdLimit,
     Breaker,
+    Delivery,
     FixedLimit,
     GradientLimit,
     Pace,
@@ -24,6 +25,7 @@ def make_throttle(spec: LaneSpec) -> Throttle:
         breaker=Breaker(spec.breaker_threshold, spec.patience),
         backoff=spec.backoff,
         busy_backoff=spec.busy_backoff,
+        delivery=None if spec.adaptive == "off" else Delivery(),
     )
 
 

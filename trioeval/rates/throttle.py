@@ -9,6 +9,7 @@ no clock, no waiting and no chance inside.
 * **Recovering.** After a block the server has had its rest, and every waiting call would start at once.
   So one call probes; each success doubles how many may be in flight, until the limit is reached again.
   The same holds after several refusals without a success in between.
+* **Outage.** Refusals that go on without a success in between block the lane for longer and longer.
 * **Hints.** A good reply may say that little is left. What is left then paces the lane before the server
   has to refuse: a spent allowance blocks until its reset, a nearly spent one slows starts down to the rate
   that the server sustains.
@@ -23,6 +24,7 @@ import attrs
 from trioeval.rates.aimd import AdaptiveLimit
 from trioeval.rates.backoff import Backoff
 from trioeval.rates.breaker import Breaker, BreakerState
+from trioeval.rates.delivery import Delivery
 from trioeval.rates.hints import Allowance, RateHint
 from trioeval.rates.pace import Pace
 from trioeval.rates.tokens import Reservation, TokenPace
@@ -46,6 +48,7 @@ class Throttle:
         breaker: When the lane is given up.
         backoff: How long a call waits that failed by mishap.
         busy_backoff: How long a call waits that was refused and not told how long.
+        delivery: What finds a rate that nobody tells; None does not look for one.
     """
 
     limit: AdaptiveLimit
@@ -54,6 +57,7 @@ class Throttle:
     breaker: Breaker
     backoff: Backoff
     busy_backoff: Backoff
+    delivery: Delivery | None = None
     blocked_until: float = -math.inf
     """Nothing starts before; only moves forward."""
     calm: bool = attrs.field(init=False)
@@ -61,10 +65,18 @@ class Throttle:
     free: bool = attrs.field(init=False)
     """Whether every instant is open, whatever happened before: no pace, no block."""
     congestions: int = attrs.field(init=False, default=0)
-    """Refusals since the last success."""
+    """Refusals, since the last success, of a call that was alone: the server serves nothing at all."""
+    mark: int = attrs.field(init=False, default=0)
+    """Counts what calls in flight cannot know of; a call remembers it at its start. Instants would not do:
+    many calls may start, and be refused, at one."""
+    _wave_mark: int = attrs.field(init=False, default=0)
+    """The mark since the last wave of refusals."""
+    _cut_mark: int = attrs.field(init=False, default=0)
+    """Since the last cut of the limit."""
+    _recovery_mark: int = attrs.field(init=False, default=0)
+    """Since the lane recovers."""
     _probes: int | None = attrs.field(init=False, default=None)
     """How many may be in flight while the lane recovers; None if it does not."""
-    _recovering_since: float = attrs.field(init=False, default=-math.inf)
     _hinted: Pace | None = attrs.field(init=False, default=None)
     """The rate that the server says it sustains, while little is left."""
 
@@ -100,13 +112,19 @@ class Throttle:
     def paced_until(self, now: float) -> float:
         """The first instant at or after `now` that the pace of requests allows."""
         at = self.pace.earliest(now)
-        return at if self._hinted is None else max(at, self._hinted.earliest(now))
+        if self._hinted is not None:
+            at = max(at, self._hinted.earliest(now))
+        if self.delivery is not None and self.delivery.pace is not None:
+            at = max(at, self.delivery.pace.earliest(now))
+        return at
 
     def take(self, now: float, tokens: int) -> Reservation | None:
         """A call starts at `now`, not before `open_at`; what it reserved of the tokens, if anything."""
         self.pace = self.pace.take(now)
         if self._hinted is not None:
             self._hinted = self._hinted.take(now)
+        if self.delivery is not None:
+            self.delivery.take(now)
         return None if self.tokens is None else self.tokens.reserve(now, tokens)
 
     def settle(self, reservation: Reservation, tokens: int) -> None:
@@ -114,25 +132,35 @@ class Throttle:
         if self.tokens is not None:
             self.tokens.settle(reservation, tokens)
 
-    def succeeded(self, now: float, started_at: float, *, retried: bool) -> None:
-        """A call that started at `started_at` has succeeded."""
+    def succeeded(self, latency: float, mark: int, *, retried: bool) -> None:
+        """A call that started at `mark` has succeeded after `latency` seconds in flight."""
         self.breaker.succeeded()
         self.congestions = 0
-        self.limit.succeeded(now - started_at, retried=retried)
-        if self._probes is not None and started_at >= self._recovering_since:
+        if self.delivery is not None:
+            self.delivery.served()
+        self.limit.succeeded(latency, retried=retried)
+        if self._probes is not None and mark >= self._recovery_mark:
             self._probes *= 2
             if self._probes >= self.limit.limit:
                 self._probes = None
         self._settle_flags()
 
     def congested(
-        self, now: float, epoch: int, retry_after: float | None, why: str, spread: float
+        self,
+        now: float,
+        *,
+        mark: int,
+        alone: bool,
+        retry_after: float | None,
+        why: str,
+        spread: float,
     ) -> float:
         """A call was refused because there were too many.
 
         Args:
             now: The instant.
-            epoch: `limit.epoch` when the call started.
+            mark: `mark` when the call started.
+            alone: Whether no other call is in flight.
             retry_after: Seconds that the server asks to wait, ≥ 0.
             why: What it said.
             spread: A number from 0 to 1, by chance.
@@ -140,17 +168,19 @@ class Throttle:
         Returns:
             The instant before which that call does not start again.
         """
-        self.congestions += 1
-        self.limit.congested(epoch)
+        self.congestions += alone
+        if mark >= self._wave_mark:
+            self._begin_wave(now, hinted=bool(retry_after))
+        self._cut(mark)
         self.breaker.troubled(now, why)
-        if retry_after is None:
-            again_at = now + self.busy_backoff.delay(self.congestions - 1, spread)
+        if not retry_after:  # "retry after 0 s" says when, but not that it helps
+            again_at = now + self.busy_backoff.delay(max(0, self.congestions - 1), spread)
         else:
             self.breaker.asked_to_wait(retry_after, why)
             self.blocked_until = max(self.blocked_until, now + retry_after)
             again_at = now + self.backoff.after_hint(retry_after, spread)
-        if retry_after is not None or self.congestions >= _RECOVER_AFTER:
-            self._probes, self._recovering_since = 1, now
+        if retry_after or self.congestions >= _RECOVER_AFTER:
+            self._recover(now)
         self._settle_flags()
         return again_at
 
@@ -178,10 +208,8 @@ class Throttle:
 
     def hear(self, now: float, hint: RateHint) -> None:
         """A reply said what is left."""
-        for left in (hint.requests, hint.tokens):
-            if left is not None and left.remaining == 0 and left.reset_after is not None:
-                self._block(now, left.reset_after)
         if hint.requests is not None:
+            self._block(now, self._until_request(hint.requests))
             self._follow(hint.requests)
         if hint.tokens is not None:
             self._block(now, _until_some(hint.tokens))
@@ -197,6 +225,38 @@ class Throttle:
         self.breaker.reset()
         self.congestions = 0
         self._settle_flags()
+
+    def _begin_wave(self, now: float, *, hinted: bool) -> None:
+        """A refusal of a call that knew of the last one."""
+        self._wave_mark = self._step()
+        if hinted and self.delivery is not None:
+            self.delivery.refused(now)
+
+    def _cut(self, mark: int) -> None:
+        before = self.limit.epoch
+        self.limit.congested(before if mark >= self._cut_mark else before - 1)
+        if self.limit.epoch != before:
+            self._cut_mark = self._step()
+
+    def _recover(self, now: float) -> None:
+        self._probes, self._recovery_mark = 1, self._step()
+        if self.congestions > 1:
+            rest = self.busy_backoff.delay(self.congestions - 1, 1.0)
+            self.blocked_until = max(self.blocked_until, now + rest)
+
+    def _step(self) -> int:
+        self.mark += 1
+        return self.mark
+
+    def _until_request(self, left: Allowance) -> float:
+        """Seconds until a spent allowance of requests lets one start again."""
+        if left.remaining != 0 or left.reset_after is None:
+            return 0.0
+        if self.pace.period and left.limit is not None:
+            # A lane that keeps a rate of its own has not used up a minute's requests at once: there is
+            # a next one as soon as the server's rate gives it.
+            return min(left.reset_after, left.window / left.limit)
+        return left.reset_after
 
     def _block(self, now: float, wait: float) -> None:
         # A wait beyond the patience is the server's to insist on: it may mean a day's allowance.
@@ -215,18 +275,24 @@ class Throttle:
             self._hinted = None
 
     def _settle_flags(self) -> None:
-        self.calm = self.limit.calm and self._probes is None and self.breaker.untroubled
+        learning = self.delivery is not None and self.delivery.measuring
+        self.calm = (
+            self.limit.calm and self._probes is None and self.breaker.untroubled and not learning
+        )
         self.free = (
             self.pace.unlimited
             and self._hinted is None
+            and not learning
             and self.tokens is None
             and self.blocked_until == -math.inf
         )
 
 
 def _until_some(left: Allowance) -> float:
-    """Seconds until a nearly spent allowance is no longer that; calls differ in what they need of it."""
-    if left.limit is None or left.remaining is None or left.reset_after is None:
+    """Seconds until a spent, or nearly spent, allowance of tokens is none; calls need different amounts."""
+    if left.remaining is None or left.reset_after is None:
         return 0.0
+    if left.remaining == 0 or left.limit is None:
+        return left.reset_after if left.remaining == 0 else 0.0
     missing = _LITTLE * left.limit - left.remaining
     return min(left.reset_after, max(0.0, missing) * left.window / left.limit)

@@ -140,17 +140,11 @@ def broken_laws(
 
 # Made once: to make a strategy takes longer than to draw from it.
 _SECONDS = st.integers(1, 16).map(lambda quarters: quarters / 4)
-_LANES = tuple(lane_specs(name) for name in _NAMES)
-_ALIKE = st.none() | _SECONDS
-_CALLS = tuple(
-    st.lists(
-        st.builds(
-            Call, st.sampled_from(_NAMES[:lanes]), _SECONDS, st.sampled_from((False, False, True))
-        ),
-        max_size=12,
-    )
-    for lanes in range(1, len(_NAMES) + 1)
+_CALLS = st.lists(
+    st.builds(Call, st.sampled_from(_NAMES), _SECONDS, st.sampled_from((False, False, True))),
+    max_size=12,
 )
+_LANES = tuple(st.tuples(lane_specs(name), st.none() | _SECONDS) for name in _NAMES)
 
 
 @st.composite
@@ -160,17 +154,15 @@ def plain_scenarios(draw: st.DrawFn) -> Scenario:
     Every call takes at least a quarter of a second. The jobs of some lanes are alike: they take the same
     time, and none of them fails.
     """
-    lanes = draw(st.integers(1, len(_NAMES)))
-    calls = draw(_CALLS[lanes - 1])
-    alike = {name: draw(_ALIKE) for name in _NAMES[:lanes]}
-    calls = [
-        Call(call.lane, alike[call.lane] or call.duration, call.fails and not alike[call.lane])
-        for call in calls
-    ]
-    return Scenario(
-        lanes=tuple(draw(lane) for lane in _LANES[:lanes]),
-        scripts=tuple(Script(call.lane, (call,)) for call in calls),
-    )
+    count = draw(st.integers(1, len(_NAMES)))
+    calls = draw(_CALLS)
+    lanes = [draw(lane) for lane in _LANES[:count]]  # last, so that one can be left out by itself
+    scripts = []
+    for call in calls:
+        lane, alike = lanes[_NAMES.index(call.lane) % count]
+        own = Call(lane.name, alike or call.duration, call.fails and alike is None)
+        scripts.append(Script(lane.name, (own,)))
+    return Scenario(lanes=tuple(lane for lane, _ in lanes), scripts=tuple(scripts))
 
 
 @attrs.frozen

@@ -15,9 +15,14 @@ from hypothesis import strategies as st
 from trioeval.testing.smallest import find_smallest
 
 PaceRule: TypeAlias = Literal["FIRST", "RATE", "EAGER", "MONOTONE", "LONG_RUN"]
-"""FIRST: the first start is at once. RATE: every window of length T holds at most burst + T·rpm/60
-starts, each min_gap after the one before. EAGER: no start is later than that asks for. MONOTONE: `earliest` is at or
-after `now`, grows with it, and stands by its word. LONG_RUN: who asks at once again gets the full rate."""
+"""What a pace promises.
+
+* FIRST: the first start is at once.
+* RATE: any window of length T holds at most burst + T·rpm/60 starts, each `min_gap` after the one before.
+* EAGER: no start is later than RATE asks for.
+* MONOTONE: `earliest(now)` is at or after `now`, never falls as `now` grows, and holds when it is reached.
+* LONG_RUN: who asks again at once, many times, gets the full rate.
+"""
 
 _TOLERANCE = 1e-9
 _LONG_RUN = 64
@@ -140,7 +145,8 @@ def _replay(
     make: MakePace, limits: PaceLimits, waits: Sequence[float]
 ) -> Iterator[tuple[PaceRule, str]]:
     """Every breach in the order in which it is met; a pace that is too early is believed all the same."""
-    pace, starts, now = make(limits.rpm, limits.burst, limits.min_gap), [], 0.0
+    pace, now = make(limits.rpm, limits.burst, limits.min_gap), 0.0
+    starts: list[float] = []
     for wait in waits:
         now += wait
         at = pace.earliest(now)
@@ -159,7 +165,7 @@ def _replay(
 
 
 def _check_monotone(pace: PaceLike, now: float, at: float) -> Iterator[tuple[PaceRule, str]]:
-    if at < now:
+    if at < now - _TOLERANCE:
         yield "MONOTONE", f"earliest({now}) is {at}"
     for later in (now + 0.25, now + 1.0, at, at + 0.25):
         if later >= now:

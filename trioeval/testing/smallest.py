@@ -20,8 +20,8 @@ from hypothesis.errors import NoSuchExample
 
 X = TypeVar("X")
 
-_Drawn: TypeAlias = tuple[X, int]
-"""An example, and the seed of the schedule that it is judged with."""
+_Drawn: TypeAlias = tuple[int, X]
+"""The seed of a schedule, and an example that is judged with it."""
 
 
 @attrs.frozen
@@ -57,7 +57,7 @@ def find_smallest(
         key = repr(drawn)
         new = [rule for rule in wanted if (key, rule) not in judged]
         if new:
-            broken = judge(drawn[0], new)
+            broken = judge(drawn[1], new)
             judged.update({(key, rule): broken.get(rule) for rule in new})
         known = {rule: judged[key, rule] for rule in wanted}
         return {rule: told for rule, told in known.items() if told is not None}
@@ -75,7 +75,7 @@ def find_smallest(
         breaks = partial(look, wanted=(rule,))
         shrunk = _shrink(_with_schedule(examples), breaks, count, seed)
         drawn = noted if shrunk is None else shrunk
-        found[rule] = Smallest(drawn[0], breaks(drawn)[rule])
+        found[rule] = Smallest(drawn[1], breaks(drawn)[rule])
     return found
 
 
@@ -86,19 +86,17 @@ def _shrink(
     seed: int,
 ) -> _Drawn[X] | None:
     """The smallest example that breaks a rule; None if another way of drawing does not meet one."""
+    rng = Random(seed)  # noqa: S311 - repeatable examples, nothing to keep secret
     bounds = _settings(count, Phase.generate, Phase.shrink)
     try:
-        # Repeatable, and nothing that has to be kept secret.
-        return find(
-            examples, lambda drawn: bool(breaks(drawn)), settings=bounds, random=Random(seed)
-        )
+        return find(examples, lambda drawn: bool(breaks(drawn)), settings=bounds, random=rng)
     except NoSuchExample:
         return None
 
 
 def _with_schedule(examples: st.SearchStrategy[X]) -> st.SearchStrategy[_Drawn[X]]:
     """With the seed of the schedule, which hypothesis sets while an example is judged."""
-    return st.tuples(examples, st.random_module().map(lambda seeder: int(seeder.seed)))
+    return st.tuples(st.random_module().map(lambda seeder: int(seeder.seed)), examples)
 
 
 def _settings(count: int, *phases: Phase) -> settings:

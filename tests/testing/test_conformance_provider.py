@@ -1,0 +1,196 @@
+"""The check for other people's providers finds what is wrong with them, and passes what is right."""
+
+import json
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import attrs
+import pytest
+import trio
+
+from trioeval.errors import CallError, Fault
+from trioeval.providers import HttpClient, Provider, Reply, Request, resolve
+from trioeval.providers.echo import EchoProvider
+from trioeval.providers.fake import FakeAddress, FakeSettings, serve_fake
+from trioeval.providers.http import open_http
+from trioeval.testing import run_virtual
+from trioeval.testing.conformance_provider import broken_promises, check_provider, echoes
+
+Defect: TypeAlias = Literal[
+    "swallows the cancellation",
+    "makes an error of the cancellation",
+    "hides from the cancellation",
+    "has no checkpoint",
+    "repeats what failed",
+    "sends twice",
+    "leaves a task behind",
+    "mixes up replies",
+    "loses its connections",
+    "raises bare errors",
+    "says that a failure is a reply",
+]
+
+
+@attrs.define(eq=False)
+class Slow:
+    """A provider that takes a second, right unless it is told to have a defect."""
+
+    defect: Defect | None = None
+    fails: bool = False
+    sent: int = 0
+    connections: trio.Semaphore = attrs.field(factory=lambda: trio.Semaphore(20))
+    last: str = ""
+
+    async def __call__(self, request: Request, /) -> Reply:
+        if self.defect == "has no checkpoint":
+            return Reply(output=request.prompt)
+        if self.defect == "leaves a task behind":
+            trio.lowlevel.spawn_system_task(trio.sleep, 100, name="pinger")
+        self.last = request.prompt
+        try:
+            return await self._ask(request)
+        except trio.Cancelled as cancelled:
+            if self.defect == "swallows the cancellation":
+                return Reply(output="")
+            if self.defect == "makes an error of the cancellation":
+                raise CallError(Fault.TRANSIENT, "the connection broke") from cancelled
+            raise
+        except CallError as error:
+            if self.defect == "repeats what failed":
+                return await self._ask(request)
+            if self.defect == "raises bare errors":
+                raise OSError("broken pipe") from error
+            if self.defect == "says that a failure is a reply":
+                return Reply(output="error: 500")
+            raise
+
+    async def _ask(self, request: Request) -> Reply:
+        if self.defect == "loses its connections":
+            await self.connections.acquire()
+        else:
+            await trio.lowlevel.checkpoint()
+        self.sent += 1 + (self.defect == "sends twice")
+        with trio.CancelScope(shield=self.defect == "hides from the cancellation"):
+            await trio.sleep(4)
+        if self.defect == "loses its connections":
+            self.connections.release()  # not when it is cancelled
+        if self.fails:
+            raise CallError(Fault.TRANSIENT, "the server is down")
+        return Reply(output=self.last if self.defect == "mixes up replies" else request.prompt)
+
+
+def broken(defect: Defect | None) -> str:
+    """The promises that are found broken, on a virtual clock."""
+
+    async def main() -> str:
+        provider, failing = Slow(defect), Slow(defect, fails=True)
+
+        async def sent() -> int:
+            return provider.sent + failing.sent
+
+        found = await broken_promises(
+            lambda: provider, belongs=echoes, failing=lambda: failing, count=sent
+        )
+        return " ".join(found)
+
+    return run_virtual(main)
+
+
+@pytest.mark.parametrize(
+    ("defect", "promises"),
+    [
+        (None, ""),
+        ("swallows the cancellation", "CANCEL"),
+        ("makes an error of the cancellation", "CANCEL"),
+        ("hides from the cancellation", "CANCEL DEADLINE"),
+        ("has no checkpoint", "ONE_REQUEST CANCEL FAULT"),
+        ("repeats what failed", "ONE_REQUEST"),
+        ("sends twice", "ONE_REQUEST"),
+        ("leaves a task behind", "LEAK"),
+        ("mixes up replies", "APART"),
+        ("loses its connections", "AGAIN"),
+        ("raises bare errors", "FAULT"),
+        ("says that a failure is a reply", "FAULT"),
+    ],
+)
+def test_a_provider_breaks_exactly_these_promises(defect: Defect | None, promises: str) -> None:
+    """Each promise that it breaks is found, and none that it keeps."""
+    assert broken(defect) == promises
+
+
+def test_all_broken_promises_are_told_with_what_was_seen() -> None:
+    """The first time that each was."""
+
+    async def main() -> None:
+        await check_provider(lambda: Slow("hides from the cancellation"))
+
+    with pytest.raises(AssertionError) as caught:
+        run_virtual(main)
+    assert str(caught.value).splitlines() == [
+        "broken promises: CANCEL, DEADLINE",
+        "",
+        "CANCEL is broken: a call cancelled after 1 steps ended 4 s later",
+        "DEADLINE is broken: a call with 1 s ended 3 s too late",
+    ]
+
+
+def test_a_provider_that_does_not_answer_is_not_looked_at_further() -> None:
+    """Nothing can be said of it."""
+
+    async def silent(_request: Request, /) -> Any:
+        await trio.lowlevel.checkpoint()
+
+    async def main() -> None:
+        assert await broken_promises(lambda: silent) == {
+            "ANSWERS": "a call returned None, which is neither Reply nor text"
+        }
+
+    run_virtual(main)
+
+
+def test_the_echo_provider_keeps_its_promises() -> None:
+    """Calls that take no time can be checked as well."""
+
+    async def main() -> None:
+        await check_provider(EchoProvider, belongs=echoes)
+
+    run_virtual(main)
+
+
+@pytest.mark.slow
+@pytest.mark.network
+def test_the_openai_provider_keeps_its_promises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over real sockets: one server that answers after a while, and one that fails."""
+    monkeypatch.setenv("NO_PROXY", "*")
+
+    async def main() -> None:
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                good = await nursery.start(serve_fake, FakeSettings(latency_s=0.05))
+                bad = await nursery.start(serve_fake, FakeSettings(failure_rate=1.0))
+                async with open_http() as client:
+                    await check_openai(client, good, bad)
+                nursery.cancel_scope.cancel("the check is over")
+
+    trio.run(main)
+
+
+async def check_openai(client: HttpClient, good: FakeAddress, bad: FakeAddress) -> None:
+    def at(address: FakeAddress) -> Provider:
+        config = {"apiBaseUrl": address.base_url}
+        spec = resolve("openai:m-1", config, environ={}, directory=Path(), custom={})
+        return spec.open(client)
+
+    async def seen() -> int:
+        return sum([await requests(address) for address in (good, bad)])
+
+    await check_provider(lambda: at(good), belongs=echoes, failing=lambda: at(bad), count=seen)
+
+
+async def requests(address: FakeAddress) -> int:
+    """How many requests a fake provider has seen."""
+    stream = await trio.open_tcp_stream(address.host, address.port)
+    async with stream:
+        await stream.send_all(b"GET /stats HTTP/1.1\r\nhost: fake\r\nconnection: close\r\n\r\n")
+        reply = b"".join([chunk async for chunk in stream])
+    return int(json.loads(reply.partition(b"\r\n\r\n")[2])["requests"])
