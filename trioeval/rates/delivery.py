@@ -15,6 +15,8 @@ from trioeval.rates.pace import Pace
 
 _MARGIN = 1.1
 """How much faster than measured the lane goes, and how much faster it grows each time."""
+_SLACK = 2
+"""Burst of the pace: a start that comes late must not delay all that follow."""
 _LEAST_MEASURED = 4
 """Calls served that make a measurement."""
 _FASTEST = 0.001
@@ -49,7 +51,7 @@ class Delivery:
     def refused(self, now: float) -> None:
         """The server is full; once for each wave of refusals."""
         if self._since is not None and self._served >= _LEAST_MEASURED and now > self._since:
-            self.pace = Pace((now - self._since) / self._served / _MARGIN)
+            self.pace = Pace((now - self._since) / self._served / _MARGIN, _SLACK)
         self._since, self._served = now, 0
         self._plan_growth()
 

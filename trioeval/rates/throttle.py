@@ -29,10 +29,12 @@ from trioeval.rates.hints import Allowance, RateHint
 from trioeval.rates.pace import Pace
 from trioeval.rates.tokens import Reservation, TokenPace
 
-_RECOVER_AFTER = 3
-"""Refusals without a success in between after which the lane probes, even if no wait was named."""
+_RECOVER_AFTER = 5
+"""Refusals of lone calls in a row after which the lane probes, even if no wait was named."""
 _LITTLE = 0.1
 """Share of an allowance below which starts are paced by it."""
+_SLACK = 2
+"""Burst of a rate that was told or measured: a start that comes late must not delay all that follow."""
 _PLENTY = 0.2
 """Share above which they are not any more."""
 
@@ -180,7 +182,7 @@ class Throttle:
             self.blocked_until = max(self.blocked_until, now + retry_after)
             again_at = now + self.backoff.after_hint(retry_after, spread)
         if retry_after or self.congestions >= _RECOVER_AFTER:
-            self._recover(now)
+            self._recover(now, hinted=bool(retry_after))
         self._settle_flags()
         return again_at
 
@@ -238,10 +240,12 @@ class Throttle:
         if self.limit.epoch != before:
             self._cut_mark = self._step()
 
-    def _recover(self, now: float) -> None:
+    def _recover(self, now: float, *, hinted: bool) -> None:
         self._probes, self._recovery_mark = 1, self._step()
-        if self.congestions > 1:
-            rest = self.busy_backoff.delay(self.congestions - 1, 1.0)
+        # A wait that was named and did not help is doubled, and so on.
+        doublings = self.congestions - (1 if hinted else _RECOVER_AFTER)
+        if doublings >= hinted:
+            rest = self.busy_backoff.delay(doublings, 1.0)
             self.blocked_until = max(self.blocked_until, now + rest)
 
     def _step(self) -> int:
@@ -267,10 +271,11 @@ class Throttle:
         if left.limit is None or left.remaining is None:
             return
         share = left.remaining / left.limit
+        period = left.window / left.limit
         if share < _LITTLE:
-            period = left.window / left.limit
-            if self._hinted is None or self._hinted.period != period:
-                self._hinted = Pace(period)
+            known = self._hinted is not None and self._hinted.period == period
+            if not known and period > self.pace.period:
+                self._hinted = Pace(period, _SLACK)
         elif share > _PLENTY:
             self._hinted = None
 

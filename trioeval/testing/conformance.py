@@ -250,10 +250,14 @@ async def _run(make: Callable[[], Scheduler], scenario: Scenario) -> _Run:
 
 
 def _in_order(spans: Sequence[Span]) -> list[Span]:
-    """The same spans, those that start at one instant numbered by their jobs."""
-    ticks = iter(sorted(span.started for span in spans))
-    ordered = sorted(spans, key=lambda span: (span.started_at, span.index))
-    return [attrs.evolve(span, started=next(ticks)) for span in ordered]
+    """The same spans; those of a lane that start at one instant are numbered by their jobs."""
+    ordered: list[Span] = []
+    for lane in sorted({span.lane for span in spans}):
+        own = [span for span in spans if span.lane == lane]
+        ticks = sorted(span.started for span in own)
+        by_job = sorted(own, key=lambda span: (span.started_at, span.index))
+        ordered += [attrs.evolve(s, started=tick) for s, tick in zip(by_job, ticks, strict=True)]
+    return sorted(ordered, key=lambda span: span.started)
 
 
 def _one_by_one(scenario: Scenario) -> Iterable[float]:

@@ -228,11 +228,13 @@ class _Run:
             lane.succeeded(job.started_at)
             self._finish(job, "Done", now)
             return
-        wait = lane.wait(attempt, job.mishaps, self.scenario.spread)
-        job.failures += 1
-        job.mishaps += attempt.fault is Fault.TRANSIENT
+        wait = 0.0
         if attempt.fault is Fault.RATE_LIMITED:
-            lane.congested(now, attempt.retry_after)
+            wait = lane.congested(now, attempt, self.scenario.spread)
+        elif attempt.fault is Fault.TRANSIENT:
+            wait = lane.failed(attempt, job.mishaps, self.scenario.spread)
+            job.mishaps += 1
+        job.failures += 1
         if attempt.fault in _CURABLE:
             in_trouble = lane.troubled(now, attempt.retry_after)
             _require(not in_trouble, f"the patience of lane {lane.spec.name!r} ends")

@@ -9,13 +9,12 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from trioeval.errors import Fault
-from trioeval.kernel import LaneSpec
+from trioeval.kernel import Backoff, LaneSpec
 from trioeval.testing.scenario import Attempt, Call
 
 Kind: TypeAlias = Literal["Done", "Failed", "TimedOut", "Interrupted", "Blocked", "NotRun"]
 
-_RECOVER_AFTER = 3  # refusals without a success after which a lane recovers, hinted or not
+_RECOVER_AFTER = 3  # refusals in a row after which a lane recovers, hinted or not
 
 
 @attrs.frozen(order=True)
@@ -55,7 +54,7 @@ class Prediction:
     """Instants at which the rules leave the order open; empty if the prediction is the only right one."""
 
 
-_RECOVER_AFTER = 3  # refusals without a success after which a lane recovers, hinted or not
+_RECOVER_AFTER = 3  # refusals in a row after which a lane recovers, hinted or not
 
 
 @attrs.define(eq=False)
@@ -103,7 +102,7 @@ class ModelLane:
     """Tokens, start by start: what was reserved, and after the end what was used."""
     blocked_until: float = -math.inf
     congestions: int = 0
-    """Refusals since the last success."""
+    """Refusals since the last success, of calls that were alone in flight."""
     allowance: int | None = None
     """Calls that may be in flight while it recovers."""
     recovering_since: float = -math.inf
@@ -141,13 +140,27 @@ class ModelLane:
             if self.allowance >= self.spec.width:
                 self.allowance = None
 
-    def congested(self, now: float, retry_after: float | None) -> None:
-        """A call was refused because there were too many."""
-        self.congestions += 1
-        if retry_after is not None:
-            self.blocked_until = max(self.blocked_until, now + retry_after)
-        if retry_after is not None or self.congestions >= _RECOVER_AFTER:
+    def congested(self, now: float, attempt: Attempt, spread: float) -> float:
+        """A call was refused because there were too many; returns the seconds that it rests.
+
+        Refusals of calls that were alone in flight say that the server serves nobody: from the second in a
+        row on they block the lane, longer each time.
+        """
+        hint = attempt.retry_after
+        self.congestions += self.in_flight == 0
+        if hint is not None:
+            self.blocked_until = max(self.blocked_until, now + hint)
+        backoff = self.spec.busy_backoff
+        if hint is not None or self.congestions >= _RECOVER_AFTER:
             self.allowance, self.recovering_since = 1, now
+            if self.congestions > 1:
+                rest = min(backoff.cap, backoff.base * 2.0 ** (self.congestions - 1))
+                self.blocked_until = max(self.blocked_until, now + rest)
+        return _rest(backoff, hint, max(0, self.congestions - 1), spread)
+
+    def failed(self, attempt: Attempt, mishaps: int, spread: float) -> float:
+        """A call failed by mishap, and has failed so before; returns the seconds that it rests."""
+        return _rest(self.spec.backoff, attempt.retry_after, mishaps, spread)
 
     def troubled(self, now: float, retry_after: float | None) -> bool:
         """A call failed in a way that should pass: whether it has gone on for longer than the patience."""
@@ -156,15 +169,11 @@ class ModelLane:
         patience = self.spec.patience
         return now - self.trouble_since >= patience or (retry_after or 0.0) > patience
 
-    def wait(self, attempt: Attempt, mishaps: int, spread: float) -> float:
-        """Seconds that a call rests which failed, after its earlier mishaps; asked before `congested`."""
-        if attempt.retry_after is not None:
-            return attempt.retry_after + spread * min(1.0, attempt.retry_after / 5)
-        if attempt.fault is Fault.RATE_LIMITED:
-            backoff, exponent = self.spec.busy_backoff, self.congestions
-        else:
-            backoff, exponent = self.spec.backoff, mishaps
-        return spread * min(backoff.cap, backoff.base * 2.0**exponent)
+
+def _rest(backoff: Backoff, hint: float | None, exponent: int, spread: float) -> float:
+    if hint is not None:
+        return hint + spread * min(1.0, hint / 5)
+    return spread * min(backoff.cap, backoff.base * 2.0**exponent)
 
 
 def _due_at(starts: list[float], costs: list[float]) -> float:
