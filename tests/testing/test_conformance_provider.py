@@ -1,6 +1,7 @@
 """The check for other people's providers finds what is wrong with them, and passes what is right."""
 
 import json
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -30,6 +31,8 @@ Defect: TypeAlias = Literal[
     "says that a failure is a reply",
 ]
 
+_TURNS_CANCELLATION = ("swallows the cancellation", "makes an error of the cancellation")
+
 
 @attrs.define(eq=False)
 class Slow:
@@ -47,22 +50,29 @@ class Slow:
         if self.defect == "leaves a task behind":
             trio.lowlevel.spawn_system_task(trio.sleep, 100, name="pinger")
         self.last = request.prompt
-        try:
-            return await self._ask(request)
-        except trio.Cancelled as cancelled:
-            if self.defect == "swallows the cancellation":
-                return Reply(output="")
-            if self.defect == "makes an error of the cancellation":
-                raise CallError(Fault.TRANSIENT, "the connection broke") from cancelled
-            raise
-        except CallError as error:
-            if self.defect == "repeats what failed":
+        failure = None
+        with suppress(trio.Cancelled) if self.defect in _TURNS_CANCELLATION else nullcontext():
+            try:
                 return await self._ask(request)
-            if self.defect == "raises bare errors":
-                raise OSError("broken pipe") from error
-            if self.defect == "says that a failure is a reply":
+            except CallError as error:
+                failure = error
+        return await self._go_on(request, failure)
+
+    async def _go_on(self, request: Request, failure: CallError | None) -> Reply:
+        match self.defect:
+            case "swallows the cancellation" if failure is None:
+                return Reply(output="")
+            case "makes an error of the cancellation" if failure is None:
+                raise CallError(Fault.TRANSIENT, "the connection broke")
+            case "repeats what failed":
+                return await self._ask(request)
+            case "raises bare errors":
+                raise OSError("broken pipe") from failure
+            case "says that a failure is a reply":
                 return Reply(output="error: 500")
-            raise
+            case _:
+                assert failure is not None
+                raise failure
 
     async def _ask(self, request: Request) -> Reply:
         if self.defect == "loses its connections":
@@ -85,7 +95,7 @@ def broken(defect: Defect | None) -> str:
     async def main() -> str:
         provider, failing = Slow(defect), Slow(defect, fails=True)
 
-        async def sent() -> int:
+        async def sent() -> int:  # noqa: ASYNC124 - of a given shape
             return provider.sent + failing.sent
 
         found = await broken_promises(

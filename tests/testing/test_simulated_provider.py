@@ -122,7 +122,7 @@ def test_tokens_are_counted_by_the_minute() -> None:
 def test_a_full_server_refuses_without_a_hint() -> None:
     """Only so many are served at once; the others are turned away and named no wait."""
     server = SimulatedServer(latency=1.0, max_in_flight=2)
-    answers, provider = _ask_at(server, [0.0, 0.0, 0.5, 1.0])
+    answers, provider = _ask_at(server, [0.0, 0.0, 0.5, 1.25])
     assert [answer.error is None for answer in answers] == [True, True, False, True]
     assert answers[2].error is not None
     assert answers[2].error.retry_after is None

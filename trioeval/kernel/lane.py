@@ -93,7 +93,7 @@ class Lane:
     def __repr__(self) -> str:
         said = [
             f"{self.in_flight} of {self.throttle.allowed} in flight",
-            f"{len(self._line)} in line",
+            f"{len(self._line.places)} in line",
         ]
         said += ["paused"] if self._paused else []
         state = self.throttle.state
@@ -135,7 +135,7 @@ class Lane:
     @property
     def in_line(self) -> bool:
         """Whether somebody stands in line."""
-        return len(self._line) > 0
+        return len(self._line.places) > 0
 
     @property
     def resting(self) -> int:
@@ -149,7 +149,7 @@ class Lane:
 
     def ready(self, now: float) -> bool:
         """Whether a newcomer could start at `now` without passing anybody in line."""
-        return not self._line and self._obstacle(0, now) is None
+        return not self._line.places and self._obstacle(0, now) is None
 
     def favour(self, job: object) -> None:
         """Let the first call of `job` pass the line, until anyone else touches the lane."""
@@ -163,12 +163,13 @@ class Lane:
             CallError: The call is larger than this lane serves.
         """
         favourite, self._favourite = self._favourite, None
-        if self._line and favourite is not job:
+        if self._line.places and favourite is not job:
             return False
         if self.throttle.free and self._cap is None and need.purse is None:
-            if self._limiter.available_tokens <= 0:
+            try:
+                self._limiter.acquire_on_behalf_of_nowait(call)
+            except trio.WouldBlock:
                 return False
-            self._limiter.acquire_on_behalf_of_nowait(call)
             self._started += 1
             if not self.throttle.calm:
                 self.throttle.limit.begun(self.in_flight)
@@ -297,13 +298,13 @@ class Lane:
     def statistics(self) -> LaneStatistics:
         """A snapshot. Not a checkpoint."""
         now, throttle = trio.current_time(), self.throttle
-        obstacle = self._obstacle(0, now) if self._line else None
+        obstacle = self._obstacle(0, now) if self._line.places else None
         return LaneStatistics(
             name=self.spec.name,
             width=self.width,
             limit=0 if self._paused else throttle.allowed,
             in_flight=self.in_flight,
-            waiting=len(self._line),
+            waiting=len(self._line.places),
             resting=len(self._resting),
             why=None if obstacle is None else obstacle[0],
             next_start_at=throttle.open_at(-math.inf, 0),
@@ -411,7 +412,7 @@ class Lane:
         self._news()
 
     def _news(self) -> None:
-        if self._line:
+        if self._line.places:
             self._line.call_first()
         for follower in self.followers:
             follower.notify()
@@ -426,5 +427,5 @@ class Lane:
 
     def _leave(self, place: Place) -> None:
         self._line.leave(place)
-        if self._cap is not None and not self._line:
+        if self._cap is not None and not self._line.places:
             self._cap.leave(self)

@@ -43,39 +43,37 @@ class Place:
 class Line:
     """The waiters of one lane."""
 
-    _places: list[Place] = attrs.field(factory=list)
+    places: list[Place] = attrs.field(factory=list)
+    """In order; to be looked at only."""
     _arrivals: Iterator[int] = attrs.field(factory=itertools.count)
-
-    def __len__(self) -> int:
-        return len(self._places)
 
     @property
     def first(self) -> Place | None:
         """Whose turn it is."""
-        return self._places[0] if self._places else None
+        return self.places[0] if self.places else None
 
     def join(self, retry_of: int | None = None) -> Place:
         """Stand in line; `retry_of` is the index of the job whose call is made again."""
         arrival = next(self._arrivals)
         place = Place((1, arrival, 0) if retry_of is None else (0, retry_of, arrival))
-        bisect.insort(self._places, place, key=_rank)
+        bisect.insort(self.places, place, key=_rank)
         return place
 
     def leave(self, place: Place) -> None:
         """Go, served or not; it is the next one's turn."""
-        was_first = self._places[0] is place
-        self._places.remove(place)
+        was_first = self.places[0] is place
+        self.places.remove(place)
         if was_first:
             self.call_first()
 
     def call_first(self) -> None:
         """Something may have changed for the first in line."""
-        if self._places:
-            self._places[0].call()
+        if self.places:
+            self.places[0].call()
 
     def call_all(self) -> None:
         """Something has changed for everybody."""
-        for place in self._places:
+        for place in self.places:
             place.call()
 
 

@@ -101,12 +101,12 @@ class Running(Generic[P, V]):
         """Whether new jobs may still start."""
         return now < self.deadline and not self.stop.is_set() and self.exhausted is None
 
-    def start(self, job: Job[P], scope: trio.CancelScope) -> Calls[P]:
-        """Begin a job now: from here on it has an outcome other than `NotRun`."""
+    def start(self, job: Job[P], scope: trio.CancelScope, now: float) -> Calls[P]:
+        """Begin a job at `now`, the present: from here on it has an outcome other than `NotRun`."""
         made = 0
         if self._failed and (before := self._failed.get(job.index)) is not None:
             made = before.calls
-        calls = Calls(job, self.terms, scope, trio.current_time(), made=made)
+        calls = Calls(job, self.terms, scope, now, made=made)
         self.lanes.by_name[job.lane].favour(calls)
         return calls
 
@@ -122,7 +122,7 @@ class Running(Generic[P, V]):
         self._record(outcome)
         if self.backlog.tracking:
             self._release(outcome)
-        if self.over:
+        if self.ledger.recorded == self.ledger.size:
             self.notify()
 
     def never_ran(self, index: int, cut: Cut, reason: str) -> None:
@@ -177,8 +177,9 @@ class Running(Generic[P, V]):
 
     def close(self) -> None:
         """No job is under way any more and none will start."""
+        self.backlog.tracking = False  # nothing is set free any more
         for failed in tuple(self._failed.values()):
-            self._record(failed)
+            self.settle(failed)
         self.ledger.cut = self.cut(trio.current_time(), started=False)
         if self.exhausted is not None:
             self.ledger.reason = str(self.exhausted)

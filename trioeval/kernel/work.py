@@ -19,7 +19,7 @@ import trio
 from trioeval.kernel.calls import Calls
 from trioeval.kernel.events import Admitted
 from trioeval.kernel.jobs import Job, P
-from trioeval.kernel.outcomes import Done, Failed, Interrupted, Outcome, TimedOut, V
+from trioeval.kernel.outcomes import Done, Failed, Interrupted, TimedOut, V
 from trioeval.kernel.running import Running
 
 _PAUSE_AFTER = 0.005
@@ -51,13 +51,18 @@ async def work(running: Running[P, V], source: Source[P]) -> None:
     try:
         while True:
             with trio.CancelScope() as scope:
+                now = trio.current_time()
                 # Past its deadline a scope is spent, whether Trio has noticed yet or not.
-                while (now := trio.current_time()) < scope.deadline:
-                    job = await _next_job(running, source, scope, now)
+                while now < scope.deadline:
+                    job = source.admit_nowait(now) if now < running.pause_at else None
+                    if job is None:
+                        job = await _wait_job(running, source, scope)
+                        now = trio.current_time()
                     if job is None:
                         return
-                    calls = running.start(job, scope)
+                    calls = running.start(job, scope, now)
                     outcome = await _perform(running, calls)
+                    now = outcome.finished_at
                     running.finish(calls, outcome)
                     calls = None
                     source.leave()
@@ -74,22 +79,22 @@ async def work(running: Running[P, V], source: Source[P]) -> None:
             source.leave()
 
 
-async def _next_job(
-    running: Running[P, V], source: Source[P], scope: trio.CancelScope, now: float
+async def _wait_job(
+    running: Running[P, V], source: Source[P], scope: trio.CancelScope
 ) -> Job[P] | None:
-    """The worker's next job; no checkpoint between its admission and the return."""
+    """The worker's next job, if it cannot be had at once; no checkpoint after its admission."""
+    now = trio.current_time()
     if now >= running.pause_at:
         running.pause_at = now + _PAUSE_AFTER
         await trio.lowlevel.checkpoint()
-        now = trio.current_time()
-    job = source.admit_nowait(now)
-    if job is None:
-        scope.deadline = math.inf  # no job, no timeout
-        job = await source.admit()
-    return job
+        job = source.admit_nowait(trio.current_time())
+        if job is not None:
+            return job
+    scope.deadline = math.inf  # no job, no timeout
+    return await source.admit()
 
 
-async def _perform(running: Running[P, V], calls: Calls[P]) -> Outcome[V]:
+async def _perform(running: Running[P, V], calls: Calls[P]) -> Done[V] | Failed:
     job = calls.job
     try:
         if running.observe is not None:

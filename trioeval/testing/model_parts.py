@@ -143,8 +143,8 @@ class ModelLane:
     def congested(self, now: float, attempt: Attempt, spread: float) -> float:
         """A call was refused because there were too many; returns the seconds that it rests.
 
-        Refusals of calls that were alone in flight say that the server serves nobody: from the second in a
-        row on they block the lane, longer each time.
+        Refusals of calls that were alone in flight say that the server serves nobody. Where a wait is named
+        and did not help before, the lane is blocked for longer each time.
         """
         hint = attempt.retry_after
         self.congestions += self.in_flight == 0
@@ -153,7 +153,7 @@ class ModelLane:
         backoff = self.spec.busy_backoff
         if hint is not None or self.congestions >= _RECOVER_AFTER:
             self.allowance, self.recovering_since = 1, now
-            if self.congestions > 1:
+            if hint is not None and self.congestions > 1:
                 rest = min(backoff.cap, backoff.base * 2.0 ** (self.congestions - 1))
                 self.blocked_until = max(self.blocked_until, now + rest)
         return _rest(backoff, hint, max(0, self.congestions - 1), spread)
