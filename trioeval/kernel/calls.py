@@ -30,9 +30,9 @@ from trioeval.kernel.events import (
     Why,
 )
 from trioeval.kernel.jobs import Job, P
-from trioeval.kernel.lane import Lane, Need
+from trioeval.kernel.lane import Lane
 from trioeval.kernel.metered import Metered
-from trioeval.kernel.purse import Purse
+from trioeval.kernel.needs import Need, Purse
 from trioeval.kernel.retries import Attempts, call_error
 
 R = TypeVar("R")

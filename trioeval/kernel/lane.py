@@ -32,31 +32,12 @@ from trioeval.kernel.cap import Cap
 from trioeval.kernel.events import Observer, Waiting, Why
 from trioeval.kernel.lane_spec import LaneSpec, LaneStatistics, Rng
 from trioeval.kernel.line import Line, Place
-from trioeval.kernel.purse import Purse
-from trioeval.kernel.throttles import make_throttle
-from trioeval.rates import BreakerState, Follower, Hold, RateHint, Reservation, Throttle
+from trioeval.kernel.needs import Account, Need
+from trioeval.kernel.throttles import learn_failure, make_throttle
+from trioeval.rates import BreakerState, Follower, RateHint, Throttle
 
 Obstacle: TypeAlias = tuple[Why, float]
 """What is in the way of a start, and until when; infinite where that is not known."""
-
-
-@attrs.frozen
-class Need:
-    """What a call takes, at most."""
-
-    tokens: int = 0
-    money: float = 0.0
-    purse: Purse | None = None
-    """What it is paid from; None does not bound it."""
-
-
-@attrs.frozen
-class _Account:
-    """What a call in flight has reserved."""
-
-    need: Need
-    reservation: Reservation | None
-    hold: Hold | None
 
 
 @attrs.define(eq=False, repr=False)
@@ -77,7 +58,7 @@ class Lane:
     _line: Line = attrs.field(factory=Line)
     _resting: set[Place] = attrs.field(factory=set)
     """Calls in their back-off."""
-    _accounts: dict[object, _Account] = attrs.field(factory=dict)
+    _accounts: dict[object, Account] = attrs.field(factory=dict)
     """Of calls in flight that reserved more than a slot."""
     _favourite: object | None = None
     _paused: bool = False
@@ -235,10 +216,7 @@ class Lane:
         """A call is over and has used so much: give back its slot and what it reserved too much."""
         self._limiter.release_on_behalf_of(call)
         if self._accounts and (account := self._accounts.pop(call, None)) is not None:
-            if account.reservation is not None:
-                self.throttle.settle(account.reservation, tokens)
-            if account.need.purse is not None and account.hold is not None:
-                account.need.purse.budget.settle(account.hold, tokens=tokens, money=money)
+            account.settle(self.throttle, tokens, money)
         if self._cap is not None:
             self._cap.release(call)
         self._news()
@@ -270,28 +248,11 @@ class Lane:
         Returns:
             The instant before which the call is not made again; None if it never is.
         """
-        again_at: float | None = None
-        match error.fault:
-            case Fault.RATE_LIMITED:
-                self._refused += 1
-                again_at = self.throttle.congested(
-                    now,
-                    mark=mark,
-                    alone=self.in_flight == 1,
-                    retry_after=error.retry_after,
-                    why=str(error),
-                    spread=self._rng(),
-                )
-            case Fault.TRANSIENT:
-                again_at = self.throttle.failed(
-                    now, mishaps - 1, error.retry_after, str(error), self._rng()
-                )
-            case Fault.FATAL:
-                self.throttle.refused(str(error))
-            case Fault.QUOTA_EXHAUSTED:
-                self.throttle.exhausted(str(error))
-            case Fault.REFUSED:
-                pass
+        self._refused += error.fault is Fault.RATE_LIMITED
+        alone, spread = self.in_flight == 1, self._rng()
+        again_at = learn_failure(
+            self.throttle, error, now, mark, mishaps, alone=alone, spread=spread
+        )
         self._apply_limit()
         return None if self.closed is not None else again_at
 
@@ -392,7 +353,7 @@ class Lane:
             self._cap.take(call)
         reservation = None if throttle.free else throttle.take(now, need.tokens)
         if reservation is not None or hold is not None:
-            self._accounts[call] = _Account(need, reservation, hold)
+            self._accounts[call] = Account(need, reservation, hold)
         self._started += 1
         throttle.limit.begun(self.in_flight)
         return None

@@ -20,11 +20,10 @@ from trioeval.kernel.backlog import Backlog
 from trioeval.kernel.calls import Calls, Terms
 from trioeval.kernel.events import Finished, Observer, Salvaged, Waiting, Why
 from trioeval.kernel.jobs import Job, P
-from trioeval.kernel.lane import Need
 from trioeval.kernel.lanes import Lanes
 from trioeval.kernel.ledger import Ledger
+from trioeval.kernel.needs import Need, Purse
 from trioeval.kernel.outcomes import Blocked, Cut, Done, Failed, NotRun, Outcome, V
-from trioeval.kernel.purse import Purse
 from trioeval.kernel.retries import worth_salvaging
 from trioeval.rates import Budget
 

@@ -1,7 +1,8 @@
-"""The throttle that a lane's description asks for."""
+"""How a lane makes its throttle, and what it tells it of failures."""
 
 from typing import assert_never
 
+from trioeval.errors import CallError, Fault
 from trioeval.kernel.lane_spec import LaneSpec
 from trioeval.rates import (
     AdaptiveLimit,
@@ -27,6 +28,47 @@ def make_throttle(spec: LaneSpec) -> Throttle:
         busy_backoff=spec.busy_backoff,
         delivery=None if spec.adaptive == "off" else Delivery(),
     )
+
+
+def learn_failure(
+    throttle: Throttle,
+    error: CallError,
+    now: float,
+    mark: int,
+    mishaps: int,
+    *,
+    alone: bool,
+    spread: float,
+) -> float | None:
+    """Tell a throttle of a failed call.
+
+    Args:
+        throttle: Of the call's lane.
+        error: What the call's sender made of the failure.
+        now: The instant.
+        mark: The throttle's mark when the call started.
+        mishaps: Transient failures of the call, this one included.
+        alone: Whether no other call is in flight.
+        spread: A number from 0 to 1, by chance.
+
+    Returns:
+        The instant before which the call is not made again; None if there is no sense in that.
+    """
+    why, wait = str(error), error.retry_after
+    match error.fault:
+        case Fault.RATE_LIMITED:
+            return throttle.congested(
+                now, mark=mark, alone=alone, retry_after=wait, why=why, spread=spread
+            )
+        case Fault.TRANSIENT:
+            return throttle.failed(now, mishaps - 1, wait, why, spread)
+        case Fault.FATAL:
+            throttle.refused(why)
+        case Fault.QUOTA_EXHAUSTED:
+            throttle.exhausted(why)
+        case Fault.REFUSED:
+            pass
+    return None
 
 
 def _make_limit(spec: LaneSpec) -> AdaptiveLimit:

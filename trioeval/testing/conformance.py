@@ -24,7 +24,7 @@ from trioeval.kernel import Done, LaneSpec
 from trioeval.testing.job_laws import check_leak, check_order, check_prompt, check_total
 from trioeval.testing.lane_laws import check_eager, check_isolation, check_pace, check_width
 from trioeval.testing.scenario import Call, Scenario, Script, ScriptedError
-from trioeval.testing.smallest import find_smallest
+from trioeval.testing.smallest import Smallest, find_smallest
 from trioeval.testing.spans import require
 from trioeval.testing.strategies import lane_specs
 from trioeval.testing.trace import Recorder, Span, Trace
@@ -131,6 +131,7 @@ def broken_laws(
         return {law: told for law in some if (told := _breach(law, seen)) is not None}
 
     found = find_smallest(plain_scenarios(), judge, wanted, count=examples, seed=seed)
+    found |= {law: Smallest(_EMPTY, told) for law, told in judge(_EMPTY, wanted).items()}
     return {
         law: Breach(law, found[law].message, found[law].example)
         for law in OUTSIDE_LAWS
@@ -142,14 +143,17 @@ def broken_laws(
 _SECONDS = st.integers(1, 16).map(lambda quarters: quarters / 4)
 _CALLS = st.lists(
     st.builds(Call, st.sampled_from(_NAMES), _SECONDS, st.sampled_from((False, False, True))),
+    min_size=1,
     max_size=12,
 )
-_LANES = tuple(st.tuples(lane_specs(name), st.none() | _SECONDS) for name in _NAMES)
+_ALIKE = st.sampled_from((None,) * 4 + (0.25, 1.0, 2.5))
+_LANES = tuple(st.tuples(lane_specs(name), _ALIKE) for name in _NAMES)
+_EMPTY = Scenario((LaneSpec("a", 1),), ())
 
 
 @st.composite
 def plain_scenarios(draw: st.DrawFn) -> Scenario:
-    """One call a job, which may fail; up to three lanes, and nothing that cuts or gates the run.
+    """Jobs of one call, which may fail; up to three lanes, and nothing that cuts or gates the run.
 
     Every call takes at least a quarter of a second. The jobs of some lanes are alike: they take the same
     time, and none of them fails.

@@ -143,8 +143,9 @@ class ModelLane:
     def congested(self, now: float, attempt: Attempt, spread: float) -> float:
         """A call was refused because there were too many; returns the seconds that it rests.
 
-        Refusals of calls that were alone in flight say that the server serves nobody. Where a wait is named
-        and did not help before, the lane is blocked for longer each time.
+        Refusals of calls that were alone in flight say that the server serves nobody. If the wait that it
+        named did not help, or it has refused several times without naming one, the lane is blocked for
+        longer each time.
         """
         hint = attempt.retry_after
         self.congestions += self.in_flight == 0
@@ -153,8 +154,9 @@ class ModelLane:
         backoff = self.spec.busy_backoff
         if hint is not None or self.congestions >= _RECOVER_AFTER:
             self.allowance, self.recovering_since = 1, now
-            if hint is not None and self.congestions > 1:
-                rest = min(backoff.cap, backoff.base * 2.0 ** (self.congestions - 1))
+            longer = self.congestions - (_RECOVER_AFTER if hint is None else 1)
+            if longer >= (0 if hint is None else 1):
+                rest = min(backoff.cap, backoff.base * 2.0**longer)
                 self.blocked_until = max(self.blocked_until, now + rest)
         return _rest(backoff, hint, max(0, self.congestions - 1), spread)
 

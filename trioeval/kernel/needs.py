@@ -1,4 +1,4 @@
-"""The budget of a run, as its lanes see it.
+"""What a call takes besides its slot: tokens of its lane, and a part of its run's budget.
 
 A call that does not fit now waits until another one gives something back; a call that does not fit
 whatever is given back fails, and the run ends with it.
@@ -11,7 +11,7 @@ from collections.abc import Callable
 import attrs
 
 from trioeval.errors import BudgetError
-from trioeval.rates import Budget, Follower, Hold
+from trioeval.rates import Budget, Follower, Hold, Reservation, Throttle
 
 
 @attrs.frozen
@@ -37,3 +37,29 @@ class Purse:
         if hold is None:
             self.budget.follow(payer)
         return hold
+
+
+@attrs.frozen
+class Need:
+    """What a call takes, at most."""
+
+    tokens: int = 0
+    money: float = 0.0
+    purse: Purse | None = None
+    """What it is paid from; None does not bound it."""
+
+
+@attrs.frozen
+class Account:
+    """What a call in flight has reserved."""
+
+    need: Need
+    reservation: Reservation | None
+    hold: Hold | None
+
+    def settle(self, throttle: Throttle, tokens: int, money: float) -> None:
+        """The call is over and has used so much."""
+        if self.reservation is not None:
+            throttle.settle(self.reservation, tokens)
+        if self.need.purse is not None and self.hold is not None:
+            self.need.purse.budget.settle(self.hold, tokens=tokens, money=money)
