@@ -60,6 +60,13 @@ def python_blocks(page: Path) -> Iterator[tuple[Block, str | None]]:
             yield block, following.text if following is not None and is_output else None
 
 
+def table(text: str, first: str) -> list[list[str]]:
+    """The cells of the first table whose first column has that heading."""
+    found = re.search(rf"^\| {first} \|.*\n\|-.*\n((?:\|.*\n)+)", text, re.MULTILINE)
+    assert found is not None, first
+    return [[cell.strip() for cell in row[1:-1].split("|")] for row in found[1].splitlines()]
+
+
 def same(expected: str, printed: str) -> bool:
     """Whether a text was printed as expected; empty lines, times and the layout do not count."""
     pattern = re.escape(_essence(expected)).replace(re.escape("..."), ".*?")

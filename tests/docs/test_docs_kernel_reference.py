@@ -1,78 +1,227 @@
-"""The page about the kernel says what the kernel's types say."""
+"""The pages about the kernel say what the kernel's types say."""
 
+import enum
 import inspect
 import re
-from collections.abc import Callable
-from typing import get_args, get_origin
+from collections.abc import Callable, Iterator
+from typing import Any, get_args, get_origin
 
 import attrs
 import pytest
-from snippets import DOCS
+from snippets import DOCS, table
 
-from trioeval.kernel import Cut, Event, LaneSpec, LaneStatistics, Outcome, Summary, Why, run_plan
-from trioeval.kernel.jobs import Job, Plan
+from trioeval import kernel
+from trioeval.errors import CallError, Fault, PlanError
+from trioeval.kernel import (
+    Allowance,
+    BreakerState,
+    Budget,
+    Calls,
+    Cut,
+    Edge,
+    Event,
+    Freed,
+    Job,
+    Lane,
+    Lanes,
+    LaneSpec,
+    LaneStatistics,
+    Metered,
+    Outcome,
+    Plan,
+    RateHint,
+    Readiness,
+    Summary,
+    Why,
+    collect,
+    run_plan,
+)
 
-PAGE = (DOCS / "reference" / "kernel.md").read_text()
+NAMES = ("kernel", "plans", "calls", "lanes")
+ALL = "\n".join((DOCS / "reference" / f"{name}.md").read_text() for name in NAMES)
 
 
 def section(heading: str) -> str:
-    found = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
-    assert found is not None
+    found = re.search(rf"^## {heading}\n(.*?)(?=^##? |\Z)", ALL, re.MULTILINE | re.DOTALL)
+    assert found is not None, heading
     return found[1]
 
 
-def fields(model: type) -> list[str]:
-    return [field.name for field in attrs.fields(model)]
+def named(heading: str, first: str) -> list[str]:
+    """What the first column of a table names, without its code marks."""
+    return [row[0].strip("`") for row in table(section(heading), first)]
+
+
+def fields(model: type[attrs.AttrsInstance]) -> list[str]:
+    return [field.name for field in attrs.fields(model) if field.init]
 
 
 def types_of(union: object) -> list[type]:
     return [get_origin(part) or part for part in get_args(union)]
 
 
-def written(function: Callable[..., object]) -> str:
-    """A call of the function, with its defaults, as the page writes it."""
+def parameters(function: Callable[..., object]) -> Iterator[inspect.Parameter]:
+    found = inspect.signature(function).parameters.values()
+    return (parameter for parameter in found if parameter.name != "self")
+
+
+def written(function: Callable[..., object], name: str) -> str:
+    """A call of the function, with its defaults, as a page writes it."""
     parts: list[str] = []
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in parts:
+    for parameter in parameters(function):
+        if parameter.kind is parameter.KEYWORD_ONLY and not any(p[0] == "*" for p in parts):
             parts.append("*")
-        no_default = parameter.default is parameter.empty
-        parts.append(parameter.name if no_default else f"{parameter.name}={parameter.default}")
-    return f"{function.__name__}({', '.join(parts)})"
+        default: object = parameter.default
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            parts.append(f"*{parameter.name}")
+        elif default is parameter.empty:
+            parts.append(parameter.name)
+        else:  # `{}` is made by a factory, which a signature does not show
+            parts.append(f"{parameter.name}={'{}' if default is attrs.NOTHING else repr(default)}")
+    return f"{name}({', '.join(parts)})".replace("''", '""')
 
 
 def test_every_argument_of_run_plan_stands_there() -> None:
     """With its default."""
     expected = [
-        (name, "required" if parameter.default is parameter.empty else f"`{parameter.default}`")
-        for name, parameter in inspect.signature(run_plan).parameters.items()
+        [
+            f"`{parameter.name}`",
+            "required" if parameter.default is parameter.empty else f"`{parameter.default}`",
+        ]
+        for parameter in parameters(run_plan)
     ]
-    listed = re.findall(r"^\| `(\w+)` \| (.*?) \|", section("run_plan"), re.MULTILINE)
-    assert listed == expected
+    assert [row[:2] for row in table(section("run_plan"), "argument")] == expected
 
 
-@pytest.mark.parametrize(("heading", "union"), [("Outcomes", Outcome), ("Events", Event)])
-def test_every_outcome_and_event_stands_there_with_its_fields(heading: str, union: object) -> None:
+def test_what_collect_does_not_take_is_said() -> None:
+    """It has the arguments of `run_plan` but for those that the page names."""
+    missing = [
+        p.name for p in parameters(run_plan) if p.name not in inspect.signature(collect).parameters
+    ]
+    assert missing == ["emit", "reorder_window", "flush_grace"]
+    told = section("run_plan").partition("`await collect(")[2]
+    assert [name for name in missing if f"`{name}`" not in told] == []
+
+
+@pytest.mark.parametrize(
+    ("heading", "first", "union"), [("Outcomes", "outcome", Outcome), ("Events", "event", Event)]
+)
+def test_every_outcome_and_event_stands_there_with_its_fields(
+    heading: str, first: str, union: object
+) -> None:
     """In the order of the union."""
-    listed = re.findall(r"^\| `(\w+)` \| .* \| (.*) \|$", section(heading), re.MULTILINE)
     expected = [
-        (kind.__name__, ", ".join(f"`{name}`" for name in fields(kind))) for kind in types_of(union)
+        [f"`{kind.__name__}`", ", ".join(f"`{name}`" for name in fields(kind))]
+        for kind in types_of(union)
     ]
-    assert listed == expected
+    assert [[row[0], row[-1]] for row in table(section(heading), first)] == expected
 
 
-@pytest.mark.parametrize("model", [Job, Plan, LaneSpec])
-def test_signatures_are_those_of_the_classes(model: type) -> None:
-    """What the page says can be typed."""
-    assert f"`{written(model)}`" in PAGE
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        *((made, made.__name__) for made in (Job, Plan, Edge, Freed, Metered, RateHint, Budget)),
+        (Lanes, "Lanes"),
+        (Plan.of, "Plan.of"),
+        (CallError, "CallError"),
+        (Calls.__call__, "await calls"),
+        (Readiness.begin, "begin"),
+        (Readiness.over, "over"),
+    ],
+)
+def test_signatures_are_those_of_the_code(function: Callable[..., object], name: str) -> None:
+    """What a page says can be typed."""
+    assert f"`{written(function, name)}`" in ALL
 
 
-@pytest.mark.parametrize("model", [Summary, LaneStatistics])
-def test_every_number_is_named(model: type) -> None:
-    """Summaries and statistics hold nothing that the page does not tell of."""
-    assert [name for name in fields(model) if name != "name" and f"`{name}`" not in PAGE] == []
+@pytest.mark.parametrize(
+    ("heading", "first", "expected"),
+    [
+        ("The handle", "argument", [p.name for p in parameters(Calls.__call__)]),
+        ("Making lanes", "argument", [p.name for p in parameters(Lanes)]),
+        ("Statistics", "field", fields(LaneStatistics)),
+        ("Budgets", "dimension", fields(Budget)),
+    ],
+)
+def test_every_field_stands_there(heading: str, first: str, expected: list[str]) -> None:
+    """In the order of the code."""
+    assert named(heading, first) == expected
 
 
-@pytest.mark.parametrize("words", [Cut, Why])
-def test_every_reason_is_named(words: type[Cut] | type[Why]) -> None:
-    """All members, by the names under which they are written in a program."""
-    assert [str(word) for word in words if f"`{word}`" not in PAGE] == []
+def test_jobs_and_plans_stand_there() -> None:
+    """The fields of a job, then those of a plan."""
+    rows = re.findall(r"^\| `(\w+)` \|", section("Jobs"), re.MULTILINE)
+    assert rows == [*fields(Job), *fields(Plan)]
+
+
+def test_what_a_send_tells_stands_there() -> None:
+    """The fields of `Metered`, then those of an `Allowance`."""
+    rows = re.findall(r"^\| `(\w+)` \|", section("What a send tells"), re.MULTILINE)
+    assert rows == [*fields(Metered), *fields(Allowance)]
+
+
+def test_a_lane_is_described_with_its_defaults() -> None:
+    """Every field but the name, in the order of the class."""
+    expected = [
+        [f"`{field.name}`", f"`{field.default!r}`"]
+        for field in attrs.fields(LaneSpec)
+        if field.name != "name"
+    ]
+    assert [row[:2] for row in table(section("Making lanes"), "field")] == expected
+
+
+@pytest.mark.parametrize(
+    "row", table(section("Making lanes"), "field"), ids=lambda row: str(row[0])
+)
+def test_the_range_of_a_field_is_what_its_refusal_says(row: list[str]) -> None:
+    """A value that no field may have is refused with the words of the page."""
+    name, allowed = row[0].strip("`"), row[2]
+    if not allowed:
+        assert name in {"slow_start", "backoff", "busy_backoff"}
+        return
+    wrong: dict[str, Any] = {name: -1}
+    with pytest.raises(PlanError) as refused:
+        LaneSpec("m", **wrong)
+    assert str(refused.value) == f"lane 'm': {name} must be {allowed}, got -1"
+
+
+def test_what_a_call_error_tells_stands_there() -> None:
+    """All that may be given besides the fault and the message."""
+    found = re.findall(r"^\| `(\w+)` \|", section("Failures"), re.MULTILINE)
+    assert found == [p.name for p in parameters(CallError) if p.kind is p.KEYWORD_ONLY]
+
+
+def test_every_number_of_a_summary_is_named() -> None:
+    """It holds nothing that the page does not tell of."""
+    told = section("run_plan")
+    assert [name for name in fields(Summary) if f"`{name}`" not in told] == []
+
+
+@pytest.mark.parametrize(
+    ("heading", "first", "words"),
+    [("Outcomes", "cut", Cut), ("Events", "why", Why), ("Failures", "fault", Fault)],
+)
+def test_every_reason_stands_there(heading: str, first: str, words: type[enum.Enum]) -> None:
+    """All members, in their order, by the names under which they are written in a program."""
+    assert named(heading, first) == [str(word) for word in words]
+
+
+def test_every_state_of_a_breaker_is_named() -> None:
+    """By the names under which they are written in a program."""
+    told = section("Statistics")
+    assert [str(state) for state in BreakerState if f"`{state}`" not in told] == []
+
+
+def test_every_verb_of_a_lane_stands_there() -> None:
+    """Those of the table are verbs of the class."""
+    verbs = re.findall(r"^\| `\.(\w+)", section("Changing lanes while they run"), re.MULTILINE)
+    assert verbs == ["width", "pause", "resume"]
+    assert all(hasattr(Lane, verb) for verb in verbs)
+
+
+def test_every_public_name_of_the_kernel_is_told_of() -> None:
+    """Nothing can be imported from it that no page speaks of, but for the names of types."""
+    classes = {name for name, found in vars(kernel).items() if isinstance(found, type)}
+    only_in_signatures = {"Lane", "Calls", "Readiness"}
+    told = set(re.findall(r"\w+", ALL))
+    assert classes - only_in_signatures - told == set()

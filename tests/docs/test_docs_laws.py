@@ -11,7 +11,7 @@ from trioeval.testing import LAWS
 HOLDING = {*LAWS, "EAGER", "ISOLATION"}
 """EAGER and ISOLATION need traces of their own."""
 
-LATER = {"RETRY_AFTER", "AIMD", "ATTEMPTS", "BUDGET", "LEASE", "ONCE", "RESUME", "BLOCK"}
+LATER = {"LEASE", "ONCE", "RESUME"}
 
 DESIGN = (DOCS / "design.md").read_text()
 
@@ -37,7 +37,7 @@ def test_the_overview_lists_the_laws_that_hold() -> None:
 def test_the_page_about_testing_names_the_check_of_each_law() -> None:
     """In the order of `LAWS`, by the names under which they are imported."""
     page = (DOCS / "reference" / "testing.md").read_text()
-    listed = re.findall(r"^\| ([A-Z]+) \| `(\w+)` \|$", page, re.MULTILINE)
+    listed = re.findall(r"^\| ([A-Z_]+) \| `(\w+)` \|$", page, re.MULTILINE)
     assert listed == [(law, check.__name__) for law, check in LAWS.items()]
 
 
@@ -71,3 +71,19 @@ def test_every_file_that_the_design_names_exists() -> None:
     assert [
         p for p in paths if not (ROOT / p).exists() and not (ROOT / "trioeval" / p).exists()
     ] == []
+
+
+def test_every_decision_says_what_was_rejected_and_what_guards_it() -> None:
+    """They are numbered without a gap, and end with what would break if they did not hold."""
+    decisions = re.split(r"^### (\d+)\. .*$", DESIGN, flags=re.MULTILINE)[1:]
+    numbers, texts = decisions[::2], decisions[1::2]
+    assert numbers == [str(number) for number in range(1, len(texts) + 1)]
+    assert [
+        number for number, text in zip(numbers, texts, strict=True) if not _is_whole(text)
+    ] == []
+
+
+def _is_whole(decision: str) -> bool:
+    return "\nRejected: " in decision and decision.strip().splitlines()[-1].startswith(
+        "Guarded by "
+    )

@@ -10,7 +10,7 @@ from typing import get_args
 import cyclopts
 import pytest
 from cyclopts.validators import Number
-from snippets import DOCS, ROOT
+from snippets import DOCS, ROOT, table
 
 from trioeval import errors
 from trioeval.cli.app import app
@@ -125,11 +125,19 @@ def test_the_bases_of_errors_are_as_the_page_says() -> None:
     assert issubclass(errors.OutputError, OSError)
 
 
+def test_every_fault_stands_there() -> None:
+    """In the order of the enumeration."""
+    listed = [row[0] for row in table((REFERENCE / "errors.md").read_text(), "fault")]
+    assert listed == [f"`{fault.name}`" for fault in errors.Fault]
+
+
 def test_every_kind_of_provider_error_stands_there() -> None:
-    """In the order of the module."""
-    page = (REFERENCE / "errors.md").read_text()
-    kinds = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
-    assert kinds == list(get_args(errors.ProviderErrorKind))
+    """With the fault that it brings, in the order of the module."""
+    rows = table((REFERENCE / "errors.md").read_text(), "kind")
+    assert [(row[0], row[1]) for row in rows] == [
+        (f"`{kind}`", f"`{errors.FAULT_BY_KIND[kind].name}`")
+        for kind in get_args(errors.ProviderErrorKind)
+    ]
 
 
 def test_the_version_needed_is_that_of_the_package() -> None:

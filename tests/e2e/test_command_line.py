@@ -75,13 +75,15 @@ def stats_of(base_url: str) -> dict[str, Any]:
         return found
 
 
-def http_suite(base_url: str, rows: int, **options: Any) -> dict[str, Any]:
+def http_suite(
+    base_url: str, rows: int, lane: dict[str, Any] | None = None, **options: Any
+) -> dict[str, Any]:
     return {
         "providers": [
             {
                 "id": "openai:chat:fake",
                 "config": {"apiBaseUrl": base_url},
-                "lane": {"maxConcurrency": 4},
+                "lane": {"maxConcurrency": 4} | (lane or {}),
             }
         ],
         "prompts": ["say {{word}}"],
@@ -180,18 +182,58 @@ def test_a_provider_that_refuses_connections_gives_error_rows(tmp_path: Path) ->
     assert errors == ["connection: 127.0.0.1:9 refused the connection"] * 2
 
 
+def rows_of(tmp_path: Path, suite: dict[str, Any]) -> list[dict[str, Any]]:
+    write(tmp_path / "suite.json", suite)
+    done = trioeval("suite.json", "-o", "out.json", "--no-table", cwd=tmp_path)
+    rows: list[dict[str, Any]] = json.loads((tmp_path / "out.json").read_text())["results"][
+        "results"
+    ]
+    assert [row["testIdx"] for row in rows] == [*range(len(rows))]
+    assert done.returncode == (100 if any(row["error"] for row in rows) else 0)
+    return rows
+
+
+def kinds_of(rows: list[dict[str, Any]]) -> set[str]:
+    return {row["error"].partition(":")[0] if row["error"] else "pass" for row in rows}
+
+
 def test_replies_come_over_real_http_and_faults_are_rows(tmp_path: Path) -> None:
-    """Connections that break and servers that fail end single rows, and all rows are there."""
+    """Without retries, connections that break and servers that fail end single rows."""
     with fake_provider("--failure-rate", "0.2", "--disconnect-rate", "0.2", "--seed", "3") as url:
-        write(tmp_path / "suite.json", http_suite(url, 40))
-        done = trioeval("suite.json", "-o", "out.json", "--no-table", cwd=tmp_path)
-        rows = json.loads((tmp_path / "out.json").read_text())["results"]["results"]
+        rows = rows_of(tmp_path, http_suite(url, 40, {"retries": 0}))
         assert stats_of(url)["requests"] == 40
         assert stats_of(url)["max_in_flight"] <= 4
-    assert done.returncode == 100
-    assert [row["testIdx"] for row in rows] == [*range(40)]
-    kinds = {row["error"].partition(":")[0] if row["error"] else "pass" for row in rows}
-    assert kinds == {"pass", "server", "connection"}
+    assert kinds_of(rows) == {"pass", "server", "connection"}
+
+
+def test_what_fails_by_mishap_is_asked_again_and_salvaged(tmp_path: Path) -> None:
+    """With retries and a salvage round or two, nothing is left of a fifth of broken replies."""
+    with fake_provider("--failure-rate", "0.2", "--seed", "3") as url:
+        rows = rows_of(tmp_path, http_suite(url, 40, {"retries": 1}, salvageRounds=3))
+        assert stats_of(url)["requests"] > 40
+    assert kinds_of(rows) == {"pass"}
+
+
+def test_a_provider_that_counts_requests_is_not_asked_too_often(tmp_path: Path) -> None:
+    """20 a second and a burst of 4: told the rate, no request is refused; told nothing, none is lost."""
+    limits = ("--rpm", "1200", "--burst", "4", "--hints", "retry_after")
+    with fake_provider(*limits) as url:
+        told = rows_of(tmp_path, http_suite(url, 24, {"rpm": 1200, "burst": 2}))
+        assert stats_of(url)["by_status"] == {"200": 24}
+    with fake_provider(*limits) as url:
+        untold = rows_of(tmp_path, http_suite(url, 24))
+        assert stats_of(url)["by_status"]["429"] <= 15
+    assert kinds_of(told) == kinds_of(untold) == {"pass"}
+
+
+def test_a_spent_budget_ends_the_run_and_says_so(tmp_path: Path) -> None:
+    """Eight requests are allowed; the other rows are not run, and say why."""
+    with fake_provider() as url:
+        rows = rows_of(tmp_path, http_suite(url, 20, budget={"requests": 8}))
+        assert stats_of(url)["requests"] == 8
+    errors = [row["error"] for row in rows if row["error"]]
+    assert len(errors) == 12
+    assert "budget_exceeded: 8 of 8 requests are spent, the call needs 1" in errors[-1]
 
 
 @pytest.mark.parametrize("signals", [1, 2])

@@ -19,7 +19,7 @@ JSON = """\
     {"id": "echo", "lane": "slwo"},
     {"echo": {"label": 3, "lane": {"rpm": 0}}},
     {"echo": "x"},
-    {"id": "echo", "lane": {"tpm": 5, "max_concurrency": 0, "maxConcurrency": 1}},
+    {"id": "echo", "lane": {"itpm": 5, "max_concurrency": 0, "maxConcurrency": 1}},
     {"id": "echo", "prompts": ["capitals", "short*", "capitols"], "transform": "x"},
     {"id": "echo", "lane": {"delay": 1}, "delay": -1},
     {"echo": {"lane": "slow", "delay": 5}}
@@ -50,9 +50,9 @@ suite.json:7:28: $.providers[4].lane: there is no lane "slwo" in $.lanes
 suite.json:8:24: $.providers[5].echo.label: must be text, got 3
 suite.json:8:43: $.providers[5].echo.lane.rpm: must be more than 0, got 0
 suite.json:9:14: $.providers[6].echo: must be an object, got the text "x"
-suite.json:10:29: $.providers[7].lane.tpm: tpm is not supported yet
-suite.json:10:58: $.providers[7].lane.max_concurrency: must be at least 1, got 0
-suite.json:10:61: $.providers[7].lane.maxConcurrency: max_concurrency and maxConcurrency are the same key: \
+suite.json:10:29: $.providers[7].lane.itpm: itpm is not supported yet
+suite.json:10:59: $.providers[7].lane.max_concurrency: must be at least 1, got 0
+suite.json:10:62: $.providers[7].lane.maxConcurrency: max_concurrency and maxConcurrency are the same key: \
 write one of them
 suite.json:11:54: $.providers[8].prompts[2]: there is no prompt "capitols"
   did you mean "capitals"?

@@ -153,7 +153,7 @@ class Backlog(Generic[P]):
         """A job has its outcome."""
         lanes = set()
         heir = self._keys.over(index)
-        if heir is not None and not self._waits(heir):
+        if heir is not None and heir not in self._dead and not self._waits(heir):
             lanes.add(self.put_back(heir))
         freed = Freed()
         if self._edges is not None:

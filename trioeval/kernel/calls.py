@@ -241,11 +241,11 @@ class Calls(Generic[P]):
     ) -> float | None:
         """What a failure means; returns the instant before which the call is not made again, if it is."""
         error = call_error(failure)
+        again = attempts.again(error, salvaging=self.salvaging)
         if error is None:
             return None
         before, was_open = lane.throttle.limits, lane.closed is None
         now, index = trio.current_time(), self.job.index
-        again = attempts.again(error, salvaging=self.salvaging)
         again_at = lane.failed(error, now, mark, attempts.mishaps)
         if (observe := self._terms.observe) is not None:
             if error.fault is Fault.RATE_LIMITED:

@@ -100,7 +100,7 @@ def _check_order(plan: Plan[P]) -> None:
                     f"a serial plan runs in index order, so job {index} cannot depend on {edge.on}"
                 )
                 raise PlanError(msg)
-            if index in alone and (edge.on not in alone or edge.on > index):
+            if not plan.serial and index in alone and (edge.on not in alone or edge.on > index):
                 msg = (
                     f"serial job {index} depends on {edge.on}; serial jobs run before all others, in "
                     "index order, so they depend only on serial jobs before them"

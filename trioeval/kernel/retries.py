@@ -20,13 +20,15 @@ class Attempts:
     _failures: int = 0
     _last: CallError | None = None
 
-    def again(self, error: CallError, *, salvaging: bool) -> bool:
+    def again(self, error: CallError | None, *, salvaging: bool) -> bool:
         """Count a failure; whether the call is made again, as far as the number of attempts goes.
 
-        A job that is salvaged has one attempt left for mishaps.
+        A failure that says nothing is final. A job that is salvaged has one attempt left for mishaps.
         """
-        self._failures += 1
         self._last = error
+        if error is None:
+            return False
+        self._failures += 1
         if self._spec.max_retries is not None and self._failures > self._spec.max_retries:
             return False
         if error.retries is not None and self._failures > error.retries:

@@ -6,6 +6,7 @@ first call; while it has the gate nothing else runs, so there is nobody in line 
 Law: SERIAL.
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import Generic
 
@@ -78,14 +79,11 @@ class SerialLine(Generic[P, V]):
     def _next(self) -> Job[P] | None:
         if not self.running.admits(trio.current_time()):
             return None
-        for index in self._indices:
+        # What is set aside comes before what follows it: serial jobs run in index order.
+        for index in itertools.chain(self.running.next_round(), self._indices):
             if not self.running.backlog.blocks(index):
                 return self._job(index)
-        again = self.running.next_round()
-        if not again:
-            return None
-        self._indices = iter(again)
-        return self._next()
+        return None
 
     def _job(self, index: int) -> Job[P] | None:
         try:

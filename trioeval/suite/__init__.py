@@ -7,6 +7,7 @@ from trioeval.suite.expand import expand as expand
 from trioeval.suite.load import load_suite as load_suite
 from trioeval.suite.load import parse_suite as parse_suite
 from trioeval.suite.load import place_problems as place_problems
+from trioeval.suite.models import BudgetSettings as BudgetSettings
 from trioeval.suite.models import EvaluateOptions as EvaluateOptions
 from trioeval.suite.models import LaneSettings as LaneSettings
 from trioeval.suite.models import Prompt as Prompt

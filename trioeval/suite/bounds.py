@@ -30,3 +30,4 @@ class AtLeast:
 Count: TypeAlias = Annotated[int, AtLeast(1)]
 NotNegative: TypeAlias = Annotated[float, AtLeast(0)]
 Positive: TypeAlias = Annotated[float, AtLeast(0, above=True)]
+Number: TypeAlias = Annotated[int, AtLeast(0)]

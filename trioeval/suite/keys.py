@@ -30,26 +30,16 @@ NOT_YET_AT_TOP: Collection[str] = (
 )
 
 NOT_YET_IN_OPTIONS: Collection[str] = (
-    "budget",
     "cache",
     "filterRange",
     "grading",
     "registerScope",
-    "salvageRounds",
     "showProgressBar",
 )
 
-NOT_YET_IN_LANES: Collection[str] = (
-    "adaptive",
-    "breakerThreshold",
-    "exclusiveGroup",
-    "itpm",
-    "lanePatience",
-    "maxRetries",
-    "otpm",
-    "overloadStatuses",
-    "tpm",
-)
+NOT_YET_IN_LANES: Collection[str] = ("exclusiveGroup", "itpm", "otpm", "overloadStatuses")
+
+NOT_YET_IN_BUDGETS: Collection[str] = ("usd",)
 
 NOT_YET_IN_PROVIDERS: Collection[str] = ("env", "transform")
 

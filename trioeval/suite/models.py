@@ -6,12 +6,12 @@ a suite that was loaded from a file and one that was built by hand are the same 
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 
 from trioeval.grading import Assertion
-from trioeval.suite.bounds import Count, NotNegative, Positive
+from trioeval.suite.bounds import Count, NotNegative, Number, Positive
 
 
 @attrs.frozen(kw_only=True)
@@ -24,8 +24,30 @@ class LaneSettings:
     """Requests per minute, > 0; None does not limit them."""
     burst: Count = 1
     """Requests that may start together before the pace of `rpm` holds, ≥ 1."""
+    tpm: Positive | None = None
+    """Tokens per minute, > 0; None does not limit them."""
     delay: NotNegative | None = None
     """Least gap between two starts in milliseconds, ≥ 0; None takes the suite's `delay`."""
+    adaptive: Literal["aimd", "latency", "off"] = "aimd"
+    """What the calls in flight follow: refusals, latency as well, or nothing."""
+    retries: Number = 3
+    """How often a call that failed by mishap is made again, ≥ 0."""
+    max_retries: Number | None = None
+    """How often a call is made again for whatever reason, ≥ 0; None leaves refusals to the patience."""
+    lane_patience: Positive = 300
+    """Seconds of trouble without one success after which the lane is closed, > 0."""
+    breaker_threshold: Count = 3
+    """Refusals for good in a row after which the lane is closed, ≥ 1."""
+
+
+@attrs.frozen(kw_only=True)
+class BudgetSettings:
+    """The most that a run may use."""
+
+    requests: Number | None = None
+    """Requests, retries among them, ≥ 0; None does not bound them."""
+    tokens: Number | None = None
+    """Tokens of prompts and replies, ≥ 0; None does not bound them."""
 
 
 @attrs.frozen(kw_only=True)
@@ -99,6 +121,10 @@ class EvaluateOptions:
     """How often each test is asked, ≥ 1."""
     delay: NotNegative = 0
     """Least gap between two starts on a lane in milliseconds, ≥ 0."""
+    salvage_rounds: Number = 0
+    """How often rows that failed by mishap are run once more at the end, ≥ 0."""
+    budget: BudgetSettings | None = None
+    """The most that the run may use; None does not bound it."""
 
 
 @attrs.frozen(kw_only=True)

@@ -1,7 +1,7 @@
 """Strict structuring with cattrs: nothing converted, nothing ignored, every mistake found and placed."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Annotated, Any, TypeAlias, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
 import attrs
 import cattrs
@@ -22,6 +22,7 @@ def strict_converter() -> cattrs.Converter:
     for scalar in _WANTED:
         converter.register_structure_hook(scalar, _scalar)
     converter.register_structure_hook_factory(_is_bounded, _bounded_hook)
+    converter.register_structure_hook_factory(_is_choice, _choice_hook)
     converter.register_structure_hook_factory(_is_tuple, _list_hook)
     converter.register_structure_hook_factory(_is_mapping, _mapping_hook)
     return converter
@@ -163,6 +164,22 @@ def _bounded_hook(wanted: Any) -> Hook:
         if not bound.fits(found):
             raise MistakenError(Mistake(f"must be {bound}, got {kind(value)}"))
         return found
+
+    return hook
+
+
+def _is_choice(wanted: Any) -> bool:
+    return get_origin(wanted) is Literal
+
+
+def _choice_hook(wanted: Any) -> Hook:
+    choices = get_args(wanted)
+
+    def hook(value: Any, _wanted: Any) -> Any:
+        if value not in choices:
+            right = f"{', '.join(map(str, choices[:-1]))} or {choices[-1]}"
+            raise MistakenError(Mistake(f"must be {right}, got {kind(value)}"))
+        return value
 
     return hook
 

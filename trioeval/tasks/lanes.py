@@ -5,6 +5,7 @@ their labels. A provider may name an entry of the suite's `lanes` instead.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import attrs
 
@@ -12,6 +13,8 @@ from trioeval.errors import Problem, SuiteError
 from trioeval.kernel import LaneSpec
 from trioeval.providers import ProviderSpec
 from trioeval.suite import LaneSettings, Suite
+
+B = TypeVar("B", int, float)
 
 
 def lane_names(suite: Suite, specs: Sequence[ProviderSpec]) -> tuple[str, ...]:
@@ -77,15 +80,36 @@ def _lane_spec(name: str, settings: LaneSettings, suite: Suite, cap: int | None)
     elif cap is not None:
         width = min(width, cap)
     delay = options.delay if settings.delay is None else settings.delay
-    return LaneSpec(name, width, rpm=settings.rpm, burst=settings.burst, min_gap=delay / 1000)
+    return LaneSpec(
+        name,
+        width,
+        rpm=settings.rpm,
+        burst=settings.burst,
+        tpm=settings.tpm,
+        min_gap=delay / 1000,
+        adaptive=settings.adaptive,
+        retries=settings.retries,
+        max_retries=settings.max_retries,
+        patience=settings.lane_patience,
+        breaker_threshold=settings.breaker_threshold,
+    )
 
 
 def _stricter(one: LaneSpec, other: LaneSpec) -> LaneSpec:
-    rates = [rpm for rpm in (one.rpm, other.rpm) if rpm is not None]
     return attrs.evolve(
         one,
         width=min(one.width, other.width),
-        rpm=min(rates, default=None),
+        rpm=_smaller(one.rpm, other.rpm),
         burst=min(one.burst, other.burst),
+        tpm=_smaller(one.tpm, other.tpm),
         min_gap=max(one.min_gap, other.min_gap),
+        retries=min(one.retries, other.retries),
+        max_retries=_smaller(one.max_retries, other.max_retries),
+        patience=min(one.patience, other.patience),
+        breaker_threshold=min(one.breaker_threshold, other.breaker_threshold),
     )
+
+
+def _smaller(one: B | None, other: B | None) -> B | None:
+    """The smaller of two bounds, of which None is none."""
+    return min((bound for bound in (one, other) if bound is not None), default=None)

@@ -10,7 +10,7 @@ from typing import overload
 import attrs
 import trio
 
-from trioeval.errors import GradingError, ProviderError, TemplateError
+from trioeval.errors import ProviderError, TrioevalError
 from trioeval.grading import Verdict, grade
 from trioeval.kernel import (
     Blocked,
@@ -20,6 +20,7 @@ from trioeval.kernel import (
     Failed,
     Interrupted,
     Job,
+    Metered,
     NotRun,
     Outcome,
     Plan,
@@ -28,6 +29,10 @@ from trioeval.kernel import (
 from trioeval.providers import OpenProvider, Reply, Request
 from trioeval.suite import Expansion, Step, Suite, Templates
 from trioeval.tasks.rows import Row, Status
+
+_CHARACTERS_PER_TOKEN = 4
+_REPLY_TOKENS = 256
+"""Of a reply whose provider has no `max_tokens`: what is reserved until its usage is known."""
 
 
 @attrs.define
@@ -105,7 +110,8 @@ class PromptEval:
         step = job.payload
         known = self._known[job.index] = _Known(step)
         known.prompt = self._templates.render(step.column.prompt.raw, step.vars)
-        reply = await calls(job.lane, self._ask, step, known, known.prompt)
+        tokens = self._estimate(step, known.prompt)
+        reply = await calls(job.lane, self._ask, step, known, known.prompt, tokens=tokens)
         if reply.output is None:
             msg = "the reply has no output"
             raise ProviderError("empty_reply", msg)
@@ -143,7 +149,15 @@ class PromptEval:
             calls=calls,
         )
 
-    async def _ask(self, step: Step, known: _Known, prompt: str) -> Reply:
+    def _estimate(self, step: Step, prompt: str) -> int:
+        """Tokens that a request may use: of its prompt, and of the longest reply."""
+        entry = self._suite.providers[step.column.provider_index]
+        longest = entry.config.get("max_tokens", _REPLY_TOKENS)
+        return -(-len(prompt) // _CHARACTERS_PER_TOKEN) + (
+            longest if isinstance(longest, int) and longest >= 0 else _REPLY_TOKENS
+        )
+
+    async def _ask(self, step: Step, known: _Known, prompt: str) -> Metered[Reply]:
         provider = self._providers[step.column.provider_index]
         request = Request(
             prompt=prompt,
@@ -156,7 +170,7 @@ class PromptEval:
         reply = await provider(request)
         known.reply = reply
         known.latency_ms = (trio.current_time() - started_at) * 1000
-        return reply
+        return Metered(reply, tokens=reply.usage.total, hint=reply.hint)
 
 
 _NAMES = {
@@ -172,6 +186,8 @@ _CUTS = {
     Cut.DEADLINE: "the run's deadline (maxEvalTimeMs) passed",
     Cut.STOP: "the run was stopped",
     Cut.CANCEL: "the run was cancelled",
+    Cut.LANE: "its lane is closed",
+    Cut.BUDGET: "the budget of the run is used up",
     Cut.FAULT: "the run itself failed",
 }
 
@@ -182,7 +198,7 @@ def _explain(outcome: Outcome[Verdict]) -> str | None:
         case Done():
             return None if outcome.value.passed else outcome.value.reason
         case Failed():
-            if isinstance(outcome.error, ProviderError | TemplateError | GradingError):
+            if isinstance(outcome.error, TrioevalError):
                 return str(outcome.error)
             return f"{type(outcome.error).__name__}: {outcome.error}"
         case TimedOut():
@@ -192,4 +208,5 @@ def _explain(outcome: Outcome[Verdict]) -> str | None:
         case Blocked():
             return f"blocked by row {outcome.by}"
         case NotRun():
-            return f"not run: {_CUTS[outcome.cut]}"
+            more = "" if outcome.reason is None else f": {outcome.reason}"
+            return f"not run: {_CUTS[outcome.cut]}{more}"

@@ -7,15 +7,16 @@ files before anything is asked of a provider, so that everything that is wrong w
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from random import Random
 
 import attrs
 import trio
 
 from trioeval.errors import Problem, SuiteError, UsageError
 from trioeval.grading import Verdict
-from trioeval.kernel import Lanes, LaneSpec, Observer, Outcome, run_plan
+from trioeval.kernel import Budget, Lanes, LaneSpec, Observer, Outcome, run_plan
 from trioeval.providers import HttpClient, Provider, ProviderSpec, resolve
-from trioeval.suite import Expansion, Suite, expand, load_suite, place_problems
+from trioeval.suite import BudgetSettings, Expansion, Suite, expand, load_suite, place_problems
 from trioeval.tasks.lanes import lane_names, lane_specs, merge_lane_specs
 from trioeval.tasks.prompt_eval import PromptEval
 from trioeval.tasks.rows import Row, Status
@@ -109,7 +110,9 @@ def prepare(
 
 def make_lanes(*suites: PreparedSuite) -> Lanes:
     """Lanes that serve all of these suites; where two give a lane different limits, the stricter hold."""
-    return Lanes(merge_lane_specs(prepared.lane_specs for prepared in suites))
+    specs = merge_lane_specs(prepared.lane_specs for prepared in suites)
+    # Chance, so that programs that share a provider do not come back to it in step.
+    return Lanes(specs, rng=Random().random)  # noqa: S311 - no secret
 
 
 async def run_suite(
@@ -180,7 +183,8 @@ async def run_suite(
             await emit(row)
             counts[row.status] += 1
 
-        limit_ms = prepared.suite.evaluate_options.max_eval_time_ms
+        options = prepared.suite.evaluate_options
+        limit_ms = options.max_eval_time_ms
         started_at = trio.current_time()
         await run_plan(
             task.plan(),
@@ -190,6 +194,8 @@ async def run_suite(
             deadline=started_at + (float("inf") if limit_ms is None else limit_ms / 1000),
             stop=stop,
             observe=observe,
+            salvage_rounds=options.salvage_rounds,
+            budget=_budget(options.budget),
         )
         duration = trio.current_time() - started_at
     return SuiteSummary(counts[Status.PASS], counts[Status.FAIL], counts[Status.ERROR], duration)
@@ -215,6 +221,10 @@ async def collect(
 
     await run_suite(suite, emit=keep, lanes=lanes, providers=providers)
     return rows
+
+
+def _budget(settings: BudgetSettings | None) -> Budget | None:
+    return None if settings is None else Budget(settings.requests, settings.tokens)
 
 
 @asynccontextmanager

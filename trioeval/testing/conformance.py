@@ -146,7 +146,7 @@ _CALLS = st.lists(
     min_size=1,
     max_size=12,
 )
-_ALIKE = st.sampled_from((None,) * 4 + (0.25, 1.0, 2.5))
+_ALIKE = st.sampled_from((None,) * 3 + (0.25, 1.0, 2.5))
 _LANES = tuple(st.tuples(lane_specs(name), _ALIKE) for name in _NAMES)
 _EMPTY = Scenario((LaneSpec("a", 1),), ())
 

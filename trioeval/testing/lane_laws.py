@@ -70,8 +70,8 @@ def check_pace(trace: Trace) -> None:
     """PACE: any window T holds at most burst + T·rpm/60 starts, min_gap apart, first come first served.
 
     The same holds of tokens, as far as they are settled. The jobs of a lane start in index order, unless
-    they wait for others. A call that was asked for before another starts before it, unless the other is its job's
-    first act, which stood in line itself before it was started, or is made again.
+    they wait for others. A call that was asked for before another starts before it, unless the other is
+    made again, or is its job's first act: that job stood in line itself before it was started.
     """
     for lane in trace.lanes:
         _check_order_of_starts(trace, lane)

@@ -153,7 +153,7 @@ class _Run:
         elif failed:
             for job in failed:
                 job.state, job.rounds = "pending", job.rounds + 1
-                job.number = job.failures = job.mishaps = 0
+                job.failures = job.mishaps = 0
                 job.worked = 0.0
             self._serve(now)
 

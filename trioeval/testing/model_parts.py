@@ -14,7 +14,7 @@ from trioeval.testing.scenario import Attempt, Call
 
 Kind: TypeAlias = Literal["Done", "Failed", "TimedOut", "Interrupted", "Blocked", "NotRun"]
 
-_RECOVER_AFTER = 3  # refusals in a row after which a lane recovers, hinted or not
+_RECOVER_AFTER = 5  # refusals in a row after which a lane recovers, hinted or not
 
 
 @attrs.frozen(order=True)
@@ -54,7 +54,7 @@ class Prediction:
     """Instants at which the rules leave the order open; empty if the prediction is the only right one."""
 
 
-_RECOVER_AFTER = 3  # refusals in a row after which a lane recovers, hinted or not
+_RECOVER_AFTER = 5  # refusals in a row after which a lane recovers, hinted or not
 
 
 @attrs.define(eq=False)

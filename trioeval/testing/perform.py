@@ -1,22 +1,14 @@
 """Runs scenarios with the kernel on a virtual clock, and returns what was seen."""
 
 import itertools
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 import trio
 
 from trioeval.errors import CallError
 from trioeval.kernel import Budget, Calls, Job, Lanes, LaneStatistics, Metered, Plan, run_plan
-from trioeval.testing.scenario import (
-    Action,
-    Call,
-    Pause,
-    Retune,
-    Scenario,
-    Script,
-    ScriptedError,
-    Together,
-)
+from trioeval.testing.scenario import Call, Pause, Retune, Scenario, Script, ScriptedError, Together
 from trioeval.testing.trace import Recorder, Trace
 from trioeval.testing.virtual import run_virtual
 
@@ -98,10 +90,22 @@ async def _run(scenario: Scenario, recorder: Recorder, lanes: Lanes) -> None:
     stop = trio.Event()
     caps = scenario.budget
 
+    # Requests of each call so far: a job that is salvaged goes on where it was.
+    made: dict[tuple[int, ...], Iterator[int]] = defaultdict(itertools.count)
+
     async def perform(job: Job[Script], calls: Calls[Script]) -> int:
         with recorder.body(job.index, job.lane):
-            for action in job.payload.actions:
-                await _act(recorder, calls, job.index, action)
+            for place, action in enumerate(job.payload.actions):
+                match action:
+                    case Pause(duration):
+                        await trio.sleep(duration)
+                    case Call():
+                        await _call(recorder, calls, job.index, action, made[job.index, place])
+                    case Together(several):
+                        async with trio.open_nursery() as nursery:
+                            for part, call in enumerate(several):
+                                numbers = made[job.index, place, part]
+                                nursery.start_soon(_call, recorder, calls, job.index, call, numbers)
             return job.index
 
     await trio.sleep_until(scenario.start_at)
@@ -124,21 +128,9 @@ async def _run(scenario: Scenario, recorder: Recorder, lanes: Lanes) -> None:
         nursery.cancel_scope.cancel("the run is over")
 
 
-async def _act(recorder: Recorder, calls: Calls[Script], index: int, action: Action) -> None:
-    match action:
-        case Pause(duration):
-            await trio.sleep(duration)
-        case Call():
-            await _call(recorder, calls, index, action)
-        case Together(several):
-            async with trio.open_nursery() as nursery:
-                for call in several:
-                    nursery.start_soon(_call, recorder, calls, index, call)
-
-
-async def _call(recorder: Recorder, calls: Calls[Script], index: int, call: Call) -> None:
-    numbers = itertools.count()
-
+async def _call(
+    recorder: Recorder, calls: Calls[Script], index: int, call: Call, numbers: Iterator[int]
+) -> None:
     async def send() -> Metered[None]:
         number = next(numbers)
         attempt = call.attempt(number)

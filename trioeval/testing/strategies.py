@@ -35,7 +35,7 @@ attempts = st.builds(
     Attempt,
     durations,
     st.sampled_from((None, *Fault, Fault.TRANSIENT, Fault.RATE_LIMITED, Fault.RATE_LIMITED)),
-    st.sampled_from((None, None, 0.0, 0.5, 1.0, 4.0)),
+    st.sampled_from((None, None, 0.0, 1.25, 2.5, 5.0)),
     st.sampled_from((None, None, 0, 1)),
 )
 """What one request does: it succeeds, or fails in any of the ways that a lane knows."""

@@ -1,0 +1,67 @@
+"""The page about testing says what `trioeval.testing` holds."""
+
+import re
+from collections.abc import Iterable
+
+import attrs
+import pytest
+from hypothesis import strategies as st
+from snippets import DOCS, table
+
+from trioeval import testing
+from trioeval.testing import Scenario, metamorphic
+from trioeval.testing.simulated import SimulatedServer
+
+PAGE = (DOCS / "reference" / "testing.md").read_text()
+
+
+def _written(field: "attrs.Attribute[object]") -> str:
+    if field.default is attrs.NOTHING:
+        return "required"
+    if isinstance(field.default, attrs.Factory):  # type: ignore[arg-type]
+        return "`{}`"
+    return f"`{field.default!r}`"
+
+
+@pytest.mark.parametrize(("first", "model"), [("field", Scenario), ("setting", SimulatedServer)])
+def test_every_setting_stands_there_with_its_default(
+    first: str, model: type[attrs.AttrsInstance]
+) -> None:
+    """In the order of the class."""
+    expected = [[f"`{field.name}`", _written(field)] for field in attrs.fields(model)]
+    assert [row[:2] for row in table(PAGE, first)] == expected
+
+
+def test_every_strategy_stands_there() -> None:
+    """Those that the package exports, and no others."""
+    makers = (
+        "scenarios",
+        "faulty_scenarios",
+        "simple_scenarios",
+        "lane_specs",
+        "learning_lane_specs",
+    )
+    assert all(callable(getattr(testing, name)) for name in makers)
+    assert isinstance(testing.durations, st.SearchStrategy)
+    listed = [re.findall(r"\w+", row[0])[0] for row in table(PAGE, "strategy")]
+    assert listed == [*makers, "durations"]
+
+
+def test_every_relation_stands_there() -> None:
+    """The checks of the module, in its order."""
+    checks = [name for name in vars(metamorphic) if name.startswith("check_")]
+    assert [row[0] for row in table(PAGE, "check")] == [f"`{name}`" for name in checks]
+
+
+def _names(found: Iterable[str]) -> set[str]:
+    return {name for name in found if not name.startswith("_")}
+
+
+def test_every_public_name_is_told_of() -> None:
+    """Nothing can be imported from the package that the page does not speak of."""
+    public = _names(
+        name for name, found in vars(testing).items() if getattr(found, "__module__", None)
+    )
+    told = set(re.findall(r"\w+", PAGE))
+    recorded_by_a_recorder = {"Asked", "Emission", "Sample", "Span", "ScriptedError"}
+    assert public - recorded_by_a_recorder - told == set()
