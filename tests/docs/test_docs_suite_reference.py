@@ -3,7 +3,7 @@
 import re
 import types
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import attrs
 import pytest
@@ -77,6 +77,8 @@ def _type_and_range(hint: Any) -> tuple[str, str]:
         return _TYPES[scalar], str(bound)
     if get_origin(hint) is tuple:
         return "list", ""
+    if get_origin(hint) is Literal:
+        return ", ".join(f"`{choice}`" for choice in get_args(hint)), ""
     return _TYPES.get(hint, "object"), ""
 
 
@@ -92,6 +94,8 @@ def _default(field: "attrs.Attribute[Any]") -> str:
             return "empty"
         case (Test(),):
             return "one empty test"
+        case str() as text:
+            return f"`{text}`"
         case int() | float() as number:
             return f"{number:g}"
         case _:
@@ -151,6 +155,7 @@ def test_every_refused_key_stands_there() -> None:
         "top": sorted(keys.NOT_YET_AT_TOP),
         "options": sorted(keys.NOT_YET_IN_OPTIONS),
         "lanes": sorted(keys.NOT_YET_IN_LANES),
+        "budgets": sorted(keys.NOT_YET_IN_BUDGETS),
         "providers": sorted(keys.NOT_YET_IN_PROVIDERS),
         "prompts": sorted(keys.NOT_YET_IN_PROMPTS),
         "tests": sorted(keys.NOT_YET_IN_TESTS),

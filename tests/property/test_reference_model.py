@@ -63,16 +63,15 @@ def test_hardly_any_drawn_scenario_is_left_out() -> None:
         seen["runs"] += 1
         seen["tied"] += bool(prediction.tied_at)
         seen["made again"] += any(call.attempt for call in prediction.calls)
-        seen["salvaged"] += len({(c.index, c.attempt) for c in prediction.calls}) < len(
-            prediction.calls
-        )
+        without = predict(attrs.evolve(scenario, salvage_rounds=0))
+        seen["salvaged"] += len(without.calls) < len(prediction.calls)
         seen.update({outcome.kind for outcome in prediction.outcomes})
 
     draw()
     assert seen["tied"] * 20 <= seen["runs"], seen
     for kind in ("Done", "Failed", "TimedOut", "Interrupted", "Blocked", "NotRun", "made again"):
         assert seen[kind] >= 30, (kind, seen)
-    assert seen["salvaged"] >= 10, seen
+    assert seen["salvaged"] >= 5, seen
 
 
 def test_a_block_is_followed_by_one_probe_and_then_by_twice_as_many() -> None:

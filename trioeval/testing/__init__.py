@@ -4,6 +4,25 @@ Importing this package imports hypothesis, which makes Trio's scheduling determi
 process: add `st.random_module()` to every property about concurrency.
 """
 
+from trioeval.testing.conformance import OUTSIDE_LAWS as OUTSIDE_LAWS
+from trioeval.testing.conformance import Answer as Answer
+from trioeval.testing.conformance import Breach as Breach
+from trioeval.testing.conformance import Emit as Emit
+from trioeval.testing.conformance import ForeignJob as ForeignJob
+from trioeval.testing.conformance import Scheduler as Scheduler
+from trioeval.testing.conformance import Send as Send
+from trioeval.testing.conformance import broken_laws as broken_laws
+from trioeval.testing.conformance import check_scheduler as check_scheduler
+from trioeval.testing.conformance_pace import MakePace as MakePace
+from trioeval.testing.conformance_pace import PaceBreach as PaceBreach
+from trioeval.testing.conformance_pace import PaceLike as PaceLike
+from trioeval.testing.conformance_pace import PaceLimits as PaceLimits
+from trioeval.testing.conformance_pace import broken_pace_rules as broken_pace_rules
+from trioeval.testing.conformance_pace import check_pacer as check_pacer
+from trioeval.testing.conformance_provider import broken_promises as broken_promises
+from trioeval.testing.conformance_provider import check_provider as check_provider
+from trioeval.testing.conformance_provider import echoes as echoes
+from trioeval.testing.conformance_provider import numbered as numbered
 from trioeval.testing.job_laws import check_block as check_block
 from trioeval.testing.job_laws import check_deadline as check_deadline
 from trioeval.testing.job_laws import check_drain as check_drain
@@ -25,8 +44,18 @@ from trioeval.testing.lane_laws import check_slot as check_slot
 from trioeval.testing.lane_laws import check_width as check_width
 from trioeval.testing.laws import LAWS as LAWS
 from trioeval.testing.laws import check_all as check_all
+from trioeval.testing.metamorphic import check_added_lane as check_added_lane
+from trioeval.testing.metamorphic import check_permuted as check_permuted
+from trioeval.testing.metamorphic import check_scaling as check_scaling
+from trioeval.testing.metamorphic import check_wider as check_wider
+from trioeval.testing.metamorphic import scaled as scaled
+from trioeval.testing.model import predict as predict
+from trioeval.testing.model_parts import PredictedCall as PredictedCall
+from trioeval.testing.model_parts import PredictedOutcome as PredictedOutcome
+from trioeval.testing.model_parts import Prediction as Prediction
 from trioeval.testing.perform import run_scenario as run_scenario
 from trioeval.testing.perform import run_side_by_side as run_side_by_side
+from trioeval.testing.plain import plain_scenarios as plain_scenarios
 from trioeval.testing.scenario import Attempt as Attempt
 from trioeval.testing.scenario import Call as Call
 from trioeval.testing.scenario import Caps as Caps
@@ -36,6 +65,8 @@ from trioeval.testing.scenario import Scenario as Scenario
 from trioeval.testing.scenario import Script as Script
 from trioeval.testing.scenario import ScriptedError as ScriptedError
 from trioeval.testing.scenario import Together as Together
+from trioeval.testing.simulated import SimulatedProvider as SimulatedProvider
+from trioeval.testing.simulated import SimulatedServer as SimulatedServer
 from trioeval.testing.strategies import durations as durations
 from trioeval.testing.strategies import faulty_scenarios as faulty_scenarios
 from trioeval.testing.strategies import lane_specs as lane_specs

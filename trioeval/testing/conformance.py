@@ -130,7 +130,7 @@ def broken_laws(
         seen = _Seen(make, scenario)
         return {law: told for law in some if (told := _breach(law, seen)) is not None}
 
-    found = find_smallest(plain_scenarios(), judge, wanted, count=examples, seed=seed)
+    found = find_smallest(outside_scenarios(), judge, wanted, count=examples, seed=seed)
     found |= {law: Smallest(_EMPTY, told) for law, told in judge(_EMPTY, wanted).items()}
     return {
         law: Breach(law, found[law].message, found[law].example)
@@ -152,7 +152,7 @@ _EMPTY = Scenario((LaneSpec("a", 1),), ())
 
 
 @st.composite
-def plain_scenarios(draw: st.DrawFn) -> Scenario:
+def outside_scenarios(draw: st.DrawFn) -> Scenario:
     """Jobs of one call, which may fail; up to three lanes, and nothing that cuts or gates the run.
 
     Every call takes at least a quarter of a second. The jobs of some lanes are alike: they take the same

@@ -26,6 +26,7 @@ from trioeval.testing.scenario import (
 
 _NAMES = ("a", "b", "c")
 _RATES = (None, 240.0, 120.0, 60.0, 30.0, 15.0)
+_WHEN = st.sampled_from(("success", "success", "always"))
 _ADAPTIVE: tuple[Adaptive, ...] = ("aimd", "aimd", "off", "latency")
 
 durations = st.integers(0, 8).map(float) | st.integers(0, 16).map(lambda n: n / 4)
@@ -182,9 +183,8 @@ def _edges(draw: st.DrawFn, size: int) -> Mapping[int, tuple[Edge, ...]]:
     edges = {}
     for index in range(1, size):
         on = draw(st.sets(st.integers(0, index - 1), max_size=2))
-        when = st.sampled_from(("success", "success", "always"))
-        if on and draw(st.booleans()):
-            edges[index] = tuple(Edge(one, draw(when)) for one in sorted(on))
+        if draw(st.booleans()) and on:
+            edges[index] = tuple(draw(st.builds(Edge, st.just(one), _WHEN)) for one in sorted(on))
     return edges
 
 

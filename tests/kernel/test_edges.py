@@ -1,0 +1,228 @@
+"""Dependencies: who starts when, who never does, and which plans are refused."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+import trio
+
+from trioeval.errors import PlanError
+from trioeval.kernel import (
+    Blocked,
+    Calls,
+    Done,
+    Edge,
+    Failed,
+    Freed,
+    Job,
+    Lanes,
+    LaneSpec,
+    Outcome,
+    Plan,
+    collect,
+    run_plan,
+)
+from trioeval.testing import run_virtual
+
+Edges = Mapping[int, Sequence[int | Edge]]
+
+
+async def take(job: Job[float], calls: Calls[float]) -> None:
+    """A call of so many seconds; of fewer than none, it fails after as many."""
+    await calls(job.lane, send, job.payload)
+
+
+async def send(seconds: float) -> None:
+    await trio.sleep(abs(seconds))
+    if seconds < 0:
+        raise ValueError
+
+
+def run_edges(durations: Sequence[float], edges: Edges, width: int = 9) -> list[Outcome[None]]:
+    plan = Plan.of([Job(i, "a", seconds) for i, seconds in enumerate(durations)], edges=edges)
+    return run_virtual(lambda: collect(plan, take, lanes=Lanes([LaneSpec("a", width)])))
+
+
+def starts(outcomes: Sequence[Outcome[None]]) -> list[float | None]:
+    return [o.started_at if isinstance(o, Done | Failed) else None for o in outcomes]
+
+
+def test_a_job_starts_when_the_last_of_its_dependencies_is_done() -> None:
+    """BLOCK: a diamond, and a job listed before what it depends on."""
+    assert starts(run_edges([1, 2, 4, 1], {1: [0], 2: [0], 3: [1, 2]})) == [0.0, 1.0, 1.0, 5.0]
+    assert starts(run_edges([1, 2], {0: [1]})) == [2.0, 0.0]
+
+
+def test_a_failure_blocks_those_that_need_success_and_frees_those_that_do_not() -> None:
+    """BLOCK: each names the job nearest to it, and `always` follows any outcome."""
+    edges: Edges = {1: [0], 2: [1], 3: [Edge(0, "always")], 4: [Edge(2, "always"), 3]}
+    outcomes = run_edges([-1, 1, 1, 1, 1], edges)
+    assert outcomes[1:3] == [Blocked(1, 0), Blocked(2, 1)]
+    assert starts(outcomes) == [0.0, None, None, 1.0, 2.0]
+
+
+def test_a_job_is_blocked_by_the_first_of_its_dependencies_to_fail_and_only_once() -> None:
+    """Whatever the others do later."""
+    outcomes = run_edges([-2, -1, 3, 1], {3: [0, 1, 2]})
+    assert outcomes[3] == Blocked(3, 1)
+
+
+@pytest.mark.slow
+def test_ten_thousand_jobs_are_blocked_one_by_another() -> None:
+    """A chain as long as that is no recursion, and each names the one before it."""
+    size = 10_000
+    outcomes = run_edges([-1] + [1] * (size - 1), {i: [i - 1] for i in range(1, size)})
+    assert outcomes[1:] == [Blocked(i, i - 1) for i in range(1, size)]
+
+
+def test_freed_jobs_start_in_index_order_among_those_that_were_always_free() -> None:
+    """2 is freed before 3 to 5 have started, and goes first."""
+    assert starts(run_edges([1, 1, 1, 1, 1, 1], {2: [0]}, width=1)) == [0, 1, 2, 3, 4, 5]
+    assert starts(run_edges([4, 1, 1, 1, 1, 1], {1: [0]}, width=2)) == [0, 4, 0, 1, 2, 3]
+
+
+def test_serial_jobs_may_depend_on_serial_jobs_before_them() -> None:
+    """A serial job that is blocked is passed by."""
+    plan = Plan.of(
+        [Job(0, "a", -1.0), Job(1, "a", 1.0), Job(2, "a", 1.0), Job(3, "a", 1.0)],
+        serial_indices=[0, 1, 2],
+        edges={1: [0], 2: [Edge(0, "always")], 3: [2]},
+    )
+    outcomes = run_virtual(lambda: collect(plan, take, lanes=Lanes([LaneSpec("a")])))
+    assert outcomes[1] == Blocked(1, 0)
+    assert starts(outcomes) == [0.0, None, 1.0, 2.0]
+
+
+JOIN = "the edges of a plan join its jobs (0 to 3): "
+
+
+@pytest.mark.parametrize(
+    ("edges", "message"),
+    [
+        ({0: [1], 1: [2], 2: [0]}, "jobs depend on each other in a circle: 0 → 1 → 2 → 0"),
+        ({1: [1]}, "jobs depend on each other in a circle: 1 → 1"),
+        ({1: [4]}, JOIN + "1 depends on 4, which is no job"),
+        ({1: [-1], 9: [0]}, JOIN + "1 depends on -1, which is no job; 9 is no job"),
+        ({1: [0, Edge(0, "always")]}, JOIN + "1 depends on 0 twice"),
+    ],
+    ids=["circle", "itself", "nowhere", "all at once", "twice"],
+)
+def test_edges_that_can_never_be_met_are_refused(edges: Edges, message: str) -> None:
+    """Before anything starts, with the path or the indices."""
+    with pytest.raises(PlanError) as caught:
+        run_edges([1, 1, 1, 1], edges)
+    said = str(caught.value)
+    if "circle" in message:  # from wherever it was entered
+        path = said.removeprefix("jobs depend on each other in a circle: ").split(" → ")
+        depends = [(int(path[n]), int(path[n + 1])) for n in range(len(path) - 1)]
+        assert path[0] == path[-1]
+        assert all(on in edges[index] for index, on in depends)
+        assert len(said) == len(message)
+    else:
+        assert said == message
+
+
+def test_the_order_of_a_key_counts_as_a_dependency_in_a_circle() -> None:
+    """1 waits for the key that 0 has, and 0 for 1: nobody would ever start."""
+    jobs = [Job(i, "a", 1.0, key="k") for i in range(2)]
+    with pytest.raises(PlanError, match="in a circle: "):
+        run_virtual(
+            lambda: collect(Plan.of(jobs, edges={0: [1]}), take, lanes=Lanes([LaneSpec("a")]))
+        )
+
+
+@pytest.mark.parametrize(
+    ("serial", "serial_indices", "edges", "message"),
+    [
+        (True, (), {0: [1]}, "a serial plan runs in index order, so job 0 cannot depend on 1"),
+        (False, (1,), {1: [0]}, "serial job 1 depends on 0; serial jobs run before all others"),
+        (False, (0, 1), {0: [1]}, "serial job 0 depends on 1; serial jobs run before all others"),
+    ],
+)
+def test_edges_against_the_order_of_serial_jobs_are_refused(
+    serial: bool,  # noqa: FBT001 - a column
+    serial_indices: Sequence[int],
+    edges: Edges,
+    message: str,
+) -> None:
+    """Serial jobs come first and in index order, whatever edges say."""
+    jobs = [Job(i, "a", 1.0) for i in range(2)]
+    plan = Plan.of(jobs, serial=serial, serial_indices=serial_indices, edges=edges)
+    with pytest.raises(PlanError, match=message):
+        run_virtual(lambda: collect(plan, take, lanes=Lanes([LaneSpec("a")])))
+
+
+def test_an_edge_is_of_one_of_two_kinds() -> None:
+    """The message names both."""
+    with pytest.raises(PlanError) as caught:
+        Edge(0, "never")  # type: ignore[arg-type]
+    assert str(caught.value) == "Edge.when must be success or always, got 'never'"
+
+
+class Decides:
+    """A readiness that looks at how 0 ended: done frees 1 and blocks 2, anything else the reverse."""
+
+    def begin(self) -> Sequence[int]:
+        return [0]
+
+    def over(self, index: int, *, done: bool) -> Freed:
+        if index:
+            return Freed()
+        return Freed([1], [(2, 0)]) if done else Freed([2], [(1, 0)])
+
+
+class NeverReady(Decides):
+    """One that forgets all jobs but the first."""
+
+    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - it forgets
+        return Freed()
+
+
+@pytest.mark.parametrize("first", [1.0, -1.0])
+def test_a_readiness_decides_while_the_plan_runs(first: float) -> None:
+    """The same plan takes one way or the other."""
+    jobs = [Job(0, "a", first), Job(1, "a", 1.0), Job(2, "b", 1.0)]
+    plan = Plan(jobs, {"a", "b"}, readiness=Decides)
+    outcomes = run_virtual(lambda: collect(plan, take, lanes=Lanes([LaneSpec("a"), LaneSpec("b")])))
+    if first > 0:
+        assert outcomes[1:] == [Done(1, 1.0, 2.0, 0.0, 1, None), Blocked(2, 0)]
+    else:
+        assert outcomes[1:] == [Blocked(1, 0), Done(2, 1.0, 2.0, 0.0, 1, None)]
+
+
+def test_keys_hold_under_a_readiness() -> None:
+    """Jobs that become ready together and share a key run one after another."""
+
+    class Together(NeverReady):
+        def begin(self) -> Sequence[int]:
+            return [2, 1, 0]
+
+    plan = Plan([Job(i, "a", 1.0, key="k") for i in range(3)], {"a"}, readiness=Together)
+    outcomes = run_virtual(lambda: collect(plan, take, lanes=Lanes([LaneSpec("a")])))
+    assert sorted(start for start in starts(outcomes) if start is not None) == [0.0, 1.0, 2.0]
+
+
+def test_a_readiness_that_forgets_a_job_ends_the_run() -> None:
+    """Nothing is under way and nothing can start: the plan's fault, said with the number of jobs."""
+    emitted: list[Outcome[None]] = []
+
+    async def emit(outcome: Outcome[None]) -> None:
+        emitted.append(outcome)
+
+    async def main() -> None:
+        plan = Plan([Job(i, "a", 1.0) for i in range(3)], {"a"}, readiness=NeverReady)
+        await run_plan(plan, take, lanes=Lanes([LaneSpec("a")]), emit=emit)
+
+    with pytest.raises(PlanError) as caught:
+        run_virtual(main)
+    assert str(caught.value) == "2 jobs of the plan never became ready"
+    assert emitted[:1] == [Done(0, 0.0, 1.0, 0.0, 1, None)]
+
+
+@pytest.mark.parametrize(
+    "extra", [{"edges": {1: [Edge(0)]}}, {"serial": True}, {"serial_indices": [0]}]
+)
+def test_a_readiness_decides_alone(extra: Mapping[str, object]) -> None:
+    """A plan that has one has neither edges nor serial jobs."""
+    plan = Plan([Job(i, "a", 1.0) for i in range(2)], {"a"}, readiness=Decides, **extra)  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match="has neither edges nor serial jobs"):
+        run_virtual(lambda: collect(plan, take, lanes=Lanes([LaneSpec("a")])))

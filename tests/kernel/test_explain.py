@@ -1,0 +1,57 @@
+"""Why a job took so long, told from the events of its run."""
+
+import attrs
+
+from trioeval.errors import Fault
+from trioeval.kernel import Edge, LaneSpec, explain
+from trioeval.testing import Attempt, Call, Scenario, Script, run_scenario
+
+
+def test_a_refused_call_is_told_with_its_waits_and_requests() -> None:
+    """Every wait has its reason and end; the last line sums up."""
+    refused = (Attempt(1.0, Fault.RATE_LIMITED, 5.0), Attempt(0.5))
+    scenario = Scenario(
+        (LaneSpec("a", width=1),),
+        (Script("a", (Call("a", 2.0),)), Script("a", (Call("a", 0.0, attempts=refused),))),
+    )
+    history = explain(run_scenario(scenario).events, 1)
+    assert str(history) == (
+        "job 1\n"
+        "     2.000  is started on lane a\n"
+        "     2.000  a request on lane a starts\n"
+        "     3.000  lane a refuses it as one too many, to be asked again after 5 s; "
+        "blocked until 8.000\n"
+        "     3.000  the request on lane a fails: job 1 was told to\n"
+        "     3.000  waits for lane a: backoff, until 8.500\n"
+        "     8.500  a request on lane a starts\n"
+        "     9.000  the request on lane a ends\n"
+        "     9.000  is done: 2 requests, 1.500 s of work, 5.500 s of waits"
+    )
+
+
+def test_the_wait_of_a_lane_is_told_of_the_job_that_it_was_for() -> None:
+    """A job waits for its lane's pace before it is started; that wait is part of its history."""
+    scenario = Scenario((LaneSpec("a", rpm=30),), (Script("a", (Call("a", 0.5),)),) * 2)
+    first, *_ = explain(run_scenario(scenario).events, 1).moments
+    assert first == (0.0, "waits for lane a: pace, until 2.000")
+
+
+def test_jobs_that_never_ran_say_why() -> None:
+    """A closed lane, and a dependency that failed."""
+    dead = Call("a", 0.0, attempts=(Attempt(1.0, Fault.QUOTA_EXHAUSTED),))
+    scenario = Scenario(
+        (LaneSpec("a", width=1),), (Script("a", (dead,)),) * 3, edges={2: (Edge(0),)}
+    )
+    trace = run_scenario(scenario)
+    assert explain(trace.events, 1).moments[-1] == (
+        1.0,
+        "is not run (lane): job 0 was told to",
+    )
+    assert explain(trace.events, 2).moments == ((1.0, "is blocked by job 0"),)
+
+
+def test_a_job_that_nobody_speaks_of_has_no_history() -> None:
+    """Nothing is made up."""
+    trace = run_scenario(Scenario((LaneSpec("a"),), (Script("a", ()),)))
+    assert explain(trace.events, 5).moments == ()
+    assert attrs.asdict(explain(trace.events, 5))["index"] == 5

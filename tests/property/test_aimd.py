@@ -1,0 +1,292 @@
+"""AIMD, on the arithmetic alone: what a lane's limit makes of any sequence of events."""
+
+import math
+from collections.abc import Sequence
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.rates import AimdLimit, FixedLimit
+
+pytestmark = pytest.mark.slow
+
+widths = st.integers(1, 40)
+
+
+@attrs.frozen
+class Begun:
+    """A call starts; so much of the limit is in flight then."""
+
+    share: float
+
+
+@attrs.frozen
+class Succeeded:
+    retried: bool
+
+
+@attrs.frozen
+class Failed:
+    pass
+
+
+@attrs.frozen
+class Refused:
+    """By a call that started so many cuts ago."""
+
+    cuts_ago: int
+
+
+@attrs.frozen
+class Retuned:
+    width: int
+
+
+Event = Begun | Succeeded | Failed | Refused | Retuned
+
+begun = st.builds(Begun, st.sampled_from((0.0, 0.5, 0.75, 0.8, 1.0)))
+succeeded = st.builds(Succeeded, st.sampled_from((False, False, False, True)))
+refused = st.builds(Refused, st.sampled_from((0, 0, 0, 1, 2)))
+outcomes = succeeded | succeeded | st.just(Failed()) | refused
+events = st.lists(begun | outcomes | st.builds(Retuned, widths), max_size=120)
+limits = st.builds(AimdLimit, widths, st.booleans())
+
+
+def tell(limit: AimdLimit, event: Event) -> None:
+    match event:
+        case Begun(share):
+            limit.begun(math.ceil(share * limit.limit))
+        case Succeeded(retried):
+            limit.succeeded(1.0, retried=retried)
+        case Failed():
+            limit.failed()
+        case Refused(cuts_ago):
+            limit.congested(limit.epoch - cuts_ago)
+        case Retuned(width):
+            limit.retune(width)
+
+
+def tell_all(limit: AimdLimit, several: Sequence[Event]) -> None:
+    for event in several:
+        tell(limit, event)
+
+
+def serve_round(limit: AimdLimit, *, share: float = 1.0) -> None:
+    """As many good completions as make a round, with so much of the limit in use."""
+    limit.begun(math.ceil(share * limit.limit))
+    for _ in range(max(4, limit.limit)):
+        limit.succeeded(1.0, retried=False)
+
+
+def refuse_burst(limit: AimdLimit, size: int) -> None:
+    """Calls that started together are refused, one after another."""
+    epoch = limit.epoch
+    for _ in range(size):
+        limit.congested(epoch)
+
+
+@given(limits, events)
+def test_aimd_stays_between_one_and_the_width(limit: AimdLimit, several: list[Event]) -> None:
+    """Whatever is told in whatever order, 1 ≤ limit ≤ width."""
+    for event in several:
+        tell(limit, event)
+        assert 1 <= limit.limit <= limit.width
+
+
+@given(limits, events)
+def test_aimd_shrinks_only_with_a_new_epoch_and_by_a_refusal_of_the_present_one(
+    limit: AimdLimit, several: list[Event]
+) -> None:
+    """At most one cut for each epoch; who started before the last cut changes nothing."""
+    for event in several:
+        epoch, before = limit.epoch, limit.limit
+        tell(limit, event)
+        cut = limit.epoch - epoch
+        assert cut in (0, 1)
+        assert not cut or event == Refused(0)
+        if isinstance(event, Refused):
+            assert limit.limit == before or (limit.limit < before and cut)
+            assert limit.limit <= before
+        elif not isinstance(event, Retuned):
+            assert limit.limit >= before
+        if event in (Refused(1), Refused(2)):
+            assert limit.limit == before
+
+
+@given(widths, st.integers(2, 50))
+def test_aimd_takes_a_burst_of_refusals_of_one_epoch_for_one_cut(width: int, size: int) -> None:
+    """However many are refused, the limit is cut once, to seven tenths."""
+    limit = AimdLimit(width)
+    refuse_burst(limit, size)
+    assert (limit.limit, limit.epoch) == (max(1, int(0.7 * width)), 1)
+
+
+def test_aimd_cuts_8_to_5_to_3() -> None:
+    """Two bursts of eight are two cuts."""
+    limit, seen = AimdLimit(8), []
+    for _ in range(2):
+        refuse_burst(limit, 8)
+        seen.append(limit.limit)
+    assert seen == [5, 3]
+
+
+@given(widths, st.integers(1, 30), st.integers(0, 5))
+def test_aimd_does_not_cut_for_isolated_refusals(width: int, times: int, more: int) -> None:
+    """A refusal and then a whole round without one leaves the limit alone, for ever."""
+    limit = AimdLimit(width)
+    for _ in range(times):
+        limit.congested(limit.epoch)
+        assert not limit.calm
+        for _ in range(max(4, width) + more):
+            limit.succeeded(1.0, retried=False)
+        assert (limit.limit, limit.epoch, limit.calm) == (width, 0, True)
+
+
+@given(limits, events, st.integers(1, 20))
+def test_aimd_grows_only_where_the_limit_is_reached(
+    limit: AimdLimit, several: list[Event], rounds: int
+) -> None:
+    """Rounds that use less than eight tenths of the limit do not raise it."""
+    tell_all(limit, several)
+    refuse_burst(limit, 2)  # a round begins
+    before = limit.limit
+    for _ in range(rounds):
+        limit.begun(math.ceil(0.8 * limit.limit) - 1)
+        for _ in range(max(4, limit.limit)):
+            limit.succeeded(1.0, retried=False)
+    assert limit.limit == before
+
+
+@given(limits, events, st.integers(1, 20))
+def test_aimd_does_not_grow_in_a_round_with_a_failure(
+    limit: AimdLimit, several: list[Event], rounds: int
+) -> None:
+    """One mishap a round is enough, however well the rest goes."""
+    tell_all(limit, several)
+    refuse_burst(limit, 2)
+    before = limit.limit
+    for _ in range(rounds):
+        limit.begun(limit.limit)
+        limit.failed()
+        for _ in range(max(4, limit.limit) - 1):
+            limit.succeeded(1.0, retried=False)
+    assert limit.limit == before
+
+
+@given(limits, events, st.integers(1, 200))
+def test_aimd_learns_nothing_from_retries_that_succeed(
+    limit: AimdLimit, several: list[Event], times: int
+) -> None:
+    """They say when to call, not how many may."""
+    tell_all(limit, several)
+    before = limit.limit
+    for _ in range(times):
+        limit.begun(limit.limit)
+        limit.succeeded(1.0, retried=True)
+    assert limit.limit == before
+
+
+@given(st.integers(2, 40))
+def test_aimd_steps_back_from_a_refused_trial_and_waits_twice_as_long(width: int) -> None:
+    """Above the remembered ceiling one refusal is enough; trials come after 3, 6, 12, 24, 24 clean rounds."""
+    limit = AimdLimit(width)
+    refuse_burst(limit, 2)
+    while limit.limit < width - 1:
+        serve_round(limit)
+    waited = []
+    for _ in range(5):
+        rounds = 0
+        while limit.limit < width:
+            serve_round(limit)
+            rounds += 1
+        waited.append(rounds)
+        limit.congested(limit.epoch)
+        assert limit.limit == width - 1
+    assert waited == [3, 6, 12, 24, 24]
+
+
+def test_aimd_forgets_the_ceiling_when_a_trial_is_served() -> None:
+    """From then on it grows by one in every clean round, and a single refusal is isolated again."""
+    limit = AimdLimit(20)
+    refuse_burst(limit, 2)
+    refuse_burst(limit, 2)  # at 14: the ceiling is 13
+    seen = []
+    for _ in range(13):
+        serve_round(limit)
+        seen.append(limit.limit)
+    assert seen == [10, 11, 12, 13, 13, 13, 14, 15, 16, 17, 18, 19, 20]
+    limit.congested(limit.epoch)
+    assert limit.limit == 20
+
+
+@given(limits, events)
+def test_aimd_comes_back_to_full_width(limit: AimdLimit, several: list[Event]) -> None:
+    """From any state, saturated success leads to the width: nothing is remembered for ever."""
+    tell_all(limit, several)
+    for _ in range(2 * limit.width + 30):
+        serve_round(limit)
+    assert limit.limit == limit.width
+    assert limit.calm
+
+
+@given(st.integers(1, 100))
+def test_aimd_starts_slowly_and_doubles(width: int) -> None:
+    """1, 2, 4, … up to the width, one step a clean round."""
+    limit = AimdLimit(width, slow_start=True)
+    seen = [limit.limit]
+    while limit.limit < width:
+        serve_round(limit)
+        seen.append(limit.limit)
+    assert seen == [min(2**n, width) for n in range(len(seen))]
+
+
+def test_aimd_doubles_no_more_after_the_first_refusal() -> None:
+    """The slow start has found what it looked for."""
+    limit = AimdLimit(40, slow_start=True)
+    for _ in range(3):
+        serve_round(limit)
+    limit.congested(0)
+    serve_round(limit)  # the round of the refusal
+    serve_round(limit)
+    assert limit.limit == 9
+
+
+@given(limits, events, widths)
+def test_aimd_keeps_a_full_limit_full_and_only_bounds_a_learned_one(
+    limit: AimdLimit, several: list[Event], width: int
+) -> None:
+    """Another width is no news of the server."""
+    tell_all(limit, several)
+    before, full = limit.limit, limit.limit == limit.width
+    limit.retune(width)
+    assert limit.limit == (width if full else min(before, width))
+
+
+@given(limits, events)
+def test_aimd_is_calm_where_nothing_is_learned(limit: AimdLimit, several: list[Event]) -> None:
+    """Good news that is not told while the limit is calm is not missed: it would change nothing."""
+    tell_all(limit, several)
+    if limit.calm:
+        before = limit.limit
+        for _ in range(100):
+            limit.begun(limit.limit)
+            limit.succeeded(1.0, retried=False)
+            assert limit.limit == before
+    else:
+        assert limit.limit < limit.width or limit._refused
+
+
+@given(widths, widths, st.integers(1, 20))
+def test_a_fixed_limit_is_the_width_whatever_happens(width: int, other: int, times: int) -> None:
+    """No adaptation, and always calm."""
+    limit = FixedLimit(width)
+    for _ in range(times):
+        limit.begun(width)
+        limit.succeeded(1.0, retried=False)
+        limit.failed()
+        limit.congested(0)
+    assert (limit.limit, limit.epoch, limit.calm) == (width, 0, True)
+    limit.retune(other)
+    assert limit.limit == limit.width == other

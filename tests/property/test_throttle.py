@@ -1,0 +1,539 @@
+"""RETRY_AFTER, AIMD and PACE, on the arithmetic alone: what a lane makes of the ends of its calls."""
+
+import math
+from collections.abc import Iterator
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.rates import (
+    AimdLimit,
+    Allowance,
+    Backoff,
+    Breaker,
+    BreakerState,
+    Delivery,
+    FixedLimit,
+    Pace,
+    RateHint,
+    Throttle,
+    TokenPace,
+)
+
+pytestmark = pytest.mark.slow
+
+PATIENCE = 64.0
+BUSY = Backoff(base=0.5, cap=16.0)
+
+
+@attrs.frozen
+class Begin:
+    """A call starts as soon as it may, if one may be in flight more."""
+
+    tokens: int
+
+
+@attrs.frozen
+class Succeed:
+    """One of the calls in flight (counted around) is served."""
+
+    place: int
+    retried: bool
+    hint: RateHint | None
+
+
+@attrs.frozen
+class Refuse:
+    place: int
+    retry_after: float | None
+
+
+@attrs.frozen
+class Fail:
+    place: int
+    retry_after: float | None
+
+
+@attrs.frozen
+class Wait:
+    seconds: float
+
+
+@attrs.frozen
+class Retune:
+    width: int
+
+
+Step = Begin | Succeed | Refuse | Fail | Wait | Retune
+
+some = st.sampled_from
+places = st.integers(0, 9)
+waits = some((None, None, 0.0, 0.5, 2.0, 8.0))
+allowances = st.builds(
+    Allowance,
+    some((None, 20.0, 100.0)),
+    some((None, 0.0, 1.0, 15.0, 20.0)),
+    some((None, 0.0, 4.0, 60.0, 500.0)),
+)
+hints = st.builds(RateHint, st.none() | allowances, st.none() | allowances)
+steps = st.lists(
+    st.one_of(
+        st.builds(Begin, st.integers(0, 3)),
+        st.builds(Begin, st.just(0)),
+        st.builds(Succeed, places, st.booleans(), st.none() | hints),
+        st.builds(Refuse, places, waits),
+        st.builds(Refuse, places, waits),
+        st.builds(Fail, places, waits),
+        st.builds(Wait, st.integers(0, 32).map(lambda n: n / 4)),
+        st.builds(Retune, st.integers(1, 8)),
+    ),
+    max_size=60,
+)
+
+
+def make(
+    width: int = 8,
+    *,
+    adaptive: bool = True,
+    rpm: float | None = None,
+    tpm: float | None = None,
+    delivery: Delivery | None = None,
+    patience: float = PATIENCE,
+) -> Throttle:
+    return Throttle(
+        limit=AimdLimit(width) if adaptive else FixedLimit(width),
+        pace=Pace.per_minute(rpm, burst=2),
+        tokens=None if tpm is None else TokenPace.per_minute(tpm),
+        breaker=Breaker(patience=patience),
+        backoff=Backoff(),
+        busy_backoff=BUSY,
+        delivery=delivery,
+    )
+
+
+throttles = st.builds(
+    make,
+    st.integers(1, 8),
+    adaptive=st.booleans(),
+    rpm=some((None, None, 60.0)),
+    tpm=some((None, None, 240.0)),
+    delivery=st.builds(Delivery) | st.none(),
+    patience=some((PATIENCE, PATIENCE, math.inf)),
+)
+
+
+@attrs.define
+class Lane:
+    """Plays steps on a throttle, as a lane would."""
+
+    throttle: Throttle
+    now: float = 0.0
+    marks: list[int] = attrs.field(factory=list)
+    """Of the calls in flight."""
+
+    def play(self, steps: list[Step]) -> Iterator[Step]:
+        """Yields each step after it was made."""
+        for step in steps:
+            self.make(step)
+            yield step
+
+    def make(self, step: Step) -> None:
+        throttle = self.throttle
+        match step:
+            case Wait(seconds):
+                self.now += seconds
+            case Retune(width):
+                throttle.retune(width)
+            case Begin(tokens):
+                self.begin(tokens)
+            case Succeed(place, retried, hint) if self.marks:
+                mark = self.marks.pop(place % len(self.marks))
+                throttle.succeeded(1.0, mark, retried=retried)
+                if hint is not None:
+                    throttle.hear(self.now, hint)
+            case Refuse(place, retry_after) if self.marks:
+                self.refuse(retry_after, place % len(self.marks))
+            case Fail(place, retry_after) if self.marks:
+                self.marks.pop(place % len(self.marks))
+                throttle.failed(self.now, 0, retry_after, "why", 0.5)
+            case _:
+                pass
+
+    def begin(self, tokens: int = 0) -> None:
+        throttle = self.throttle
+        if len(self.marks) < throttle.allowed:
+            self.now = throttle.open_at(self.now, tokens)
+            throttle.take(self.now, tokens)
+            self.marks.append(throttle.mark)
+            throttle.limit.begun(len(self.marks))
+
+    def refuse(self, retry_after: float | None, place: int = 0) -> float:
+        alone = len(self.marks) == 1
+        return self.throttle.congested(
+            self.now,
+            mark=self.marks.pop(place),
+            alone=alone,
+            retry_after=retry_after,
+            why="busy",
+            spread=0.5,
+        )
+
+
+def is_open(throttle: Throttle) -> bool:
+    """Whether its lane is closed: the breaker's state, read anew."""
+    return throttle.state is BreakerState.OPEN
+
+
+@given(throttles, steps)
+def test_a_block_never_ends_earlier_than_was_asked_for(
+    throttle: Throttle, script: list[Step]
+) -> None:
+    """RETRY_AFTER: `blocked_until` never moves back, and covers each wait asked for."""
+    lane, blocked = Lane(throttle), -math.inf
+    for step in script:
+        asked = isinstance(step, Refuse) and bool(lane.marks) and step.retry_after
+        lane.make(step)
+        assert throttle.blocked_until >= blocked
+        blocked = throttle.blocked_until
+        if asked:
+            assert blocked >= lane.now + asked
+        assert throttle.open_at(lane.now, 0) >= max(lane.now, blocked)
+
+
+@given(throttles, steps)
+def test_what_is_allowed_is_within_the_limit_and_the_width(
+    throttle: Throttle, script: list[Step]
+) -> None:
+    """WIDTH: 1 ≤ allowed ≤ limit ≤ width on an open lane, 0 on a closed one."""
+    lane = Lane(throttle)
+    for _ in lane.play(script):
+        allowed, limit = throttle.limits
+        assert limit <= throttle.limit.width
+        if throttle.state is BreakerState.OPEN:
+            assert allowed == 0
+        else:
+            assert 1 <= allowed <= limit
+        assert (throttle.state is BreakerState.CLOSED) <= (allowed == limit)
+
+
+@given(throttles, steps)
+def test_a_free_throttle_never_says_wait(throttle: Throttle, script: list[Step]) -> None:
+    """The short way of a lane may be taken only where the long one would find the same."""
+    lane = Lane(throttle)
+    for _ in lane.play(script):
+        if throttle.free:
+            before = (throttle.pace, throttle.blocked_until)
+            assert throttle.take(lane.now, 5) is None
+            assert throttle.open_at(lane.now, 5) == lane.now
+            assert before[1] == throttle.blocked_until
+
+
+@given(throttles, steps)
+def test_a_calm_throttle_learns_nothing_from_success(
+    throttle: Throttle, script: list[Step]
+) -> None:
+    """A lane need not tell it of what would change nothing."""
+    lane = Lane(throttle)
+    for _ in lane.play(script):
+        if throttle.calm:
+            before = (throttle.limits, throttle.state, throttle.blocked_until, throttle.congestions)
+            throttle.succeeded(1.0, throttle.mark, retried=False)
+            after = (throttle.limits, throttle.state, throttle.blocked_until, throttle.congestions)
+            assert after[:3] == before[:3]
+            assert throttle.calm
+
+
+@given(throttles, steps)
+def test_a_throttle_cuts_at_most_once_for_calls_of_one_epoch(
+    throttle: Throttle, script: list[Step]
+) -> None:
+    """AIMD: after a cut only calls that started after it can cut again."""
+    lane = Lane(throttle)
+    began: dict[int, int] = {}  # epoch by mark
+    for step in script:
+        epoch = throttle.limit.epoch
+        marks = list(lane.marks)
+        lane.make(step)
+        for mark in lane.marks:
+            began.setdefault(mark, throttle.limit.epoch)
+        if throttle.limit.epoch > epoch:
+            assert isinstance(step, Refuse)
+            assert began[marks[step.place % len(marks)]] == epoch
+
+
+@given(st.integers(1, 8), st.sampled_from((0.5, 2.0, 64.0)))
+def test_after_a_block_one_call_probes_and_each_success_doubles(width: int, wait: float) -> None:
+    """At most one in flight until a success, then 2, 4, … up to the limit."""
+    lane = Lane(make(width, adaptive=False))
+    throttle = lane.throttle
+    lane.begin()
+    again_at = lane.refuse(wait)
+    assert wait <= again_at <= wait + 1
+    assert (throttle.blocked_until, throttle.open_at(0.0, 0)) == (wait, wait)
+    seen = [throttle.allowed]
+    while throttle.state is BreakerState.HALF_OPEN:
+        throttle.succeeded(1.0, throttle.mark, retried=False)
+        seen.append(throttle.allowed)
+    assert seen == [min(2**n, width) for n in range(len(seen))]
+    assert seen[-1] == width
+
+
+@given(st.integers(2, 8), st.integers(1, 8))
+def test_replies_of_calls_that_started_before_the_block_tell_nothing(
+    width: int, replies: int
+) -> None:
+    """A late success does not end the recovery."""
+    lane = Lane(make(width, adaptive=False))
+    for _ in range(2):
+        lane.begin()
+    before = lane.marks[1]
+    lane.refuse(2.0)
+    for _ in range(replies):
+        lane.throttle.succeeded(1.0, before, retried=False)
+        assert lane.throttle.allowed == 1
+    lane.throttle.succeeded(1.0, lane.throttle.mark, retried=False)
+    assert lane.throttle.allowed == 2
+
+
+@given(throttles, st.sampled_from((None, 0.0)))
+def test_an_isolated_refusal_without_a_wait_blocks_nobody(
+    throttle: Throttle, retry_after: float | None
+) -> None:
+    """It costs its own call a short rest; "after 0 s" names no wait."""
+    lane, limits = Lane(throttle), throttle.limits
+    lane.begin()
+    again_at = lane.refuse(retry_after)
+    assert again_at == lane.now + 0.25  # half of the first bound
+    assert (throttle.blocked_until, throttle.limits) == (-math.inf, limits)
+    assert throttle.state is BreakerState.CLOSED
+
+
+@given(st.integers(2, 8), st.integers(1, 60))
+def test_only_calls_that_were_alone_show_an_outage(width: int, waves: int) -> None:
+    """However many are refused beside others, the lane does not stop probing or rest longer."""
+    lane = Lane(make(width, adaptive=False))
+    for _ in range(waves):
+        for _ in range(2):
+            lane.begin()
+        assert lane.refuse(None) == lane.now + 0.25
+        lane.marks.clear()
+    assert (lane.throttle.congestions, lane.throttle.blocked_until) == (0, -math.inf)
+    assert lane.throttle.state is BreakerState.CLOSED
+
+
+def test_an_outage_is_probed_less_and_less_often() -> None:
+    """Lone bare refusals rest for 0.5, 1, 2, … s; from the fifth on the whole lane does, and probes."""
+    lane = Lane(make(patience=math.inf))
+    bounds, blocks, states = [], [], []
+    for _ in range(9):
+        lane.begin()
+        again_at = lane.refuse(None)
+        bounds.append(2 * (again_at - lane.now))
+        blocks.append(max(0.0, lane.throttle.blocked_until - lane.now))
+        states.append(lane.throttle.state is BreakerState.HALF_OPEN)
+    assert bounds == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 16.0, 16.0, 16.0]
+    assert blocks == [0.0] * 4 + [0.5, 1.0, 2.0, 4.0, 8.0]
+    assert states == [False] * 4 + [True] * 5
+    lane.throttle.succeeded(1.0, lane.throttle.mark, retried=False)
+    assert lane.throttle.congestions == 0
+
+
+def test_a_named_wait_that_did_not_help_is_doubled() -> None:
+    """The first is kept as it is; each that follows it without a success rests longer than asked for."""
+    lane = Lane(make(patience=math.inf))
+    blocks = []
+    for _ in range(6):
+        lane.begin()
+        lane.refuse(0.5)
+        blocks.append(lane.throttle.blocked_until - lane.now)
+    assert blocks == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0]
+
+
+@given(throttles, st.integers(0, 9), waits)
+def test_a_mishap_waits_for_itself_alone(
+    throttle: Throttle, attempt: int, retry_after: float | None
+) -> None:
+    """It blocks nobody and cuts nothing; a wait that it names is kept by its own call."""
+    limits = throttle.limits
+    again_at = throttle.failed(4.0, attempt, retry_after, "why", 0.5)
+    if retry_after is None:
+        assert again_at == 4.0 + 0.5 * min(60.0, 2.0**attempt)
+    else:
+        assert again_at == 4.0 + retry_after + 0.5 * min(1.0, retry_after / 5)
+    assert (throttle.blocked_until, throttle.limits) == (-math.inf, limits)
+    assert not throttle.calm
+
+
+def spent(reset: float | None, *, limit: float | None = None, remaining: float = 0.0) -> Allowance:
+    return Allowance(limit, remaining, reset)
+
+
+@given(st.integers(1, 64), st.integers(1, 64))
+def test_a_spent_allowance_blocks_until_its_own_reset(requests: int, tokens: int) -> None:
+    """Of requests until theirs, of tokens until theirs; what is left of the other does not matter."""
+    plenty = Allowance(100.0, 90.0, 60.0)
+    for hint, until in (
+        (RateHint(spent(requests), plenty), requests),
+        (RateHint(plenty, spent(tokens)), tokens),
+        (RateHint(spent(requests), spent(tokens)), max(requests, tokens)),
+    ):
+        throttle = make()
+        throttle.hear(1.0, hint)
+        assert throttle.blocked_until == 1.0 + until
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        RateHint(),
+        RateHint(Allowance(), Allowance()),
+        RateHint(spent(None), spent(None)),
+        RateHint(spent(0.0), spent(0.0)),
+        RateHint(spent(8.0, remaining=1.0), spent(8.0, remaining=1.0)),
+        RateHint(spent(PATIENCE + 0.5), spent(PATIENCE + 0.5)),
+        RateHint(None, Allowance(100.0, 10.0, 60.0)),
+    ],
+    ids=["nothing", "no numbers", "no reset", "reset now", "some left", "too long", "a tenth left"],
+)
+def test_a_hint_that_names_no_wait_to_keep_blocks_nobody(hint: RateHint) -> None:
+    """Also one of a wait beyond the patience: the server may mean a day, and still serve."""
+    throttle = make()
+    throttle.hear(1.0, hint)
+    assert throttle.blocked_until == -math.inf
+
+
+def test_a_lane_with_a_rate_of_its_own_waits_only_for_the_next_request() -> None:
+    """A spent minute of 100 requests gives one back after 0.6 s, or at its reset."""
+    for allowance, until in (
+        (spent(30.0, limit=100.0), 1.6),
+        (spent(0.5, limit=100.0), 1.5),
+        (spent(30.0), 31.0),
+    ):
+        throttle = make(rpm=60.0)
+        throttle.hear(1.0, RateHint(allowance))
+        assert throttle.blocked_until == until
+
+
+def test_nearly_spent_tokens_are_waited_for_until_a_tenth_is_back() -> None:
+    """With 4 of 100 left, 6 more take 3.6 s of a minute; no longer than the reset."""
+    for allowance, until in (
+        (Allowance(100.0, 4.0, 60.0), 4.6),
+        (Allowance(100.0, 4.0, 2.0), 3.0),
+        (Allowance(100.0, 4.0, None), -math.inf),
+    ):
+        throttle = make()
+        throttle.hear(1.0, RateHint(None, allowance))
+        assert throttle.blocked_until == pytest.approx(until)
+
+
+def starts_of(throttle: Throttle, count: int, now: float) -> list[float]:
+    """When calls start that go as early as they may."""
+    starts = []
+    for _ in range(count):
+        now = throttle.open_at(now, 0)
+        throttle.take(now, 0)
+        starts.append(now)
+    return starts
+
+
+def test_little_left_slows_starts_down_to_what_the_server_sustains() -> None:
+    """Below a tenth: one start a period; told again it goes on; up to a fifth it stays, beyond it ends."""
+    throttle, little = make(), RateHint(Allowance(60.0, 5.0, 30.0))
+    throttle.hear(0.0, little)
+    assert not throttle.free
+    assert starts_of(throttle, 4, 0.0) == [0.0, 0.0, 1.0, 2.0]
+    throttle.hear(2.0, little)
+    assert starts_of(throttle, 2, 2.0) == [3.0, 4.0]
+    throttle.hear(4.0, RateHint(Allowance(60.0, 12.0, 30.0)))
+    assert starts_of(throttle, 2, 4.0) == [5.0, 6.0]
+    throttle.hear(6.0, RateHint(Allowance(60.0, 12.5, 30.0)))
+    assert throttle.free
+    assert starts_of(throttle, 3, 6.0) == [6.0, 6.0, 6.0]
+
+
+def test_a_rate_that_is_told_replaces_another_and_never_a_slower_one_of_the_lane() -> None:
+    """The slower of what was declared and what was told is kept."""
+    throttle = make(rpm=30.0)
+    throttle.hear(0.0, RateHint(Allowance(60.0, 1.0, 30.0)))
+    assert starts_of(throttle, 4, 0.0) == [0.0, 0.0, 2.0, 4.0]
+    throttle.hear(4.0, RateHint(Allowance(15.0, 1.0, 30.0)))
+    assert starts_of(throttle, 4, 8.0) == [8.0, 8.0, 12.0, 16.0]
+
+
+def test_a_wait_beyond_the_patience_closes_the_lane() -> None:
+    """A refusal that asks for it is believed; the same number on a good reply is not (above)."""
+    lane = Lane(make())
+    lane.begin()
+    lane.refuse(PATIENCE)
+    assert not is_open(lane.throttle)
+    lane.now = lane.throttle.open_at(lane.now, 0)
+    lane.begin()
+    lane.refuse(PATIENCE + 0.5)
+    assert is_open(lane.throttle)
+    assert lane.throttle.allowed == 0
+
+
+def test_fatal_refusals_and_a_used_up_account_close_it_and_a_reset_opens_it() -> None:
+    """Three of the first in a row, or one of the second."""
+    throttle = make()
+    throttle.refused("no such key")
+    throttle.succeeded(1.0, 0, retried=False)
+    for _ in range(2):
+        throttle.refused("no such key")
+        assert not is_open(throttle)
+    throttle.refused("no such key")
+    assert is_open(throttle)
+    throttle.reset()
+    assert (throttle.state, throttle.allowed, throttle.calm) == (BreakerState.CLOSED, 8, True)
+    throttle.exhausted("no credit")
+    assert throttle.breaker.reason == "no credit"
+
+
+def test_tokens_are_waited_for_and_given_back() -> None:
+    """PACE of tokens: a lane that reserved too much is as free as if it had not."""
+    throttle = make(tpm=60.0)
+    reservation = throttle.take(0.0, 10)
+    assert reservation is not None
+    assert throttle.open_at(0.0, 1) == 10.0
+    throttle.settle(reservation, 4)
+    assert throttle.open_at(0.0, 1) == 4.0
+    free = make()
+    free.settle(reservation, 4)  # of a lane without a rate of tokens: nothing to do
+    assert free.open_at(0.0, 1) == 0.0
+
+
+def test_an_untold_rate_is_measured_between_waves_of_refusals() -> None:
+    """PACE: calls that started together are refused in one wave; what was served between two is the rate."""
+    lane = Lane(make(2, adaptive=False, delivery=Delivery()))
+    throttle = lane.throttle
+    for wave in range(2):
+        for _ in range(2):
+            throttle.take(lane.now, 0)
+            lane.marks.append(throttle.mark)
+        lane.refuse(1.0)
+        lane.refuse(1.0)
+        if not wave:
+            assert not throttle.calm
+            for _ in range(11):
+                throttle.succeeded(1.0, throttle.mark, retried=False)
+            lane.now = 10.0
+    assert throttle.delivery is not None
+    assert throttle.delivery.pace is not None
+    assert throttle.delivery.pace.period == pytest.approx(10 / 11 / 1.1)
+    assert throttle.paced_until(11.0) == 11.0
+    assert not throttle.free
+
+
+def test_bare_refusals_measure_nothing() -> None:
+    """Whoever names no wait may be full, and not only busy: the server's slots are no rate."""
+    lane = Lane(make(delivery=Delivery()))
+    for _ in range(3):
+        lane.begin()
+        lane.refuse(None)
+        for _ in range(9):
+            lane.throttle.succeeded(1.0, lane.throttle.mark, retried=False)
+        lane.now += 4
+    assert lane.throttle.delivery is not None
+    assert not lane.throttle.delivery.measuring

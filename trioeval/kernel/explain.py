@@ -1,0 +1,120 @@
+"""The history of one job: every wait and every request, out of the events of its run."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import attrs
+
+from trioeval.kernel.events import (
+    Admitted,
+    CallEnded,
+    CallStarted,
+    Event,
+    Finished,
+    Salvaged,
+    Throttled,
+    Waiting,
+)
+from trioeval.kernel.outcomes import Blocked, Done, Failed, Interrupted, NotRun, Outcome, TimedOut
+
+_Moment: TypeAlias = tuple[float, str]
+
+
+@attrs.frozen
+class History:
+    """What befell one job, in order."""
+
+    index: int
+    moments: Sequence[_Moment]
+    """Instants on the Trio clock, and what happened then, in words."""
+
+    def __str__(self) -> str:
+        lines = [f"{at:>10.3f}  {what}" for at, what in self.moments]
+        return "\n".join((f"job {self.index}", *lines))
+
+
+def explain(events: Iterable[Event], index: int) -> History:
+    """Tell the history of a job.
+
+    Args:
+        events: All events of one run, as its observer got them.
+        index: Of the job.
+
+    Returns:
+        Its history; without moments if the events do not speak of it.
+
+    Example:
+        >>> print(explain([Admitted(0.0, 7, "a"), CallStarted(0.0, 7, "a")], 7))
+        job 7
+             0.000  is started on lane a
+             0.000  a request on lane a starts
+    """
+    moments: list[_Moment] = []
+    # What the next job of each lane waited for: it is known only later which job that was.
+    ahead: dict[str, list[_Moment]] = {}
+    for event in events:
+        match event:
+            case Waiting(at, lane, why, until, None):
+                ahead.setdefault(lane, []).append((at, _waits(lane, why.value, until)))
+            case Admitted(at, found, lane):
+                waited = ahead.pop(lane, [])
+                if found == index:
+                    moments += [*waited, (at, f"is started on lane {lane}")]
+            case _ if (what := _say(event, index)) is not None:
+                moments.append((event.at, what))
+            case _:
+                pass
+    return History(index, tuple(moments))
+
+
+def _say(event: Event, index: int) -> str | None:
+    """What an event says of a job that is started or will never be; None if it says nothing."""
+    match event:
+        case Waiting(_, lane, why, until, found) if found == index:
+            return _waits(lane, why.value, until)
+        case CallStarted(_, found, lane) if found == index:
+            return f"a request on lane {lane} starts"
+        case CallEnded(_, found, lane, error) if found == index:
+            return f"the request on lane {lane} " + ("ends" if error is None else f"fails: {error}")
+        case Throttled(_, found, lane, retry_after, blocked_until) if found == index:
+            return _refused(lane, retry_after, blocked_until)
+        case Salvaged(_, indices) if index in indices:
+            return "is run once more"
+        case Finished(_, outcome) if outcome.index == index:
+            return _ending(outcome)
+        case _:
+            return None
+
+
+def _waits(lane: str, why: str, until: float | None) -> str:
+    end = "" if until is None else f", until {until:.3f}"
+    return f"waits for lane {lane}: {why}{end}"
+
+
+def _refused(lane: str, retry_after: float | None, blocked_until: float) -> str:
+    asked = "" if retry_after is None else f", to be asked again after {retry_after:g} s"
+    blocked = "" if blocked_until == -math.inf else f"; blocked until {blocked_until:.3f}"
+    return f"lane {lane} refuses it as one too many{asked}{blocked}"
+
+
+def _ending(outcome: Outcome[object]) -> str:
+    match outcome:
+        case Done():
+            return f"is done: {_work(outcome)}"
+        case Failed():
+            return f"has failed with {outcome.error!r}: {_work(outcome)}"
+        case TimedOut():
+            return f"has timed out after {outcome.timeout:g} s of work: {_work(outcome)}"
+        case Interrupted():
+            return f"is interrupted ({outcome.cut.value}): {_work(outcome)}"
+        case Blocked():
+            return f"is blocked by job {outcome.by}"
+        case NotRun():
+            more = "" if outcome.reason is None else f": {outcome.reason}"
+            return f"is not run ({outcome.cut.value}){more}"
+
+
+def _work(outcome: Done[object] | Failed | TimedOut | Interrupted) -> str:
+    worked = outcome.finished_at - outcome.started_at - outcome.waited
+    return f"{outcome.calls} requests, {worked:.3f} s of work, {outcome.waited:.3f} s of waits"
