@@ -442,7 +442,6 @@ def test_little_left_slows_starts_down_to_what_the_server_sustains() -> None:
     """Below a tenth: one start a period; told again it goes on; up to a fifth it stays, beyond it ends."""
     throttle, little = make(), RateHint(Allowance(60.0, 5.0, 30.0))
     throttle.hear(0.0, little)
-    assert not throttle.free
     assert starts_of(throttle, 4, 0.0) == [0.0, 0.0, 1.0, 2.0]
     throttle.hear(2.0, little)
     assert starts_of(throttle, 2, 2.0) == [3.0, 4.0]

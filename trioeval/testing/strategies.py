@@ -140,8 +140,10 @@ def faulty_scenarios(draw: st.DrawFn) -> Scenario:
         for script in plain.scripts
     )
     some = st.sampled_from
-    edges = {} if plain.serial or plain.serial_indices else _edges(draw, len(scripts))
-    edges = edges if draw(st.booleans()) else {}
+    edges: Mapping[int, tuple[Edge, ...]] = {}
+    if draw(st.booleans()):  # serial jobs would only depend on each other
+        plain = attrs.evolve(plain, serial=False, serial_indices=())
+        edges = _edges(draw, len(scripts))
     names = tuple(lane.name for lane in lanes)
     retune = st.builds(Retune, durations, some(names), some((1, 2, 6, "pause", "resume")))
     paused = draw(st.lists(retune, max_size=3)) if draw(st.integers(0, 4)) == 0 else []

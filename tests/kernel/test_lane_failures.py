@@ -1,0 +1,275 @@
+"""What a failed call means: whether it is made again and when, and when its lane is given up."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import pytest
+import trio
+
+from trioeval.errors import CallError, Fault, LaneClosedError
+from trioeval.kernel import (
+    Backoff,
+    Calls,
+    Cut,
+    Done,
+    Event,
+    Failed,
+    Job,
+    LaneClosed,
+    Lanes,
+    LaneSpec,
+    LimitChanged,
+    NotRun,
+    Outcome,
+    Plan,
+    Throttled,
+    Waiting,
+    Why,
+    collect,
+)
+from trioeval.testing import run_virtual
+
+TRANSIENT, BUSY, FATAL = Fault.TRANSIENT, Fault.RATE_LIMITED, Fault.FATAL
+Body = Callable[[Job[float], Calls[float]], Awaitable[object]]
+
+
+def run_lanes(
+    body: Body, lanes: Sequence[LaneSpec], jobs: Sequence[Job[float]]
+) -> tuple[list[Outcome[object]], list[Event]]:
+    events: list[Event] = []
+
+    async def main() -> list[Outcome[object]]:
+        made = Lanes(lanes, rng=lambda: 0.5)
+        return await collect(Plan.of(jobs), body, lanes=made, observe=events.append)
+
+    return run_virtual(main), events
+
+
+class Answers:
+    """A body of one call whose requests end in these ways, a second each; the last again and again."""
+
+    def __init__(self, *errors: Exception | None) -> None:
+        self.errors = errors
+        self.starts: list[float] = []
+
+    async def __call__(self, job: Job[float], calls: Calls[float]) -> int:
+        return await calls("a", self.send)
+
+    async def send(self) -> int:
+        error = self.errors[min(len(self.starts), len(self.errors) - 1)]
+        self.starts.append(trio.current_time())
+        await trio.sleep(1)
+        if error is not None:
+            raise error
+        return len(self.starts)
+
+
+@pytest.mark.parametrize(
+    ("limits", "error", "starts"),
+    [
+        ({}, CallError(TRANSIENT), [0.0, 1.5, 3.5, 6.5]),
+        ({"retries": 0}, CallError(TRANSIENT), [0.0]),
+        ({"retries": 1}, CallError(TRANSIENT), [0.0, 1.5]),
+        ({"max_retries": 1}, CallError(TRANSIENT), [0.0, 1.5]),
+        ({"max_retries": 5}, CallError(TRANSIENT), [0.0, 1.5, 3.5, 6.5]),
+        ({}, CallError(TRANSIENT, retries=1), [0.0, 1.5]),
+        ({}, CallError(TRANSIENT, retries=0), [0.0]),
+        ({"retries": 1}, CallError(TRANSIENT, retries=9), [0.0, 1.5]),
+        ({"retries": 1}, CallError(TRANSIENT, retry_after=5), [0.0, 6.5]),
+        ({"retries": 1, "backoff": Backoff(base=0)}, CallError(TRANSIENT), [0.0, 1.0]),
+        ({"retries": 0, "max_retries": 2}, CallError(BUSY), [0.0, 1.25, 2.75]),
+        ({"max_retries": 1}, CallError(BUSY, retry_after=5), [0.0, 6.5]),
+        ({"max_retries": 0}, CallError(BUSY), [0.0]),
+        ({"max_retries": 1}, CallError(BUSY, retry_after=0), [0.0, 1.25]),
+        ({}, CallError(BUSY, retries=1), [0.0, 1.25]),
+        ({}, CallError(Fault.REFUSED), [0.0]),
+        ({}, CallError(FATAL), [0.0]),
+        ({}, CallError(Fault.QUOTA_EXHAUSTED), [0.0]),
+        ({}, ValueError(), [0.0]),
+        ({"retries": 1}, ExceptionGroup("one", [CallError(TRANSIENT)]), [0.0, 1.5]),
+        ({}, ExceptionGroup("two", [CallError(TRANSIENT), CallError(TRANSIENT)]), [0.0]),
+        ({}, ExceptionGroup("other", [ValueError()]), [0.0]),
+    ],
+)
+def test_a_failed_call_is_made_again_as_often_as_it_may_help(
+    limits: Mapping[str, object], error: Exception, starts: list[float]
+) -> None:
+    """ATTEMPTS: chance is a half here, so rests are half of their bounds; the last failure is the outcome."""
+    body = Answers(error)
+    (outcome,), _ = run_lanes(body, [LaneSpec("a", **limits)], [Job(0, "a", 0)])  # type: ignore[arg-type]
+    assert body.starts == starts
+    assert isinstance(outcome, Failed)
+    assert outcome.error is error
+    assert outcome.calls == len(starts)
+
+
+def test_a_rest_is_off_the_clock_and_holds_no_slot() -> None:
+    """LIMIT and SLOT: another job is served meanwhile, and the timeout counts calls in flight only."""
+    body = Answers(CallError(TRANSIENT), None)
+    jobs = [Job(i, "a", 0.0, timeout=2.5) for i in range(2)]
+    outcomes, events = run_lanes(body, [LaneSpec("a", 1)], jobs)
+    assert body.starts == [0.0, 1.0, 2.0]
+    assert outcomes == [Done(0, 0.0, 3.0, 1.0, 2, 3), Done(1, 1.0, 2.0, 0.0, 1, 2)]
+    waits = [e for e in events if isinstance(e, Waiting) and e.index is not None]
+    assert waits[0] == Waiting(1.0, "a", Why.BACKOFF, 1.5, 0)
+
+
+def test_a_call_made_again_stands_before_what_is_new() -> None:
+    """By index among themselves; jobs that were never started come after them."""
+    order: list[int] = []
+
+    async def body(job: Job[float], calls: Calls[float]) -> None:
+        async def send() -> None:
+            order.append(job.index)
+            await trio.sleep(4)
+            if job.index < 2 and order.count(job.index) == 1:
+                raise CallError(TRANSIENT)
+
+        await calls("a", send)
+
+    run_lanes(body, [LaneSpec("a", 1)], [Job(i, "a", 0) for i in range(5)])
+    assert order == [0, 1, 0, 1, 2, 3, 4] or order == [0, 1, 0, 2, 1, 3, 4]
+
+
+def test_a_refusal_that_names_a_wait_keeps_the_whole_lane_back() -> None:
+    """RETRY_AFTER: the others wait as long, one call probes, and a success lets two start."""
+    starts: list[tuple[int, float]] = []
+
+    async def body(job: Job[float], calls: Calls[float]) -> None:
+        async def send() -> None:
+            starts.append((job.index, trio.current_time()))
+            await trio.sleep(1)
+            if len(starts) == 1:
+                raise CallError(BUSY, retry_after=10)
+
+        await calls("a", send)
+
+    lanes = [LaneSpec("a", 4, adaptive="off")]
+    jobs = [Job(i, "a", 0) for i in range(4)]
+
+    async def first_alone(job: Job[float], calls: Calls[float]) -> None:
+        if job.index:
+            await trio.sleep(2)
+        await body(job, calls)
+
+    _, events = run_lanes(first_alone, lanes, jobs)
+    assert [at for _, at in starts] == [0.0, 11.0, 12.0, 12.0, 13.0]
+    told = [event for event in events if isinstance(event, Throttled | LimitChanged)]
+    assert told == [
+        Throttled(1.0, 0, "a", 10, 11.0),
+        LimitChanged(1.0, "a", 1, 4),
+        LimitChanged(12.0, "a", 2, 4),
+        LimitChanged(13.0, "a", 4, 4),
+    ]
+
+
+def test_a_lane_that_refuses_for_good_is_closed_and_its_jobs_are_not_run() -> None:
+    """Three in a row; the rest hears why, at once, and the other lane is not concerned."""
+    body = Answers(CallError(FATAL, "no such key"))
+
+    async def by_lane(job: Job[float], calls: Calls[float]) -> None:
+        await (body(job, calls) if job.lane == "a" else calls("b", trio.sleep, 1))
+
+    jobs = [Job(i, "a" if i < 3000 else "b", 0) for i in range(3010)]
+    outcomes, events = run_lanes(by_lane, [LaneSpec("a", 1), LaneSpec("b", 1)], jobs)
+    reason = "3 calls in a row were refused: no such key"
+    assert len(body.starts) == 3
+    assert all(isinstance(outcome, Failed) for outcome in outcomes[:3])
+    assert outcomes[3:3000] == [NotRun(i, Cut.LANE, reason) for i in range(3, 3000)]
+    done = [outcome.finished_at for outcome in outcomes[3000:] if isinstance(outcome, Done)]
+    assert done == [float(n) for n in range(1, 11)]
+    assert [e for e in events if isinstance(e, LaneClosed)] == [LaneClosed(3.0, "a", reason)]
+
+
+def test_refusals_of_single_requests_close_no_lane() -> None:
+    """A bad request is that request's fault; a success in between starts the count anew."""
+    bad = Answers(CallError(Fault.REFUSED))
+    outcomes, _ = run_lanes(bad, [LaneSpec("a", 1)], [Job(i, "a", 0) for i in range(9)])
+    assert all(isinstance(outcome, Failed) for outcome in outcomes)
+    mixed = Answers(*[CallError(FATAL), CallError(FATAL), None] * 3)
+    outcomes, _ = run_lanes(mixed, [LaneSpec("a", 1)], [Job(i, "a", 0) for i in range(9)])
+    assert [type(outcome) for outcome in outcomes] == [Failed, Failed, Done] * 3
+
+
+def test_whoever_waits_or_rests_hears_of_the_closing() -> None:
+    """One in line, one in its back-off, and one that asks later: all at that instant."""
+    heard: dict[int, float] = {}
+
+    async def body(job: Job[float], calls: Calls[float]) -> None:
+        async def send() -> None:
+            await trio.sleep(2)
+            raise CallError(FATAL if job.index == 0 else TRANSIENT, "no such key")
+
+        async def fail_soon() -> None:
+            raise CallError(TRANSIENT, retry_after=60)
+
+        try:
+            if job.index == 3:
+                await trio.sleep(5)
+            await calls("a", fail_soon if job.index == 1 else send)
+        except LaneClosedError as error:
+            heard[job.index] = trio.current_time()
+            said = "lane 'a' is closed: 1 calls in a row were refused: no such key"
+            assert str(error) == said  # noqa: PT017 - all three hear the same
+            raise
+
+    lane = LaneSpec("a", 2, breaker_threshold=1, min_gap=0.5)
+
+    async def starter(job: Job[float], calls: Calls[float]) -> None:
+        async with trio.open_nursery() as nursery:
+            for index in range(5):
+                nursery.start_soon(quiet, Job(index, "a", 0), calls)
+                await trio.sleep(0.25)
+
+    async def quiet(job: Job[float], calls: Calls[float]) -> None:
+        try:
+            await body(job, calls)
+        except (CallError, LaneClosedError):
+            pass
+
+    run_lanes(starter, [lane], [Job(0, "a", 0)])
+    assert heard == {1: 2.0, 2: 2.0, 3: 5.75, 4: 2.0} or heard == {1: 2.0, 3: 5.75, 4: 2.0}
+
+
+def test_a_lane_without_a_success_for_longer_than_its_patience_is_closed() -> None:
+    """Refused again and again, the only call fails in the end, and the next is not run."""
+    body = Answers(CallError(BUSY, "too many"))
+    jobs = [Job(i, "a", 0) for i in range(2)]
+    outcomes, _ = run_lanes(body, [LaneSpec("a", 1, patience=60)], jobs)
+    assert [type(outcome) for outcome in outcomes] in ([Failed, Failed], [Failed, NotRun])
+    assert body.starts[-1] >= 59
+
+
+def test_a_wait_longer_than_the_patience_is_not_begun() -> None:
+    """A day's allowance: the lane is closed at once."""
+    body = Answers(CallError(BUSY, "come back tomorrow", retry_after=86_400))
+    outcomes, _ = run_lanes(body, [LaneSpec("a", 1)], [Job(i, "a", 0) for i in range(2)])
+    reason = "asked to wait 86400 s, longer than the patience of 300 s: come back tomorrow"
+    assert isinstance(outcomes[0], Failed)
+    assert outcomes[1] == NotRun(1, Cut.LANE, reason)
+    assert body.starts == [0.0]
+
+
+def test_a_used_up_account_closes_the_lane_at_once() -> None:
+    """One call is enough."""
+    body = Answers(CallError(Fault.QUOTA_EXHAUSTED, "no credit"))
+    outcomes, _ = run_lanes(body, [LaneSpec("a", 1)], [Job(i, "a", 0) for i in range(3)])
+    assert outcomes[1:] == [NotRun(i, Cut.LANE, "no credit") for i in (1, 2)]
+
+
+def test_serial_jobs_of_a_closed_lane_are_not_run() -> None:
+    """Each is passed by with the reason; serial jobs of other lanes go on."""
+
+    async def by_lane(job: Job[float], calls: Calls[float]) -> None:
+        async def send() -> None:
+            if job.lane == "a":
+                raise CallError(FATAL, "no such key")
+
+        await calls(job.lane, send)
+
+    async def main() -> list[Outcome[None]]:
+        lanes = Lanes([LaneSpec("a", breaker_threshold=1), LaneSpec("b")])
+        plan = Plan.of([Job(i, lane, 0) for i, lane in enumerate("aaba")], serial=True)
+        return await collect(plan, by_lane, lanes=lanes)
+
+    outcomes = run_virtual(main)
+    assert [type(outcome) for outcome in outcomes] == [Failed, NotRun, Done, NotRun]

@@ -1,0 +1,189 @@
+"""Salvage rounds: who is run again, when, how often, and what becomes of those that are not."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import pytest
+import trio
+
+from trioeval.errors import CallError, Fault, PlanError
+from trioeval.kernel import (
+    Blocked,
+    Calls,
+    Cut,
+    Done,
+    Edge,
+    Event,
+    Failed,
+    Interrupted,
+    Job,
+    Lanes,
+    LaneSpec,
+    Outcome,
+    Plan,
+    Salvaged,
+    collect,
+    run_plan,
+)
+from trioeval.testing import run_virtual
+
+Script = Sequence[Fault | None]
+"""What the requests of a job do, a second each; the last one again and again."""
+
+MISHAP, REFUSED, FATAL = Fault.TRANSIENT, Fault.REFUSED, Fault.FATAL
+
+
+class Bodies:
+    """Bodies of one call; remembers when each request started."""
+
+    def __init__(self) -> None:
+        self.starts: dict[int, list[float]] = {}
+
+    async def __call__(self, job: Job[Script], calls: Calls[Script]) -> int:
+        return await calls(job.lane, self.send, job)
+
+    async def send(self, job: Job[Script]) -> int:
+        starts = self.starts.setdefault(job.index, [])
+        starts.append(trio.current_time())
+        await trio.sleep(1)
+        fault = job.payload[min(len(starts), len(job.payload)) - 1]
+        if fault is not None:
+            raise CallError(fault)
+        return job.index
+
+
+def salvage(
+    *scripts: Script,
+    rounds: int,
+    retries: int = 0,
+    width: int = 4,
+    deadline: float = math.inf,
+    threshold: int = 3,
+    edges: Mapping[int, Sequence[int | Edge]] | None = None,
+    serial: bool = False,
+) -> tuple[list[Outcome[int]], Bodies, list[Event]]:
+    lane = LaneSpec("a", width, retries=retries, breaker_threshold=threshold, adaptive="off")
+    bodies, events = Bodies(), list[Event]()
+
+    async def main() -> list[Outcome[int]]:
+        jobs = [Job(i, "a", script) for i, script in enumerate(scripts)]
+        plan = Plan.of(jobs, edges=edges, serial=serial)
+        return await collect(
+            plan,
+            bodies,
+            lanes=Lanes([lane], rng=lambda: 0.5),
+            deadline=deadline,
+            salvage_rounds=rounds,
+            observe=events.append,
+        )
+
+    return run_virtual(main), bodies, events
+
+
+def test_a_job_that_failed_by_mishap_is_run_again_when_all_others_are_over() -> None:
+    """It becomes Done, counts its requests of both runs, and comes out in its place."""
+    outcomes, bodies, events = salvage([MISHAP, None], [None], [None], rounds=1, width=1)
+    assert outcomes == [
+        Done(0, 3.0, 4.0, 0.0, 2, 0),
+        Done(1, 1.0, 2.0, 0.0, 1, 1),
+        Done(2, 2.0, 3.0, 0.0, 1, 2),
+    ]
+    assert bodies.starts[0] == [0.0, 3.0]
+    assert [event for event in events if isinstance(event, Salvaged)] == [Salvaged(3.0, (0,))]
+
+
+def test_each_round_is_one_request_and_jobs_go_in_index_order() -> None:
+    """ATTEMPTS: retries belong to the first run; after the last round the failure is the outcome."""
+    outcomes, bodies, events = salvage([MISHAP], [MISHAP], [None], rounds=2, retries=1, width=1)
+    assert [len(bodies.starts[i]) for i in range(3)] == [4, 4, 1]
+    assert [event.indices for event in events if isinstance(event, Salvaged)] == [(0, 1), (0, 1)]
+    assert bodies.starts[0][2] < bodies.starts[1][2] < bodies.starts[0][3] < bodies.starts[1][3]
+    assert [o.calls for o in outcomes if isinstance(o, Failed)] == [4, 4]
+
+
+def test_outcomes_are_emitted_only_when_they_are_final() -> None:
+    """ORDER and TOTAL: what is set aside holds back what comes after it, and is emitted once."""
+    instants: list[tuple[int, float]] = []
+
+    async def emit(outcome: Outcome[int]) -> None:
+        instants.append((outcome.index, trio.current_time()))
+
+    async def main() -> None:
+        plan = Plan.of([Job(0, "a", [None]), Job(1, "a", [MISHAP, None]), Job(2, "a", [None])])
+        lanes = Lanes([LaneSpec("a", retries=0)])
+        await run_plan(plan, Bodies(), lanes=lanes, emit=emit, salvage_rounds=1)
+
+    run_virtual(main)
+    assert instants == [(0, 1.0), (1, 2.0), (2, 2.0)]
+
+
+@pytest.mark.parametrize("fault", [REFUSED, FATAL, Fault.QUOTA_EXHAUSTED])
+def test_what_will_not_do_better_is_not_run_again(fault: Fault) -> None:
+    """Only mishaps and refusals for being too many are."""
+    outcomes, bodies, _ = salvage([fault], rounds=3)
+    assert isinstance(outcomes[0], Failed)
+    assert len(bodies.starts[0]) == 1
+
+
+def test_an_error_of_the_body_is_not_salvaged() -> None:
+    """It says nothing of a provider."""
+    runs = 0
+
+    async def body(job: Job[None], calls: Calls[None]) -> None:
+        nonlocal runs
+        runs += 1
+        raise ValueError
+
+    plan = Plan.of([Job(0, "a", None)])
+    run_virtual(lambda: collect(plan, body, lanes=Lanes([LaneSpec("a")]), salvage_rounds=2))
+    assert runs == 1
+
+
+def test_a_lane_that_closes_leaves_what_was_set_aside_as_it_failed() -> None:
+    """A job that was run has the outcome of that run, and is not said never to have run."""
+    outcomes, bodies, _ = salvage([MISHAP], [FATAL], rounds=1, width=1, threshold=1)
+    assert all(isinstance(outcome, Failed) for outcome in outcomes)
+    assert isinstance(outcomes[0], Failed)
+    assert isinstance(outcomes[0].error, CallError)
+    assert outcomes[0].error.fault is MISHAP
+    assert len(bodies.starts[0]) == 1
+
+
+def test_a_deadline_in_a_round_interrupts_one_and_leaves_the_others_failed() -> None:
+    """DEADLINE: who is under way again is cut; who waits for its turn has failed before, and did."""
+    outcomes, _, _ = salvage([MISHAP], [MISHAP], [MISHAP], rounds=1, width=1, deadline=4.5)
+    assert isinstance(outcomes[0], Failed)
+    assert outcomes[0].calls == 2
+    assert outcomes[1] == Interrupted(1, 4.0, 4.5, 0.0, 2, Cut.DEADLINE)
+    assert isinstance(outcomes[2], Failed)
+    assert outcomes[2].calls == 1
+
+
+def test_a_deadline_before_the_round_leaves_all_as_they_failed() -> None:
+    """Nothing is forgotten that was set aside."""
+    outcomes, _, _ = salvage([MISHAP], [None, None], [None], rounds=1, width=1, deadline=2.5)
+    assert [type(outcome) for outcome in outcomes] == [Failed, Done, Interrupted]
+
+
+def test_dependants_wait_for_what_is_salvaged() -> None:
+    """BLOCK: a job set aside has no outcome yet, so it neither blocks nor frees."""
+    edges: dict[int, Sequence[int | Edge]] = {1: [0], 2: [Edge(0, "always")]}
+    outcomes, bodies, _ = salvage([MISHAP, None], [None], [None], rounds=1, edges=edges)
+    assert [type(outcome) for outcome in outcomes] == [Done, Done, Done]
+    assert bodies.starts == {0: [0.0, 1.0], 1: [2.0], 2: [2.0]}
+    outcomes, bodies, _ = salvage([MISHAP], [None], [None], rounds=1, edges=edges)
+    assert outcomes[1] == Blocked(1, 0)
+    assert bodies.starts[2] == [2.0]
+
+
+def test_a_serial_job_is_salvaged_before_the_next_one() -> None:
+    """SERIAL: in index order, so what follows it finds it over."""
+    outcomes, bodies, _ = salvage([MISHAP, None], [None], rounds=1, serial=True)
+    assert [type(outcome) for outcome in outcomes] == [Done, Done]
+    assert bodies.starts == {0: [0.0, 1.0], 1: [2.0]}
+
+
+def test_rounds_are_not_negative() -> None:
+    """The message names the argument."""
+    with pytest.raises(PlanError, match="salvage_rounds must be at least 0, got -1"):
+        salvage([None], rounds=-1)
