@@ -22,7 +22,10 @@ def run_capped(
 
 
 def starts(outcomes: Sequence[Outcome[None]]) -> list[float]:
-    return [outcome.started_at for outcome in outcomes if isinstance(outcome, Done)]
+    """When calls started: a job may be admitted, and then wait for the cap."""
+    return [
+        outcome.started_at + outcome.waited for outcome in outcomes if isinstance(outcome, Done)
+    ]
 
 
 def test_the_cap_bounds_all_lanes_together() -> None:
@@ -52,10 +55,7 @@ def test_a_call_that_times_out_gives_its_part_back() -> None:
     """LEAK: a cancelled call frees the cap at that instant."""
     jobs = [("a", 9.0), ("b", 1.0)]
     outcomes = run_capped(1, jobs, LaneSpec("a"), LaneSpec("b"), timeout=3.0)
-    assert starts(outcomes) == [0.0] or starts(outcomes) == [3.0]
-    lanes = Lanes([LaneSpec("a"), LaneSpec("b")], cap=1)
-    assert lanes.cap is not None
-    assert lanes.cap.idle
+    assert starts(outcomes) in ([0.0], [3.0])  # whichever lane is first
 
 
 def test_a_waiter_that_goes_away_does_not_keep_its_place_at_the_cap() -> None:

@@ -52,7 +52,7 @@ class Answers:
         self.starts: list[float] = []
 
     async def __call__(self, job: Job[float], calls: Calls[float]) -> int:
-        return await calls("a", self.send)
+        return await calls(job.lane, self.send)
 
     async def send(self) -> int:
         error = self.errors[min(len(self.starts), len(self.errors) - 1)]
@@ -127,7 +127,8 @@ def test_a_call_made_again_stands_before_what_is_new() -> None:
         await calls("a", send)
 
     run_lanes(body, [LaneSpec("a", 1)], [Job(i, "a", 0) for i in range(5)])
-    assert order == [0, 1, 0, 1, 2, 3, 4] or order == [0, 1, 0, 2, 1, 3, 4]
+    # The rests are over at 4.5 and 8.5: each finds one new call begun, and passes all others.
+    assert order == [0, 1, 0, 1, 2, 3, 4]
 
 
 def test_a_refusal_that_names_a_wait_keeps_the_whole_lane_back() -> None:
@@ -192,42 +193,42 @@ def test_refusals_of_single_requests_close_no_lane() -> None:
 
 def test_whoever_waits_or_rests_hears_of_the_closing() -> None:
     """One in line, one in its back-off, and one that asks later: all at that instant."""
-    heard: dict[int, float] = {}
+    heard: dict[str, float] = {}
 
-    async def body(job: Job[float], calls: Calls[float]) -> None:
-        async def send() -> None:
-            await trio.sleep(2)
-            raise CallError(FATAL if job.index == 0 else TRANSIENT, "no such key")
+    async def refused() -> None:
+        await trio.sleep(2)
+        raise CallError(FATAL, "no such key")
 
-        async def fail_soon() -> None:
-            raise CallError(TRANSIENT, retry_after=60)
+    async def busy() -> None:
+        await trio.sleep(1)
+        raise CallError(TRANSIENT, retry_after=60)
 
+    async def ask(name: str, calls: Calls[float], send: Callable[[], Awaitable[None]]) -> None:
         try:
-            if job.index == 3:
-                await trio.sleep(5)
-            await calls("a", fail_soon if job.index == 1 else send)
+            await calls("a", send)
         except LaneClosedError as error:
-            heard[job.index] = trio.current_time()
+            heard[name] = trio.current_time()
             said = "lane 'a' is closed: 1 calls in a row were refused: no such key"
             assert str(error) == said  # noqa: PT017 - all three hear the same
-            raise
+        except CallError as error:
+            assert error.fault is FATAL  # noqa: PT017
 
-    lane = LaneSpec("a", 2, breaker_threshold=1, min_gap=0.5)
-
-    async def starter(job: Job[float], calls: Calls[float]) -> None:
+    async def body(job: Job[float], calls: Calls[float]) -> None:
         async with trio.open_nursery() as nursery:
-            for index in range(5):
-                nursery.start_soon(quiet, Job(index, "a", 0), calls)
-                await trio.sleep(0.25)
+            for name, send in (
+                ("refused", refused),
+                ("resting", busy),
+                ("in flight", refused),
+                ("in line", refused),
+            ):
+                nursery.start_soon(ask, name, calls, send)
+                await trio.testing.wait_all_tasks_blocked()
+            await trio.sleep(5)
+            await ask("late", calls, refused)
 
-    async def quiet(job: Job[float], calls: Calls[float]) -> None:
-        try:
-            await body(job, calls)
-        except (CallError, LaneClosedError):
-            pass
-
-    run_lanes(starter, [lane], [Job(0, "a", 0)])
-    assert heard == {1: 2.0, 2: 2.0, 3: 5.75, 4: 2.0} or heard == {1: 2.0, 3: 5.75, 4: 2.0}
+    run_lanes(body, [LaneSpec("a", 2, breaker_threshold=1)], [Job(0, "a", 0)])
+    # What is in flight goes on, and ends as it ends.
+    assert heard == {"resting": 2.0, "in line": 2.0, "late": 5.0}
 
 
 def test_a_lane_without_a_success_for_longer_than_its_patience_is_closed() -> None:

@@ -171,7 +171,9 @@ class Calls(Generic[P]):
                 if type(result) is Metered:
                     used, cost = self._hear(target, result, need)
                     result = result.value
-                self._learn_success(target, now, mark, retried=attempts is not None)
+                target.served += 1
+                if not target.throttle.calm:
+                    self._learn_success(target, now, mark, retried=attempts is not None)
             except Exception as error:
                 failure = error
                 attempts = Attempts(target.spec) if attempts is None else attempts
@@ -228,9 +230,6 @@ class Calls(Generic[P]):
         return tokens, need.money if result.money is None else result.money
 
     def _learn_success(self, lane: Lane, started_at: float, mark: int, *, retried: bool) -> None:
-        if lane.throttle.calm:
-            lane.count_success()
-            return
         before = lane.throttle.limits
         now = trio.current_time()
         lane.succeeded(now - started_at, mark, retried=retried)

@@ -37,6 +37,11 @@ class Cap:
         before = self._queue.index(lane) if lane in self._queue else len(self._queue)
         return self._limiter.available_tokens > before
 
+    @property
+    def free(self) -> bool:
+        """Whether a part of it is free, whoever waits."""
+        return self._limiter.available_tokens > 0
+
     def join(self, lane: Follower) -> None:
         """The first in line of `lane` waits for the cap, and for nothing else."""
         if lane not in self._queue:

@@ -60,10 +60,12 @@ class Lane:
     """Calls in their back-off."""
     _accounts: dict[object, Account] = attrs.field(factory=dict)
     """Of calls in flight that reserved more than a slot."""
-    _favourite: object | None = None
+    favourite: object | None = None
+    """Whose first call passes the line, until anyone else touches the lane."""
     _paused: bool = False
     _started: int = 0
-    _succeeded: int = 0
+    served: int = 0
+    """Calls that succeeded; who makes them counts."""
     _refused: int = 0
     _retried: int = 0
 
@@ -132,10 +134,6 @@ class Lane:
         """Whether a newcomer could start at `now` without passing anybody in line."""
         return not self._line.places and self._obstacle(0, now) is None
 
-    def favour(self, job: object) -> None:
-        """Let the first call of `job` pass the line, until anyone else touches the lane."""
-        self._favourite = job
-
     def start_nowait(self, call: object, job: object, need: Need, now: float) -> bool:
         """Start `call`, if the call of `job` may start at `now`.
 
@@ -143,7 +141,7 @@ class Lane:
             BudgetError: The call needs more than its budget has left.
             CallError: The call is larger than this lane serves.
         """
-        favourite, self._favourite = self._favourite, None
+        favourite, self.favourite = self.favourite, None
         if self._line.places and favourite is not job:
             return False
         if self.throttle.free and self._cap is None and need.purse is None:
@@ -155,7 +153,7 @@ class Lane:
             if not self.throttle.calm:
                 self.throttle.limit.begun(self.in_flight)
             return True
-        return self._try_start(call, need, now) is None
+        return self._try_start(call, need, now, favoured=favourite is job) is None
 
     async def wait_start(
         self,
@@ -221,13 +219,8 @@ class Lane:
             self._cap.release(call)
         self._news()
 
-    def count_success(self) -> None:
-        """A call was served, and that tells nothing new."""
-        self._succeeded += 1
-
     def succeeded(self, latency: float, mark: int, *, retried: bool) -> None:
         """A call was served after `latency` seconds in flight: learn from it."""
-        self._succeeded += 1
         self.throttle.succeeded(latency, mark, retried=retried)
         self._apply_limit()
 
@@ -274,7 +267,7 @@ class Lane:
             paused=self._paused,
             reason=self.closed,
             started=self._started,
-            succeeded=self._succeeded,
+            succeeded=self.served,
             refused=self._refused,
             retried=self._retried,
             cuts=throttle.limit.epoch,
@@ -301,7 +294,7 @@ class Lane:
                 now = trio.current_time()
                 obstacle: Obstacle | None = (Why.TURN, math.inf)
                 if self._line.first is place:
-                    self._favourite = None
+                    self.favourite = None
                     obstacle = look(now)
                 if obstacle is None:
                     return now
@@ -314,8 +307,11 @@ class Lane:
         finally:
             self._leave(place)
 
-    def _obstacle(self, tokens: int, now: float) -> Obstacle | None:
-        """What is in the way of a start at `now`, but for the line and the budget."""
+    def _obstacle(self, tokens: int, now: float, *, favoured: bool = False) -> Obstacle | None:
+        """What is in the way of a start at `now`, but for the line and the budget.
+
+        A favoured job was admitted in this very step: it has waited its turn for the cap.
+        """
         throttle = self.throttle
         if self._paused:
             return Why.PAUSED, math.inf
@@ -325,7 +321,8 @@ class Lane:
                 return self._pacer(open_at, now), open_at
         if self._limiter.available_tokens <= 0:
             return Why.SLOT, math.inf
-        if self._cap is not None and not self._cap.admits(self):
+        cap = self._cap
+        if cap is not None and not (cap.free if favoured else cap.admits(self)):
             return Why.CAP, math.inf
         return None
 
@@ -334,12 +331,14 @@ class Lane:
             return Why.BLOCKED
         return Why.PACE if open_at == self.throttle.paced_until(now) else Why.TOKENS
 
-    def _try_start(self, call: object, need: Need, now: float) -> Obstacle | None:
+    def _try_start(
+        self, call: object, need: Need, now: float, *, favoured: bool = False
+    ) -> Obstacle | None:
         """Take everything that `call` needs; or nothing, and say what is in the way."""
         throttle = self.throttle
         if throttle.tokens is not None and not throttle.tokens.fits(need.tokens):
             self._check_size(need.tokens)
-        obstacle = self._obstacle(need.tokens, now)
+        obstacle = self._obstacle(need.tokens, now, favoured=favoured)
         if obstacle is not None:
             return obstacle
         hold = None

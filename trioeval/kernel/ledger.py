@@ -84,26 +84,26 @@ class Sink(Generic[V]):
         """Pass everything on; returns when the ledger is closed and nothing is left."""
         # The channel's end stays open also when `emit` raises: `record` must not fail for it.
         async for outcome in self._ledger.ordered:
-            await self._pass_on(outcome)
-            await self._pass_on_waiting()
+            await self._emit(outcome)
+            self._count(outcome)
+            # Without a hop through the scheduler for each, which would cost more than all else here.
+            for _ in range(_YIELD_EVERY):
+                try:
+                    following = self._ledger.ordered.receive_nowait()
+                except (trio.WouldBlock, trio.EndOfChannel):
+                    break
+                await self._emit(following)
+                self._count(following)
         while self.emitted < self._ledger.size:
             if self.emitted % _YIELD_EVERY == 0:
                 await trio.lowlevel.checkpoint()
-            await self._pass_on(self._ledger.take_rest(self.emitted))
+            rest = self._ledger.take_rest(self.emitted)
+            await self._emit(rest)
+            self._count(rest)
 
-    async def _pass_on_waiting(self) -> None:
-        # Without a hop through the scheduler for each, which would cost more than everything else here.
-        for _ in range(_YIELD_EVERY):
-            try:
-                outcome = self._ledger.ordered.receive_nowait()
-            except (trio.WouldBlock, trio.EndOfChannel):
-                return
-            await self._pass_on(outcome)
-
-    async def _pass_on(self, outcome: Outcome[V]) -> None:
-        await self._emit(outcome)
+    def _count(self, outcome: Outcome[V]) -> None:
         self.emitted += 1
-        if self._passed is not None:
-            self._passed(self.emitted)
         kind = type(outcome)
         self.counts[kind] = self.counts.get(kind, 0) + 1
+        if self._passed is not None:
+            self._passed(self.emitted)

@@ -18,7 +18,7 @@ import trio
 from trioeval.errors import BudgetError, PlanError
 from trioeval.kernel.backlog import Backlog
 from trioeval.kernel.calls import Calls, Terms
-from trioeval.kernel.events import Finished, Observer, Salvaged, Waiting, Why
+from trioeval.kernel.events import Admitted, Finished, Observer, Salvaged, Waiting, Why
 from trioeval.kernel.jobs import Job, P
 from trioeval.kernel.lanes import Lanes
 from trioeval.kernel.ledger import Ledger
@@ -77,6 +77,9 @@ class Running(Generic[P, V]):
     _failed: dict[int, Failed] = attrs.field(factory=dict)
     """How jobs ended that are set aside, or run again."""
     _aside: list[int] = attrs.field(factory=list)
+    _blocked: deque[tuple[int, int]] = attrs.field(factory=deque)
+    """Jobs that have yet to get their outcome, each with the job that blocks it."""
+    _releasing: bool = False
     _salvaged: dict[int, int] = attrs.field(factory=dict)
     """How often jobs were run again."""
 
@@ -106,7 +109,9 @@ class Running(Generic[P, V]):
         if self._failed and (before := self._failed.get(job.index)) is not None:
             made = before.calls
         calls = Calls(job, self.terms, scope, now, made=made)
-        self.lanes.by_name[job.lane].favour(calls)
+        self.lanes.by_name[job.lane].favourite = calls
+        if self.observe is not None:
+            self.observe(Admitted(now, job.index, job.lane))
         return calls
 
     def finish(self, calls: Calls[P], outcome: Outcome[V]) -> None:
@@ -118,7 +123,11 @@ class Running(Generic[P, V]):
 
     def settle(self, outcome: Outcome[V]) -> None:
         """Give a job its outcome, and those their own that it blocks."""
-        self._record(outcome)
+        if self._failed:
+            self._failed.pop(outcome.index, None)
+        self.ledger.record(outcome)
+        if self.observe is not None:
+            self.observe(Finished(trio.current_time(), outcome))
         if self.backlog.tracking:
             self._release(outcome)
         if self.ledger.recorded == self.ledger.size:
@@ -210,23 +219,15 @@ class Running(Generic[P, V]):
         self._aside.append(failed.index)
         return True
 
-    def _record(self, outcome: Outcome[V]) -> None:
-        if self._failed:
-            self._failed.pop(outcome.index, None)
-        self.ledger.record(outcome)
-        if self.observe is not None:
-            self.observe(Finished(trio.current_time(), outcome))
-
     def _release(self, outcome: Outcome[V]) -> None:
-        settled: deque[Outcome[V]] = deque([outcome])
-        lanes: set[str] = set()
-        while settled:
-            first = settled.popleft()
-            released = self.backlog.over(first.index, done=isinstance(first, Done))
-            lanes.update(released.lanes)
-            for index, by in released.blocked:
-                blocked = Blocked(index, by)
-                self._record(blocked)
-                settled.append(blocked)
-        if lanes:
+        released = self.backlog.over(outcome.index, done=isinstance(outcome, Done))
+        self._blocked += released.blocked
+        if released.lanes:
             self.notify()
+        if self._releasing:
+            return
+        # A chain of a million jobs may hang on one: no recursion.
+        self._releasing = True
+        while self._blocked:
+            self.settle(Blocked(*self._blocked.popleft()))
+        self._releasing = False

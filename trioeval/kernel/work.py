@@ -17,7 +17,6 @@ from typing import Protocol
 import trio
 
 from trioeval.kernel.calls import Calls
-from trioeval.kernel.events import Admitted
 from trioeval.kernel.jobs import Job, P
 from trioeval.kernel.outcomes import Done, Failed, Interrupted, TimedOut, V
 from trioeval.kernel.running import Running
@@ -61,8 +60,18 @@ async def work(running: Running[P, V], source: Source[P]) -> None:
                     if job is None:
                         return
                     calls = running.start(job, scope, now)
-                    outcome = await _perform(running, calls)
-                    now = outcome.finished_at
+                    outcome: Done[V] | Failed
+                    try:
+                        value = await running.perform(job, calls)
+                        now = trio.current_time()
+                        times = (calls.started_at, now, calls.waited(now))
+                        outcome = Done(job.index, *times, calls.count, value)
+                    except Exception as error:  # noqa: BLE001 - whatever a body raises is its job's outcome
+                        now = trio.current_time()
+                        times = (calls.started_at, now, calls.waited(now))
+                        outcome = Failed(job.index, *times, calls.count, error)
+                    except BaseExceptionGroup as group:
+                        raise _cancellation(group) from None
                     running.finish(calls, outcome)
                     calls = None
                     source.leave()
@@ -74,8 +83,9 @@ async def work(running: Running[P, V], source: Source[P]) -> None:
         if calls is not None:
             # Only the run's deadline, its failure or the caller's scope gets here with a job under way.
             now = trio.current_time()
-            times = (calls.job.index, calls.started_at, now, calls.waited(now), calls.count)
-            running.finish(calls, Interrupted(*times, running.cut(now, started=True)))
+            cut = running.cut(now, started=True)
+            times = (calls.started_at, now, calls.waited(now))
+            running.finish(calls, Interrupted(calls.job.index, *times, calls.count, cut))
             source.leave()
 
 
@@ -94,28 +104,13 @@ async def _wait_job(
     return await source.admit()
 
 
-async def _perform(running: Running[P, V], calls: Calls[P]) -> Done[V] | Failed:
-    job = calls.job
-    try:
-        if running.observe is not None:
-            running.observe(Admitted(calls.started_at, job.index, job.lane))
-        value = await running.perform(job, calls)
-    except Exception as error:  # noqa: BLE001 - whatever a body raises is its job's outcome
-        return _failed(calls, error)
-    except BaseExceptionGroup as group:
-        # A body with a nursery of its own that was cancelled, and failed while it cleaned up. Nobody waits
-        # for that failure any more; the cancellation must go on alone.
-        cancelled, rest = group.split(trio.Cancelled)
-        if cancelled is not None and isinstance(rest, ExceptionGroup):
-            raise cancelled from None
-        raise
-    now = trio.current_time()
-    return Done(job.index, calls.started_at, now, calls.waited(now), calls.count, value)
+def _cancellation(group: BaseExceptionGroup[BaseException]) -> BaseExceptionGroup[BaseException]:
+    """A body with a nursery of its own was cancelled, and failed while it cleaned up.
 
-
-def _failed(calls: Calls[P], error: Exception) -> Failed:
-    now = trio.current_time()
-    return Failed(calls.job.index, calls.started_at, now, calls.waited(now), calls.count, error)
+    Nobody waits for that failure any more; the cancellation must go on alone.
+    """
+    cancelled, rest = group.split(trio.Cancelled)
+    return cancelled if cancelled is not None and isinstance(rest, ExceptionGroup) else group
 
 
 def _timed_out(calls: Calls[P]) -> TimedOut:

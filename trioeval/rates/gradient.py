@@ -21,8 +21,8 @@ What has to be got right is what is compared:
   there. That is why nothing has to detect a change.
 * **Calls in flight at a change** of the limit tell of the old one, and those that refill an emptied server
   meet it half empty. So as many completions as the limit is wide pass uncounted.
-* **A lane that is not used** learns nothing: the limit grows only after a round of which every start nearly
-  reached it.
+* **A lane that is not used** learns nothing: the limit grows only after a round in which it was nearly
+  reached. Once is enough: replies that come together empty the lane before it is filled again.
 
 A refusal cuts the limit, once for each epoch as in `aimd`; from then on it grows by one at a time, since
 latency does not show where the server refuses.
@@ -80,8 +80,8 @@ class GradientLimit:
     """Calls still to come that do not tell of the present limit."""
     _latencies: list[float] = attrs.field(init=False, factory=list)
     """Of this round."""
-    _least: float = attrs.field(init=False, default=math.inf)
-    """Fewest in flight at a start of this round."""
+    _peak: int = attrs.field(init=False, default=0)
+    """Most in flight at a start of this round."""
     _spoilt: bool = attrs.field(init=False, default=False)
     """Whether this round has had a failure."""
 
@@ -95,7 +95,7 @@ class GradientLimit:
         if self._fresh:
             self._fresh, self._stale = False, self.limit - 1
         if self._stale == 0:
-            self._least = min(self._least, in_flight)
+            self._peak = max(self._peak, in_flight)
 
     def succeeded(self, latency: float, *, retried: bool) -> None:  # noqa: ARG002 - an attempt's time is its own
         """A call has succeeded after `latency` seconds in flight, ≥ 0."""
@@ -132,7 +132,7 @@ class GradientLimit:
     def _end_round(self) -> None:
         latency = math.fsum(self._latencies) / len(self._latencies)
         probing = self.limit < self._aim
-        saturated = self._least >= _SATURATED * self.limit
+        saturated = self._peak >= _SATURATED * self.limit
         if self.limit == 1:
             known = self.base if self.base < math.inf else latency
             self.base = min(latency, (known + latency) / 2)
@@ -154,5 +154,5 @@ class GradientLimit:
             self.limit = limit
             self._fresh = True
         self._latencies.clear()
-        self._least = math.inf
+        self._peak = 0
         self._spoilt = False

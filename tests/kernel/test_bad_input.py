@@ -1,0 +1,212 @@
+"""Input that no run could serve, and bodies and consumers that misbehave: a typed error or a defined outcome."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import pytest
+import trio
+
+from trioeval.errors import PlanError, TooLateError
+from trioeval.kernel import (
+    Backoff,
+    Budget,
+    Calls,
+    Cut,
+    Done,
+    Failed,
+    Interrupted,
+    Job,
+    Lanes,
+    LaneSpec,
+    Outcome,
+    Plan,
+    TimedOut,
+    collect,
+    run_plan,
+)
+from trioeval.testing import run_virtual
+
+NAN, INF = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"burst": 0}, "burst must be a whole number of at least 1, got 0"),
+        ({"tpm": 0}, "tpm must be more than 0 and finite, got 0"),
+        ({"tpm": -1.0}, "tpm must be more than 0 and finite, got -1.0"),
+        ({"tpm": NAN}, "tpm must be more than 0 and finite, got nan"),
+        ({"token_burst": -1}, "token_burst must be a whole number of at least 0, got -1"),
+        ({"min_gap": NAN}, "min_gap must be at least 0 seconds and finite, got nan"),
+        ({"min_gap": INF}, "min_gap must be at least 0 seconds and finite, got inf"),
+        ({"retries": -1}, "retries must be a whole number of at least 0, got -1"),
+        ({"max_retries": -1}, "max_retries must be a whole number of at least 0, got -1"),
+        ({"max_retries": 1.0}, "max_retries must be a whole number of at least 0, got 1.0"),
+        ({"patience": 0}, "patience must be more than 0 seconds, got 0"),
+        ({"patience": NAN}, "patience must be more than 0 seconds, got nan"),
+        ({"breaker_threshold": 0}, "breaker_threshold must be a whole number of at least 1, got 0"),
+        ({"adaptive": "vegas"}, "adaptive must be aimd, latency or off, got 'vegas'"),
+        ({"oversize": "split"}, "oversize must be alone or refuse, got 'split'"),
+    ],
+)
+def test_a_lane_refuses_what_no_lane_could_have(limits: Mapping[str, object], message: str) -> None:
+    """The message names the lane, the field, the range and the value."""
+    with pytest.raises(PlanError) as caught:
+        LaneSpec("a", **limits)  # type: ignore[arg-type]
+    assert str(caught.value) == f"lane 'a': {message}"
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0, NAN])
+def test_a_job_has_some_time(timeout: float) -> None:
+    """More than none."""
+    with pytest.raises(PlanError, match=r"^Job\.timeout must be more than 0 seconds, got "):
+        Job(0, "a", None, timeout)
+
+
+@pytest.mark.parametrize("indices", [[0, 0], [1, 0], [0, 2], [1]])
+def test_indices_of_a_plan_are_its_positions(indices: Sequence[int]) -> None:
+    """Twice the same, swapped, with a hole, or not from 0: the first wrong position is named."""
+    wrong = next(place for place, index in enumerate(indices) if place != index)
+    with pytest.raises(PlanError) as caught:
+        Plan.of(Job(index, "a", None) for index in indices)
+    said = f"the job at position {wrong} of the plan has index {indices[wrong]}; they must be equal"
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(("serial", "wrong"), [([0, 2], [2]), ([-1], [-1])])
+def test_serial_indices_name_jobs(serial: Sequence[int], wrong: Sequence[int]) -> None:
+    """With those that do not."""
+    jobs = [Job(i, "a", None) for i in range(2)]
+    with pytest.raises(PlanError, match=rf"\(0 to 1\), got \{wrong}"[:-1]):
+        Plan.of(jobs, serial_indices=serial)
+
+
+async def quick(job: Job[None], calls: Calls[None]) -> None:
+    await calls(job.lane, trio.sleep, 1)
+
+
+@pytest.mark.parametrize("body_hides", [False, True], ids=["timeout", "deadline"])
+def test_a_body_that_swallows_its_cancellation_is_done_when_it_returns(body_hides: bool) -> None:  # noqa: FBT001
+    """A result that exists is never thrown away, and the run goes on as it can."""
+
+    async def stubborn(job: Job[None], calls: Calls[None]) -> str:
+        try:
+            await calls("a", trio.sleep, 9)
+        except trio.Cancelled:
+            return "swallowed"
+        return "slept"
+
+    timeout, deadline = (INF, 4.0) if body_hides else (4.0, INF)
+    plan = Plan.of([Job(0, "a", None, timeout), Job(1, "a", None, timeout)])
+    outcomes = run_virtual(
+        lambda: collect(plan, stubborn, lanes=Lanes([LaneSpec("a")]), deadline=deadline)
+    )
+    assert outcomes == [Done(i, 0.0, 4.0, 0.0, 1, "swallowed") for i in range(2)]
+
+
+def test_a_body_that_calls_after_its_timeout_gets_no_slot() -> None:
+    """In its cleanup it is cancelled at the first wait; in a shield it is served as long as it has a job."""
+    served: list[float] = []
+
+    async def late(job: Job[None], calls: Calls[None]) -> None:
+        async def send() -> None:
+            served.append(trio.current_time())
+            await trio.sleep(1)
+
+        try:
+            await trio.sleep(9)
+        finally:
+            await calls("a", send)
+
+    plan = Plan.of([Job(0, "a", None, 4.0)])
+    (outcome,) = run_virtual(lambda: collect(plan, late, lanes=Lanes([LaneSpec("a")])))
+    assert isinstance(outcome, TimedOut)
+    assert (outcome.finished_at, served) == (4.0, [4.0])
+
+
+def test_a_call_after_the_deadline_is_too_late() -> None:
+    """DEADLINE: in a shield it fails with a typed error, and the job is interrupted."""
+    heard: list[str] = []
+
+    async def late(job: Job[None], calls: Calls[None]) -> None:
+        try:
+            await trio.sleep(9)
+        finally:
+            with trio.CancelScope(shield=True):
+                try:
+                    await calls("a", trio.sleep, 1)
+                except TooLateError as error:
+                    heard.append(str(error))
+
+    plan = Plan.of([Job(0, "a", None)])
+    (outcome,) = run_virtual(
+        lambda: collect(plan, late, lanes=Lanes([LaneSpec("a")]), deadline=4.0)
+    )
+    assert outcome == Interrupted(0, 0.0, 4.0, 0.0, 0, Cut.DEADLINE)
+    assert heard == ["job 0 asked for a call after the run's deadline"]
+
+
+def test_a_consumer_that_never_returns_ends_with_its_caller() -> None:
+    """The run waits for it, as it was told to; cancelled, it waits for the grace and no longer."""
+
+    async def main() -> float:
+        with trio.move_on_after(10):
+            await run_plan(
+                Plan.of([Job(0, "a", None)]),
+                quick,
+                lanes=Lanes([LaneSpec("a")]),
+                emit=lambda _outcome: trio.sleep_forever(),
+                deadline=3.0,
+                flush_grace=2.0,
+            )
+        return trio.current_time()
+
+    assert run_virtual(main) == 12.0
+
+
+@pytest.mark.parametrize("name", ["max_live_jobs", "salvage_rounds"])
+def test_arguments_of_a_run_have_a_least_value(name: str) -> None:
+    """The message names the argument."""
+    with pytest.raises(PlanError, match=f"^{name} must be at least "):
+        run_virtual(
+            lambda: collect(
+                Plan.of([Job(0, "a", None)]),
+                quick,
+                lanes=Lanes([LaneSpec("a")]),
+                **{name: -1},  # type: ignore[arg-type]
+            )
+        )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Backoff(base=-1),
+        lambda: Backoff(base=NAN),
+        lambda: Backoff(cap=0.5),
+        lambda: Budget(requests=-1),
+        lambda: Budget(money=NAN),
+    ],
+)
+def test_bounds_out_of_range_are_refused(make: object) -> None:
+    """By the same kind of error as everything that cannot run."""
+    assert callable(make)
+    with pytest.raises(PlanError):
+        make()
+
+
+def test_a_lane_that_is_not_there_fails_only_the_job_that_calls_it() -> None:
+    """The others are served."""
+
+    async def body(job: Job[None], calls: Calls[None]) -> None:
+        await calls("b" if job.index else "a", trio.sleep, 1)
+
+    plan = Plan.of(Job(i, "a", None) for i in range(2))
+    done, failed = run_virtual(lambda: collect(plan, body, lanes=Lanes([LaneSpec("a")])))
+    assert isinstance(done, Done)
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.error, PlanError)
+
+
+async def _nothing(_outcome: Outcome[None]) -> None:
+    """A consumer."""
