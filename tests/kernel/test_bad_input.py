@@ -1,4 +1,4 @@
-"""Input that no run could serve, and bodies and consumers that misbehave: a typed error or a defined outcome."""
+"""Input that no run could serve, bodies and consumers that misbehave: a typed error or an outcome."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -149,13 +149,16 @@ def test_a_call_after_the_deadline_is_too_late() -> None:
 def test_a_consumer_that_never_returns_ends_with_its_caller() -> None:
     """The run waits for it, as it was told to; cancelled, it waits for the grace and no longer."""
 
+    async def never(outcome: Outcome[None]) -> None:
+        await trio.sleep_forever()
+
     async def main() -> float:
         with trio.move_on_after(10):
             await run_plan(
                 Plan.of([Job(0, "a", None)]),
                 quick,
                 lanes=Lanes([LaneSpec("a")]),
-                emit=lambda _outcome: trio.sleep_forever(),
+                emit=never,
                 deadline=3.0,
                 flush_grace=2.0,
             )
@@ -206,7 +209,3 @@ def test_a_lane_that_is_not_there_fails_only_the_job_that_calls_it() -> None:
     assert isinstance(done, Done)
     assert isinstance(failed, Failed)
     assert isinstance(failed.error, PlanError)
-
-
-async def _nothing(_outcome: Outcome[None]) -> None:
-    """A consumer."""

@@ -109,7 +109,8 @@ def test_outcomes_are_emitted_only_when_they_are_final() -> None:
         instants.append((outcome.index, trio.current_time()))
 
     async def main() -> None:
-        plan = Plan.of([Job(0, "a", [None]), Job(1, "a", [MISHAP, None]), Job(2, "a", [None])])
+        scripts: list[Script] = [[None], [MISHAP, None], [None]]
+        plan = Plan.of(Job(i, "a", script) for i, script in enumerate(scripts))
         lanes = Lanes([LaneSpec("a", retries=0)])
         await run_plan(plan, Bodies(), lanes=lanes, emit=emit, salvage_rounds=1)
 

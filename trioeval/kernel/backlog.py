@@ -78,6 +78,9 @@ class Backlog(Generic[P]):
         self._walked = {lane: _Queue() for lane in plan.lanes}
         self._freed: dict[str, list[int]] = {lane: [] for lane in plan.lanes}
         """Heaps of jobs that waited and do so no more."""
+        self._pending = 0
+        """Jobs in queues and heaps."""
+        self._size = len(plan.jobs)
         self._keys = Keys()
         self._edges = Edges.of(plan.edges) if plan.edges else None
         self._readiness: Readiness | None = None
@@ -87,7 +90,7 @@ class Backlog(Generic[P]):
         """Whether outcomes can set jobs free."""
         if plan.readiness is not None:
             self.tracking = True
-            self._cursor = len(plan.jobs)
+            self._cursor = self._size
             self._readiness = plan.readiness()
             for index in self._readiness.begin():
                 self._free(index)
@@ -95,13 +98,12 @@ class Backlog(Generic[P]):
     @property
     def walked(self) -> bool:
         """Whether the cursor has passed every job."""
-        return self._cursor == len(self._plan.jobs)
+        return self._cursor == self._size
 
     @property
     def empty(self) -> bool:
         """Whether no job may start that has not been handed out."""
-        left = any(self._walked.values()) or any(self._freed.values())
-        return self.walked and not left
+        return self.walked and not self._pending
 
     def has(self, lane: str) -> bool | None:
         """Whether the lane has a next job now; None if the walk has to go on to tell: ask again.
@@ -113,8 +115,8 @@ class Backlog(Generic[P]):
             return True
         job = self._walk(lane)
         if job is None:
-            return None if self._cursor < len(self._plan.jobs) else False
-        self._walked[lane].push(job.index)
+            return None if self._cursor < self._size else False
+        self._queue(job)
         return True
 
     def first(self, lane: str) -> int | None:
@@ -132,17 +134,21 @@ class Backlog(Generic[P]):
         Raises:
             PlanError: A job on the way is not as the plan declares it.
         """
+        if not self._pending:
+            return self._walk(lane)
         walked, freed = self._walked[lane], self._freed[lane]
+        if not walked and not freed:
+            return self._walk(lane)
+        self._pending -= 1
         if freed and not (walked and walked.first < freed[0]):
             return self._plan.job(heapq.heappop(freed))
-        if walked:
-            return self._plan.job(walked.pop())
-        return self._walk(lane)
+        return self._plan.job(walked.pop())
 
     def put_back(self, index: int) -> str:
         """Let a job that was handed out start once more; returns its lane."""
         lane = self._plan.job(index).lane
         heapq.heappush(self._freed[lane], index)
+        self._pending += 1
         return lane
 
     def blocks(self, index: int) -> bool:
@@ -181,7 +187,8 @@ class Backlog(Generic[P]):
         return held or self._keys.waits(index)
 
     def _walk(self, lane: str) -> Job[P] | None:
-        for _ in range(min(_STRIDE, len(self._plan.jobs) - self._cursor)):
+        end = min(self._cursor + _STRIDE, self._size)
+        while self._cursor < end:
             job = self._plan.job(self._cursor)
             self._cursor += 1
             index = job.index
@@ -194,5 +201,9 @@ class Backlog(Generic[P]):
                 continue
             if job.lane == lane:
                 return job
-            self._walked[job.lane].push(index)
+            self._queue(job)
         return None
+
+    def _queue(self, job: Job[P]) -> None:
+        self._walked[job.lane].push(job.index)
+        self._pending += 1

@@ -21,8 +21,7 @@ def _positive(_job: object, field: "attrs.Attribute[float]", value: float) -> No
         raise PlanError(msg)
 
 
-# As good as frozen, and made in half the time: there is one for each of a million jobs.
-@attrs.define(on_setattr=attrs.setters.frozen, unsafe_hash=True)
+@attrs.frozen
 class Job(Generic[P]):
     """One unit of work with one stable index and exactly one outcome."""
 

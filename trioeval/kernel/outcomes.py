@@ -28,8 +28,7 @@ class Cut(enum.Enum):
     """The run itself failed: the plan contradicts itself, or the consumer raised."""
 
 
-# As good as frozen, and made in half the time: there is one for each of a million jobs.
-@attrs.define(on_setattr=attrs.setters.frozen, unsafe_hash=True)
+@attrs.frozen
 class Done(Generic[V]):
     """The body returned.
 
