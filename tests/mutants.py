@@ -1,10 +1,12 @@
-"""One-line mutants of the kernel, each of which some test must kill.
+"""One-line mutants of the kernel and of the rates, each of which some test must kill.
 
     python tests/mutants.py            all of them
     python tests/mutants.py width pace those whose name contains a word
+    python tests/mutants.py --report   all of them, and the result as docs/reference/mutants.md
 
-Each mutant is applied to a copy of the package in a temporary folder, and the kernel's tests run against
-that copy until the first failure. A mutant that survives is a hole in the laws; the exit code counts them.
+Each mutant is applied to a copy of the package in a temporary folder, and the tests of the kernel and of
+the rates run against that copy until the first failure: those nearest to the place first, then all. A
+mutant that survives is a hole in the laws; the exit code counts them.
 """
 
 import os
@@ -13,14 +15,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import attrs
 
 ROOT = Path(__file__).parent.parent
-TESTS = ("tests/property", "tests/kernel")
+REPORT = ROOT / "docs" / "reference" / "mutants.md"
+WHOLE_RUNS = ("tests/kernel", "tests/property/test_kernel_laws.py")
+TESTS = (*WHOLE_RUNS, "tests/property")
+AT_ONCE = 2  # mutants that are tried side by side
 
 
 @attrs.frozen
@@ -28,6 +33,9 @@ class Mutant:
     """One change of one place."""
 
     name: str
+    """What it breaks, in words."""
+    law: str
+    """Which law says that this must not be; `example` where only named examples do."""
     file: str
     """Below `trioeval/`."""
     old: str
@@ -36,272 +44,825 @@ class Mutant:
 
 
 MUTANTS = (
+    # rates/pace.py
     Mutant(
         "burst off by one",
+        "PACE",
         "rates/pace.py",
         "(self.burst - 1) * self.period",
         "self.burst * self.period",
     ),
     Mutant(
         "pace not advanced",
+        "PACE",
         "rates/pace.py",
         "max(self.next_request_at, now) + self.period",
         "max(self.next_request_at, now)",
     ),
     Mutant(
         "pace forgets its past",
+        "PACE",
         "rates/pace.py",
         "max(self.next_request_at, now) + self.period",
         "now + self.period",
     ),
-    Mutant("gap not kept", "rates/pace.py", "now + self.min_gap,", "self.next_gap_at,"),
+    Mutant("gap not kept", "PACE", "rates/pace.py", "now + self.min_gap,", "self.next_gap_at,"),
+    # rates/tokens.py
     Mutant(
-        "pace not taken",
-        "kernel/lane.py",
-        "self._pace = self._pace.take(now)",
-        "self._pace.take(now)",
+        "idle time credited to who gives tokens back",
+        "PACE",
+        "rates/tokens.py",
+        "self.next_token_at = max((one.paid_at for one in self._open), default=-math.inf)",
+        "self.next_token_at -= refund",
     ),
     Mutant(
-        "newcomer ignores the pace",
-        "kernel/lane.py",
-        "        if self._paced_until(now) > now:",
+        "tokens never owed",
+        "EAGER",
+        "rates/tokens.py",
+        "return max(now, self.next_token_at - self.burst * self.period)",
+        "return max(now, self.next_token_at)",
+    ),
+    # rates/budget.py
+    Mutant(
+        "what is held is not counted",
+        "BUDGET",
+        "rates/budget.py",
+        "self._tokens_held + tokens, self._micros_held + hold.micros",
+        "tokens, self._micros_held + hold.micros",
+    ),
+    Mutant(
+        "nobody hears of a settlement",
+        "BUDGET",
+        "rates/budget.py",
+        "            follower.notify()\n",
+        "            pass\n",
+    ),
+    # rates/backoff.py
+    Mutant(
+        "chance in place of the hint",
+        "RETRY_AFTER",
+        "rates/backoff.py",
+        "return hint + spread * min",
+        "return spread * min",
+    ),
+    # rates/aimd.py
+    Mutant(
+        "an old epoch cuts again",
+        "AIMD",
+        "rates/aimd.py",
+        "        if epoch != self.epoch:\n            return\n",
+        "",
+    ),
+    Mutant(
+        "a single refusal cuts",
+        "AIMD",
+        "rates/aimd.py",
+        "        elif self._refused:",
+        "        elif True:",
+    ),
+    Mutant(
+        "growth without use",
+        "AIMD",
+        "rates/aimd.py",
+        "        if clean and self._peak >= _SATURATED * self.limit:",
+        "        if clean:",
+    ),
+    Mutant(
+        "growth in a round with a failure",
+        "AIMD",
+        "rates/aimd.py",
+        "clean = not self._refused and not self._spoilt",
+        "clean = not self._refused",
+    ),
+    Mutant(
+        "growth by retries",
+        "AIMD",
+        "rates/aimd.py",
+        "        if not retried:\n",
+        "        if True:\n",
+    ),
+    Mutant(
+        "the ceiling is not remembered",
+        "AIMD",
+        "rates/aimd.py",
+        "self._ceiling = max(1, self.limit - 1)",
+        "self._ceiling = math.inf",
+    ),
+    Mutant(
+        "the ceiling is remembered for ever",
+        "AIMD",
+        "rates/aimd.py",
+        "            if self._clean_rounds >= self._trial_after:",
+        "            if False:",
+    ),
+    Mutant(
+        "a refused trial is tried again as soon",
+        "AIMD",
+        "rates/aimd.py",
+        "min(2 * self._trial_after, _LONGEST_TRIAL_AFTER)",
+        "_TRIAL_AFTER",
+    ),
+    Mutant(
+        "a limit of none",
+        "AIMD",
+        "rates/aimd.py",
+        "self.limit = max(1, int(_CUT_TO * self.limit))",
+        "self.limit = int(_CUT_TO * self.limit)",
+    ),
+    Mutant(
+        "a slow start is too slow",
+        "example",
+        "rates/aimd.py",
+        "min(2 * self.limit, self.width)",
+        "min(1 + self.limit, self.width)",
+    ),
+    # rates/gradient.py
+    Mutant(
+        "a burst cuts a latency limit many times",
+        "AIMD",
+        "rates/gradient.py",
+        "        if epoch == self.epoch:\n",
+        "        if True:\n",
+    ),
+    # rates/breaker.py
+    Mutant(
+        "the breaker opens one too late",
+        "example",
+        "rates/breaker.py",
+        "self._refusals >= self.threshold",
+        "self._refusals > self.threshold",
+    ),
+    Mutant(
+        "a success forgives no refusal",
+        "example",
+        "rates/breaker.py",
+        "self._refusals, self._trouble_since = 0, None",
+        "self._trouble_since = None",
+    ),
+    Mutant(
+        "a success ends no trouble",
+        "example",
+        "rates/breaker.py",
+        "self._refusals, self._trouble_since = 0, None",
+        "self._refusals = 0",
+    ),
+    # rates/delivery.py
+    Mutant(
+        "a measured rate never grows",
+        "example",
+        "rates/delivery.py",
+        "        if self.pace is not None and self._served >= self._grow_after:",
         "        if False:",
     ),
     Mutant(
-        "newcomer ignores the width",
+        "a few calls measure a rate",
+        "example",
+        "rates/delivery.py",
+        "self._served >= _LEAST_MEASURED and now",
+        "self._served and now",
+    ),
+    # rates/throttle.py
+    Mutant(
+        "pace not taken",
+        "PACE",
+        "rates/throttle.py",
+        "        self.pace = self.pace.take(now)\n",
+        "        self.pace.take(now)\n",
+    ),
+    Mutant(
+        "a block moves back",
+        "RETRY_AFTER",
+        "rates/throttle.py",
+        "self.blocked_until = max(self.blocked_until, now + retry_after)",
+        "self.blocked_until = now + retry_after",
+    ),
+    Mutant(
+        "a block is not waited for",
+        "RETRY_AFTER",
+        "rates/throttle.py",
+        "return max(at, self.blocked_until)",
+        "return at",
+    ),
+    Mutant(
+        "a refusal that names no wait blocks everybody",
+        "example",
+        "rates/throttle.py",
+        "if retry_after or self.congestions >= _RECOVER_AFTER:",
+        "if True:",
+    ),
+    Mutant(
+        "everybody starts when a block is over",
+        "WIDTH",
+        "rates/throttle.py",
+        "self._probes, self._recovery_mark = 1, self._step()",
+        "self._recovery_mark = self._step()",
+    ),
+    Mutant(
+        "probes do not double",
+        "EAGER",
+        "rates/throttle.py",
+        "            self._probes *= 2\n",
+        "            self._probes += 1\n",
+    ),
+    Mutant(
+        "late replies end a recovery",
+        "WIDTH",
+        "rates/throttle.py",
+        "if self._probes is not None and mark >= self._recovery_mark:",
+        "if self._probes is not None:",
+    ),
+    Mutant(
+        "a refusal among others is an outage",
+        "example",
+        "rates/throttle.py",
+        "self.congestions += alone",
+        "self.congestions += 1",
+    ),
+    Mutant(
+        "refusals of one wave measure a rate",
+        "example",
+        "rates/throttle.py",
+        "        if mark >= self._wave_mark:",
+        "        if True:",
+    ),
+    Mutant(
+        "a cut by who started before the last one",
+        "AIMD",
+        "rates/throttle.py",
+        "before if mark >= self._cut_mark else before - 1",
+        "before",
+    ),
+    Mutant(
+        "a hint of a day is waited for",
+        "example",
+        "rates/throttle.py",
+        "if 0 < wait <= self.breaker.patience:",
+        "if 0 < wait:",
+    ),
+    Mutant(
+        "spent tokens are not waited for",
+        "example",
+        "rates/throttle.py",
+        "            self._block(now, _until_some(hint.tokens))\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "a rate that was told is kept for ever",
+        "example",
+        "rates/throttle.py",
+        "        elif share > _PLENTY:\n            self._hinted = None\n",
+        "",
+    ),
+    # kernel/throttles.py, kernel/retries.py, kernel/needs.py
+    Mutant(
+        "a bad request closes the lane",
+        "example",
+        "kernel/throttles.py",
+        "        case Fault.REFUSED:\n            pass\n",
+        "        case Fault.REFUSED:\n            throttle.refused(why)\n",
+    ),
+    Mutant(
+        "one mishap less",
+        "example",
+        "kernel/retries.py",
+        "self.mishaps <= self._spec.retries",
+        "self.mishaps < self._spec.retries",
+    ),
+    Mutant(
+        "one repetition too many",
+        "ATTEMPTS",
+        "kernel/retries.py",
+        "self._failures > self._spec.max_retries",
+        "self._failures > self._spec.max_retries + 1",
+    ),
+    Mutant(
+        "salvaged jobs repeat their calls",
+        "example",
+        "kernel/retries.py",
+        "return not salvaging and self.mishaps",
+        "return self.mishaps",
+    ),
+    Mutant(
+        "the first of several errors speaks for all",
+        "example",
+        "kernel/retries.py",
+        "if len(inside) == 1 and isinstance(inside[0], CallError):",
+        "if isinstance(inside[0], CallError):",
+    ),
+    Mutant(
+        "what was not used is not given back",
+        "example",
+        "kernel/needs.py",
+        "budget.settle(self.hold, tokens=tokens, money=money)",
+        "budget.settle(self.hold, tokens=self.need.tokens, money=self.need.money)",
+    ),
+    Mutant(
+        "who waits for a budget is not woken",
+        "TOTAL",
+        "kernel/needs.py",
+        "            self.budget.follow(payer)\n",
+        "            pass\n",
+    ),
+    # kernel/line.py, kernel/cap.py
+    Mutant(
+        "retries stand behind what is new",
+        "example",
+        "kernel/line.py",
+        "(0, retry_of, arrival)",
+        "(1, arrival, 0)",
+    ),
+    Mutant(
+        "the next in line is not called",
+        "EAGER",
+        "kernel/line.py",
+        "        if was_first:\n            self.call_first()\n",
+        "",
+    ),
+    Mutant(
+        "a busy lane passes who waits for the cap",
+        "example",
+        "kernel/cap.py",
+        "return self._limiter.available_tokens > before",
+        "return self._limiter.available_tokens > 0",
+    ),
+    Mutant(
+        "the cap is never given back",
+        "LEAK",
+        "kernel/cap.py",
+        "        self._limiter.release_on_behalf_of(call)\n",
+        "        pass\n",
+    ),
+    # kernel/lane.py
+    Mutant(
+        "starts ignore pace and block",
+        "PACE",
         "kernel/lane.py",
-        "self._limiter = trio.CapacityLimiter(self.spec.width)",
-        "self._limiter = trio.CapacityLimiter(self.spec.width + 1)",
+        "            if open_at > now:\n",
+        "            if False:\n",
+    ),
+    Mutant(
+        "one slot too many",
+        "WIDTH",
+        "kernel/lane.py",
+        "self._limiter = trio.CapacityLimiter(self.throttle.allowed)",
+        "self._limiter = trio.CapacityLimiter(self.throttle.allowed + 1)",
     ),
     Mutant(
         "newcomer passes those in line",
+        "PACE",
         "kernel/lane.py",
-        "if self._turn.locked() and favourite is not job:",
+        "if self._line.places and favourite is not job:",
         "if False:",
     ),
     Mutant(
         "favourite never ends",
+        "PACE",
         "kernel/lane.py",
-        "        self._favourite = None\n        while True:",
-        "        while True:",
-    ),
-    Mutant(
-        "slot held while the pace is waited for",
-        "kernel/lane.py",
-        "                await trio.sleep_until(start_at)",
-        "                self._limiter.acquire_on_behalf_of_nowait(self)\n"
-        "                await trio.sleep_until(start_at)\n"
-        "                self._limiter.release_on_behalf_of(self)",
+        "                    self.favourite = None\n                    obstacle = look(now)",
+        "                    obstacle = look(now)",
     ),
     Mutant(
         "slot never given back",
+        "LEAK",
         "kernel/lane.py",
         "        self._limiter.release_on_behalf_of(call)\n",
         "        pass\n",
     ),
     Mutant(
         "no news of a free slot",
+        "EAGER",
         "kernel/lane.py",
         "            follower.notify()",
         "            pass",
     ),
     Mutant(
+        "a new width wakes nobody",
+        "EAGER",
+        "kernel/lane.py",
+        "        self.throttle.retune(width)\n        self._apply_limit()\n",
+        "        self.throttle.retune(width)\n",
+    ),
+    Mutant(
+        "a pause is forgotten",
+        "example",
+        "kernel/lane.py",
+        "        self._paused = True\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "a closed lane stays closed",
+        "example",
+        "kernel/lane.py",
+        "        self.throttle.reset()\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "who rests does not hear of the closing",
+        "example",
+        "kernel/lane.py",
+        "                place.call()\n",
+        "                pass\n",
+    ),
+    Mutant(
+        "who goes keeps a place at the cap",
+        "LEAK",
+        "kernel/lane.py",
+        "        if self._cap is not None and not self._line.places:\n",
+        "        if False:\n",
+    ),
+    # kernel/crew.py
+    Mutant(
         "nobody leads where another run has the lane",
+        "EAGER",
         "kernel/crew.py",
         "contended = self.lane.in_line or len(self.lane.followers) > 1",
         "contended = self.lane.in_line",
     ),
     Mutant(
         "nobody leads where others stand in line",
+        "EAGER",
         "kernel/crew.py",
         "contended = self.lane.in_line or len(self.lane.followers) > 1",
         "contended = len(self.lane.followers) > 1",
     ),
     Mutant(
-        "nobody hears of admissions",
-        "kernel/work.py",
-        "            running.observe(Admitted(calls.started_at, job.index, job.lane))",
-        "            pass",
-    ),
-    Mutant(
         "two leaders",
+        "WIDTH",
         "kernel/crew.py",
         "        if self._leading or self._live >= self.max_live:\n            return None",
         "        if self._live >= self.max_live:\n            return None",
     ),
     Mutant(
         "one live job too many",
+        "WIDTH",
         "kernel/crew.py",
         "        if self._live < self.max_live and",
         "        if self._live <= self.max_live and",
     ),
     Mutant(
         "jobs pass a closed gate",
+        "SERIAL",
         "kernel/crew.py",
         "self._live < self.max_live and self.running.lanes.gate.open and",
         "self._live < self.max_live and",
     ),
     Mutant(
         "the leader does not look at the gate again",
+        "SERIAL",
         "kernel/crew.py",
-        "                    if gate.open:",
-        "                    if True:",
+        "            if gate.open and (job",
+        "            if (job",
     ),
     Mutant(
         "stop ignored by who stands in line",
+        "DRAIN",
         "kernel/crew.py",
         '        self._line.cancel("the run admits no new jobs")\n',
         "",
     ),
     Mutant(
-        "stop ignored",
-        "kernel/work.py",
-        "return now < self.deadline and not self.stop.is_set()",
-        "return now < self.deadline",
+        "the window is one too wide",
+        "WIDTH",
+        "kernel/crew.py",
+        "return index < self.running.emitted",
+        "return index <= self.running.emitted",
     ),
     Mutant(
-        "jobs admitted at the deadline",
-        "kernel/work.py",
-        "return now < self.deadline and not",
-        "return now <= self.deadline and not",
+        "the jobs of a closed lane are forgotten",
+        "TOTAL",
+        "kernel/crew.py",
+        "            self._give_up(self.lane.closed)\n",
+        "            pass\n",
     ),
+    # kernel/calls.py
     Mutant(
         "calls started at the deadline",
+        "DEADLINE",
         "kernel/calls.py",
-        "        if self._over or now >= self._deadline:\n            await",
-        "        if self._over or now > self._deadline:\n            await",
+        "        if self._over or now >= terms.deadline:\n",
+        "        if self._over or now > terms.deadline:\n",
+    ),
+    Mutant(
+        "a call waits past the deadline",
+        "DEADLINE",
+        "kernel/calls.py",
+        "call, index, need, self._refuse_if_late, observe",
+        "call, index, need, lambda _now: None, observe",
     ),
     Mutant(
         "timeout runs while waiting",
+        "LIMIT",
         "kernel/calls.py",
         "            self._scope.deadline = math.inf\n",
         "",
     ),
     Mutant(
         "timeout starts afresh after a wait",
+        "LIMIT",
         "kernel/calls.py",
         "self._left = self._scope.deadline - self._paused_at",
         "self._left = self.job.timeout",
     ),
     Mutant(
         "clock stands beside a call in flight",
+        "LIMIT",
         "kernel/calls.py",
         "if self._paused_at is None and not self._in_flight and",
         "if self._paused_at is None and",
     ),
     Mutant(
         "clock goes on while another branch waits",
+        "LIMIT",
         "kernel/calls.py",
         "            if not self._waiting:\n",
         "            if True:\n",
     ),
     Mutant(
-        "grace counted from the cancellation",
-        "kernel/run.py",
-        "if self._caller_gone and self._jobs_gone:",
-        "if self._caller_gone:",
-    ),
-    Mutant(
-        "a call waits past the deadline",
-        "kernel/calls.py",
-        "self.job.index, self._refuse_if_late, self._observe",
-        "self.job.index, lambda _now: None, self._observe",
-    ),
-    Mutant(
         "a handle works after its job",
+        "LIMIT",
         "kernel/calls.py",
         "        self._over = True\n",
         "        pass\n",
     ),
     Mutant(
+        "a failed call rests in its slot",
+        "SLOT",
+        "kernel/calls.py",
+        "                again_at = self._learn_failure(target, error, mark, attempts)\n",
+        "                again_at = self._learn_failure(target, error, mark, attempts)\n"
+        "                await trio.sleep_until(again_at or 0)\n",
+    ),
+    Mutant(
+        "a failed call does not rest",
+        "ATTEMPTS",
+        "kernel/calls.py",
+        "                await lane.rest(again_at)\n",
+        "                pass\n",
+    ),
+    Mutant(
+        "hints are not heard",
+        "example",
+        "kernel/calls.py",
+        "            lane.hear(trio.current_time(), result.hint)\n",
+        "            pass\n",
+    ),
+    # kernel/edges.py, kernel/keys.py
+    Mutant(
+        "a failure frees who needs success",
+        "BLOCK",
+        "kernel/edges.py",
+        "            if not done and not always:\n",
+        "            if False:\n",
+    ),
+    Mutant(
+        "the first of several dependencies is enough",
+        "BLOCK",
+        "kernel/edges.py",
+        "            if not self._left[dependant]:\n",
+        "            if True:\n",
+    ),
+    Mutant(
+        "a key goes to the latest",
+        "BLOCK",
+        "kernel/keys.py",
+        "self._holder[key] = heapq.heappop(waiting)",
+        "self._holder[key] = waiting.pop()",
+    ),
+    Mutant(
+        "a blocked job keeps its turn for a key",
+        "TOTAL",
+        "kernel/keys.py",
+        "                waiting.remove(index)\n",
+        "                pass\n",
+    ),
+    # kernel/backlog.py
+    Mutant(
+        "serial jobs also in the main pass",
+        "TOTAL",
+        "kernel/backlog.py",
+        "if index in self._skip or index in self._dead:",
+        "if index in self._dead:",
+    ),
+    Mutant(
+        "blocked jobs are run",
+        "TOTAL",
+        "kernel/backlog.py",
+        "if index in self._skip or index in self._dead:",
+        "if index in self._skip:",
+    ),
+    Mutant(
+        "queue compacted one short",
+        "TOTAL",
+        "kernel/backlog.py",
+        "del self.items[: self.head]",
+        "del self.items[: self.head - 1]",
+    ),
+    Mutant(
+        "a job freed by its edges does not wait for its key",
+        "BLOCK",
+        "kernel/backlog.py",
+        "return None if self._waits(index) else self.put_back(index)",
+        "return self.put_back(index)",
+    ),
+    Mutant(
+        "a blocked job is started with its key",
+        "TOTAL",
+        "kernel/backlog.py",
+        "heir is not None and heir not in self._dead and",
+        "heir is not None and",
+    ),
+    Mutant(
+        "a job that has its key does not wait for its edges",
+        "BLOCK",
+        "kernel/backlog.py",
+        "if heir is not None and heir not in self._dead and not self._waits(heir):",
+        "if heir is not None and heir not in self._dead:",
+    ),
+    # kernel/running.py
+    Mutant(
+        "stop ignored",
+        "DRAIN",
+        "kernel/running.py",
+        "return now < self.deadline and not self.stop.is_set() and",
+        "return now < self.deadline and",
+    ),
+    Mutant(
+        "jobs admitted at the deadline",
+        "DEADLINE",
+        "kernel/running.py",
+        "return now < self.deadline and not",
+        "return now <= self.deadline and not",
+    ),
+    Mutant(
+        "no deadline",
+        "DEADLINE",
+        "kernel/running.py",
+        "trio.CancelScope(deadline=self.deadline)",
+        "trio.CancelScope()",
+    ),
+    Mutant(
+        "blocked jobs block nobody",
+        "BLOCK",
+        "kernel/running.py",
+        "            self.settle(Blocked(*self._blocked.popleft()))\n",
+        "            self._record(Blocked(*self._blocked.popleft()))\n",
+    ),
+    Mutant(
+        "salvage beside other jobs",
+        "example",
+        "kernel/running.py",
+        "        if not all(standing.idle for standing in self.standing):\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "one salvage round too many",
+        "example",
+        "kernel/running.py",
+        "if rounds >= self.rounds or",
+        "if rounds > self.rounds or",
+    ),
+    Mutant(
+        "what was set aside has no outcome",
+        "HONEST",
+        "kernel/running.py",
+        "            self.settle(failed)\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "a salvaged job of a closed lane was never run",
+        "HONEST",
+        "kernel/running.py",
+        "self._failed.get(index) or NotRun(index, cut, reason)",
+        "NotRun(index, cut, reason)",
+    ),
+    Mutant(
+        "a call larger than the budget ends the run",
+        "example",
+        "kernel/running.py",
+        "if self.exhausted is None and error.wanted <= error.limit:",
+        "if self.exhausted is None:",
+    ),
+    Mutant(
+        "the window moves unheard",
+        "TOTAL",
+        "kernel/running.py",
+        "        self.emitted = emitted\n        self.notify()\n",
+        "        self.emitted = emitted\n",
+    ),
+    Mutant(
+        "a plan that is stuck waits for ever",
+        "TOTAL",
+        "kernel/running.py",
+        "        elif not self.over and self.backlog.empty:\n",
+        "        elif False:\n",
+    ),
+    # kernel/work.py
+    Mutant(
+        "nobody hears of admissions",
+        "example",
+        "kernel/running.py",
+        "            self.observe(Admitted(now, job.index, job.lane))",
+        "            pass",
+    ),
+    Mutant(
         "an error in cleanup passes with the cancellation",
+        "TOTAL",
         "kernel/work.py",
-        "            raise cancelled from None\n",
-        "            raise\n",
+        "return cancelled if cancelled is not None and isinstance(rest, ExceptionGroup) else group",
+        "return group",
     ),
     Mutant(
         "spent scope used again",
+        "LIMIT",
         "kernel/work.py",
-        "while (now := trio.current_time()) < scope.deadline:",
-        "while (now := trio.current_time()) < math.inf:",
+        "                while now < scope.deadline:\n",
+        "                while now < math.inf:\n",
     ),
     Mutant(
         "interrupted jobs not recorded",
+        "HONEST",
         "kernel/work.py",
-        "            running.finish(calls, Interrupted(*times, running.cut(now, started=True)))\n",
+        "            running.finish(calls, Interrupted(calls.job.index, *times, calls.count, cut))\n",
         "",
     ),
     Mutant(
         "cancellation taken for a failure",
+        "LIMIT",
         "kernel/work.py",
         "    except Exception as error:  # noqa: BLE001 - whatever",
         "    except BaseException as error:  # noqa: BLE001 - whatever",
     ),
+    # kernel/ledger.py, kernel/run.py
     Mutant(
         "out of order",
+        "ORDER",
         "kernel/ledger.py",
         "        if index != self._next:",
         "        if False:",
     ),
     Mutant(
         "held outcomes forgotten",
+        "HONEST",
         "kernel/ledger.py",
-        "return self._held.pop(index, None) or NotRun(index, self.cut)",
-        "return NotRun(index, self.cut)",
+        "self._held.pop(index, None) or NotRun(index, self.cut, self.reason)",
+        "NotRun(index, self.cut, self.reason)",
     ),
     Mutant(
         "one stretch at a time",
+        "PROMPT",
         "kernel/ledger.py",
         "            following = self._held.pop(self._next, None)",
         "            following = None",
     ),
     Mutant(
         "sink dies with the caller",
+        "TOTAL",
         "kernel/run.py",
         "        self.scope.shield = True\n",
         "        pass\n",
     ),
     Mutant(
         "shield without an end",
+        "example",
         "kernel/run.py",
         "            self.scope.deadline = trio.current_time() + self.grace",
         "            pass",
     ),
     Mutant(
+        "grace counted from the cancellation",
+        "TOTAL",
+        "kernel/run.py",
+        "if self._caller_gone and self._jobs_gone:",
+        "if self._caller_gone:",
+    ),
+    Mutant(
         "sink inside the deadline",
+        "TOTAL",
         "kernel/run.py",
         "        with flush.scope:\n",
         "        with flush.scope, trio.move_on_at(deadline):\n",
     ),
-    Mutant(
-        "no deadline",
-        "kernel/run.py",
-        "        trio.CancelScope(deadline=deadline),",
-        "        trio.CancelScope(),",
-    ),
+    # kernel/gate.py, kernel/serial.py
     Mutant(
         "serial jobs beside others",
+        "SERIAL",
         "kernel/gate.py",
         "                while self._parallel:\n                    await self._drained.park()\n",
         "",
     ),
     Mutant(
         "the gate stays closed",
+        "TOTAL",
         "kernel/gate.py",
         "            self._closed_out.unpark_all()",
         "            pass",
     ),
     Mutant(
-        "serial jobs also in the main pass",
-        "kernel/backlog.py",
-        "            if job.index in self._skip:\n                continue\n",
-        "",
-    ),
-    Mutant(
-        "queue compacted one short",
-        "kernel/backlog.py",
-        "del self.items[: self.head]",
-        "del self.items[: self.head - 1]",
+        "a blocked serial job is run",
+        "TOTAL",
+        "kernel/serial.py",
+        "            if not self.running.backlog.blocks(index):\n",
+        "            if True:\n",
     ),
 )
 
@@ -322,8 +883,15 @@ def apply(mutant: Mutant, package: Path) -> None:
     path.write_text(text.replace(mutant.old, mutant.new))
 
 
-def run_tests(mutant: Mutant | None) -> subprocess.CompletedProcess[str]:
-    """The tests against a copy of the package, changed by a mutant or as it is."""
+def nearest(mutant: Mutant) -> Sequence[str]:
+    """The tests that should kill a mutant: those of its module, or those of whole runs."""
+    folder, name = mutant.file.removesuffix(".py").split("/")
+    module = {"tokens": "token_pace"}.get(name, name)
+    return (f"tests/property/test_{module}.py",) if folder == "rates" else WHOLE_RUNS
+
+
+def run_tests(mutant: Mutant | None, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Tests against a copy of the package, changed by a mutant or as it is."""
     with tempfile.TemporaryDirectory() as folder:
         home, leave = Path(folder), shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / "trioeval", home / "trioeval", ignore=leave)
@@ -332,9 +900,10 @@ def run_tests(mutant: Mutant | None) -> subprocess.CompletedProcess[str]:
         if mutant is not None:
             apply(mutant, home / "trioeval")
         options = ["-x", "-q", "-p", "no:cacheprovider", "--tb=line", "--timeout=60"]
+        options += ["--timeout-method=thread"]  # a hang inside hypothesis would be tried again
         options += ["--rootdir", folder]
         return subprocess.run(
-            [sys.executable, "-m", "pytest", *options, *TESTS],
+            [sys.executable, "-m", "pytest", *options, *tests],
             cwd=home,
             env={
                 **os.environ,
@@ -354,39 +923,66 @@ def killer(mutant: Mutant) -> str | None:
     Raises:
         RuntimeError: The tests could not be run, which kills nobody.
     """
-    done = run_tests(mutant)
+    done = run_tests(mutant, nearest(mutant))
+    if done.returncode == 0:
+        done = run_tests(mutant, TESTS)
     if done.returncode == 0:
         return None
-    if "Timeout" in done.stdout + done.stderr:  # the whole process was ended, without a summary
-        hung = re.search(r"in (test_\w+)", done.stdout + done.stderr)
+    said = done.stdout + done.stderr
+    if "Timeout" in said and "FAILED" not in said:  # the whole process was ended, without a summary
+        hung = re.search(r"in (test_\w+)", said)
         return f"a hang in {hung[1]}" if hung else "a hang"
-    test = re.search(r"FAILED \S+::(\S+)", done.stdout)
+    test = re.search(r"FAILED \S+::(\w+)", done.stdout)
     if done.returncode != 1 or test is None:
         raise RuntimeError(done.stdout[-2000:])
     law = re.search(r"AssertionError: ([A-Z_]+) is broken", done.stdout)
     return f"{law[1]} in {test[1]}" if law else test[1]
 
 
-def report(chosen: Iterable[Mutant]) -> int:
-    """Print a line for each mutant; returns how many survive.
+def try_all(chosen: Sequence[Mutant]) -> dict[Mutant, str | None]:
+    """Print a line for each mutant; returns what killed it, None if nothing did.
 
     Raises:
         RuntimeError: The tests fail without any mutant.
     """
-    baseline = run_tests(None)
+    tests = sorted({test for mutant in chosen for test in nearest(mutant)})
+    baseline = run_tests(None, tests)
     if baseline.returncode != 0:
         raise RuntimeError(baseline.stdout[-2000:])
-    survivors = 0
-    for mutant in chosen:
-        started = time.monotonic()
-        by = killer(mutant)
-        survivors += by is None
-        verdict = "SURVIVES" if by is None else f"killed by {by}"
-        print(f"{mutant.name:<50} {verdict} ({time.monotonic() - started:.0f} s)", flush=True)
-    return survivors
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return dict(zip(chosen, pool.map(_killer_told, chosen), strict=True))
+
+
+def _killer_told(mutant: Mutant) -> str | None:
+    by = killer(mutant)
+    print(f"{mutant.name:<55} {by or 'SURVIVES'}", flush=True)
+    return by
+
+
+def page(found: Mapping[Mutant, str | None]) -> str:
+    """The result as a document."""
+    lines = [
+        "# Mutants",
+        "",
+        "Each line is one change of one place of the kernel or of the rates.",
+        "Every one of them makes a test fail.",
+        "`python tests/mutants.py --report` makes this page; `tests/mutants.py` holds the changes.",
+        "The law is the one that says that this must not be; where only named examples do, it is `example`.",
+        "Killed by is the first test that failed: others may fail as well.",
+        "",
+        "| mutant | place | law | killed by |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| {mutant.name} | `{mutant.file}` | {mutant.law} | `{by or 'nothing'}` |"
+        for mutant, by in found.items()
+    ]
+    return "\n".join([*lines, ""])
 
 
 if __name__ == "__main__":
-    words = sys.argv[1:]
-    chosen = (m for m in MUTANTS if not words or any(word in m.name for word in words))
-    sys.exit(report(chosen))
+    words = [word for word in sys.argv[1:] if word != "--report"]
+    killers = try_all([m for m in MUTANTS if not words or any(word in m.name for word in words)])
+    if "--report" in sys.argv and not words:
+        REPORT.write_text(page(killers))
+    sys.exit(sum(by is None for by in killers.values()))

@@ -43,6 +43,32 @@ def test_lanes_take_turns_at_the_cap() -> None:
     assert max(begun[100:]) <= 20.0
 
 
+def test_a_body_that_calls_again_at_once_does_not_pass_a_lane_that_waits() -> None:
+    """Its next call finds the slot that it gave back, and another lane before it."""
+    started: list[tuple[str, float]] = []
+
+    async def send(lane: str) -> None:
+        started.append((lane, trio.current_time()))
+        await trio.sleep(1)
+
+    async def body(job: Job[None], calls: Calls[None]) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(again_and_again, calls)
+            await trio.sleep(0.5)
+            await calls("b", send, "b")
+
+    async def again_and_again(calls: Calls[None]) -> None:
+        for _ in range(3):
+            await calls("a", send, "a")
+
+    async def main() -> None:
+        lanes = Lanes([LaneSpec("a"), LaneSpec("b")], cap=1)
+        await collect(Plan.of([Job(0, "a", None)]), body, lanes=lanes)
+
+    run_virtual(main)
+    assert started == [("a", 0.0), ("b", 1.0), ("a", 2.0), ("a", 3.0)]
+
+
 def test_a_lane_that_waits_for_its_pace_holds_nothing_of_the_cap() -> None:
     """The cap is taken last: a lane of one request a minute delays the other by nothing."""
     jobs = [("slow", 1.0)] * 2 + [("fast", 1.0)] * 20

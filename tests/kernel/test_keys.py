@@ -90,6 +90,13 @@ def test_a_job_blocked_with_its_key_in_hand_gives_it_on() -> None:
     assert times(outcomes) == [None, (1.0, 5.0), None]
 
 
+def test_jobs_of_one_key_are_blocked_together() -> None:
+    """What blocks the first of a key blocks the second, which does not get the key for it."""
+    jobs = [Job(0, "a", 4.0, key="k"), Job(1, "a", 4.0, key="k"), Job(2, "a", -1.0)]
+    outcomes = outcomes_of(jobs, [LaneSpec("a", 4)], {0: [2], 1: [2]})
+    assert outcomes[:2] == [Blocked(0, 2), Blocked(1, 2)]
+
+
 def test_a_job_of_a_closed_lane_gives_its_key_on_unstarted() -> None:
     """1 has the key and is never run; 2, on another lane, has it at that instant."""
     jobs = [Job(0, "shut", -1.0), Job(1, "shut", 1.0, key="k"), Job(2, "free", 1.0, key="k")]

@@ -114,6 +114,14 @@ def test_deadline_cuts_what_runs_and_still_emits_everything() -> None:
     ]
 
 
+def test_what_is_done_beyond_a_job_that_never_ran_is_emitted_as_done() -> None:
+    """HONEST: 1 has no outcome when the deadline passes, and 2 on another lane has had one for long."""
+    plan = Plan.of([Job(0, "a", 9.0), Job(1, "a", 9.0), Job(2, "b", 1.0)])
+    lanes = Lanes([LaneSpec("a", width=1), LaneSpec("b")])
+    outcomes = run_virtual(lambda: collect(plan, call_for, lanes=lanes, deadline=5.0))
+    assert outcomes[1:] == [NotRun(1, Cut.DEADLINE), Done(2, 0.0, 1.0, 0.0, 1, 1.0)]
+
+
 def test_stop_lets_what_runs_finish() -> None:
     """DRAIN: after stop nothing is admitted, also not by who already stands in line."""
 
@@ -699,6 +707,48 @@ def test_a_run_that_comes_to_a_busy_lane_gets_its_turn() -> None:
         return starts
 
     assert run_virtual(main) == [1.0, 3.0]
+
+
+def test_a_run_whose_jobs_wait_elsewhere_keeps_its_turn_on_a_shared_lane() -> None:
+    """EAGER: its one live job waits for a judge, and the other run does not have the lane for itself."""
+
+    async def main() -> float:
+        lanes, starts = Lanes([LaneSpec("a", width=1)]), list[float]()
+
+        async def judged(job: Job[float], calls: Calls[float]) -> float:
+            starts.append(trio.current_time())
+            answer = await call_for(job, calls)
+            await trio.sleep(30)
+            return answer
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: collect(plan_of(1, 1), judged, lanes=lanes))
+            await trio.sleep(0.5)
+            await collect(plan_of(*[1.0] * 20), call_for, lanes=lanes)
+        return starts[1]
+
+    assert run_virtual(main) <= 3.0
+
+
+def test_the_clock_stands_until_the_last_wait_of_a_job_is_over() -> None:
+    """LIMIT: one branch gives its wait up, the other one still waits, and nobody works."""
+
+    async def body(job: Job[float], calls: Calls[float]) -> float:
+        if not job.index:
+            return await call_for(job, calls)
+        await trio.sleep(1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(calls, "b", answer_after, 2.0)
+            with trio.move_on_after(1):
+                await calls("b", answer_after, 1.0)
+        return 0.0
+
+    async def main() -> list[Outcome[float]]:
+        plan = Plan.of([Job(0, "b", 10.0), Job(1, "a", 0.0, 4.0)])
+        lanes = Lanes([LaneSpec("a"), LaneSpec("b", width=1)])
+        return await collect(plan, body, lanes=lanes)
+
+    assert run_virtual(main)[1] == Done(1, 0.0, 12.0, 9.0, 1, 0.0)
 
 
 def test_new_jobs_have_their_turn_among_calls_that_keep_a_lane_busy() -> None:

@@ -7,12 +7,16 @@ BUDGET SLOT LEAK (here, together), EAGER, ISOLATION (below, on traces of their o
 from collections import Counter
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from trioeval.kernel import Done, Outcome
+from trioeval.errors import Fault
+from trioeval.kernel import Done, LaneSpec, Outcome
 from trioeval.testing import (
+    Attempt,
+    Call,
     Scenario,
+    Script,
     check_all,
     check_eager,
     check_isolation,
@@ -34,7 +38,19 @@ def test_every_law_holds_whatever_befalls_a_run(scenario: Scenario, _schedule: o
     assert all(o.value == o.index for o in outcomes if isinstance(o, Done))  # as scripts return
 
 
+_REFUSED = Call("a", 0.0, attempts=(Attempt(6.0, Fault.RATE_LIMITED, 1.25),))
+
+
 @given(scenario=faulty_scenarios(), _schedule=st.random_module())
+@example(  # the walk ends at the window, and a salvage round is due
+    scenario=Scenario(
+        (LaneSpec("a", 3, max_retries=1),),
+        (Script("a", (_REFUSED,)), *[Script("a", ())] * 3),
+        salvage_rounds=2,
+        reorder_window=2,
+    ),
+    _schedule=None,
+)
 def test_every_law_holds_with_faulty_providers_dependencies_and_budgets(
     scenario: Scenario, _schedule: object
 ) -> None:

@@ -202,6 +202,18 @@ def test_a_block_never_ends_earlier_than_was_asked_for(
         assert throttle.open_at(lane.now, 0) >= max(lane.now, blocked)
 
 
+@given(st.integers(1, 32), st.integers(1, 32))
+def test_the_longest_of_several_waits_is_kept(first: int, second: int) -> None:
+    """RETRY_AFTER: two calls that are refused together may be told different things."""
+    lane = Lane(make(2))
+    lane.begin()
+    lane.begin()
+    lane.refuse(first)
+    lane.now = 0.5
+    lane.refuse(second)
+    assert lane.throttle.blocked_until == max(first, 0.5 + second)
+
+
 @given(throttles, steps)
 def test_what_is_allowed_is_within_the_limit_and_the_width(
     throttle: Throttle, script: list[Step]
@@ -273,9 +285,10 @@ def test_after_a_block_one_call_probes_and_each_success_doubles(width: int, wait
     assert wait <= again_at <= wait + 1
     assert (throttle.blocked_until, throttle.open_at(0.0, 0)) == (wait, wait)
     seen = [throttle.allowed]
-    while throttle.state is BreakerState.HALF_OPEN:
-        throttle.succeeded(1.0, throttle.mark, retried=False)
-        seen.append(throttle.allowed)
+    for _ in range(8):
+        if throttle.state is BreakerState.HALF_OPEN:
+            throttle.succeeded(1.0, throttle.mark, retried=False)
+            seen.append(throttle.allowed)
     assert seen == [min(2**n, width) for n in range(len(seen))]
     assert seen[-1] == width
 
@@ -523,6 +536,21 @@ def test_an_untold_rate_is_measured_between_waves_of_refusals() -> None:
     assert throttle.delivery.pace.period == pytest.approx(10 / 11 / 1.1)
     assert throttle.paced_until(11.0) == 11.0
     assert not throttle.free
+
+
+def test_the_last_refusal_of_a_wave_does_not_measure_again() -> None:
+    """It comes a second after the first, and what was served in that second is no rate."""
+    lane = Lane(make(8, adaptive=False, delivery=Delivery()))
+    throttle = lane.throttle
+    for _ in range(2):
+        lane.begin()
+    lane.refuse(1.0)
+    for _ in range(4):
+        throttle.succeeded(1.0, 0, retried=False)
+    lane.now = 1.0
+    lane.refuse(1.0)
+    assert throttle.delivery is not None
+    assert throttle.delivery.pace is None
 
 
 def test_bare_refusals_measure_nothing() -> None:

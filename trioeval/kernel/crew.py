@@ -61,8 +61,9 @@ class Crew(Generic[P, V]):
         """Whether no job is live, and none waits that may start."""
         if self._live:
             return False
-        index = self.running.backlog.first(self.name)
-        return index is None or not self._in_window(index)
+        backlog = self.running.backlog
+        index = backlog.first(self.name)
+        return backlog.walked if index is None else not self._in_window(index)
 
     async def serve(self) -> None:
         """The foreman: returns when every job of the run is over, or none may start any more."""

@@ -151,7 +151,7 @@ class Running(Generic[P, V]):
         """A job is over: if nothing else can go on, it is time for those that were set aside."""
         if not self._aside and not self.backlog.tracking:
             return
-        if not self.backlog.walked or not all(standing.idle for standing in self.standing):
+        if not all(standing.idle for standing in self.standing):
             return
         if self._aside:
             for index in self.next_round():
