@@ -709,25 +709,60 @@ def test_a_run_that_comes_to_a_busy_lane_gets_its_turn() -> None:
     assert run_virtual(main) == [1.0, 3.0]
 
 
-def test_a_run_whose_jobs_wait_elsewhere_keeps_its_turn_on_a_shared_lane() -> None:
-    """EAGER: its one live job waits for a judge, and the other run does not have the lane for itself."""
+def test_a_job_that_is_freed_gets_its_turn_on_a_lane_that_another_run_keeps_busy() -> None:
+    """EAGER: nobody stood in line for it, and the live job of its run waits for a judge."""
 
     async def main() -> float:
-        lanes, starts = Lanes([LaneSpec("a", width=1)]), list[float]()
+        lanes, freed_at = Lanes([LaneSpec("a", width=1), LaneSpec("b")]), math.inf
 
         async def judged(job: Job[float], calls: Calls[float]) -> float:
-            starts.append(trio.current_time())
+            nonlocal freed_at
+            if job.index == 1:
+                freed_at = trio.current_time()
             answer = await call_for(job, calls)
-            await trio.sleep(30)
+            await trio.sleep(0.0 if job.index else 50.0)
             return answer
 
+        jobs = [Job(0, "a", 1.0), Job(1, "a", 1.0), Job(2, "b", 5.25)]
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(lambda: collect(plan_of(1, 1), judged, lanes=lanes))
+            plan = Plan.of(jobs, edges={1: [2]})
+            nursery.start_soon(lambda: collect(plan, judged, lanes=lanes))
             await trio.sleep(0.5)
             await collect(plan_of(*[1.0] * 20), call_for, lanes=lanes)
-        return starts[1]
+        return freed_at
 
-    assert run_virtual(main) <= 3.0
+    assert run_virtual(main) <= 7.0
+
+
+def test_time_that_was_worked_before_a_wait_counts_after_it() -> None:
+    """LIMIT: 2 s, a wait of 6 s, and 2 s more are not within 3 s."""
+
+    async def body(job: Job[float], calls: Calls[float]) -> float:
+        if job.index:
+            await trio.sleep(2)
+        return await calls("b", answer_after, job.payload)
+
+    async def main() -> list[Outcome[float]]:
+        plan = Plan.of([Job(0, "b", 8.0), Job(1, "a", 2.0, 3.0)])
+        lanes = Lanes([LaneSpec("a"), LaneSpec("b", width=1)])
+        return await collect(plan, body, lanes=lanes)
+
+    assert run_virtual(main)[1] == TimedOut(1, 0.0, 9.0, 6.0, 1, 3.0)
+
+
+def test_stop_ends_a_run_as_soon_as_the_last_job_under_way_is_over() -> None:
+    """DRAIN: nobody waits for the pace of a job that would not start any more."""
+
+    async def main() -> float:
+        stop = trio.Event()
+        async with trio.open_nursery() as nursery:
+            lanes = Lanes([LaneSpec("a", rpm=1)])
+            nursery.start_soon(lambda: collect(plan_of(1, 1), call_for, lanes=lanes, stop=stop))
+            await trio.sleep(5)
+            stop.set()
+        return trio.current_time()
+
+    assert run_virtual(main) == 5.0
 
 
 def test_the_clock_stands_until_the_last_wait_of_a_job_is_over() -> None:

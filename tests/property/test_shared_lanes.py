@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.testing import LAWS, Scenario, Trace, run_side_by_side, scenarios
+from trioeval.kernel import LaneSpec
+from trioeval.testing import (
+    LAWS,
+    Call,
+    Scenario,
+    Script,
+    Trace,
+    check_retry_after,
+    faulty_scenarios,
+    run_side_by_side,
+    scenarios,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -53,9 +64,45 @@ def test_runs_that_share_lanes_keep_the_laws_together(
     assert_serial_jobs_were_alone(traces)
 
 
+@st.composite
+def faulty_neighbours(draw: st.DrawFn) -> list[Scenario]:
+    """Two runs on the same lanes, whose providers fail in every way."""
+    first, second = draw(faulty_scenarios()), draw(faulty_scenarios())
+    names = {lane.name for lane in first.lanes}
+    if not {lane.name for lane in second.lanes} <= names:
+        first, second = second, first
+    later = draw(st.sampled_from((0.0, 1.25, 2.0)))
+    shared = {"lanes": first.lanes, "cap": first.cap, "retunes": first.retunes}
+    return [first, attrs.evolve(second, start_at=later, **shared)]
+
+
+@given(runs=faulty_neighbours(), _schedule=st.random_module())
+def test_runs_that_share_failing_lanes_keep_the_laws(
+    runs: list[Scenario], _schedule: object
+) -> None:
+    """Each run keeps its own laws, and a wait that one of them is asked for holds for both."""
+    traces = run_side_by_side(runs)
+    for trace in traces:
+        for law in (*OF_ONE_RUN, "BLOCK", "ATTEMPTS", "BUDGET"):
+            LAWS[law](trace)
+    together = [call for trace in traces for call in trace.calls]
+    check_retry_after(attrs.evolve(traces[0], calls=together))
+
+
 def assert_serial_jobs_were_alone(traces: Sequence[Trace]) -> None:
     bodies = [(span, span.index in trace.serial) for trace in traces for span in trace.bodies]
     for span, alone in bodies:
         for other, _ in bodies:
             if alone and other is not span:
                 assert other.last < span.started or other.started > span.last, attrs.asdict(other)
+
+
+def test_runs_that_share_a_lane_take_turns() -> None:
+    """First come, first served: of three runs on one lane none gets ahead by more than a job."""
+    lane = LaneSpec("a", width=2)
+    run = Scenario((lane,), (Script("a", (Call("a", 1.0),)),) * 6)
+    traces = run_side_by_side([run, run, run])
+    for instant in range(9):
+        begun = [sum(s.started_at <= instant for s in trace.calls) for trace in traces]
+        assert max(begun) - min(begun) <= 1, begun
+    assert max(span.ended_at for trace in traces for span in trace.calls) == 9.0
