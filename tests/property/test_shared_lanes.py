@@ -72,8 +72,9 @@ def faulty_neighbours(draw: st.DrawFn) -> list[Scenario]:
     if not {lane.name for lane in second.lanes} <= names:
         first, second = second, first
     later = draw(st.sampled_from((0.0, 1.25, 2.0)))
-    shared = {"lanes": first.lanes, "cap": first.cap, "retunes": first.retunes}
-    return [first, attrs.evolve(second, start_at=later, **shared)]
+    lanes, cap, retunes = first.lanes, first.cap, first.retunes
+    beside = attrs.evolve(second, start_at=later, lanes=lanes, cap=cap, retunes=retunes)
+    return [first, beside]
 
 
 @given(runs=faulty_neighbours(), _schedule=st.random_module())
