@@ -13,13 +13,13 @@ pytestmark = pytest.mark.slow
 spans = st.integers(1, 400).map(lambda n: n / 4)
 
 
-def measured(served: int, seconds: float) -> Delivery:
+def measured(served: int, seconds: float, wait: float = 1000.0) -> Delivery:
     """After so many good calls between two waves of refusals."""
     delivery = Delivery()
-    delivery.refused(8.0)
+    delivery.refused(8.0, wait)
     for _ in range(served):
         delivery.served()
-    delivery.refused(8.0 + seconds)
+    delivery.refused(8.0 + seconds, wait)
     return delivery
 
 
@@ -37,6 +37,14 @@ def test_the_rate_is_what_was_served_and_a_tenth_more(served: int, seconds: floa
     assert pace.burst == 2
     assert math.isclose(1 / pace.period, 1.1 * served / seconds)
     assert pace.earliest(0.0) == 0.0
+
+
+@given(st.integers(4, 200), spans, spans)
+def test_a_lane_that_had_nothing_to_do_is_not_slowed_down_for_it(
+    served: int, seconds: float, wait: float
+) -> None:
+    """No start waits longer than the server asked for."""
+    assert period_of(measured(served, seconds, wait)) <= wait
 
 
 @given(st.integers(0, 3), spans)
@@ -59,7 +67,7 @@ def test_a_measure_stays_until_there_is_a_better_one(
     before = delivery.pace
     for _ in range(later):
         delivery.served()
-    delivery.refused(1000.0)
+    delivery.refused(1000.0, 1.0)
     assert delivery.pace == before
     assert delivery.measuring
 

@@ -5,8 +5,9 @@ what it serves in the long run, whatever burst it allows in between; so starts a
 that, and a little faster again as long as it serves. Without this a lane fills the server's bucket, is
 refused with everything that is in flight, waits, and does the same again.
 
-A wait that was named for another reason than a rate (too many in flight) gives too low a rate, because the
-wait itself counts. That costs some seconds and heals by growing.
+Two things make the measured rate too low: a lane that had nothing to do for a while, and a wait that was
+named for another reason (too many in flight), which counts as time. So a start never waits longer than the
+server asked for, after which it served at least one; and the rate heals by growing.
 """
 
 import attrs
@@ -48,10 +49,11 @@ class Delivery:
                 self._since = None
             self._plan_growth()
 
-    def refused(self, now: float) -> None:
-        """The server is full; once for each wave of refusals."""
+    def refused(self, now: float, wait: float) -> None:
+        """The server is full and asks to wait so many seconds; once for each wave of refusals."""
         if self._since is not None and self._served >= _LEAST_MEASURED and now > self._since:
-            self.pace = Pace((now - self._since) / self._served / _MARGIN, _SLACK)
+            period = min((now - self._since) / self._served, wait)
+            self.pace = Pace(period / _MARGIN, _SLACK)
         self._since, self._served = now, 0
         self._plan_growth()
 

@@ -172,7 +172,7 @@ class Throttle:
         """
         self.congestions += alone
         if mark >= self._wave_mark:
-            self._begin_wave(now, hinted=bool(retry_after))
+            self._begin_wave(now, retry_after or 0.0)
         self._cut(mark)
         self.breaker.troubled(now, why)
         if not retry_after:  # "retry after 0 s" says when, but not that it helps
@@ -228,11 +228,11 @@ class Throttle:
         self.congestions = 0
         self._settle_flags()
 
-    def _begin_wave(self, now: float, *, hinted: bool) -> None:
+    def _begin_wave(self, now: float, wait: float) -> None:
         """A refusal of a call that knew of the last one."""
         self._wave_mark = self._step()
-        if hinted and self.delivery is not None:
-            self.delivery.refused(now)
+        if wait and self.delivery is not None:
+            self.delivery.refused(now, wait)
 
     def _cut(self, mark: int) -> None:
         before = self.limit.epoch
