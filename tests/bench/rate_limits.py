@@ -225,7 +225,7 @@ def broken(width: int = 5) -> None:
 
 def main() -> None:
     """Print the figures."""
-    paced("declared", LaneSpec("lane", 20, rpm=1200, burst=20), "all")
+    paced("declared", LaneSpec("lane", 20, rpm=1200, burst=19), "all")
     paced("told by headers", LaneSpec("lane", 8), "limits")
     for width in (4, 8, 20):
         paced("told by nobody", LaneSpec("lane", width), "retry_after")

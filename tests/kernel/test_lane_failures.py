@@ -95,7 +95,8 @@ def test_a_failed_call_is_made_again_as_often_as_it_may_help(
 ) -> None:
     """ATTEMPTS: chance is a half here, so rests are half of their bounds; the last failure is the outcome."""
     body = Answers(error)
-    (outcome,), _ = run_lanes(body, [LaneSpec("a", **limits)], [Job(0, "a", 0.0)])  # type: ignore[arg-type]
+    lane = LaneSpec("a", **{"backoff": Backoff(base=1.0), **limits})  # type: ignore[arg-type]
+    (outcome,), _ = run_lanes(body, [lane], [Job(0, "a", 0.0)])
     assert body.starts == starts
     assert isinstance(outcome, Failed)
     assert outcome.error is error
@@ -106,7 +107,8 @@ def test_a_rest_is_off_the_clock_and_holds_no_slot() -> None:
     """LIMIT and SLOT: another job is served meanwhile, and the timeout counts calls in flight only."""
     body = Answers(CallError(TRANSIENT), None)
     jobs = [Job(i, "a", 0.0, timeout=2.5) for i in range(2)]
-    outcomes, events = run_lanes(body, [LaneSpec("a", 1)], jobs)
+    lane = LaneSpec("a", 1, backoff=Backoff(base=1.0))
+    outcomes, events = run_lanes(body, [lane], jobs)
     assert body.starts == [0.0, 1.0, 2.0]
     assert outcomes == [Done(0, 0.0, 3.0, 1.0, 2, 3), Done(1, 1.0, 2.0, 0.0, 1, 2)]
     waits = [e for e in events if isinstance(e, Waiting) and e.index is not None]

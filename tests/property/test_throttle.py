@@ -107,7 +107,7 @@ def make(
         pace=Pace.per_minute(rpm, burst=2),
         tokens=None if tpm is None else TokenPace.per_minute(tpm),
         breaker=Breaker(patience=patience),
-        backoff=Backoff(),
+        backoff=Backoff(base=1.0),
         busy_backoff=BUSY,
         delivery=delivery,
     )

@@ -37,8 +37,8 @@ class Backoff:
         20.5
     """
 
-    base: float = attrs.field(default=1.0)
-    """Most seconds before the first repetition, ≥ 0 and finite; 0 never waits."""
+    base: float = attrs.field(default=2.0)
+    """Most seconds before the first repetition, ≥ 0 and finite: twice the mean; 0 never waits."""
     cap: float = attrs.field(default=60.0)
     """Most seconds before any repetition, ≥ `base` and finite."""
 
