@@ -13,7 +13,7 @@ Laws: LIMIT, SLOT, ATTEMPTS, BUDGET.
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Generic, TypeVar, TypeVarTuple, overload
+from typing import Any, Generic, NoReturn, TypeAlias, TypeVar, TypeVarTuple, overload
 
 import attrs
 import trio
@@ -37,6 +37,9 @@ from trioeval.kernel.retries import Attempts, call_error
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
+
+Used: TypeAlias = tuple[int, float] | None
+"""Tokens and money of a request; None of one that was given up in flight."""
 
 
 @attrs.frozen
@@ -147,10 +150,7 @@ class Calls(Generic[P]):
             Exception: Whatever `send` raised last.
         """
         terms = self._terms
-        target = terms.lanes.get(lane)
-        if target is None:
-            msg = f"job {self.job.index} calls lane {lane!r}, which is not one of {sorted(terms.lanes)}"
-            raise PlanError(msg)
+        target = terms.lanes.get(lane) or self._refuse_lane(lane)
         need = terms.plain if not tokens and not money else self._need(tokens, money)
         now = trio.current_time()
         if self._over or now >= terms.deadline:
@@ -164,12 +164,13 @@ class Calls(Generic[P]):
         while True:
             mark = target.throttle.mark
             failure: Exception | None = None
-            used, cost = tokens, money
+            used: Used = None
             self._begin(lane, now)
             try:
                 result = await send(*args)
+                used = need.tokens, need.money
                 if type(result) is Metered:
-                    used, cost = self._hear(target, result, need)
+                    used = self._hear(target, result, need)
                     result = result.value
                 target.served += 1
                 if not target.throttle.calm:
@@ -178,23 +179,31 @@ class Calls(Generic[P]):
                 failure = error
                 attempts = Attempts(target.spec) if attempts is None else attempts
                 again_at = self._learn_failure(target, error, mark, attempts)
-                used, cost = attempts.used(tokens, money)
+                used = attempts.used(tokens, money)
                 if again_at is None:
                     raise
             else:
                 return result
             finally:
-                self._end(target, call, used, cost, failure)
-            now = await self._wait(target, call, need, again_at)
+                self._end(target, call, mark, need, used=used, failure=failure)
+            now = await self._wait(target, call, need, again_at, passes=attempts.passes)
 
     def close(self) -> None:
         """The job has its outcome. Its scope belongs to the next job now."""
         self._over = True
         self._paused_at = None
 
+    def _refuse_lane(self, lane: str) -> NoReturn:
+        known = sorted(self._terms.lanes)
+        msg = f"job {self.job.index} calls lane {lane!r}, which is not one of {known}"
+        raise PlanError(msg)
+
     def _need(self, tokens: int, money: float) -> Need:
-        if tokens < 0 or not 0 <= money < math.inf:
-            msg = f"job {self.job.index} asks for {tokens} tokens and {money} of money; at least 0 is right"
+        if type(tokens) is not int or tokens < 0 or not 0 <= money < math.inf:
+            msg = (
+                f"job {self.job.index} asks for {tokens!r} tokens and {money!r} of money; a whole number "
+                "of tokens and a finite amount, both at least 0, are right"
+            )
             raise PlanError(msg)
         return Need(tokens, money, self._terms.purse)
 
@@ -212,12 +221,22 @@ class Calls(Generic[P]):
             self._terms.observe(CallStarted(now, self.job.index, lane))
 
     def _end(
-        self, lane: Lane, call: object, tokens: int, money: float, failure: Exception | None
+        self,
+        lane: Lane,
+        call: object,
+        mark: int,
+        need: Need,
+        *,
+        used: Used,
+        failure: Exception | None,
     ) -> None:
         self._in_flight -= 1
         if self._waiting:
             self._pause_if_idle()
-        lane.end(call, tokens, money)
+        if used is None:  # given up in flight: it may have been paid for
+            lane.unanswered(trio.current_time())
+            used = need.tokens, need.money
+        lane.end(call, mark, *used)
         if self._terms.observe is not None:
             now = trio.current_time()
             self._terms.observe(CallEnded(now, self.job.index, lane.spec.name, failure))
@@ -245,7 +264,9 @@ class Calls(Generic[P]):
             return None
         before, was_open = lane.throttle.limits, lane.closed is None
         now, index = trio.current_time(), self.job.index
-        again_at = lane.failed(error, now, mark, attempts.mishaps)
+        again_at = lane.failed(
+            error, now, mark, mishaps=attempts.mishaps, refusals=attempts.refusals
+        )
         if (observe := self._terms.observe) is not None:
             if error.fault is Fault.RATE_LIMITED:
                 until = lane.throttle.blocked_until
@@ -259,7 +280,15 @@ class Calls(Generic[P]):
         if self._terms.observe is not None and lane.throttle.limits != before:
             self._terms.observe(LimitChanged(now, lane.spec.name, *lane.throttle.limits))
 
-    async def _wait(self, lane: Lane, call: object, need: Need, again_at: float | None) -> float:
+    async def _wait(
+        self,
+        lane: Lane,
+        call: object,
+        need: Need,
+        again_at: float | None,
+        *,
+        passes: bool = False,
+    ) -> float:
         """Wait for a start; after a failure rest until `again_at` first. Returns the instant."""
         observe, index = self._terms.observe, self.job.index
         self._waiting += 1
@@ -270,8 +299,9 @@ class Calls(Generic[P]):
                     now = trio.current_time()
                     observe(Waiting(now, lane.spec.name, Why.BACKOFF, again_at, index))
                 await lane.rest(again_at)
+                lane.retried += lane.closed is None
             return await lane.wait_start(
-                call, index, need, self._refuse_if_late, observe, again=again_at is not None
+                call, index, need, self._refuse_if_late, observe, passes=passes
             )
         finally:
             self._waiting -= 1

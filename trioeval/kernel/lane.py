@@ -63,11 +63,14 @@ class Lane:
     favourite: object | None = None
     """Whose first call passes the line, until anyone else touches the lane."""
     _paused: bool = False
+    _why: Why | None = None
+    """What the first in line was found to wait for."""
     _started: int = 0
     served: int = 0
     """Calls that succeeded; who makes them counts."""
     _refused: int = 0
-    _retried: int = 0
+    retried: int = 0
+    """Calls that are made again; who makes them counts."""
 
     def __attrs_post_init__(self) -> None:
         self.throttle = make_throttle(self.spec)
@@ -163,7 +166,7 @@ class Lane:
         refuse: Callable[[float], None],
         observe: Observer | None,
         *,
-        again: bool = False,
+        passes: bool = False,
     ) -> float:
         """Wait for the line, the rates and a slot, and take them. A checkpoint. Returns the instant.
 
@@ -174,7 +177,7 @@ class Lane:
             refuse: Asked at the instant of the start; raises if it is too late for the call, which has
                 then taken nothing.
             observe: Told of every wait.
-            again: Whether the call is made again, and so stands before what is new.
+            passes: Whether the call is made again, and stands before what is new.
 
         Raises:
             LaneClosedError: The lane serves no more calls.
@@ -186,7 +189,7 @@ class Lane:
             refuse(now)
             return self._try_start(call, need, now)
 
-        place = self._line.join(index if again else None)
+        place = self._line.join(index if passes else None)
         return await self._stand(place, start, index, observe)
 
     async def wait_ready(self, observe: Observer | None) -> None:
@@ -205,13 +208,15 @@ class Lane:
         self._resting.add(place)
         try:
             while trio.current_time() < until and self.closed is None:
+                place.rearm()
                 await place.wait_called(until)
         finally:
             self._resting.discard(place)
-        self._retried += 1
 
-    def end(self, call: object, tokens: int, money: float) -> None:
-        """A call is over and has used so much: give back its slot and what it reserved too much."""
+    def end(self, call: object, mark: int, tokens: int, money: float) -> None:
+        """A call that started at `mark` is over and has used so much: give back what it does not need."""
+        if not self.throttle.calm:
+            self.throttle.ended(mark)
         self._limiter.release_on_behalf_of(call)
         if self._accounts and (account := self._accounts.pop(call, None)) is not None:
             account.settle(self.throttle, tokens, money)
@@ -229,7 +234,9 @@ class Lane:
         self.throttle.hear(now, hint)
         self._line.call_first()
 
-    def failed(self, error: CallError, now: float, mark: int, mishaps: int) -> float | None:
+    def failed(
+        self, error: CallError, now: float, mark: int, *, mishaps: int, refusals: int
+    ) -> float | None:
         """A call failed: learn from it.
 
         Args:
@@ -237,22 +244,34 @@ class Lane:
             now: The instant.
             mark: The throttle's mark when it started.
             mishaps: Transient failures of this call, this one included.
+            refusals: How often it was one too many, this time included.
 
         Returns:
             The instant before which the call is not made again; None if it never is.
         """
         self._refused += error.fault is Fault.RATE_LIMITED
-        alone, spread = self.in_flight == 1, self._rng()
         again_at = learn_failure(
-            self.throttle, error, now, mark, mishaps, alone=alone, spread=spread
+            self.throttle,
+            error,
+            now,
+            mark=mark,
+            in_flight=self.in_flight,
+            mishaps=mishaps,
+            refusals=refusals,
+            spread=self._rng(),
         )
         self._apply_limit()
         return None if self.closed is not None else again_at
 
+    def unanswered(self, now: float) -> None:
+        """A call was given up in flight."""
+        self.throttle.unanswered(now)
+        if self.closed is not None:
+            self._apply_limit()
+
     def statistics(self) -> LaneStatistics:
         """A snapshot. Not a checkpoint."""
-        now, throttle = trio.current_time(), self.throttle
-        obstacle = self._obstacle(0, now) if self._line.places else None
+        throttle = self.throttle
         return LaneStatistics(
             name=self.spec.name,
             width=self.width,
@@ -260,7 +279,7 @@ class Lane:
             in_flight=self.in_flight,
             waiting=len(self._line.places),
             resting=len(self._resting),
-            why=None if obstacle is None else obstacle[0],
+            why=self._why if self._line.places else None,
             next_start_at=throttle.open_at(-math.inf, 0),
             blocked_until=throttle.blocked_until,
             state=throttle.state,
@@ -269,7 +288,7 @@ class Lane:
             started=self._started,
             succeeded=self.served,
             refused=self._refused,
-            retried=self._retried,
+            retried=self.retried,
             cuts=throttle.limit.epoch,
         )
 
@@ -293,9 +312,12 @@ class Lane:
                     raise LaneClosedError(self.spec.name, self.closed)
                 now = trio.current_time()
                 obstacle: Obstacle | None = (Why.TURN, math.inf)
+                # Before the look: whoever is told of it may change the lane in that very moment.
+                place.rearm()
                 if self._line.first is place:
                     self.favourite = None
                     obstacle = look(now)
+                    self._why = None if obstacle is None else obstacle[0]
                 if obstacle is None:
                     return now
                 self._queue_for_cap(obstacle)

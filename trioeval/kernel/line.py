@@ -28,10 +28,12 @@ class Place:
         """Tell the waiter to look again. Synchronous, may come for nothing."""
         self._called.set()
 
-    async def wait_called(self, until: float = math.inf) -> None:
-        """Sleep until somebody calls, or until an instant. A checkpoint."""
-        # Nothing can have happened since the waiter looked: there was no checkpoint in between.
+    def rearm(self) -> None:
+        """Forget earlier calls; before the waiter looks, so that none of what follows is missed."""
         self._called = trio.Event()
+
+    async def wait_called(self, until: float = math.inf) -> None:
+        """Sleep until somebody has called, or until an instant. A checkpoint."""
         if until == math.inf:
             await self._called.wait()
         else:
@@ -61,9 +63,9 @@ class Line:
 
     def leave(self, place: Place) -> None:
         """Go, served or not; it is the next one's turn."""
-        was_first = self.places[0] is place
-        self.places.remove(place)
-        if was_first:
+        at = bisect.bisect_left(self.places, place.rank, key=_rank)
+        del self.places[at]
+        if at == 0:
             self.call_first()
 
     def call_first(self) -> None:

@@ -9,6 +9,8 @@ import attrs
 from trioeval.errors import CallError, Fault, leaves
 from trioeval.kernel.lane_spec import LaneSpec
 
+_OFTEN = 3
+
 
 @attrs.define(eq=False)
 class Attempts:
@@ -17,8 +19,19 @@ class Attempts:
     _spec: LaneSpec
     mishaps: int = 0
     """Transient failures so far."""
+    refusals: int = 0
+    """How often the call was one too many."""
     _failures: int = 0
     _last: CallError | None = None
+
+    @property
+    def passes(self) -> bool:
+        """Whether the call stands in line before what is new.
+
+        One that was refused again and again does not: it may be refused for ever, and on a narrow lane
+        nothing else would be served.
+        """
+        return self.refusals < _OFTEN
 
     def again(self, error: CallError | None, *, salvaging: bool) -> bool:
         """Count a failure; whether the call is made again, as far as the number of attempts goes.
@@ -28,13 +41,14 @@ class Attempts:
         self._last = error
         if error is None:
             return False
+        self.refusals += error.fault is Fault.RATE_LIMITED
+        self.mishaps += error.fault is Fault.TRANSIENT
         self._failures += 1
         if self._spec.max_retries is not None and self._failures > self._spec.max_retries:
             return False
         if error.retries is not None and self._failures > error.retries:
             return False
         if error.fault is Fault.TRANSIENT:
-            self.mishaps += 1
             return not salvaging and self.mishaps <= self._spec.retries
         return True
 

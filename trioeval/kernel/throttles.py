@@ -34,10 +34,11 @@ def learn_failure(
     throttle: Throttle,
     error: CallError,
     now: float,
-    mark: int,
-    mishaps: int,
     *,
-    alone: bool,
+    mark: int,
+    in_flight: int,
+    mishaps: int,
+    refusals: int,
     spread: float,
 ) -> float | None:
     """Tell a throttle of a failed call.
@@ -47,8 +48,9 @@ def learn_failure(
         error: What the call's sender made of the failure.
         now: The instant.
         mark: The throttle's mark when the call started.
+        in_flight: Calls in flight, this one included.
         mishaps: Transient failures of the call, this one included.
-        alone: Whether no other call is in flight.
+        refusals: How often it was one too many, this time included.
         spread: A number from 0 to 1, by chance.
 
     Returns:
@@ -58,7 +60,13 @@ def learn_failure(
     match error.fault:
         case Fault.RATE_LIMITED:
             return throttle.congested(
-                now, mark=mark, alone=alone, retry_after=wait, why=why, spread=spread
+                now,
+                mark=mark,
+                in_flight=in_flight,
+                refusals=refusals,
+                retry_after=wait,
+                why=why,
+                spread=spread,
             )
         case Fault.TRANSIENT:
             return throttle.failed(now, mishaps - 1, wait, why, spread)

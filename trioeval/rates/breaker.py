@@ -12,6 +12,9 @@ import enum
 
 import attrs
 
+_A_TRY = 60.0
+"""Seconds that a call may take to come to nothing."""
+
 
 class BreakerState(enum.Enum):
     """Whether calls may pass."""
@@ -38,16 +41,21 @@ class Breaker:
     reason: str | None = attrs.field(init=False, default=None)
     """Why it is open; None if it is not."""
     _refusals: int = attrs.field(init=False, default=0)
-    _trouble_since: float | None = attrs.field(init=False, default=None)
+    _trouble: float = attrs.field(init=False, default=0.0)
+    """Seconds of trouble since the last success."""
+    _last_at: float | None = attrs.field(init=False, default=None)
+    """When trouble was told last."""
+    _rest: float = attrs.field(init=False, default=0.0)
+    """Seconds that nobody was to try again after that."""
 
     @property
     def untroubled(self) -> bool:
         """Whether nothing speaks against the provider since its last success."""
-        return self._refusals == 0 and self._trouble_since is None
+        return self._refusals == 0 and self._last_at is None
 
     def succeeded(self) -> None:
         """The provider serves: whatever spoke against it is over."""
-        self._refusals, self._trouble_since = 0, None
+        self._refusals, self._trouble, self._last_at = 0, 0.0, None
 
     def refused(self, why: str) -> None:
         """It refused for good."""
@@ -59,12 +67,17 @@ class Breaker:
         """The account will not be served any more."""
         self._open(why)
 
-    def troubled(self, now: float, why: str) -> None:
-        """It was busy or could not be reached."""
-        if self._trouble_since is None:
-            self._trouble_since = now
-        elif now - self._trouble_since >= self.patience:
-            self._open(f"no success for {now - self._trouble_since:g} s: {why}")
+    def troubled(self, now: float, rest: float, why: str) -> None:
+        """It was busy or could not be reached, and is left alone for `rest` seconds.
+
+        Time in which nobody tried is no trouble: a lane that is not used, or starts one call in an hour,
+        has not waited for its provider. So no more counts than the rest and a minute.
+        """
+        if self._last_at is not None:
+            self._trouble += min(now - self._last_at, self._rest + _A_TRY)
+        self._last_at, self._rest = now, rest
+        if self._trouble >= self.patience:
+            self._open(f"no success in {self._trouble:g} s of trouble: {why}")
 
     def asked_to_wait(self, seconds: float, why: str) -> None:
         """It asked for a wait; one that is longer than the patience is not begun."""

@@ -49,12 +49,26 @@ class Delivery:
                 self._since = None
             self._plan_growth()
 
-    def refused(self, now: float, wait: float) -> None:
-        """The server is full and asks to wait so many seconds; once for each wave of refusals."""
-        if self._since is not None and self._served >= _LEAST_MEASURED and now > self._since:
+    def refused(self, now: float, wait: float, *, full: bool) -> None:
+        """The server refuses and asks to wait so many seconds; once for each wave of refusals.
+
+        Args:
+            now: The instant.
+            wait: What it asks for, > 0.
+            full: Whether that says something of its rate: several calls were refused, or one that came soon
+                after a wait. A lone refusal may mean anything.
+        """
+        if not full:
+            if self.pace is not None:
+                self.pace = attrs.evolve(self.pace, period=self.pace.period * _MARGIN)
+                self._plan_growth()
+            return
+        if self._since is None:
+            self._since, self._served = now, 0
+        elif self._served >= _LEAST_MEASURED and now > self._since:
             period = min((now - self._since) / self._served, wait)
             self.pace = Pace(period / _MARGIN, _SLACK)
-        self._since, self._served = now, 0
+            self._since, self._served = now, 0
         self._plan_growth()
 
     def take(self, now: float) -> None:

@@ -24,8 +24,8 @@ What has to be got right is what is compared:
 * **A lane that is not used** learns nothing: the limit grows only after a round in which it was nearly
   reached. Once is enough: replies that come together empty the lane before it is filled again.
 
-A refusal cuts the limit, once for each epoch as in `aimd`; from then on it grows by one at a time, since
-latency does not show where the server refuses.
+A second refusal in a round cuts the limit, once for each epoch as in `aimd`; from then on it grows by one
+at a time, since latency does not show where the server refuses.
 
 Law: AIMD.
 """
@@ -84,6 +84,8 @@ class GradientLimit:
     """Most in flight at a start of this round."""
     _spoilt: bool = attrs.field(init=False, default=False)
     """Whether this round has had a failure."""
+    _refused: bool = attrs.field(init=False, default=False)
+    """Whether this round has had a refusal; a second one cuts, as in `aimd`."""
 
     @property
     def calm(self) -> bool:
@@ -111,7 +113,9 @@ class GradientLimit:
 
     def congested(self, epoch: int) -> None:
         """A call that started in `epoch` was refused because there were too many."""
-        if epoch == self.epoch:
+        if epoch == self.epoch and not self._refused:
+            self._refused = True
+        elif epoch == self.epoch:
             self.epoch += 1
             self._aim = max(1, int(_CUT_TO * self._aim))
             self._move(min(self.limit, self._aim))
@@ -155,4 +159,4 @@ class GradientLimit:
             self._fresh = True
         self._latencies.clear()
         self._peak = 0
-        self._spoilt = False
+        self._spoilt = self._refused = False

@@ -29,8 +29,10 @@ from trioeval.rates.hints import Allowance, RateHint
 from trioeval.rates.pace import Pace
 from trioeval.rates.tokens import Reservation, TokenPace
 
-_RECOVER_AFTER = 5
-"""Refusals of lone calls in a row after which the lane probes, even if no wait was named."""
+_RECOVER_AFTER = 4
+"""Barren generations of calls after which the lane probes, even if no wait was named."""
+_SOON = 4
+"""Calls served after a wait, before which a refusal shows that the server has a rate."""
 _LITTLE = 0.1
 """Share of an allowance below which starts are paced by it."""
 _SLACK = 2
@@ -67,7 +69,15 @@ class Throttle:
     free: bool = attrs.field(init=False)
     """Whether every instant is open, whatever happened before: no pace, no block."""
     congestions: int = attrs.field(init=False, default=0)
-    """Refusals, since the last success, of a call that was alone: the server serves nothing at all."""
+    """Barren generations since the last success. A generation are the calls that are in flight at a refusal;
+    it is barren if none of them succeeds. One call among many that is refused says nothing of the others."""
+    _generation_mark: int = attrs.field(init=False, default=0)
+    """Since the present generation."""
+    _elders: int = attrs.field(init=False, default=0)
+    """Calls of the present generation that are in flight."""
+    _company: bool = attrs.field(init=False, default=False)
+    """Whether the present wave has told of the server's rate."""
+    _served_since_wait: int = attrs.field(init=False, default=0)
     mark: int = attrs.field(init=False, default=0)
     """Counts what calls in flight cannot know of; a call remembers it at its start. Instants would not do:
     many calls may start, and be refused, at one."""
@@ -137,7 +147,8 @@ class Throttle:
     def succeeded(self, latency: float, mark: int, *, retried: bool) -> None:
         """A call that started at `mark` has succeeded after `latency` seconds in flight."""
         self.breaker.succeeded()
-        self.congestions = 0
+        self.congestions = self._elders = 0
+        self._served_since_wait += 1
         if self.delivery is not None:
             self.delivery.served()
         self.limit.succeeded(latency, retried=retried)
@@ -147,12 +158,18 @@ class Throttle:
                 self._probes = None
         self._settle_flags()
 
+    def ended(self, mark: int) -> None:
+        """A call that started at `mark` is over, in whatever way."""
+        if self._elders and mark < self._generation_mark:
+            self._elders -= 1
+
     def congested(
         self,
         now: float,
         *,
         mark: int,
-        alone: bool,
+        in_flight: int,
+        refusals: int,
         retry_after: float | None,
         why: str,
         spread: float,
@@ -162,7 +179,9 @@ class Throttle:
         Args:
             now: The instant.
             mark: `mark` when the call started.
-            alone: Whether no other call is in flight.
+            in_flight: Calls in flight, this one included.
+            refusals: Refusals of this very call, this one included: one that is always refused (it may be
+                too large) rests longer each time, and tells of the lane only once.
             retry_after: Seconds that the server asks to wait, ≥ 0.
             why: What it said.
             spread: A number from 0 to 1, by chance.
@@ -170,32 +189,49 @@ class Throttle:
         Returns:
             The instant before which that call does not start again.
         """
-        self.congestions += alone
+        if not self._elders:
+            self.congestions += 1
+            self._generation_mark, self._elders = self._step(), in_flight
+        if retry_after:  # "retry after 0 s" says when, but not that it helps
+            self._tell_delivery(now, mark, retry_after)
         if mark >= self._wave_mark:
-            self._begin_wave(now, retry_after or 0.0)
-        self._cut(mark)
-        self.breaker.troubled(now, why)
-        if not retry_after:  # "retry after 0 s" says when, but not that it helps
-            again_at = now + self.busy_backoff.delay(max(0, self.congestions - 1), spread)
-        else:
+            self._wave_mark = self._step()
+        if refusals == 1:
+            self._cut(mark)
+        if retry_after:
             self.breaker.asked_to_wait(retry_after, why)
             self.blocked_until = max(self.blocked_until, now + retry_after)
             again_at = now + self.backoff.after_hint(retry_after, spread)
+        else:
+            doublings = max(refusals, self.congestions) - 1
+            again_at = now + self.busy_backoff.delay(doublings, spread)
         if retry_after or self.congestions >= _RECOVER_AFTER:
             self._recover(now, hinted=bool(retry_after))
+        self.breaker.troubled(now, max(again_at, self.blocked_until) - now, why)
         self._settle_flags()
         return again_at
 
     def failed(
         self, now: float, attempt: int, retry_after: float | None, why: str, spread: float
-    ) -> float:
-        """A call failed by mishap at its `attempt`-th attempt, from 0; returns when it may start again."""
+    ) -> float | None:
+        """A call failed by mishap at its `attempt`-th attempt, from 0.
+
+        Returns:
+            When it may start again; None if it was asked to wait longer than the lane's patience.
+        """
+        rest = self.backoff.delay(attempt, spread)
+        if retry_after is not None:
+            rest = self.backoff.after_hint(retry_after, spread)
         self.limit.failed()
-        self.breaker.troubled(now, why)
+        self.breaker.troubled(now, rest, why)
         self._settle_flags()
-        if retry_after is None:
-            return now + self.backoff.delay(attempt, spread)
-        return now + self.backoff.after_hint(retry_after, spread)
+        return None if rest > self.breaker.patience else now + rest
+
+    def unanswered(self, now: float) -> None:
+        """A call was given up in flight. While the lane recovers, that is no sign of recovery."""
+        if self._probes is not None:
+            self.breaker.troubled(now, 0.0, "calls get no answer")
+            self._settle_flags()
 
     def refused(self, why: str) -> None:
         """The provider refused for good."""
@@ -210,10 +246,10 @@ class Throttle:
 
     def hear(self, now: float, hint: RateHint) -> None:
         """A reply said what is left."""
-        if hint.requests is not None:
+        if hint.requests is not None and _is_sound(hint.requests):
             self._block(now, self._until_request(hint.requests))
             self._follow(hint.requests)
-        if hint.tokens is not None:
+        if hint.tokens is not None and _is_sound(hint.tokens):
             self._block(now, _until_some(hint.tokens))
         self._settle_flags()
 
@@ -228,11 +264,15 @@ class Throttle:
         self.congestions = 0
         self._settle_flags()
 
-    def _begin_wave(self, now: float, wait: float) -> None:
-        """A refusal of a call that knew of the last one."""
-        self._wave_mark = self._step()
-        if wait and self.delivery is not None:
-            self.delivery.refused(now, wait)
+    def _tell_delivery(self, now: float, mark: int, wait: float) -> None:
+        """Whether a refusal shows the server's rate: it has company, or comes soon after a wait."""
+        begins = mark >= self._wave_mark
+        soon = self._probes is not None and self._served_since_wait < _SOON
+        if self.delivery is not None and (begins or not self._company):
+            self._company = soon or not begins
+            if self._company or self.delivery.pace is not None:
+                self.delivery.refused(now, wait, full=self._company)
+        self._served_since_wait = 0
 
     def _cut(self, mark: int) -> None:
         before = self.limit.epoch
@@ -301,3 +341,11 @@ def _until_some(left: Allowance) -> float:
         return left.reset_after if left.remaining == 0 else 0.0
     missing = _LITTLE * left.limit - left.remaining
     return min(left.reset_after, max(0.0, missing) * left.window / left.limit)
+
+
+def _is_sound(left: Allowance) -> bool:
+    """Whether what a reply says of an allowance can be true; if not, it is no hint."""
+    counts = (left.remaining, left.reset_after)
+    spans = (left.limit, left.window)
+    sound = all(value is None or 0 <= value < math.inf for value in counts)
+    return sound and all(value is None or 0 < value < math.inf for value in spans)

@@ -38,6 +38,7 @@ from trioeval.testing.model_parts import (
 )
 from trioeval.testing.scenario import Attempt, Call, Scenario
 
+_OFTEN = 3  # refusals of one call after which it stands before new jobs no more
 _CURABLE = (Fault.TRANSIENT, Fault.RATE_LIMITED)
 
 
@@ -153,7 +154,7 @@ class _Run:
         elif failed:
             for job in failed:
                 job.state, job.rounds = "pending", job.rounds + 1
-                job.failures = job.mishaps = 0
+                job.failures = job.mishaps = job.refusals = 0
                 job.worked = 0.0
             self._serve(now)
 
@@ -161,9 +162,14 @@ class _Run:
         """Start the call whose turn it is, if it can."""
         mine = [job for job in self.jobs if job.call.lane == lane.spec.name]
         again = [job for job in mine if job.state == "in line"]
-        line = again or [job for job in mine if self._may_start(job)]
-        if not again and sum(job.live for job in mine) >= self.scenario.max_live_jobs:
-            return False
+        first = [job for job in again if job.refusals < _OFTEN]
+        last = [job for job in again if job.refusals >= _OFTEN]
+        fresh = [job for job in mine if self._may_start(job)]
+        if sum(job.live for job in mine) >= self.scenario.max_live_jobs:
+            fresh = []
+        if not first and len(last) + len(fresh) > 1 and last:
+            self.tied_at.add(now)  # who of them came first is not modelled
+        line = first or last or fresh
         if not line or not lane.has_slot:
             return False
         opens_at = lane.opens_at()
@@ -204,7 +210,7 @@ class _Run:
         lane.in_flight += 1
         lane.starts.append(now)
         lane.used.append(job.call.tokens)
-        job.state, job.started_at = "in flight", now
+        job.state, job.started_at, job.mark = "in flight", now, lane.generation
 
         def end(at: float) -> None:
             self._record(job, at)
@@ -212,6 +218,7 @@ class _Run:
             job.number += 1
             job.worked += at - now
             if attempt.duration >= left:
+                lane.ended(job.mark)
                 self._finish(job, "TimedOut", at)
                 return
             lane.used[place] = _used(job.call, attempt)
@@ -221,6 +228,8 @@ class _Run:
 
     def _learn(self, job: ModelJob, lane: ModelLane, attempt: Attempt, now: float) -> None:
         """A request has come to its own end."""
+        if attempt.fault is not Fault.RATE_LIMITED:
+            lane.ended(job.mark)
         if attempt.fault is None and job.call.fails:
             self._finish(job, "Failed", now)
             return
@@ -230,7 +239,8 @@ class _Run:
             return
         wait = 0.0
         if attempt.fault is Fault.RATE_LIMITED:
-            wait = lane.congested(now, attempt, self.scenario.spread)
+            job.refusals += 1
+            wait = lane.congested(now, attempt, job, self.scenario.spread)
         elif attempt.fault is Fault.TRANSIENT:
             wait = lane.failed(attempt, job.mishaps, self.scenario.spread)
             job.mishaps += 1

@@ -14,7 +14,7 @@ from trioeval.testing.scenario import Attempt, Call
 
 Kind: TypeAlias = Literal["Done", "Failed", "TimedOut", "Interrupted", "Blocked", "NotRun"]
 
-_RECOVER_AFTER = 5  # refusals in a row after which a lane recovers, hinted or not
+_RECOVER_AFTER = 4  # refusals in a row after which a lane recovers, hinted or not
 
 
 @attrs.frozen(order=True)
@@ -54,7 +54,7 @@ class Prediction:
     """Instants at which the rules leave the order open; empty if the prediction is the only right one."""
 
 
-_RECOVER_AFTER = 5  # refusals in a row after which a lane recovers, hinted or not
+_RECOVER_AFTER = 4  # refusals in a row after which a lane recovers, hinted or not
 
 
 @attrs.define(eq=False)
@@ -74,6 +74,10 @@ class ModelJob:
     """Of this run of the job, of any kind."""
     mishaps: int = 0
     """Of this run of the job, transient."""
+    refusals: int = 0
+    """Of this run of the job: how often it was one too many."""
+    mark: int = 0
+    """The lane's generation when the present request started."""
     worked: float = 0.0
     started_at: float = 0.0
     """Of the present or last request."""
@@ -102,7 +106,10 @@ class ModelLane:
     """Tokens, start by start: what was reserved, and after the end what was used."""
     blocked_until: float = -math.inf
     congestions: int = 0
-    """Refusals since the last success, of calls that were alone in flight."""
+    """Generations without a success: what is in flight at a refusal is one."""
+    generation: int = 0
+    elders: int = 0
+    """Calls in flight that belong to the present generation or an earlier one."""
     allowance: int | None = None
     """Calls that may be in flight while it recovers."""
     recovering_since: float = -math.inf
@@ -134,21 +141,31 @@ class ModelLane:
 
     def succeeded(self, started_at: float) -> None:
         """A call that started at `started_at` was served."""
-        self.congestions, self.trouble_since = 0, None
+        self.congestions, self.trouble_since, self.elders = 0, None, 0
         if self.allowance is not None and started_at >= self.recovering_since:
             self.allowance *= 2
             if self.allowance >= self.spec.width:
                 self.allowance = None
 
-    def congested(self, now: float, attempt: Attempt, spread: float) -> float:
+    def ended(self, mark: int) -> None:
+        """A call of some generation is over and was not served."""
+        if self.elders and mark < self.generation:
+            self.elders -= 1
+
+    def congested(self, now: float, attempt: Attempt, job: ModelJob, spread: float) -> float:
         """A call was refused because there were too many; returns the seconds that it rests.
 
-        Refusals of calls that were alone in flight say that the server serves nobody. If the wait that it
-        named did not help, or it has refused several times without naming one, the lane is blocked for
-        longer each time.
+        If all that was in flight at a refusal ends without a success, the server serves nobody. If the wait
+        that it named did not help, or that has happened several times without a wait being named, the lane
+        is blocked for longer each time.
         """
         hint = attempt.retry_after
-        self.congestions += self.in_flight == 0
+        if self.elders:
+            self.ended(job.mark)
+        else:
+            self.congestions += 1
+            self.generation += 1
+            self.elders = self.in_flight
         if hint is not None:
             self.blocked_until = max(self.blocked_until, now + hint)
         backoff = self.spec.busy_backoff
@@ -158,7 +175,7 @@ class ModelLane:
             if longer >= (0 if hint is None else 1):
                 rest = min(backoff.cap, backoff.base * 2.0**longer)
                 self.blocked_until = max(self.blocked_until, now + rest)
-        return _rest(backoff, hint, max(0, self.congestions - 1), spread)
+        return _rest(backoff, hint, max(job.refusals, self.congestions) - 1, spread)
 
     def failed(self, attempt: Attempt, mishaps: int, spread: float) -> float:
         """A call failed by mishap, and has failed so before; returns the seconds that it rests."""
