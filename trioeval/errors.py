@@ -18,6 +18,7 @@ that. Failures of single jobs never leave a run as exceptions: they are outcomes
 """
 
 import enum
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, TypeAlias
 
@@ -190,7 +191,7 @@ class CallError(TrioevalError):
     Args:
         fault: What it means for the lane.
         message: What happened, for a person.
-        retry_after: Seconds that the provider asks to wait, ≥ 0.
+        retry_after: Seconds that the provider asks to wait; less than 0 or NaN is taken as None.
         retries: How often such a call is worth repeating, ≥ 0, if that is less than the lane allows.
         tokens: What the failed call has used all the same; None if that is not known.
         money: Likewise.
@@ -208,10 +209,11 @@ class CallError(TrioevalError):
     ) -> None:
         self.fault = fault
         self.message = message
-        self.retry_after = retry_after
+        # What cannot be true is no hint, and must not hide the failure that it came with.
+        self.retry_after = None if retry_after is None or not retry_after >= 0 else retry_after
         self.retries = retries
-        self.tokens = tokens
-        self.money = money
+        self.tokens = None if tokens is None or not 0 <= tokens < math.inf else tokens
+        self.money = None if money is None or not 0 <= money < math.inf else money
         super().__init__(message or fault.value)
 
     def used(self, tokens: int, money: float) -> tuple[int, float]:

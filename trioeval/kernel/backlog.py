@@ -20,8 +20,9 @@ from typing import Generic
 import attrs
 
 from trioeval.kernel.edges import Edges
-from trioeval.kernel.jobs import Freed, Job, P, Plan, Readiness
+from trioeval.kernel.jobs import Freed, Job, P, Plan
 from trioeval.kernel.keys import Keys
+from trioeval.kernel.readiness import Checked
 
 _STRIDE = 1000  # jobs that one look walks past; the rest of the world waits meanwhile
 _COMPACT_AT = 4096  # consumed entries of a queue that are cut off at once
@@ -83,7 +84,7 @@ class Backlog(Generic[P]):
         self._size = len(plan.jobs)
         self._keys = Keys()
         self._edges = Edges.of(plan.edges) if plan.edges else None
-        self._readiness: Readiness | None = None
+        self._readiness: Checked | None = None
         self._dead: set[int] = set()
         """Blocked jobs that the cursor has not reached."""
         self.tracking = bool(plan.edges)
@@ -91,7 +92,7 @@ class Backlog(Generic[P]):
         if plan.readiness is not None:
             self.tracking = True
             self._cursor = self._size
-            self._readiness = plan.readiness()
+            self._readiness = Checked(plan.readiness, self._size)
             for index in self._readiness.begin():
                 self._free(index)
 

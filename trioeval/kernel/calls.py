@@ -151,7 +151,10 @@ class Calls(Generic[P]):
         """
         terms = self._terms
         target = terms.lanes.get(lane) or self._refuse_lane(lane)
-        need = terms.plain if not tokens and not money else self._need(tokens, money)
+        need = terms.plain
+        if tokens or money:
+            need = self._need(tokens, money)
+            target.check(need)
         now = trio.current_time()
         if self._over or now >= terms.deadline:
             await trio.lowlevel.checkpoint()  # mostly cancelled here; not in a shield

@@ -6,7 +6,7 @@ one step for each job that waits for it, and nothing is ever looked through.
 Law: BLOCK.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
@@ -83,7 +83,8 @@ def check_edges(plan: Plan[P]) -> None:
         if not 0 <= index < size:
             wrong.append(f"{index} is no job")
         wrong += [f"{index} depends on {on}, which is no job" for on in named if not 0 <= on < size]
-        wrong += [f"{index} depends on {on} twice" for on in set(named) if named.count(on) > 1]
+        times = Counter(named)
+        wrong += [f"{index} depends on {on} twice" for on in times if times[on] > 1]
     if wrong:
         msg = f"the edges of a plan join its jobs (0 to {size - 1}): {'; '.join(wrong)}"
         raise PlanError(msg)

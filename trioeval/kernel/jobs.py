@@ -172,7 +172,17 @@ class Plan(Generic[P]):
                 f"the job at position {index} of the plan has index {job.index}; they must be equal"
             )
             raise PlanError(msg)
+        if job.key is not None and not isinstance(job.key, str):
+            _check_key(job)
         if job.lane not in self.lanes:
             msg = f"job {index} starts on lane {job.lane!r}; the plan declares {sorted(self.lanes)}"
             raise PlanError(msg)
         return job
+
+
+def _check_key(job: Job[P]) -> None:
+    try:
+        hash(job.key)
+    except TypeError:
+        msg = f"job {job.index} has the key {job.key!r}; a key must be hashable"
+        raise PlanError(msg) from None

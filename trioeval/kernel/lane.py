@@ -137,12 +137,25 @@ class Lane:
         """Whether a newcomer could start at `now` without passing anybody in line."""
         return not self._line.places and self._obstacle(0, now) is None
 
+    def check(self, need: Need) -> None:
+        """Refuse at once what can never be served.
+
+        Raises:
+            CallError: The call is larger than this lane serves.
+            BudgetError: It is larger than its whole budget.
+        """
+        tokens = self.throttle.tokens
+        if tokens is not None and self.spec.oversize == "refuse" and not tokens.fits(need.tokens):
+            allowed = f"lane {self.spec.name!r} allows {self.spec.tpm:g} a minute"
+            raise CallError(Fault.REFUSED, f"the call needs {need.tokens} tokens; {allowed}")
+        if need.purse is not None:
+            need.purse.check(need.tokens, need.money)
+
     def start_nowait(self, call: object, job: object, need: Need, now: float) -> bool:
         """Start `call`, if the call of `job` may start at `now`.
 
         Raises:
             BudgetError: The call needs more than its budget has left.
-            CallError: The call is larger than this lane serves.
         """
         favourite, self.favourite = self.favourite, None
         if self._line.places and favourite is not job:
@@ -182,7 +195,6 @@ class Lane:
         Raises:
             LaneClosedError: The lane serves no more calls.
             BudgetError: The call needs more than its budget has left.
-            CallError: The call is larger than this lane serves.
         """
 
         def start(now: float) -> Obstacle | None:
@@ -357,9 +369,6 @@ class Lane:
         self, call: object, need: Need, now: float, *, favoured: bool = False
     ) -> Obstacle | None:
         """Take everything that `call` needs; or nothing, and say what is in the way."""
-        throttle = self.throttle
-        if throttle.tokens is not None and not throttle.tokens.fits(need.tokens):
-            self._check_size(need.tokens)
         obstacle = self._obstacle(need.tokens, now, favoured=favoured)
         if obstacle is not None:
             return obstacle
@@ -372,17 +381,13 @@ class Lane:
         if self._cap is not None:
             self._cap.leave(self)
             self._cap.take(call)
+        throttle = self.throttle
         reservation = None if throttle.free else throttle.take(now, need.tokens)
         if reservation is not None or hold is not None:
             self._accounts[call] = Account(need, reservation, hold)
         self._started += 1
         throttle.limit.begun(self.in_flight)
         return None
-
-    def _check_size(self, tokens: int) -> None:
-        if self.spec.oversize == "refuse":
-            allowed = f"lane {self.spec.name!r} allows {self.spec.tpm:g} a minute"
-            raise CallError(Fault.REFUSED, f"the call needs {tokens} tokens; {allowed}")
 
     def _apply_limit(self) -> None:
         """Make the slots follow what was decided, and wake whoever that concerns."""

@@ -28,7 +28,7 @@ class LaneSpec:
         3
     """
 
-    name: str
+    name: str = attrs.field()
     width: int = attrs.field(default=4)
     """Calls in flight at once, ≥ 1; the adaptive limit moves between 1 and this."""
     rpm: float | None = attrs.field(default=None, kw_only=True)
@@ -60,6 +60,11 @@ class LaneSpec:
     oversize: Oversize = attrs.field(default="alone", kw_only=True)
     """What becomes of a call of more tokens than a minute's: it starts alone, or is refused."""
 
+    @name.validator
+    def _check_name(self, _field: "attrs.Attribute[str]", value: str) -> None:
+        if not isinstance(value, str) or not value:
+            self._refuse("name", "a text that is not empty", value)
+
     @width.validator
     @burst.validator
     @breaker_threshold.validator
@@ -86,6 +91,12 @@ class LaneSpec:
     def _check_gap(self, _field: "attrs.Attribute[float]", value: float) -> None:
         if not 0 <= value < math.inf:
             self._refuse("min_gap", "at least 0 seconds and finite", value)
+
+    @busy_backoff.validator
+    def _check_busy(self, _field: "attrs.Attribute[Backoff]", value: Backoff) -> None:
+        # A server that refuses at once would be asked again in the same instant, for ever.
+        if not value.base > 0:
+            self._refuse("busy_backoff", "a back-off whose base is more than 0 seconds", value)
 
     @patience.validator
     def _check_patience(self, _field: "attrs.Attribute[float]", value: float) -> None:

@@ -23,6 +23,16 @@ class Purse:
     on_exhausted: Callable[[BudgetError], None]
     """Told when it is used up."""
 
+    def check(self, tokens: int, money: float) -> None:
+        """Refuse at once a call that not even the whole budget would serve.
+
+        Raises:
+            BudgetError: It would not.
+        """
+        shortage = self.budget.shortage(tokens=tokens, money=money)
+        if shortage is not None and shortage.wanted > shortage.limit:
+            raise shortage
+
     def take(self, tokens: int, money: float, payer: Follower) -> Hold | None:
         """Hold the most that a call may use; None if it does not fit now, and `payer` is told when it may.
 

@@ -9,7 +9,7 @@ import attrs
 from trioeval.errors import CallError, Fault, leaves
 from trioeval.kernel.lane_spec import LaneSpec
 
-_OFTEN = 3
+_OFTEN = 2
 
 
 @attrs.define(eq=False)

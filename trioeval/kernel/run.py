@@ -129,12 +129,13 @@ async def run_plan(
         [0, 2, 4]
     """
     _check(plan, lanes, max_live_jobs, salvage_rounds, reorder_window)
+    _check_times(deadline, flush_grace)
     ledger: Ledger[V] = Ledger(len(plan.jobs))
     running = Running(
         perform,
         lanes,
         ledger,
-        Backlog(plan, frozenset(range(len(plan.jobs)) if plan.serial else plan.serial_indices)),
+        Backlog(plan, range(len(plan.jobs)) if plan.serial else frozenset(plan.serial_indices)),
         deadline,
         trio.Event() if stop is None else stop,
         guarded(observe),
@@ -212,8 +213,8 @@ def _check(
         "reorder_window": reorder_window,
     }
     for name, value in given.items():
-        if value is not None and value < least[name]:
-            msg = f"{name} must be at least {least[name]}, got {value!r}"
+        if value is not None and (type(value) is not int or value < least[name]):
+            msg = f"{name} must be a whole number of at least {least[name]}, got {value!r}"
             raise PlanError(msg)
     if reorder_window is not None and plan.readiness is not None:
         msg = "a reorder window needs to know the order of jobs; this plan decides it while it runs"
@@ -224,6 +225,14 @@ def _check(
     if reorder_window is not None and any(on > index for index, on in ahead):
         found = next(f"{index} waits for {on}" for index, on in ahead if on > index)
         msg = f"a reorder window needs dependencies on earlier jobs; {found}"
+        raise PlanError(msg)
+
+
+def _check_times(deadline: float, flush_grace: float) -> None:
+    if math.isnan(deadline):
+        raise PlanError("deadline must be an instant on the Trio clock, got nan")
+    if not 0 <= flush_grace < math.inf:
+        msg = f"flush_grace must be at least 0 seconds and finite, got {flush_grace!r}"
         raise PlanError(msg)
 
 

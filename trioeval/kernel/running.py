@@ -220,7 +220,11 @@ class Running(Generic[P, V]):
         return True
 
     def _release(self, outcome: Outcome[V]) -> None:
-        released = self.backlog.over(outcome.index, done=isinstance(outcome, Done))
+        try:
+            released = self.backlog.over(outcome.index, done=isinstance(outcome, Done))
+        except PlanError as error:
+            self.fail(error)
+            return
         self._blocked += released.blocked
         if released.lanes:
             self.notify()

@@ -38,7 +38,7 @@ from trioeval.testing.model_parts import (
 )
 from trioeval.testing.scenario import Attempt, Call, Scenario
 
-_OFTEN = 3  # refusals of one call after which it stands before new jobs no more
+_OFTEN = 2  # refusals of one call after which it stands before new jobs no more
 _CURABLE = (Fault.TRANSIENT, Fault.RATE_LIMITED)
 
 
