@@ -31,6 +31,6 @@ def test_every_lane_has_a_line_that_says_what_it_does_and_waits_for() -> None:
     assert run_virtual(main) == [
         "0/9 rows: 0 pass, 0 fail, 0 error",
         "  fast: 2/3 in flight, 2 calls",
-        "  paced: 1/2 in flight, 1 calls, waiting 9.0 s for its pace",
-        "  full: 1/1 in flight, 1 calls, waiting for a slot",
+        "  paced: 1/2 in flight, 1 calls, waiting 9.0 s: its rate",
+        "  full: 1/1 in flight, 1 calls, waiting: all slots are taken",
     ]

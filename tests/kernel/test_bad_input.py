@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 import trio
 
-from trioeval.errors import PlanError, TooLateError
+from trioeval.errors import CallError, Fault, PlanError, TooLateError
 from trioeval.kernel import (
     Backoff,
     Budget,
@@ -14,6 +14,7 @@ from trioeval.kernel import (
     Cut,
     Done,
     Failed,
+    Freed,
     Interrupted,
     Job,
     Lanes,
@@ -37,8 +38,14 @@ NAN, INF = math.nan, math.inf
         ({"tpm": -1.0}, "tpm must be more than 0 and finite, got -1.0"),
         ({"tpm": NAN}, "tpm must be more than 0 and finite, got nan"),
         ({"token_burst": -1}, "token_burst must be a whole number of at least 0, got -1"),
-        ({"min_gap": NAN}, "min_gap must be at least 0 seconds and finite, got nan"),
-        ({"min_gap": INF}, "min_gap must be at least 0 seconds and finite, got inf"),
+        (
+            {"min_gap": NAN},
+            "min_gap must be at least 0 seconds and finite, got nan",
+        ),
+        (
+            {"min_gap": INF},
+            "min_gap must be at least 0 seconds and finite, got inf",
+        ),
         ({"retries": -1}, "retries must be a whole number of at least 0, got -1"),
         ({"max_retries": -1}, "max_retries must be a whole number of at least 0, got -1"),
         ({"max_retries": 1.0}, "max_retries must be a whole number of at least 0, got 1.0"),
@@ -170,7 +177,7 @@ def test_a_consumer_that_never_returns_ends_with_its_caller() -> None:
 @pytest.mark.parametrize("name", ["max_live_jobs", "salvage_rounds"])
 def test_arguments_of_a_run_have_a_least_value(name: str) -> None:
     """The message names the argument."""
-    with pytest.raises(PlanError, match=f"^{name} must be at least "):
+    with pytest.raises(PlanError, match=f"^{name} must be a whole number of at least "):
         run_virtual(
             lambda: collect(
                 Plan.of([Job(0, "a", None)]),
@@ -209,3 +216,93 @@ def test_a_lane_that_is_not_there_fails_only_the_job_that_calls_it() -> None:
     assert isinstance(done, Done)
     assert isinstance(failed, Failed)
     assert isinstance(failed.error, PlanError)
+
+
+class Misbehaving:
+    """A readiness that does what it is told to, at the first outcome."""
+
+    def __init__(self, freed: Freed | Exception) -> None:
+        self.freed = freed
+
+    def begin(self) -> Sequence[int]:
+        return [0]
+
+    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - the protocol's
+        if isinstance(self.freed, Exception):
+            raise self.freed
+        return self.freed
+
+
+@pytest.mark.parametrize(
+    ("freed", "message"),
+    [
+        (KeyError("x"), "the readiness of the plan failed: KeyError: 'x'"),
+        (Freed(ready=[0]), "the readiness of the plan names job 0 twice"),
+        (Freed(ready=[7]), "the readiness of the plan names 7; its jobs are 0 to 2"),
+        (Freed(blocked=[(-1, 0)]), "the readiness of the plan names -1; its jobs are 0 to 2"),
+    ],
+)
+def test_a_readiness_that_misbehaves_ends_the_run(freed: Freed | Exception, message: str) -> None:
+    """As a fault of the plan, with what it did; not as a fault of the kernel."""
+    jobs = [Job(i, "a", None) for i in range(3)]
+    plan = Plan(jobs, ("a",), readiness=lambda: Misbehaving(freed))
+
+    async def body(_job: Job[None], _calls: Calls[None]) -> None:
+        pass
+
+    with pytest.raises(PlanError) as caught:
+        run_virtual(lambda: collect(plan, body, lanes=Lanes([LaneSpec("a")])))
+    assert str(caught.value) == message
+
+
+def test_a_key_must_be_hashable() -> None:
+    """Said when the plan is made."""
+    with pytest.raises(PlanError) as caught:
+        Plan.of([Job(0, "a", None, key=["k"])])
+    assert str(caught.value) == "job 0 has the key ['k']; a key must be hashable"
+
+
+@pytest.mark.parametrize(
+    ("times", "message"),
+    [
+        ({"deadline": math.nan}, "deadline must be an instant on the Trio clock, got nan"),
+        ({"flush_grace": -1.0}, "flush_grace must be at least 0 seconds and finite, got -1.0"),
+        ({"flush_grace": math.nan}, "flush_grace must be at least 0 seconds and finite, got nan"),
+        (
+            {"reorder_window": math.nan},
+            "reorder_window must be a whole number of at least 1, got nan",
+        ),
+    ],
+)
+def test_times_of_a_run_are_numbers(times: dict[str, float], message: str) -> None:
+    """NaN would make a run that never ends, or never starts."""
+
+    async def ignore(_: object) -> None:
+        pass
+
+    async def main() -> None:
+        plan = Plan.of([Job(0, "a", None)])
+        await run_plan(plan, ignore2, lanes=Lanes([LaneSpec("a")]), emit=ignore, **times)  # type: ignore[arg-type]
+
+    async def ignore2(_job: Job[None], _calls: Calls[None]) -> None:
+        pass
+
+    with pytest.raises(PlanError) as caught:
+        run_virtual(main)
+    assert str(caught.value) == message
+
+
+def test_a_failure_keeps_no_hint_that_cannot_be_true() -> None:
+    """A budget cannot grow by a failure, and no rest is negative."""
+    error = CallError(Fault.REFUSED, "x", retry_after=-5.0, tokens=-1000, money=math.nan)
+    assert (error.retry_after, error.tokens, error.money) == (None, None, None)
+    assert CallError(Fault.TRANSIENT, retry_after=math.nan).retry_after is None
+
+
+def test_a_busy_back_off_needs_a_base() -> None:
+    """A server that refuses at once would be asked again in the same instant, for ever."""
+    with pytest.raises(PlanError) as caught:
+        LaneSpec("a", busy_backoff=Backoff(base=0.0))
+    assert "busy_backoff must be a back-off whose base is more than 0 seconds" in str(caught.value)
+    with pytest.raises(PlanError, match="name must be a text that is not empty"):
+        LaneSpec("")

@@ -103,7 +103,7 @@ JOBS = [Job(i, "a", 1.0) for i in range(2)]
 @pytest.mark.parametrize(
     ("plan", "window", "message"),
     [
-        (Plan.of(JOBS), 0, "reorder_window must be at least 1, got 0"),
+        (Plan.of(JOBS), 0, "reorder_window must be a whole number of at least 1, got 0"),
         (
             Plan.of(JOBS, edges={0: [Edge(1, "always")]}),
             2,

@@ -874,7 +874,9 @@ def test_a_lazy_plan_that_lies_ends_the_run_with_a_plan_error(serial: bool) -> N
 
 def test_max_live_jobs_must_be_positive() -> None:
     """Zero live jobs would never end."""
-    with pytest.raises(PlanError, match="max_live_jobs must be at least 1, got 0"):
+    with pytest.raises(
+        PlanError, match="max_live_jobs must be a whole number of at least 1, got 0"
+    ):
         run_virtual(
             lambda: collect(plan_of(1), call_for, lanes=Lanes([LaneSpec("a")]), max_live_jobs=0)
         )

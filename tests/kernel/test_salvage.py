@@ -186,5 +186,7 @@ def test_a_serial_job_is_salvaged_before_the_next_one() -> None:
 
 def test_rounds_are_not_negative() -> None:
     """The message names the argument."""
-    with pytest.raises(PlanError, match="salvage_rounds must be at least 0, got -1"):
+    with pytest.raises(
+        PlanError, match="salvage_rounds must be a whole number of at least 0, got -1"
+    ):
         salvage([None], rounds=-1)

@@ -6,6 +6,7 @@ from kernel events and the rows that come out; the run does not know that it is 
 
 import sys
 from collections import Counter
+from collections.abc import Mapping
 
 import attrs
 import trio
@@ -98,10 +99,25 @@ class Progress:
         return self._states.setdefault(lane, _LaneState())
 
 
+_WORDS: Mapping[Why, str] = {
+    Why.GATE: "another row has to run alone",
+    Why.WINDOW: "earlier rows come first",
+    Why.TURN: "others came before",
+    Why.PAUSED: "it is paused",
+    Why.BLOCKED: "the provider asked for it",
+    Why.PACE: "its rate",
+    Why.TOKENS: "its rate of tokens",
+    Why.SLOT: "all slots are taken",
+    Why.BUDGET: "the rest of the budget is reserved",
+    Why.CAP: "all slots of the run are taken",
+    Why.BACKOFF: "a row is asked again",
+}
+
+
 def _waits_for(wait: Waiting | None, now: float) -> str:
     if wait is None or wait.why is Why.TURN:
         return ""
     if wait.until is None:
-        return f", waiting for a {wait.why.value}"
+        return f", waiting: {_WORDS[wait.why]}"
     left = wait.until - now
-    return f", waiting {left:.1f} s for its {wait.why.value}" if left > 0 else ""
+    return f", waiting {left:.1f} s: {_WORDS[wait.why]}" if left > 0 else ""

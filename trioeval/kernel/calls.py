@@ -203,11 +203,8 @@ class Calls(Generic[P]):
 
     def _need(self, tokens: int, money: float) -> Need:
         if type(tokens) is not int or tokens < 0 or not 0 <= money < math.inf:
-            msg = (
-                f"job {self.job.index} asks for {tokens!r} tokens and {money!r} of money; a whole number "
-                "of tokens and a finite amount, both at least 0, are right"
-            )
-            raise PlanError(msg)
+            asked = f"job {self.job.index} asks for {tokens!r} tokens and {money!r} of money"
+            raise PlanError(f"{asked}; a whole number and a finite amount of at least 0 is right")
         return Need(tokens, money, self._terms.purse)
 
     def _refuse_if_late(self, now: float) -> None:

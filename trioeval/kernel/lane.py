@@ -121,12 +121,7 @@ class Lane:
     @property
     def in_line(self) -> bool:
         """Whether somebody stands in line."""
-        return len(self._line.places) > 0
-
-    @property
-    def resting(self) -> int:
-        """Calls in their back-off."""
-        return len(self._resting)
+        return bool(self._line.places)
 
     @property
     def closed(self) -> str | None:
@@ -138,18 +133,9 @@ class Lane:
         return not self._line.places and self._obstacle(0, now) is None
 
     def check(self, need: Need) -> None:
-        """Refuse at once what can never be served.
-
-        Raises:
-            CallError: The call is larger than this lane serves.
-            BudgetError: It is larger than its whole budget.
-        """
-        tokens = self.throttle.tokens
-        if tokens is not None and self.spec.oversize == "refuse" and not tokens.fits(need.tokens):
-            allowed = f"lane {self.spec.name!r} allows {self.spec.tpm:g} a minute"
-            raise CallError(Fault.REFUSED, f"the call needs {need.tokens} tokens; {allowed}")
-        if need.purse is not None:
-            need.purse.check(need.tokens, need.money)
+        """Refuse at once what can never be served; see `Need.check`."""
+        alone = self.spec.oversize == "alone"
+        need.check(self.spec.name, None if alone else self.throttle.tokens)
 
     def start_nowait(self, call: object, job: object, need: Need, now: float) -> bool:
         """Start `call`, if the call of `job` may start at `now`.
@@ -249,14 +235,7 @@ class Lane:
     def failed(
         self, error: CallError, now: float, mark: int, *, mishaps: int, refusals: int
     ) -> float | None:
-        """A call failed: learn from it.
-
-        Args:
-            error: What its sender made of the failure.
-            now: The instant.
-            mark: The throttle's mark when it started.
-            mishaps: Transient failures of this call, this one included.
-            refusals: How often it was one too many, this time included.
+        """A call failed: learn from it, as `learn_failure` says.
 
         Returns:
             The instant before which the call is not made again; None if it never is.

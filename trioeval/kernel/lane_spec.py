@@ -62,7 +62,7 @@ class LaneSpec:
 
     @name.validator
     def _check_name(self, _field: "attrs.Attribute[str]", value: str) -> None:
-        if not isinstance(value, str) or not value:
+        if not value:
             self._refuse("name", "a text that is not empty", value)
 
     @width.validator

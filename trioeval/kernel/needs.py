@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import attrs
 
-from trioeval.errors import BudgetError
-from trioeval.rates import Budget, Follower, Hold, Reservation, Throttle
+from trioeval.errors import BudgetError, CallError, Fault
+from trioeval.rates import Budget, Follower, Hold, Reservation, Throttle, TokenPace
 
 
 @attrs.frozen
@@ -57,6 +57,23 @@ class Need:
     money: float = 0.0
     purse: Purse | None = None
     """What it is paid from; None does not bound it."""
+
+    def check(self, lane: str, pace: TokenPace | None) -> None:
+        """Refuse at once what can never be served.
+
+        Args:
+            lane: The lane's name.
+            pace: Its tokens, if it serves no call of more than a minute's.
+
+        Raises:
+            CallError: It is larger than that.
+            BudgetError: It is larger than the whole budget.
+        """
+        if pace is not None and not pace.fits(self.tokens):
+            allowed = f"lane {lane!r} allows {pace.largest:g} a minute"
+            raise CallError(Fault.REFUSED, f"the call needs {self.tokens} tokens; {allowed}")
+        if self.purse is not None:
+            self.purse.check(self.tokens, self.money)
 
 
 @attrs.frozen
