@@ -258,7 +258,7 @@ def test_a_readiness_that_misbehaves_ends_the_run(freed: Freed | Exception, mess
 def test_a_key_must_be_hashable() -> None:
     """Said when the plan is made."""
     with pytest.raises(PlanError) as caught:
-        Plan.of([Job(0, "a", None, key=["k"])])
+        Plan.of([Job(0, "a", None, key=["k"])])  # type: ignore[arg-type]
     assert str(caught.value) == "job 0 has the key ['k']; a key must be hashable"
 
 

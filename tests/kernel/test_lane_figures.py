@@ -13,6 +13,7 @@ import trio
 
 from trioeval.errors import CallError, Fault
 from trioeval.kernel import (
+    Adaptive,
     Calls,
     Done,
     Job,
@@ -266,3 +267,27 @@ def test_a_lane_that_refuses_everybody_is_closed_and_no_other() -> None:
     assert result.lanes["shut"].started == 3
     assert result.lanes["shut"].reason is not None
     assert result.done == 20
+
+
+@pytest.mark.parametrize("adaptive", ["aimd", "latency", "off"])
+def test_requests_that_are_always_refused_hold_nobody_up(adaptive: Adaptive) -> None:
+    """5 of 200 calls get a bare refusal every time; the others are served as if they were not there."""
+    refused = _always(Fault.RATE_LIMITED, latency=0.1)
+    good = SimulatedProvider(SimulatedServer(latency=1.0)).send
+    # A latency limit begins at 1: what is refused before anything is served, looks like a dead server.
+    before = 50 if adaptive == "latency" else 0
+    jobs = [("a", good)] * before + [("a", refused)] * 5 + [("a", good)] * (195 - before)
+    result = _run([LaneSpec("a", 8, adaptive=adaptive)], jobs)
+    assert result.done == 195
+    served = [index for index, (_, send) in enumerate(jobs) if send == good]
+    most = 1.5 if adaptive == "latency" else 1.2
+    assert result.done_at(served) <= most * 195 / 8
+
+
+@pytest.mark.parametrize("rpm", [60, 120, 300])
+def test_a_slow_rate_that_nobody_tells_is_found_too(rpm: int) -> None:
+    """One call a second and a named wait of a second: not every other request is refused."""
+    server = SimulatedServer(latency=0.05, rpm=rpm, burst=5, hints="whole_seconds")
+    result, provider = _run_against(server, LaneSpec("a", 8), 200)
+    assert provider.throttled <= 40
+    assert result.done_at() <= 1.15 * (200 - 5) * 60 / rpm

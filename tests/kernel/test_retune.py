@@ -10,6 +10,7 @@ from trioeval.kernel import (
     BreakerState,
     Calls,
     Done,
+    Event,
     Failed,
     Job,
     Lane,
@@ -17,6 +18,8 @@ from trioeval.kernel import (
     LaneSpec,
     Outcome,
     Plan,
+    Waiting,
+    Why,
     collect,
 )
 from trioeval.testing import run_virtual
@@ -141,3 +144,20 @@ def test_resume_opens_a_lane_that_was_closed() -> None:
     assert shown == "<Lane 'a': 0 of 0 in flight, 0 in line, breaker open>"
     assert state is BreakerState.OPEN
     assert second == Done(0, 0.0, 1.0, 0.0, 1, None)
+
+
+def test_who_is_told_of_a_wait_may_end_it_at_once() -> None:
+    """EAGER: an observer that resumes the lane in the very moment in which a job waits for that."""
+
+    async def main() -> list[Outcome[None]]:
+        lanes = Lanes([LaneSpec("a")])
+        lanes["a"].pause()
+
+        def resume(event: Event) -> None:
+            if isinstance(event, Waiting) and event.why is Why.PAUSED:
+                lanes["a"].resume()
+
+        plan = Plan.of(Job(i, "a", 10.0) for i in range(4))
+        return await collect(plan, take, lanes=lanes, observe=resume)
+
+    assert [o.started_at for o in run_virtual(main) if isinstance(o, Done)] == [0.0] * 4
