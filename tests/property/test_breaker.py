@@ -1,5 +1,6 @@
 """When a lane is given up, on the arithmetic alone."""
 
+import itertools
 import math
 
 import attrs
@@ -19,14 +20,18 @@ class Event:
     what: str
     after: float
     wait: float
+    """Seconds of the wait that was asked for, or of the rest that follows a trouble."""
 
 
 kinds = st.sampled_from(
     ("success", "refused", "refused", "exhausted", "troubled", "troubled", "wait")
 )
 quarters = st.integers(0, 24).map(lambda n: n / 4)
-events = st.lists(st.builds(Event, kinds, quarters, quarters), max_size=30)
-breakers = st.builds(Breaker, st.integers(1, 4), st.sampled_from((0.25, 4.0, 5.0, 300.0, math.inf)))
+gaps = quarters | st.sampled_from((60.0, 64.0, 400.0))
+events = st.lists(st.builds(Event, kinds, gaps, quarters), max_size=30)
+thresholds = st.integers(1, 4)
+patiences = st.sampled_from((0.25, 4.0, 5.0, 61.0, 300.0, math.inf))
+breakers = st.builds(Breaker, thresholds, patiences)
 
 
 def tell(breaker: Breaker, event: Event, now: float) -> None:
@@ -38,7 +43,7 @@ def tell(breaker: Breaker, event: Event, now: float) -> None:
         case "exhausted":
             breaker.exhausted("why")
         case "troubled":
-            breaker.troubled(now, "why")
+            breaker.troubled(now, event.wait, "why")
         case _:
             breaker.asked_to_wait(event.wait, "why")
 
@@ -49,7 +54,8 @@ class Expected:
 
     breaker: Breaker
     refusals: int = 0
-    troubles: list[float] = attrs.field(factory=list)
+    troubles: list[tuple[float, float]] = attrs.field(factory=list)
+    """Instants, and the rest that followed."""
 
     def opens(self, event: Event, now: float) -> bool:
         match event.what:
@@ -60,12 +66,17 @@ class Expected:
                 self.refusals += 1
                 return self.refusals >= self.breaker.threshold
             case "troubled":
-                self.troubles.append(now)
-                return len(self.troubles) > 1 and now - self.troubles[0] >= self.breaker.patience
+                self.troubles.append((now, event.wait))
+                return self.trouble() >= self.breaker.patience
             case "exhausted":
                 return True
             case _:
                 return event.wait > self.breaker.patience
+
+    def trouble(self) -> float:
+        """From each trouble to the next, as far as somebody can have tried in between."""
+        pairs = itertools.pairwise(self.troubles)
+        return sum(min(after - at, rest + 60) for (at, rest), (after, _) in pairs)
 
 
 @given(breakers, events)
@@ -92,19 +103,54 @@ def test_the_first_reason_stays(breaker: Breaker, several: list[Event]) -> None:
         assert breaker.reason == first
 
 
-@given(breakers, events)
-def test_a_reset_breaker_is_a_new_one(breaker: Breaker, several: list[Event]) -> None:
+@given(thresholds, patiences, events, events)
+def test_a_reset_breaker_is_a_new_one(
+    threshold: int, patience: float, before: list[Event], after: list[Event]
+) -> None:
     """Nothing that spoke against the provider before counts after it."""
-    for event in several:
-        tell(breaker, event, event.after)
+    breaker, new, now = Breaker(threshold, patience), Breaker(threshold, patience), 0.0
+    for event in before:
+        now += event.after
+        tell(breaker, event, now)
     breaker.reset()
-    assert breaker.reason is None
     assert breaker.untroubled
-    for _ in range(breaker.threshold - 1):
-        breaker.refused("why")
-        assert not breaker.untroubled
-    breaker.troubled(1e9, "why")
     assert breaker.reason is None
+    for event in after:
+        now += event.after
+        tell(breaker, event, now)
+        tell(new, event, now)
+        assert breaker.untroubled == new.untroubled
+        assert breaker.reason == new.reason
+
+
+@given(st.integers(1, 8), st.integers(0, 60), st.integers(400, 100_000))
+def test_idle_time_is_no_trouble(failures: int, rest: int, idle: int) -> None:
+    """A failure, hours in which nobody tries, a failure: of all that the rest and a minute count."""
+    breaker = Breaker(patience=300.0)
+    breaker.troubled(0.0, rest, "why")
+    for nth in range(1, failures + 1):
+        breaker.troubled(float(nth * idle), rest, "why")
+        assert (breaker.reason is None) == (nth * (rest + 60) < 300)
+
+
+def test_trouble_without_a_pause_opens_at_the_patience() -> None:
+    """Of a provider that is tried again as soon as it may be, all the time counts."""
+    breaker = Breaker(patience=300.0)
+    for now in (0.0, 60.0, 120.0, 180.0, 240.0, 299.75):
+        breaker.troubled(now, 0.0, "why")
+        assert breaker.reason is None
+    breaker.troubled(300.0, 0.0, "why")
+    assert breaker.reason == "no success in 300 s of trouble: why"
+
+
+def test_a_rest_that_was_kept_is_trouble() -> None:
+    """However long the provider is left alone at its own wish, it has not served."""
+    breaker = Breaker(patience=300.0)
+    breaker.troubled(0.0, 240.0, "why")
+    breaker.troubled(299.0, 0.0, "why")
+    assert breaker.reason is None
+    breaker.troubled(300.0, 0.0, "why")
+    assert breaker.reason is not None
 
 
 def reason_of(what: str) -> str | None:
@@ -114,8 +160,8 @@ def reason_of(what: str) -> str | None:
             breaker.refused("no such key")
             breaker.refused("no such model")
         case "trouble":
-            breaker.troubled(1.0, "busy")
-            breaker.troubled(9.5, "unreachable")
+            breaker.troubled(1.0, 2.0, "busy")
+            breaker.troubled(9.5, 2.0, "unreachable")
         case "wait":
             breaker.asked_to_wait(8.0, "busy")
             breaker.asked_to_wait(8.5, "busy")
@@ -128,7 +174,7 @@ def reason_of(what: str) -> str | None:
     ("what", "reason"),
     [
         ("refusals", "2 calls in a row were refused: no such model"),
-        ("trouble", "no success for 8.5 s: unreachable"),
+        ("trouble", "no success in 8.5 s of trouble: unreachable"),
         ("wait", "asked to wait 8.5 s, longer than the patience of 8 s: busy"),
         ("quota", "no credit"),
     ],

@@ -265,9 +265,10 @@ def test_an_idle_lane_never_grows() -> None:
 
 @attrs.frozen
 class Refused:
-    """A call of an epoch, so many before the present one, was refused."""
+    """Calls of an epoch, so many before the present one, were refused."""
 
     behind: int
+    times: int
 
 
 @attrs.frozen
@@ -287,7 +288,7 @@ class Round:
 
 
 events = st.lists(
-    st.builds(Refused, st.integers(0, 2))
+    st.builds(Refused, st.integers(0, 2), st.integers(1, 5))
     | st.builds(Retuned, st.integers(1, 20))
     | st.builds(
         Round,
@@ -311,17 +312,28 @@ def go_round(limit: GradientLimit, latency: float = 1.0) -> None:
     feed(limit, limit.limit - 1 + max(4, limit.limit), latency)
 
 
+def refuse_two(limit: GradientLimit) -> None:
+    """As many refusals of the present epoch as cut the limit, in a round that has had none."""
+    epoch = limit.epoch
+    for _ in range(2):
+        limit.congested(epoch)
+
+
 @given(st.integers(1, 20), events)
 def test_gradient_limit_keeps_the_laws_of_limits(width: int, script: list[Round | Refused]) -> None:
-    """AIMD: 1 ≤ limit ≤ width, one cut for an epoch and by 0.7, and no growth by failures or refusals."""
+    """AIMD: 1 ≤ limit ≤ width, one cut for two refusals of the present epoch and by 0.7, no growth by them."""
     limit = GradientLimit(width)
     for event in script:
         before, epoch = limit.limit, limit.epoch
         match event:
-            case Refused(behind):
-                limit.congested(epoch - behind)
-                assert limit.epoch == epoch + (behind == 0)
-                assert limit.limit == (max(1, int(0.7 * before)) if behind == 0 else before)
+            case Refused(behind, times):
+                for _ in range(times):
+                    limit.congested(limit.epoch - behind)
+                cuts = limit.epoch - epoch  # the round may have had a refusal before
+                assert cuts in ((0,) if behind else (times // 2, (times + 1) // 2))
+                for _ in range(cuts):
+                    before = max(1, int(0.7 * before))
+                assert limit.limit == before
             case Retuned(width):
                 limit.retune(width)
                 assert limit.limit == min(before, width)
@@ -336,7 +348,7 @@ def test_gradient_limit_keeps_the_laws_of_limits(width: int, script: list[Round 
 
 
 def test_a_burst_of_refusals_cuts_once() -> None:
-    """Calls that started before the cut know nothing of it; one of the new epoch cuts again."""
+    """Calls that started before the cut know nothing of it; two of the new epoch cut again."""
     limit = GradientLimit(64)
     while limit.limit < 32:
         go_round(limit)
@@ -344,7 +356,20 @@ def test_a_burst_of_refusals_cuts_once() -> None:
         limit.congested(0)
     assert (limit.limit, limit.epoch) == (22, 1)
     limit.congested(1)
+    assert (limit.limit, limit.epoch) == (22, 1)
+    limit.congested(1)
     assert (limit.limit, limit.epoch) == (15, 2)
+
+
+def test_a_lone_refusal_does_not_cut_a_latency_limit() -> None:
+    """Servers refuse at random: one in a round is no signal, however many rounds have one."""
+    limit = GradientLimit(64)
+    while limit.limit < 32:
+        go_round(limit)
+    for _ in range(10):
+        limit.congested(0)
+        go_round(limit, 2.0)
+        assert (limit.limit, limit.epoch) == (32, 0)
 
 
 def test_growth_doubles_until_a_refusal_and_is_by_one_after_it() -> None:
@@ -353,7 +378,7 @@ def test_growth_doubles_until_a_refusal_and_is_by_one_after_it() -> None:
     for _ in range(4):
         go_round(limit)
         seen.append(limit.limit)
-    limit.congested(0)
+    refuse_two(limit)
     for _ in range(3):
         seen.append(limit.limit)
         go_round(limit)
@@ -406,7 +431,7 @@ def test_a_refusal_while_the_base_is_measured_cuts_where_it_goes_back_to() -> No
         go_round(limit)
     while limit.limit > 1:
         feed(limit, 1, 2.0)
-    limit.congested(0)
+    refuse_two(limit)
     assert limit.limit == 1
     go_round(limit)
     assert limit.limit == 7

@@ -6,7 +6,8 @@ is waited for; it rests for its back-off, then stands in line before everything 
 **Working time.** The timeout of a job counts work: the body's own steps and calls in flight. While all
 that the job does is wait (for a lane, or in a back-off), its clock stands: the deadline of its scope is
 infinite and what is left is remembered. A body that makes several calls at once is working as long as any
-of them is in flight.
+of them is in flight. What it does by itself beside calls that all wait cannot be seen from here, and does
+not count.
 
 Laws: LIMIT, SLOT, ATTEMPTS, BUDGET.
 """
