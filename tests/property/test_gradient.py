@@ -321,7 +321,7 @@ def refuse_two(limit: GradientLimit) -> None:
 
 @given(st.integers(1, 20), events)
 def test_gradient_limit_keeps_the_laws_of_limits(width: int, script: list[Round | Refused]) -> None:
-    """AIMD: 1 ≤ limit ≤ width, one cut for two refusals of the present epoch and by 0.7, no growth by them."""
+    """AIMD: 1 ≤ limit ≤ width, one cut for two refusals of its calls and by 0.7, no growth by them."""
     limit = GradientLimit(width)
     for event in script:
         before, epoch = limit.limit, limit.epoch

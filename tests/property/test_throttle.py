@@ -46,14 +46,24 @@ class Succeed:
 
 @attrs.frozen
 class Refuse:
+    """One of the calls in flight was one too many, so often by now."""
+
     place: int
     retry_after: float | None
+    refusals: int
 
 
 @attrs.frozen
 class Fail:
     place: int
     retry_after: float | None
+
+
+@attrs.frozen
+class GiveUp:
+    """One of the calls in flight gets no answer."""
+
+    place: int
 
 
 @attrs.frozen
@@ -66,7 +76,7 @@ class Retune:
     width: int
 
 
-Step = Begin | Succeed | Refuse | Fail | Wait | Retune
+Step = Begin | Succeed | Refuse | Fail | GiveUp | Wait | Retune
 
 some = st.sampled_from
 places = st.integers(0, 9)
@@ -83,10 +93,11 @@ steps = st.lists(
         st.builds(Begin, st.integers(0, 3)),
         st.builds(Begin, st.just(0)),
         st.builds(Succeed, places, st.booleans(), st.none() | hints),
-        st.builds(Refuse, places, waits),
-        st.builds(Refuse, places, waits),
+        st.builds(Refuse, places, waits, some((1, 1, 2, 5))),
+        st.builds(Refuse, places, waits, some((1, 1, 2, 5))),
         st.builds(Fail, places, waits),
         st.builds(Wait, st.integers(0, 32).map(lambda n: n / 4)),
+        st.builds(GiveUp, places),
         st.builds(Retune, st.integers(1, 8)),
     ),
     max_size=60,
@@ -149,15 +160,17 @@ class Lane:
             case Begin(tokens):
                 self.begin(tokens)
             case Succeed(place, retried, hint) if self.marks:
-                mark = self.marks.pop(place % len(self.marks))
-                throttle.succeeded(1.0, mark, retried=retried)
                 if hint is not None:
                     throttle.hear(self.now, hint)
-            case Refuse(place, retry_after) if self.marks:
-                self.refuse(retry_after, place % len(self.marks))
+                self.succeed(place % len(self.marks), retried=retried)
+            case Refuse(place, retry_after, refusals) if self.marks:
+                self.refuse(retry_after, place % len(self.marks), refusals=refusals)
             case Fail(place, retry_after) if self.marks:
-                self.marks.pop(place % len(self.marks))
                 throttle.failed(self.now, 0, retry_after, "why", 0.5)
+                self.end(place % len(self.marks))
+            case GiveUp(place) if self.marks:
+                throttle.unanswered(self.now)
+                self.end(place % len(self.marks))
             case _:
                 pass
 
@@ -169,16 +182,28 @@ class Lane:
             self.marks.append(throttle.mark)
             throttle.limit.begun(len(self.marks))
 
-    def refuse(self, retry_after: float | None, place: int = 0) -> float:
-        alone = len(self.marks) == 1
-        return self.throttle.congested(
+    def succeed(self, place: int = 0, *, retried: bool = False) -> None:
+        self.throttle.succeeded(1.0, self.marks[place], retried=retried)
+        self.end(place)
+
+    def refuse(self, retry_after: float | None, place: int = 0, *, refusals: int = 1) -> float:
+        again_at = self.throttle.congested(
             self.now,
-            mark=self.marks.pop(place),
-            alone=alone,
+            mark=self.marks[place],
+            in_flight=len(self.marks),
+            refusals=refusals,
             retry_after=retry_after,
             why="busy",
             spread=0.5,
         )
+        self.end(place)
+        return again_at
+
+    def end(self, place: int) -> None:
+        """A call is over; a calm throttle is not told."""
+        mark = self.marks.pop(place)
+        if not self.throttle.calm:
+            self.throttle.ended(mark)
 
 
 def is_open(throttle: Throttle) -> bool:
@@ -261,7 +286,7 @@ def test_a_calm_throttle_learns_nothing_from_success(
 def test_a_throttle_cuts_at_most_once_for_calls_of_one_epoch(
     throttle: Throttle, script: list[Step]
 ) -> None:
-    """AIMD: after a cut only calls that started after it can cut again."""
+    """AIMD: after a cut only calls that started after it can cut again, each by its first refusal."""
     lane = Lane(throttle)
     began: dict[int, int] = {}  # epoch by mark
     for step in script:
@@ -272,6 +297,8 @@ def test_a_throttle_cuts_at_most_once_for_calls_of_one_epoch(
             began.setdefault(mark, throttle.limit.epoch)
         if throttle.limit.epoch > epoch:
             assert isinstance(step, Refuse)
+            assert step.refusals == 1
+            assert throttle.limit.epoch == epoch + 1
             assert began[marks[step.place % len(marks)]] == epoch
 
 
@@ -323,21 +350,138 @@ def test_an_isolated_refusal_without_a_wait_blocks_nobody(
     assert throttle.state is BreakerState.CLOSED
 
 
-@given(st.integers(2, 8), st.integers(1, 60))
-def test_only_calls_that_were_alone_show_an_outage(width: int, waves: int) -> None:
-    """However many are refused beside others, the lane does not stop probing or rest longer."""
+@given(st.integers(1, 8), st.integers(1, 6))
+def test_a_generation_of_which_none_succeeds_shows_an_outage(width: int, generations: int) -> None:
+    """It counts once, however many calls it has; the fourth in a row makes the lane probe."""
+    lane = Lane(make(width, adaptive=False, patience=math.inf))
+    throttle = lane.throttle
+    for barren in range(1, generations + 1):
+        for _ in range(width):
+            lane.begin()
+        while lane.marks:
+            lane.refuse(None)
+            assert throttle.congestions == barren
+            assert (throttle.state is BreakerState.HALF_OPEN) == (barren >= 4)
+
+
+@given(st.integers(1, 9))
+def test_one_success_clears_an_outage(generations: int) -> None:
+    """A refusal after it rests as if it were the first."""
+    lane = Lane(make(adaptive=False, patience=math.inf))
+    for _ in range(generations):
+        lane.begin()
+        lane.refuse(None)
+    lane.begin()
+    lane.succeed()
+    assert lane.throttle.congestions == 0
+    blocked = lane.throttle.blocked_until
+    lane.begin()
+    assert lane.refuse(None) == lane.now + 0.25
+    assert (lane.throttle.congestions, lane.throttle.blocked_until) == (1, blocked)
+
+
+@given(width=st.integers(2, 8), waves=st.integers(1, 60), late=st.booleans())
+def test_a_call_refused_among_others_that_succeed_shows_no_outage(
+    width: int, waves: int, *, late: bool
+) -> None:
+    """However often it happens, the lane does not probe, block, or rest longer."""
     lane = Lane(make(width, adaptive=False))
     for _ in range(waves):
-        for _ in range(2):
+        for _ in range(width):
             lane.begin()
+        if late:
+            lane.succeed()
         assert lane.refuse(None) == lane.now + 0.25
-        lane.marks.clear()
-    assert (lane.throttle.congestions, lane.throttle.blocked_until) == (0, -math.inf)
+        while lane.marks:
+            lane.succeed()
+        lane.now += 1
+    assert lane.throttle.congestions <= 1
+    assert lane.throttle.blocked_until == -math.inf
     assert lane.throttle.state is BreakerState.CLOSED
 
 
+def test_a_generation_is_over_when_its_last_call_is() -> None:
+    """Whoever starts meanwhile belongs to none; a mishap is an end too, but not a success."""
+    lane = Lane(make(4, adaptive=False))
+    seen = []
+    for _ in range(3):
+        lane.begin()
+    for place in (0, 2, 2, 0):  # an elder, two that started after it, an elder
+        lane.refuse(None, place)
+        seen.append(lane.throttle.congestions)
+        lane.begin()
+    lane.make(Fail(0, None))  # the last elder
+    lane.refuse(None)
+    assert [*seen, lane.throttle.congestions] == [1, 1, 1, 1, 2]
+
+
+def test_a_success_ends_the_generation_too() -> None:
+    """Whoever is refused after it begins the next one, though it started before."""
+    lane = Lane(make(3, adaptive=False))
+    for _ in range(3):
+        lane.begin()
+    seen = []
+    for step in (Refuse(0, None, 1), Succeed(0, retried=False, hint=None), Refuse(0, None, 1)):
+        lane.make(step)
+        seen.append(lane.throttle.congestions)
+    assert seen == [1, 0, 1]
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_a_reset_forgets_the_generation(*, adaptive: bool) -> None:
+    """Its calls may end unseen, since the lane is calm; they must not hide an outage that follows."""
+    lane = Lane(make(3, adaptive=adaptive))
+    for _ in range(3):
+        lane.begin()
+    lane.refuse(None)
+    lane.throttle.reset()
+    for _ in range(2):
+        lane.end(0)
+    for barren in range(1, 5):
+        lane.begin()
+        lane.refuse(None)
+        assert lane.throttle.congestions == barren
+
+
+def worst_rest(refusals: int) -> float:
+    """The most that a call rests after so many refusals."""
+    return min(BUSY.cap, BUSY.base * 2.0 ** (refusals - 1))
+
+
+@given(st.integers(2, 8), st.integers(2, 12), waits)
+def test_a_call_refused_again_and_again_cuts_only_once_and_rests_longer_each_time(
+    width: int, times: int, retry_after: float | None
+) -> None:
+    """It may be one that is never served; while others are, the lane is not to suffer for it."""
+    lane, cuts = Lane(make(width, patience=math.inf)), []
+    for _ in range(2):  # the first opens a round, and is no signal yet
+        lane.begin()
+    lane.refuse(None)
+    rests = [lane.refuse(retry_after) - lane.now]
+    for refusals in range(2, times + 1):
+        lane.begin()
+        lane.succeed()
+        lane.begin()
+        rests.append(lane.refuse(retry_after, refusals=refusals) - lane.now)
+        cuts.append(lane.throttle.limit.epoch)
+    assert set(cuts) == {1}
+    if not retry_after:
+        assert rests == [worst_rest(n) / 2 for n in range(1, times + 1)]
+
+
+def test_first_refusals_of_other_calls_cut_again() -> None:
+    """What distinguishes a busy server from one call that it does not like."""
+    lane = Lane(make(patience=math.inf))
+    for _ in range(8):
+        lane.begin()
+        lane.succeed()
+        lane.begin()
+        lane.refuse(None)
+    assert lane.throttle.limit.epoch > 1
+
+
 def test_an_outage_is_probed_less_and_less_often() -> None:
-    """Lone bare refusals rest for 0.5, 1, 2, … s; from the fifth on the whole lane does, and probes."""
+    """Bare refusals rest for 0.5, 1, 2, … s; from the fourth on the whole lane does, and probes."""
     lane = Lane(make(patience=math.inf))
     bounds, blocks, states = [], [], []
     for _ in range(9):
@@ -347,8 +491,8 @@ def test_an_outage_is_probed_less_and_less_often() -> None:
         blocks.append(max(0.0, lane.throttle.blocked_until - lane.now))
         states.append(lane.throttle.state is BreakerState.HALF_OPEN)
     assert bounds == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 16.0, 16.0, 16.0]
-    assert blocks == [0.0] * 4 + [0.5, 1.0, 2.0, 4.0, 8.0]
-    assert states == [False] * 4 + [True] * 5
+    assert blocks == [0.0] * 3 + [0.5, 1.0, 2.0, 4.0, 8.0, 16.0]
+    assert states == [False] * 3 + [True] * 6
     lane.throttle.succeeded(1.0, lane.throttle.mark, retried=False)
     assert lane.throttle.congestions == 0
 
@@ -377,6 +521,38 @@ def test_a_mishap_waits_for_itself_alone(
         assert again_at == 4.0 + retry_after + 0.5 * min(1.0, retry_after / 5)
     assert (throttle.blocked_until, throttle.limits) == (-math.inf, limits)
     assert not throttle.calm
+
+
+@given(throttles, st.integers(0, 9))
+def test_a_mishap_asked_to_wait_longer_than_the_patience_is_given_up(
+    throttle: Throttle, attempt: int
+) -> None:
+    """Only its own call: the lane goes on. A wait as long as the patience is kept."""
+    limits, patience = throttle.limits, throttle.breaker.patience
+    assert throttle.failed(4.0, attempt, PATIENCE, "why", 0.0) == 4.0 + PATIENCE
+    again_at = throttle.failed(4.0, attempt, PATIENCE + 0.5, "why", 0.0)
+    assert again_at == (None if patience == PATIENCE else 4.5 + PATIENCE)
+    assert (throttle.blocked_until, throttle.limits) == (-math.inf, limits)
+    assert not is_open(throttle)
+
+
+def test_a_call_without_an_answer_counts_as_trouble_only_while_the_lane_recovers() -> None:
+    """A server that hangs when it is probed must not be probed for ever; a slow call is no trouble."""
+    lane = Lane(make())
+    for _ in range(9):
+        lane.begin()
+        lane.now += PATIENCE
+        lane.make(GiveUp(0))
+        assert lane.throttle.calm
+    lane.begin()
+    lane.refuse(8.0)
+    opens = []
+    for _ in range(2):
+        lane.begin()
+        lane.now += 32
+        lane.make(GiveUp(0))
+        opens.append(is_open(lane.throttle))
+    assert opens == [False, True]
 
 
 def spent(reset: float | None, *, limit: float | None = None, remaining: float = 0.0) -> Allowance:
@@ -415,6 +591,28 @@ def test_a_hint_that_names_no_wait_to_keep_blocks_nobody(hint: RateHint) -> None
     throttle = make()
     throttle.hear(1.0, hint)
     assert throttle.blocked_until == -math.inf
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        (field, value)
+        for field in ("limit", "remaining", "reset_after", "window")
+        for value in (0.0, -1.0, math.nan, math.inf)
+        if value != 0.0 or field in {"limit", "window"}
+    ],
+)
+def test_an_allowance_that_cannot_be_true_is_ignored(field: str, value: float) -> None:
+    """Of requests and of tokens; what the same reply says of the other is still heard."""
+    sound = Allowance(100.0, 0.0, 8.0)
+    garbage = attrs.evolve(sound, **{field: value})
+    throttle = make()
+    throttle.hear(1.0, RateHint(garbage, garbage))
+    assert (throttle.free, throttle.calm, throttle.blocked_until) == (True, True, -math.inf)
+    for hint in (RateHint(garbage, sound), RateHint(sound, garbage)):
+        throttle = make()
+        throttle.hear(1.0, hint)
+        assert throttle.blocked_until == 9.0
 
 
 def test_a_lane_with_a_rate_of_its_own_waits_only_for_the_next_request() -> None:
@@ -516,24 +714,40 @@ def test_tokens_are_waited_for_and_given_back() -> None:
     assert free.open_at(0.0, 1) == 0.0
 
 
+def delivery_of(throttle: Throttle) -> Delivery:
+    """There must be one."""
+    assert throttle.delivery is not None
+    return throttle.delivery
+
+
+def refuse_wave(lane: Lane, calls: int, wait: float) -> None:
+    """Calls that start together are refused together."""
+    for _ in range(calls):
+        lane.begin()
+    assert len(lane.marks) == calls
+    while lane.marks:
+        lane.refuse(wait)
+
+
+def serve(lane: Lane, calls: int) -> None:
+    """One after the other, at one instant if the pace allows."""
+    for _ in range(calls):
+        lane.begin()
+        lane.succeed()
+
+
 def test_an_untold_rate_is_measured_between_waves_of_refusals() -> None:
-    """PACE: calls that started together are refused in one wave; what was served between two is the rate."""
+    """PACE: what was served between two waves of which each has company is the rate."""
     lane = Lane(make(2, adaptive=False, delivery=Delivery()))
     throttle = lane.throttle
-    for wave in range(2):
-        for _ in range(2):
-            throttle.take(lane.now, 0)
-            lane.marks.append(throttle.mark)
-        lane.refuse(1.0)
-        lane.refuse(1.0)
-        if not wave:
-            assert not throttle.calm
-            for _ in range(11):
-                throttle.succeeded(1.0, throttle.mark, retried=False)
-            lane.now = 10.0
-    assert throttle.delivery is not None
-    assert throttle.delivery.pace is not None
-    assert throttle.delivery.pace.period == pytest.approx(10 / 11 / 1.1)
+    refuse_wave(lane, 2, 1.0)
+    assert not throttle.calm
+    serve(lane, 11)
+    lane.now = 10.0
+    refuse_wave(lane, 2, 1.0)
+    pace = delivery_of(throttle).pace
+    assert pace is not None
+    assert pace.period == pytest.approx(10 / 11 / 1.1)
     assert throttle.paced_until(11.0) == 11.0
     assert not throttle.free
 
@@ -542,15 +756,71 @@ def test_the_last_refusal_of_a_wave_does_not_measure_again() -> None:
     """It comes a second after the first, and what was served in that second is no rate."""
     lane = Lane(make(8, adaptive=False, delivery=Delivery()))
     throttle = lane.throttle
-    for _ in range(2):
+    for _ in range(3):
         lane.begin()
-    lane.refuse(1.0)
+    for _ in range(2):
+        lane.refuse(1.0)
+    assert delivery_of(throttle).measuring
     for _ in range(4):
         throttle.succeeded(1.0, 0, retried=False)
     lane.now = 1.0
     lane.refuse(1.0)
-    assert throttle.delivery is not None
-    assert throttle.delivery.pace is None
+    assert delivery_of(throttle).pace is None
+
+
+@given(st.integers(1, 8), st.integers(4, 20), st.integers(1, 9), st.sampled_from((0.5, 2.0, 8.0)))
+def test_a_lone_hinted_refusal_measures_no_rate(
+    width: int, served: int, waves: int, wait: float
+) -> None:
+    """It may mean anything, unless it comes again before four were served after the wait."""
+    lane = Lane(make(width, adaptive=False, delivery=Delivery()))
+    delivery = delivery_of(lane.throttle)
+    for _ in range(waves):
+        refuse_wave(lane, 1, wait)
+        serve(lane, served)
+        lane.now += 4
+    assert (delivery.pace, delivery.measuring) == (None, False)
+
+
+@given(st.integers(5, 8), st.integers(0, 2))
+def test_a_refusal_soon_after_a_wait_begins_to_measure(width: int, served: int) -> None:
+    """Alone as it is: the server has had its rest, and is full again at once."""
+    lane = Lane(make(width, adaptive=False, delivery=Delivery()))
+    refuse_wave(lane, 1, 2.0)
+    serve(lane, served)  # the third success would end the recovery
+    refuse_wave(lane, 1, 2.0)
+    assert delivery_of(lane.throttle).measuring
+
+
+def test_a_lone_refusal_slows_a_measured_rate_down_by_a_tenth() -> None:
+    """It says at least that the lane was not too slow."""
+    lane = Lane(make(2, adaptive=False, delivery=Delivery()))
+    delivery = delivery_of(lane.throttle)
+    refuse_wave(lane, 2, 8.0)
+    serve(lane, 5)
+    lane.now = 18.0
+    refuse_wave(lane, 2, 8.0)
+    assert delivery.pace is not None
+    period = delivery.pace.period
+    serve(lane, 4)
+    assert delivery.pace.period == period
+    refuse_wave(lane, 1, 8.0)
+    assert delivery.pace.period == pytest.approx(1.1 * period)
+
+
+def test_a_rate_below_four_calls_a_wave_is_measured_over_several_waves() -> None:
+    """PACE: two calls served between any two waves, 10 s apart; after two of them it is known."""
+    lane = Lane(make(2, adaptive=False, delivery=Delivery()))
+    delivery = delivery_of(lane.throttle)
+    paces = []
+    for wave in range(3):
+        lane.now = 10.0 * wave
+        refuse_wave(lane, 2, 8.0)
+        paces.append(delivery.pace)
+        serve(lane, 2)
+    assert paces[:2] == [None, None]
+    assert paces[2] is not None
+    assert paces[2].period == pytest.approx(20 / 4 / 1.1)
 
 
 def test_bare_refusals_measure_nothing() -> None:

@@ -60,7 +60,8 @@ class Delivery:
         """
         if not full:
             if self.pace is not None:
-                self.pace = attrs.evolve(self.pace, period=self.pace.period * _MARGIN)
+                slower = min(self.pace.period * _MARGIN, max(self.pace.period, wait))
+                self.pace = attrs.evolve(self.pace, period=slower)
                 self._plan_growth()
             return
         if self._since is None:

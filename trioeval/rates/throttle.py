@@ -225,7 +225,8 @@ class Throttle:
         self.limit.failed()
         self.breaker.troubled(now, rest, why)
         self._settle_flags()
-        return None if rest > self.breaker.patience else now + rest
+        too_long = retry_after is not None and retry_after > self.breaker.patience
+        return None if too_long else now + rest
 
     def unanswered(self, now: float) -> None:
         """A call was given up in flight. While the lane recovers, that is no sign of recovery."""
@@ -261,7 +262,8 @@ class Throttle:
     def reset(self) -> None:
         """Close the breaker again."""
         self.breaker.reset()
-        self.congestions = 0
+        # A calm lane tells no ends: elders that were left would never be gone.
+        self.congestions = self._elders = 0
         self._settle_flags()
 
     def _tell_delivery(self, now: float, mark: int, wait: float) -> None:
