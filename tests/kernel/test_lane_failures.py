@@ -276,3 +276,20 @@ def test_serial_jobs_of_a_closed_lane_are_not_run() -> None:
 
     outcomes = run_virtual(main)
     assert [type(outcome) for outcome in outcomes] == [Failed, NotRun, Done, NotRun]
+
+
+def test_calls_that_are_refused_again_and_again_take_turns_with_what_is_new() -> None:
+    """Only the second attempt passes: two that are always refused do not keep a narrow lane to themselves."""
+    order: list[int] = []
+
+    async def body(job: Job[float], calls: Calls[float]) -> None:
+        async def send() -> None:
+            order.append(job.index)
+            await trio.sleep(4)
+            if job.index < 2 and order.count(job.index) < 4:
+                raise CallError(BUSY)
+
+        await calls("a", send)
+
+    run_lanes(body, [LaneSpec("a", 1, adaptive="off")], [Job(i, "a", 0.0) for i in range(8)])
+    assert set(order[:6]) > {0, 1}

@@ -143,7 +143,7 @@ class GradientLimit:
             self._rounds = 0
         if not probing:
             self._rounds += saturated
-            self._follow(latency, may_grow=saturated and not self._spoilt)
+            self._follow(latency, may_grow=saturated and not self._spoilt and not self._refused)
         self._move(1 if self._rounds >= _PROBE_AFTER else self._aim)
 
     def _follow(self, latency: float, *, may_grow: bool) -> None:
