@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from trioeval.errors import Fault
-from trioeval.kernel import Edge, LaneSpec
+from trioeval.kernel import Backoff, Edge, LaneSpec
 from trioeval.testing import (
     Attempt,
     Call,
@@ -189,7 +189,8 @@ def test_a_wider_lane_can_make_retries_later() -> None:
         (Attempt(0.8125, mishap), Attempt(0.4375)),
     )
     scripts = tuple(Script("a", (Call("a", 0.0, attempts=attempts),)) for attempts in several)
-    scenario = Scenario((LaneSpec("a", 2, adaptive="off"),), scripts)
+    lane = LaneSpec("a", 2, adaptive="off", backoff=Backoff(base=1.0))
+    scenario = Scenario((lane,), scripts)
     assert run_scenario(scenario).ended_at == 6.125
     with pytest.raises(AssertionError, match="requests that start later on a wider lane 'a'"):
         check_wider(scenario, "a")

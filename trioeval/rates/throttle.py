@@ -8,8 +8,8 @@ no clock, no waiting and no chance inside.
   A refusal that names none costs the refused call its back-off and nobody else anything.
 * **Recovering.** After a block the server has had its rest, and every waiting call would start at once.
   So one call probes; each success doubles how many may be in flight, until the limit is reached again.
-  The same holds after several refusals without a success in between.
-* **Outage.** Refusals that go on without a success in between block the lane for longer and longer.
+* **Outage.** What is in flight at a refusal is a generation. If none of it succeeds, the server may serve
+  nobody: after some such generations the lane recovers too, and rests for longer and longer.
 * **Hints.** A good reply may say that little is left. What is left then paces the lane before the server
   has to refuse: a spent allowance blocks until its reset, a nearly spent one slows starts down to the rate
   that the server sustains.
