@@ -228,7 +228,7 @@ def test_the_favour_of_a_lane_ends_with_the_turn_of_another() -> None:
         assert isinstance(clock, trio.testing.MockClock)
         paused = object()
         assert lane.start_nowait("call", "job", Need(), 0.0)
-        lane.end("call", 0, 0, 0.0)
+        lane.end("call", 0, (0, 0.0))
         lane.favourite = paused
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lane.wait_start, "in line", 1, Need(), lambda _now: None, None)

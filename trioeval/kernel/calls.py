@@ -172,7 +172,7 @@ class Calls(Generic[P]):
             self._begin(lane, now)
             try:
                 result = await send(*args)
-                used = need.tokens, need.money
+                used = need.amounts
                 if type(result) is Metered:
                     used = self._hear(target, result, need)
                     result = result.value
@@ -236,8 +236,8 @@ class Calls(Generic[P]):
             self._pause_if_idle()
         if used is None:  # given up in flight: it may have been paid for
             lane.unanswered(trio.current_time())
-            used = need.tokens, need.money
-        lane.end(call, mark, *used)
+            used = need.amounts
+        lane.end(call, mark, used)
         if self._terms.observe is not None:
             now = trio.current_time()
             self._terms.observe(CallEnded(now, self.job.index, lane.spec.name, failure))

@@ -211,13 +211,13 @@ class Lane:
         finally:
             self._resting.discard(place)
 
-    def end(self, call: object, mark: int, tokens: int, money: float) -> None:
+    def end(self, call: object, mark: int, used: tuple[int, float]) -> None:
         """A call that started at `mark` is over and has used so much: give back what it does not need."""
         if not self.throttle.calm:
             self.throttle.ended(mark)
         self._limiter.release_on_behalf_of(call)
         if self._accounts and (account := self._accounts.pop(call, None)) is not None:
-            account.settle(self.throttle, tokens, money)
+            account.settle(self.throttle, used)
         if self._cap is not None:
             self._cap.release(call)
         self._news()

@@ -57,6 +57,12 @@ class Need:
     money: float = 0.0
     purse: Purse | None = None
     """What it is paid from; None does not bound it."""
+    amounts: tuple[int, float] = attrs.field(init=False)
+    """The tokens and the money."""
+
+    @amounts.default
+    def _both(self) -> tuple[int, float]:
+        return self.tokens, self.money
 
     def check(self, lane: str, pace: TokenPace | None) -> None:
         """Refuse at once what can never be served.
@@ -84,8 +90,9 @@ class Account:
     reservation: Reservation | None
     hold: Hold | None
 
-    def settle(self, throttle: Throttle, tokens: int, money: float) -> None:
-        """The call is over and has used so much."""
+    def settle(self, throttle: Throttle, used: tuple[int, float]) -> None:
+        """The call is over and has used so many tokens and so much money."""
+        tokens, money = used
         if self.reservation is not None:
             throttle.settle(self.reservation, tokens)
         if self.need.purse is not None and self.hold is not None:
