@@ -37,8 +37,11 @@ ProviderErrorKind: TypeAlias = Literal[
     "server",
     "connection",
     "tls",
+    "attempt_timeout",
     "malformed_reply",
     "empty_reply",
+    "bad_exit",
+    "worker_crashed",
     "replay_miss",
     "unexpected",
 ]
@@ -73,14 +76,19 @@ FAULT_BY_KIND: Mapping[ProviderErrorKind, Fault] = {
     "server": Fault.TRANSIENT,
     "connection": Fault.TRANSIENT,
     "tls": Fault.FATAL,
+    "attempt_timeout": Fault.TRANSIENT,
     "malformed_reply": Fault.TRANSIENT,
     "empty_reply": Fault.TRANSIENT,
+    "bad_exit": Fault.REFUSED,
+    "worker_crashed": Fault.TRANSIENT,
     "replay_miss": Fault.REFUSED,
     "unexpected": Fault.REFUSED,
 }
 """What each kind of failure means for the lane."""
 
-_ONCE_MORE: frozenset[ProviderErrorKind] = frozenset({"malformed_reply", "empty_reply"})
+_ONCE_MORE: frozenset[ProviderErrorKind] = frozenset(
+    {"malformed_reply", "empty_reply", "worker_crashed"}
+)
 
 
 class TrioevalError(Exception):

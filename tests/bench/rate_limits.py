@@ -23,8 +23,8 @@ import trio
 
 from trioeval.errors import ProviderError
 from trioeval.kernel import Calls, Done, Job, Lanes, LaneSpec, Metered, Outcome, Plan, run_plan
-from trioeval.providers import OpenProvider, Reply, Request, resolve
-from trioeval.providers.http import open_http
+from trioeval.providers import OpenProvider, Reply, Request, open_providers, resolve
+from trioeval.suite import Templates
 
 SERVER = """
 import json, pathlib, sys
@@ -96,13 +96,20 @@ async def perform(
     ended_at: dict[int, float] = {}
     failed: set[int] = set()
     jobs = [Job(index, lane, prompt) for index, (lane, prompt) in enumerate(asked)]
-    async with open_http() as client:
-        providers = {
-            lane: resolve(
-                "openai:chat:fake", {"apiBaseUrl": url}, environ={}, directory=Path(), custom={}
-            ).open(client)
-            for lane, url in urls.items()
-        }
+    templates = Templates()
+    specs_of_providers = [
+        resolve(
+            "openai:chat:fake",
+            {"apiBaseUrl": url},
+            environ={},
+            directory=Path(),
+            templates=templates,
+            custom={},
+        )
+        for url in urls.values()
+    ]
+    async with open_providers(specs_of_providers, templates) as opened:
+        providers = dict(zip(urls, opened, strict=True))
         # The first call pays for imports and caches; the server forgets it.
         for lane, url in urls.items():
             with suppress(ProviderError):

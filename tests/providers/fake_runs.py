@@ -8,9 +8,12 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.providers import HttpClient, HttpReply, OpenProvider, resolve
+from trioeval.providers import resolve
+from trioeval.providers.adapter import AdapterSettings, HttpProvider
 from trioeval.providers.fake import FakeAddress, FakeSettings, serve_fake
 from trioeval.providers.http import open_http
+from trioeval.providers.wire import HttpClient, HttpReply
+from trioeval.suite import Templates
 
 
 @attrs.frozen
@@ -20,7 +23,7 @@ class FakeRun:
     address: FakeAddress
     client: HttpClient
 
-    def provider(self, **config: Any) -> OpenProvider:
+    def provider(self, **config: Any) -> HttpProvider:
         """The OpenAI adapter against the fake."""
         return openai_provider(self.address.base_url, self.client, **config)
 
@@ -29,11 +32,14 @@ class FakeRun:
         return json.loads((await exchange(self.address, get("/stats"))).body)
 
 
-def openai_provider(base_url: str, client: HttpClient, **config: Any) -> OpenProvider:
+def openai_provider(base_url: str, client: HttpClient, **config: Any) -> HttpProvider:
     """The OpenAI adapter against any address."""
     merged = {"apiBaseUrl": base_url, **config}
-    spec = resolve("openai:m-1", merged, environ={}, directory=Path(), custom={})
-    return spec.open(client)
+    spec = resolve(
+        "openai:m-1", merged, environ={}, directory=Path(), templates=Templates(), custom={}
+    )
+    assert isinstance(spec.settings, AdapterSettings)
+    return HttpProvider(spec.settings.adapter, client)
 
 
 def with_fake(settings: FakeSettings, body: Callable[[FakeRun], Awaitable[None]]) -> None:

@@ -20,7 +20,7 @@ from trioeval.providers.fake import (
 )
 from trioeval.providers.fake.behaviour import Answer, FakeModel
 from trioeval.providers.fake.tally import KEPT_STARTS, Tally
-from trioeval.providers.recordings import RecordedError, Recording
+from trioeval.providers.local.recordings import RecordedError, Recording
 
 
 def model(**settings: Any) -> FakeModel:

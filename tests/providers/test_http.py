@@ -10,7 +10,7 @@ import trio
 from fake_runs import FakeRun, openai_provider, with_fake, with_raw_server
 
 from trioeval.errors import ProviderError
-from trioeval.providers import HttpClient, Request
+from trioeval.providers import Request
 from trioeval.providers.fake import (
     FakeAddress,
     FakeSettings,
@@ -19,6 +19,7 @@ from trioeval.providers.fake import (
     ScriptedReplies,
 )
 from trioeval.providers.http import _explain, open_http
+from trioeval.providers.wire import HttpClient, HttpRequest
 
 pytestmark = pytest.mark.network
 
@@ -78,7 +79,7 @@ def test_calls_share_a_connection_and_nothing_else() -> None:
             port = listeners[0].socket.getsockname()[1]
             async with open_http() as client:
                 for _ in range(3):
-                    await client.post_json(f"http://127.0.0.1:{port}/", {}, b"{}")
+                    await client.send(HttpRequest(f"http://127.0.0.1:{port}/", {}, b"{}"))
             nursery.cancel_scope.cancel()
 
     trio.run(main)
@@ -150,7 +151,7 @@ def test_a_reply_above_the_bound_is_refused(sent: bytes) -> None:
     """A server cannot fill the memory, however it frames its reply."""
 
     async def body(address: FakeAddress, client: HttpClient) -> None:
-        error = await failure(lambda: client.post_json(address.base_url, {}, b"{}"))
+        error = await failure(lambda: client.send(HttpRequest(address.base_url, {}, b"{}")))
         place = f"127.0.0.1:{address.port}"
         assert str(error) == f"malformed_reply: the reply of {place} is larger than 0.000976562 MiB"
 
@@ -175,7 +176,7 @@ def test_what_is_no_http_is_told_with_the_address(sent: bytes, reason: str) -> N
 
     async def body(address: FakeAddress, client: HttpClient) -> None:
         error = await failure(
-            lambda: client.post_json(address.base_url, {"authorization": KEY}, b"{}")
+            lambda: client.send(HttpRequest(address.base_url, {"authorization": KEY}, b"{}"))
         )
         place = f"127.0.0.1:{address.port}"
         assert str(error) == (
@@ -233,7 +234,9 @@ def test_a_header_that_cannot_be_sent_is_not_shown(tail: str) -> None:
 
     async def body(run: FakeRun) -> None:
         headers = {"authorization": f"Bearer {KEY}{tail}"}
-        error = await failure(lambda: run.client.post_json(run.address.base_url, headers, b"{}"))
+        error = await failure(
+            lambda: run.client.send(HttpRequest(run.address.base_url, headers, b"{}"))
+        )
         place = f"127.0.0.1:{run.address.port}"
         text = f"bad_request: the request to {place} cannot be sent: a header is not valid"
         assert str(error) == text
@@ -247,7 +250,7 @@ def test_a_url_that_is_none_is_a_bad_request(url: str) -> None:
 
     async def main() -> None:
         async with open_http() as client:
-            error = await failure(lambda: client.post_json(url, {}, b"{}"))
+            error = await failure(lambda: client.send(HttpRequest(url, {}, b"{}")))
         assert str(error) == "bad_request: the provider's base URL is not a valid HTTP URL"
 
     trio.run(main)

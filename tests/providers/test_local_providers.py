@@ -5,8 +5,8 @@ import trio
 
 from trioeval.errors import CallError, Fault, ProviderError
 from trioeval.providers import Reply, Request, Usage
-from trioeval.providers.custom import CustomProvider
-from trioeval.providers.echo import EchoProvider
+from trioeval.providers.local.custom import CustomProvider
+from trioeval.providers.local.echo import EchoProvider
 
 ASK = Request(prompt="Hi")
 

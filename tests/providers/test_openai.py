@@ -6,11 +6,11 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from trioeval.providers.openai import build, parse
+from trioeval.providers.openai_settings import OpenAISettings, read_openai
 
 from trioeval.errors import ProviderError
 from trioeval.providers import HttpReply, Request, Usage, resolve
-from trioeval.providers.openai import build, parse
-from trioeval.providers.openai_settings import OpenAISettings, read_openai
 from trioeval.rates.hints import Allowance, RateHint
 
 HEADERS = {"content-type": "application/json", "set-cookie": "a=b", "x-request-id": "req_1"}

@@ -4,9 +4,9 @@ from typing import Any
 
 import attrs
 import pytest
+from trioeval.providers.openai_settings import OpenAISettings, is_reasoning, read_openai
 
 from trioeval.errors import Problem
-from trioeval.providers.openai_settings import OpenAISettings, is_reasoning, read_openai
 
 KEY = {"OPENAI_API_KEY": "sk-env"}
 NO_KEY = Problem(

@@ -5,7 +5,7 @@ import pytest
 
 from trioeval.errors import Problem
 from trioeval.providers import Usage
-from trioeval.providers.recordings import RecordedError, Recording, Tape, parse_recordings
+from trioeval.providers.local.recordings import RecordedError, Recording, Tape, parse_recordings
 
 
 def lines(*objects: Any) -> list[bytes]:

@@ -8,7 +8,9 @@ from trio.testing import MockClock
 
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers import Reply, Request, Usage
-from trioeval.providers.replay import ReplayProvider, ReplaySettings, read_replay
+from trioeval.providers.local.replay import ReplayProvider, ReplaySettings, read
+from trioeval.providers.settings import Surroundings
+from trioeval.suite import Templates
 
 RECORDED = [
     {"prompt": "a", "output": "first", "latency_ms": 300, "usage": {"total": 3}, "model": "m"},
@@ -22,10 +24,17 @@ def write(directory: Path, *objects: Any) -> None:
     (directory / "replies.jsonl").write_text(text, encoding="utf-8")
 
 
+def read_replay(
+    file: str, config: dict[str, Any], directory: Path
+) -> ReplaySettings | list[Problem]:
+    around = Surroundings(environ={}, directory=directory, templates=Templates())
+    return read("replay", file, config, around)
+
+
 def opened(directory: Path, **config: Any) -> ReplayProvider:
-    read = read_replay("replies.jsonl", config, directory)
-    assert isinstance(read, ReplaySettings), read
-    return ReplayProvider(read)
+    found = read_replay("replies.jsonl", config, directory)
+    assert isinstance(found, ReplaySettings), found
+    return ReplayProvider(found)
 
 
 def ask(provider: ReplayProvider, *prompts: str) -> list[Reply]:

@@ -11,9 +11,11 @@ import trio
 
 from trioeval.errors import CallError, Fault
 from trioeval.providers import HttpClient, Provider, Reply, Request, resolve
-from trioeval.providers.echo import EchoProvider
+from trioeval.providers.adapter import AdapterSettings, HttpProvider
 from trioeval.providers.fake import FakeAddress, FakeSettings, serve_fake
 from trioeval.providers.http import open_http
+from trioeval.providers.local.echo import EchoProvider
+from trioeval.suite import Templates
 from trioeval.testing import run_virtual
 from trioeval.testing.conformance_provider import broken_promises, check_provider, echoes
 
@@ -188,8 +190,11 @@ def test_the_openai_provider_keeps_its_promises(monkeypatch: pytest.MonkeyPatch)
 async def check_openai(client: HttpClient, good: FakeAddress, bad: FakeAddress) -> None:
     def at(address: FakeAddress) -> Provider:
         config = {"apiBaseUrl": address.base_url}
-        spec = resolve("openai:m-1", config, environ={}, directory=Path(), custom={})
-        return spec.open(client)
+        spec = resolve(
+            "openai:m-1", config, environ={}, directory=Path(), templates=Templates(), custom={}
+        )
+        assert isinstance(spec.settings, AdapterSettings)
+        return HttpProvider(spec.settings.adapter, client)
 
     async def seen() -> int:
         return sum([await requests(address) for address in (good, bad)])

@@ -21,7 +21,7 @@ from trioeval.providers.fake import (
     ScriptedReplies,
     serve_fake,
 )
-from trioeval.providers.recordings import Recording, parse_recordings
+from trioeval.providers.local.recordings import Recording, parse_recordings
 
 
 def serve_until_interrupted(settings: FakeSettings) -> int:

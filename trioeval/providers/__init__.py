@@ -1,20 +1,23 @@
 """Providers: from the id and config of a suite's entry to something that answers requests.
 
-`resolve` checks an entry, `ProviderSpec.open` makes the provider. Importing this package loads no
-HTTP library; whoever opens a spec with `needs_http` brings a client, mostly that of
-`trioeval.providers.http`:
+`resolve` checks an entry, `open_providers` opens what it found. Importing this package loads no
+HTTP library and no vendor:
 
-    async with open_http() as client:
-        provider = spec.open(client)
+    spec = resolve("openai:gpt-4.1-mini", {}, environ=os.environ, directory=Path(), ...)
+    async with open_providers([spec], templates) as [provider]:
         reply = await provider(Request(prompt="Hello"))
 """
 
+from trioeval.providers.base import Guardrails as Guardrails
 from trioeval.providers.base import Provider as Provider
 from trioeval.providers.base import Reply as Reply
 from trioeval.providers.base import Request as Request
 from trioeval.providers.base import Usage as Usage
-from trioeval.providers.resolve import OpenProvider as OpenProvider
+from trioeval.providers.opening import OpenProvider as OpenProvider
+from trioeval.providers.opening import open_providers as open_providers
 from trioeval.providers.resolve import ProviderSpec as ProviderSpec
 from trioeval.providers.resolve import resolve as resolve
+from trioeval.providers.settings import Templates as Templates
 from trioeval.providers.wire import HttpClient as HttpClient
 from trioeval.providers.wire import HttpReply as HttpReply
+from trioeval.providers.wire import HttpRequest as HttpRequest

@@ -20,6 +20,8 @@ class Request:
     """The rendered prompt text; chat prompts are their JSON or YAML text."""
     vars: Mapping[str, Any] = attrs.field(factory=dict)
     """The variables of the test, for providers that look at them."""
+    options: Mapping[str, Any] = attrs.field(factory=dict)
+    """Keys of the entry's config that are different for this one call."""
     test_idx: int = 0
     prompt_idx: int = 0
     repeat_index: int = 0
@@ -30,11 +32,27 @@ class Usage:
     """Tokens as the provider reported them; what it did not report is None, never an estimate."""
 
     prompt: int | None = None
+    """All tokens of the prompt, those from and into a cache among them."""
     completion: int | None = None
+    """All tokens of the reply, those of its reasoning among them."""
     total: int | None = None
     cached: int | None = None
     """Prompt tokens served from the provider's own cache."""
+    cache_creation: int | None = None
+    """Prompt tokens written to the provider's own cache."""
     reasoning: int | None = None
+    accepted_prediction: int | None = None
+    rejected_prediction: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Guardrails:
+    """What the provider's own filters said of prompt and reply."""
+
+    flagged: bool
+    flagged_input: bool = False
+    flagged_output: bool = False
+    reason: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -42,7 +60,7 @@ class Reply:
     """What a provider answered."""
 
     output: Any
-    """Text, or structured output (tool calls, parsed JSON)."""
+    """Text, or structured output (tool calls, parsed JSON, a vector of an embedding)."""
     usage: Usage = Usage()
     hint: RateHint | None = attrs.field(default=None, repr=False)
     """What it says of the provider's limits; None where it says nothing."""
@@ -51,7 +69,13 @@ class Reply:
     finish_reason: str | None = None
     """`stop`, `length`, `tool_calls`, `content_filter`, or the provider's word in lower case."""
     is_refusal: bool = False
-    raw: Any = None
+    guardrails: Guardrails | None = None
+    """None where the provider says nothing of filters."""
+    log_probs: tuple[float, ...] | None = attrs.field(default=None, repr=False)
+    """Natural logarithms of the probabilities of the reply's tokens; None where not asked for."""
+    first_token: float | None = None
+    """Seconds from the request to the first token; None where it was not measured (`metrics: ttft`)."""
+    raw: Any = attrs.field(default=None, repr=False)
     """The parsed body, where there was one."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     """`http` (status, headers without credentials), `id`, `model`."""

@@ -8,7 +8,7 @@ the kind, unless the service itself says so in `x-should-retry`; nothing brings 
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -17,6 +17,7 @@ import attrs
 from trioeval.errors import FAULT_BY_KIND, Fault, ProviderError, ProviderErrorKind
 from trioeval.providers.hints import read_duration
 from trioeval.providers.retry_after import read_retry_after
+from trioeval.providers.secrets import hide
 from trioeval.providers.wire import HttpReply
 
 EXCERPT_BYTES = 2048
@@ -172,18 +173,10 @@ def read_body_error(body: bytes) -> BodyError:
     )
 
 
-def excerpt(body: bytes, secrets: Iterable[str] = ()) -> str:
+def excerpt(body: bytes, secrets: Sequence[str] = ()) -> str:
     """The beginning of a body, at most 2 KB, without secrets."""
     text = hide(body[:READ_BYTES].decode("utf-8", "replace"), secrets)
     return text.encode("utf-8", "replace")[:EXCERPT_BYTES].decode("utf-8", "ignore")
-
-
-def hide(text: str, secrets: Iterable[str]) -> str:
-    """The text with every secret blanked."""
-    for secret in secrets:
-        if secret:
-            text = text.replace(secret, "[hidden]")
-    return text
 
 
 def _kind(status: int, found: BodyError, hint: float | None) -> ProviderErrorKind:

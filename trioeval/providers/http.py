@@ -12,7 +12,7 @@ are the caller's cancel scopes.
 import socket
 import ssl
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -23,7 +23,7 @@ import trio
 
 from trioeval._version import __version__
 from trioeval.errors import ProviderError
-from trioeval.providers.wire import HttpClient, HttpReply
+from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest, TlsSettings
 
 CONNECT_LIMIT = 10.0
 """Seconds to wait for a connection."""
@@ -36,21 +36,27 @@ MAX_REPLY_BYTES = 64 * 1024 * 1024
 
 
 @asynccontextmanager
-async def open_http(*, max_reply_bytes: int = MAX_REPLY_BYTES) -> AsyncGenerator[HttpClient]:
+async def open_http(
+    tls: TlsSettings | None = None, *, max_reply_bytes: int = MAX_REPLY_BYTES
+) -> AsyncGenerator[HttpClient]:
     """The client that all network providers of one `trio.run` share.
 
     Proxies and certificate files are taken from the usual environment variables.
 
     Args:
+        tls: How servers are trusted; None is the usual way.
         max_reply_bytes: Largest reply body that is accepted, in bytes.
+
+    Raises:
+        ProviderError: `tls`, if the certificates that `tls` names cannot be read.
 
     Example:
         ```python
         async with open_http() as client:
-            reply = await client.post_json("http://127.0.0.1:8080/v1/x", {}, b"{}")
+            reply = await client.send(HttpRequest("http://127.0.0.1:8080/v1/x", {}, b"{}"))
         ```
     """
-    client = _Client(max_reply_bytes)
+    client = _Client(max_reply_bytes, _tls_context(tls or TlsSettings()))
     try:
         yield client
     finally:
@@ -69,7 +75,7 @@ class _Client:
     """
 
     _max_reply_bytes: int
-    _tls: ssl.SSLContext = attrs.field(factory=httpx2.create_ssl_context)
+    _tls: ssl.SSLContext
     _all: list[httpx2.AsyncHTTPTransport] = attrs.field(factory=list)
     _idle: defaultdict[str, list[httpx2.AsyncHTTPTransport]] = attrs.field(
         factory=lambda: defaultdict(list)
@@ -78,16 +84,19 @@ class _Client:
     _urls: dict[str, httpx2.URL] = attrs.field(factory=dict)
     """Parsed once: a run has few and asks each many times."""
 
-    async def post_json(self, url: str, headers: Mapping[str, str], body: bytes) -> HttpReply:
+    async def send(
+        self, request: HttpRequest, *, heard: Callable[[bytes], object] | None = None
+    ) -> HttpReply:
+        url = request.url
         place = _place(url)
         idle = self._idle[place]
         transport: httpx2.AsyncHTTPTransport | None = None
         try:
-            request = self._request(url, headers, body)
+            ready = self._request(request)
             transport = idle.pop() if idle else self._new_transport(url)
-            response = await transport.handle_async_request(request)
+            response = await transport.handle_async_request(ready)
             try:
-                content = await self._read(response, place)
+                content = await self._read(response, place, heard)
                 await response.aclose()
             finally:
                 if not response.is_closed:
@@ -110,18 +119,22 @@ class _Client:
         for transport in self._all:
             await transport.aclose()
 
-    def _request(self, url: str, headers: Mapping[str, str], body: bytes) -> httpx2.Request:
-        parsed = self._urls.get(url)
+    def _request(self, request: HttpRequest) -> httpx2.Request:
+        parsed = self._urls.get(request.url)
         if parsed is None:
-            parsed = httpx2.URL(url)
+            parsed = httpx2.URL(request.url)
             if not parsed.host:
                 raise httpx2.InvalidURL("no host")
-            self._urls[url] = parsed
+            if len(self._urls) < _URLS:
+                self._urls[request.url] = parsed
+        headers = {**_HEADERS, **request.headers}
+        if request.body is not None:
+            headers.setdefault("content-type", "application/json")
         return httpx2.Request(
-            "POST",
+            request.method,
             parsed,
-            headers={**_HEADERS, **headers},
-            content=body,
+            headers=headers,
+            content=request.body,
             extensions={"timeout": {"connect": CONNECT_LIMIT}},
         )
 
@@ -130,10 +143,12 @@ class _Client:
         self._all.append(transport)
         return transport
 
-    async def _read(self, response: httpx2.Response, place: str) -> bytes:
+    async def _read(
+        self, response: httpx2.Response, place: str, heard: Callable[[bytes], object] | None
+    ) -> bytes:
         declared, stream = response.headers.get("content-length", ""), response.stream
         fits = declared.isdecimal() and int(declared) <= self._max_reply_bytes
-        if fits and isinstance(stream, httpx2.AsyncByteStream):
+        if heard is None and fits and isinstance(stream, httpx2.AsyncByteStream):
             # Not more than declared can come, so nothing has to be counted.
             return b"".join([chunk async for chunk in stream])
         body = bytearray()
@@ -141,6 +156,8 @@ class _Client:
             async with aclosing(response.aiter_raw()) as chunks:
                 async for chunk in chunks:
                     body += chunk
+                    if heard is not None:
+                        heard(chunk)
                     if len(body) > self._max_reply_bytes:
                         # Ends the loop from inside; leaving it would orphan a generator of httpx2.
                         reading.cancel(reason="the reply is too large")
@@ -158,8 +175,26 @@ _HEADERS = {
     "user-agent": f"trioeval/{__version__}",
     "accept": "application/json",
     "accept-encoding": "identity",  # replies are small: unpacking costs more than it saves
-    "content-type": "application/json",
 }
+
+_URLS = 1024
+"""Parsed URLs that are kept; those with templates in them may be all different."""
+
+
+def _tls_context(tls: TlsSettings) -> ssl.SSLContext:
+    try:
+        context = (
+            httpx2.create_ssl_context()
+            if tls.ca is None
+            else ssl.create_default_context(cafile=tls.ca)
+        )
+        if tls.certificate is not None:
+            context.load_cert_chain(tls.certificate, tls.key)
+    except OSError as error:  # ssl.SSLError is one
+        files = ", ".join(str(file) for file in (tls.ca, tls.certificate, tls.key) if file)
+        msg = f"the certificates in {files or 'the environment'} cannot be used: {error}"
+        raise ProviderError("tls", msg) from error
+    return context
 
 
 def _proxy_for(url: str) -> httpx2.Proxy | None:

@@ -1,60 +1,31 @@
-"""From the id and config of a suite's entry to a provider that can be opened."""
+"""From the id and config of a suite's entry to settings that can be opened."""
 
 import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias, assert_never
+from typing import Any
 
 import attrs
 
-from trioeval.errors import Problem, SuiteError, UsageError
+from trioeval.errors import Problem, SuiteError
 from trioeval.providers.base import Provider
-from trioeval.providers.config import read_config
-from trioeval.providers.custom import CustomProvider
-from trioeval.providers.echo import EchoProvider
-from trioeval.providers.openai import OpenAIProvider
-from trioeval.providers.openai_settings import OpenAISettings, read_openai
-from trioeval.providers.replay import ReplayProvider, ReplaySettings, read_replay
-from trioeval.providers.wire import HttpClient
-
-KNOWN_IDS = ("echo", "openai:<model>", "openai:chat:<model>", "replay:<file>")
-"""What an id can look like, besides the names of callables."""
-
-NOT_YET = ("responses", "embedding", "embeddings", "moderation")
-"""Kinds of OpenAI endpoints that have an id and cannot be used yet."""
-
-OpenProvider: TypeAlias = EchoProvider | ReplayProvider | CustomProvider | OpenAIProvider
-"""A provider that is ready to be called, and always answers with a `Reply`."""
-
-
-@attrs.frozen
-class EchoSettings:
-    """There is nothing to say of an echo."""
-
-    @property
-    def lane_key(self) -> str:
-        """All echoes share one lane."""
-        return "echo"
-
-
-@attrs.frozen
-class CustomSettings:
-    """A callable of the caller, under the name that the suite uses."""
-
-    name: str
-    function: Provider = attrs.field(repr=False)
-
-    @property
-    def lane_key(self) -> str:
-        """One lane for each name."""
-        return self.name
+from trioeval.providers.config import config_path, is_integer, read_config, show, to_snake
+from trioeval.providers.env_references import expand_env
+from trioeval.providers.families import FORMS, MODULES, find_reader
+from trioeval.providers.local.custom import CustomSettings
+from trioeval.providers.settings import Settings, Surroundings, Templates
 
 
 @attrs.frozen
 class ProviderSpec:
     """A provider whose entry is known to be right; nothing is open yet."""
 
-    settings: EchoSettings | CustomSettings | ReplaySettings | OpenAISettings
+    id: str
+    """As the suite says it."""
+    settings: Settings
+    max_retries: int | None = None
+    """What the entry's config says of its lane, ≥ 0; None if it says nothing."""
+    _filled_in: tuple[str, ...] = attrs.field(default=(), repr=False)
 
     @property
     def lane_key(self) -> str:
@@ -62,32 +33,9 @@ class ProviderSpec:
         return self.settings.lane_key
 
     @property
-    def needs_http(self) -> bool:
-        """Whether `open` wants a client."""
-        return isinstance(self.settings, OpenAISettings)
-
-    def open(self, client: HttpClient | None = None) -> OpenProvider:
-        """A provider of its own: a replay starts from the first recordings again.
-
-        Args:
-            client: Shared by all providers of a run; None where `needs_http` is False.
-
-        Raises:
-            UsageError: A client is needed and there is none.
-        """
-        match self.settings:
-            case EchoSettings():
-                return EchoProvider()
-            case CustomSettings(name, function):
-                return CustomProvider(name, function)
-            case ReplaySettings():
-                return ReplayProvider(self.settings)
-            case OpenAISettings():
-                if client is None:
-                    raise UsageError(f"provider openai:{self.settings.model} needs an HTTP client")
-                return OpenAIProvider(self.settings, client)
-            case _:
-                assert_never(self.settings)
+    def secrets(self) -> tuple[str, ...]:
+        """Texts that nothing that is written may contain, longest first."""
+        return tuple(sorted({*self.settings.secrets, *self._filled_in}, key=len, reverse=True))
 
 
 def resolve(
@@ -96,18 +44,20 @@ def resolve(
     *,
     environ: Mapping[str, str],
     directory: Path,
+    templates: Templates,
     custom: Mapping[str, Provider],
 ) -> ProviderSpec:
     """Find out which provider an entry means, and check all of its config.
 
-    Reads the file of a `replay:`, and nothing else.
+    Reads the files that the entry names, and nothing else.
 
     Args:
         entry_id: As in the suite: `echo`, `openai:gpt-4.1-mini`, `replay:replies.jsonl`, or a name
             in `custom`.
-        config: The entry's config.
+        config: The entry's config. `{{env.NAME}}` in its texts is the environment's NAME.
         environ: Where keys and base URLs are looked for.
         directory: What relative paths are relative to.
+        templates: What renders the texts of those configs that are templates.
         custom: Async callables by the id that means them; they win over everything else.
 
     Raises:
@@ -115,47 +65,66 @@ def resolve(
             `.config.seed`.
 
     Example:
-        >>> resolve("echo", {}, environ={}, directory=Path(), custom={}).lane_key
+        >>> from trioeval.suite import Templates
+        >>> spec = resolve(
+        ...     "echo", {}, environ={}, directory=Path(), templates=Templates(), custom={}
+        ... )
+        >>> spec.lane_key
         'echo'
     """
-    family, _, rest = entry_id.partition(":")
-    found: EchoSettings | CustomSettings | ReplaySettings | OpenAISettings | list[Problem]
+    filled = expand_env(config, environ)
+    own, max_retries, problems = _split(filled.value)
+    problems += filled.problems
+    found: Settings | list[Problem]
     if entry_id in custom:
-        found = read_config(config, ())[1] or CustomSettings(entry_id, custom[entry_id])
-    elif entry_id == "echo":
-        found = read_config(config, ())[1] or EchoSettings()
-    elif family == "replay":
-        found = read_replay(rest, config, directory)
-    elif family == "openai":
-        model, problems = _openai_model(entry_id)
-        read = read_openai(model, config, environ)
-        found = [*problems, *read] if isinstance(read, list) else problems or read
+        found = read_config(own, ())[1] or CustomSettings(entry_id, custom[entry_id])
     else:
-        found = [_unknown(entry_id, custom)]
-    if isinstance(found, list):
-        raise SuiteError(found)
-    return ProviderSpec(found)
+        prefix, rest = split_id(entry_id)
+        read = find_reader(prefix)
+        if read is None:
+            found = [_unknown(entry_id, custom)]
+        else:
+            around = Surroundings(environ=environ, directory=directory, templates=templates)
+            found = read(prefix, rest, own, around)
+    if isinstance(found, list) or problems:
+        raise SuiteError([*problems, *(found if isinstance(found, list) else ())])
+    return ProviderSpec(entry_id, found, max_retries, tuple(filled.secrets))
 
 
-def _openai_model(entry_id: str) -> tuple[str, list[Problem]]:
-    """The model, which may itself contain colons."""
-    kind, colon, model = entry_id.removeprefix("openai").removeprefix(":").partition(":")
-    if kind in NOT_YET:
-        hint = "use openai:chat:<model>"
-        return "", [Problem(".id", f'"openai:{kind}:" is not supported yet', hint)]
-    model = model if kind == "chat" else f"{kind}{colon}{model}"
-    if not model.strip():
-        return "", [Problem(".id", f'"{entry_id}" names no model', "write openai:<model>")]
-    return model, []
+def split_id(entry_id: str) -> tuple[str, str]:
+    """Prefix and rest of an id.
+
+    Example:
+        >>> split_id("openai:chat:gpt-4.1"), split_id("file://answer.py:ask"), split_id("echo")
+        (('openai', 'chat:gpt-4.1'), ('python', 'answer.py:ask'), ('echo', ''))
+    """
+    if entry_id.startswith("file://"):
+        return "python", entry_id.removeprefix("file://")
+    prefix, _, rest = entry_id.partition(":")
+    return prefix, rest
+
+
+def _split(config: Mapping[str, Any]) -> tuple[dict[str, Any], int | None, list[Problem]]:
+    """The config without what it says of the lane, that, and what is wrong with that."""
+    own: dict[str, Any] = {}
+    max_retries: int | None = None
+    problems: list[Problem] = []
+    for key, value in config.items():
+        if to_snake(str(key)) != "max_retries":
+            own[key] = value
+        elif is_integer(value) and value >= 0:
+            max_retries = value
+        else:
+            fault = f"must be a whole number of at least 0, got {show(value)}"
+            problems.append(Problem(config_path(key), fault))
+    return own, max_retries, problems
 
 
 def _unknown(entry_id: str, custom: Iterable[str]) -> Problem:
-    known = (*KNOWN_IDS, *sorted(custom))
-    family, colon, rest = entry_id.partition(":")
-    names = {name.partition(":")[0] if name in KNOWN_IDS else name for name in known}
-    hints = [f"known are {', '.join(known)}"]
-    if close := difflib.get_close_matches(entry_id, names, n=1):
+    prefix, colon, rest = entry_id.partition(":")
+    hints = [f"known are {', '.join((*FORMS, *sorted(custom)))}"]
+    if close := difflib.get_close_matches(entry_id, {"echo", *custom}, n=1):
         hints.insert(0, f'did you mean "{close[0]}"?')
-    elif close := difflib.get_close_matches(family, {"openai", "replay"}, n=1):
+    elif close := difflib.get_close_matches(prefix, MODULES, n=1):
         hints.insert(0, f'did you mean "{close[0]}{colon}{rest}"?')
     return Problem(".id", f'"{entry_id}" is not a provider', " ".join(hints))

@@ -1,13 +1,26 @@
-"""What adapters need of HTTP: one POST of a JSON body, one whole reply.
+"""What adapters need of HTTP: one request, one whole reply.
 
 The words of that exchange only; `trioeval.providers.http` carries it out, and is the one module
 that imports an HTTP client.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Protocol
 
 import attrs
+
+
+@attrs.frozen
+class HttpRequest:
+    """A request that is ready to be sent."""
+
+    url: str = attrs.field(repr=False)
+    headers: Mapping[str, str] = attrs.field(repr=False)
+    body: bytes | None = attrs.field(
+        repr=lambda body: "no body" if body is None else f"<{len(body)} bytes>"
+    )
+    method: str = "POST"
 
 
 @attrs.frozen
@@ -20,13 +33,30 @@ class HttpReply:
     body: bytes = attrs.field(repr=lambda body: f"<{len(body)} bytes>")
 
 
+@attrs.frozen
+class TlsSettings:
+    """How a server is trusted, and this client shown to it, where the usual way is not enough."""
+
+    ca: Path | None = None
+    """Certificates of authorities, in place of the usual ones."""
+    certificate: Path | None = None
+    """The client's own certificate."""
+    key: Path | None = attrs.field(default=None, repr=False)
+
+
 class HttpClient(Protocol):
     """Sends single requests: no retries, no redirects, no limit on how many are under way."""
 
-    async def post_json(self, url: str, headers: Mapping[str, str], body: bytes) -> HttpReply:
-        """Post a body that is JSON text already, and wait for the whole reply.
+    async def send(
+        self, request: HttpRequest, *, heard: Callable[[bytes], object] | None = None
+    ) -> HttpReply:
+        """Send a request and wait for the whole reply.
 
         Always a checkpoint. Cancelling it ends the exchange at once.
+
+        Args:
+            request: Sent as it is; what it does not say of content types is JSON.
+            heard: Told of each part of the body when it arrives.
 
         Raises:
             ProviderError: There was no whole reply: `connection`, `tls`, `bad_request` (it could

@@ -59,8 +59,8 @@ def lane_specs(
     if problems:
         raise SuiteError(problems)
     return tuple(
-        _lane_spec(name, settings.get(name, LaneSettings()), suite, cap)
-        for name in dict.fromkeys(lane_names(suite, specs))
+        _lane_spec(name, _with_retries(settings.get(name, LaneSettings()), users), suite, cap)
+        for name, users in _users(suite, specs).items()
     )
 
 
@@ -70,6 +70,22 @@ def merge_lane_specs(groups: Iterable[Sequence[LaneSpec]]) -> tuple[LaneSpec, ..
     for spec in (spec for group in groups for spec in group):
         merged[spec.name] = _stricter(merged.get(spec.name, spec), spec)
     return tuple(merged.values())
+
+
+def _users(suite: Suite, specs: Sequence[ProviderSpec]) -> dict[str, list[ProviderSpec]]:
+    """The providers of each lane, in the order in which lanes are first named."""
+    users: dict[str, list[ProviderSpec]] = {}
+    for name, spec in zip(lane_names(suite, specs), specs, strict=True):
+        users.setdefault(name, []).append(spec)
+    return users
+
+
+def _with_retries(settings: LaneSettings, users: Sequence[ProviderSpec]) -> LaneSettings:
+    """The settings of a lane, with the `maxRetries` of its providers where it has none itself."""
+    if settings.max_retries is not None:
+        return settings
+    said = [spec.max_retries for spec in users if spec.max_retries is not None]
+    return attrs.evolve(settings, max_retries=min(said, default=None))
 
 
 def _lane_spec(name: str, settings: LaneSettings, suite: Suite, cap: int | None) -> LaneSpec:

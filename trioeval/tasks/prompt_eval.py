@@ -75,6 +75,7 @@ class PromptEval:
         steps: Its expansion.
         providers: Open providers, in the order of `suite.providers`.
         lanes: The name of each provider's lane, in the same order.
+        templates: What renders the prompts.
     """
 
     def __init__(
@@ -83,12 +84,14 @@ class PromptEval:
         steps: Expansion,
         providers: Sequence[OpenProvider],
         lanes: Sequence[str],
+        *,
+        templates: Templates,
     ) -> None:
         self._suite = suite
         self._steps = steps
         self._providers = providers
         self._lanes = tuple(lanes)
-        self._templates = Templates()
+        self._templates = templates
         self._known: dict[int, _Known] = {}
 
     def plan(self) -> Plan[Step]:

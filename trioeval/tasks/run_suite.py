@@ -5,8 +5,7 @@ files before anything is asked of a provider, so that everything that is wrong w
 """
 
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 
 import attrs
@@ -15,8 +14,16 @@ import trio
 from trioeval.errors import Problem, SuiteError, UsageError
 from trioeval.grading import Verdict
 from trioeval.kernel import Budget, Lanes, LaneSpec, Observer, Outcome, run_plan
-from trioeval.providers import HttpClient, Provider, ProviderSpec, resolve
-from trioeval.suite import BudgetSettings, Expansion, Suite, expand, load_suite, place_problems
+from trioeval.providers import Provider, ProviderSpec, open_providers, resolve
+from trioeval.suite import (
+    BudgetSettings,
+    Expansion,
+    Suite,
+    Templates,
+    expand,
+    load_suite,
+    place_problems,
+)
 from trioeval.tasks.lanes import lane_names, lane_specs, merge_lane_specs
 from trioeval.tasks.prompt_eval import PromptEval
 from trioeval.tasks.rows import Row, Status
@@ -82,6 +89,7 @@ def prepare(
         SuiteError: Everything that is wrong with it.
     """
     loaded = suite if isinstance(suite, Suite) else load_suite(suite)
+    templates = Templates()
     specs: list[ProviderSpec] = []
     problems: list[Problem] = []
     for position, entry in enumerate(loaded.providers):
@@ -91,6 +99,7 @@ def prepare(
                 entry.config,
                 environ=os.environ if environ is None else environ,
                 directory=loaded.directory,
+                templates=templates,
                 custom={} if providers is None else providers,
             )
         except SuiteError as error:
@@ -174,9 +183,11 @@ async def run_suite(
     else:
         prepared = prepare(suite, providers=providers)
     counts = dict.fromkeys(Status, 0)
-    async with _http_for(prepared.specs) as client:
-        opened = [spec.open(client) for spec in prepared.specs]
-        task = PromptEval(prepared.suite, prepared.steps, opened, prepared.lane_names)
+    templates = Templates()
+    async with open_providers(prepared.specs, templates) as opened:
+        task = PromptEval(
+            prepared.suite, prepared.steps, opened, prepared.lane_names, templates=templates
+        )
 
         async def pass_on(outcome: Outcome[Verdict]) -> None:
             row = task.row(outcome)
@@ -225,18 +236,6 @@ async def collect(
 
 def _budget(settings: BudgetSettings | None) -> Budget | None:
     return None if settings is None else Budget(settings.requests, settings.tokens)
-
-
-@asynccontextmanager
-async def _http_for(specs: Sequence[ProviderSpec]) -> AsyncGenerator[HttpClient | None]:
-    """One client for all providers that need a network; none, and no import of one, otherwise."""
-    if not any(spec.needs_http for spec in specs):
-        yield None
-        return
-    from trioeval.providers.http import open_http  # noqa: PLC0415 - costs more than a small run
-
-    async with open_http() as client:
-        yield client
 
 
 def _of_provider(problem: Problem, position: int) -> Problem:

@@ -15,7 +15,7 @@ from trioeval.providers.fake.settings import (
     Replies,
     ScriptedReplies,
 )
-from trioeval.providers.recordings import RecordedError, Recording, Tape
+from trioeval.providers.local.recordings import RecordedError, Recording, Tape
 
 STATUS_BY_KIND: Mapping[ProviderErrorKind, int] = {
     "auth": 401,

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias, get_args
 import attrs
 
 from trioeval.errors import UsageError
-from trioeval.providers.recordings import Recording
+from trioeval.providers.local.recordings import Recording
 
 
 @attrs.frozen

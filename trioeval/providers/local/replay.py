@@ -1,14 +1,14 @@
 """The provider that answers from a file of recorded replies, without a network.
 
-The file is described in `trioeval.providers.recordings`. Config keys:
+The file is described in `trioeval.providers.local.recordings`. Config keys:
 
 * `model`: use only recordings of this model (and those that name none).
 * `latency`: `none` (default) answers at once, `real` after the recorded time, a number after that
   many times the recorded time.
 """
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import attrs
@@ -17,7 +17,8 @@ import trio
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.config import Key, is_number, is_text, read_config, show
-from trioeval.providers.recordings import Recording, Tape, parse_recordings
+from trioeval.providers.local.recordings import Recording, Tape, parse_recordings
+from trioeval.providers.settings import Shared, Surroundings
 
 
 def _is_latency(value: Any) -> bool:
@@ -46,27 +47,28 @@ class ReplaySettings:
         """One lane for each file and model."""
         return f"replay:{self.file}" if self.model is None else f"replay:{self.file} {self.model}"
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """None: recordings are written without them."""
+        return ()
 
-def read_replay(
-    file: str, config: Mapping[str, Any], directory: Path
+    @asynccontextmanager
+    async def open(self, _shared: Shared) -> AsyncGenerator["ReplayProvider"]:
+        """A player that starts from the first recordings."""
+        yield ReplayProvider(self)
+
+
+def read(
+    _prefix: str, file: str, config: Mapping[str, Any], around: Surroundings
 ) -> ReplaySettings | list[Problem]:
-    """Read the config and the whole file of recordings.
-
-    Args:
-        file: A path, relative to `directory` unless it is absolute.
-        config: The entry's config.
-        directory: Where the suite is.
-
-    Returns:
-        The settings, or everything that is wrong.
-    """
+    """Read the config and the whole file of recordings; see `Reader`."""
     values, problems = read_config(config, KEYS)
     recordings: tuple[Recording, ...] = ()
     if not file.strip():
         problems.append(Problem(".id", '"replay:" names no file', "write replay:<file.jsonl>"))
     else:
         try:
-            content = (directory / file).read_bytes()
+            content = (around.directory / file).read_bytes()
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             problems.append(Problem(".id", f'cannot read the recordings "{file}": {reason}'))

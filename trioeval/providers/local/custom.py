@@ -1,13 +1,15 @@
 """A provider that a user wrote as an async function, held to what a provider promises."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 
 import attrs
 
 from trioeval.errors import CallError, Fault, ProviderError, ProviderErrorKind, leaves
 from trioeval.providers.base import Provider, Reply, Request
 from trioeval.providers.config import show
+from trioeval.providers.settings import Shared
 
 KIND_BY_FAULT: Mapping[Fault, ProviderErrorKind] = {
     Fault.RATE_LIMITED: "rate_limited",
@@ -17,6 +19,29 @@ KIND_BY_FAULT: Mapping[Fault, ProviderErrorKind] = {
     Fault.FATAL: "permission",
 }
 """How a failure is called of which the function said only what it means for the lane."""
+
+
+@attrs.frozen
+class CustomSettings:
+    """A callable of the caller, under the name that the suite uses."""
+
+    name: str
+    function: Provider = attrs.field(repr=False)
+
+    @property
+    def lane_key(self) -> str:
+        """One lane for each name."""
+        return self.name
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """None that could be known here."""
+        return ()
+
+    @asynccontextmanager
+    async def open(self, _shared: Shared) -> AsyncGenerator["CustomProvider"]:
+        """The callable, held to its promise. Closing it is the caller's affair."""
+        yield CustomProvider(self.name, self.function)
 
 
 @attrs.frozen

@@ -1,0 +1,137 @@
+"""A provider over HTTP: a pure adapter, and one exchange between its two halves.
+
+All that is known of a service's format is in the adapter's `build` and `parse`; they are tested without
+a network.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Protocol
+
+import attrs
+import trio
+
+from trioeval.errors import ProviderError
+from trioeval.providers.base import Reply, Request
+from trioeval.providers.endpoint import Endpoint
+from trioeval.providers.server_events import EventReader, ServerEvent
+from trioeval.providers.settings import Shared
+from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest
+
+
+class Adapter(Protocol):
+    """The pure half of a provider."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where the requests go."""
+        ...
+
+    @property
+    def streams(self) -> bool:
+        """Whether replies are asked for as streams, to time their first token."""
+        ...
+
+    def build(self, request: Request, /) -> HttpRequest:
+        """The HTTP request that asks.
+
+        Raises:
+            ProviderError: `bad_request`, if the prompt cannot be sent.
+        """
+        ...
+
+    def parse(self, reply: HttpReply, /) -> Reply:
+        """What was answered; of a stream, all of its events.
+
+        Raises:
+            ProviderError: The reply tells of a failure, or is not what the service promises.
+        """
+        ...
+
+    def speaks(self, event: ServerEvent, /) -> bool:
+        """Whether an event of a stream holds a part of the answer, or of its reasoning."""
+        ...
+
+
+@attrs.frozen
+class AdapterSettings:
+    """The settings of a provider that is an adapter and nothing else."""
+
+    adapter: Adapter
+
+    @property
+    def lane_key(self) -> str:
+        """That of the endpoint."""
+        return self.adapter.endpoint.lane_key
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Those of the endpoint."""
+        return self.adapter.endpoint.secrets
+
+    @asynccontextmanager
+    async def open(self, shared: Shared) -> AsyncGenerator["HttpProvider"]:
+        """The adapter with the client of the run."""
+        yield HttpProvider(self.adapter, await shared.http())
+
+
+@attrs.frozen
+class HttpProvider:
+    """Asks a service over HTTP."""
+
+    adapter: Adapter
+    _client: HttpClient = attrs.field(repr=False)
+
+    async def __call__(self, request: Request, /) -> Reply:
+        """Answer one request. A checkpoint, unless the prompt cannot be sent.
+
+        Raises:
+            ProviderError: See `Adapter.build`, `Adapter.parse` and `HttpClient.send`; or
+                `attempt_timeout`.
+        """
+        adapter = self.adapter
+        ready = adapter.build(request)
+        if adapter.streams:
+            return await self._stream(ready)
+        return adapter.parse(await exchange(self._client, ready, adapter.endpoint.timeout))
+
+    async def _stream(self, ready: HttpRequest) -> Reply:
+        started_at = trio.current_time()
+        first_at: float | None = None
+        events = EventReader()
+
+        def listen(part: bytes) -> None:
+            nonlocal first_at
+            if first_at is None and any(map(self.adapter.speaks, events.feed(part))):
+                first_at = trio.current_time()
+
+        answer = await exchange(self._client, ready, self.adapter.endpoint.timeout, heard=listen)
+        reply = self.adapter.parse(answer)
+        if first_at is None or answer.status >= HTTPStatus.BAD_REQUEST:
+            return reply
+        return attrs.evolve(reply, first_token=first_at - started_at)
+
+
+async def exchange(
+    client: HttpClient,
+    request: HttpRequest,
+    timeout: float,  # noqa: ASYNC109 - declared in the suite, and told as the failure of one attempt
+    *,
+    heard: Callable[[bytes], object] | None = None,
+) -> HttpReply:
+    """One exchange within its time. Always a checkpoint.
+
+    Args:
+        client: Who sends it.
+        request: What is sent.
+        timeout: Seconds, > 0.
+        heard: Told of each part of the body when it arrives.
+
+    Raises:
+        ProviderError: See `HttpClient.send`; or `attempt_timeout`.
+    """
+    with trio.move_on_after(timeout):
+        return await client.send(request, heard=heard)
+    msg = f"no whole reply within {timeout:g} seconds (timeoutMs)"
+    raise ProviderError("attempt_timeout", msg)

@@ -1,0 +1,136 @@
+"""What all adapters do with a reply: is it a success, is it JSON, what do its headers say.
+
+Everything that is read here came from somebody else: no field is trusted to be there, or to be of its type.
+"""
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from trioeval.errors import ProviderError, ProviderErrorKind
+from trioeval.providers.base import Guardrails, Reply
+from trioeval.providers.classify import classify, excerpt, read_body_error
+from trioeval.providers.config import is_integer
+from trioeval.providers.endpoint import SECRET_HEADER, Endpoint
+from trioeval.providers.hints import read_hints
+from trioeval.providers.secrets import hide
+from trioeval.providers.wire import HttpReply
+from trioeval.rates.hints import RateHint
+
+REFUSED_PROMPT = frozenset({"content_filter", "invalid_prompt", "content_policy_violation"})
+"""Codes of a 400 that is an answer: the service will not take this prompt."""
+
+FILTERED = "[filtered by the provider]"
+"""The output where a content filter left nothing."""
+
+NOT_JSON = object()
+"""Stands for the value of a text that is no JSON."""
+
+
+def is_success(reply: HttpReply) -> bool:
+    """Whether the status is a 2xx."""
+    return HTTPStatus.OK <= reply.status < HTTPStatus.MULTIPLE_CHOICES
+
+
+def read_object(endpoint: Endpoint, reply: HttpReply) -> dict[str, Any]:
+    """The object that the body of a success is.
+
+    Raises:
+        ProviderError: The reply tells of a failure, with whatever status, or is no JSON object.
+    """
+    if not is_success(reply):
+        raise classify(reply, secrets=endpoint.secrets)
+    data = read_json(reply.body)
+    if data is NOT_JSON:
+        raise failure("malformed_reply", "the reply is not JSON", endpoint, reply)
+    if field(data, "error"):
+        raise classify(reply, secrets=endpoint.secrets)
+    if not isinstance(data, dict):
+        raise failure("malformed_reply", "the reply is not a JSON object", endpoint, reply)
+    return data
+
+
+def read_refusal(endpoint: Endpoint, reply: HttpReply) -> Reply | None:
+    """The reply that a 400 is when the service will not take the prompt; None if it is no such."""
+    if reply.status != HTTPStatus.BAD_REQUEST:
+        return None
+    found = read_body_error(reply.body)
+    if not found.codes & REFUSED_PROMPT:
+        return None
+    message = hide(found.message or FILTERED, endpoint.secrets)
+    return Reply(
+        output=message,
+        hint=read_hint(endpoint, reply),
+        finish_reason="content_filter",
+        is_refusal=True,
+        guardrails=Guardrails(flagged=True, flagged_input=True, reason=message),
+        raw=read_json(reply.body),
+        metadata=read_metadata(reply, {}),
+    )
+
+
+def read_json(body: bytes | str) -> Any:
+    """The parsed text, or `NOT_JSON`.
+
+    Halves of surrogate pairs become "?": no file and no terminal takes them.
+    """
+    try:
+        data = json.loads(body)
+        half = ("\\ud", "\\uD") if isinstance(body, str) else (b"\\ud", b"\\uD")
+        if half[0] in body or half[1] in body:  # type: ignore[operator] # both are of one type
+            data = json.loads(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return NOT_JSON
+    return data
+
+
+def field(data: Any, *names: str) -> Any:
+    """A field, at the end of a path of names, of what may or may not be an object."""
+    for name in names:
+        if not isinstance(data, dict):
+            return None
+        data = data.get(name)
+    return data
+
+
+def count(data: Any, *names: str) -> int | None:
+    """A field that is a whole number of at least 0; None where it is not."""
+    value = field(data, *names)
+    return value if is_integer(value) and value >= 0 else None
+
+
+def text(data: Any, *names: str) -> str | None:
+    """A field that is text; None where it is not, or is empty."""
+    value = field(data, *names)
+    return value if isinstance(value, str) and value else None
+
+
+def objects(data: Any, *names: str) -> list[dict[str, Any]]:
+    """The objects of a field that is a list; none where it is not."""
+    value = field(data, *names)
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def read_hint(endpoint: Endpoint, reply: HttpReply) -> RateHint | None:
+    """What the headers say of the service's limits; None if nothing."""
+    hint = read_hints(reply.headers, host=endpoint.host)
+    return None if hint == RateHint() else hint
+
+
+def read_metadata(reply: HttpReply, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Status, headers without credentials, and id and model where the body names them."""
+    headers = {
+        name: value for name, value in reply.headers.items() if not SECRET_HEADER.search(name)
+    }
+    named = {name: data[name] for name in ("id", "model") if isinstance(data.get(name), str)}
+    return {"http": {"status": reply.status, "headers": headers}, **named}
+
+
+def failure(
+    kind: ProviderErrorKind, message: str, endpoint: Endpoint, reply: HttpReply
+) -> ProviderError:
+    """An error that shows the beginning of the body."""
+    return ProviderError(
+        kind, message, status=reply.status, body_excerpt=excerpt(reply.body, endpoint.secrets)
+    )

@@ -1,0 +1,273 @@
+"""Where a service is and how it is told who asks: the config and environment of an entry, read once.
+
+The same for all services over HTTP: what differs between them is a row of data, a `Service`. Everything
+that can be wrong is found here, before the first call.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+
+from trioeval.errors import Problem
+from trioeval.providers.config import Key, config_path, is_number, is_text, to_snake
+from trioeval.providers.prices import Price, is_price, list_prices, read_price
+
+ATTEMPT_LIMIT = 300.0
+"""Seconds that one exchange may take where the config says nothing."""
+
+SECRET_HEADER = re.compile(
+    r"authorization|api-?key|cookie|secret|password|\b(key|token)$", re.IGNORECASE
+)
+"""Names of headers whose values are never shown or kept."""
+
+
+def _is_visible(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+def _is_visible_text(value: Any) -> bool:
+    return is_text(value) and _is_visible(value)
+
+
+def _is_headers(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        _is_visible_text(part) for pair in value.items() for part in pair
+    )
+
+
+def _is_duration(value: Any) -> bool:
+    return is_number(value) and value > 0
+
+
+ENDPOINT_KEYS = (
+    Key("apiKey", "text", is_text, secret=True),
+    Key("apiKeyEnvar", "text", is_text),
+    Key("apiBaseUrl", "text", is_text, secret=True),
+    Key("apiHost", "text", is_text, secret=True),
+    Key("headers", "an object of printable ASCII texts", _is_headers, secret=True),
+    Key("organization", "printable ASCII text", _is_visible_text),
+    Key("project", "printable ASCII text", _is_visible_text),
+    Key("timeoutMs", "a number of milliseconds above 0", _is_duration),
+    Key("price", "an object with input and output, in US dollars per million tokens", is_price),
+)
+"""Keys that every service over HTTP takes."""
+
+
+@attrs.frozen(kw_only=True)
+class Service:
+    """How a kind of service is reached."""
+
+    family: str
+    """What lane keys begin with, and prices are found by."""
+    default_url: str | None
+    """Base URL without a slash at its end; None where there is none that could be meant."""
+    key_variables: tuple[str, ...]
+    """Environment variables that may hold the key; the first that is set wins."""
+    url_variables: tuple[str, ...] = ()
+    """Environment variables that may hold the base URL."""
+    host_variables: tuple[str, ...] = ()
+    """Environment variables that may hold its host alone; they win over whole URLs."""
+    host_path: str = "/v1"
+    """What follows a host that is given alone."""
+    key_header: str = "authorization"
+    """The header that carries the key; `authorization` carries it as a bearer token."""
+    needs_key: bool = True
+    organization_variable: str | None = None
+    limits_per_model: bool = True
+    """Whether each model has rate limits of its own, and so a lane."""
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class Endpoint:
+    """One model behind one base URL, with all that its requests have in common."""
+
+    service: Service = attrs.field(repr=lambda service: service.family)
+    model: str
+    base_url: str
+    """Without a slash at its end."""
+    headers: Mapping[str, str] = attrs.field(repr=False)
+    """With lower-case names, the credential included."""
+    credential: str = attrs.field(repr=False)
+    """What identifies the account: the key, or the authorization header; "" if there is none."""
+    organization: str = ""
+    project: str = ""
+    timeout: float = ATTEMPT_LIMIT
+    """Seconds that one exchange may take, > 0."""
+    price: Price | None = None
+    """None where no price is known."""
+
+    @cached_property
+    def host(self) -> str:
+        """The host of the base URL."""
+        return urlsplit(self.base_url).hostname or ""
+
+    @cached_property
+    def secrets(self) -> tuple[str, ...]:
+        """Texts that no message may contain, longest first."""
+        values = (value for name, value in self.headers.items() if SECRET_HEADER.search(name))
+        bare = (value.rsplit(" ", 1)[-1] for value in values)
+        return tuple(sorted({*bare, self.credential} - {""}, key=len, reverse=True))
+
+    @property
+    def lane_key(self) -> str:
+        """Family, base URL, digest of the credential, organisation, project and model.
+
+        Entries that differ in anything else share their rate limits, and so their lane.
+        """
+        account = [digest(self.credential), self.organization or "-"]
+        if self.project:
+            account.append(self.project)
+        model = [self.model] if self.service.limits_per_model else []
+        return "|".join((self.service.family, self.base_url, *account, *model))
+
+
+def digest(credential: str) -> str:
+    """What stands for a credential in a lane's name: enough to tell two apart, of no use to a thief."""
+    return hashlib.sha256(credential.encode()).hexdigest()[:12] if credential else "-"
+
+
+def read_endpoint(
+    service: Service, model: str, given: Mapping[str, Any], environ: Mapping[str, str]
+) -> tuple[Endpoint | None, list[Problem]]:
+    """The endpoint that an entry means, and what is wrong with the entry.
+
+    Args:
+        service: What kind of service it is.
+        model: The model's name, as the service knows it.
+        given: The values of `ENDPOINT_KEYS`, by snake_case key; None counts as absent.
+        environ: The environment; empty values count as absent.
+    """
+    given = {name: value for name, value in given.items() if value is not None}
+    base_url, problems = _base_url(service, given, environ)
+    headers = {name.lower(): value for name, value in given.get("headers", {}).items()}
+    key = ""
+    if service.key_header not in headers:
+        key, faults = _key(service, given, environ, base_url)
+        problems += faults
+    organization, faults = _organization(service, given, environ)
+    problems += faults
+    if problems:
+        return None, problems
+    own = {
+        service.key_header: f"Bearer {key}" if service.key_header == "authorization" else key,
+        "openai-organization": organization,
+        "openai-project": given.get("project", ""),
+    }
+    if not key:
+        del own[service.key_header]
+    price = given.get("price")
+    return Endpoint(
+        service=service,
+        model=model,
+        base_url=base_url,
+        headers={name: value for name, value in own.items() if value} | headers,
+        credential=key or headers.get(service.key_header, ""),
+        organization=organization,
+        project=given.get("project", ""),
+        timeout=given.get("timeout_ms", ATTEMPT_LIMIT * 1000) / 1000,
+        price=list_prices().find(service.family, model) if price is None else read_price(price),
+    ), []
+
+
+def _organization(
+    service: Service, given: Mapping[str, Any], environ: Mapping[str, str]
+) -> tuple[str, list[Problem]]:
+    variable = service.organization_variable
+    named = "" if variable is None else environ.get(variable, "").strip()
+    organization = given.get("organization") or named
+    if not _is_visible(organization):
+        fault = f"the environment variable {variable} must be printable ASCII text"
+        return "", [Problem(".config.organization", fault)]
+    return organization, []
+
+
+def _base_url(
+    service: Service, given: Mapping[str, Any], environ: Mapping[str, str]
+) -> tuple[str, list[Problem]]:
+    """The base URL, and what is wrong with it; the first place that names one wins."""
+    path = service.host_path
+    places = [
+        ("apiHost", given.get("api_host"), True),
+        ("apiBaseUrl", given.get("api_base_url"), False),
+    ]
+    places += [(name, environ.get(name), True) for name in service.host_variables]
+    places += [(name, environ.get(name), False) for name in service.url_variables]
+    for place, text, is_host in places:
+        if not text or not text.strip():
+            continue
+        url = f"https://{text.strip()}{path}" if is_host else text.strip()
+        fault = _url_fault(url, path if is_host else None)
+        if fault is None:
+            return url.rstrip("/"), []
+        if place.startswith("api"):
+            return url, [Problem(config_path(place), fault)]
+        return url, [Problem(".config.apiBaseUrl", f"the environment variable {place} {fault}")]
+    if service.default_url is not None:
+        return service.default_url, []
+    hint = f"set apiBaseUrl in the config, or {service.url_variables[0]} in the environment"
+    return "", [Problem(".config.apiBaseUrl", "there is no base URL", hint)]
+
+
+def _url_fault(url: str, host_path: str | None) -> str | None:
+    """What is wrong with a base URL; the URL itself is not shown, it may hold a password."""
+    try:
+        parts = urlsplit(url)
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return "must be an http or https URL with a host"
+    if host_path is not None and parts.path != host_path:
+        return "must be a host alone; a whole URL goes into apiBaseUrl"
+    if parts.scheme not in ("http", "https") or not has_host:
+        return "must be an http or https URL with a host"
+    if not _is_visible(url) or " " in url:
+        return "must be a URL of printable ASCII characters"
+    if parts.username is not None or parts.password is not None:
+        return "must not hold a user or a password; use apiKey or headers"
+    if parts.query or parts.fragment:
+        return "must not have a query or a fragment"
+    return None
+
+
+def _key(
+    service: Service, given: Mapping[str, Any], environ: Mapping[str, str], base_url: str
+) -> tuple[str, list[Problem]]:
+    """The effective key, "" where there is none, and what is wrong with it."""
+    place = next((name for name in ("apiKey", "apiKeyEnvar") if to_snake(name) in given), None)
+    variables = (given["api_key_envar"],) if "api_key_envar" in given else service.key_variables
+    found = [(name, environ[name].strip()) for name in variables if environ.get(name, "").strip()]
+    if "api_key" in given:
+        found.insert(0, ("", given["api_key"].strip()))
+    path = config_path(place or "apiKey")
+    if found:
+        variable, key = found[0]
+        if _is_visible(key) and " " not in key:
+            return key, []
+        source = f"the key in {variable}" if variable else "the key"
+        return "", [Problem(path, f"{source} has characters that no header can carry")]
+    if place is None and (not service.needs_key or _is_loopback(base_url)):
+        return "", []
+    if place == "apiKeyEnvar":
+        return "", [Problem(path, f"the environment variable {variables[0]} is not set")]
+    named = " or ".join(service.key_variables)
+    hint = f"set {named} in the environment, or apiKey or apiKeyEnvar in the config"
+    return "", [Problem(path, "there is no API key", hint)]
+
+
+def _is_loopback(url: str) -> bool:
+    """Whether a base URL names this machine: services there mostly need no key."""
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        return False
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

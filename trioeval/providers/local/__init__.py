@@ -1,0 +1,1 @@
+"""Providers that need no network: echoes, recordings, and functions of the caller."""

@@ -1,0 +1,53 @@
+"""The provider that says what it was asked: for trying out suites without a model."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import trio
+
+from trioeval.errors import Problem
+from trioeval.providers.base import Reply, Request, Usage
+from trioeval.providers.config import read_config
+from trioeval.providers.settings import Shared, Surroundings
+
+
+@attrs.frozen
+class EchoProvider:
+    """Answers with the prompt; costs nothing and uses no tokens."""
+
+    async def __call__(self, request: Request, /) -> Reply:
+        """Answer one request. Always a checkpoint, so that a long run can be cancelled."""
+        await trio.lowlevel.checkpoint()
+        return Reply(output=request.prompt, usage=Usage(prompt=0, completion=0, total=0), cost=0.0)
+
+
+@attrs.frozen
+class EchoSettings:
+    """There is nothing to say of an echo."""
+
+    @property
+    def lane_key(self) -> str:
+        """All echoes share one lane."""
+        return "echo"
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    @asynccontextmanager
+    async def open(self, _shared: Shared) -> AsyncGenerator[EchoProvider]:
+        """An echo."""
+        yield EchoProvider()
+
+
+def read(
+    prefix: str, rest: str, config: Mapping[str, Any], _around: Surroundings
+) -> EchoSettings | list[Problem]:
+    """Read an entry; see `Reader`."""
+    problems = read_config(config, ())[1]
+    if rest:
+        problems.append(Problem(".id", f'"{prefix}:{rest}" says more than "echo"', 'write "echo"'))
+    return problems or EchoSettings()

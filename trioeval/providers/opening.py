@@ -1,0 +1,100 @@
+"""The providers of a run, open: what they share, and what holds for all of them.
+
+Whoever opens providers here gets `Reply`s, whatever was written to answer: a plain text is a reply, an
+exception that is no `ProviderError` is the failure `unexpected`, and no secret of any provider stands in
+what comes back.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import attrs
+
+from trioeval.errors import ProviderError
+from trioeval.providers.base import Reply, Request
+from trioeval.providers.local.custom import CustomProvider
+from trioeval.providers.resolve import ProviderSpec
+from trioeval.providers.secrets import hide_in, hide_in_error
+from trioeval.providers.settings import Templates
+from trioeval.providers.wire import HttpClient, TlsSettings
+
+
+@asynccontextmanager
+async def open_providers(
+    specs: Sequence[ProviderSpec], templates: Templates
+) -> AsyncGenerator[tuple["OpenProvider", ...]]:
+    """Open providers, in the order of `specs`, and close them with everything they opened.
+
+    The HTTP library is imported if one of them needs it. Each is open once: entries that share a lane
+    do not share a position in a recording.
+
+    Args:
+        specs: From `resolve`.
+        templates: For configs that hold templates.
+
+    Raises:
+        ProviderError: One of them cannot be opened.
+    """
+    secrets = tuple(sorted({one for spec in specs for one in spec.secrets}, key=len, reverse=True))
+    async with AsyncExitStack() as stack:
+        shared = _Shared(templates, stack)
+        yield tuple(
+            [
+                OpenProvider(
+                    CustomProvider(
+                        spec.id, await stack.enter_async_context(spec.settings.open(shared))
+                    ),
+                    secrets,
+                )
+                for spec in specs
+            ]
+        )
+
+
+@attrs.frozen
+class OpenProvider:
+    """A provider that always answers with a `Reply` or raises a `ProviderError`, without secrets."""
+
+    _provider: CustomProvider
+    _secrets: tuple[str, ...] = attrs.field(repr=False)
+
+    async def __call__(self, request: Request, /) -> Reply:
+        """Answer one request.
+
+        Raises:
+            ProviderError: The call failed.
+        """
+        secrets = self._secrets
+        try:
+            reply = await self._provider(request)
+        except ProviderError as error:
+            if not secrets or (clean := hide_in_error(error, secrets)) is error:
+                raise
+            # Without its causes: they tell what it must not.
+            raise clean from None
+        return hide_in_reply(reply, secrets) if secrets else reply
+
+
+def hide_in_reply(reply: Reply, secrets: Sequence[str]) -> Reply:
+    """A reply without secrets; the same one if it has none."""
+    output = hide_in(reply.output, secrets)
+    raw = hide_in(reply.raw, secrets)
+    metadata = hide_in(reply.metadata, secrets)
+    if output is reply.output and raw is reply.raw and metadata is reply.metadata:
+        return reply
+    return attrs.evolve(reply, output=output, raw=raw, metadata=metadata)
+
+
+@attrs.define(eq=False)
+class _Shared:
+    templates: Templates
+    _stack: AsyncExitStack
+    _clients: dict[TlsSettings | None, HttpClient] = attrs.field(factory=dict)
+
+    async def http(self, tls: TlsSettings | None = None) -> HttpClient:
+        client = self._clients.get(tls)
+        if client is None:
+            from trioeval.providers.http import open_http  # noqa: PLC0415 - costs more than a small run
+
+            client = self._clients[tls] = await self._stack.enter_async_context(open_http(tls))
+        return client

@@ -1,0 +1,114 @@
+"""What calls cost: a dated table of list prices, and the arithmetic.
+
+A price that is not known stays unknown: cost is then None, never 0.
+"""
+
+import functools
+import json
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+import attrs
+
+from trioeval.providers.base import Usage
+from trioeval.providers.config import is_number
+
+_DATE = re.compile(r"-(\d{4}-\d\d-\d\d|20\d{6})$")
+
+PER = 1_000_000
+"""Prices are for so many tokens."""
+
+
+@attrs.frozen(kw_only=True)
+class Price:
+    """US dollars for a million tokens of each kind, ≥ 0."""
+
+    input: float
+    output: float
+    cached_input: float | None = None
+    """Of prompt tokens from a cache; None is as `input`."""
+    cache_write: float | None = None
+    """Of prompt tokens written to a cache; None is as `input`."""
+
+    def cost(self, usage: Usage) -> float | None:
+        """What a call cost, in US dollars; None where its tokens are not known.
+
+        Example:
+            >>> Price(input=2, output=8, cached_input=0.5).cost(
+            ...     Usage(prompt=1_000_000, completion=250_000, cached=400_000)
+            ... )
+            3.4
+        """
+        if usage.prompt is None or usage.completion is None:
+            return None
+        cached, written = usage.cached or 0, usage.cache_creation or 0
+        plain = max(0, usage.prompt - cached - written)
+        dollars = (
+            plain * self.input
+            + cached * (self.input if self.cached_input is None else self.cached_input)
+            + written * (self.input if self.cache_write is None else self.cache_write)
+            + usage.completion * self.output
+        )
+        return dollars / PER
+
+    def most(self, prompt: int, completion: int) -> float:
+        """The most that a call with so many tokens can cost, in US dollars."""
+        dearest = max(self.input, self.cached_input or 0.0, self.cache_write or 0.0)
+        return (prompt * dearest + completion * self.output) / PER
+
+
+@attrs.frozen
+class PriceTable:
+    """List prices of services at one day."""
+
+    date: str
+    """As YYYY-MM-DD."""
+    prices: Mapping[str, Mapping[str, Price]]
+    """By family and model; a model's name also stands for its dated versions."""
+
+    def find(self, family: str, model: str) -> Price | None:
+        """The price of a model, or of the name of which it is a dated version.
+
+        Example:
+            >>> table = PriceTable("2026-01-01", {"openai": {"gpt-4.1": Price(input=2, output=8)}})
+            >>> table.find("openai", "gpt-4.1-2025-04-14") == table.find("openai", "gpt-4.1")
+            True
+            >>> table.find("openai", "gpt-4.1-mini") is None
+            True
+        """
+        known = self.prices.get(family, {})
+        return known.get(model) or known.get(_DATE.sub("", model))
+
+
+def read_price(value: Mapping[str, Any]) -> Price:
+    """The price that a config gives; it has been checked with `is_price`."""
+    return Price(
+        input=value["input"],
+        output=value["output"],
+        cached_input=value.get("cachedInput"),
+        cache_write=value.get("cacheWrite"),
+    )
+
+
+def is_price(value: Any) -> bool:
+    """Whether it is an object with `input` and `output`, and perhaps `cachedInput` and `cacheWrite`."""
+    return (
+        isinstance(value, Mapping)
+        and {"input", "output"} <= value.keys() <= {"input", "output", "cachedInput", "cacheWrite"}
+        and all(is_number(amount) and amount >= 0 for amount in value.values())
+    )
+
+
+@functools.cache
+def list_prices() -> PriceTable:
+    """The table that comes with the package."""
+    data = json.loads(files("trioeval.providers").joinpath("prices.json").read_text("utf-8"))
+    return PriceTable(
+        data["date"],
+        {
+            family: {model: read_price(price) for model, price in models.items()}
+            for family, models in data["prices"].items()
+        },
+    )

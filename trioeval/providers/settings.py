@@ -1,0 +1,79 @@
+"""What stands between an entry of a suite and an open provider: the seam that every family fills.
+
+A family is a module with a function `read` (a `Reader`), which checks an entry and gives its `Settings`:
+plain data, nothing open. Settings know their lane and their secrets, and open the provider.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import attrs
+
+from trioeval.errors import Problem
+from trioeval.providers.base import Provider
+from trioeval.providers.wire import HttpClient, TlsSettings
+
+
+class Templates(Protocol):
+    """Fills variables into texts."""
+
+    def render(self, text: str, variables: Mapping[str, Any], /) -> str:
+        """The text with its variables filled in.
+
+        Raises:
+            TemplateError: It cannot be rendered.
+        """
+        ...
+
+    def syntax_error(self, text: str, /) -> str | None:
+        """What is wrong with a text as a template; None if nothing is."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class Surroundings:
+    """What an entry is read against."""
+
+    environ: Mapping[str, str] = attrs.field(repr=False)
+    """Where keys and base URLs are looked for."""
+    directory: Path
+    """What relative paths are relative to."""
+    templates: Templates = attrs.field(repr=False)
+
+
+class Shared(Protocol):
+    """What the providers of one run share, alive as long as they are open."""
+
+    @property
+    def templates(self) -> Templates:
+        """For providers whose config holds templates."""
+        ...
+
+    async def http(self, tls: TlsSettings | None = None) -> HttpClient:
+        """The client for connections with these TLS settings, opened when it is first asked for."""
+        ...
+
+
+class Settings(Protocol):
+    """An entry that is known to be right; nothing is open yet."""
+
+    @property
+    def lane_key(self) -> str:
+        """Settings with equal keys share one rate-limit scope, and so one lane. Holds no secret."""
+        ...
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Texts that nothing that is written may contain."""
+        ...
+
+    def open(self, shared: Shared, /) -> AbstractAsyncContextManager[Provider]:
+        """A provider of its own, which is closed with everything it opened."""
+        ...
+
+
+Reader: TypeAlias = Callable[[str, str, Mapping[str, Any], Surroundings], Settings | list[Problem]]
+"""`read(prefix, rest, config, around)`: for the id `exec:date -u` the prefix is `exec`, the rest
+`date -u`. Returns everything that is wrong, with paths relative to the entry: `.id`, `.config.seed`."""

@@ -1,0 +1,1 @@
+"""The formats of services over HTTP: one pure adapter each."""
