@@ -637,14 +637,14 @@ MUTANTS = (
         "timeout runs while waiting",
         "LIMIT",
         "kernel/calls.py",
-        "            self._scope.deadline = math.inf\n",
+        "            self._timer.set(math.inf)\n",
         "",
     ),
     Mutant(
         "timeout starts afresh after a wait",
         "LIMIT",
         "kernel/calls.py",
-        "self._left = self._scope.deadline - self._paused_at",
+        "self._left = self._timer.deadline - self._paused_at",
         "self._left = self.job.timeout",
     ),
     Mutant(
@@ -689,6 +689,42 @@ MUTANTS = (
         "kernel/calls.py",
         "            lane.hear(trio.current_time(), result.hint)\n",
         "            pass\n",
+    ),
+    # kernel/timeouts.py
+    Mutant(
+        "Trio is never told who has lived on",
+        "LIMIT",
+        "kernel/timeouts.py",
+        "            for timer in self.timers:\n",
+        "            for timer in ():\n",
+    ),
+    Mutant(
+        "Trio is told of what is near only",
+        "LIMIT",
+        "kernel/timeouts.py",
+        "            self.near = math.inf\n",
+        "",
+    ),
+    Mutant(
+        "a round is as long as what is near",
+        "LIMIT",
+        "kernel/timeouts.py",
+        "2 * _ROUND",
+        "_ROUND",
+    ),
+    Mutant(
+        "a job is cut off when the one before it was due",
+        "LIMIT",
+        "kernel/timeouts.py",
+        "        elif self.told != math.inf:\n",
+        "        elif False:\n",
+    ),
+    Mutant(
+        "the timekeeper is never woken",
+        "example",
+        "kernel/timeouts.py",
+        "            self._timeouts.wake()\n",
+        "",
     ),
     # kernel/edges.py, kernel/keys.py
     Mutant(
@@ -859,7 +895,7 @@ MUTANTS = (
         "spent scope used again",
         "LIMIT",
         "kernel/work.py",
-        "                while now < scope.deadline:\n",
+        "                while now < timer.told:\n",
         "                while now < math.inf:\n",
     ),
     Mutant(

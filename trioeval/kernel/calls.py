@@ -4,7 +4,7 @@
 is waited for; it rests for its back-off, then stands in line before everything that is new.
 
 **Working time.** The timeout of a job counts work: the body's own steps and calls in flight. While all
-that the job does is wait (for a lane, or in a back-off), its clock stands: the deadline of its scope is
+that the job does is wait (for a lane, or in a back-off), its clock stands: the deadline of its timer is
 infinite and what is left is remembered. A body that makes several calls at once is working as long as any
 of them is in flight. What it does by itself beside calls that all wait cannot be seen from here, and does
 not count.
@@ -35,6 +35,7 @@ from trioeval.kernel.lane import Lane
 from trioeval.kernel.metered import Metered
 from trioeval.kernel.needs import Need, Purse
 from trioeval.kernel.retries import Attempts, call_error
+from trioeval.kernel.timeouts import Timer
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
@@ -67,8 +68,8 @@ class Calls(Generic[P]):
         "_left",
         "_over",
         "_paused_at",
-        "_scope",
         "_terms",
+        "_timer",
         "_waited",
         "_waiting",
         "count",
@@ -77,9 +78,7 @@ class Calls(Generic[P]):
         "started_at",
     )
 
-    def __init__(
-        self, job: Job[P], terms: Terms, scope: trio.CancelScope, now: float, *, made: int = 0
-    ) -> None:
+    def __init__(self, job: Job[P], terms: Terms, timer: Timer, now: float, made: int = 0) -> None:
         self.job = job
         self.started_at = now
         self.count = made
@@ -87,15 +86,13 @@ class Calls(Generic[P]):
         self.salvaging = made > 0
         """Whether the job has been run before: its calls then have one attempt each."""
         self._terms = terms
-        self._scope = scope
+        self._timer = timer
         self._over = False
         self._waiting = 0
         self._in_flight = 0
         self._paused_at: float | None = None
         self._waited = 0.0
-        deadline_of_job = now + job.timeout
-        if scope.deadline != deadline_of_job:  # moving a deadline costs more than looking at it
-            scope.deadline = deadline_of_job
+        timer.set(now + job.timeout)
 
     def waited(self, now: float) -> float:
         """Seconds until `now` in which the clock stood."""
@@ -193,7 +190,7 @@ class Calls(Generic[P]):
             now = await self._wait(target, call, need, again_at, passes=attempts.passes)
 
     def close(self) -> None:
-        """The job has its outcome. Its scope belongs to the next job now."""
+        """The job has its outcome. Its timer belongs to the next job now."""
         self._over = True
         self._paused_at = None
 
@@ -313,11 +310,11 @@ class Calls(Generic[P]):
     def _pause_if_idle(self) -> None:
         if self._paused_at is None and not self._in_flight and not self._over:
             self._paused_at = trio.current_time()
-            self._left = self._scope.deadline - self._paused_at
-            self._scope.deadline = math.inf
+            self._left = self._timer.deadline - self._paused_at
+            self._timer.set(math.inf)
 
     def _resume(self, now: float) -> None:
         if self._paused_at is not None:
             self._waited += now - self._paused_at
-            self._scope.deadline = now + self._left
+            self._timer.set(now + self._left)
             self._paused_at = None

@@ -276,6 +276,7 @@ async def _run_jobs(
         with running.scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_watch_stop, running)
+                nursery.start_soon(running.timeouts.keep)
                 if alone:
                     line = SerialLine(running, plan, iter(alone))
                     running.standing = [line]

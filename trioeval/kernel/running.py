@@ -25,6 +25,7 @@ from trioeval.kernel.ledger import Ledger
 from trioeval.kernel.needs import Need, Purse
 from trioeval.kernel.outcomes import Blocked, Cut, Done, Failed, NotRun, Outcome, V
 from trioeval.kernel.retries import worth_salvaging
+from trioeval.kernel.timeouts import Timeouts, Timer
 from trioeval.rates import Budget
 
 
@@ -64,6 +65,8 @@ class Running(Generic[P, V]):
     scope: trio.CancelScope = attrs.field(init=False)
     """What all jobs of the run live in; its deadline is the run's."""
     terms: Terms = attrs.field(init=False)
+    timeouts: Timeouts = attrs.field(factory=Timeouts)
+    """When jobs are cut off."""
     standing: list[Standing] = attrs.field(factory=list)
     """The serial line, or the crews."""
     pause_at: float = -math.inf
@@ -103,12 +106,12 @@ class Running(Generic[P, V]):
         """Whether new jobs may still start."""
         return now < self.deadline and not self.stop.is_set() and self.exhausted is None
 
-    def start(self, job: Job[P], scope: trio.CancelScope, now: float) -> Calls[P]:
+    def start(self, job: Job[P], timer: Timer, now: float) -> Calls[P]:
         """Begin a job at `now`, the present: from here on it has an outcome other than `NotRun`."""
         made = 0
         if self._failed and (before := self._failed.get(job.index)) is not None:
             made = before.calls
-        calls = Calls(job, self.terms, scope, now, made=made)
+        calls = Calls(job, self.terms, timer, now, made)
         self.lanes.by_name[job.lane].favourite = calls
         if self.observe is not None:
             self.observe(Admitted(now, job.index, job.lane))

@@ -5,8 +5,8 @@ Failures are data: an `Exception` of the body becomes `Failed`. Cancellation is 
 `Interrupted` on its way. Outcomes are recorded synchronously, so nothing can come between a result and
 its record.
 
-One cancel scope serves many jobs, because moving a deadline costs a third of entering a scope. A scope
-that was cancelled is spent: after a timeout, or a job that ended late, the next one gets another.
+One timer, with one cancel scope, serves many jobs. Once it is spent, by a timeout or a job that ended
+late, the next job gets another.
 
 Laws: TOTAL, HONEST, LIMIT.
 """
@@ -20,6 +20,7 @@ from trioeval.kernel.calls import Calls
 from trioeval.kernel.jobs import Job, P
 from trioeval.kernel.outcomes import Done, Failed, Interrupted, TimedOut, V
 from trioeval.kernel.running import Running
+from trioeval.kernel.timeouts import Timer
 
 _PAUSE_AFTER = 0.005
 """Seconds after which a worker lets others run, if no body has done it: none of them has to."""
@@ -49,17 +50,16 @@ async def work(running: Running[P, V], source: Source[P]) -> None:
     calls: Calls[P] | None = None  # of the job that has no outcome yet
     try:
         while True:
-            with trio.CancelScope() as scope:
+            with Timer(running.timeouts) as timer:
                 now = trio.current_time()
-                # Past its deadline a scope is spent, whether Trio has noticed yet or not.
-                while now < scope.deadline:
+                while now < timer.told:
                     job = source.admit_nowait(now) if now < running.pause_at else None
                     if job is None:
-                        job = await _wait_job(running, source, scope)
+                        job = await _wait_job(running, source, timer)
                         now = trio.current_time()
                     if job is None:
                         return
-                    calls = running.start(job, scope, now)
+                    calls = running.start(job, timer, now)
                     outcome: Done[V] | Failed
                     try:
                         value = await running.perform(job, calls)
@@ -89,9 +89,7 @@ async def work(running: Running[P, V], source: Source[P]) -> None:
             source.leave()
 
 
-async def _wait_job(
-    running: Running[P, V], source: Source[P], scope: trio.CancelScope
-) -> Job[P] | None:
+async def _wait_job(running: Running[P, V], source: Source[P], timer: Timer) -> Job[P] | None:
     """The worker's next job, if it cannot be had at once; no checkpoint after its admission."""
     now = trio.current_time()
     if now >= running.pause_at:
@@ -100,7 +98,7 @@ async def _wait_job(
         job = source.admit_nowait(trio.current_time())
         if job is not None:
             return job
-    scope.deadline = math.inf  # no job, no timeout
+    timer.set(math.inf)  # no job, no timeout
     return await source.admit()
 
 
