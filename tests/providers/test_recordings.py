@@ -1,11 +1,22 @@
 import json
-from typing import Any
+from typing import Any, get_args
 
+import attrs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from trioeval.errors import Problem
-from trioeval.providers import Usage
-from trioeval.providers.local.recordings import RecordedError, Recording, Tape, parse_recordings
+from trioeval.errors import Problem, ProviderError, ProviderErrorKind
+from trioeval.providers import Reply, Request, Usage
+from trioeval.providers.local.recordings import (
+    FIELDS,
+    RecordedError,
+    Recording,
+    parse_recordings,
+    to_line,
+    to_recording,
+)
+from trioeval.providers.local.tape import Tape, Wanted
 
 
 def lines(*objects: Any) -> list[bytes]:
@@ -44,8 +55,7 @@ def test_null_is_an_output() -> None:
     assert parse_recordings(lines({"prompt": "a", "output": None}), "f")[1] == ()
 
 
-FIELDS = ("prompt", "output", "error", "latency_ms", "model", "usage", "finish_reason")
-COUNTS = "prompt, completion, total, cached, reasoning"
+COUNTS = ", ".join(field.name for field in attrs.fields(Usage))
 OUTPUT = {"prompt": "a", "output": "b"}
 
 
@@ -112,9 +122,9 @@ def test_all_mistakes_of_all_lines_are_found() -> None:
 
 
 def play(tape: Tape, prompt: str, model: str | None = None) -> Any:
-    take = tape.find(prompt, model)
-    assert tape.find(prompt, model) is take
-    tape.advance(prompt, model)
+    take = tape.find(Wanted(prompt, model))
+    assert tape.find(Wanted(prompt, model)) is take
+    tape.advance(Wanted(prompt, model))
     return None if take is None else take.output
 
 
@@ -143,3 +153,76 @@ def test_a_model_hears_its_own_recordings_and_those_of_nobody() -> None:
     assert [play(tape, "a", "m") for _ in range(3)] == [1, 2, 2]
     assert [play(tape, "a", "n") for _ in range(3)] == [2, 3, 3]
     assert [play(tape, "a") for _ in range(3)] == [1, 2, 3]
+
+
+def test_a_repeat_hears_its_own_recordings_whatever_the_order_of_calls() -> None:
+    """Concurrent repeats do not swap their answers; a repeat that was not recorded hears any."""
+    tape = Tape(tuple(Recording(prompt="a", output=n, repeat=n % 2) for n in range(4)))
+
+    def played(repeat: int) -> Any:
+        wanted = Wanted("a", repeat=repeat)
+        take = tape.find(wanted)
+        tape.advance(wanted)
+        assert take is not None
+        return take.output
+
+    assert [played(repeat) for repeat in (1, 0, 1, 0, 0, 1)] == [1, 0, 3, 2, 2, 3]
+    assert [played(7) for _ in range(5)] == [0, 1, 2, 3, 3]
+
+
+def test_a_provider_hears_its_own_recordings_and_those_of_nobody() -> None:
+    """A file that holds the answers of several providers gives each its own."""
+    tape = Tape(
+        (
+            Recording(prompt="a", output=1, provider="left"),
+            Recording(prompt="a", output=2, provider="right"),
+        )
+    )
+    take = tape.find(Wanted("a", provider="right"))
+    assert take is not None
+    assert take.output == 2
+    assert tape.find(Wanted("a", provider="nobody")) is None
+
+
+COUNT = st.none() | st.integers(0, 10**6)
+REPLIES = st.builds(
+    Reply,
+    output=st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=5,
+    ),
+    usage=st.builds(Usage, prompt=COUNT, completion=COUNT, total=COUNT, reasoning=COUNT),
+    cost=st.none() | st.floats(0, 10),
+    finish_reason=st.none() | st.sampled_from(["stop", "length"]),
+    is_refusal=st.booleans(),
+    log_probs=st.none() | st.lists(st.floats(-9, 0), max_size=3).map(tuple),
+    first_token=st.none() | st.integers(0, 1000).map(lambda ms: ms / 1000),
+    metadata=st.just({}) | st.just({"model": "m-1"}),
+)
+ERRORS = st.builds(
+    ProviderError,
+    st.sampled_from(get_args(ProviderErrorKind)),
+    st.text(),
+    status=st.none() | st.integers(400, 599),
+    retry_after=st.none() | st.floats(0, 100),
+)
+
+
+@given(prompt=st.text(), answer=REPLIES | ERRORS, repeat=st.integers(0, 3))
+def test_what_was_recorded_is_read_back(
+    prompt: str, answer: Reply | ProviderError, repeat: int
+) -> None:
+    """Writing a line and reading it loses nothing that a recording keeps."""
+    request = Request(prompt=prompt, repeat_index=repeat)
+    recording = to_recording("mine", request, answer, 0.25)
+    (read,), problems = parse_recordings([to_line(recording).encode("utf-8", "replace")], "f")
+    assert problems == ()
+    if isinstance(answer, Reply):
+        assert read == recording
+        assert read.reply() == answer
+    else:
+        assert read.error is not None
+        again = read.error.revived()
+        assert (again.kind, again.message) == (answer.kind, answer.message)
+        assert (again.status, again.retry_after) == (answer.status, answer.retry_after)

@@ -9,6 +9,7 @@ import trio
 
 from trioeval.errors import Problem, SuiteError
 from trioeval.providers import Provider, ProviderSpec, Reply, Request, open_providers, resolve
+from trioeval.providers.families import FORMS, MODULES, find_reader
 from trioeval.suite import Templates
 
 KEY = {"OPENAI_API_KEY": "sk-1234"}
@@ -86,7 +87,7 @@ def test_a_callable_wins_over_a_known_id() -> None:
     assert ask(resolved("echo", custom={"echo": mine}), "a").output == "A"
 
 
-KNOWN = "known are echo, openai:<model>, openai:chat:<model>, replay:<file>"
+KNOWN = f"known are {', '.join(FORMS)}"
 
 
 @pytest.mark.parametrize(
@@ -142,3 +143,9 @@ def test_importing_providers_loads_no_http_library() -> None:
     code = "import sys, trioeval.providers as _; print({'httpx2', 'h11'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize("prefix", MODULES)
+def test_every_prefix_has_a_reader(prefix: str) -> None:
+    """The modules that are named are there, and read."""
+    assert callable(find_reader(prefix))

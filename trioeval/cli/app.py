@@ -42,6 +42,9 @@ def run(
     max_concurrency: Annotated[_Count | None, Parameter(name=["--max-concurrency", "-j"])] = None,
     repeat: _Count | None = None,
     filter_first_n: Annotated[_Count | None, Parameter(name=["--filter-first-n", "-n"])] = None,
+    record: Path | None = None,
+    replay: Path | None = None,
+    env_file: Path | None = None,
     progress: bool = True,
     table: bool = True,
     fail_exit_code: Annotated[int, Parameter(validator=Number(gte=1, lte=255))] = int(Exit.FAILED),
@@ -60,6 +63,12 @@ def run(
         How often each test is asked; replaces the suite's repeat.
     filter_first_n
         Run only the first tests of the suite.
+    record
+        Write everything that providers answer to this JSONL file.
+    replay
+        Let the answers that this file holds stand for all providers: no network, no keys.
+    env_file
+        Read environment variables, such as keys, from this file; those that are set already win.
     progress
         Show on stderr what each lane is doing.
     table
@@ -80,6 +89,9 @@ def run(
             max_concurrency=max_concurrency,
             repeat=repeat,
             first_n=filter_first_n,
+            record=record,
+            replay=replay,
+            env_file=env_file,
             progress=progress,
             table=table,
             fail_exit_code=fail_exit_code,

@@ -10,7 +10,8 @@ import platform
 import secrets
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from trioeval.cli.exits import Exit
 from trioeval.cli.output import RowLines, check_outputs, write_document
 from trioeval.cli.progress import Progress
 from trioeval.cli.terminal import draw, say, show
+from trioeval.providers import Recorder
 from trioeval.report import RunInfo, document
 from trioeval.suite import Suite
 from trioeval.tasks import PreparedSuite, Row, Status, make_lanes, prepare, run_suite
@@ -39,6 +41,9 @@ class RunFlags:
     max_concurrency: int | None = None
     repeat: int | None = None
     first_n: int | None = None
+    record: Path | None = None
+    replay: Path | None = None
+    env_file: Path | None = None
     progress: bool = True
     table: bool = True
     fail_exit_code: int = Exit.FAILED
@@ -50,16 +55,32 @@ def run_loaded_suite(suite: Suite, flags: RunFlags) -> int:
     Raises:
         SuiteError: Its providers are wrong.
         UsageError: A flag cannot be used.
-        OutputError: A result file cannot be written.
+        OutputError: A result or recording cannot be written.
     """
+    from_file = {} if flags.env_file is None else _read_env_file(flags.env_file)
     prepared = prepare(
-        _with_flags(suite, flags), environ=os.environ, max_concurrency=flags.max_concurrency
+        _with_flags(suite, flags),
+        environ={**from_file, **os.environ},
+        max_concurrency=flags.max_concurrency,
+        replay=flags.replay,
     )
     check_outputs(flags.outputs)
+    recording = nullcontext() if flags.record is None else Recorder.create(flags.record)
     # What is loaded by now lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
-    return trio.run(_Run(prepared, flags).run, restrict_keyboard_interrupt_to_checkpoints=True)
+    with recording as recorder:
+        run = _Run(prepared, flags, recorder)
+        code = trio.run(run.run, restrict_keyboard_interrupt_to_checkpoints=True)
+    if recorder is not None and recorder.error is not None:
+        raise recorder.error
+    return code
+
+
+def _read_env_file(path: Path) -> Mapping[str, str]:
+    from trioeval.cli.env_file import read_env_file  # noqa: PLC0415 - its parser is rarely needed
+
+    return read_env_file(path)
 
 
 def _with_flags(suite: Suite, flags: RunFlags) -> Suite:
@@ -74,6 +95,7 @@ def _with_flags(suite: Suite, flags: RunFlags) -> Suite:
 class _Run:
     prepared: PreparedSuite
     flags: RunFlags
+    recorder: Recorder | None
     rows: list[Row] = attrs.field(factory=list)
     signals: list[signal.Signals] = attrs.field(factory=list)
     created: datetime = attrs.field(factory=lambda: datetime.now(UTC))
@@ -123,7 +145,12 @@ class _Run:
                 if self.flags.progress:
                     nursery.start_soon(progress.show)
                 await run_suite(
-                    self.prepared, emit=emit, lanes=lanes, stop=stop, observe=progress.observe
+                    self.prepared,
+                    emit=emit,
+                    lanes=lanes,
+                    stop=stop,
+                    observe=progress.observe,
+                    recorder=self.recorder,
                 )
                 nursery.cancel_scope.cancel("the suite is over")
 

@@ -7,7 +7,7 @@ a network.
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import attrs
 import trio
@@ -54,6 +54,16 @@ class Adapter(Protocol):
         ...
 
 
+@runtime_checkable
+class OverHttp(Protocol):
+    """Settings of a provider that asks one model of a service."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where the requests go."""
+        ...
+
+
 @attrs.frozen
 class AdapterSettings:
     """The settings of a provider that is an adapter and nothing else."""
@@ -61,14 +71,19 @@ class AdapterSettings:
     adapter: Adapter
 
     @property
+    def endpoint(self) -> Endpoint:
+        """Where the requests go."""
+        return self.adapter.endpoint
+
+    @property
     def lane_key(self) -> str:
         """That of the endpoint."""
-        return self.adapter.endpoint.lane_key
+        return self.endpoint.lane_key
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """Those of the endpoint."""
-        return self.adapter.endpoint.secrets
+        return self.endpoint.secrets
 
     @asynccontextmanager
     async def open(self, shared: Shared) -> AsyncGenerator["HttpProvider"]:

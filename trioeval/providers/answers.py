@@ -4,6 +4,7 @@ Everything that is read here came from somebody else: no field is trusted to be 
 """
 
 import json
+import sys
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -95,9 +96,9 @@ def field(data: Any, *names: str) -> Any:
 
 
 def count(data: Any, *names: str) -> int | None:
-    """A field that is a whole number of at least 0; None where it is not."""
+    """A field that is a whole number from 0 to the largest index; None where it is not."""
     value = field(data, *names)
-    return value if is_integer(value) and value >= 0 else None
+    return value if is_integer(value) and 0 <= value <= sys.maxsize else None
 
 
 def text(data: Any, *names: str) -> str | None:

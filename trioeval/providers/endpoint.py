@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from ipaddress import ip_address
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import attrs
 
@@ -41,7 +41,8 @@ def _is_headers(value: Any) -> bool:
     )
 
 
-def _is_duration(value: Any) -> bool:
+def is_duration(value: Any) -> bool:
+    """Whether it is a number above 0."""
     return is_number(value) and value > 0
 
 
@@ -53,7 +54,8 @@ ENDPOINT_KEYS = (
     Key("headers", "an object of printable ASCII texts", _is_headers, secret=True),
     Key("organization", "printable ASCII text", _is_visible_text),
     Key("project", "printable ASCII text", _is_visible_text),
-    Key("timeoutMs", "a number of milliseconds above 0", _is_duration),
+    Key("apiVersion", "printable ASCII text", _is_visible_text),
+    Key("timeoutMs", "a number of milliseconds above 0", is_duration),
     Key("price", "an object with input and output, in US dollars per million tokens", is_price),
 )
 """Keys that every service over HTTP takes."""
@@ -79,8 +81,24 @@ class Service:
     """The header that carries the key; `authorization` carries it as a bearer token."""
     needs_key: bool = True
     organization_variable: str | None = None
+    account_headers: Mapping[str, str] = attrs.field(factory=dict)
+    """The headers that carry `organization` and `project`; what is not named here is refused."""
     limits_per_model: bool = True
     """Whether each model has rate limits of its own, and so a lane."""
+    path: str = ""
+    """What every base URL ends in; it is added where it is missing."""
+    version_path: str | None = None
+    """What stands there instead where the config names an `apiVersion`; `{model}` is the model."""
+    openai_models: bool = False
+    """Whether its models are OpenAI's own, whose names tell what they can be asked, and how."""
+    variables: Mapping[str, str] = attrs.field(factory=dict)
+    """Environment variables that hold defaults of the body, by key."""
+    renames: Mapping[str, str] = attrs.field(factory=dict)
+    """Keys of the body that it knows under other names."""
+    rejects: frozenset[str] = frozenset()
+    """Keys of the body that it answers with an error."""
+    cost_field: tuple[str, ...] = ()
+    """Where its replies say what they cost, in US dollars."""
 
 
 @attrs.frozen(kw_only=True, slots=False)
@@ -91,6 +109,8 @@ class Endpoint:
     model: str
     base_url: str
     """Without a slash at its end."""
+    query: str = ""
+    """What every URL ends in, with its question mark."""
     headers: Mapping[str, str] = attrs.field(repr=False)
     """With lower-case names, the credential included."""
     credential: str = attrs.field(repr=False)
@@ -101,6 +121,10 @@ class Endpoint:
     """Seconds that one exchange may take, > 0."""
     price: Price | None = None
     """None where no price is known."""
+
+    def url(self, path: str) -> str:
+        """The URL of something below the base URL: `chat/completions`."""
+        return f"{self.base_url}/{path}{self.query}"
 
     @cached_property
     def host(self) -> str:
@@ -144,47 +168,77 @@ def read_endpoint(
         environ: The environment; empty values count as absent.
     """
     given = {name: value for name, value in given.items() if value is not None}
-    base_url, problems = _base_url(service, given, environ)
+    found, problems = _base_url(service, given, environ)
+    base_url, query, faults = _versioned(service, model, found, given.get("api_version"))
+    problems += faults
     headers = {name.lower(): value for name, value in given.get("headers", {}).items()}
     key = ""
-    if service.key_header not in headers:
+    credential = headers.get(service.key_header) or headers.get("authorization", "")
+    if not credential:
         key, faults = _key(service, given, environ, base_url)
         problems += faults
-    organization, faults = _organization(service, given, environ)
+    account, faults = _account(service, given, environ)
     problems += faults
     if problems:
         return None, problems
-    own = {
-        service.key_header: f"Bearer {key}" if service.key_header == "authorization" else key,
-        "openai-organization": organization,
-        "openai-project": given.get("project", ""),
-    }
-    if not key:
-        del own[service.key_header]
+    own = {service.account_headers[name]: value for name, value in account.items()}
+    if key:
+        own[service.key_header] = f"Bearer {key}" if service.key_header == "authorization" else key
     price = given.get("price")
     return Endpoint(
         service=service,
         model=model,
         base_url=base_url,
-        headers={name: value for name, value in own.items() if value} | headers,
-        credential=key or headers.get(service.key_header, ""),
-        organization=organization,
-        project=given.get("project", ""),
+        query=query,
+        headers=own | headers,
+        credential=key or credential,
+        organization=account.get("organization", ""),
+        project=account.get("project", ""),
         timeout=given.get("timeout_ms", ATTEMPT_LIMIT * 1000) / 1000,
         price=list_prices().find(service.family, model) if price is None else read_price(price),
     ), []
 
 
-def _organization(
+def _account(
     service: Service, given: Mapping[str, Any], environ: Mapping[str, str]
-) -> tuple[str, list[Problem]]:
+) -> tuple[dict[str, str], list[Problem]]:
+    """Organisation and project, where they are named, and what is wrong with them."""
+    names = ("organization", "project")
+    account = {name: given[name] for name in names if given.get(name)}
+    problems = [
+        Problem(config_path(name), f"{service.family} knows no {name}", "leave it out")
+        for name in account
+        if name not in service.account_headers
+    ]
     variable = service.organization_variable
     named = "" if variable is None else environ.get(variable, "").strip()
-    organization = given.get("organization") or named
-    if not _is_visible(organization):
-        fault = f"the environment variable {variable} must be printable ASCII text"
-        return "", [Problem(".config.organization", fault)]
-    return organization, []
+    if named and "organization" not in account:
+        account["organization"] = named
+        if not _is_visible(named):
+            fault = f"the environment variable {variable} must be printable ASCII text"
+            problems.append(Problem(".config.organization", fault))
+    return account, problems
+
+
+def _versioned(
+    service: Service, model: str, base_url: str, version: str | None
+) -> tuple[str, str, list[Problem]]:
+    """The base URL with the path that all of the service's have, and the query of a version."""
+    if version is not None and service.version_path is None:
+        fault = f"{service.family} knows no versions"
+        return base_url, "", [Problem(".config.apiVersion", fault, "leave it out")]
+    root = _without_path(base_url, service.path)
+    if version is None or service.version_path is None:
+        return f"{root}{service.path}", "", []
+    path = service.version_path.format(model=quote(model, safe=""))
+    return f"{root}{path}", f"?api-version={quote(version, safe='')}", []
+
+
+def _without_path(url: str, path: str) -> str:
+    """The URL without as much of the path as it ends in."""
+    while path and not url.endswith(path):
+        path = path.rpartition("/")[0]
+    return url.removesuffix(path)
 
 
 def _base_url(
@@ -202,7 +256,7 @@ def _base_url(
         if not text or not text.strip():
             continue
         url = f"https://{text.strip()}{path}" if is_host else text.strip()
-        fault = _url_fault(url, path if is_host else None)
+        fault = url_fault(url, path if is_host else None)
         if fault is None:
             return url.rstrip("/"), []
         if place.startswith("api"):
@@ -214,7 +268,7 @@ def _base_url(
     return "", [Problem(".config.apiBaseUrl", "there is no base URL", hint)]
 
 
-def _url_fault(url: str, host_path: str | None) -> str | None:
+def url_fault(url: str, host_path: str | None) -> str | None:
     """What is wrong with a base URL; the URL itself is not shown, it may hold a password."""
     try:
         parts = urlsplit(url)

@@ -7,22 +7,45 @@ import importlib
 from collections.abc import Mapping
 
 from trioeval.providers.settings import Reader
-from trioeval.providers.vendors.services import SERVICES
+from trioeval.providers.vendors.services import ANY_SERVICE, SERVICES
 
 MODULES: Mapping[str, str] = {
     "echo": "local.echo",
+    "sequence": "local.sequence",
     "replay": "local.replay",
-    **dict.fromkeys(SERVICES, "vendors.openai"),
+    "sim": "local.sim",
+    **dict.fromkeys((*SERVICES, ANY_SERVICE), "vendors.openai"),
+    "anthropic": "vendors.anthropic",
+    "google": "vendors.gemini",
+    "gemini": "vendors.gemini",
+    "http": "generic.http",
+    "https": "generic.http",
+    "exec": "programs.exec",
+    "python": "programs.python",
+    "openai-sdk": "sdk.entries",
+    "anthropic-sdk": "sdk.entries",
+    "google-sdk": "sdk.entries",
+    "bedrock": "sdk.bedrock",
 }
 """By prefix; each module has a function `read`."""
 
 FORMS = (
     "echo",
-    "openai:<model>",
-    "openai:chat:<model>",
+    "sequence",
     "replay:<file>",
+    "sim:<name>",
+    "openai:<model>",
+    "openai:<kind>:<model>",
+    "<service>:<model>",
+    f"{ANY_SERVICE}:<service>:<model>",
+    "anthropic:<model>",
+    "google:<model>",
+    "bedrock:<model>",
+    "https://<url>",
+    "exec:<command>",
+    "python:<file>",
 )
-"""What ids look like, for messages."""
+"""What ids look like, for messages; services are those of `SERVICES`."""
 
 
 def find_reader(prefix: str) -> Reader | None:

@@ -9,10 +9,12 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import attrs
+import trio
 
 from trioeval.errors import ProviderError
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.local.custom import CustomProvider
+from trioeval.providers.local.record import Recorder
 from trioeval.providers.resolve import ProviderSpec
 from trioeval.providers.secrets import hide_in, hide_in_error
 from trioeval.providers.settings import Templates
@@ -21,7 +23,7 @@ from trioeval.providers.wire import HttpClient, TlsSettings
 
 @asynccontextmanager
 async def open_providers(
-    specs: Sequence[ProviderSpec], templates: Templates
+    specs: Sequence[ProviderSpec], templates: Templates, recorder: Recorder | None = None
 ) -> AsyncGenerator[tuple["OpenProvider", ...]]:
     """Open providers, in the order of `specs`, and close them with everything they opened.
 
@@ -31,6 +33,7 @@ async def open_providers(
     Args:
         specs: From `resolve`.
         templates: For configs that hold templates.
+        recorder: Writes down all that they answer, under their names.
 
     Raises:
         ProviderError: One of them cannot be opened.
@@ -38,16 +41,10 @@ async def open_providers(
     secrets = tuple(sorted({one for spec in specs for one in spec.secrets}, key=len, reverse=True))
     async with AsyncExitStack() as stack:
         shared = _Shared(templates, stack)
+        opened = [await stack.enter_async_context(spec.settings.open(shared)) for spec in specs]
         yield tuple(
-            [
-                OpenProvider(
-                    CustomProvider(
-                        spec.id, await stack.enter_async_context(spec.settings.open(shared))
-                    ),
-                    secrets,
-                )
-                for spec in specs
-            ]
+            OpenProvider(spec, CustomProvider(spec.id, provider), secrets, recorder)
+            for spec, provider in zip(specs, opened, strict=True)
         )
 
 
@@ -55,8 +52,11 @@ async def open_providers(
 class OpenProvider:
     """A provider that always answers with a `Reply` or raises a `ProviderError`, without secrets."""
 
+    spec: ProviderSpec
+    """Where it comes from."""
     _provider: CustomProvider
     _secrets: tuple[str, ...] = attrs.field(repr=False)
+    _recorder: Recorder | None = attrs.field(repr=False)
 
     async def __call__(self, request: Request, /) -> Reply:
         """Answer one request.
@@ -64,15 +64,48 @@ class OpenProvider:
         Raises:
             ProviderError: The call failed.
         """
+        if self._recorder is None:
+            return await self._answer(request)
+        started_at = trio.current_time()
+        answer: Reply | ProviderError | None = None
+        try:
+            answer = await self._answer(request)
+        except ProviderError as error:
+            answer = error
+            raise
+        finally:
+            if answer is not None:  # None of a call that was cut off: it has no answer to repeat
+                latency = trio.current_time() - started_at
+                self._recorder.write(self.spec.name, request, answer, latency)
+        return answer
+
+    async def _answer(self, request: Request) -> Reply:
         secrets = self._secrets
         try:
             reply = await self._provider(request)
         except ProviderError as error:
-            if not secrets or (clean := hide_in_error(error, secrets)) is error:
+            told = self._as_the_lane_sees(error)
+            clean = hide_in_error(told, secrets) if secrets else told
+            if clean is error:
                 raise
+            if clean is told:
+                raise told from error
             # Without its causes: they tell what it must not.
             raise clean from None
         return hide_in_reply(reply, secrets) if secrets else reply
+
+    def _as_the_lane_sees(self, error: ProviderError) -> ProviderError:
+        """The same error, or one that says "too many calls", where the suite says that it means that."""
+        if error.kind != "server" or error.status not in self.spec.overload_statuses:
+            return error
+        return ProviderError(
+            "overloaded",
+            error.message,
+            status=error.status,
+            retry_after=error.retry_after,
+            body_excerpt=error.body_excerpt,
+            retries=error.retries,
+        )
 
 
 def hide_in_reply(reply: Reply, secrets: Sequence[str]) -> Reply:

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Mapping
 from importlib.resources import files
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
@@ -57,6 +57,16 @@ class Price:
         """The most that a call with so many tokens can cost, in US dollars."""
         dearest = max(self.input, self.cached_input or 0.0, self.cache_write or 0.0)
         return (prompt * dearest + completion * self.output) / PER
+
+
+@runtime_checkable
+class Priced(Protocol):
+    """Settings that name a price themselves."""
+
+    @property
+    def price(self) -> Price | None:
+        """None where none is known."""
+        ...
 
 
 @attrs.frozen

@@ -8,11 +8,14 @@ from typing import Any
 import attrs
 
 from trioeval.errors import Problem, SuiteError
+from trioeval.providers.adapter import OverHttp
 from trioeval.providers.base import Provider
 from trioeval.providers.config import config_path, is_integer, read_config, show, to_snake
 from trioeval.providers.env_references import expand_env
+from trioeval.providers.estimates import Metering, count_bytes, find_counter, longest_reply
 from trioeval.providers.families import FORMS, MODULES, find_reader
 from trioeval.providers.local.custom import CustomSettings
+from trioeval.providers.prices import Priced
 from trioeval.providers.settings import Settings, Surroundings, Templates
 
 
@@ -22,7 +25,15 @@ class ProviderSpec:
 
     id: str
     """As the suite says it."""
+    name: str
+    """The entry's label, or its id."""
     settings: Settings
+    metering: Metering
+    """What is known of its tokens and prices."""
+    is_paid: bool
+    """Whether it is a service whose answers cost money."""
+    overload_statuses: frozenset[int] = frozenset()
+    """HTTP statuses of server errors that mean "too many calls" here."""
     max_retries: int | None = None
     """What the entry's config says of its lane, ≥ 0; None if it says nothing."""
     _filled_in: tuple[str, ...] = attrs.field(default=(), repr=False)
@@ -46,6 +57,8 @@ def resolve(
     directory: Path,
     templates: Templates,
     custom: Mapping[str, Provider],
+    label: str | None = None,
+    overload_statuses: frozenset[int] = frozenset(),
 ) -> ProviderSpec:
     """Find out which provider an entry means, and check all of its config.
 
@@ -59,6 +72,8 @@ def resolve(
         directory: What relative paths are relative to.
         templates: What renders the texts of those configs that are templates.
         custom: Async callables by the id that means them; they win over everything else.
+        label: What the suite calls the entry.
+        overload_statuses: HTTP statuses of server errors that mean "too many calls" here.
 
     Raises:
         SuiteError: All that is wrong with the entry. Paths are relative to it: `.id`,
@@ -73,8 +88,9 @@ def resolve(
         'echo'
     """
     filled = expand_env(config, environ)
+    if filled.problems:  # alone: what else would be wrong follows from what is missing
+        raise SuiteError(filled.problems)
     own, max_retries, problems = _split(filled.value)
-    problems += filled.problems
     found: Settings | list[Problem]
     if entry_id in custom:
         found = read_config(own, ())[1] or CustomSettings(entry_id, custom[entry_id])
@@ -88,7 +104,28 @@ def resolve(
             found = read(prefix, rest, own, around)
     if isinstance(found, list) or problems:
         raise SuiteError([*problems, *(found if isinstance(found, list) else ())])
-    return ProviderSpec(entry_id, found, max_retries, tuple(filled.secrets))
+    return ProviderSpec(
+        entry_id,
+        label or entry_id,
+        found,
+        metering=_metering(found, own),
+        is_paid=isinstance(found, OverHttp) and found.endpoint.service.needs_key,
+        overload_statuses=overload_statuses,
+        max_retries=max_retries,
+        filled_in=tuple(filled.secrets),
+    )
+
+
+def _metering(settings: Settings, config: Mapping[str, Any]) -> Metering:
+    """What a suite's entry lets one know of tokens and prices."""
+    reply = longest_reply(config)
+    if isinstance(settings, OverHttp):
+        endpoint = settings.endpoint
+        count = find_counter(endpoint.model) if endpoint.service.openai_models else None
+        return Metering(count=count or count_bytes, longest_reply=reply, price=endpoint.price)
+    if isinstance(settings, Priced):
+        return Metering(longest_reply=reply, price=settings.price)
+    return Metering(longest_reply=reply)
 
 
 def split_id(entry_id: str) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from trioeval.rates.budget import Budget as Budget
 from trioeval.rates.budget import Follower as Follower
 from trioeval.rates.budget import Hold as Hold
 from trioeval.rates.delivery import Delivery as Delivery
+from trioeval.rates.estimate import LearntShare as LearntShare
 from trioeval.rates.gradient import GradientLimit as GradientLimit
 from trioeval.rates.hints import Allowance as Allowance
 from trioeval.rates.hints import RateHint as RateHint

@@ -37,9 +37,9 @@ NOT_YET_IN_OPTIONS: Collection[str] = (
     "showProgressBar",
 )
 
-NOT_YET_IN_LANES: Collection[str] = ("exclusiveGroup", "itpm", "otpm", "overloadStatuses")
+NOT_YET_IN_LANES: Collection[str] = ("exclusiveGroup", "itpm", "otpm")
 
-NOT_YET_IN_BUDGETS: Collection[str] = ("usd",)
+NOT_YET_IN_BUDGETS: Collection[str] = ()
 
 NOT_YET_IN_PROVIDERS: Collection[str] = ("env", "transform")
 

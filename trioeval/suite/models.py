@@ -11,13 +11,15 @@ from typing import Any, Literal
 import attrs
 
 from trioeval.grading import Assertion
-from trioeval.suite.bounds import Count, NotNegative, Number, Positive
+from trioeval.suite.bounds import Count, ErrorStatus, NotNegative, Number, Positive
 
 
 @attrs.frozen(kw_only=True)
 class LaneSettings:
     """How hard one provider key may be used."""
 
+    key: str | None = None
+    """The rate-limit scope, where it is another than the provider's; equal keys share a lane."""
     max_concurrency: Count | None = None
     """Calls in flight at once, ≥ 1; None takes the suite's `max_concurrency`."""
     rpm: Positive | None = None
@@ -36,6 +38,8 @@ class LaneSettings:
     """How often a call is made again for whatever reason, ≥ 0; None leaves refusals to the patience."""
     lane_patience: Positive = 300
     """Seconds of trouble without one success after which the lane is closed, > 0."""
+    overload_statuses: tuple[ErrorStatus, ...] = ()
+    """HTTP statuses that mean "too many calls" here, besides 429 and 529; ≥ 400."""
     breaker_threshold: Count = 3
     """Refusals for good in a row after which the lane is closed, ≥ 1."""
 
@@ -48,6 +52,8 @@ class BudgetSettings:
     """Requests, retries among them, ≥ 0; None does not bound them."""
     tokens: Number | None = None
     """Tokens of prompts and replies, ≥ 0; None does not bound them."""
+    usd: NotNegative | None = None
+    """US dollars, ≥ 0; None does not bound them. Every provider then needs a known price."""
 
 
 @attrs.frozen(kw_only=True)

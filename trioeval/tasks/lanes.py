@@ -12,7 +12,7 @@ import attrs
 from trioeval.errors import Problem, SuiteError
 from trioeval.kernel import LaneSpec
 from trioeval.providers import ProviderSpec
-from trioeval.suite import LaneSettings, Suite
+from trioeval.suite import LaneSettings, ProviderEntry, Suite
 
 B = TypeVar("B", int, float)
 
@@ -20,8 +20,7 @@ B = TypeVar("B", int, float)
 def lane_names(suite: Suite, specs: Sequence[ProviderSpec]) -> tuple[str, ...]:
     """The lane of each provider, in the order of `suite.providers`."""
     return tuple(
-        entry.lane if isinstance(entry.lane, str) else spec.lane_key
-        for entry, spec in zip(suite.providers, specs, strict=True)
+        _lane_name(suite, entry, spec) for entry, spec in zip(suite.providers, specs, strict=True)
     )
 
 
@@ -70,6 +69,13 @@ def merge_lane_specs(groups: Iterable[Sequence[LaneSpec]]) -> tuple[LaneSpec, ..
     for spec in (spec for group in groups for spec in group):
         merged[spec.name] = _stricter(merged.get(spec.name, spec), spec)
     return tuple(merged.values())
+
+
+def _lane_name(suite: Suite, entry: ProviderEntry, spec: ProviderSpec) -> str:
+    if isinstance(entry.lane, str):
+        return suite.lanes[entry.lane].key or entry.lane
+    own = None if entry.lane is None else entry.lane.key
+    return own or spec.lane_key
 
 
 def _users(suite: Suite, specs: Sequence[ProviderSpec]) -> dict[str, list[ProviderSpec]]:

@@ -28,11 +28,8 @@ from trioeval.kernel import (
 )
 from trioeval.providers import OpenProvider, Reply, Request
 from trioeval.suite import Expansion, Step, Suite, Templates
+from trioeval.tasks.metering import Estimate, Meter
 from trioeval.tasks.rows import Row, Status
-
-_CHARACTERS_PER_TOKEN = 4
-_REPLY_TOKENS = 256
-"""Of a reply whose provider has no `max_tokens`: what is reserved until its usage is known."""
 
 
 @attrs.define
@@ -76,6 +73,7 @@ class PromptEval:
         providers: Open providers, in the order of `suite.providers`.
         lanes: The name of each provider's lane, in the same order.
         templates: What renders the prompts.
+        meter: What says how much calls may use.
     """
 
     def __init__(
@@ -86,12 +84,14 @@ class PromptEval:
         lanes: Sequence[str],
         *,
         templates: Templates,
+        meter: Meter,
     ) -> None:
         self._suite = suite
         self._steps = steps
         self._providers = providers
         self._lanes = tuple(lanes)
         self._templates = templates
+        self._meter = meter
         self._known: dict[int, _Known] = {}
 
     def plan(self) -> Plan[Step]:
@@ -113,8 +113,16 @@ class PromptEval:
         step = job.payload
         known = self._known[job.index] = _Known(step)
         known.prompt = self._templates.render(step.column.prompt.raw, step.vars)
-        tokens = self._estimate(step, known.prompt)
-        reply = await calls(job.lane, self._ask, step, known, known.prompt, tokens=tokens)
+        estimate = self._meter.estimate(step.column.provider_index, known.prompt)
+        reply = await calls(
+            job.lane,
+            self._ask,
+            known,
+            known.prompt,
+            estimate,
+            tokens=estimate.tokens,
+            money=estimate.money,
+        )
         if reply.output is None:
             msg = "the reply has no output"
             raise ProviderError("empty_reply", msg)
@@ -152,16 +160,9 @@ class PromptEval:
             calls=calls,
         )
 
-    def _estimate(self, step: Step, prompt: str) -> int:
-        """Tokens that a request may use: of its prompt, and of the longest reply."""
-        entry = self._suite.providers[step.column.provider_index]
-        longest = entry.config.get("max_tokens", _REPLY_TOKENS)
-        return -(-len(prompt) // _CHARACTERS_PER_TOKEN) + (
-            longest if isinstance(longest, int) and longest >= 0 else _REPLY_TOKENS
-        )
-
-    async def _ask(self, step: Step, known: _Known, prompt: str) -> Metered[Reply]:
-        provider = self._providers[step.column.provider_index]
+    async def _ask(self, known: _Known, prompt: str, estimate: Estimate) -> Metered[Reply]:
+        step = known.step
+        position = step.column.provider_index
         request = Request(
             prompt=prompt,
             vars=step.vars,
@@ -170,10 +171,11 @@ class PromptEval:
             repeat_index=step.repeat_index,
         )
         started_at = trio.current_time()
-        reply = await provider(request)
+        reply = await self._providers[position](request)
         known.reply = reply
         known.latency_ms = (trio.current_time() - started_at) * 1000
-        return Metered(reply, tokens=reply.usage.total, hint=reply.hint)
+        self._meter.learn(position, estimate, reply.usage)
+        return Metered(reply, tokens=reply.usage.total, money=reply.cost, hint=reply.hint)
 
 
 _NAMES = {

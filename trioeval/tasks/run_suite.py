@@ -5,7 +5,8 @@ files before anything is asked of a provider, so that everything that is wrong w
 """
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from random import Random
 
 import attrs
@@ -14,10 +15,11 @@ import trio
 from trioeval.errors import Problem, SuiteError, UsageError
 from trioeval.grading import Verdict
 from trioeval.kernel import Budget, Lanes, LaneSpec, Observer, Outcome, run_plan
-from trioeval.providers import Provider, ProviderSpec, open_providers, resolve
+from trioeval.providers import Provider, ProviderSpec, Recorder, open_providers, resolve
 from trioeval.suite import (
     BudgetSettings,
     Expansion,
+    ProviderEntry,
     Suite,
     Templates,
     expand,
@@ -25,6 +27,7 @@ from trioeval.suite import (
     place_problems,
 )
 from trioeval.tasks.lanes import lane_names, lane_specs, merge_lane_specs
+from trioeval.tasks.metering import Meter
 from trioeval.tasks.prompt_eval import PromptEval
 from trioeval.tasks.rows import Row, Status
 
@@ -76,6 +79,7 @@ def prepare(
     providers: Mapping[str, Provider] | None = None,
     environ: Mapping[str, str] | None = None,
     max_concurrency: int | None = None,
+    replay: Path | None = None,
 ) -> PreparedSuite:
     """Load a suite if it is a path, and check all of its providers.
 
@@ -84,6 +88,7 @@ def prepare(
         providers: Async callables by the id that stands for them in the suite.
         environ: Where keys and base URLs are looked for; the process environment if None.
         max_concurrency: Calls in flight that no lane may exceed, ≥ 1.
+        replay: A file of recordings that answers in place of every provider, each with its own.
 
     Raises:
         SuiteError: Everything that is wrong with it.
@@ -92,7 +97,8 @@ def prepare(
     templates = Templates()
     specs: list[ProviderSpec] = []
     problems: list[Problem] = []
-    for position, entry in enumerate(loaded.providers):
+    entries = loaded.providers if replay is None else _replayed(loaded.providers, replay)
+    for position, entry in enumerate(entries):
         try:
             spec = resolve(
                 entry.id,
@@ -101,11 +107,15 @@ def prepare(
                 directory=loaded.directory,
                 templates=templates,
                 custom={} if providers is None else providers,
+                label=entry.label,
+                overload_statuses=_overload_statuses(loaded, entry),
             )
         except SuiteError as error:
             problems += [_of_provider(problem, position) for problem in error.problems]
         else:
             specs.append(spec)
+    if not problems:
+        problems += _unpriced(loaded, specs)
     lanes: tuple[LaneSpec, ...] = ()
     if not problems:
         try:
@@ -132,6 +142,7 @@ async def run_suite(
     providers: Mapping[str, Provider] | None = None,
     stop: trio.Event | None = None,
     observe: Observer | None = None,
+    recorder: Recorder | None = None,
 ) -> SuiteSummary:
     """Run a suite and emit its rows in index order. A checkpoint.
 
@@ -145,6 +156,7 @@ async def run_suite(
         providers: Async callables by the id that stands for them in the suite.
         stop: When set, no new row starts and those under way run to their end.
         observe: Told of everything that lanes and jobs do.
+        recorder: Writes down everything that providers answer.
 
     Returns:
         How many rows ended in which way.
@@ -184,9 +196,19 @@ async def run_suite(
         prepared = prepare(suite, providers=providers)
     counts = dict.fromkeys(Status, 0)
     templates = Templates()
-    async with open_providers(prepared.specs, templates) as opened:
+    async with open_providers(prepared.specs, templates, recorder) as opened:
+        options = prepared.suite.evaluate_options
         task = PromptEval(
-            prepared.suite, prepared.steps, opened, prepared.lane_names, templates=templates
+            prepared.suite,
+            prepared.steps,
+            opened,
+            prepared.lane_names,
+            templates=templates,
+            meter=Meter(
+                [spec.metering for spec in prepared.specs],
+                prepared.lane_names,
+                bounds_only=options.budget is not None,
+            ),
         )
 
         async def pass_on(outcome: Outcome[Verdict]) -> None:
@@ -194,7 +216,6 @@ async def run_suite(
             await emit(row)
             counts[row.status] += 1
 
-        options = prepared.suite.evaluate_options
         limit_ms = options.max_eval_time_ms
         started_at = trio.current_time()
         await run_plan(
@@ -234,8 +255,42 @@ async def collect(
     return rows
 
 
+def _overload_statuses(suite: Suite, entry: ProviderEntry) -> frozenset[int]:
+    """The statuses by which the lane of an entry knows that there are too many calls."""
+    settings = suite.lanes[entry.lane] if isinstance(entry.lane, str) else entry.lane
+    return frozenset() if settings is None else frozenset(settings.overload_statuses)
+
+
+def _replayed(entries: Iterable[ProviderEntry], file: Path) -> tuple[ProviderEntry, ...]:
+    """The entries with each provider replaced by its recordings."""
+    return tuple(
+        ProviderEntry(
+            id=f"replay:{file.absolute()}",
+            label=entry.label or entry.id,
+            config={"provider": entry.label or entry.id},
+        )
+        for entry in entries
+    )
+
+
+def _unpriced(suite: Suite, specs: Sequence[ProviderSpec]) -> Iterator[Problem]:
+    """A budget of money cannot hold for providers that cost nobody knows how much."""
+    budget = suite.evaluate_options.budget
+    if budget is None or budget.usd is None:
+        return
+    for position, spec in enumerate(specs):
+        if spec.metering.price is None and spec.is_paid:
+            yield Problem(
+                f"$.providers[{position}]",
+                f"there is a budget in usd, and no price of {spec.id} is known",
+                'for example "config": {"price": {"input": 1, "output": 4}}, in US dollars per million tokens',
+            )
+
+
 def _budget(settings: BudgetSettings | None) -> Budget | None:
-    return None if settings is None else Budget(settings.requests, settings.tokens)
+    if settings is None:
+        return None
+    return Budget(settings.requests, settings.tokens, settings.usd)
 
 
 def _of_provider(problem: Problem, position: int) -> Problem:

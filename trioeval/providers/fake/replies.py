@@ -15,7 +15,8 @@ from trioeval.providers.fake.settings import (
     Replies,
     ScriptedReplies,
 )
-from trioeval.providers.local.recordings import RecordedError, Recording, Tape
+from trioeval.providers.local.recordings import RecordedError, Recording
+from trioeval.providers.local.tape import Tape, Wanted
 
 STATUS_BY_KIND: Mapping[ProviderErrorKind, int] = {
     "auth": 401,
@@ -72,14 +73,14 @@ class Source:
             case GarbageReplies(kind):
                 return Planned(content=GARBAGE[kind])
             case RecordedReplies():
-                return _planned(ask, self._tape.find(ask.prompt, ask.model))
+                return _planned(ask, self._tape.find(Wanted(ask.prompt, ask.model)))
             case _:
                 assert_never(self._replies)
 
     def advance(self, ask: Ask) -> None:
         """The request got what `find` gave."""
         self._used += 1
-        self._tape.advance(ask.prompt, ask.model)
+        self._tape.advance(Wanted(ask.prompt, ask.model))
 
 
 def _planned(ask: Ask, take: Recording | None) -> Planned:

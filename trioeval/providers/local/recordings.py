@@ -1,4 +1,4 @@
-"""Recorded replies: a JSONL file of prompts with what was answered to them.
+"""Recorded replies: a JSONL file of what was asked with what was answered.
 
 One JSON object a line; empty lines are skipped:
 
@@ -7,21 +7,18 @@ One JSON object a line; empty lines are skipped:
     {"prompt": "2 + 3 = ?", "error": {"kind": "rate_limited", "message": "slow down"}}
 
 `prompt` is the exact text of the rendered prompt. A line has either `output` (any JSON value) or
-`error`. Everything else may be left out. Where one prompt is recorded several times, its recordings
-are the answers to its first, second, … call, and the last one is repeated after that.
+`error`. Everything else may be left out.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
 
 import attrs
 
-from trioeval.errors import Problem, ProviderErrorKind
-from trioeval.providers.base import Usage
-from trioeval.providers.config import is_integer, is_number, show
-
-FIELDS = ("prompt", "output", "error", "latency_ms", "model", "usage", "finish_reason")
+from trioeval.errors import Problem, ProviderError, ProviderErrorKind
+from trioeval.providers.base import Reply, Request, Usage
+from trioeval.providers.config import is_flag, is_integer, is_json_list, is_number, show
 
 
 @attrs.frozen
@@ -30,6 +27,15 @@ class RecordedError:
 
     kind: ProviderErrorKind
     message: str
+    status: int | None = None
+    retry_after: float | None = None
+    """Seconds that the provider asked to wait, ≥ 0."""
+
+    def revived(self) -> ProviderError:
+        """The failure, to be raised again."""
+        return ProviderError(
+            self.kind, self.message, status=self.status, retry_after=self.retry_after
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -40,45 +46,84 @@ class Recording:
     output: Any = None
     error: RecordedError | None = None
     """What failed; None where there is an output."""
+    provider: str | None = None
+    """Label or id of the suite's entry that answered; None where it does not matter."""
+    model: str | None = None
+    """The model that answered; None where it does not matter."""
+    repeat: int | None = None
+    """Which repeat of its test it answered, from 0; None where it does not matter."""
     latency_ms: float | None = None
     """How long the recorded call took, ≥ 0."""
-    model: str | None = None
-    """Who answered; None where it does not matter."""
+    first_token_ms: float | None = None
+    """How long its first token took, ≥ 0."""
     usage: Usage = attrs.field(factory=Usage)
+    cost: float | None = None
+    """US dollars, ≥ 0."""
     finish_reason: str | None = None
+    is_refusal: bool = False
+    log_probs: tuple[float, ...] | None = None
+
+    def reply(self) -> Reply:
+        """The reply, as it was."""
+        return Reply(
+            output=self.output,
+            usage=self.usage,
+            cost=self.cost,
+            finish_reason=self.finish_reason,
+            is_refusal=self.is_refusal,
+            log_probs=self.log_probs,
+            first_token=None if self.first_token_ms is None else self.first_token_ms / 1000,
+            metadata={} if self.model is None else {"model": self.model},
+        )
 
 
-@attrs.define(eq=False)
-class Tape:
-    """Recordings with a reading position for each prompt; belongs to one opened provider."""
+def to_recording(
+    provider: str, request: Request, answer: Reply | ProviderError, latency: float
+) -> Recording:
+    """The recording of one call.
 
-    recordings: tuple[Recording, ...] = attrs.field(repr=False)
-    _by_prompt: dict[str, list[Recording]] = attrs.field(init=False, repr=False, factory=dict)
-    _played: dict[tuple[str, str | None], int] = attrs.field(init=False, repr=False, factory=dict)
+    Args:
+        provider: Label or id of the suite's entry.
+        request: What was asked.
+        answer: What came of it.
+        latency: Seconds that the call took, ≥ 0.
+    """
+    asked: dict[str, Any] = {
+        "prompt": request.prompt,
+        "provider": provider,
+        "repeat": request.repeat_index,
+        "latency_ms": round(latency * 1000, 3),
+    }
+    if isinstance(answer, ProviderError):
+        status, wait = answer.status, answer.retry_after
+        return Recording(**asked, error=RecordedError(answer.kind, answer.message, status, wait))
+    model, first = answer.metadata.get("model"), answer.first_token
+    return Recording(
+        **asked,
+        output=answer.output,
+        model=model if isinstance(model, str) else None,
+        first_token_ms=None if first is None else round(first * 1000, 3),
+        usage=answer.usage,
+        cost=answer.cost,
+        finish_reason=answer.finish_reason,
+        is_refusal=answer.is_refusal,
+        log_probs=answer.log_probs,
+    )
 
-    def __attrs_post_init__(self) -> None:
-        for recording in self.recordings:
-            self._by_prompt.setdefault(recording.prompt, []).append(recording)
 
-    def find(self, prompt: str, model: str | None = None) -> Recording | None:
-        """The next recording of a prompt, or None if there is none. Takes nothing.
+def to_line(recording: Recording) -> str:
+    """The line of a recording, without its end. What says nothing is left out.
 
-        Args:
-            prompt: The exact text.
-            model: Leave out recordings of other models; those that name no model stay.
-        """
-        takes = [
-            take
-            for take in self._by_prompt.get(prompt, ())
-            if model is None or take.model is None or take.model == model
-        ]
-        if not takes:
-            return None
-        return takes[min(self._played.get((prompt, model), 0), len(takes) - 1)]
-
-    def advance(self, prompt: str, model: str | None = None) -> None:
-        """Let the next `find` with the same arguments give the recording after."""
-        self._played[prompt, model] = self._played.get((prompt, model), 0) + 1
+    Example:
+        >>> to_line(Recording(prompt="Hi", output="Ho", usage=Usage(total=2)))
+        '{"prompt": "Hi", "output": "Ho", "usage": {"total": 2}}'
+    """
+    told = attrs.asdict(recording, filter=_says_something)
+    if recording.error is None:
+        told = {"prompt": told.pop("prompt"), "output": recording.output} | told
+    if not told.get("usage"):
+        told.pop("usage", None)
+    return json.dumps(told, ensure_ascii=False, default=str)
 
 
 def parse_recordings(
@@ -106,6 +151,10 @@ def parse_recordings(
     return tuple(recordings), tuple(problems)
 
 
+def _says_something(field: "attrs.Attribute[Any]", value: Any) -> bool:
+    return value is not None and not (field.name == "is_refusal" and value is False)
+
+
 def _read_line(line: bytes) -> Recording | list[str]:
     """The recording, or what is wrong with the line."""
     try:
@@ -119,16 +168,14 @@ def _read_line(line: bytes) -> Recording | list[str]:
     faults = list(_faults(data))
     if faults:
         return faults
-    failure = data.get("error")
-    return Recording(
-        prompt=data["prompt"],
-        output=data.get("output"),
-        error=None if failure is None else RecordedError(**failure),
-        latency_ms=data.get("latency_ms"),
-        model=data.get("model"),
-        usage=Usage(**(data.get("usage") or {})),
-        finish_reason=data.get("finish_reason"),
-    )
+    given = {name: value for name, value in data.items() if value is not None}
+    if "error" in given:
+        given["error"] = RecordedError(**given["error"])
+    if "usage" in given:
+        given["usage"] = Usage(**given["usage"])
+    if "log_probs" in given:
+        given["log_probs"] = tuple(given["log_probs"])
+    return Recording(**given)
 
 
 def _faults(data: Mapping[str, Any]) -> Iterable[str]:
@@ -142,20 +189,15 @@ def _faults(data: Mapping[str, Any]) -> Iterable[str]:
         yield "a recording has either an output or an error"
     if error is not None:
         yield from _error_faults(error)
-    for name in ("model", "finish_reason"):
-        if not isinstance(data.get(name), str | None):
-            yield f"{name} must be text, got {show(data[name])}"
-    latency = data.get("latency_ms")
-    if latency is not None and not (is_number(latency) and latency >= 0):
-        yield f"latency_ms must be a number of at least 0, got {show(latency)}"
-    usage = data.get("usage")
-    if usage is not None and not _is_usage(usage):
-        names = ", ".join(field.name for field in attrs.fields(Usage))
-        yield f"usage must be an object of token counts ({names}), got {show(usage)}"
+    for name, (right, check) in _CHECKS.items():
+        value = data.get(name)
+        if value is not None and not check(value):
+            yield f"{name} must be {right}, got {show(value)}"
 
 
 def _error_faults(error: Any) -> Iterable[str]:
-    if not isinstance(error, dict) or set(error) != {"kind", "message"}:
+    known = {"kind", "message", "status", "retry_after"}
+    if not isinstance(error, dict) or not {"kind", "message"} <= set(error) <= known:
         yield f"error must be an object with kind and message, got {show(error)}"
         return
     kinds = get_args(ProviderErrorKind)
@@ -163,6 +205,23 @@ def _error_faults(error: Any) -> Iterable[str]:
         yield f"error.kind must be one of {', '.join(kinds)}, got {show(error['kind'])}"
     if not isinstance(error["message"], str):
         yield f"error.message must be text, got {show(error['message'])}"
+    if error.get("status") is not None and not is_integer(error["status"]):
+        yield f"error.status must be a whole number, got {show(error['status'])}"
+    if error.get("retry_after") is not None and not _is_amount(error["retry_after"]):
+        wait = show(error["retry_after"])
+        yield f"error.retry_after must be a number of at least 0, got {wait}"
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_amount(value: Any) -> bool:
+    return is_number(value) and value >= 0
+
+
+def _is_count(value: Any) -> bool:
+    return is_integer(value) and value >= 0
 
 
 def _is_usage(usage: Any) -> bool:
@@ -170,5 +229,27 @@ def _is_usage(usage: Any) -> bool:
     return (
         isinstance(usage, dict)
         and usage.keys() <= names
-        and all(count is None or (is_integer(count) and count >= 0) for count in usage.values())
+        and all(count is None or _is_count(count) for count in usage.values())
     )
+
+
+def _is_numbers(value: Any) -> bool:
+    return is_json_list(value) and all(map(is_number, value))
+
+
+_COUNTS = ", ".join(field.name for field in attrs.fields(Usage))
+_CHECKS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "provider": ("text", _is_text),
+    "model": ("text", _is_text),
+    "repeat": ("a whole number of at least 0", _is_count),
+    "latency_ms": ("a number of at least 0", _is_amount),
+    "first_token_ms": ("a number of at least 0", _is_amount),
+    "usage": (f"an object of token counts ({_COUNTS})", _is_usage),
+    "cost": ("a number of at least 0", _is_amount),
+    "finish_reason": ("text", _is_text),
+    "is_refusal": ("true or false", is_flag),
+    "log_probs": ("a list of numbers", _is_numbers),
+}
+
+FIELDS = tuple(field.name for field in attrs.fields(Recording))
+"""What a line may hold."""

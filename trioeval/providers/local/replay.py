@@ -3,12 +3,14 @@
 The file is described in `trioeval.providers.local.recordings`. Config keys:
 
 * `model`: use only recordings of this model (and those that name none).
+* `provider`: use only recordings of this entry of the suite (and those that name none).
 * `latency`: `none` (default) answers at once, `real` after the recorded time, a number after that
   many times the recorded time.
 """
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -17,7 +19,8 @@ import trio
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.config import Key, is_number, is_text, read_config, show
-from trioeval.providers.local.recordings import Recording, Tape, parse_recordings
+from trioeval.providers.local.recordings import Recording, parse_recordings
+from trioeval.providers.local.tape import Tape, Wanted
 from trioeval.providers.settings import Shared, Surroundings
 
 
@@ -27,6 +30,7 @@ def _is_latency(value: Any) -> bool:
 
 KEYS = (
     Key("model", "text", is_text),
+    Key("provider", "text", is_text),
     Key("latency", '"real", "none" or a factor of at least 0', _is_latency),
 )
 
@@ -39,13 +43,15 @@ class ReplaySettings:
     """As the suite names it."""
     recordings: tuple[Recording, ...] = attrs.field(repr=False)
     model: str | None = None
+    provider: str | None = None
     speed: float = 0.0
     """The recorded latency is multiplied by this, ≥ 0."""
 
     @property
     def lane_key(self) -> str:
-        """One lane for each file and model."""
-        return f"replay:{self.file}" if self.model is None else f"replay:{self.file} {self.model}"
+        """One lane for each file, provider and model."""
+        chosen = (part for part in (self.provider, self.model) if part is not None)
+        return " ".join((f"replay:{self.file}", *chosen))
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -67,14 +73,8 @@ def read(
     if not file.strip():
         problems.append(Problem(".id", '"replay:" names no file', "write replay:<file.jsonl>"))
     else:
-        try:
-            content = (around.directory / file).read_bytes()
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else error
-            problems.append(Problem(".id", f'cannot read the recordings "{file}": {reason}'))
-        else:
-            recordings, faults = parse_recordings(content.split(b"\n"), file)
-            problems += faults
+        recordings, faults = read_recordings(around.directory / file, file)
+        problems += faults
     if problems:
         return problems
     speed = {"none": 0.0, "real": 1.0, None: 0.0}.get(values.get("latency"))
@@ -82,8 +82,19 @@ def read(
         file=file,
         recordings=recordings,
         model=values.get("model"),
+        provider=values.get("provider"),
         speed=float(values["latency"]) if speed is None else speed,
     )
+
+
+def read_recordings(path: Path, name: str) -> tuple[tuple[Recording, ...], tuple[Problem, ...]]:
+    """The recordings of a file, called `name` in messages, and what is wrong with it."""
+    try:
+        content = path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        return (), (Problem(".id", f'cannot read the recordings "{name}": {reason}'),)
+    return parse_recordings(content.split(b"\n"), name)
 
 
 @attrs.frozen
@@ -103,22 +114,21 @@ class ReplayProvider:
         Raises:
             ProviderError: A recorded error, or `replay_miss` for a prompt that was not recorded.
         """
-        take = self._tape.find(request.prompt, self.settings.model)
-        self._tape.advance(request.prompt, self.settings.model)
+        settings = self.settings
+        wanted = Wanted(request.prompt, settings.model, settings.provider, request.repeat_index)
+        take = self._tape.find(wanted)
+        self._tape.advance(wanted)
         latency = 0.0 if take is None or take.latency_ms is None else take.latency_ms / 1000
-        await trio.sleep(latency * self.settings.speed)
+        await trio.sleep(latency * settings.speed)
         if take is None:
             raise ProviderError("replay_miss", self._miss(request.prompt))
         if take.error is not None:
-            raise ProviderError(take.error.kind, take.error.message)
-        return Reply(
-            output=take.output,
-            usage=take.usage,
-            finish_reason=take.finish_reason,
-            metadata={} if take.model is None else {"model": take.model},
-        )
+            raise take.error.revived()
+        return take.reply()
 
     def _miss(self, prompt: str) -> str:
-        chosen = "" if self.settings.model is None else f" for model {self.settings.model}"
-        known = f"{self.settings.file} ({len(self.settings.recordings)} recorded)"
-        return f"no recording{chosen} of the prompt {show(prompt)} in {known}"
+        settings = self.settings
+        of = "" if settings.provider is None else f" of provider {settings.provider}"
+        chosen = "" if settings.model is None else f" for model {settings.model}"
+        known = f"{settings.file} ({len(settings.recordings)} recorded)"
+        return f"no recording{of}{chosen} of the prompt {show(prompt)} in {known}"

@@ -1,0 +1,158 @@
+"""Recording a run and serving it back, as a user does it; keys from files; and no secret anywhere."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_command_line import ENV, fake_provider, last_line, trioeval, write
+
+pytestmark = [pytest.mark.slow, pytest.mark.network]
+
+SIMULATED = {
+    "providers": [
+        {
+            "id": "sim:a",
+            "label": "clever",
+            "config": {
+                "answer": "{{word}}",
+                "quality": 0.5,
+                "errorRate": 0.3,
+                "latencyMs": 20,
+                "spread": 1,
+                "price": {"input": 1, "output": 2},
+            },
+        },
+        {"id": "sim:b", "config": {"answer": "{{word}}", "latencyMs": 0, "refusalRate": 0.2}},
+    ],
+    "prompts": ["say {{word}}"],
+    "tests": [
+        {"vars": {"word": word}, "assert": [{"type": "equals", "value": word}]} for word in "xyz"
+    ],
+    "evaluateOptions": {"repeat": 4},
+}
+
+
+def results(file: Path) -> list[tuple[Any, ...]]:
+    """What must be the same in a rerun."""
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    return [(row["response"], row["success"], row["score"], row["error"]) for row in rows]
+
+
+def test_a_replayed_run_gives_the_recorded_results(tmp_path: Path) -> None:
+    """Failures that were retried, refusals, costs and repeats come back; nothing else is asked."""
+    suite = write(tmp_path / "suite.json", SIMULATED)
+    trioeval(suite, "--record", "r.jsonl", "-o", "first.jsonl", cwd=tmp_path)
+    again = trioeval(suite, "--replay", "r.jsonl", "-o", "second.jsonl", "-j", "1", cwd=tmp_path)
+    assert results(tmp_path / "first.jsonl") == results(tmp_path / "second.jsonl")
+    assert "24 rows" in last_line(again)
+    lines = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
+    assert {line["provider"] for line in lines} == {"clever", "sim:b"}
+    assert any("error" in line for line in lines)
+    assert any(line.get("cost") for line in lines)
+
+
+def test_a_recording_is_never_written_over(tmp_path: Path) -> None:
+    """What was paid for stays, whatever flag is given twice."""
+    suite = write(tmp_path / "suite.json", SIMULATED)
+    (tmp_path / "r.jsonl").write_text("paid for")
+    done = trioeval(suite, "--record", "r.jsonl", cwd=tmp_path)
+    assert done.returncode == 1
+    assert last_line(done) == "the recording r.jsonl cannot be written: File exists"
+    assert (tmp_path / "r.jsonl").read_text() == "paid for"
+
+
+def test_a_killed_run_keeps_what_was_recorded(tmp_path: Path) -> None:
+    """Each answer is in the file before the next call starts, also when nothing can be said goodbye."""
+    tests = [{"vars": {"word": str(number)}} for number in range(50)]
+    provider = {"id": "sim:a", "config": {"latencyMs": 40}, "lane": {"maxConcurrency": 1}}
+    suite = write(tmp_path / "suite.json", {**SIMULATED, "providers": [provider], "tests": tests})
+    command = [sys.executable, "-m", "trioeval", str(suite), "--record", "r.jsonl", "-o", "o.jsonl"]
+    with subprocess.Popen(command, cwd=tmp_path, env=ENV, stderr=subprocess.DEVNULL) as run:
+        output = tmp_path / "o.jsonl"
+        while not output.exists() or output.read_text().count("\n") < 3:
+            assert run.poll() is None
+        run.send_signal(signal.SIGKILL)
+    recorded = (tmp_path / "r.jsonl").read_text().splitlines()
+    assert len(recorded) >= 3
+    assert all(json.loads(line)["output"] for line in recorded)
+    replayed = trioeval(suite, "--replay", "r.jsonl", "-n", "3", "--repeat", "1", cwd=tmp_path)
+    assert "3 rows" in last_line(replayed)
+
+
+def test_keys_come_from_a_file_and_stand_nowhere(tmp_path: Path) -> None:
+    """Nothing that a run writes holds a key: not results, recordings, tables, errors or tracebacks."""
+    keys = ["sk-live-0123456789", "hdr-secret-4567", "qry-secret-8901"]
+    (tmp_path / ".env").write_text(
+        f"OPENAI_API_KEY={keys[0]}\nHEADER_TOKEN='{keys[1]}'\nBAD_KEY={keys[2]}\n"
+    )
+    prompt = "say {{word}}"
+    with fake_provider(
+        "--reply", f"echo of {keys[0]} and {keys[1]}", "--failure-rate", "0.3"
+    ) as url:
+        suite = {
+            "providers": [
+                {
+                    "id": "openai:m",
+                    "config": {
+                        "apiBaseUrl": url,
+                        "apiKey": "{{env.OPENAI_API_KEY}}",
+                        "headers": {"x-team-token": "{{env.HEADER_TOKEN}}"},
+                    },
+                },
+                {
+                    "id": "openai:n",
+                    "config": {"apiBaseUrl": url + "/nowhere", "apiKeyEnvar": "BAD_KEY"},
+                },
+            ],
+            "prompts": [prompt],
+            "tests": [{"vars": {"word": str(number)}} for number in range(10)],
+        }
+        file = write(tmp_path / "suite.json", suite)
+        flags = ["--env-file", ".env", "--record", "r.jsonl", "-o", "o.json", "-o", "o.jsonl"]
+        done = trioeval(file, *flags, cwd=tmp_path)
+    assert done.returncode == 100
+    written = {path.name: path.read_text() for path in tmp_path.iterdir() if path.name != ".env"}
+    assert written.keys() == {"suite.json", "r.jsonl", "o.json", "o.jsonl"}
+    assert "echo of [hidden] and [hidden]" in written["o.json"]
+    for text in (*written.values(), done.stdout, done.stderr):
+        assert not any(key in text for key in keys)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "--env-file .env: cannot be read: No such file or directory"),
+        (b"A=1\nnonsense\nB\n\xff", "--env-file .env: cannot be read: it is not UTF-8"),
+        (b"A=1\nB\n='x\n", ".env:2: must be NAME=value\n.env:3: must be NAME=value"),
+    ],
+)
+def test_an_env_file_that_is_wrong_is_told(
+    tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    """All wrong lines are named, and none is shown."""
+    if content is not None:
+        (tmp_path / ".env").write_bytes(content)
+    done = trioeval(write(tmp_path / "s.json", SIMULATED), "--env-file", ".env", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.strip() == message
+
+
+def test_variables_that_are_set_win_over_the_file(tmp_path: Path) -> None:
+    """A file gives defaults."""
+    (tmp_path / ".env").write_text("WORD=file\nOTHER=file\n")
+    provider = {"id": "sequence", "config": {"inputs": ["{{env.WORD}} {{env.OTHER}}"]}}
+    suite = write(tmp_path / "s.json", {"providers": [provider], "prompts": ["a"]})
+    done = subprocess.run(
+        [sys.executable, "-m", "trioeval", str(suite), "--env-file", ".env"],
+        cwd=tmp_path,
+        env={**os.environ, "WORD": "shell"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "shell file" in done.stdout

@@ -1,0 +1,55 @@
+"""The learnt share of a bound: in range, never below what was just seen, and not above it for long."""
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.rates import LearntShare
+
+BOUND = st.integers(0, 10**6)
+USED = st.tuples(BOUND, st.integers(-5, 2 * 10**6))
+
+
+@given(st.lists(USED), BOUND)
+def test_what_is_expected_is_between_nothing_and_the_bound(
+    seen: list[tuple[int, int]], bound: int
+) -> None:
+    """Whatever was seen, wrong numbers of a server among it."""
+    share = LearntShare()
+    for pair in seen:
+        share.learn(*pair)
+    assert 0 <= share.share <= 1
+    assert 0 <= share.expected(bound) <= bound
+    assert isinstance(share.expected(bound), int)
+
+
+@given(st.lists(USED), st.integers(1, 10**6), st.floats(0, 1))
+def test_what_was_just_used_is_expected_again(
+    seen: list[tuple[int, int]], bound: int, part: float
+) -> None:
+    """The share rises at once: two equal calls in a row are not refused for the second one's tokens."""
+    share = LearntShare()
+    for pair in seen:
+        share.learn(*pair)
+    used = math.floor(bound * part)
+    share.learn(bound, used)
+    assert share.expected(bound) >= used
+
+
+@given(st.floats(0.01, 0.9), st.integers(100, 10**5))
+def test_a_steady_share_is_found(part: float, bound: int) -> None:
+    """After a hundred like calls little more is reserved than they use."""
+    share = LearntShare()
+    used = math.ceil(bound * part)
+    for _ in range(100):
+        share.learn(bound, used)
+    assert used <= share.expected(bound) <= math.ceil(1.1 * used) + 1 + bound * 1e-4
+
+
+@given(st.integers(1, 10**5))
+def test_one_short_reply_says_little(bound: int) -> None:
+    """A single small call does not shrink the reservation of the next large one by more than a tenth."""
+    share = LearntShare()
+    share.learn(bound, 0)
+    assert share.expected(bound) >= 0.9 * bound

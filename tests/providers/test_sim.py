@@ -1,0 +1,157 @@
+"""The simulated model: its promises, on the virtual clock."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from trioeval.errors import Problem, ProviderError, SuiteError
+from trioeval.providers import ProviderSpec, Reply, Request, open_providers, resolve
+from trioeval.suite import Templates
+from trioeval.testing import run_virtual
+
+
+def spec(entry_id: str = "sim:m", **config: Any) -> ProviderSpec:
+    return resolve(entry_id, config, environ={}, directory=Path(), templates=Templates(), custom={})
+
+
+def answers(prompts: list[str], *, at_once: bool = False, **config: Any) -> list[Reply | str]:
+    """What comes of each prompt, errors as their kind; one after another or all together."""
+    found: dict[int, Reply | str] = {}
+
+    async def main() -> None:
+        async with open_providers([spec(**config)], Templates()) as [model]:
+
+            async def ask(position: int) -> None:
+                request = Request(
+                    prompt=prompts[position], vars={"right": "42"}, repeat_index=position
+                )
+                try:
+                    found[position] = await model(request)
+                except ProviderError as error:
+                    found[position] = error.kind
+
+            if at_once:
+                async with trio.open_nursery() as nursery:
+                    for position in reversed(range(len(prompts))):
+                        nursery.start_soon(ask, position)
+            else:
+                for position in range(len(prompts)):
+                    await ask(position)
+
+    run_virtual(main)
+    return [found[position] for position in range(len(prompts))]
+
+
+MIXED: dict[str, Any] = {
+    "errorRate": 0.2,
+    "throttleRate": 0.1,
+    "refusalRate": 0.1,
+    "quality": 0.6,
+    "answer": "{{right}}",
+    "spread": 0.5,
+}
+
+
+def test_what_happens_does_not_depend_on_the_order_of_calls() -> None:
+    """A wider lane gives the same results sooner."""
+    prompts = [f"prompt {number % 40}" for number in range(200)]
+    one_by_one = answers(prompts, **MIXED)
+    assert answers(prompts, at_once=True, **MIXED) == one_by_one
+    assert answers(prompts, seed=1, **MIXED) != one_by_one
+
+
+def test_shares_are_what_was_configured() -> None:
+    """Of many calls about the configured share fails, is refused or is wrong."""
+    found = answers([str(number) for number in range(4000)], at_once=True, **MIXED)
+    errors = [answer for answer in found if isinstance(answer, str)]
+    assert 700 < errors.count("server") < 900
+    assert 330 < errors.count("rate_limited") < 470
+    replies = [answer for answer in found if isinstance(answer, Reply)]
+    refused = [reply for reply in replies if reply.is_refusal]
+    assert 0.08 < len(refused) / len(replies) < 0.12
+    right = [reply for reply in replies if reply.output == "42"]
+    assert 0.55 < len(right) / (len(replies) - len(refused)) < 0.65
+
+
+def test_a_wrong_answer_stays_wrong_and_a_mishap_passes() -> None:
+    """Asking again helps against mishaps, never against a lack of wit."""
+
+    async def main() -> None:
+        settings = spec(errorRate=0.5, quality=0.5, answer="right", wrongAnswer="wrong")
+        async with open_providers([settings], Templates()) as [model]:
+            for number in range(50):
+                seen = set()
+                mishaps = 0
+                for _ in range(12):
+                    try:
+                        seen.add((await model(Request(prompt=str(number)))).output)
+                    except ProviderError:
+                        mishaps += 1
+                assert len(seen) == 1
+                assert mishaps < 12
+
+    run_virtual(main)
+
+
+def test_time_is_latency_and_writing() -> None:
+    """Without spread a call takes its latency, and what its tokens take."""
+
+    async def main() -> tuple[float, Reply]:
+        settings = spec(latencyMs=500, tokensPerSecond=2, price={"input": 1, "output": 4})
+        async with open_providers([settings], Templates()) as [model]:
+            started_at = trio.current_time()
+            reply = await model(Request(prompt="x" * 16))
+            return trio.current_time() - started_at, reply
+
+    took, reply = run_virtual(main)
+    assert took == 0.5 + 4 / 2
+    assert reply.usage.total == 8
+    assert reply.cost == pytest.approx((4 * 1 + 4 * 4) / 1e6)
+
+
+def test_all_that_is_wrong_with_an_entry_is_told() -> None:
+    """Shares, templates and names."""
+    with pytest.raises(SuiteError) as caught:
+        spec("sim", quality=2, answer="{% if %}", throttleRate=0.6, errorRate=0.6)
+    assert caught.value.problems == (
+        Problem(".config.quality", "must be a number from 0 to 1, got 2"),
+        Problem(".id", '"sim" names no model', "any name will do, for example sim:clever"),
+        Problem(
+            ".config.answer",
+            "not a template: line 1: Expected an expression, got 'end of statement block'",
+        ),
+        Problem(
+            ".config.errorRate", "errorRate and throttleRate together must be at most 1, got 1.2"
+        ),
+    )
+
+
+def test_a_template_that_cannot_be_rendered_is_a_bad_request() -> None:
+    """A variable that the test does not have is told, and not retried."""
+    assert answers(["a"], answer="{{nothing}}") == ["bad_request"]
+
+
+def test_a_sequence_says_its_inputs_and_repeats_the_last() -> None:
+    """One after another, over all calls; a strict one ends."""
+
+    async def said(calls: int, **config: Any) -> list[Any]:
+        async with open_providers([spec("sequence", **config)], Templates()) as [provider]:
+            return [(await provider(Request(prompt="?"))).output for _ in range(calls)]
+
+    assert run_virtual(lambda: said(4, inputs=["a", {"b": 1}])) == [
+        "a",
+        {"b": 1},
+        {"b": 1},
+        {"b": 1},
+    ]
+    with pytest.raises(ProviderError, match="replay_miss: the sequence of 1 answers is over"):
+        run_virtual(lambda: said(2, inputs=["a"], strict=True))
+    with pytest.raises(SuiteError) as caught:
+        spec("sequence")
+    assert caught.value.problems == (
+        Problem(
+            ".config.inputs", "there is nothing to answer", 'for example "inputs": ["yes", "no"]'
+        ),
+    )

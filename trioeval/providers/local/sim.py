@@ -1,0 +1,192 @@
+"""A simulated model: as slow, as faulty and as clever as its config says, the same in every run.
+
+What happens to a call follows from the seed, the model, the prompt, the repeat and how often that was
+asked before, and from nothing else: not from the order of calls, so that a wider lane gives the same
+results sooner. Config keys:
+
+* `latencyMs`: the median time of a call, in milliseconds (default 200).
+* `spread`: how much times vary: the standard deviation of their natural logarithm (default 0).
+* `tokensPerSecond`: how fast a reply is written, after the latency; not limited if left out.
+* `errorRate`, `throttleRate`, `refusalRate`: shares of calls that fail with a server's mishap, with
+  "too many requests", or are refused (default 0).
+* `retryAfterMs`: how long "too many requests" asks to wait; it says nothing if left out.
+* `quality`: share of right answers, 0 to 1 (default 1). A wrong one stays wrong when it is asked again.
+* `answer`: template of the right answer (default: the prompt); sees the variables and `prompt`.
+* `wrongAnswer`: template of the others.
+* `seed`: of everything that is drawn (default 0).
+* `price`: US dollars per million tokens, as of any other provider.
+"""
+
+import math
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import attrs
+import trio
+import trio.lowlevel
+
+from trioeval.errors import Problem, ProviderError, TemplateError
+from trioeval.providers.base import Reply, Request, Usage
+from trioeval.providers.config import Key, config_path, is_integer, is_number, is_text, read_config
+from trioeval.providers.prices import Price, is_price, read_price
+from trioeval.providers.settings import Shared, Surroundings, Templates
+
+CHARACTERS_PER_TOKEN = 4
+"""Of this model's own tokens."""
+
+REFUSAL = "I cannot help with that."
+
+
+def _is_amount(value: Any) -> bool:
+    return is_number(value) and value >= 0
+
+
+def _is_rate(value: Any) -> bool:
+    return is_number(value) and value > 0
+
+
+def _is_share(value: Any) -> bool:
+    return is_number(value) and 0 <= value <= 1
+
+
+_SHARE = "a number from 0 to 1"
+_AMOUNT = "a number of at least 0"
+
+KEYS = (
+    Key("latencyMs", _AMOUNT, _is_amount),
+    Key("spread", _AMOUNT, _is_amount),
+    Key("tokensPerSecond", "a number above 0", _is_rate),
+    Key("errorRate", _SHARE, _is_share),
+    Key("throttleRate", _SHARE, _is_share),
+    Key("refusalRate", _SHARE, _is_share),
+    Key("retryAfterMs", _AMOUNT, _is_amount),
+    Key("quality", _SHARE, _is_share),
+    Key("answer", "text", is_text),
+    Key("wrongAnswer", "text", is_text),
+    Key("seed", "a whole number", is_integer),
+    Key("price", "an object with input and output, in US dollars per million tokens", is_price),
+)
+
+
+@attrs.frozen(kw_only=True)
+class SimSettings:
+    """How a simulated model behaves."""
+
+    model: str
+    latency: float = 0.2
+    """Median seconds of a call, ≥ 0."""
+    spread: float = 0.0
+    tokens_per_second: float = math.inf
+    error_rate: float = 0.0
+    throttle_rate: float = 0.0
+    refusal_rate: float = 0.0
+    retry_after: float | None = None
+    """Seconds."""
+    quality: float = 1.0
+    answer: str = "{{prompt}}"
+    wrong_answer: str = "I do not know."
+    seed: int = 0
+    price: Price | None = None
+
+    @property
+    def lane_key(self) -> str:
+        """One lane for each model."""
+        return f"sim:{self.model}"
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    @asynccontextmanager
+    async def open(self, shared: Shared) -> AsyncGenerator["SimProvider"]:
+        """A model that has not been asked anything."""
+        yield SimProvider(self, shared.templates)
+
+
+@attrs.define(eq=False)
+class SimProvider:
+    """Answers as the settings say."""
+
+    settings: SimSettings
+    _templates: Templates = attrs.field(repr=False)
+    _asked: Counter[tuple[str, int]] = attrs.field(factory=Counter, repr=False)
+
+    async def __call__(self, request: Request, /) -> Reply:
+        """Answer one request. Always a checkpoint.
+
+        Raises:
+            ProviderError: `server` or `rate_limited`, as often as the settings say; `bad_request` if
+                the answer's template cannot be rendered.
+        """
+        settings, asked = self.settings, (request.prompt, request.repeat_index)
+        turn = self._asked[asked]
+        self._asked[asked] += 1
+        about = f"{settings.seed}|{settings.model}|{request.repeat_index}|{request.prompt}"
+        chance = Random(f"{about}|{turn}")  # noqa: S311 - repeatable, no secret
+        is_right = Random(about).random() < settings.quality  # noqa: S311
+        latency = settings.latency * math.exp(settings.spread * chance.gauss(0, 1))
+        fate = chance.random()
+        if fate < settings.throttle_rate:
+            await trio.lowlevel.checkpoint()
+            wait = settings.retry_after
+            raise ProviderError("rate_limited", "simulated", status=429, retry_after=wait)
+        if fate < settings.throttle_rate + settings.error_rate:
+            await trio.sleep(latency)
+            raise ProviderError("server", "simulated", status=500)
+        refused = chance.random() < settings.refusal_rate
+        output = REFUSAL if refused else self._say(request, is_right=is_right)
+        usage = _usage(request.prompt, output)
+        await trio.sleep(latency + (usage.completion or 0) / settings.tokens_per_second)
+        return Reply(
+            output=output,
+            usage=usage,
+            cost=None if settings.price is None else settings.price.cost(usage),
+            finish_reason="stop",
+            is_refusal=refused,
+            metadata={"model": settings.model},
+        )
+
+    def _say(self, request: Request, *, is_right: bool) -> str:
+        text = self.settings.answer if is_right else self.settings.wrong_answer
+        try:
+            return self._templates.render(text, {**request.vars, "prompt": request.prompt})
+        except TemplateError as error:
+            msg = f"the simulated answer cannot be rendered: {error}"
+            raise ProviderError("bad_request", msg) from error
+
+
+def read(
+    _prefix: str, model: str, config: Mapping[str, Any], around: Surroundings
+) -> SimSettings | list[Problem]:
+    """Read an entry; see `Reader`."""
+    values, problems = read_config(config, KEYS)
+    if not model.strip():
+        hint = "any name will do, for example sim:clever"
+        problems.append(Problem(".id", '"sim" names no model', hint))
+    for key in ("answer", "wrongAnswer"):
+        fault = around.templates.syntax_error(config[key]) if is_text(config.get(key)) else None
+        if fault is not None:
+            problems.append(Problem(config_path(key), fault))
+    rates = [values.get(name) or 0.0 for name in ("error_rate", "throttle_rate")]
+    if sum(rates) > 1:
+        fault = f"errorRate and throttleRate together must be at most 1, got {sum(rates):g}"
+        problems.append(Problem(".config.errorRate", fault))
+    if problems:
+        return problems
+    given = {name: value for name, value in values.items() if value is not None}
+    if "latency_ms" in given:
+        given["latency"] = given.pop("latency_ms") / 1000
+    if "retry_after_ms" in given:
+        given["retry_after"] = given.pop("retry_after_ms") / 1000
+    if "price" in given:
+        given["price"] = read_price(given["price"])
+    return SimSettings(model=model, **given)
+
+
+def _usage(prompt: str, output: str) -> Usage:
+    asked, said = (-(-len(text) // CHARACTERS_PER_TOKEN) for text in (prompt, output))
+    return Usage(prompt=asked, completion=said, total=asked + said)
