@@ -1,5 +1,8 @@
+import gzip
 import random
 import ssl
+import tracemalloc
+import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -356,3 +359,67 @@ def test_two_clients_do_not_share_anything() -> None:
                 assert (await provider(Request(prompt="a"))).output == "yes"
 
     with_fake(FakeSettings(replies=ScriptedReplies(("yes",))), body)
+
+
+def packed(body: bytes, encoding: str, *, chunked: bool = False) -> bytes:
+    """A reply that nobody asked to be compressed."""
+    head = f"HTTP/1.1 200 X\r\ncontent-encoding: {encoding}\r\n".encode()
+    if not chunked:
+        return head + f"content-length: {len(body)}\r\n\r\n".encode() + body
+    parts = b"".join(b"%x\r\n%s\r\n" % (1, body[i : i + 1]) for i in range(len(body)))
+    return head + b"transfer-encoding: chunked\r\n\r\n" + parts + b"0\r\n\r\n"
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize(
+    ("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)]
+)
+def test_a_reply_that_comes_compressed_is_unpacked(
+    encoding: str, pack: Callable[[bytes], bytes], *, chunked: bool
+) -> None:
+    """Some servers do not listen to what was accepted; the streamed parts are unpacked as well."""
+    heard: list[bytes] = []
+
+    async def body(address: FakeAddress, client: HttpClient) -> None:
+        request = HttpRequest(address.base_url, {}, b"{}")
+        reply = await client.send(request, heard=heard.append)
+        assert reply.body == b'{"a": 1}'
+        assert b"".join(heard) == b'{"a": 1}'
+
+    with_raw_server(packed(pack(b'{"a": 1}'), encoding, chunked=chunked), body)
+
+
+@pytest.mark.parametrize(
+    ("sent", "message"),
+    [
+        (
+            packed(gzip.compress(b"x" * 50_000_000), "gzip"),
+            "malformed_reply: the reply of {} is larger than 0.000976562 MiB",
+        ),
+        (
+            packed(b"not packed", "gzip"),
+            (
+                "malformed_reply: the reply cannot be unpacked: "
+                "Error -3 while decompressing data: incorrect header check"
+            ),
+        ),
+        (
+            packed(b"?", "br"),
+            "malformed_reply: the reply is packed as 'br', which was not asked for",
+        ),
+    ],
+)
+def test_a_compressed_reply_cannot_fill_the_memory(sent: bytes, message: str) -> None:
+    """A small body that unpacks to a huge one, and what cannot be unpacked, are replies that are none."""
+
+    async def body(address: FakeAddress, client: HttpClient) -> None:
+        before = tracemalloc.get_traced_memory()[0]
+        error = await failure(lambda: client.send(HttpRequest(address.base_url, {}, b"{}")))
+        assert str(error) == message.format(f"127.0.0.1:{address.port}")
+        assert tracemalloc.get_traced_memory()[1] - before < 2_000_000
+
+    tracemalloc.start()
+    try:
+        with_raw_server(sent, body)
+    finally:
+        tracemalloc.stop()

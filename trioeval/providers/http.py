@@ -23,6 +23,8 @@ import trio
 
 from trioeval._version import __version__
 from trioeval.errors import ProviderError
+from trioeval.providers.classify import excerpt
+from trioeval.providers.unpack import Unpacker
 from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest, TlsSettings
 
 CONNECT_LIMIT = 10.0
@@ -31,7 +33,7 @@ CONNECT_LIMIT = 10.0
 CLOSE_GRACE = 2.0
 """Seconds that closing all connections may take."""
 
-MAX_REPLY_BYTES = 64 * 1024 * 1024
+MAX_REPLY_BYTES = 32 * 1024 * 1024
 """Largest reply body that is accepted."""
 
 
@@ -146,27 +148,37 @@ class _Client:
     async def _read(
         self, response: httpx2.Response, place: str, heard: Callable[[bytes], object] | None
     ) -> bytes:
-        declared, stream = response.headers.get("content-length", ""), response.stream
+        headers, stream = response.headers, response.stream
+        declared, encoding = headers.get("content-length", ""), headers.get("content-encoding", "")
         fits = declared.isdecimal() and int(declared) <= self._max_reply_bytes
-        if heard is None and fits and isinstance(stream, httpx2.AsyncByteStream):
+        if heard is None and fits and not encoding and isinstance(stream, httpx2.AsyncByteStream):
             # Not more than declared can come, so nothing has to be counted.
             return b"".join([chunk async for chunk in stream])
+        unpacker = Unpacker(encoding, self._max_reply_bytes)
         body = bytearray()
+        broken: ProviderError | None = None
         with trio.CancelScope() as reading:
             async with aclosing(response.aiter_raw()) as chunks:
                 async for chunk in chunks:
-                    body += chunk
+                    try:
+                        part = unpacker.feed(chunk)
+                    except ProviderError as error:
+                        broken, part = error, b""
+                    body += part
                     if heard is not None:
-                        heard(chunk)
-                    if len(body) > self._max_reply_bytes:
+                        heard(part)
+                    if unpacker.is_too_large or broken is not None:
                         # Ends the loop from inside; leaving it would orphan a generator of httpx2.
-                        reading.cancel(reason="the reply is too large")
-        if len(body) > self._max_reply_bytes:
+                        reading.cancel(reason="the reply cannot be read")
+        if broken is not None:
+            raise broken
+        if unpacker.is_too_large:
             limit = f"{self._max_reply_bytes / 1024 / 1024:g} MiB"
             raise ProviderError(
                 "malformed_reply",
                 f"the reply of {place} is larger than {limit}",
                 status=response.status_code,
+                body_excerpt=excerpt(bytes(body)),
             )
         return bytes(body)
 
