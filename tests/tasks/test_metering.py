@@ -156,7 +156,7 @@ def test_the_price_table_is_whole() -> None:
     for models in table.prices.values():
         for price in models.values():
             assert price.input >= 0
-            assert price.output >= price.input
+            assert price.output >= price.input or price.output == 0  # embeddings write nothing
             assert price.cached_input is None or price.cached_input <= price.input
 
 
@@ -164,6 +164,9 @@ def test_cost_is_unknown_without_tokens() -> None:
     """Never 0 for what nobody counted; tokens from and into a cache have prices of their own."""
     price = Price(input=1, output=10, cached_input=0.1, cache_write=2)
     assert price.cost(Usage(prompt=5)) is None
+    short = Price(input=1, output=10, up_to=1000)
+    assert short.cost(Usage(prompt=1000, completion=0)) == pytest.approx(0.001)
+    assert short.cost(Usage(prompt=1001, completion=0)) is None
     usage = Usage(prompt=1000, completion=100, cached=400, cache_creation=100)
     assert price.cost(usage) == pytest.approx((500 * 1 + 400 * 0.1 + 100 * 2 + 100 * 10) / 1e6)
 

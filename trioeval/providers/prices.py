@@ -17,6 +17,9 @@ from trioeval.providers.config import is_number
 
 _DATE = re.compile(r"-(\d{4}-\d\d-\d\d|20\d{6})$")
 
+_NEEDED = {"input", "output"}
+_OTHERS = {"cachedInput", "cacheWrite", "upTo"}
+
 PER = 1_000_000
 """Prices are for so many tokens."""
 
@@ -31,6 +34,8 @@ class Price:
     """Of prompt tokens from a cache; None is as `input`."""
     cache_write: float | None = None
     """Of prompt tokens written to a cache; None is as `input`."""
+    up_to: int | None = None
+    """Prompt tokens up to which these prices hold; what longer prompts cost is then not known."""
 
     def cost(self, usage: Usage) -> float | None:
         """What a call cost, in US dollars; None where its tokens are not known.
@@ -42,6 +47,8 @@ class Price:
             3.4
         """
         if usage.prompt is None or usage.completion is None:
+            return None
+        if self.up_to is not None and usage.prompt > self.up_to:
             return None
         cached, written = usage.cached or 0, usage.cache_creation or 0
         plain = max(0, usage.prompt - cached - written)
@@ -99,14 +106,15 @@ def read_price(value: Mapping[str, Any]) -> Price:
         output=value["output"],
         cached_input=value.get("cachedInput"),
         cache_write=value.get("cacheWrite"),
+        up_to=value.get("upTo"),
     )
 
 
 def is_price(value: Any) -> bool:
-    """Whether it is an object with `input` and `output`, and perhaps `cachedInput` and `cacheWrite`."""
+    """Whether it is an object with `input` and `output`, and perhaps the other keys of a price."""
     return (
         isinstance(value, Mapping)
-        and {"input", "output"} <= value.keys() <= {"input", "output", "cachedInput", "cacheWrite"}
+        and _NEEDED <= value.keys() <= _NEEDED | _OTHERS
         and all(is_number(amount) and amount >= 0 for amount in value.values())
     )
 

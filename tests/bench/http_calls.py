@@ -1,0 +1,134 @@
+"""What a call over HTTP costs, against a bare loop of the HTTP client, in one run.
+
+    python tests/bench/http_calls.py [CALLS]
+
+The fake provider runs in a process of its own. Figures: CPU milliseconds a call of this process, by the
+provider (body, headers, exchange, usage, hints, cost) and by a bare `httpx2` loop that posts the same body
+and parses the same reply, at 20 and 200 calls in flight; whether 500 calls can be in flight at once; and how
+much memory many calls leave behind.
+"""
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import httpx2
+import trio
+
+from trioeval.providers import Request, open_providers, resolve
+from trioeval.suite import Templates
+
+ROUNDS = 5
+WIDE = 500
+
+Ask = Callable[[], Awaitable[object]]
+
+
+async def many(ask: Ask, calls: int, width: int) -> float:
+    """CPU seconds of so many calls, so many at once."""
+    left = iter(range(calls))
+
+    async def worker() -> None:
+        for _ in left:
+            await ask()
+
+    before = time.process_time()
+    async with trio.open_nursery() as nursery:
+        for _ in range(width):
+            nursery.start_soon(worker)
+    return time.process_time() - before
+
+
+async def measure(base_url: str, calls: int) -> None:
+    """Print the figures."""
+    prompt = "Name the capital of France. " * 8
+    templates = Templates()
+    spec = resolve(
+        "openai:chat:gpt-4.1",
+        {"apiBaseUrl": base_url},
+        environ={},
+        directory=Path(),
+        templates=templates,
+        custom={},
+    )
+    body = {
+        "model": "gpt-4.1",
+        "messages": [{"role": "user", "content": prompt}],
+        "temperature": 0,
+        "max_tokens": 1024,
+    }
+    unbounded = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
+    async with (
+        open_providers([spec], templates) as [provider],
+        httpx2.AsyncClient(limits=unbounded, timeout=None) as client,
+    ):
+
+        async def ours() -> object:
+            return await provider(Request(prompt=prompt))
+
+        async def bare() -> object:
+            reply = await client.post(f"{base_url}/chat/completions", json=body)
+            return json.loads(reply.content)["choices"][0]["message"]["content"]
+
+        for width in (20, 200):
+            await many(ours, width * 2, width)
+            await many(bare, width * 2, width)
+            pairs = [
+                (await many(ours, calls, width), await many(bare, calls, width))
+                for _ in range(ROUNDS)
+            ]
+            own = statistics.median(pair[0] for pair in pairs) / calls * 1000
+            ratio = statistics.median(one / other for one, other in pairs)
+            print(f"{width} in flight: {own:.3f} ms CPU a call, {ratio:.2f} × the bare loop")
+        home = base_url.removesuffix("/v1")
+        await client.post(f"{home}/reset")
+        await many(ours, WIDE * 2, WIDE)
+        stats = (await client.get(f"{home}/stats")).json()
+        print(
+            f"{WIDE} at once: {stats['ok']} served, {stats['max_in_flight']} in flight at the peak"
+        )
+        await many(ours, 2000, 50)
+        before = resident()
+        await many(ours, 20_000, 50)
+        print(f"memory after 20,000 more calls: {resident() - before:+.1f} MiB")
+
+
+def resident() -> float:
+    """MiB that this process holds now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 1024 / 1024
+
+
+def main() -> None:
+    """Start the server and measure."""
+    calls = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+    command = [
+        sys.executable,
+        "-m",
+        "trioeval",
+        "fake-provider",
+        "--port",
+        "0",
+        "--reply",
+        "Paris.",
+    ]
+    with subprocess.Popen(
+        [*command, "--latency", "0.01"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as server:
+        assert server.stdout is not None
+        try:
+            trio.run(measure, server.stdout.readline().strip(), calls)
+        finally:
+            server.terminate()
+
+
+if __name__ == "__main__":
+    main()
