@@ -1,13 +1,11 @@
 """What a reply that is not a success means: status, headers and body to one `ProviderError`.
 
-Pure, and the same for all providers that speak HTTP. The rules are read from top to bottom and the
-first that fits wins. Codes in the body are stronger than the status, because services use 429 for
-"too fast" and for "no money" alike, and some wrap a failure in a 200. Whether to call again follows from
-the kind, unless the service itself says so in `x-should-retry`; nothing brings an exhausted quota back.
+Pure, and the same for all providers that speak HTTP; the rules are in `failure_rules`. Whether to call again
+follows from the kind, unless the service itself says so in `x-should-retry`; nothing brings an exhausted
+quota back.
 """
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 import attrs
 
 from trioeval.errors import FAULT_BY_KIND, Fault, ProviderError, ProviderErrorKind
+from trioeval.providers.failure_rules import Evidence, find_kind
 from trioeval.providers.hints import read_duration
 from trioeval.providers.retry_after import read_retry_after
 from trioeval.providers.secrets import hide
@@ -26,70 +25,8 @@ EXCERPT_BYTES = 2048
 READ_BYTES = 64 * 1024
 """Largest body in which codes are looked for."""
 
-LONG_HINT = 300.0
-"""Seconds; a quota of a day or a month whose hint is longer is exhausted, not busy."""
-
-NEAR_HINT = 3600.0
-"""Seconds; a hint up to here says that an "insufficient quota" is only a busy minute."""
-
-BILLING = frozenset(
-    {
-        "credit_balance_exhausted",
-        "billing_hard_limit_reached",
-        "billing_not_active",
-        "access_terminated",
-    }
-)
-QUOTA = frozenset({"insufficient_quota", "quota_exceeded"})
-THROTTLE = frozenset(
-    {
-        "rate_limit_exceeded",
-        "rate_limit_error",
-        "rate_limited",
-        "ratelimitexceeded",
-        "too_many_requests",
-        "overloaded_error",
-        "tokens",
-        "requests",
-        "tokens_per_min",
-        "requests_per_min",
-    }
-)
-CONTEXT_TEXT = re.compile(r"prompt is too long|maximum context length", re.IGNORECASE)
-CREDIT_TEXT = re.compile(r"credit balance (is )?too low", re.IGNORECASE)
-PERIOD_TEXT = re.compile(r"\b(day|month)\b|per_?(day|month)|daily|monthly", re.IGNORECASE)
-
 BUSY = frozenset({429, 498, 529})
 """Statuses whose message may name the wait."""
-
-KIND_BY_STATUS: Mapping[int, ProviderErrorKind] = {
-    401: "auth",
-    402: "quota_exhausted",
-    403: "permission",
-    404: "not_found",
-    408: "server",
-    409: "server",
-    410: "not_found",
-    413: "context_window",
-    425: "server",
-    429: "rate_limited",
-    498: "rate_limited",
-    501: "unsupported",
-    529: "overloaded",
-}
-"""Other statuses from 500 on are `server`, all others `bad_request`."""
-
-KIND_BY_CODE: Mapping[str, ProviderErrorKind] = {
-    "context_length_exceeded": "context_window",
-    "overloaded_error": "overloaded",
-    "authentication_error": "auth",
-    "invalid_api_key": "auth",
-    "permission_error": "permission",
-    "not_found_error": "not_found",
-    "model_not_found": "not_found",
-    "invalid_request_error": "bad_request",
-}
-"""For a failure that came with the status of a success."""
 
 
 @attrs.frozen
@@ -133,7 +70,8 @@ def classify(reply: HttpReply, *, secrets: Iterable[str] = ()) -> ProviderError:
         found.message if status in BUSY else None,
         delay=found.delay,
     )
-    kind = _kind(status, found, hint)
+    words = " ".join((found.message or "", *found.codes, *found.quotas))
+    kind = find_kind(Evidence(status, found.codes, words, hint))
     fault, retries = _again(kind, reply.headers.get("x-should-retry", "").strip().lower())
     return ProviderError(
         kind,
@@ -179,37 +117,6 @@ def excerpt(body: bytes, secrets: Sequence[str] = ()) -> str:
     return text.encode("utf-8", "replace")[:EXCERPT_BYTES].decode("utf-8", "ignore")
 
 
-def _kind(status: int, found: BodyError, hint: float | None) -> ProviderErrorKind:
-    codes, text = found.codes, found.message or ""
-    match status:
-        case 400 | 403 | 429 if codes & BILLING or CREDIT_TEXT.search(text):
-            return "quota_exhausted"
-        case 429 if _is_out_of_quota(found, hint):
-            return "quota_exhausted"
-        case _ if status < HTTPStatus.MULTIPLE_CHOICES:
-            return _kind_by_code(codes)
-        case _ if status not in (429, 498) and "overloaded_error" in codes:
-            return "overloaded"
-        case 403 if "ratelimitexceeded" in codes:
-            return "rate_limited"
-        case 400 if "context_length_exceeded" in codes or CONTEXT_TEXT.search(text):
-            return "context_window"
-        case _:
-            known = KIND_BY_STATUS.get(status)
-            return known or (
-                "server" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "bad_request"
-            )
-
-
-def _is_out_of_quota(found: BodyError, hint: float | None) -> bool:
-    """Whether a 429 is about a quota that will not come back while the run waits."""
-    near = hint is not None and hint <= NEAR_HINT
-    if found.codes & QUOTA and not near and not found.codes & THROTTLE:
-        return True
-    text = " ".join((found.message or "", *found.codes, *found.quotas))
-    return hint is not None and hint > LONG_HINT and PERIOD_TEXT.search(text) is not None
-
-
 def _again(kind: ProviderErrorKind, advice: str) -> tuple[Fault, int | None]:
     """Fault and retries of a kind, after what the service advised."""
     fault = FAULT_BY_KIND[kind]
@@ -218,15 +125,6 @@ def _again(kind: ProviderErrorKind, advice: str) -> tuple[Fault, int | None]:
     if advice == "false" and fault in (Fault.TRANSIENT, Fault.RATE_LIMITED):
         return fault, 0
     return fault, None
-
-
-def _kind_by_code(codes: frozenset[str]) -> ProviderErrorKind:
-    if codes & (BILLING | QUOTA):
-        return "quota_exhausted"
-    for code, kind in KIND_BY_CODE.items():
-        if code in codes:
-            return kind
-    return "rate_limited" if codes & THROTTLE else "server"
 
 
 def _message(reply: HttpReply, found: BodyError) -> str:

@@ -1,0 +1,164 @@
+"""What failures mean, as a table: the first row that fits wins.
+
+Codes in the body stand above the status, because services use 429 for "too fast" and for "no money" alike,
+and some wrap a failure in a 200.
+"""
+
+import re
+from collections.abc import Mapping
+
+import attrs
+
+from trioeval.errors import ProviderErrorKind
+
+LONG_HINT = 300.0
+"""Seconds; a quota of a day or a month whose hint is longer is exhausted, not busy."""
+
+NEAR_HINT = 3600.0
+"""Seconds; a hint up to here says that an "insufficient quota" is only a busy minute."""
+
+BILLING = frozenset(
+    {
+        "access_terminated",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "credit_balance_exhausted",
+    }
+)
+QUOTA = frozenset({"insufficient_quota", "quota_exceeded"})
+THROTTLE = frozenset(
+    {
+        "overloaded_error",
+        "rate_limit_error",
+        "rate_limit_exceeded",
+        "rate_limited",
+        "ratelimitexceeded",
+        "requests",
+        "requests_per_min",
+        "tokens",
+        "tokens_per_min",
+        "too_many_requests",
+    }
+)
+CONTEXT = frozenset(
+    {"context_length_exceeded", "exceed_context_size_error", "string_above_max_length"}
+)
+CONTEXT_TEXT = re.compile(
+    r"prompt is too long|(maximum|available) context (length|size|window)|context window"
+    r"|exceeds the maximum number of tokens|reduce the length of the (messages|prompt)",
+    re.IGNORECASE,
+)
+CREDIT_TEXT = re.compile(r"credit balance (is )?too low", re.IGNORECASE)
+PERIOD_TEXT = re.compile(r"\b(day|month)\b|per_?(day|month)|daily|monthly", re.IGNORECASE)
+
+
+@attrs.frozen
+class Evidence:
+    """What is known of a reply that is a failure."""
+
+    status: int
+    codes: frozenset[str] = frozenset()
+    """Codes and types of the body, in lower case."""
+    text: str = ""
+    """Its message, and the quotas that it names."""
+    hint: float | None = None
+    """Seconds that it asks to wait."""
+
+
+@attrs.frozen(kw_only=True)
+class Rule:
+    """One row: what must be there, and what it means. What a row does not name does not matter."""
+
+    kind: ProviderErrorKind
+    statuses: frozenset[int] = frozenset()
+    codes: frozenset[str] = frozenset()
+    """One of them, or `text`."""
+    text: re.Pattern[str] | None = None
+    unless_codes: frozenset[str] = frozenset()
+    unless_near: bool = False
+    """Not with a hint up to `NEAR_HINT`."""
+    only_far: bool = False
+    """Only with a hint above `LONG_HINT`."""
+
+    def fits(self, seen: Evidence) -> bool:
+        """Whether this row speaks of such a reply."""
+        if self.statuses and seen.status not in self.statuses:
+            return False
+        if (self.codes or self.text) and not self._is_said(seen):
+            return False
+        if self.unless_codes & seen.codes:
+            return False
+        if self.unless_near and seen.hint is not None and seen.hint <= NEAR_HINT:
+            return False
+        return not self.only_far or (seen.hint is not None and seen.hint > LONG_HINT)
+
+    def _is_said(self, seen: Evidence) -> bool:
+        said = self.text is not None and self.text.search(seen.text) is not None
+        return said or bool(self.codes & seen.codes)
+
+
+RULES = (
+    Rule(
+        kind="quota_exhausted",
+        statuses=frozenset({400, 403, 429}),
+        codes=BILLING,
+        text=CREDIT_TEXT,
+    ),
+    Rule(kind="quota_exhausted", statuses=frozenset({402})),
+    Rule(
+        kind="quota_exhausted",
+        statuses=frozenset({429}),
+        codes=QUOTA,
+        unless_codes=THROTTLE,
+        unless_near=True,
+    ),
+    Rule(kind="quota_exhausted", statuses=frozenset({429}), text=PERIOD_TEXT, only_far=True),
+    Rule(kind="rate_limited", statuses=frozenset({429, 498})),
+    Rule(kind="rate_limited", statuses=frozenset({403}), codes=frozenset({"ratelimitexceeded"})),
+    Rule(kind="overloaded", statuses=frozenset({529})),
+    Rule(kind="overloaded", codes=frozenset({"overloaded_error"})),
+    Rule(kind="context_window", statuses=frozenset({413})),
+    Rule(kind="context_window", statuses=frozenset({400}), codes=CONTEXT, text=CONTEXT_TEXT),
+    Rule(kind="auth", statuses=frozenset({401})),
+    Rule(kind="permission", statuses=frozenset({403})),
+    Rule(kind="not_found", statuses=frozenset({404, 410})),
+    Rule(kind="unsupported", statuses=frozenset({501})),
+    Rule(kind="server", statuses=frozenset({408, 409, 425, *range(500, 600)})),
+    Rule(kind="bad_request", statuses=frozenset(range(300, 500))),
+)
+"""For replies that are no success."""
+
+KIND_BY_CODE: Mapping[str, ProviderErrorKind] = {
+    "context_length_exceeded": "context_window",
+    "overloaded_error": "overloaded",
+    "authentication_error": "auth",
+    "invalid_api_key": "auth",
+    "permission_error": "permission",
+    "not_found_error": "not_found",
+    "model_not_found": "not_found",
+    "invalid_request_error": "bad_request",
+}
+"""For a failure that came with the status of a success; the first that the body names."""
+
+
+def find_kind(seen: Evidence) -> ProviderErrorKind:
+    """What a failure is.
+
+    Example:
+        >>> find_kind(Evidence(429, frozenset({"insufficient_quota"})))
+        'quota_exhausted'
+        >>> find_kind(Evidence(429, frozenset({"insufficient_quota"}), hint=20))
+        'rate_limited'
+    """
+    if seen.status in range(100, 300):
+        return _kind_inside(seen.codes)
+    return next((rule.kind for rule in RULES if rule.fits(seen)), "bad_request")
+
+
+def _kind_inside(codes: frozenset[str]) -> ProviderErrorKind:
+    if codes & (BILLING | QUOTA):
+        return "quota_exhausted"
+    for code, kind in KIND_BY_CODE.items():
+        if code in codes:
+            return kind
+    return "rate_limited" if codes & THROTTLE else "server"
