@@ -39,8 +39,6 @@ NOT_YET_IN_OPTIONS: Collection[str] = (
 
 NOT_YET_IN_LANES: Collection[str] = ("exclusiveGroup", "itpm", "otpm")
 
-NOT_YET_IN_BUDGETS: Collection[str] = ()
-
 NOT_YET_IN_PROVIDERS: Collection[str] = ("env", "transform")
 
 NOT_YET_IN_PROMPTS: Collection[str] = ("config",)

@@ -14,7 +14,6 @@ from trioeval.grading import Assertion, quote
 from trioeval.suite.forms import assertion_hook, prompt_hook, provider_hook, test_hook
 from trioeval.suite.keys import (
     NOT_YET_AT_TOP,
-    NOT_YET_IN_BUDGETS,
     NOT_YET_IN_LANES,
     NOT_YET_IN_OPTIONS,
     NOT_YET_IN_TEST_OPTIONS,
@@ -78,7 +77,7 @@ def make_converter() -> cattrs.Converter:
     register = converter.register_structure_hook
     register(LaneSettings, object_hook(converter, LaneSettings, not_yet=NOT_YET_IN_LANES))
     register(LaneSettings | str | None, lane_or_name)
-    register(BudgetSettings, object_hook(converter, BudgetSettings, not_yet=NOT_YET_IN_BUDGETS))
+    register(BudgetSettings, object_hook(converter, BudgetSettings))
     register(EvaluateOptions, object_hook(converter, EvaluateOptions, not_yet=NOT_YET_IN_OPTIONS))
     register(TestOptions, object_hook(converter, TestOptions, not_yet=NOT_YET_IN_TEST_OPTIONS))
     register(Assertion, assertion_hook(converter))

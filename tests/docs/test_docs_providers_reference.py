@@ -1,0 +1,80 @@
+"""The pages about providers in general, and about those without a network, say what the code says."""
+
+from collections.abc import Sequence
+
+import attrs
+import pytest
+from snippets import DOCS, table
+
+from trioeval.providers import Usage
+from trioeval.providers.config import Key
+from trioeval.providers.failure_rules import RULES, Rule
+from trioeval.providers.families import FORMS
+from trioeval.providers.local import replay, sequence, sim
+from trioeval.providers.local.recordings import FIELDS
+from trioeval.providers.prices import list_prices
+
+PAGE = (DOCS / "reference" / "providers.md").read_text()
+LOCAL = (DOCS / "reference" / "providers" / "local.md").read_text()
+PAGES = DOCS / "reference" / "providers"
+
+
+def test_every_form_of_an_id_stands_there() -> None:
+    """In the order in which messages name them."""
+    assert [row[0] for row in table(PAGE, "id")] == [f"`{form}`" for form in FORMS]
+
+
+def test_every_page_of_a_provider_is_named() -> None:
+    """None is left for the reader to find."""
+    openai = (PAGES / "openai.md").read_text()
+    for page in PAGES.iterdir():
+        assert f"providers/{page.name}" in PAGE or f"({page.name})" in openai, page
+
+
+def _statuses(rule: Rule) -> str:
+    numbers = sorted(rule.statuses)
+    parts: list[str] = []
+    while numbers:
+        run = 1
+        while run < len(numbers) and numbers[run] == numbers[0] + run:
+            run += 1
+        parts += (
+            [f"{numbers[0]} to {numbers[run - 1]}"] if run > 2 else [str(n) for n in numbers[:run]]
+        )
+        del numbers[:run]
+    return ", ".join(parts) or "any"
+
+
+def _words(rule: Rule) -> str:
+    codes = [f"`{code}`" for code in sorted(rule.codes)]
+    return ", ".join([*codes, "words"] if rule.text else codes)
+
+
+def test_the_table_of_failures_is_the_table_of_the_code() -> None:
+    """Row by row, in the order in which they are tried."""
+    expected = [[f"`{rule.kind}`", _statuses(rule), _words(rule)] for rule in RULES]
+    assert table(PAGE, "kind") == expected
+
+
+def test_the_prices_have_the_date_that_is_told() -> None:
+    """A price list is worth what its date says."""
+    assert f"as of {list_prices().date}" in PAGE
+
+
+@pytest.mark.parametrize(
+    ("first", "known"),
+    [("`inputs`", sequence.KEYS), ("`latencyMs`", sim.KEYS), ("`model`", replay.KEYS)],
+)
+def test_every_key_of_a_config_stands_there(first: str, known: Sequence[Key]) -> None:
+    """With what its value must be, in the order of the code."""
+    rows = [[f"`{key.name}`", key.right] for key in known]
+    lines = [f"| {name} | {right} |" for name, right in rows]
+    assert "\n".join(lines) in LOCAL
+    assert rows[0][0] == first
+
+
+def test_every_field_of_a_recording_stands_there() -> None:
+    """And every count of its usage."""
+    assert [row[0] for row in table(LOCAL, "field")] == [f"`{name}`" for name in FIELDS]
+    counts = ", ".join(f"`{field.name}`" for field in attrs.fields(Usage))
+    assert f"counts of tokens: {counts} |" in LOCAL
