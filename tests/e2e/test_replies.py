@@ -1,10 +1,13 @@
 """Replies that are large, broken or no text at all, from a real server to rows of a suite."""
 
 import json
+import ssl
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pytest
 import trio
+import trustme
 
 import trioeval
 from trioeval import Row, Status
@@ -57,3 +60,143 @@ async def test_a_connection_that_breaks_in_mid_reply_is_an_error_row(nursery: tr
         assert row.status is Status.ERROR
         assert row.error is not None
         assert row.error.startswith("connection: the connection to 127.0.0.1:")
+
+
+def http(body: bytes, status: str = "200 OK", kind: str = "application/json", *more: str) -> bytes:
+    """A reply as it goes over the wire; the connection ends with it."""
+    head = [f"HTTP/1.1 {status}", f"content-type: {kind}", f"content-length: {len(body)}"]
+    return "\r\n".join([*head, *more, "connection: close", "", ""]).encode() + body
+
+
+async def row_from(nursery: trio.Nursery, sent: bytes, **config: object) -> Row:
+    """The row of a suite whose provider answers everything with these bytes; retried once."""
+
+    async def answer(stream: trio.SocketStream) -> None:
+        with suppress(trio.BrokenResourceError):
+            received = b""
+            while not received.endswith(b"}"):
+                received += await stream.receive_some()
+            await stream.send_all(sent)
+
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    nursery.start_soon(trio.serve_listeners, answer, listeners)
+    port = listeners[0].socket.getsockname()[1]
+    entry = {
+        "id": "openai:chat:m",
+        "config": {"apiBaseUrl": f"http://127.0.0.1:{port}/v1", "maxRetries": 0, **config},
+    }
+    suite = trioeval.parse_suite({"providers": [entry], "prompts": ["one"]})
+    with trio.fail_after(60):
+        (row,) = await trioeval.collect(suite)
+    return row
+
+
+MESSAGE = b'{"choices": [{"message": {"content": null}, "finish_reason": "stop"}]}'
+STREAM = b'data: {"choices": [{"delta": {"content": "Hel"}}]}\n\n'
+HTML = b"<html><body>Welcome to the captive portal</body></html>"
+
+
+@pytest.mark.parametrize(
+    ("sent", "kind", "excerpt"),
+    [
+        (http(HTML, kind="text/html"), "malformed_reply", "<html>"),
+        (http(b'{"choices": ['), "malformed_reply", '{"choices": ['),
+        (http(b"[]"), "malformed_reply", "[]"),
+        (http(b'{"choices": []}'), "empty_reply", '{"choices": []}'),
+        (http(b'{"choices": [{}]}'), "malformed_reply", '{"choices": [{}]}'),
+        (http(b'{"choices": [{"message": 7}]}'), "malformed_reply", "7"),
+        (http(b"x" * 50_000_000), "malformed_reply", "xxx"),
+        (http(b'{"error": {"message": "no", "code": 503}}'), "server", "503"),
+        (http(b"", "204 No Content"), "malformed_reply", None),
+        (http(b"", "302 Found", "text/plain", "location: /v1"), "bad_request", None),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\n{", "connection", None),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", "connection", None),
+        *(
+            (http(b'{"error": {"message": "told"}}', f"{status} X"), kind, "told")
+            for status, kind in {
+                400: "bad_request",
+                401: "auth",
+                402: "quota_exhausted",
+                403: "permission",
+                404: "not_found",
+                405: "bad_request",
+                408: "server",
+                409: "server",
+                410: "not_found",
+                413: "context_window",
+                415: "bad_request",
+                422: "bad_request",
+                425: "server",
+                429: "rate_limited",
+                498: "rate_limited",
+                500: "server",
+                501: "unsupported",
+                503: "server",
+                529: "overloaded",
+            }.items()
+        ),
+    ],
+)
+async def test_whatever_a_server_sends_is_a_typed_error_row(
+    sent: bytes, kind: str, excerpt: str | None, nursery: trio.Nursery
+) -> None:
+    """With the beginning of what came, short; never a crash, never a result."""
+    row = await row_from(nursery, sent)
+    assert row.status is Status.ERROR
+    assert row.error_kind == kind
+    assert row.calls == 1
+    assert len(row.body_excerpt or "") <= 2048
+    assert (excerpt or "") in (row.body_excerpt or "")
+    json.dumps(row_json(row, "e"))
+
+
+async def test_null_content_is_an_empty_answer(nursery: trio.Nursery) -> None:
+    """A model may say nothing; that is graded, as any answer."""
+    row = await row_from(nursery, http(MESSAGE))
+    assert (row.status, row.output) == (Status.PASS, "")
+
+
+async def test_a_stream_that_ends_early_is_a_lost_connection(nursery: trio.Nursery) -> None:
+    """Half of an answer is none, although every part of it was whole."""
+    row = await row_from(nursery, http(STREAM, kind="text/event-stream"), metrics=["ttft"])
+    assert row.error_kind == "connection"
+
+
+async def test_a_name_that_nobody_has_is_a_lost_connection() -> None:
+    """The lookup's failure is told with the host."""
+    entry = {
+        "id": "openai:chat:m",
+        "config": {"apiBaseUrl": "http://nowhere.invalid/v1", "apiKey": "sk-1", "maxRetries": 0},
+    }
+    suite = trioeval.parse_suite({"providers": [entry], "prompts": ["one"]})
+    with trio.fail_after(30):
+        (row,) = await trioeval.collect(suite)
+    assert row.error_kind == "connection"
+    assert "nowhere.invalid" in str(row.error)
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_refused(nursery: trio.Nursery) -> None:
+    """The key is not sent, and the reason is told."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    received: list[bytes] = []
+
+    async def answer(stream: trio.SSLStream[trio.SocketStream]) -> None:
+        with suppress(trio.BrokenResourceError):
+            received.append(bytes(await stream.receive_some()))
+
+    listeners = await trio.open_ssl_over_tcp_listeners(0, context, host="127.0.0.1")
+    nursery.start_soon(trio.serve_listeners, answer, listeners)
+    (tcp,) = [listener.transport_listener for listener in listeners]
+    assert isinstance(tcp, trio.SocketListener)
+    port = tcp.socket.getsockname()[1]
+    entry = {
+        "id": "openai:chat:m",
+        "config": {"apiBaseUrl": f"https://127.0.0.1:{port}/v1", "apiKey": "sk-1"},
+    }
+    suite = trioeval.parse_suite({"providers": [entry], "prompts": ["one"]})
+    with trio.fail_after(30):
+        (row,) = await trioeval.collect(suite)
+    assert row.error_kind == "tls"
+    assert "certificate" in str(row.error)
+    assert received == []

@@ -2,9 +2,8 @@
 
 import json
 import traceback
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import trio
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioeval.errors import OutputError, Problem, ProviderError, SuiteError
-from trioeval.providers import Recorder, Reply, Request, open_providers, resolve
+from trioeval.providers import Provider, Recorder, Reply, Request, open_providers, resolve
 from trioeval.providers.env_references import expand_env
 from trioeval.providers.secrets import hide, hide_in
 from trioeval.suite import Templates
@@ -20,20 +19,20 @@ from trioeval.suite import Templates
 KEY = "sk-very-secret-1234"
 
 
-def ask(function: Callable[[Request], Awaitable[Any]], recorder: Recorder | None = None) -> Reply:
+def ask(function: Provider, recorder: Recorder | None = None) -> Reply:
     """Ask a function of the user's, beside an entry whose key is known."""
 
     async def main() -> Reply:
         specs = [
             resolve(
                 entry_id,
-                config,
+                {},
                 environ={"OPENAI_API_KEY": KEY},
                 directory=Path(),
                 templates=Templates(),
                 custom={"mine": function},
             )
-            for entry_id, config in (("mine", {}), ("openai:m", {}))
+            for entry_id in ("mine", "openai:m")
         ]
         async with open_providers(specs, Templates(), recorder) as [provider, _]:
             return await provider(Request(prompt="Hi"))
@@ -60,17 +59,14 @@ def test_a_failure_that_holds_a_key_is_cleaned_with_its_causes() -> None:
     """What a person or a log sees of an error has no key; what it means stays."""
 
     async def mine(_request: Request) -> str:
-        try:
-            raise ValueError(f"header {KEY}")
-        except ValueError as error:
-            raise ProviderError(
-                "rate_limited",
-                "slow down",
-                status=429,
-                retry_after=2,
-                body_excerpt=f"you sent {KEY}",
-                retries=1,
-            ) from error
+        raise ProviderError(
+            "rate_limited",
+            "slow down",
+            status=429,
+            retry_after=2,
+            body_excerpt=f"you sent {KEY}",
+            retries=1,
+        ) from ValueError(f"header {KEY}")
 
     with pytest.raises(ProviderError) as caught:
         ask(mine)
@@ -98,10 +94,13 @@ def test_a_failure_without_a_key_keeps_its_causes() -> None:
 
 def test_what_was_answered_and_what_failed_is_recorded(tmp_path: Path) -> None:
     """In the step in which it came, without secrets."""
-    answers = iter([f"the key is {KEY}", ProviderError("server", "down", status=500)])
+    answers: list[str | ProviderError] = [
+        f"the key is {KEY}",
+        ProviderError("server", "down", status=500),
+    ]
 
     async def mine(_request: Request) -> str:
-        answer = next(answers)
+        answer = answers.pop(0)
         if isinstance(answer, ProviderError):
             raise answer
         return answer
@@ -122,11 +121,8 @@ def test_what_was_answered_and_what_failed_is_recorded(tmp_path: Path) -> None:
 def test_a_call_that_was_cancelled_is_not_recorded(tmp_path: Path) -> None:
     """It has no answer that could be repeated."""
 
-    async def mine(_request: Request) -> str:
-        with trio.CancelScope() as scope:
-            scope.cancel()
+    async def mine(_request: Request) -> NoReturn:
         await trio.sleep_forever()
-        return "never"
 
     async def main(recorder: Recorder) -> None:
         spec = resolve(

@@ -4,10 +4,10 @@ All that is known of a service's format is in the adapter's `build` and `parse`;
 a network.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import attrs
 import trio
@@ -31,6 +31,14 @@ class Adapter(Protocol):
     @property
     def streams(self) -> bool:
         """Whether replies are asked for as streams, to time their first token."""
+        ...
+
+    def with_options(self, options: Mapping[str, Any], /) -> "Adapter":
+        """The same with some keys of its config different.
+
+        Raises:
+            ProviderError: `bad_request`, if there is no such key, or it may not have this value.
+        """
         ...
 
     def build(self, request: Request, /) -> HttpRequest:
@@ -106,23 +114,26 @@ class HttpProvider:
                 `attempt_timeout`.
         """
         adapter = self.adapter
+        if request.options:
+            adapter = adapter.with_options(request.options)
+            request = attrs.evolve(request, options={})
         ready = adapter.build(request)
         if adapter.streams:
-            return await self._stream(ready)
+            return await self._stream(adapter, ready)
         return adapter.parse(await exchange(self._client, ready, adapter.endpoint.timeout))
 
-    async def _stream(self, ready: HttpRequest) -> Reply:
+    async def _stream(self, adapter: Adapter, ready: HttpRequest) -> Reply:
         started_at = trio.current_time()
         first_at: float | None = None
         events = EventReader()
 
         def listen(part: bytes) -> None:
             nonlocal first_at
-            if first_at is None and any(map(self.adapter.speaks, events.feed(part))):
+            if first_at is None and any(map(adapter.speaks, events.feed(part))):
                 first_at = trio.current_time()
 
-        answer = await exchange(self._client, ready, self.adapter.endpoint.timeout, heard=listen)
-        reply = self.adapter.parse(answer)
+        answer = await exchange(self._client, ready, adapter.endpoint.timeout, heard=listen)
+        reply = adapter.parse(answer)
         if first_at is None or answer.status >= HTTPStatus.BAD_REQUEST:
             return reply
         return attrs.evolve(reply, first_token=first_at - started_at)

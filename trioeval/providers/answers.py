@@ -7,13 +7,13 @@ import json
 import sys
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NoReturn
 
 from trioeval.errors import ProviderError, ProviderErrorKind
 from trioeval.providers.base import Guardrails, Reply
 from trioeval.providers.classify import classify, excerpt, read_body_error
 from trioeval.providers.config import is_integer
-from trioeval.providers.endpoint import SECRET_HEADER, Endpoint
+from trioeval.providers.endpoint import Endpoint, is_secret_header
 from trioeval.providers.hints import read_hints
 from trioeval.providers.secrets import hide
 from trioeval.providers.wire import HttpReply
@@ -27,6 +27,15 @@ FILTERED = "[filtered by the provider]"
 
 NOT_JSON = object()
 """Stands for the value of a text that is no JSON."""
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+# What a model writes is JSON or not; a server whose reply holds a NaN has answered all the same.
+_STRICT = json.JSONDecoder(parse_constant=_refuse_constant)
+_LENIENT = json.JSONDecoder(parse_constant=lambda _: None)
 
 
 def is_success(reply: HttpReply) -> bool:
@@ -74,10 +83,14 @@ def read_refusal(endpoint: Endpoint, reply: HttpReply) -> Reply | None:
 def read_json(body: bytes | str) -> Any:
     """The parsed text, or `NOT_JSON`.
 
-    Halves of surrogate pairs become "?": no file and no terminal takes them.
+    What files and terminals do not take is not kept: halves of surrogate pairs become "?". Infinities
+    and NaN are no JSON in a text; in bytes, the body of a reply, they become null.
     """
     try:
-        data = json.loads(body)
+        if isinstance(body, str):
+            data = _STRICT.decode(body)
+        else:
+            data = _LENIENT.decode(body.decode(json.detect_encoding(body)))
         half = ("\\ud", "\\uD") if isinstance(body, str) else (b"\\ud", b"\\uD")
         if half[0] in body or half[1] in body:  # type: ignore[operator] # both are of one type
             data = json.loads(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace"))
@@ -121,9 +134,7 @@ def read_hint(endpoint: Endpoint, reply: HttpReply) -> RateHint | None:
 
 def read_metadata(reply: HttpReply, data: Mapping[str, Any]) -> dict[str, Any]:
     """Status, headers without credentials, and id and model where the body names them."""
-    headers = {
-        name: value for name, value in reply.headers.items() if not SECRET_HEADER.search(name)
-    }
+    headers = {name: value for name, value in reply.headers.items() if not is_secret_header(name)}
     named = {name: data[name] for name in ("id", "model") if isinstance(data.get(name), str)}
     return {"http": {"status": reply.status, "headers": headers}, **named}
 

@@ -4,10 +4,10 @@ The same for all services over HTTP: what differs between them is a row of data,
 that can be wrong is found here, before the first call.
 """
 
+import functools
 import hashlib
 import re
 from collections.abc import Mapping
-from functools import cached_property
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -59,6 +59,12 @@ ENDPOINT_KEYS = (
     Key("price", "an object with input and output, in US dollars per million tokens", is_price),
 )
 """Keys that every service over HTTP takes."""
+
+
+@functools.lru_cache(256)  # replies have the same few headers, each time
+def is_secret_header(name: str) -> bool:
+    """Whether a header's value is never shown or kept."""
+    return SECRET_HEADER.search(name) is not None
 
 
 @attrs.frozen(kw_only=True)
@@ -126,12 +132,12 @@ class Endpoint:
         """The URL of something below the base URL: `chat/completions`."""
         return f"{self.base_url}/{path}{self.query}"
 
-    @cached_property
+    @functools.cached_property
     def host(self) -> str:
         """The host of the base URL."""
         return urlsplit(self.base_url).hostname or ""
 
-    @cached_property
+    @functools.cached_property
     def secrets(self) -> tuple[str, ...]:
         """Texts that no message may contain, longest first."""
         values = (value for name, value in self.headers.items() if SECRET_HEADER.search(name))

@@ -10,6 +10,7 @@ Where several limits of one dimension are told (per minute and per day, input an
 keeps the one of which the smallest share is left, because that one will stop the lane first.
 """
 
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -154,17 +155,16 @@ def _read(headers: Mapping[str, str], host: str) -> list[_Told]:
     for name, text in headers.items():
         if "limit" not in name:
             continue
-        found = next((match for form in _NAMES if (match := form.fullmatch(name))), None)
+        found = _read_name(name)
         if found is None:
             continue
-        parts = found.groupdict()
-        dimension = {"req": "requests", "token": "tokens", None: "requests"}.get(
-            parts["dimension"], parts["dimension"]
-        )
-        period = (parts.get("period") or "").rpartition("-")[2]
-        window = SECONDS_BY_PERIOD.get(period) or WINDOW_BY_HOST.get(host, {}).get(dimension, 60.0)
-        one = told.setdefault((dimension, period), _Told(dimension, window))
-        match parts["fact"]:
+        fact, dimension, period = found
+        one = told.get((dimension, period))
+        if one is None:
+            window = WINDOW_BY_HOST.get(host, {}).get(dimension, 60.0)
+            one = _Told(dimension, SECONDS_BY_PERIOD.get(period, window))
+            told[dimension, period] = one
+        match fact:
             case "limit":
                 one.limit = _count(text) or None
             case "remaining":
@@ -172,6 +172,19 @@ def _read(headers: Mapping[str, str], host: str) -> list[_Told]:
             case _:
                 one.reset_after = _reset(text, headers.get("date", ""))
     return [*told.values(), *_read_policies(headers)]
+
+
+@functools.lru_cache(256)  # replies have the same few headers, each time
+def _read_name(name: str) -> tuple[str, str, str] | None:
+    """The fact, the dimension and the period ("" if none) that a header speaks of; None if of no limit."""
+    found = next((match for form in _NAMES if (match := form.fullmatch(name))), None)
+    if found is None:
+        return None
+    parts = found.groupdict()
+    dimension = {"req": "requests", "token": "tokens", None: "requests"}.get(
+        parts["dimension"], parts["dimension"]
+    )
+    return parts["fact"], dimension, (parts.get("period") or "").rpartition("-")[2]
 
 
 def _read_policies(headers: Mapping[str, str]) -> Iterator[_Told]:

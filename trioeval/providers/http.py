@@ -1,4 +1,4 @@
-"""The HTTP client of a run: the only module that imports one.
+"""The HTTP client of a run: the only module that sends with one.
 
 It is imported when the first provider that needs a network is opened, because the import takes
 longer than everything else of a small run.

@@ -105,7 +105,7 @@ def row_json(row: Row, eval_id: str) -> dict[str, Any]:
         "error": row.error,
         "gradingResult": None if row.verdict is None else _verdict_json(row.verdict),
         "latencyMs": row.latency_ms,
-        "cost": 0 if reply is None else reply.cost,
+        "cost": None if reply is None else reply.cost,
         "tokenUsage": _usage_json(usages),
         "metadata": {
             **step.test.metadata,
@@ -114,9 +114,15 @@ def row_json(row: Row, eval_id: str) -> dict[str, Any]:
                 "lane": row.lane,
                 "attempts": row.calls,
                 "waitMs": row.wait_ms,
+                **_known({"firstTokenMs": row.first_token_ms}),
+                **_known({"errorKind": row.error_kind, "bodyExcerpt": row.body_excerpt}),
             },
         },
     }
+
+
+def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: fact for name, fact in facts.items() if fact is not None}
 
 
 def redacted(config: Any) -> Any:

@@ -153,6 +153,7 @@ class PromptEval:
             reply=known.reply,
             verdict=verdict,
             error=_explain(outcome),
+            failure=_failure(outcome),
             outcome=_NAMES[type(outcome)],
             lane=self._lanes[step.column.provider_index],
             latency_ms=known.latency_ms,
@@ -195,6 +196,12 @@ _CUTS = {
     Cut.BUDGET: "the budget of the run is used up",
     Cut.FAULT: "the run itself failed",
 }
+
+
+def _failure(outcome: Outcome[Verdict]) -> ProviderError | None:
+    if isinstance(outcome, Failed) and isinstance(outcome.error, ProviderError):
+        return outcome.error
+    return None
 
 
 def _explain(outcome: Outcome[Verdict]) -> str | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 
+from trioeval.errors import ProviderError, ProviderErrorKind
 from trioeval.grading import Verdict
 from trioeval.providers import Reply
 from trioeval.suite import ProviderEntry, Step
@@ -36,6 +37,8 @@ class Row:
     verdict: Verdict | None
     error: str | None
     """Why there is no verdict, or the reason of a failed one."""
+    failure: ProviderError | None
+    """How the provider failed; None if it did not."""
     outcome: str
     """How the job ended: `done`, `failed`, `timed_out`, `interrupted`, `blocked` or `not_run`."""
     lane: str
@@ -49,6 +52,22 @@ class Row:
     def label(self) -> str:
         """What tables call its provider."""
         return self.provider.label or self.provider.id
+
+    @property
+    def error_kind(self) -> ProviderErrorKind | None:
+        """The kind of the provider's failure."""
+        return None if self.failure is None else self.failure.kind
+
+    @property
+    def body_excerpt(self) -> str | None:
+        """The beginning of what the provider sent when it failed, at most 2 KB."""
+        return None if self.failure is None else self.failure.body_excerpt or None
+
+    @property
+    def first_token_ms(self) -> float | None:
+        """Time from the request to the reply's first token; None where it was not measured."""
+        first = None if self.reply is None else self.reply.first_token
+        return None if first is None else first * 1000
 
     @property
     def score(self) -> float:

@@ -31,6 +31,8 @@ from trioeval.tasks.metering import Meter
 from trioeval.tasks.prompt_eval import PromptEval
 from trioeval.tasks.rows import Row, Status
 
+_PRICE_EXAMPLE = '"config": {"price": {"input": 1, "output": 4}}'
+
 Emit = Callable[[Row], Awaitable[None]]
 """What gets the rows, one after another."""
 
@@ -283,7 +285,7 @@ def _unpriced(suite: Suite, specs: Sequence[ProviderSpec]) -> Iterator[Problem]:
             yield Problem(
                 f"$.providers[{position}]",
                 f"there is a budget in usd, and no price of {spec.id} is known",
-                'for example "config": {"price": {"input": 1, "output": 4}}, in US dollars per million tokens',
+                "give it one in US dollars per million tokens: " + _PRICE_EXAMPLE,
             )
 
 

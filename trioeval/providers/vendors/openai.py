@@ -3,29 +3,85 @@
 `openai:<model>`, `openai:chat:<model>`, `openai:embedding:<model>`, …: the kind may be left out.
 """
 
+import difflib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from trioeval.errors import Problem
+from trioeval.providers.config import to_snake
 from trioeval.providers.endpoint import Service
 from trioeval.providers.settings import Settings, Surroundings
 from trioeval.providers.vendors.openai_chat import read_chat
-from trioeval.providers.vendors.services import SERVICES
+from trioeval.providers.vendors.openai_embeddings import read_embedding
+from trioeval.providers.vendors.openai_models import needs_responses
+from trioeval.providers.vendors.openai_moderation import read_moderation
+from trioeval.providers.vendors.openai_responses import read_responses
+from trioeval.providers.vendors.services import ANY_SERVICE, SERVICES, named_service
 
 KindReader: TypeAlias = Callable[
     [Service, str, Mapping[str, Any], Mapping[str, str]], Settings | list[Problem]
 ]
 
-READERS: Mapping[str, KindReader] = {"chat": read_chat}
+READERS: Mapping[str, KindReader] = {
+    "chat": read_chat,
+    "responses": read_responses,
+    "embedding": read_embedding,
+    "embeddings": read_embedding,
+    "moderation": read_moderation,
+}
+"""Who reads the entries of a kind."""
+
+UNSUPPORTED = frozenset(
+    {"agents", "assistant", "completion", "image", "realtime", "speech", "transcription", "video"}
+)
+"""Kinds that other tools know."""
+
+ALIKE = 0.8
+"""From this likeness on a kind is a misspelt one, and no part of a model's name."""
 
 
 def read(
     prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
 ) -> Settings | list[Problem]:
     """Read an entry of any service with this kind of endpoints; see `Reader`."""
-    kind, _, model = rest.partition(":")
+    service = SERVICES.get(prefix)
+    if service is None:
+        name, _, rest = rest.partition(":")
+        service, prefix = named_service(name), f"{ANY_SERVICE}:{name}"
+        if service is None:
+            hint = f"write {ANY_SERVICE}:<service>:<model>"
+            return [Problem(".id", f'"{prefix}" names no service', hint)]
+    kind, model, problems = _split(service, prefix, rest)
+    versioned = any(to_snake(key) == "api_version" for key in config)
+    if kind is None:
+        chosen = service.openai_models and needs_responses(model) and not versioned
+        kind = "responses" if chosen else "chat"
+    elif kind == "responses" and versioned and service.version_path is not None:
+        fault = f"the responses of {service.family} are asked for without a version"
+        problems.append(Problem(".config.apiVersion", fault, "leave it out"))
+    found = READERS[kind](service, model, config, around.environ)
+    if problems:
+        return [*problems, *(found if isinstance(found, list) else ())]
+    return found
+
+
+def _split(service: Service, prefix: str, rest: str) -> tuple[str | None, str, list[Problem]]:
+    """Kind and model, and what is wrong with them; the kind is None where it is left out."""
+    kind: str | None
+    kind, colon, model = rest.partition(":")
+    problems = []
+    if kind in UNSUPPORTED and colon:
+        hint = f"known are {', '.join(f'{prefix}:{known}:<model>' for known in READERS)}"
+        problems.append(Problem(".id", f'"{prefix}:{kind}:" is not supported', hint))
+        return None, model, problems
     if kind not in READERS:
-        kind, model = "chat", rest
+        # Names of others' models may hold colons (`llama3:8b`), and be like a kind.
+        likely = READERS if service.openai_models and colon else ()
+        for close in difflib.get_close_matches(kind, likely, n=1, cutoff=ALIKE):
+            hint = f'did you mean "{prefix}:{close}:{model}"?'
+            problems.append(Problem(".id", f'"{kind}" is not a kind of request', hint))
+        kind, model = None, rest
     if not model.strip():
-        return [Problem(".id", f'"{prefix}:{rest}" names no model', f"write {prefix}:<model>")]
-    return READERS[kind](SERVICES[prefix], model, config, around.environ)
+        fault = f'"{prefix}:{rest}" names no model'
+        problems.append(Problem(".id", fault, f"write {prefix}:<model>"))
+    return kind, model, problems

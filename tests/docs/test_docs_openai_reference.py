@@ -1,0 +1,73 @@
+"""The pages about OpenAI and services like it say what the code says."""
+
+import pytest
+from snippets import DOCS, table
+
+from trioeval.providers.config import Key
+from trioeval.providers.endpoint import Service
+from trioeval.providers.vendors.chat_keys import CALL_KEYS, KEYS
+from trioeval.providers.vendors.openai import READERS
+from trioeval.providers.vendors.services import SERVICES
+
+OPENAI = (DOCS / "reference" / "providers" / "openai.md").read_text()
+PAGE = (DOCS / "reference" / "providers" / "services.md").read_text()
+
+
+def _limits(service: Service) -> str:
+    if service.limits_per_model:
+        return "model"
+    return "account" if service.needs_key else "server"
+
+
+def test_every_service_stands_in_the_reference() -> None:
+    """With where it is, what names it, and what shares a lane."""
+    expected = [
+        [
+            f"`{prefix}`",
+            "none" if service.default_url is None else f"`{service.default_url}`",
+            ", ".join(f"`{name}`" for name in service.key_variables),
+            ", ".join(f"`{name}`" for name in (*service.host_variables, *service.url_variables)),
+            _limits(service),
+        ]
+        for prefix, service in SERVICES.items()
+    ]
+    assert table(PAGE, "prefix") == expected
+
+
+def test_every_quirk_stands_in_the_reference() -> None:
+    """What is renamed, what is refused."""
+    expected = {
+        prefix: [
+            ", ".join(f"`{name}` as `{other}`" for name, other in service.renames.items()),
+            ", ".join(f"`{name}`" for name in sorted(service.rejects)),
+        ]
+        for prefix, service in SERVICES.items()
+        if service.renames or service.rejects
+    }
+    written = {row[0].strip("`"): row[1:] for row in table(PAGE, "service")}
+    assert written == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "known"),
+    [
+        ("key of the request", CALL_KEYS),
+        ("key of the entry", tuple(key for key in KEYS if key not in CALL_KEYS)),
+    ],
+)
+def test_every_key_of_a_chat_stands_in_the_reference(first: str, known: tuple[Key, ...]) -> None:
+    """With what its value must be, in the order of the code."""
+    rows = table(OPENAI, first)
+    assert [row[:2] for row in rows] == [[f"`{key.name}`", key.right] for key in known]
+
+
+def test_every_kind_stands_in_the_reference() -> None:
+    """As the forms of ids."""
+    listed = {row[0] for row in table(OPENAI, "id")}
+    assert listed == {"`openai:<model>`", *(f"`openai:{kind}:<model>`" for kind in READERS)}
+
+
+def test_every_variable_stands_in_the_reference() -> None:
+    """With the key whose default it sets."""
+    rows = [[cell.strip("`") for cell in row[:2]] for row in table(OPENAI, "variable")]
+    assert rows == [[name, key] for key, name in SERVICES["openai"].variables.items()]

@@ -1,0 +1,135 @@
+"""Ctrl-C and timeouts leave nothing behind: no process of any generation, no call at a server."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from test_command_line import ENV, fake_provider, stats_of, trioeval, write
+
+pytestmark = [pytest.mark.slow, pytest.mark.network]
+
+STUBBORN = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+open(os.environ["STARTED"], "a").write("x")
+time.sleep(600)
+"""
+
+HANGING = """
+import os, time
+def call_api(prompt, options, context):
+    open(os.environ["STARTED"], "a").write("x")
+    time.sleep(600)
+"""
+
+
+def family(marker: str) -> list[int]:
+    """The processes that have a marker in their environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if marker.encode() in (process / "environ").read_bytes():
+                stat = (process / "stat").read_text().rpartition(")")[2].split()
+                if stat[0] != "Z":
+                    found.append(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts processes by /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_everything_within_two_seconds(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """Programs that ignore signals, their children, hanging functions and open calls."""
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    (tmp_path / "hanging.py").write_text(HANGING)
+    marker = f"TRIOEVAL_TEST={os.getpid()}.{number}"
+    started = tmp_path / "started"
+    with fake_provider("--latency", "600") as url:
+        suite = {
+            "providers": [
+                {"id": "openai:m", "config": {"apiBaseUrl": url}},
+                f"exec:{sys.executable} stubborn.py",
+                "python:hanging.py",
+            ],
+            "prompts": ["one", "two"],
+        }
+        command = [sys.executable, "-m", "trioeval", str(write(tmp_path / "s.json", suite))]
+        name, _, value = marker.partition("=")
+        environ = {**ENV, name: value, "STARTED": str(started)}
+        with subprocess.Popen(
+            [*command, "-o", "o.jsonl"],
+            cwd=tmp_path,
+            env=environ,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as run:
+            assert run.stderr is not None
+            # Two programs and one worker; the other call of the function waits for that worker.
+            while not (started.exists() and started.stat().st_size >= 3):
+                assert run.poll() is None
+            while stats_of(url)["in_flight"] < 2:
+                assert run.poll() is None
+            assert len(family(marker)) >= 1 + 2 * 3 + 1
+            run.send_signal(number)
+            while "stopping" not in run.stderr.readline():
+                assert run.poll() is None
+            run.send_signal(number)
+            told_at = time.monotonic()
+            assert run.wait(timeout=30) == 128 + number
+            took = time.monotonic() - told_at
+        assert family(marker) == []
+        while (stats := stats_of(url))["in_flight"]:
+            pass
+        assert stats["abandoned"] == 2
+    # The grace of a program that ignores the first signal is two seconds; then it is killed.
+    assert took < 4
+    rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert len(rows) == 6
+    assert all("interrupted" in row["error"] or "not run" in row["error"] for row in rows)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts processes by /proc")
+def test_a_timeout_ends_the_whole_tree(tmp_path: Path) -> None:
+    """Each row's own limit is enough; the run goes on and ends as usual."""
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    marker = f"TRIOEVAL_TEST_TIMEOUT={os.getpid()}"
+    suite = {
+        "providers": [f"exec:{sys.executable} stubborn.py", "echo"],
+        "prompts": ["one"],
+        "evaluateOptions": {"timeoutMs": 500},
+    }
+    name, _, value = marker.partition("=")
+    done = subprocess.run(
+        [sys.executable, "-m", "trioeval", write(tmp_path / "s.json", suite), "-o", "o.jsonl"],
+        cwd=tmp_path,
+        env={**ENV, name: value, "STARTED": str(tmp_path / "started")},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 100
+    assert family(marker) == []
+    rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert [row["success"] for row in rows] == [False, True]
+    assert "timed out after 0.5 s" in rows[0]["error"]
+
+
+def test_a_program_runs_as_a_provider(tmp_path: Path) -> None:
+    """The whole way through the command line, with the prompt as its argument."""
+    suite = {
+        "providers": [{"id": "exec:printf %s", "label": "printf"}],
+        "prompts": ["say {{word}}"],
+        "tests": [{"vars": {"word": "hi"}, "assert": [{"type": "starts-with", "value": "say hi"}]}],
+    }
+    assert trioeval(write(tmp_path / "s.json", suite), cwd=tmp_path).returncode == 0

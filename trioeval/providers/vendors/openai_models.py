@@ -1,0 +1,50 @@
+"""What the name of a model tells: whether it thinks before it answers, and where it answers.
+
+Services do not say so, and asking the wrong way is an error, so the families are data here. An entry that
+knows better says it: `isReasoningModel` in its config, `chat:` or `responses:` in its id.
+"""
+
+import re
+
+REASONING_MODELS = (
+    r"o\d+(-|$)",
+    r"gpt-[5-9](?!\d|(\.\d+)?-chat)",
+    r"codex-mini|computer-use",
+)
+"""Beginnings of names of models that take neither a temperature nor `max_tokens`."""
+
+RESPONSES_MODELS = (
+    r"gpt-5\.([6-9]|\d\d)",
+    r"gpt-[6-9](?!\d)",
+    r"(o\d+|gpt-5)[\w.]*(-\w+)*-(pro|deep-research|codex)(-|$)",
+    r"codex-|computer-use",
+)
+"""Beginnings of names of models that are asked at `/responses`."""
+
+_REASONING = re.compile("|".join(REASONING_MODELS))
+_RESPONSES = re.compile("|".join(RESPONSES_MODELS))
+
+
+def is_reasoning(model: str) -> bool:
+    """Whether a model thinks before it answers.
+
+    Example:
+        >>> is_reasoning("openai/o3-mini"), is_reasoning("gpt-4.1")
+        (True, False)
+    """
+    return _REASONING.match(_name(model)) is not None
+
+
+def needs_responses(model: str) -> bool:
+    """Whether a model of OpenAI's is asked at `/responses`.
+
+    Example:
+        >>> needs_responses("gpt-5.6"), needs_responses("gpt-5.1")
+        (True, False)
+    """
+    return _RESPONSES.match(_name(model)) is not None
+
+
+def _name(model: str) -> str:
+    """The name without vendor and tuning prefixes."""
+    return model.removeprefix("ft:").rsplit("/", 1)[-1]

@@ -1,0 +1,46 @@
+"""Replies that came as a stream, as they would have come without one."""
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+import attrs
+
+from trioeval.providers.answers import failure, is_success
+from trioeval.providers.endpoint import Endpoint
+from trioeval.providers.server_events import ServerEvent, read_events
+from trioeval.providers.wire import HttpReply
+
+Join: TypeAlias = Callable[[Iterable[ServerEvent]], dict[str, Any] | None]
+"""The object that the events of a stream tell of; None if they end too early."""
+
+
+def join_stream(endpoint: Endpoint, reply: HttpReply, join: Join) -> HttpReply:
+    """The reply with one object as its body; the same reply, if it is no stream.
+
+    Written as JSON once more, so that halves of surrogate pairs from two events become one character.
+
+    Raises:
+        ProviderError: `connection`, if the stream breaks off; `malformed_reply`, if what it holds cannot
+            be written.
+    """
+    kind = reply.headers.get("content-type", "")
+    if not is_success(reply) or not kind.lower().startswith("text/event-stream"):
+        return reply
+    data = join(read_events(reply.body))
+    if data is None:
+        message = "the stream ended before the reply was complete"
+        raise failure("connection", message, endpoint, reply)
+    try:
+        return attrs.evolve(reply, body=json.dumps(data).encode())
+    except RecursionError:
+        message = "the stream is nested too deeply"
+        raise failure("malformed_reply", message, endpoint, reply) from None
+
+
+def load_event(event: ServerEvent) -> Any:
+    """The parsed data of an event, None if it is no JSON; halves of surrogate pairs stay."""
+    try:
+        return json.loads(event.data)
+    except (ValueError, RecursionError):
+        return None
