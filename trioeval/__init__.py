@@ -30,10 +30,13 @@ if TYPE_CHECKING:
     from trioeval.grading import Verdict as Verdict
     from trioeval.kernel import Lanes as Lanes
     from trioeval.kernel import LaneSpec as LaneSpec
+    from trioeval.providers import Guardrails as Guardrails
     from trioeval.providers import Provider as Provider
+    from trioeval.providers import Recorder as Recorder
     from trioeval.providers import Reply as Reply
     from trioeval.providers import Request as Request
     from trioeval.providers import Usage as Usage
+    from trioeval.providers.sdk import provider_from_asyncio as provider_from_asyncio
     from trioeval.suite import EvaluateOptions as EvaluateOptions
     from trioeval.suite import LaneSettings as LaneSettings
     from trioeval.suite import Prompt as Prompt
@@ -59,7 +62,8 @@ _HOMES = {
     ),
     "grading": "Assertion Verdict",
     "kernel": "LaneSpec Lanes",
-    "providers": "Provider Reply Request Usage",
+    "providers": "Guardrails Provider Recorder Reply Request Usage",
+    "providers.sdk": "provider_from_asyncio",
     "suite": (
         "EvaluateOptions LaneSettings Prompt ProviderEntry Suite Test TestOptions load_suite"
         " parse_suite"

@@ -19,7 +19,16 @@ from trioeval.providers.secrets import hide
 from trioeval.providers.wire import HttpReply
 from trioeval.rates.hints import RateHint
 
-REFUSED_PROMPT = frozenset({"content_filter", "invalid_prompt", "content_policy_violation"})
+REFUSED_PROMPT = frozenset(
+    {
+        "bio_policy",
+        "content_filter",
+        "content_policy_violation",
+        "image_content_policy_violation",
+        "invalid_prompt",
+        "misalignment_policy_violation",
+    }
+)
 """Codes of a 400 that is an answer: the service will not take this prompt."""
 
 FILTERED = "[filtered by the provider]"

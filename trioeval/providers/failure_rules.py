@@ -137,6 +137,24 @@ KIND_BY_CODE: Mapping[str, ProviderErrorKind] = {
     "not_found_error": "not_found",
     "model_not_found": "not_found",
     "invalid_request_error": "bad_request",
+    "data_residency_mismatch": "bad_request",
+    **dict.fromkeys(
+        (
+            "empty_image_file",
+            "image_file_not_found",
+            "image_file_too_large",
+            "image_parse_error",
+            "image_too_large",
+            "image_too_small",
+            "invalid_base64_image",
+            "invalid_image",
+            "invalid_image_format",
+            "invalid_image_mode",
+            "invalid_image_url",
+            "unsupported_image_media_type",
+        ),
+        "bad_request",
+    ),
 }
 """For a failure that came with the status of a success; the first that the body names."""
 

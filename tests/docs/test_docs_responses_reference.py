@@ -1,0 +1,54 @@
+"""The pages about responses, embeddings and moderation say what the code says."""
+
+import json
+import re
+
+import pytest
+from snippets import DOCS, table
+
+from trioeval.providers import HttpReply
+from trioeval.providers.adapter import AdapterSettings
+from trioeval.providers.config import Key
+from trioeval.providers.endpoint import ENDPOINT_KEYS
+from trioeval.providers.vendors import openai_embeddings, openai_moderation, openai_responses
+from trioeval.providers.vendors.responses_body import PARAMETERS
+from trioeval.providers.vendors.services import SERVICES
+
+RESPONSES = (DOCS / "reference" / "providers" / "openai-responses.md").read_text()
+EMBEDDINGS = (DOCS / "reference" / "providers" / "openai-embeddings.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("page", "first", "known"),
+    [
+        (RESPONSES, "key of the request", PARAMETERS),
+        (
+            RESPONSES,
+            "key of the entry",
+            tuple(key for key in openai_responses.KEYS if key not in (*PARAMETERS, *ENDPOINT_KEYS)),
+        ),
+        (EMBEDDINGS, "key of embeddings", openai_embeddings.PARAMETERS),
+        (EMBEDDINGS, "key of moderation", openai_moderation.PARAMETERS),
+    ],
+)
+def test_every_key_stands_in_the_reference(page: str, first: str, known: tuple[Key, ...]) -> None:
+    """With what its value must be, in the order of the code."""
+    assert [row[:2] for row in table(page, first)] == [
+        [f"`{key.name}`", key.right] for key in known
+    ]
+
+
+def test_items_are_in_the_output_as_the_reference_says() -> None:
+    """Those that the table names say something, and begin as it says; any other says nothing."""
+    settings = openai_responses.read_responses(SERVICES["openai"], "m", {"apiKey": "k"}, {})
+    assert isinstance(settings, AdapterSettings)
+    *rows, other = table(RESPONSES, "item")
+    assert other == ["any other", "nothing"]
+    parts = [{"type": "output_text", "text": "Hi"}]
+    for kinds, said in rows:
+        start = re.match(r"`(.*?)(?: <|: …)", said)
+        for kind in re.findall(r"`(\w+)`", kinds):
+            item = {"type": kind, "content": parts, "name": "add", "output": "4", "code": "1"}
+            body = json.dumps({"status": "completed", "output": [item]}).encode()
+            output = settings.adapter.parse(HttpReply(200, {}, body)).output
+            assert output.startswith(start[1] if start else ("Hi", "{")), kind

@@ -1,0 +1,283 @@
+import json
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import attrs
+import h11
+import pytest
+import trio
+import trio.testing
+
+from trioeval.errors import ProviderError
+from trioeval.providers import OpenProvider, Request, open_providers, resolve
+from trioeval.providers.vendors.responses_background import read_unfinished
+from trioeval.providers.wire import HttpReply
+from trioeval.suite import Templates
+
+pytestmark = pytest.mark.network
+
+ID = "resp/1"  # an id is only a text: no part of a path
+PENDING = {"id": ID, "status": "queued", "output": []}
+RUNNING = {**PENDING, "status": "in_progress"}
+PART = {"type": "output_text", "text": "4"}
+DONE = {"id": ID, "status": "completed", "output": [{"type": "message", "content": [PART]}]}
+
+ASK = Request(prompt="2 + 2")
+
+Answer = tuple[int, Any]
+
+
+@attrs.define(eq=False)
+class Service:
+    """A service on the loopback interface that answers from a list, and remembers what it was asked."""
+
+    answers: deque[Answer]
+    seen: list[tuple[float, str, str]] = attrs.field(factory=list)
+    """Time, method and path of each request."""
+    asked: trio.Event = attrs.field(factory=trio.Event)
+    """Set by the request for which there is no answer."""
+    stuck: bool = False
+    """Whether what is asked beyond the list is never answered."""
+
+    async def serve(self, stream: trio.SocketStream) -> None:
+        """Answer the requests of one connection."""
+        async with stream:
+            peer = h11.Connection(h11.SERVER)
+            while (request := await self._read(peer, stream)) is not None:
+                status, data = await self._answer(request)
+                body = json.dumps(data).encode()
+                headers = [("content-type", "application/json"), ("content-length", str(len(body)))]
+                head = h11.Response(status_code=status, headers=headers)
+                for part in (head, h11.Data(data=body), h11.EndOfMessage()):
+                    await stream.send_all(peer.send(part) or b"")
+                peer.start_next_cycle()
+
+    async def _read(self, peer: h11.Connection, stream: trio.SocketStream) -> h11.Request | None:
+        request: h11.Request | None = None
+        while True:
+            event = peer.next_event()
+            if event is h11.NEED_DATA:
+                try:
+                    peer.receive_data(await stream.receive_some())
+                except trio.BrokenResourceError:
+                    return None
+            elif isinstance(event, h11.Request):
+                request = event
+            elif isinstance(event, h11.EndOfMessage):
+                return request
+            elif isinstance(event, h11.ConnectionClosed):
+                return None
+
+    async def _answer(self, request: h11.Request) -> Answer:
+        path = request.target.decode()
+        self.seen.append((trio.current_time(), request.method.decode(), path))
+        if self.answers:
+            return self.answers.popleft()
+        self.asked.set()
+        if self.stuck:
+            await trio.sleep_forever()
+        return 200, {"id": ID, "status": "cancelled"}
+
+    def paths(self) -> list[tuple[str, str]]:
+        """Method and path of each request."""
+        return [(method, path) for _, method, path in self.seen]
+
+
+@asynccontextmanager
+async def opened(service: Service, **config: Any) -> AsyncGenerator[OpenProvider]:
+    """The provider against the service; both end with the block."""
+    async with trio.open_nursery() as nursery:
+        serve = partial(trio.serve_tcp, service.serve, 0, host="127.0.0.1")
+        listeners = await nursery.start(serve)
+        port = listeners[0].socket.getsockname()[1]
+        own = {"apiBaseUrl": f"http://127.0.0.1:{port}/v1", "apiKey": "sk-1", "background": True}
+        templates = Templates()
+        spec = resolve(
+            "openai:responses:o3",
+            {**own, **config},
+            environ={},
+            directory=Path(),
+            templates=templates,
+            custom={},
+        )
+        assert spec.secrets == ("sk-1",)
+        assert spec.lane_key.endswith("|o3")
+        async with open_providers([spec], templates) as (provider,):
+            yield provider
+        nursery.cancel_scope.cancel()
+
+
+def run(service: Service, body: Callable[[OpenProvider], Awaitable[None]], **config: Any) -> None:
+    """Run a test body on a clock that jumps to the next thing to do when sockets are quiet."""
+
+    async def main() -> None:
+        with trio.fail_after(3600):
+            async with opened(service, **config) as provider:
+                await body(provider)
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0.02))
+
+
+CREATE = ("POST", "/v1/responses")
+LOOK = ("GET", "/v1/responses/resp%2F1")
+CANCEL = ("POST", "/v1/responses/resp%2F1/cancel")
+
+
+def test_a_response_is_looked_at_every_second_until_it_is_finished() -> None:
+    """The last look holds the answer, and nothing is stopped."""
+    service = Service(deque([(200, PENDING), (200, RUNNING), (200, RUNNING), (200, DONE)]))
+
+    async def body(provider: OpenProvider) -> None:
+        assert (await provider(ASK)).output == "4"
+
+    run(service, body)
+    assert service.paths() == [CREATE, LOOK, LOOK, LOOK]
+    times = [at for at, _, _ in service.seen]
+    assert [later - before for before, later in pairwise(times)] == [1, 1, 1]
+
+
+def test_a_response_that_is_finished_at_once_is_the_answer() -> None:
+    """Nothing is asked twice."""
+    service = Service(deque([(200, DONE)]))
+
+    async def body(provider: OpenProvider) -> None:
+        assert (await provider(ASK)).output == "4"
+
+    run(service, body)
+    assert service.paths() == [CREATE]
+
+
+def test_a_cancelled_call_stops_its_response() -> None:
+    """The service hears of it, although nobody waits for the call any more."""
+    service = Service(deque([(200, PENDING), (200, RUNNING)]))
+
+    async def body(provider: OpenProvider) -> None:
+        with trio.move_on_after(1.5) as scope:
+            await provider(ASK)
+        assert scope.cancelled_caught
+
+    run(service, body)
+    assert service.paths() == [CREATE, LOOK, CANCEL]
+
+
+def test_a_call_that_is_cancelled_during_a_look_stops_its_response() -> None:
+    """Also while a request is on its way."""
+    service = Service(deque([(200, PENDING)]), stuck=True)
+
+    async def body(provider: OpenProvider) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(provider, ASK)
+            await service.asked.wait()
+            service.stuck = False
+            nursery.cancel_scope.cancel()
+
+    run(service, body)
+    assert service.paths() == [CREATE, LOOK, CANCEL]
+
+
+def test_a_call_that_takes_too_long_stops_its_response() -> None:
+    """`timeoutMs` is for all of it, looks and waits."""
+    service = Service(deque([(200, PENDING), *[(200, RUNNING)] * 3]))
+
+    async def body(provider: OpenProvider) -> None:
+        with pytest.raises(ProviderError) as caught:
+            await provider(ASK)
+        told = "attempt_timeout: no finished response within 3.5 seconds (timeoutMs)"
+        assert str(caught.value) == told
+
+    run(service, body, timeoutMs=3500)
+    assert service.paths() == [CREATE, LOOK, LOOK, LOOK, CANCEL]
+
+
+def test_stopping_a_response_takes_ten_seconds_at_most() -> None:
+    """A service that does not even answer that holds nobody up."""
+    service = Service(deque([(200, PENDING), (200, RUNNING)]), stuck=True)
+
+    async def body(provider: OpenProvider) -> None:
+        start = trio.current_time()
+        with trio.move_on_after(1.5):
+            await provider(ASK)
+        assert trio.current_time() - start == 11.5
+
+    run(service, body)
+    assert service.paths() == [CREATE, LOOK, CANCEL]
+
+
+@pytest.mark.parametrize(
+    ("look", "kind"),
+    [
+        ((503, {"error": {"message": "down"}}), "server"),
+        ((429, {"error": {"code": "rate_limit_exceeded"}}), "rate_limited"),
+    ],
+)
+def test_a_look_that_fails_is_the_failure_of_the_call(look: Answer, kind: str) -> None:
+    """Only the lane repeats; what would go on unwatched is stopped, whatever comes of that."""
+    service = Service(deque([(200, PENDING), look, (500, {})]))
+
+    async def body(provider: OpenProvider) -> None:
+        with pytest.raises(ProviderError) as caught:
+            await provider(ASK)
+        assert caught.value.kind == kind
+
+    run(service, body)
+    assert service.paths() == [CREATE, LOOK, CANCEL]
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ({**DONE, "status": "cancelled"}, "server: the response ended as cancelled"),
+        (
+            {**DONE, "status": "failed", "error": {"code": "server_error", "message": "Oops"}},
+            "server: HTTP 200 OK: Oops",
+        ),
+    ],
+)
+def test_a_response_that_fails_is_not_stopped(data: Any, told: str) -> None:
+    """It has ended by itself."""
+    service = Service(deque([(200, PENDING), (200, data)]))
+
+    async def body(provider: OpenProvider) -> None:
+        with pytest.raises(ProviderError) as caught:
+            await provider(ASK)
+        assert str(caught.value) == told
+
+    run(service, body)
+    assert service.paths() == [CREATE, LOOK]
+
+
+def test_a_request_that_is_refused_has_no_response() -> None:
+    """There is nothing to look at, and nothing to stop."""
+    service = Service(
+        deque([(429, {"error": {"message": "slow down"}}), (200, {"status": "queued"})])
+    )
+
+    async def body(provider: OpenProvider) -> None:
+        for kind in ("rate_limited", "malformed_reply"):
+            with pytest.raises(ProviderError) as caught:
+                await provider(ASK)
+            assert caught.value.kind == kind
+
+    run(service, body)
+    assert service.paths() == [CREATE, CREATE]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "found"),
+    [
+        (200, PENDING, ID),
+        (200, {**PENDING, "id": 5}, ""),
+        (200, DONE, None),
+        (200, {**PENDING, "status": []}, None),
+        (500, PENDING, None),
+        (200, [PENDING], None),
+    ],
+)
+def test_only_what_is_being_made_is_waited_for(status: int, body: Any, found: str | None) -> None:
+    """Anything else is the answer, or the failure."""
+    assert read_unfinished(HttpReply(status, {}, json.dumps(body).encode())) == found

@@ -1,0 +1,235 @@
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from sdk_runs import CASES, KEY, Case, around
+
+from trioeval.providers.base import Request
+from trioeval.providers.endpoint import Endpoint, Service
+from trioeval.providers.sdk import bedrock, entries
+from trioeval.providers.sdk.bedrock import BedrockSettings
+from trioeval.providers.sdk.entries import PLACEHOLDER, other_headers, own_key
+from trioeval.providers.wire import HttpRequest
+
+URL = "http://127.0.0.1:1"
+
+every_sdk = pytest.mark.parametrize("case", CASES, ids=lambda case: case.prefix)
+
+
+def told(case: Case, rest: str | None = None, **config: Any) -> list[str]:
+    """What is wrong with an entry, as its user reads it."""
+    case = case if rest is None else attrs.evolve(case, model=rest)
+    found = case.read(URL, **config)
+    assert isinstance(found, list), found
+    return [str(problem) for problem in found]
+
+
+@every_sdk
+def test_a_missing_sdk_is_told_with_everything_else(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The extra is named, and so is every other mistake of the entry."""
+    package = "boto3" if case.prefix == "bedrock" else entries.SDKS[case.prefix].package
+    extra = "bedrock" if case.prefix == "bedrock" else entries.SDKS[case.prefix].name
+    monkeypatch.setitem(sys.modules, package, None)
+    missing, other = told(case, temperature="hot")
+    assert missing == (
+        f'.id: "{case.prefix}:" needs the extra "{extra}"\n  pip install \'trioeval[{extra}]\''
+    )
+    assert other.startswith(".config.temperature: must be a number")
+
+
+def test_a_missing_package_around_an_sdk_is_a_missing_sdk() -> None:
+    """`google.genai` is looked for inside of `google`, which may not be there either."""
+    (problem,) = entries.check_extra("x-sdk", "no_such_package.inside", "x")
+    assert problem.hint == "pip install 'trioeval[x]'"
+
+
+@every_sdk
+def test_an_entry_names_its_model(case: Case) -> None:
+    """With the id that would be right."""
+    (problem,) = told(case, rest="")
+    assert problem == (f'.id: "{case.prefix}:" names no model\n  write {case.prefix}:<model>')
+
+
+def test_what_an_sdk_cannot_be_asked_for_names_the_way_without_it() -> None:
+    """Rather than failing at the first call."""
+    google = CASES[2]
+    assert told(google, rest="embedding:e-1") == [
+        ".id: embeddings cannot be asked for through the SDK\n  use google:embedding:e-1"
+    ]
+    assert told(google, metrics="ttft") == [
+        ".config.metrics: the first token is not timed through this SDK\n  use google:m-1"
+    ]
+
+
+def test_a_provider_of_several_requests_is_not_for_an_sdk() -> None:
+    """A response in the background is asked for again and again."""
+    (problem,) = told(CASES[0], rest="responses:m-1", background=True)
+    assert problem == (
+        ".id: this takes more than one request, and an SDK is asked for one"
+        "\n  use openai:responses:m-1"
+    )
+
+
+@pytest.mark.slow
+def test_an_entry_is_read_without_importing_its_sdk() -> None:
+    """SDKs take up to a second; who only checks a suite does not wait for them."""
+    probe = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from sdk_runs import CASES
+for case in CASES:
+    assert not isinstance(case.read("http://127.0.0.1:1"), list)
+print({{"openai", "anthropic", "google.genai", "boto3"}} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def endpoint(header: str, credential: str, value: str) -> Endpoint:
+    return Endpoint(
+        service=Service(family="x", default_url=URL, key_variables=(), key_header=header),
+        model="m",
+        base_url=URL,
+        headers={header: value},
+        credential=credential,
+    )
+
+
+@pytest.mark.parametrize(
+    ("header", "credential", "value", "key", "passed_on"),
+    [
+        ("authorization", "sk-1", "Bearer sk-1", "sk-1", False),
+        ("authorization", "Bearer sk-1", "Bearer sk-1", "sk-1", True),
+        ("authorization", "Basic abc", "Basic abc", "abc", True),
+        ("x-api-key", "sk-1", "sk-1", "sk-1", False),
+        ("authorization", "", "", PLACEHOLDER, True),
+    ],
+)
+def test_the_key_goes_to_the_sdk_and_other_headers_along_with_the_request(
+    header: str,
+    credential: str,
+    value: str,
+    key: str,
+    passed_on: bool,  # noqa: FBT001
+) -> None:
+    """Only an authorization that the config spells out is passed on as it is."""
+    where = endpoint(header, credential, value)
+    request = HttpRequest(URL, {header: value, "x-team": "blue"}, b"{}")
+    assert own_key(where) == key
+    headers = other_headers(where, request)
+    assert headers.pop("x-team") == "blue"
+    assert headers == ({header: value} if passed_on else {})
+
+
+def read_bedrock(
+    config: Mapping[str, Any], environ: Mapping[str, str] | None = None
+) -> BedrockSettings | list[str]:
+    here = attrs.evolve(around(), environ=environ or {})
+    found = bedrock.read("bedrock", "maker.m-1", config, here)
+    if isinstance(found, BedrockSettings):
+        return found
+    assert isinstance(found, list)
+    return [str(problem) for problem in found]
+
+
+def test_the_region_of_bedrock_must_be_said() -> None:
+    """In the config or the environment; the config wins."""
+    hint = "set region in the config, or AWS_REGION in the environment"
+    assert read_bedrock({}) == [f".config.region: there is no region\n  {hint}"]
+    fault = 'the environment variable AWS_REGION holds "the moon", which is no region'
+    assert read_bedrock({}, {"AWS_REGION": "the moon"}) == [
+        f".config.region: {fault}\n  write one such as us-east-1"
+    ]
+    found = read_bedrock({"region": "eu-west-1"}, {"AWS_REGION": "us-east-1"})
+    assert isinstance(found, BedrockSettings)
+    assert found.access.region == "eu-west-1"
+    assert found.access.url is None
+    assert found.lane_key == "bedrock|https://bedrock-runtime.eu-west-1.amazonaws.com|-|-|maker.m-1"
+
+
+def test_half_of_a_credential_of_bedrock_is_told() -> None:
+    """Not the half that is there."""
+    problems = read_bedrock({"region": "us-east-1", "secretAccessKey": KEY})
+    fault = "an accessKeyId and a secretAccessKey go together"
+    assert problems == [f".config.accessKeyId: {fault}\n  set accessKeyId as well"]
+
+
+def test_a_wrong_url_of_bedrock_is_told_at_its_own_key() -> None:
+    """Not at that of other services."""
+    (problem,) = read_bedrock({"region": "us-east-1", "endpointUrl": "ftp://x"})  # type: ignore[misc]
+    assert str(problem).startswith(".config.endpointUrl: must be an http or https URL")
+
+
+def test_who_asks_bedrock_is_found_in_the_config_and_then_in_the_environment() -> None:
+    """A profile of the config wins over keys of the environment; secrets are known as such."""
+    environ = {
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "AKIA-env",
+        "AWS_SECRET_ACCESS_KEY": "env-secret",
+        "AWS_SESSION_TOKEN": "env-token",
+    }
+    found = read_bedrock({}, environ)
+    assert isinstance(found, BedrockSettings)
+    assert found.access.access_key_id == "AKIA-env"
+    assert found.secrets == ("env-secret", "env-token")
+    profiled = read_bedrock({"profile": "team"}, environ)
+    assert isinstance(profiled, BedrockSettings)
+    assert (profiled.access.profile, profiled.access.access_key_id) == ("team", None)
+    own = read_bedrock({"accessKeyId": "AKIA-own", "secretAccessKey": KEY}, environ)
+    assert isinstance(own, BedrockSettings)
+    assert own.secrets == (KEY,)
+    assert len({found.lane_key, profiled.lane_key, own.lane_key}) == 3
+    for settings in (found, own):
+        assert KEY not in settings.lane_key + repr(settings)
+        assert "env-secret" not in settings.lane_key + repr(settings)
+
+
+def test_the_config_of_bedrock_becomes_the_arguments_of_its_calls() -> None:
+    """In any spelling; a null says nothing."""
+    found = read_bedrock(
+        {
+            "region": "us-east-1",
+            "max_tokens": 7,
+            "temperature": None,
+            "stopSequences": ["END"],
+            "guardrailConfig": {"guardrailIdentifier": "g", "guardrailVersion": "1"},
+            "price": {"input": 1, "output": 2},
+            "timeoutMs": 1500,
+        }
+    )
+    assert isinstance(found, BedrockSettings)
+    adapter = found.adapter
+    assert adapter.inference == {"maxTokens": 7, "stopSequences": ["END"]}
+    assert set(adapter.arguments) == {"guardrailConfig"}
+    assert adapter.endpoint.timeout == 1.5
+    assert adapter.endpoint.price is not None
+    assert adapter.build(Request(prompt="Hi")).url.endswith("/model/maker.m-1/converse")
+
+
+def test_all_mistakes_of_a_bedrock_entry_are_told_at_once() -> None:
+    """Keys, values and what is missing."""
+    problems = read_bedrock({"maxToken": 3, "topP": "x", "region": "nowhere"})
+    assert isinstance(problems, list)
+    assert [problem.partition(": ")[0] for problem in problems] == [
+        ".config.maxToken",
+        ".config.topP",
+        ".config.region",
+        ".config.region",
+    ]
+
+
+def test_the_page_about_sdks_lists_what_the_code_takes() -> None:
+    """Every id, every extra, and every key of Bedrock with its meaning, in order."""
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "providers" / "sdk.md").read_text()
+    ids = re.findall(r"^\| `([\w-]+):<model>` \| `trioeval\[(\w+)\]`", page, re.MULTILINE)
+    through = [(prefix, sdk.name) for prefix, sdk in entries.SDKS.items()]
+    assert ids == [*through, ("bedrock", "bedrock")]
+    keys = re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE)
+    assert keys == [(key.name, key.right) for key in bedrock.KEYS]

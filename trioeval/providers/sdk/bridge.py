@@ -1,0 +1,257 @@
+"""Clients that need asyncio, called from Trio: one thread with an event loop for the life of a bridge.
+
+Each call is an asyncio task of its own. Its result and its exceptions come back as they are, and what
+happens to the call happens to the task: when Trio cancels the one, the other is cancelled and awaited, so
+that its `finally` blocks have run before the call ends. That wait is bounded, because a function that
+blocks its thread, or will not be cancelled, must not take the run's deadline with it.
+
+The alternative, Trio as a guest of an asyncio loop, would change the host of the whole program for the
+sake of one client.
+"""
+
+import asyncio
+import inspect
+import threading
+import warnings
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextvars import Context, copy_context
+from typing import Any, Generic, TypeAlias, TypeVar, TypeVarTuple
+
+import attrs
+import trio
+
+from trioeval.providers.base import Provider, Reply, Request
+from trioeval.providers.local.custom import CustomProvider
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+GRACE = 2.0
+"""Seconds that a cancelled call waits for its asyncio task to end, unless the bridge says otherwise."""
+
+AsyncioCall: TypeAlias = Callable[[Request], Awaitable[Reply | str]]
+"""An async function that runs on asyncio and answers one request, with a `Reply` or a text."""
+
+
+@asynccontextmanager
+async def asyncio_bridge(*, grace: float = GRACE) -> AsyncGenerator["AsyncioBridge"]:
+    """A thread with an asyncio event loop, for several functions or for a client with a session.
+
+    What still runs on leaving is cancelled, and the thread is joined. It belongs to one `trio.run`.
+
+    Args:
+        grace: Seconds, > 0, that a cancelled call waits for its task to end. Leaving waits twice as long at
+            most: for the tasks, and for what was entered.
+
+    Raises:
+        Exception: Whatever exiting something that was entered raised.
+
+    Example:
+        ```python
+        async with asyncio_bridge() as bridge:
+            session = await bridge.enter(aiohttp.ClientSession)
+            provider = bridge.provider(partial(ask, session))
+        ```
+    """
+    bridge = AsyncioBridge(grace)
+    try:
+        yield bridge
+    finally:
+        with trio.move_on_after(2 * grace, shield=True) as closing:
+            await bridge._aclose()  # noqa: SLF001 - closing belongs to this context manager alone
+        if closing.cancelled_caught:
+            warnings.warn(
+                f"the thread of an asyncio bridge did not end within {2 * grace:g} seconds:"
+                " a function blocks it, or will not be cancelled",
+                RuntimeWarning,
+                stacklevel=1,
+            )
+
+
+@asynccontextmanager
+async def provider_from_asyncio(
+    function: AsyncioCall, *, name: str | None = None, grace: float = GRACE
+) -> AsyncGenerator[Provider]:
+    """A provider out of an async function that needs asyncio, with a bridge of its own.
+
+    Args:
+        function: Runs as an asyncio task, many at a time if the lane is wide. It neither retries nor limits,
+            and raises `ProviderError` where it knows what a failure means.
+        name: How messages call it; None takes the function's own name.
+        grace: Seconds, > 0, that a cancelled call waits for its task to end.
+
+    Example:
+        >>> import asyncio
+        >>> async def answer(request: Request) -> str:
+        ...     await asyncio.sleep(0)
+        ...     return request.prompt.upper()
+        >>> async def main() -> None:
+        ...     async with provider_from_asyncio(answer) as provider:
+        ...         print((await provider(Request(prompt="hello"))).output)
+        >>> trio.run(main)
+        HELLO
+    """
+    async with asyncio_bridge(grace=grace) as bridge:
+        yield bridge.provider(function, name=name)
+
+
+@attrs.define(eq=False)
+class AsyncioBridge:
+    """Runs async functions on the event loop of its thread. Obtained from `asyncio_bridge` only."""
+
+    _grace: float
+    _token: trio.lowlevel.TrioToken = attrs.field(
+        factory=trio.lowlevel.current_trio_token, init=False
+    )
+    _loop: asyncio.AbstractEventLoop = attrs.field(factory=asyncio.new_event_loop, init=False)
+    _stopping: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
+    _entered: AsyncExitStack = attrs.field(factory=AsyncExitStack, init=False)
+    _tasks: set[asyncio.Task[Any]] = attrs.field(factory=set, init=False)
+    """Of calls that are under way; touched by the loop's thread only."""
+    _thread: threading.Thread = attrs.field(init=False)
+    _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _failure: Exception | None = attrs.field(default=None, init=False)
+    _is_open: bool = attrs.field(default=True, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        # A daemon: a function that blocks for ever must not keep the program from ending.
+        self._thread = threading.Thread(target=self._serve, name="asyncio bridge", daemon=True)
+        self._thread.start()
+
+    def provider(self, function: AsyncioCall, *, name: str | None = None) -> Provider:
+        """The function as a provider, usable as long as the bridge is open.
+
+        Args:
+            function: See `provider_from_asyncio`.
+            name: How messages call it; None takes the function's own name.
+        """
+
+        async def call(request: Request) -> Reply | str:
+            return await self.run(function, request)
+
+        own_name = getattr(function, "__qualname__", type(function).__name__)
+        return CustomProvider(own_name if name is None else name, call)
+
+    async def run(self, function: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
+        """Run an async function as an asyncio task and wait for its result. Always a checkpoint.
+
+        It sees the caller's context variables. Cancelling the call cancels the task, and waits up to
+        the bridge's `grace` until it has ended.
+
+        Raises:
+            trio.ClosedResourceError: The bridge is closed, or was closed before the task ended.
+            RuntimeError: The task was cancelled by somebody else, or wanted to end the program.
+            Exception: Whatever the function raised.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if not self._is_open:
+            raise trio.ClosedResourceError("the asyncio bridge is closed")
+        call = _Call(lambda: function(*args), self._token, copy_context())
+        self._loop.call_soon_threadsafe(call.start, self._loop, self._tasks)
+        try:
+            await call.done.wait()
+        finally:
+            if not call.done.is_set():
+                self._loop.call_soon_threadsafe(call.cancel)
+                # Its `finally` blocks end before the call does; a task that will not end is left alone.
+                with trio.move_on_after(self._grace, shield=True):
+                    await call.done.wait()
+        if call.is_cancelled and not self._is_open:
+            raise trio.ClosedResourceError("the asyncio bridge was closed during the call")
+        return call.result()
+
+    async def enter(self, make: Callable[[], AbstractAsyncContextManager[T]]) -> T:
+        """Make and enter an asyncio context manager, such as a client's session; closing exits it.
+
+        Those entered last are exited first, after all calls have ended. Always a checkpoint.
+
+        Args:
+            make: Called on the loop's thread, because many clients look for a running loop.
+
+        Raises:
+            Exception: Whatever entering raised; see also `run`.
+        """
+
+        async def enter() -> T:
+            return await self._entered.enter_async_context(make())
+
+        return await self.run(enter)
+
+    async def _aclose(self) -> None:
+        """Cancel what is left, exit what was entered, and join the thread."""
+        self._is_open = False
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        await self._ended.wait()
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _serve(self) -> None:
+        """The life of the thread."""
+        try:
+            # What a client left running in the background is cancelled by the runner.
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._stay())
+        except Exception as error:  # noqa: BLE001 - carried over to `_aclose`, which raises it
+            self._failure = error
+        finally:
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(self._ended.set)
+
+    async def _stay(self) -> None:
+        """Keep the loop until the bridge closes; then calls end before what they use."""
+        async with self._entered:
+            await self._stopping.wait()
+            for task in self._tasks:
+                task.cancel("the bridge closes")
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=self._grace)
+
+
+@attrs.define(eq=False)
+class _Call(Generic[T]):
+    """One function on its way through the loop. `start`, `cancel` and `_finish` run there."""
+
+    function: Callable[[], Awaitable[T]]
+    token: trio.lowlevel.TrioToken
+    context: Context
+    done: trio.Event = attrs.field(factory=trio.Event)
+    task: asyncio.Task[T] | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop, tasks: set[asyncio.Task[Any]]) -> None:
+        self.task = loop.create_task(self._body(), context=self.context)
+        tasks.add(self.task)
+        self.task.add_done_callback(tasks.discard)
+        self.task.add_done_callback(self._finish)
+
+    def cancel(self) -> None:
+        assert self.task is not None  # noqa: S101 - the loop has called `start` before
+        self.task.cancel("cancelled by Trio")
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.task is not None and self.task.cancelled()
+
+    def result(self) -> T:
+        assert self.task is not None  # noqa: S101 - asked for when it is done only
+        if self.task.cancelled():
+            raise RuntimeError("the asyncio task was cancelled, and not by its caller")
+        return self.task.result()
+
+    async def _body(self) -> T:
+        try:
+            pending = self.function()
+            if not inspect.isawaitable(pending):
+                raise TypeError("the function is not async; write it with `async def`")
+            return await pending
+        except (KeyboardInterrupt, SystemExit) as error:
+            # They would end the loop, and with it all other calls.
+            raise RuntimeError(f"the function raised {type(error).__name__}") from error
+
+    def _finish(self, task: asyncio.Task[T]) -> None:
+        if not task.cancelled():
+            task.exception()  # Seen, even if the caller is gone: asyncio would complain otherwise.
+        # The caller's run may be over, if the task took too long to be cancelled.
+        with suppress(trio.RunFinishedError):
+            self.token.run_sync_soon(self.done.set)

@@ -1,0 +1,277 @@
+"""OpenAI responses: a request to a body, a reply to an output."""
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from http import HTTPStatus
+from typing import Any
+
+import attrs
+
+from trioeval.errors import Problem
+from trioeval.providers.adapter import AdapterSettings
+from trioeval.providers.answers import (
+    FILTERED,
+    NOT_JSON,
+    failure,
+    field,
+    is_success,
+    objects,
+    read_hint,
+    read_json,
+    read_metadata,
+    read_refusal,
+    text,
+)
+from trioeval.providers.base import Guardrails, Reply, Request, Usage
+from trioeval.providers.classify import classify
+from trioeval.providers.config import Key, is_flag, read_config
+from trioeval.providers.endpoint import ENDPOINT_KEYS, Endpoint, Service, read_endpoint
+from trioeval.providers.server_events import ServerEvent
+from trioeval.providers.settings import Settings
+from trioeval.providers.vendors.call_options import read_options
+from trioeval.providers.vendors.chat_keys import ENTRY_KEYS, read_variables
+from trioeval.providers.vendors.openai_models import is_reasoning
+from trioeval.providers.vendors.prepared import PreparedBody
+from trioeval.providers.vendors.responses_background import UNFINISHED, BackgroundSettings
+from trioeval.providers.vendors.responses_body import (
+    CHAT,
+    PARAMETERS,
+    merge,
+    pick_defaults,
+    to_body,
+)
+from trioeval.providers.vendors.responses_input import to_input
+from trioeval.providers.vendors.responses_output import (
+    read_annotations,
+    read_finish_reason,
+    read_log_probs,
+    read_output,
+    read_refusal_text,
+    read_usage,
+)
+from trioeval.providers.vendors.responses_stream import read_response, speaks
+from trioeval.providers.vendors.streams import join_stream
+from trioeval.providers.wire import HttpReply, HttpRequest
+
+KEYS = (
+    *PARAMETERS,
+    *ENTRY_KEYS,
+    Key("background", "true or false", is_flag),
+    CHAT["omitDefaults"],
+    CHAT["showThinking"],
+    *ENDPOINT_KEYS,
+)
+"""All keys of an entry."""
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class ResponsesAdapter:
+    """One model, and all that its requests have in common."""
+
+    endpoint: Endpoint
+    reasons: bool = False
+    """Whether the model thinks before it answers."""
+    layers: tuple[Mapping[str, Any], ...] = ()
+    """What the body holds besides model and input, from `to_body`, the strongest last."""
+    passthrough: Mapping[str, Any] = attrs.field(factory=dict)
+    """Merged last, over everything."""
+    show_thinking: bool = True
+    streams: bool = False
+    background: bool = False
+    """Whether the service answers at once, and goes on by itself."""
+
+    def with_options(self, options: Mapping[str, Any]) -> "ResponsesAdapter":
+        """The adapter for one call, some of whose keys are different.
+
+        Raises:
+            ProviderError: `bad_request`, if there are no such keys, or not with such values.
+        """
+        values = read_options(options, PARAMETERS)
+        passthrough = {**self.passthrough, **(values.get("passthrough") or {})}
+        return attrs.evolve(self, layers=(*self.layers, to_body(values)), passthrough=passthrough)
+
+    def build(self, request: Request, /) -> HttpRequest:
+        """The HTTP request that asks the model.
+
+        Raises:
+            ProviderError: `bad_request`, if the prompt was meant to be messages and is not, or if the
+                options of the request are not right.
+        """
+        if request.options:
+            return self.with_options(request.options).build(attrs.evolve(request, options={}))
+        body = self._prepared.complete({"input": to_input(request.prompt)})
+        return HttpRequest(self.endpoint.url("responses"), self.endpoint.headers, body)
+
+    def parse(self, reply: HttpReply, /) -> Reply:
+        """What the model answered.
+
+        A prompt that the service refuses to take is a reply too (`is_refusal`).
+
+        Raises:
+            ProviderError: The reply tells of a failure, is not a response, or is not a finished one.
+        """
+        refused = read_refusal(self.endpoint, reply)
+        if refused is not None:
+            return refused
+        reply = join_stream(self.endpoint, reply, read_response)
+        data = self._data(reply)
+        try:
+            if data.get("error"):
+                return self._read_error(reply, data)
+            self._check(reply, data)
+            return self._read(reply, data)
+        except RecursionError:
+            # Parsed it could still be; parts of it are written as JSON again.
+            what = "the reply is nested too deeply"
+            raise failure("malformed_reply", what, self.endpoint, reply) from None
+
+    def speaks(self, event: ServerEvent, /) -> bool:
+        """Whether an event holds a part of the answer, or of its reasoning."""
+        return speaks(event)
+
+    @cached_property
+    def _fixed(self) -> dict[str, Any]:
+        """The body of a request, but for its input."""
+        own: dict[str, Any] = {"model": self.endpoint.model}
+        own |= merge(self.layers, reasons=self.reasons)
+        if self.streams:
+            own["stream"] = True
+        if self.background:
+            own["background"] = True
+        return {**own, **self.passthrough}
+
+    @cached_property
+    def _prepared(self) -> PreparedBody:
+        return PreparedBody.of(self._fixed)
+
+    def _data(self, reply: HttpReply) -> dict[str, Any]:
+        if not is_success(reply):
+            raise classify(reply, secrets=self.endpoint.secrets)
+        data = read_json(reply.body)
+        if data is NOT_JSON:
+            raise failure("malformed_reply", "the reply is not JSON", self.endpoint, reply)
+        if not isinstance(data, dict):
+            raise failure("malformed_reply", "the reply is not a JSON object", self.endpoint, reply)
+        return data
+
+    def _read_error(self, reply: HttpReply, data: Mapping[str, Any]) -> Reply:
+        """The refusal that a failed response is; or what it failed by, raised."""
+        # The rest of a response may be too large to look for an error in.
+        told = attrs.evolve(reply, body=json.dumps({"error": data["error"]}).encode())
+        refused = read_refusal(
+            self.endpoint, attrs.evolve(told, status=HTTPStatus.BAD_REQUEST.value)
+        )
+        if refused is None:
+            raise classify(told, secrets=self.endpoint.secrets)
+        usage = read_usage(data.get("usage"))
+        return attrs.evolve(
+            refused,
+            usage=usage,
+            cost=self._cost(usage),
+            raw=data,
+            metadata=read_metadata(reply, data),
+        )
+
+    def _check(self, reply: HttpReply, data: Mapping[str, Any]) -> None:
+        """Raise unless it is a finished response that holds something."""
+        status = text(data, "status") or "completed"
+        if status in ("failed", "cancelled"):
+            raise failure("server", f"the response ended as {status}", self.endpoint, reply)
+        if status in UNFINISHED:
+            what = f"the response is still {status}"
+            raise failure("malformed_reply", what, self.endpoint, reply)
+        if not isinstance(data.get("output"), list):
+            raise failure("malformed_reply", "the reply is not a response", self.endpoint, reply)
+        if status == "completed" and not data["output"]:
+            raise failure("empty_reply", "the response holds no item", self.endpoint, reply)
+
+    def _read(self, reply: HttpReply, data: Mapping[str, Any]) -> Reply:
+        items = objects(data, "output")
+        finish_reason = read_finish_reason(data, items)
+        refusal = read_refusal_text(items)
+        is_filtered = finish_reason == "content_filter"
+        output = read_output(
+            items,
+            show_thinking=self.show_thinking,
+            wants_json=refusal is None and self._wants_json(data),
+        )
+        usage = read_usage(data.get("usage"))
+        extras = {
+            "service_tier": text(data, "service_tier"),
+            "annotations": read_annotations(items),
+        }
+        return Reply(
+            output=(output or FILTERED) if is_filtered else output,
+            usage=usage,
+            hint=read_hint(self.endpoint, reply),
+            cost=self._cost(usage),
+            finish_reason=finish_reason,
+            is_refusal=is_filtered or refusal is not None,
+            guardrails=Guardrails(flagged=True, flagged_output=True, reason=refusal)
+            if is_filtered or refusal is not None
+            else None,
+            log_probs=read_log_probs(items),
+            raw=data,
+            metadata=read_metadata(reply, data) | {k: v for k, v in extras.items() if v},
+        )
+
+    def _wants_json(self, data: Mapping[str, Any]) -> bool:
+        """Whether the answer was to be JSON by a schema; the service repeats what it was asked for."""
+        asked = data if isinstance(data.get("text"), dict) else self._fixed
+        return bool(field(asked, "text", "format", "type") == "json_schema")
+
+    def _cost(self, usage: Usage) -> float | None:
+        price = self.endpoint.price
+        return None if price is None else price.cost(usage)
+
+
+def read_responses(
+    service: Service, model: str, config: Mapping[str, Any], environ: Mapping[str, str]
+) -> Settings | list[Problem]:
+    """Read the config of an entry.
+
+    A null takes a default away: `temperature: null` sends none.
+
+    Args:
+        service: How the service is reached.
+        model: The model's name, as the service knows it.
+        config: The entry's config.
+        environ: The environment; empty values count as absent.
+
+    Returns:
+        The settings, or everything that is wrong.
+
+    Example:
+        >>> from trioeval.providers.vendors.services import SERVICES
+        >>> config = {"apiBaseUrl": "http://127.0.0.1:8080/v1", "max_tokens": 5}
+        >>> settings = read_responses(SERVICES["openai"], "m-1", config, {})
+        >>> settings.adapter.build(Request(prompt="2 + 2 = ?")).url
+        'http://127.0.0.1:8080/v1/responses'
+    """
+    values, problems = read_config(config, KEYS)
+    endpoint, faults = read_endpoint(service, model, values, environ)
+    problems += faults
+    variables, faults = read_variables(service, environ)
+    problems += faults
+    streams, background = bool(values.get("metrics")), bool(values.get("background"))
+    if streams and background:
+        fault = "a response that is made in the background has no first token to wait for"
+        problems.append(Problem(".config.metrics", fault, "leave metrics or background out"))
+    if endpoint is None or problems:
+        return problems
+    shown = values.get("show_thinking")
+    said = values.get("is_reasoning_model")
+    reasons = is_reasoning(model) if said is None else bool(said)
+    defaults = pick_defaults(variables, reasons=reasons, omit=bool(values.get("omit_defaults")))
+    own = {key.name: values[key.name] for key in PARAMETERS if key.name in values}
+    adapter = ResponsesAdapter(
+        endpoint=endpoint,
+        reasons=reasons,
+        layers=(to_body(defaults), to_body(own)),
+        passthrough=values.get("passthrough") or {},
+        show_thinking=True if shown is None else shown,
+        streams=streams,
+        background=background,
+    )
+    return BackgroundSettings(adapter) if background else AdapterSettings(adapter)
