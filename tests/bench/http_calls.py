@@ -14,13 +14,14 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
 import trio
 
-from trioeval.providers import Request, open_providers, resolve
+from trioeval.providers import ProviderSpec, Request, open_providers, resolve
 from trioeval.suite import Templates
 
 ROUNDS = 5
@@ -48,14 +49,7 @@ async def measure(base_url: str, calls: int) -> None:
     """Print the figures."""
     prompt = "Name the capital of France. " * 8
     templates = Templates()
-    spec = resolve(
-        "openai:chat:gpt-4.1",
-        {"apiBaseUrl": base_url},
-        environ={},
-        directory=Path(),
-        templates=templates,
-        custom={},
-    )
+    spec = spec_at(base_url, templates)
     body = {
         "model": "gpt-4.1",
         "messages": [{"role": "user", "content": prompt}],
@@ -85,17 +79,36 @@ async def measure(base_url: str, calls: int) -> None:
             own = statistics.median(pair[0] for pair in pairs) / calls * 1000
             ratio = statistics.median(one / other for one, other in pairs)
             print(f"{width} in flight: {own:.3f} ms CPU a call, {ratio:.2f} × the bare loop")
-        home = base_url.removesuffix("/v1")
-        await client.post(f"{home}/reset")
-        await many(ours, WIDE * 2, WIDE)
-        stats = (await client.get(f"{home}/stats")).json()
-        print(
-            f"{WIDE} at once: {stats['ok']} served, {stats['max_in_flight']} in flight at the peak"
-        )
         await many(ours, 2000, 50)
         before = resident()
         await many(ours, 20_000, 50)
         print(f"memory after 20,000 more calls: {resident() - before:+.1f} MiB")
+
+
+async def measure_width(base_url: str) -> None:
+    """Print whether so many calls can be in flight at once, at a server that takes its time."""
+    templates = Templates()
+    async with open_providers([spec_at(base_url, templates)], templates) as [provider]:
+
+        async def ours() -> object:
+            return await provider(Request(prompt="Name the capital of France."))
+
+        await many(ours, WIDE, WIDE)
+    async with httpx2.AsyncClient() as client:
+        stats = (await client.get(base_url.removesuffix("/v1") + "/stats")).json()
+    print(f"{WIDE} at once: {stats['ok']} served, {stats['max_in_flight']} in flight at the peak")
+
+
+def spec_at(base_url: str, templates: Templates) -> ProviderSpec:
+    """The provider that is measured."""
+    return resolve(
+        "openai:chat:gpt-4.1",
+        {"apiBaseUrl": base_url},
+        environ={},
+        directory=Path(),
+        templates=templates,
+        custom={},
+    )
 
 
 def resident() -> float:
@@ -107,25 +120,25 @@ def resident() -> float:
 def main() -> None:
     """Start the server and measure."""
     calls = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
-    command = [
-        sys.executable,
-        "-m",
-        "trioeval",
-        "fake-provider",
-        "--port",
-        "0",
-        "--reply",
-        "Paris.",
-    ]
+    with fake_provider(latency=0.01) as base_url:
+        trio.run(measure, base_url, calls)
+    with fake_provider(latency=2) as base_url:
+        trio.run(measure_width, base_url)
+
+
+@contextmanager
+def fake_provider(latency: float) -> Iterator[str]:
+    """A server in a process of its own; gives its base URL."""
+    flags = ["--port", "0", "--reply", "Paris.", "--latency", str(latency)]
     with subprocess.Popen(
-        [*command, "--latency", "0.01"],
+        [sys.executable, "-m", "trioeval", "fake-provider", *flags],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
     ) as server:
         assert server.stdout is not None
         try:
-            trio.run(measure, server.stdout.readline().strip(), calls)
+            yield server.stdout.readline().strip()
         finally:
             server.terminate()
 
