@@ -92,8 +92,8 @@ def test_a_second_signal_ends_everything_within_two_seconds(
         while (stats := stats_of(url))["in_flight"]:
             pass
         assert stats["abandoned"] == 2
-    # The grace of a program that ignores the first signal is two seconds; then it is killed.
-    assert took < 4
+    # Programs are given one and a half seconds to end by themselves; the rest is this command's own end.
+    assert took < 3
     rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
     assert len(rows) == 6
     assert all("interrupted" in row["error"] or "not run" in row["error"] for row in rows)

@@ -123,6 +123,43 @@ def test_keys_come_from_a_file_and_stand_nowhere(tmp_path: Path) -> None:
         assert not any(key in text for key in keys)
 
 
+def test_a_key_in_a_url_stands_nowhere(tmp_path: Path) -> None:
+    """Not in the tables, results and lanes of a suite whose id is a URL with a key."""
+    key = "qry-secret-8901"
+    with fake_provider() as url:
+        home = url.removesuffix("/v1")
+        entry = {
+            "id": f"{home}/stats?sig={key}",
+            "config": {
+                "transformResponse": "json.requests",
+                "queryParams": {"api_key": "{{env.MY_KEY}}"},
+            },
+        }
+        other = {
+            "id": "http",
+            "label": f"stats of {key}",
+            "config": {"url": f"{home}/stats?sig={key}", "transformResponse": "json.requests"},
+        }
+        file = write(tmp_path / "suite.json", {"providers": [entry, other], "prompts": ["a"]})
+        done = subprocess.run(
+            [sys.executable, "-m", "trioeval", str(file), "-o", "o.json", "-o", "o.jsonl"],
+            cwd=tmp_path,
+            env={**ENV, "MY_KEY": "env-secret-2345"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    for text in (
+        (tmp_path / "o.json").read_text(),
+        (tmp_path / "o.jsonl").read_text(),
+        done.stdout,
+        done.stderr,
+    ):
+        assert key not in text
+        assert "env-secret-2345" not in text
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

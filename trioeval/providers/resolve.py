@@ -11,11 +11,13 @@ from trioeval.errors import Problem, SuiteError
 from trioeval.providers.adapter import OverHttp
 from trioeval.providers.base import Provider
 from trioeval.providers.config import config_path, is_integer, read_config, show, to_snake
+from trioeval.providers.endpoint import digest
 from trioeval.providers.env_references import expand_env
 from trioeval.providers.estimates import Metering, count_bytes, find_counter, longest_reply
 from trioeval.providers.families import FORMS, MODULES, find_reader
 from trioeval.providers.local.custom import CustomSettings
 from trioeval.providers.prices import Priced
+from trioeval.providers.secrets import SHORTEST
 from trioeval.providers.settings import Settings, Surroundings, Templates
 
 
@@ -41,7 +43,11 @@ class ProviderSpec:
     @property
     def lane_key(self) -> str:
         """Specs with equal keys share one rate-limit scope, and so one lane. Holds no secret."""
-        return self.settings.lane_key
+        key = self.settings.lane_key
+        for secret in self.secrets:
+            if len(secret) >= SHORTEST:
+                key = key.replace(secret, digest(secret))  # two that differ in it stay two
+        return key
 
     @property
     def secrets(self) -> tuple[str, ...]:

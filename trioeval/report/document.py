@@ -229,7 +229,11 @@ def _usage_json(usages: Sequence[Usage]) -> dict[str, Any]:
         "cached": total("cached"),
         "total": total("total"),
         "numRequests": len(usages),
-        "completionDetails": {"reasoning": total("reasoning")},
+        "completionDetails": {
+            "reasoning": total("reasoning"),
+            "acceptedPrediction": total("accepted_prediction"),
+            "rejectedPrediction": total("rejected_prediction"),
+        },
     }
 
 

@@ -1,6 +1,7 @@
 """The entries of a suite that are written in several forms, or hold more than their fields say."""
 
 import hashlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,8 @@ from trioeval.suite.paths import DocumentPath
 from trioeval.suite.strict import Hook, object_hook
 from trioeval.suite.template import Templates
 
+_PYTHON_FILE = re.compile(r"\.py(:\w+)?$")
+"""A function in a file is a provider itself, not the description of one."""
 _FILE = "file://"
 _PROVIDER_KEYS = {"id", "label", "config", "lane", "prompts", "delay", *NOT_YET_IN_PROVIDERS}
 """An object with one key is read as settings where it is one of these, and otherwise the key is the id."""
@@ -98,7 +101,7 @@ def provider_hook(converter: cattrs.Converter) -> Hook:
         at = ("id",) if isinstance(value, dict) and "id" in value else below
         if not entry.id.strip():
             raise MistakenError(Mistake("the id of a provider must not be empty", at=at))
-        if entry.id.startswith(_FILE):
+        if entry.id.startswith(_FILE) and not _PYTHON_FILE.search(entry.id):
             hint = "write the provider here"
             raise MistakenError(Mistake("providers from files are not supported yet", hint, at=at))
         return entry

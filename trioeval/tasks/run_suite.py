@@ -16,6 +16,7 @@ from trioeval.errors import Problem, SuiteError, UsageError
 from trioeval.grading import Verdict
 from trioeval.kernel import Budget, Lanes, LaneSpec, Observer, Outcome, run_plan
 from trioeval.providers import Provider, ProviderSpec, Recorder, open_providers, resolve
+from trioeval.providers.secrets import hide, hide_in
 from trioeval.suite import (
     BudgetSettings,
     Expansion,
@@ -126,7 +127,7 @@ def prepare(
             problems += error.problems
     if problems:
         raise SuiteError(place_problems(problems, loaded.file) if loaded.file else problems)
-    return PreparedSuite(loaded, tuple(specs), lanes)
+    return PreparedSuite(_without_secrets(loaded, specs), tuple(specs), lanes)
 
 
 def make_lanes(*suites: PreparedSuite) -> Lanes:
@@ -273,6 +274,20 @@ def _replayed(entries: Iterable[ProviderEntry], file: Path) -> tuple[ProviderEnt
         )
         for entry in entries
     )
+
+
+def _without_secrets(suite: Suite, specs: Sequence[ProviderSpec]) -> Suite:
+    """The suite as it may be shown: an id or a config may hold a URL with a key."""
+    entries = tuple(
+        attrs.evolve(
+            entry,
+            id=hide(entry.id, spec.secrets),
+            label=None if entry.label is None else hide(entry.label, spec.secrets),
+            config=hide_in(entry.config, spec.secrets),
+        )
+        for entry, spec in zip(suite.providers, specs, strict=True)
+    )
+    return attrs.evolve(suite, providers=entries)
 
 
 def _unpriced(suite: Suite, specs: Sequence[ProviderSpec]) -> Iterator[Problem]:

@@ -1,0 +1,58 @@
+"""The page about any service over HTTP says what the code says."""
+
+import re
+
+from snippets import DOCS, table
+
+from trioeval.providers.config import to_snake
+from trioeval.providers.generic import auth, javascript, keys, oauth, parts, redirects
+from trioeval.providers.generic.entry import DEFAULT_FUNCTION
+from trioeval.providers.generic.javascript import Script
+from trioeval.providers.generic.transform import (
+    JavaScript,
+    JmesPath,
+    JsonPath,
+    MemberPath,
+    read_transform,
+)
+
+PAGE = (DOCS / "reference" / "providers" / "http.md").read_text()
+
+
+def test_every_key_stands_in_the_reference() -> None:
+    """With what its value must be, in the order of the code."""
+    assert [row[:2] for row in table(PAGE, "key")] == [
+        [f"`{key.name}`", key.right] for key in keys.KEYS
+    ]
+
+
+def test_the_keys_of_one_call_stand_in_the_reference() -> None:
+    """All of them, and no other."""
+    (listed,) = re.findall(r"^These may differ for one call: (.*)\.$", PAGE, re.MULTILINE)
+    assert {to_snake(name.strip("`")) for name in listed.split(", ")} == keys.PER_CALL
+
+
+def test_every_type_of_auth_stands_in_the_reference() -> None:
+    """With its keys."""
+    documented = {kind: re.findall(r"`(\w+)`", names) for kind, names, _ in table(PAGE, "type")}
+    assert documented == {
+        f"`{kind}`": [key.name for key in fields] for kind, fields in auth.FIELDS.items()
+    }
+
+
+def test_the_examples_of_transforms_are_in_the_languages_that_they_stand_for() -> None:
+    """A function of Python is read where the files of the suite are."""
+    examples = [example.strip("`") for _, example, _ in table(PAGE, "form")]
+    kinds = [MemberPath, JsonPath, JmesPath, None, JavaScript]
+    for example, kind in zip(examples, kinds, strict=True):
+        assert kind is None or isinstance(read_transform(example), kind)
+    assert f"by default `{DEFAULT_FUNCTION}`" in PAGE
+
+
+def test_figures_are_those_of_the_code() -> None:
+    """Bounds and margins."""
+    assert f"at most {parts.LARGEST // 1024**2} MiB" in PAGE
+    seconds, memory = javascript.TIME_LIMIT, javascript.MEMORY_BYTES // 1024**2
+    assert f"at most {seconds:g} seconds and {memory} MiB for a call" in PAGE
+    assert (redirects.MOST, oauth.MARGIN) == (10, 60)
+    assert Script("1", ()).run() == 1

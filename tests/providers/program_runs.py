@@ -1,0 +1,87 @@
+"""What the tests of programs share: real processes, and whether they are alive."""
+
+import os
+import select
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import trio
+
+from trioeval.providers import Reply, Request
+from trioeval.providers.settings import Settings, Surroundings
+from trioeval.providers.wire import HttpClient, TlsSettings
+from trioeval.suite import Templates
+
+T = TypeVar("T")
+
+
+class NothingShared:
+    """Programs share nothing."""
+
+    templates = Templates()
+
+    async def http(self, tls: TlsSettings | None = None) -> HttpClient:
+        """Not used."""
+        raise NotImplementedError
+
+
+def run(main: Callable[[], Awaitable[T]]) -> T:
+    """Run it on Trio; what takes too long fails."""
+
+    async def bounded() -> T:
+        with trio.fail_after(60):
+            return await main()
+
+    return trio.run(bounded)
+
+
+def around(directory: Path, **environ: str) -> Surroundings:
+    """A suite in this directory; the environment is that of the tests, and more."""
+    return Surroundings(
+        environ={**os.environ, **environ}, directory=directory, templates=Templates()
+    )
+
+
+async def ask(settings: Settings, prompt: str = "Hi", **request: Any) -> Reply:
+    """One call to a provider that is opened for it."""
+    async with settings.open(NothingShared()) as provider:
+        reply = await provider(Request(prompt=prompt, **request))
+    assert isinstance(reply, Reply)
+    return reply
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and that nobody looked at yet does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+
+
+def carriers(text: str) -> list[int]:
+    """The live processes that have a text in their environment."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            holds = folder.name.isdigit() and text.encode() in (folder / "environ").read_bytes()
+        except OSError:
+            continue
+        if holds and is_alive(int(folder.name)):
+            found.append(int(folder.name))
+    return found
+
+
+def wait_gone(pid: int, limit: float) -> bool:
+    """Whether a process of somebody else ends within `limit` seconds."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    try:
+        return bool(poll.poll(limit * 1000))
+    finally:
+        os.close(handle)

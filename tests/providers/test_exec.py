@@ -1,0 +1,448 @@
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from program_runs import around, ask, carriers, is_alive, run, wait_gone
+
+from trioeval.errors import Fault, Problem, ProviderError
+from trioeval.providers import Reply
+from trioeval.providers.programs.capture import EXCERPT_BYTES, Tail, Whole, to_text
+from trioeval.providers.programs.exec import KEYS, ExecSettings, read
+from trioeval.providers.programs.python import KEYS as PYTHON_KEYS
+
+HERE = Path(__file__).parent
+
+
+def settings(
+    line: str, directory: Path = HERE, environ: dict[str, str] | None = None, **config: Any
+) -> ExecSettings:
+    found = read("exec", line, config, around(directory, **(environ or {})))
+    assert isinstance(found, ExecSettings), found
+    return found
+
+
+def call(line: str, prompt: str = "Hi", directory: Path = HERE, **config: Any) -> Reply:
+    return run(lambda: ask(settings(line, directory, **config), prompt))
+
+
+def failure(line: str, prompt: str = "Hi", **config: Any) -> ProviderError:
+    with pytest.raises(ProviderError) as caught:
+        call(line, prompt, **config)
+    return caught.value
+
+
+def problems(
+    line: str, directory: Path = HERE, environ: dict[str, str] | None = None, **config: Any
+) -> list[Problem]:
+    found = read("exec", line, config, around(directory, **(environ or {})))
+    assert isinstance(found, list)
+    return found
+
+
+def program(directory: Path, text: str, name: str = "program.sh") -> Path:
+    path = directory / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_prompt_options_and_context_are_arguments(tmp_path: Path) -> None:
+    """The last two as JSON, behind the words of the command line."""
+    program(tmp_path, 'printf "%s\\n" "$@"')
+    reply = run(
+        lambda: ask(
+            settings("./program.sh 'one word' two", tmp_path, style="dry"),
+            "say\nit",
+            vars={"x": [1, "é"]},
+            options={"tone": 2},
+            test_idx=4,
+            prompt_idx=5,
+            repeat_index=6,
+        )
+    )
+    *words, options, context = reply.output.split("\n")
+    assert words == ["one word", "two", "say", "it"]
+    assert json.loads(options) == {
+        "id": "exec:./program.sh 'one word' two",
+        "config": {"style": "dry", "tone": 2},
+    }
+    assert json.loads(context) == {
+        "vars": {"x": [1, "é"]},
+        "prompt": {"raw": "say\nit"},
+        "testIdx": 4,
+        "promptIdx": 5,
+        "repeatIndex": 6,
+    }
+
+
+def test_the_prompt_may_come_on_the_standard_input() -> None:
+    """Then there are no arguments, and its length has no limit."""
+    long = "é" * 200_000
+    assert call("sh -c 'cat; echo $#' sh", long, input="stdin").output == f"{long}0"
+
+
+def test_a_program_need_not_read_its_input() -> None:
+    """It is not an error to answer without having looked."""
+    assert call("echo no", "x" * 200_000, input="stdin").output == "no"
+
+
+def test_the_standard_input_is_empty_otherwise() -> None:
+    """A program that reads gets nothing, and does not wait."""
+    assert call("sh -c 'cat; echo done'").output == "done"
+
+
+def test_a_program_runs_where_the_suite_is(tmp_path: Path) -> None:
+    """Or in a directory beside it."""
+    (tmp_path / "sub").mkdir()
+    assert call("sh -c pwd", directory=tmp_path).output == str(tmp_path)
+    assert call("sh -c pwd", directory=tmp_path, cwd="sub").output == str(tmp_path / "sub")
+
+
+def test_a_program_gets_the_environment_and_more() -> None:
+    """What the config says wins."""
+    found = settings("sh -c 'echo $OUTER $INNER'", environ={"OUTER": "a", "INNER": "b"})
+    assert run(lambda: ask(found)).output == "a b"
+    found = settings("sh -c 'echo $OUTER $INNER'", environ={"OUTER": "a"}, env={"OUTER": "c"})
+    assert run(lambda: ask(found)).output == "c"
+
+
+def test_no_shell_is_involved() -> None:
+    """What a shell would replace stays as it is."""
+    assert call("echo $HOME * '`'").output.startswith("$HOME * ` Hi ")
+
+
+def test_the_output_is_what_was_written() -> None:
+    """Without escape sequences and the space around it, whatever its bytes are."""
+    line = r"printf '\n\033[1;31mred\033[0m \377 é\033]0;title\007\n\n'"
+    assert call(f"sh -c {json.dumps(line, ensure_ascii=False)}").output == "red � é"
+
+
+def test_a_program_that_says_nothing_says_nothing() -> None:
+    """An empty output is a reply."""
+    assert call("true") == Reply(output="")
+
+
+def test_warnings_beside_an_output_do_no_harm() -> None:
+    """The standard error matters only where there is nothing else."""
+    assert call("sh -c 'echo careful >&2; echo 4'").output == "4"
+
+
+@pytest.mark.slow
+@given(st.lists(st.binary(max_size=40)), st.integers(1, 100))
+def test_a_capture_keeps_a_beginning_or_an_end(parts: list[bytes], limit: int) -> None:
+    """However the bytes were cut into parts."""
+    everything = b"".join(parts)
+    whole, tail = Whole(limit), Tail()
+    for part in parts:
+        assert whole.feed(part) is (not whole.overflown)
+        assert tail.feed(part)
+    assert whole.overflown is (len(everything) > limit)
+    assert whole.overflown or whole.text == to_text(everything)
+    assert tail.text == (to_text(everything) or None)
+
+
+def test_a_long_tail_begins_with_a_line() -> None:
+    """And a line that is longer than that is cut."""
+    tail = Tail()
+    for number in range(1000):
+        tail.feed(b"line %03d\n" % number)
+    text = tail.text or ""
+    assert (len(text) <= EXCERPT_BYTES, text[:5], text[-8:]) == (True, "line ", "line 999")
+    tail.feed(b"x" * 5000)
+    assert tail.text == "x" * EXCERPT_BYTES
+    tail.clear()
+    assert tail.text is None
+
+
+def test_an_exit_code_is_an_error_with_what_was_said() -> None:
+    """PR-28: the code, the last line, and the rest as an excerpt."""
+    error = failure("sh -c 'echo 4; echo one >&2; echo two >&2; exit 3'")
+    assert (error.kind, error.fault, error.body_excerpt) == ("bad_exit", Fault.REFUSED, "one\ntwo")
+    line = "exec:sh -c 'echo 4; echo one >&2; echo two >&2; exit 3'"
+    assert str(error) == f"bad_exit: {line} ended with exit code 3: two"
+
+
+def test_nothing_but_errors_is_an_error() -> None:
+    """PR-28: although the exit code is 0."""
+    error = failure("sh -c 'echo oops >&2'")
+    assert error.kind == "bad_exit"
+    assert error.message.endswith("wrote nothing but to its standard error: oops")
+
+
+def test_a_signal_is_told_by_its_name() -> None:
+    """It is not an exit code."""
+    assert failure("sh -c 'kill -SEGV $$'").message.endswith(" was ended by SIGSEGV")
+
+
+def test_too_much_output_ends_the_program() -> None:
+    """What never stops is stopped at the limit."""
+    error = failure("yes", maxOutputBytes=1000)
+    assert str(error) == (
+        "bad_exit: exec:yes wrote more than 1000 bytes (maxOutputBytes) to its standard output"
+    )
+    assert call("echo -n 12345", input="stdin", maxOutputBytes=5).output == "12345"
+
+
+def test_endless_errors_are_read_and_forgotten() -> None:
+    """Only their end is kept."""
+    error = failure("sh -c 'yes no | head -c 5000000 >&2; exit 1'")
+    assert set((error.body_excerpt or "").split()) == {"no"}
+    assert len(error.body_excerpt or "") <= EXCERPT_BYTES
+
+
+def test_a_prompt_that_is_too_long_for_an_argument_says_what_to_do() -> None:
+    """And so does one that no argument can hold."""
+    error = failure("true", "x" * 200_000)
+    assert str(error) == (
+        "bad_request: exec:true cannot take the prompt and the variables as arguments: "
+        'they are too long; set input to "stdin"'
+    )
+    assert failure("true", "a\0b").message.endswith('set input to "stdin"')
+
+
+def test_half_a_surrogate_pair_is_replaced() -> None:
+    """No program could be given it."""
+    assert call("cat", "a\ud800b", input="stdin").output == "a?b"
+
+
+def test_a_program_that_has_gone_is_told_as_one(tmp_path: Path) -> None:
+    """Nobody who calls it will be served."""
+    path = program(tmp_path, "echo hi")
+    found = settings("./program.sh", tmp_path)
+    path.unlink()
+    with pytest.raises(ProviderError) as caught:
+        run(lambda: ask(found))
+    assert (caught.value.kind, caught.value.fault) == ("not_found", Fault.FATAL)
+    assert str(caught.value).endswith("cannot be started: No such file or directory")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"timeoutMs": 0}, ".config.timeoutMs: must be a number of milliseconds above 0, got 0"),
+        ({"input": "stdin"}, '.config: "input" cannot differ for one call'),
+    ],
+)
+def test_what_cannot_differ_for_one_call_is_refused(options: dict[str, Any], message: str) -> None:
+    """Before anything is started."""
+    with pytest.raises(ProviderError) as caught:
+        run(lambda: ask(settings("false"), options=options))
+    assert str(caught.value) == f"bad_request: {message}"
+
+
+def test_variables_that_are_no_json_are_refused() -> None:
+    """They cannot be handed over."""
+    with pytest.raises(ProviderError) as caught:
+        run(lambda: ask(settings("false"), vars={"x": {1, 2}}))
+    assert str(caught.value) == "bad_request: the variables of the test are not JSON"
+
+
+@pytest.mark.slow
+def test_nothing_of_a_program_is_alive_after_its_time(tmp_path: Path) -> None:
+    """PR-26: its children and theirs, in whatever session."""
+    program(tmp_path, "sh -c 'sleep 1000 & setsid sleep 1000 & wait' & echo up >&2; wait")
+    mark = uuid.uuid4().hex
+    found = settings("./program.sh", tmp_path, environ={"FAMILY": mark}, timeoutMs=500)
+    with pytest.raises(ProviderError) as caught:
+        run(lambda: ask(found))
+    assert (caught.value.kind, caught.value.body_excerpt) == ("attempt_timeout", "up")
+    assert str(caught.value).endswith("./program.sh did not end within 0.5 seconds (timeoutMs)")
+    assert carriers(mark) == []
+
+
+def test_a_call_may_have_less_time_than_others() -> None:
+    """Its options say so."""
+    with pytest.raises(ProviderError) as caught:
+        run(lambda: ask(settings("sleep 1000", input="stdin"), options={"timeout_ms": 50}))
+    assert str(caught.value).endswith("did not end within 0.05 seconds (timeoutMs)")
+
+
+@pytest.mark.slow
+def test_a_program_that_will_not_end_is_killed_soon() -> None:
+    """Ignoring the request buys it a grace, and no more."""
+    mark = uuid.uuid4().hex
+    line = "sh -c 'trap \"\" TERM; while :; do sleep 1000; done'"
+    found = settings(line, environ={"FAMILY": mark}, timeoutMs=200)
+
+    async def main() -> float:
+        started_at = trio.current_time()
+        with pytest.raises(ProviderError, match="attempt_timeout"):
+            await ask(found)
+        return trio.current_time() - started_at
+
+    assert 1.7 <= run(main) < 2.7
+    assert carriers(mark) == []
+
+
+@pytest.mark.slow
+def test_cleaning_up_is_no_time_of_the_program() -> None:
+    """What it left behind may take its whole grace to end, and the reply is still a reply."""
+    line = "sh -c 'trap \"\" TERM; sleep 1000 & echo 4'"
+    mark = uuid.uuid4().hex
+    found = attrs.evolve(settings(line, environ={"FAMILY": mark}, timeoutMs=400), grace=0.5)
+    assert run(lambda: ask(found)).output == "4"
+    assert carriers(mark) == []
+
+
+def test_last_words_of_a_program_that_is_late_are_kept() -> None:
+    """It may say where it was."""
+    line = "sh -c 'trap \"echo here >&2; exit\" TERM; sleep 1000 & wait'"
+    assert failure(line, timeoutMs=100).body_excerpt == "here"
+
+
+def test_children_in_the_background_do_not_hold_up_a_reply() -> None:
+    """The program is over when its first process is, and they are over with it."""
+    mark = uuid.uuid4().hex
+    found = settings("sh -c 'sleep 1000 & echo 4'", environ={"FAMILY": mark})
+    assert run(lambda: ask(found)).output == "4"
+    assert carriers(mark) == []
+
+
+@pytest.mark.slow
+def test_nothing_remains_of_calls_that_are_cancelled_at_any_instant(tmp_path: Path) -> None:
+    """Fifty programs with children, cut before, while and after they start; the next one is served."""
+    program(tmp_path, "sleep 1000 & setsid sleep 1000")
+    mark = uuid.uuid4().hex
+    found = settings("./program.sh", tmp_path, environ={"CHURN": mark})
+
+    async def one(instant: float) -> None:
+        with trio.move_on_after(instant):
+            await ask(found)
+
+    async def main() -> Reply:
+        for round_ in range(5):
+            async with trio.open_nursery() as nursery:
+                for place in range(10):
+                    nursery.start_soon(one, round_ * 0.004 + place * 0.002)
+        return await ask(settings("echo -n", input="stdin"))
+
+    assert run(main).output == ""
+    assert carriers(mark) == []
+
+
+INTERRUPTED = """
+import sys, trio
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from program_runs import ask, around
+from trioeval.providers.programs.exec import read
+line = f"sh -c 'setsid sleep 1000 & echo $$ $! >{sys.argv[2]}; sleep 1000'"
+trio.run(ask, read("exec", line, {}, around(Path())))
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_programs_and_their_children(tmp_path: Path) -> None:
+    """As any cancellation does."""
+    pipe = tmp_path / "pids"
+    os.mkfifo(pipe)
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, HERE, pipe], stderr=subprocess.PIPE, text=True
+    ) as host:
+        pids = [int(word) for word in pipe.read_text().split()]
+        assert len(pids) == 2
+        host.send_signal(signal.SIGINT)
+        _out, errors = host.communicate(timeout=20)
+    assert host.returncode == 1
+    assert "KeyboardInterrupt" in errors
+    assert not any(map(is_alive, pids))
+    assert all(wait_gone(pid, 0) for pid in pids)
+
+
+def test_all_that_is_wrong_with_an_entry_is_told_at_once() -> None:
+    """Keys, values and the command line."""
+    found = problems(
+        "no-such-program x", timeoutMs=-1, input="file", maxOutputBytes=0, cwd=3, env=1
+    )
+    assert [str(problem) for problem in found] == [
+        ".config.timeoutMs: must be a number of milliseconds above 0, got -1",
+        '.config.input: must be "argument" or "stdin", got "file"',
+        ".config.maxOutputBytes: must be a whole number of at least 1, got 0",
+        ".config.cwd: must be text, got 3",
+        ".config.env: must be an object of texts; what is there is not shown",
+        '.id: "no-such-program" is not a program in PATH',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("", '.id: "exec:" names no program\n  write exec:<command line>'),
+        ("''", '.id: "exec:" names no program\n  write exec:<command line>'),
+        (
+            "a 'b",
+            '.id: "a \'b" cannot be split into words: no closing quotation\n  close the quote',
+        ),
+    ],
+)
+def test_a_line_that_is_no_command_is_a_problem(line: str, problem: str) -> None:
+    """With what would be right."""
+    assert [str(one) for one in problems(line)] == [problem]
+
+
+def test_a_program_is_looked_for_where_it_will_run(tmp_path: Path) -> None:
+    """In PATH, or as a path from its directory."""
+    path = program(tmp_path, "echo hi")
+    assert settings("./program.sh", tmp_path).command == ("./program.sh",)
+    assert settings(str(path)).command == (str(path),)
+    assert settings("program.sh", environ={"PATH": str(tmp_path)}).command == ("program.sh",)
+    assert settings("program.sh", env={"PATH": str(tmp_path)}).command == ("program.sh",)
+    (problem,) = problems("program.sh", tmp_path)
+    assert str(problem) == (
+        '.id: "program.sh" is not a program in PATH\n'
+        f'  write "./program.sh" for the file in {tmp_path}'
+    )
+    (problem,) = problems("./no.sh", tmp_path)
+    assert str(problem) == f'.id: there is no program "{tmp_path}/no.sh"'
+    path.chmod(0o644)
+    (problem,) = problems("./program.sh", tmp_path)
+    assert str(problem) == f'.id: "{path}" is not executable\n  chmod +x ./program.sh'
+
+
+def test_a_directory_has_to_be_there(tmp_path: Path) -> None:
+    """Not only when the program is started."""
+    (problem,) = problems("true", tmp_path, cwd="no")
+    assert str(problem) == f'.config.cwd: there is no directory "{tmp_path}/no"'
+
+
+def test_config_of_the_users_own_is_json() -> None:
+    """Anything else cannot be handed over; a known key in another spelling is a mistake."""
+    found = problems("true", style={1, 2}, TIMEOUTMS=3)
+    assert [str(problem) for problem in found] == [
+        ".config.style: must be JSON, because it is handed to the program, got {1, 2}",
+        '.config.TIMEOUTMS: "TIMEOUTMS" is not a key\n  did you mean "timeoutMs"?',
+    ]
+
+
+def test_secrets_are_known_and_in_no_key() -> None:
+    """Neither those of the config nor those of the environment are shown."""
+    found = settings(
+        "true",
+        environ={"SOME_TOKEN": "t0ken-of-the-environment", "SHORT_KEY": "short"},
+        env={"API_KEY": "sk-1234", "LANG": "C"},
+        password="pa55",  # noqa: S106 - it stands for one
+    )
+    assert {"sk-1234", "pa55", "t0ken-of-the-environment"} <= {*found.secrets}
+    assert not {"C", "short"} & {*found.secrets}
+    assert found.lane_key == "exec:true"
+    assert "sk-1234" not in repr(found)
+    assert "t0ken" not in repr(found)
+
+
+def test_the_page_lists_every_key() -> None:
+    """With what its value must be."""
+    page = (HERE.parents[1] / "docs" / "reference" / "providers" / "programs.md").read_text()
+    _, exec_page, python_page = re.split(r"^## (?:exec|python)$", page, flags=re.MULTILINE)
+    for keys, text in ((KEYS, exec_page), (PYTHON_KEYS, python_page)):
+        assert [key.name for key in keys if f"| `{key.name}` | {key.right} |" not in text] == []

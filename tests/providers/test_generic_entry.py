@@ -1,0 +1,401 @@
+"""What an entry may say, and what is told of one that is wrong."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from loopback import generic, problems
+
+from trioeval.providers.generic.http import GenericSettings
+from trioeval.providers.generic.keys import KEYS
+from trioeval.providers.prices import Price
+from trioeval.providers.wire import TlsSettings
+
+URL = "https://a.example/x"
+BEARER = {"type": "bearer", "token": "sk-very-secret"}
+
+
+@pytest.mark.parametrize(
+    ("entry_id", "config", "told"),
+    [
+        (
+            "http",
+            {},
+            [".id: there is no URL\n  write it as the id, or set url or request in the config"],
+        ),
+        ("https:a.example", {}, [".id: must be an http or https URL with a host"]),
+        (
+            "http://me:pw@a.example",
+            {},
+            [".id: must not hold a user or a password; use auth: {type: basic, …}"],
+        ),
+        (
+            "http",
+            {"url": "http://me:pw@{{host}}/x"},
+            [".config.url: must not hold a user or a password; use auth: {type: basic, …}"],
+        ),
+        (
+            URL,
+            {"url": "http://b.example"},
+            ['.config.url: the id names a URL already\n  keep one of them; the id may be "http"'],
+        ),
+        (
+            URL,
+            {
+                "headers": {"x": "{{ a b }}"},
+                "body": [{"c": "{% if %}"}],
+                "queryParams": {"q": "{{ +"},
+            },
+            [
+                (
+                    ".config.headers.x: not a template: line 1: expected token 'end of print statement', "
+                    "got 'b'"
+                ),
+                (
+                    ".config.body[0].c: not a template: line 1: Expected an expression, got 'end of "
+                    "statement block'"
+                ),
+            ],
+        ),
+        (
+            URL,
+            {"headers": {"Authorization": "x", "Content-Length": 3}, "auth": BEARER},
+            [
+                ".config.headers: auth sets the header authorization already\n  keep one of them",
+                ".config.headers: the header content-length is about the connection\n  leave it out",
+            ],
+        ),
+        (
+            "http",
+            {
+                "request": "GET /\nHost: b.example\nAuthorization: me",
+                "auth": {
+                    "type": "oauth",
+                    "tokenUrl": "https://a.example",
+                    "clientId": "a",
+                    "clientSecret": "b",
+                },
+            },
+            [".config.request: auth sets the header authorization already\n  keep one of them"],
+        ),
+        (
+            URL,
+            {"headers": {"x\n": "a"}},
+            [
+                (
+                    ".config.headers: must be an object of header names and printable ASCII texts; "
+                    "what is there is not shown"
+                ),
+            ],
+        ),
+        (
+            URL,
+            {"body": {"a": 1}, "headers": {"Content-Type": "text/plain"}},
+            [
+                (
+                    ".config.body: an object is sent as JSON, and the headers say another content-type\n"
+                    "  write the body as text, or leave the header out"
+                ),
+            ],
+        ),
+        (
+            URL,
+            {"request": "GET /\nHost: b.example", "method": "GET", "query_params": {"a": 1}},
+            [
+                ".config.method: the request says that already\n  keep one of them",
+                ".config.query_params: the request says that already\n  keep one of them",
+                '.id: the request says the URL already\n  write "https"',
+            ],
+        ),
+        (
+            "http",
+            {"request": "GET /"},
+            ['.config.request: has no Host header; write "Host: example.com"'],
+        ),
+        (
+            "http",
+            {"request": "GET ftp://b/"},
+            ['.config.request: has no Host header; write "Host: example.com"'],
+        ),
+        (
+            "http",
+            {"request": "GET /\nHost: me@b"},
+            [
+                ".config.request: its URL must not hold a user or a password; use auth: {type: basic, …}"
+            ],
+        ),
+        (
+            "http",
+            {"request": "file://raw\0"},
+            ['.config.request: "raw\\u0000" cannot be read: embedded null byte'],
+        ),
+        (
+            URL,
+            {"transformRequest": "{{ +}}", "tls": {"cert": "here.pem", "certPath": "here.pem"}},
+            [
+                ".config.transformRequest: not a template: line 1: unexpected 'end of print statement'",
+                ".config.tls.certPath: is said twice\n  keep one of them",
+            ],
+        ),
+        ("http", {"request": "file://raw.txt"}, ['.config.request: there is no file "raw.txt"']),
+        (
+            URL,
+            {"body": "file://latin.txt"},
+            [
+                (
+                    ".config.body: the file cannot be read: 'utf-8' codec can't decode byte 0xff in "
+                    "position 0: invalid start byte"
+                )
+            ],
+        ),
+        (
+            URL,
+            {"body": "file://../up.json"},
+            ['.config.body: "../up.json" is not under the folder of the suite'],
+        ),
+        (
+            URL,
+            {"validateStatus": "fine"},
+            [
+                (
+                    '.config.validateStatus: must be "200-299, 404", a status, a list of statuses or a '
+                    'comparison such as "status < 500", got "fine"'
+                ),
+            ],
+        ),
+        (
+            URL,
+            {"transformResponse": "$.a[", "transformRequest": "() => {"},
+            [
+                (
+                    ".config.transformRequest: is not JavaScript: SyntaxError: unexpected token in "
+                    "expression: ')'"
+                ),
+                ".config.transformResponse: is not a JSONPath: unexpected end of query",
+            ],
+        ),
+        (
+            URL,
+            {"transformResponse": "file://none.py", "transformRequest": "file://a.js"},
+            [
+                ".config.transformRequest: files are not supported yet\n  write the code itself",
+                '.config.transformResponse: there is no file "none.py"',
+            ],
+        ),
+        (
+            URL,
+            {"session": {}, "tokenEstimation": {}, "tls": {"ca": "no.pem", "key": "-----BEGIN"}},
+            [
+                '.config.session: "session" is not supported yet',
+                '.config.tokenEstimation: "tokenEstimation" is not supported yet',
+                '.config.tls.ca: there is no file "no.pem"',
+                ".config.tls.key: must name a file, not be the certificate itself",
+                ".config.tls.key: a key is of no use without its certificate\n  set cert as well",
+            ],
+        ),
+        (
+            URL,
+            {"auth": {"type": "digest"}},
+            [
+                (
+                    '.config.auth.type: "digest" is not a type of auth\n'
+                    "  known are bearer, basic, api_key, oauth"
+                ),
+            ],
+        ),
+        (
+            URL,
+            {"auth": {"type": "file", "path": "x"}},
+            [
+                (
+                    '.config.auth.type: "file" is not supported yet\n'
+                    "  known are bearer, basic, api_key, oauth"
+                ),
+            ],
+        ),
+        (
+            URL,
+            {"auth": {"type": "api_key", "keyname": "x", "value": "é"}},
+            [
+                '.config.auth.keyname: "keyname" is not a key\n  did you mean "keyName"?',
+                ".config.auth.value: must be printable ASCII text; what is there is not shown",
+                ".config.auth.keyName: is missing; auth of the type api_key needs it",
+            ],
+        ),
+        (
+            URL,
+            {
+                "auth": {
+                    "type": "oauth",
+                    "tokenUrl": "x",
+                    "clientId": "a",
+                    "clientSecret": "b",
+                    "grantType": "password",
+                }
+            },
+            [
+                '.config.auth.grantType: must be "client_credentials", got "password"',
+                ".config.auth.tokenUrl: must be an http or https URL with a host",
+            ],
+        ),
+        (
+            URL,
+            {"multipart": {"parts": []}},
+            [".config.multipart: must be an object with parts, a list of one part or more"],
+        ),
+        (
+            URL,
+            {
+                "body": "x",
+                "headers": {"content-type": "text/plain"},
+                "multipart": {
+                    "parts": [
+                        {"kind": "fild"},
+                        {"kind": "field", "name": "a", "valu": "b"},
+                        {"kind": "file", "name": "a"},
+                        {"kind": "file", "name": "a", "source": {"type": "generated"}},
+                        {"kind": "file", "name": "a", "source": {"type": "path", "path": "none"}},
+                        {"kind": "file", "name": "a", "source": {"type": "path"}},
+                        {"kind": "field", "name": "a", "value": "{{ +}}"},
+                    ]
+                },
+            },
+            [
+                (
+                    '.config.multipart.parts[0]: must be an object whose kind is "field" or "file", '
+                    'got {"kind": "fild"}'
+                ),
+                '.config.multipart.parts[1].valu: "valu" is not a key\n  did you mean "value"?',
+                ".config.multipart.parts[1].value: is missing; a field needs it",
+                ".config.multipart.parts[2].source: is missing; a file needs it",
+                (
+                    ".config.multipart.parts[3].source.type: generated files are not supported yet\n"
+                    "  known is path"
+                ),
+                '.config.multipart.parts[4].source.path: there is no file "none"',
+                ".config.multipart.parts[5].source.path: is missing",
+                (
+                    ".config.multipart.parts[6].value: not a template: line 1: unexpected 'end of print "
+                    "statement'"
+                ),
+                ".config.body: multipart is the body already\n  keep one of them",
+                ".config.headers: multipart makes its own content-type\n  leave it out",
+            ],
+        ),
+        (
+            "https://a.example/{{env.NOT_SET}}",
+            {},
+            [".id: the environment variable NOT_SET is not set\n  set NOT_SET"],
+        ),
+    ],
+)
+def test_all_that_is_wrong_is_told_at_once(
+    tmp_path: Path, entry_id: str, config: dict[str, Any], told: list[str]
+) -> None:
+    """With its place, and what would be right; no secret is shown."""
+    (tmp_path / "here.pem").write_text("")
+    (tmp_path / "latin.txt").write_bytes(b"\xff")
+    assert problems(entry_id, tmp_path, **config) == told
+
+
+def settings(entry_id: str, directory: Path | None = None, **config: Any) -> GenericSettings:
+    read = generic(entry_id, directory, **config).settings
+    assert isinstance(read, GenericSettings)
+    return read
+
+
+def sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@pytest.mark.parametrize(
+    ("entry_id", "config", "key"),
+    [
+        ("https://A.example/x?y=1", {}, "http|https://a.example:443/x|-"),
+        ("http", {"url": "http://a.example"}, "http|http://a.example:80/|-"),
+        ("https://{{host}}/x?y={{z}}", {}, "http|https://{{host}}/x|-"),
+        ("https://{{ h['@'] }}?mail=a@b", {}, "http|https://{{ h['@'] }}|-"),
+        (URL, {"auth": BEARER}, f"http|https://a.example:443/x|{sha('sk-very-secret')}"),
+        (
+            "https://a.example/{{env.MY_TOKEN}}/x",
+            {},
+            f"http|https://a.example:443/{sha('tok-from-env')}/x|-",
+        ),
+        (
+            "http",
+            {"request": "GET /x HTTP/1.1\nHost: a.example\nX-Api-Key: k", "useHttps": True},
+            f"http|https://a.example:443/x|{sha('k')}",
+        ),
+    ],
+)
+def test_a_lane_is_a_place_and_an_account(entry_id: str, config: dict[str, Any], key: str) -> None:
+    """Queries, bodies and other headers do not make another one."""
+    assert settings(entry_id, body={"a": 1} if not config else None, **config).lane_key == key
+
+
+def test_accounts_have_lanes_of_their_own() -> None:
+    """Whatever they are told by."""
+    configs: list[dict[str, Any]] = [
+        {"auth": BEARER},
+        {"auth": {"type": "basic", "username": "a", "password": "b"}},
+        {"auth": {"type": "basic", "username": "a", "password": "c"}},
+        {"headers": {"Authorization": "x"}},
+        {"queryParams": {"api_key": "0123456789"}},
+        {"headers": {"X-Team": "x"}},
+    ]
+    keys = {settings(URL, **config).lane_key for config in configs}
+    assert len(keys) == 6
+
+
+def test_secrets_are_found_where_they_stand() -> None:
+    """In headers, in parameters, in auth; what is a template is not one, nor is a short parameter."""
+    read = settings(
+        f"{URL}?signature=abc/defgh&key=short",
+        headers={"X-Api-Key": "key-0", "Cookie": "session=1", "Authorization": "Bearer {{x}}"},
+        queryParams={"accessToken": "tok-12345", "max_tokens": 12345678},
+        auth={"type": "api_key", "keyName": "who", "value": "key-1"},
+    )
+    assert set(read.secrets) == {
+        *("abc/defgh", "abc%2Fdefgh", "key-0", "session=1", "tok-12345", "key-1")
+    }
+    assert list(read.secrets) == sorted(read.secrets, key=len, reverse=True)
+
+
+def test_a_price_is_known_before_the_first_call() -> None:
+    """Budgets ask for it."""
+    spec = generic(URL, price={"input": 2, "output": 8})
+    assert spec.metering.price == Price(input=2, output=8)
+    assert settings(URL).price is None
+
+
+def test_files_of_the_suite_are_read_once(tmp_path: Path) -> None:
+    """A request, a body, certificates and functions stand beside the suite."""
+    (tmp_path / "raw.txt").write_text("POST /x HTTP/1.1\nHost: a.example\n\n{{prompt}}")
+    (tmp_path / "body.json").write_text('{"q": "{{prompt}}"}')
+    (tmp_path / "ca.pem").write_text("")
+    (tmp_path / "bad.py").write_text("def (")
+    assert settings("http", tmp_path, request="file://raw.txt").entry.request.url == (
+        "http://a.example/x"
+    )
+    entry = settings(URL, tmp_path, body="file://body.json", tls={"caPath": "ca.pem"}).entry
+    assert entry.request.body == settings(URL, body={"q": "{{prompt}}"}).entry.request.body
+    assert entry.tls == TlsSettings(tmp_path / "ca.pem")
+    (fault,) = problems(URL, tmp_path, transformResponse="file://bad.py:fn")
+    assert fault.startswith('.config.transformResponse: "bad.py" cannot be loaded: invalid syntax')
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@pytest.mark.slow
+@given(st.dictionaries(st.sampled_from([key.name for key in KEYS]), ANY, max_size=4))
+def test_every_config_is_right_or_is_told_why_not(config: dict[str, Any]) -> None:
+    """Nothing that a suite may say is a crash."""
+    assert isinstance(problems("http", **config), list)

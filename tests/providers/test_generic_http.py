@@ -1,0 +1,644 @@
+"""The whole way of a generic HTTP call, over real sockets."""
+
+import json
+import math
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trustme
+from loopback import Answer, Respond, Seen, Server, as_json, generic, opened, redirect, serve
+
+from trioeval.errors import Fault, ProviderError
+from trioeval.providers import Request
+from trioeval.providers.generic import parts as parts_module
+from trioeval.providers.generic.own_code import Code
+from trioeval.providers.generic.transform import Answer as TransformAnswer
+
+pytestmark = pytest.mark.network
+
+SECRET = "sk-very-secret"  # noqa: S105 - made up
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loopback is reached directly, whatever the machine's environment says."""
+    monkeypatch.setenv("NO_PROXY", "*")
+
+
+def with_server(respond: Respond, body: Callable[[Server], Awaitable[None]]) -> None:
+    async def main() -> None:
+        with trio.fail_after(20):
+            async with serve(respond) as server:
+                await body(server)
+
+    trio.run(main)
+
+
+async def ask(entry_id: str, prompt: str = "hi", /, *, given: Any = None, **config: Any) -> Any:
+    async with opened(generic(entry_id, **config)) as provider:
+        return await provider(Request(prompt=prompt, vars=given or {}))
+
+
+async def failing(entry_id: str, prompt: str = "hi", /, **config: Any) -> ProviderError:
+    with pytest.raises(ProviderError) as caught:
+        await ask(entry_id, prompt, **config)
+    assert SECRET not in f"{caught.value} {caught.value.body_excerpt}"
+    return caught.value
+
+
+def test_a_prompt_goes_out_as_the_suite_says_and_the_path_finds_the_answer() -> None:
+    """Without a method a body is posted; the reply's numbers and headers are kept."""
+
+    def respond(_seen: Seen) -> Answer:
+        data = {"choices": [{"message": {"content": "good day"}}]}
+        return as_json(data, set_cookie="a=b", x_ratelimit_remaining_requests="7")
+
+    async def body(server: Server) -> None:
+        reply = await ask(
+            f"{server.url}/chat",
+            'say "hi"\n{{ there }}',
+            headers={"X-Team": "{{team}}", "Authorization": "Bearer {{env.MY_TOKEN}}"},
+            body={"messages": [{"role": "user", "content": "{{prompt}}"}], "n": "{{n}}"},
+            transformResponse="json.choices[0].message.content",
+            given={"team": "blue", "n": 3},
+        )
+        assert reply.output == "good day"
+        assert reply.metadata["http"]["status"] == 200
+        assert "set-cookie" not in reply.metadata["http"]["headers"]
+        assert reply.hint is not None
+        (seen,) = server.seen
+        assert (seen.method, seen.target) == ("POST", "/chat")
+        assert seen.headers["x-team"] == "blue"
+        assert seen.headers["authorization"] == "Bearer tok-from-env"
+        assert seen.headers["content-type"] == "application/json"
+        content = 'say "hi"\n{{ there }}'
+        assert json.loads(seen.body) == {"messages": [{"role": "user", "content": content}], "n": 3}
+
+    with_server(respond, body)
+
+
+def test_without_a_body_a_request_is_a_get_with_its_parameters() -> None:
+    """Values are encoded; the URL's own parameters stay."""
+
+    async def body(server: Server) -> None:
+        reply = await ask(
+            f"{server.url}/find?lang=en", "a&b c", queryParams={"q": "{{prompt}}", "n": 2}
+        )
+        assert reply.output == "found"
+        assert server.seen[0].method == "GET"
+        assert server.seen[0].target == "/find?lang=en&q=a%26b%20c&n=2"
+        assert server.seen[0].body == b""
+
+    with_server(lambda _seen: Answer(200, b"found", {"content-type": "text/plain"}), body)
+
+
+def test_a_raw_request_is_sent_with_its_parts() -> None:
+    """What is about the connection is made anew."""
+
+    async def body(server: Server) -> None:
+        host = server.url.removeprefix("http://")
+        raw = (
+            f"POST /say?v=1 HTTP/1.1\r\nHost: {host}\r\nX-Say: {{{{prompt}}}}\r\n"
+            'Accept-Encoding: gzip\r\nContent-Type: application/json\r\n\r\n{"q": "{{prompt}}"}'
+        )
+        reply = await ask("http", "hello", request=raw, transformResponse="$.a")
+        assert reply.output == "b"
+        (seen,) = server.seen
+        assert (seen.method, seen.target) == ("POST", "/say?v=1")
+        assert json.loads(seen.body) == {"q": "hello"}
+        assert seen.headers["x-say"] == "hello"
+        assert seen.headers["accept-encoding"] == "identity"
+        assert seen.headers["host"] == host
+
+    with_server(lambda _seen: as_json({"a": "b"}), body)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "status", "kind"),
+    [
+        (None, 200, None),
+        (None, 404, "not_found"),
+        ("200-299, 404", 404, None),
+        ("(status) => status < 500", 429, None),
+        ("status === 200", 503, "server"),
+        ("200", 202, "malformed_reply"),
+    ],
+)
+def test_the_suite_says_which_statuses_are_a_success(
+    statuses: str | None, status: int, kind: str | None
+) -> None:
+    """All others are failures, told by their status."""
+
+    async def body(server: Server) -> None:
+        if kind is None:
+            assert (await ask(f"{server.url}/x", validateStatus=statuses)).output == {"a": 1}
+        else:
+            error = await failing(f"{server.url}/x", validateStatus=statuses)
+            assert (error.kind, error.status) == (kind, status)
+
+    with_server(lambda _seen: as_json({"a": 1}, status), body)
+
+
+def test_files_and_fields_go_out_as_a_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files are those of the suite; a variable may name one of them, and no other."""
+    (tmp_path / "a.txt").write_bytes(b"one\r\n--two")
+    parts: list[dict[str, Any]] = [
+        {"kind": "field", "name": "question", "value": "{{prompt}}"},
+        {
+            "kind": "file",
+            "name": "document",
+            "filename": 'a"b.txt',
+            "contentType": "text/plain",
+            "source": {"type": "path", "path": "file://{{name}}.txt"},
+        },
+    ]
+
+    async def body(server: Server) -> None:
+        spec = generic(f"{server.url}/up", tmp_path, multipart={"parts": parts})
+        async with opened(spec) as provider:
+            await provider(Request(prompt="what?", vars={"name": "a"}))
+            (seen,) = server.seen
+            kind, _, boundary = seen.headers["content-type"].partition("; boundary=")
+            assert (seen.method, kind) == ("POST", "multipart/form-data")
+            assert (
+                seen.body
+                == (
+                    f'--{boundary}\r\ncontent-disposition: form-data; name="question"\r\n\r\nwhat?\r\n'
+                    f'--{boundary}\r\ncontent-disposition: form-data; name="document"; '
+                    'filename="a%22b.txt"\r\ncontent-type: text/plain\r\n\r\none\r\n--two\r\n'
+                    f"--{boundary}--\r\n"
+                ).encode()
+            )
+            for name in ("../secrets", "missing"):
+                with pytest.raises(ProviderError, match=r"document.*(no file|not under)"):
+                    await provider(Request(prompt="what?", vars={"name": name}))
+
+            monkeypatch.setattr(parts_module, "LARGEST", 3)
+            with pytest.raises(ProviderError, match=r'"a.txt" is larger than 3 bytes'):
+                await provider(Request(prompt="what?", vars={"name": "a"}))
+
+    with_server(lambda _seen: as_json("ok"), body)
+
+
+def test_credentials_stay_with_their_origin() -> None:
+    """A redirect elsewhere goes without key, cookie and whatever auth sets; other headers go along."""
+
+    async def main() -> None:
+        with trio.fail_after(20):
+            async with serve(lambda _seen: as_json("there")) as there:
+                answer = redirect(307, f"{there.url}/b")
+                async with serve(lambda _seen: answer) as here:
+                    reply = await ask(
+                        f"{here.url}/a",
+                        body={"q": "{{prompt}}"},
+                        headers={"cookie": "c=1", "x-team": "blue", "x-session-token": SECRET},
+                        auth={"type": "api_key", "keyName": "X-Who", "value": SECRET},
+                    )
+                    assert reply.output == "there"
+                    assert here.seen[0].headers["x-who"] == SECRET
+            (seen,) = there.seen
+            assert (seen.method, seen.body) == ("POST", b'{"q": "hi"}')
+            assert seen.headers["x-team"] == "blue"
+            assert not {"x-who", "cookie", "x-session-token"} & seen.headers.keys()
+            assert SECRET not in str(seen)
+
+    trio.run(main)
+
+
+def test_credentials_go_along_on_the_same_origin() -> None:
+    """A POST that is told to look elsewhere becomes a GET."""
+
+    def respond(seen: Seen) -> Answer:
+        return redirect(303, "/b?x=1 2") if seen.target == "/a" else as_json("done")
+
+    async def body(server: Server) -> None:
+        reply = await ask(
+            f"{server.url}/a", body={"q": "x"}, auth={"type": "bearer", "token": SECRET}
+        )
+        assert reply.output == "done"
+        second = server.seen[1]
+        assert (second.method, second.target, second.body) == ("GET", "/b?x=1%202", b"")
+        assert second.headers["authorization"] == f"Bearer {SECRET}"
+        assert "content-type" not in second.headers
+
+    with_server(respond, body)
+
+
+def test_redirects_in_a_circle_are_a_bad_request() -> None:
+    """They are found out at the first step that was there before."""
+
+    def respond(seen: Seen) -> Answer:
+        return redirect(302, "/b" if seen.target == "/a" else "/a")
+
+    async def body(server: Server) -> None:
+        error = await failing(f"{server.url}/a")
+        assert str(error) == f"bad_request: a redirect leads back to {server.url}/a: a loop"
+        assert len(server.seen) == 2
+
+    with_server(respond, body)
+
+
+def test_endless_redirects_are_a_bad_request() -> None:
+    """Ten are followed."""
+
+    def respond(seen: Seen) -> Answer:
+        return redirect(302, f"/{int(seen.target[1:]) + 1}?token={SECRET}".partition("?")[0])
+
+    async def body(server: Server) -> None:
+        error = await failing(f"{server.url}/0")
+        assert str(error) == f"bad_request: more than 10 redirects, the last to {server.url}/11"
+        assert len(server.seen) == 11
+
+    with_server(respond, body)
+
+
+OAUTH = {"type": "oauth", "clientId": "me", "clientSecret": SECRET, "scopes": ["a", "b"]}
+
+
+def test_calls_share_one_token() -> None:
+    """It is fetched by the first of them, while the others wait."""
+
+    def respond(seen: Seen) -> Answer:
+        if seen.target == "/token":
+            return as_json({"access_token": "tok-1234", "expires_in": 3600})
+        return as_json("token 7: yes")
+
+    async def body(server: Server) -> None:
+        auth = {**OAUTH, "tokenUrl": f"{server.url}/token"}
+        outputs: list[Any] = []
+        async with opened(generic(f"{server.url}/x", auth=auth)) as provider:
+
+            async def call() -> None:
+                outputs.append((await provider(Request(prompt="a"))).output)
+
+            async with trio.open_nursery() as nursery:
+                for _ in range(8):
+                    nursery.start_soon(call)
+        assert outputs == ["token 7: yes"] * 8
+        assert {seen.headers["authorization"] for seen in server.seen[1:]} == {"Bearer tok-1234"}
+        (asked,) = [seen for seen in server.seen if seen.target == "/token"]
+        assert asked.body == b"grant_type=client_credentials&scope=a+b"
+        assert asked.headers["authorization"].startswith("Basic ")
+
+    with_server(respond, body)
+
+
+def test_a_refused_client_is_told_without_its_secret() -> None:
+    """All calls that waited fail with the one refusal."""
+
+    def respond(_seen: Seen) -> Answer:
+        return as_json({"error": {"message": f"no {SECRET}"}}, 401)
+
+    async def body(server: Server) -> None:
+        auth = {**OAUTH, "tokenUrl": f"{server.url}/token"}
+        errors: list[ProviderError] = []
+        async with opened(generic(f"{server.url}/x", auth=auth)) as provider:
+
+            async def call() -> None:
+                with pytest.raises(ProviderError) as caught:
+                    await provider(Request(prompt="a"))
+                errors.append(caught.value)
+
+            async with trio.open_nursery() as nursery:
+                for _ in range(4):
+                    nursery.start_soon(call)
+        assert {str(error) for error in errors} == {
+            "auth: no token: HTTP 401 Unauthorized: no [hidden]"
+        }
+        assert len(server.seen) == 1
+
+    with_server(respond, body)
+
+
+def test_a_token_that_came_to_its_end_is_worth_another_attempt() -> None:
+    """One that was never good is not."""
+    good: list[str] = ["Bearer t1"]
+    given = iter(["t1", "t2", "t3"])
+
+    def respond(seen: Seen) -> Answer:
+        if seen.target == "/token":
+            return as_json({"access_token": next(given)})
+        is_good = seen.headers["authorization"] in good
+        return as_json("ok") if is_good else as_json({}, 401)
+
+    async def body(server: Server) -> None:
+        auth = {**OAUTH, "tokenUrl": f"{server.url}/token"}
+        async with opened(generic(f"{server.url}/x", auth=auth)) as provider:
+
+            async def refused() -> ProviderError:
+                with pytest.raises(ProviderError) as caught:
+                    await provider(Request(prompt="a"))
+                return caught.value
+
+            assert (await provider(Request(prompt="a"))).output == "ok"
+            good[:] = ["Bearer t3"]
+            error = await refused()
+            assert (error.kind, error.fault, error.retries) == ("auth", Fault.TRANSIENT, 1)
+            assert (await refused()).fault is Fault.FATAL
+            assert (await provider(Request(prompt="a"))).output == "ok"
+
+    with_server(respond, body)
+
+
+def test_a_server_with_an_authority_of_its_own_is_trusted_if_the_suite_says_so(
+    tmp_path: Path,
+) -> None:
+    """With another authority, or none, its certificate is not valid; a client can show its own."""
+    ours, theirs = trustme.CA(), trustme.CA()
+    ours.cert_pem.write_to_path(tmp_path / "ours.pem")
+    theirs.cert_pem.write_to_path(tmp_path / "theirs.pem")
+    ours.issue_cert("me.example").private_key_and_cert_chain_pem.write_to_path(tmp_path / "me.pem")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    ours.issue_cert("localhost").configure_cert(context)
+    ours.configure_trust(context)
+    context.verify_mode = ssl.CERT_REQUIRED
+
+    async def main() -> None:
+        with trio.fail_after(20):
+            async with serve(lambda _seen: as_json("hello"), context) as server:
+                tls = {"ca": "ours.pem", "cert": "me.pem", "key": "me.pem"}
+                async with opened(generic(f"{server.url}/x", tmp_path, tls=tls)) as provider:
+                    assert (await provider(Request(prompt="a"))).output == "hello"
+                wrong = generic(f"{server.url}/x", tmp_path, tls={**tls, "ca": "theirs.pem"})
+                async with opened(wrong) as provider:
+                    with pytest.raises(ProviderError) as caught:
+                        await provider(Request(prompt="a"))
+                assert caught.value.kind == "tls"
+                assert "is not valid" in caught.value.message
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize(
+    ("answer", "transform", "message"),
+    [
+        (
+            Answer(200, b"<html>Sorry</html>", {"content-type": "text/html"}),
+            None,
+            "malformed_reply: the reply is an HTML page; if that is meant, say transformResponse: text",
+        ),
+        (
+            Answer(200, b"<html>Sorry</html>", {"content-type": "text/html"}),
+            "json.answer",
+            "malformed_reply: the reply is not JSON, and json.answer looks into JSON",
+        ),
+        (
+            Answer(200, b"{", {"content-type": "application/json"}),
+            None,
+            "malformed_reply: the reply says that it is JSON, and is not",
+        ),
+        (
+            as_json({"answers": []}),
+            "json.answers[0]",
+            "malformed_reply: json.answers[0] finds nothing in the reply",
+        ),
+        (Answer(204), None, "empty_reply: the reply has no body"),
+        (as_json(None), None, "empty_reply: the reply is null"),
+        (
+            as_json({"error": {"code": "rate_limit_exceeded", "message": "slow"}}),
+            None,
+            "rate_limited: HTTP 200 OK: slow",
+        ),
+        (as_json({"e": "bad"}), "jmespath:{error: e}", "unexpected: the reply: bad"),
+    ],
+)
+def test_what_is_no_answer_is_a_failure_that_shows_the_body(
+    answer: Answer, transform: str | None, message: str
+) -> None:
+    """A page for people, half of a JSON, or a path that leads nowhere is no output."""
+
+    async def body(server: Server) -> None:
+        error = await failing(f"{server.url}/x", transformResponse=transform)
+        assert str(error) == message
+        if error.kind == "malformed_reply":
+            assert error.body_excerpt == answer.body.decode()
+
+    with_server(lambda _seen: answer, body)
+
+
+def test_an_html_page_is_an_output_if_the_suite_says_so() -> None:
+    """And JSON is JSON, whatever it is declared as."""
+
+    def respond(seen: Seen) -> Answer:
+        return Answer(200, b"[1]", {"content-type": "text/html; charset=latin-1"})
+
+    async def body(server: Server) -> None:
+        assert (await ask(f"{server.url}/x", transformResponse="text")).output == "[1]"
+        assert (await ask(f"{server.url}/x")).output == [1]
+
+    with_server(respond, body)
+
+
+def test_a_function_of_python_reads_the_reply(tmp_path: Path) -> None:
+    """It runs in a worker, and may say more than the output."""
+    (tmp_path / "read.py").write_text(
+        "def transform(json, text, context):\n"
+        "    status = context['response']['status']\n"
+        "    return {'output': [json['a'], status], 'tokenUsage': {'total': 3}, 'cost': 0.5}\n"
+    )
+
+    async def body(server: Server) -> None:
+        spec = generic(f"{server.url}/x", tmp_path, transformResponse="file://read.py")
+        async with opened(spec) as provider:
+            reply = await provider(Request(prompt="a"))
+        assert (reply.output, reply.usage.total, reply.cost) == (["b", 200], 3, 0.5)
+        assert reply.raw == {"a": "b"}
+
+    with_server(lambda _seen: as_json({"a": "b"}), body)
+
+
+@pytest.mark.slow
+def test_code_that_gives_nothing_is_a_failure(tmp_path: Path) -> None:
+    """Of the reply, if it was to read it; of the request, if it was to make it."""
+    (tmp_path / "read.py").write_text("def nothing(json, text, context):\n    return None\n")
+
+    async def body(server: Server) -> None:
+        told: list[str] = []
+        for key, code in [
+            ("transformResponse", "file://read.py:nothing"),
+            ("transformRequest", "() => null"),
+            ("transformRequest", "(prompt) => prompt.no.no"),
+        ]:
+            async with opened(generic(f"{server.url}/x", tmp_path, **{key: code})) as provider:
+                with pytest.raises(ProviderError) as caught:
+                    await provider(Request(prompt="a"))
+                told.append(str(caught.value))
+        assert told == [
+            "malformed_reply: the function of transformResponse returned nothing",
+            'bad_request: transformRequest gives nothing: "() => null"',
+            (
+                "bad_request: transformRequest fails: "
+                "TypeError: cannot read property 'no' of undefined"
+            ),
+        ]
+        assert len(server.seen) == 1
+
+    with_server(lambda _seen: as_json("ok"), body)
+
+
+@pytest.mark.slow
+def test_a_script_without_end_is_ended_and_delays_nobody() -> None:
+    """JavaScript runs beside the calls of others, and its time is bounded."""
+
+    async def body(server: Server) -> None:
+        order: list[str] = []
+
+        async def endless() -> None:
+            error = await failing(f"{server.url}/x", transformResponse="() => { while (true) ; }")
+            assert error.message.endswith(" fails: it took longer than 2 seconds")
+            order.append("endless")
+
+        async def quick() -> None:
+            for _ in range(3):
+                await ask(f"{server.url}/x", transformResponse="(json) => json.a")
+            order.append("quick")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(endless)
+            nursery.start_soon(quick)
+        assert order == ["quick", "endless"]
+
+    with_server(lambda _seen: as_json({"a": "b"}), body)
+
+
+def test_a_script_makes_the_prompt_and_a_template_wraps_it() -> None:
+    """An object is merged over the body."""
+
+    async def body(server: Server) -> None:
+        config: dict[str, Any] = {"body": {"m": 1, "q": "{{prompt}}"}}
+        script = "(prompt, vars) => ({ q: prompt + vars.x, n: 2 })"
+        for rewrite in (script, "<{{prompt}}>"):
+            await ask(f"{server.url}/x", given={"x": "!"}, transformRequest=rewrite, **config)
+        bodies = [json.loads(seen.body) for seen in server.seen]
+        assert bodies == [{"m": 1, "q": "hi!", "n": 2}, {"m": 1, "q": "<hi>"}]
+
+    with_server(lambda _seen: as_json("ok"), body)
+
+
+def test_a_server_that_says_nothing_is_left_after_the_time_of_the_entry() -> None:
+    """Its time is one for everything: token, redirects and reply."""
+
+    async def body(server: Server) -> None:
+        error = await failing(f"{server.url}/x", timeoutMs=60)
+        assert str(error) == "attempt_timeout: no whole reply within 0.06 seconds (timeoutMs)"
+
+    with_server(lambda _seen: None, body)
+
+
+def test_a_cancelled_call_leaves_a_provider_that_serves_the_next() -> None:
+    """Also when it was the one that fetched the token for others."""
+    asked = 0
+    waits: list[trio.Event] = []
+
+    def respond(seen: Seen) -> Answer | None:
+        nonlocal asked
+        if seen.target != "/token":
+            return as_json("ok")
+        asked += 1
+        waits[0].set()
+        return None if asked == 1 else as_json({"access_token": "tok-1234"})
+
+    async def body(server: Server) -> None:
+        waits.append(trio.Event())
+        auth = {**OAUTH, "tokenUrl": f"{server.url}/token"}
+        async with opened(generic(f"{server.url}/x", auth=auth)) as provider:
+            outputs: list[Any] = []
+
+            async def call(scope: trio.CancelScope) -> None:
+                with scope:
+                    outputs.append((await provider(Request(prompt="a"))).output)
+
+            first, second = trio.CancelScope(), trio.CancelScope(deadline=math.inf)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(call, first)
+                await waits[0].wait()
+                nursery.start_soon(call, second)
+                await trio.testing.wait_all_tasks_blocked(0.001)
+                first.cancel()
+            assert outputs == ["ok"]
+            assert asked == 2
+
+    with_server(respond, body)
+
+
+def test_no_secret_stands_in_what_comes_back() -> None:
+    """Those of headers, parameters, URLs and auth, whoever repeats them."""
+
+    def respond(seen: Seen) -> Answer:
+        return as_json({"told": [seen.target, *seen.headers.values()]})
+
+    async def body(server: Server) -> None:
+        in_query = {"type": "api_key", "keyName": "key", "value": f"{SECRET}&/"}
+        configs: list[dict[str, Any]] = [
+            {"auth": {"type": "basic", "username": "me", "password": SECRET}},
+            {"auth": {**in_query, "placement": "query"}},
+            {"headers": {"X-Api-Key": SECRET}},
+            {"queryParams": {"access_token": SECRET}},
+        ]
+        for number, config in enumerate(configs):
+            spec = generic(f"{server.url}/x?sig={SECRET}{number}", **config)
+            assert SECRET not in repr(spec.settings) + spec.lane_key
+            async with opened(spec) as provider:
+                reply = await provider(Request(prompt="a"))
+            said = repr(reply) + json.dumps([reply.output, reply.raw, dict(reply.metadata)])
+            assert SECRET not in said
+            assert "[hidden]" in said
+            assert "bWU6c2stdmVye" not in said
+
+    with_server(respond, body)
+
+
+def test_what_is_filled_into_a_secret_header_stands_in_nothing_either() -> None:
+    """Nor does a token that was fetched."""
+
+    def respond(seen: Seen) -> Answer:
+        if seen.target == "/token":
+            return as_json({"access_token": f"{SECRET}-2"})
+        return as_json({"output": dict(seen.headers)}, x_echo=str(dict(seen.headers)))
+
+    async def body(server: Server) -> None:
+        auth = {**OAUTH, "tokenUrl": f"{server.url}/token", "clientSecret": "other-secret"}
+        spec = generic(f"{server.url}/x", auth=auth, headers={"x-api-key": "{{key}}"})
+        async with opened(spec) as provider:
+            reply = await provider(Request(prompt="a", vars={"key": f"{SECRET}-1"}))
+        said = repr(reply) + json.dumps([reply.output, reply.raw, dict(reply.metadata)])
+        assert SECRET not in said
+        assert reply.output["x-api-key"] == "[hidden]"
+        assert server.seen[1].headers["x-api-key"] == f"{SECRET}-1"
+        assert server.seen[1].headers["authorization"] == f"Bearer {SECRET}-2"
+
+    with_server(respond, body)
+
+
+def test_a_call_may_say_what_is_different() -> None:
+    """What it says and how it is read, but not who is asked."""
+
+    async def body(server: Server) -> None:
+        spec = generic(f"{server.url}/x", body={"q": "{{prompt}}"}, transformResponse="json.a")
+        async with opened(spec) as provider:
+            options = {"body": {"other": "{{prompt}}"}, "transform_response": "json.b"}
+            reply = await provider(Request(prompt="p", options=options))
+            assert reply.output == 2
+            assert json.loads(server.seen[0].body) == {"other": "p"}
+            refused: list[tuple[dict[str, Any], str]] = [
+                ({"url": "http://a.example"}, "the id names a URL already"),
+                ({"timeoutMs": 1}, "timeoutMs cannot differ for one call"),
+                ({"bodi": 1}, 'did you mean "body"'),
+            ]
+            for wrong, message in refused:
+                with pytest.raises(ProviderError, match=message) as caught:
+                    await provider(Request(prompt="p", options=wrong))
+                assert caught.value.kind == "bad_request"
+
+    with_server(lambda _seen: as_json({"a": 1, "b": 2}), body)
+
+
+def test_a_provider_without_workers_says_whose_mistake_that_is() -> None:
+    """It cannot be one of the suite."""
+    answer = TransformAnswer(json=1, text="1", context={})
+    with pytest.raises(RuntimeError, match="please report this"):
+        trio.run(Code(None).call, answer, 1.0)

@@ -1,0 +1,258 @@
+"""Replies, tokens and redirects of services, without a network."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.errors import ProviderError
+from trioeval.providers.base import Reply, Usage
+from trioeval.providers.generic.auth import TokenRequest
+from trioeval.providers.generic.incoming import Reading, read_answer
+from trioeval.providers.generic.oauth import TokenSource, read_token, token_request
+from trioeval.providers.generic.redirects import next_request
+from trioeval.providers.generic.transform import TransformError, read_transform
+from trioeval.providers.prices import Price
+from trioeval.providers.wire import HttpReply, HttpRequest
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["output", "error", "tokenUsage", "cost", "a", "guardrails"]), inner
+        )
+    ),
+    max_leaves=8,
+)
+
+
+def read(reply: HttpReply, transform: str | None = None, price: Price | None = None) -> Reply:
+    """What the provider does with a reply, except for code that blocks."""
+    reading, answer = Reading(price=price), read_answer(reply, {})
+    reading.check(reply)
+    if transform is None:
+        value = reading.whole(reply, answer)
+    else:
+        found = read_transform(transform)
+        assert not isinstance(found, str)
+        try:
+            value = found.apply(answer)
+        except TransformError as error:
+            raise reading.failure("malformed_reply", str(error), reply) from error
+    return reading.finish(value, reply, answer, "a.example")
+
+
+def reply(data: Any, status: int = 200, **headers: str) -> HttpReply:
+    return HttpReply(status, headers, json.dumps(data).encode())
+
+
+@pytest.mark.slow
+@given(
+    st.sampled_from([200, 204, 301, 400, 429, 503]),
+    st.dictionaries(
+        st.sampled_from(["content-type", "retry-after", "location", "x-ratelimit-remaining"]),
+        st.text() | st.sampled_from(["application/json", "text/html; charset=nonsense", "7"]),
+    ),
+    st.binary() | JSON.map(lambda data: json.dumps(data).encode()),
+    st.sampled_from([None, "json", "json.a[0]", "text", "$..a", "jmespath:a.b"]),
+)
+def test_every_reply_is_an_output_or_a_provider_error(
+    status: int, headers: Mapping[str, str], body: bytes, transform: str | None
+) -> None:
+    """Whatever a service sends."""
+    try:
+        told = read(HttpReply(status, headers, body), transform)
+    except ProviderError:
+        return
+    json.dumps([told.output, told.raw, dict(told.metadata)]).encode()
+
+
+def test_an_object_with_an_output_may_say_more() -> None:
+    """The same keys as those of a function of Python."""
+    told = read(
+        reply(
+            {
+                "output": "o",
+                "tokenUsage": {"total": 5, "prompt": 3, "completion": 2},
+                "cost": 0.25,
+                "finishReason": "stop",
+                "isRefusal": True,
+                "guardrails": {"flagged": True, "reason": "r"},
+                "metadata": {"id": 7},
+            }
+        )
+    )
+    assert told.output == "o"
+    assert told.usage == Usage(prompt=3, completion=2, total=5)
+    assert (told.cost, told.finish_reason, told.is_refusal) == (0.25, "stop", True)
+    assert told.guardrails is not None
+    assert told.guardrails.reason == "r"
+    assert told.metadata == {"http": {"status": 200, "headers": {}}, "id": 7}
+    assert told.raw["cost"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("said", "cost"), [({"cost": 7}, 7.0), ({}, 3.0), ({"tokenUsage": {"total": 1}}, None)]
+)
+def test_a_cost_follows_from_the_price_if_the_reply_tells_none(
+    said: dict[str, Any], cost: float | None
+) -> None:
+    """A cost that cannot be known is none."""
+    usage = {"prompt": 1_000_000, "completion": 500_000}
+    told = read(reply({"output": "o", "tokenUsage": usage, **said}), price=Price(input=2, output=2))
+    assert told.cost == cost
+
+
+@pytest.mark.parametrize(
+    ("data", "output"),
+    [({"a": 1}, {"a": 1}), ([], []), (0, 0), ("", ""), ({"error": None, "a": 1}, {"error": None, "a": 1})],
+)  # fmt: skip
+def test_json_is_the_output_where_nothing_else_is_said(data: Any, output: Any) -> None:
+    """Also what is empty."""
+    assert read(reply(data)).output == output
+
+
+def test_a_text_is_read_in_its_own_charset() -> None:
+    """UTF-8 where none is named, or one that there is not."""
+    for kind, body in [
+        ("text/plain; charset=latin-1", "é".encode("latin-1")),
+        ("text/plain", "é".encode()),
+        ("text/plain; charset=none", "é".encode()),
+    ]:
+        assert read(HttpReply(200, {"content-type": kind}, body)).output == "é"
+
+
+ASKED = TokenRequest(url="http://a.example/t", client_id="a:b", client_secret="s e")  # noqa: S106 - made up
+
+
+def test_a_token_is_asked_for_as_the_standard_says() -> None:
+    """Both credentials are encoded before they are joined."""
+    request = token_request(ASKED)
+    assert request.headers["authorization"] == "Basic YSUzQWI6cyUyMGU="
+    assert (request.method, request.body) == ("POST", b"grant_type=client_credentials")
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (
+            reply({"error": "invalid_client"}, 400),
+            "auth: no token: HTTP 400 Bad Request: invalid_client",
+        ),
+        (reply({}, 503), "server: no token: HTTP 503 Service Unavailable"),
+        (reply({}, 429), "rate_limited: no token: HTTP 429 Too Many Requests"),
+        (reply({"token": "x"}), "auth: no token: the reply has no access_token"),
+        (reply({"access_token": "a\nb"}), "auth: no token: the reply has no access_token"),
+        (HttpReply(200, {}, b"<html>"), "auth: no token: the reply has no access_token"),
+    ],
+)
+def test_a_reply_without_a_token_is_a_failure(answer: HttpReply, message: str) -> None:
+    """One that passes if the service says so, of the credentials otherwise."""
+    with pytest.raises(ProviderError) as caught:
+        read_token(answer, "s e")
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("life", "until"), [(3600, 3540), (100, 90), (None, 10**6), (-1, 10**6), ("5", 10**6)]
+)
+def test_a_token_is_replaced_before_it_expires(life: Any, until: float) -> None:
+    """A minute before, or a tenth of its life; one that tells no end has none."""
+
+    async def main() -> None:
+        fetched = 0
+
+        async def send(_request: HttpRequest) -> HttpReply:
+            nonlocal fetched
+            await trio.lowlevel.checkpoint()
+            fetched += 1
+            return reply({"access_token": f"t{fetched}", "expires_in": life})
+
+        source = TokenSource(ASKED, send)
+        assert (await source.token()).value == "t1"
+        await trio.sleep(until - 0.001)
+        assert (await source.token()).value == "t1"
+        await trio.sleep(0.001)
+        assert (await source.token()).value == ("t2" if until < 10**6 else "t1")
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_a_refused_request_for_a_token_is_made_again_by_the_next_call() -> None:
+    """Those that waited for it share its failure; it is not kept for later ones."""
+
+    async def main() -> None:
+        answers = iter([reply({}, 503), reply({"access_token": "t"})])
+        told: list[str] = []
+
+        async def send(_request: HttpRequest) -> HttpReply:
+            await trio.sleep(1)
+            return next(answers)
+
+        source = TokenSource(ASKED, send)
+
+        async def ask() -> None:
+            try:
+                told.append((await source.token()).value)
+            except ProviderError as error:
+                told.append(error.kind)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(ask)
+        assert told == ["server"] * 3
+        await ask()
+        assert told[3:] == ["t"]
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+HERE = HttpRequest(
+    "https://a.example/x/y?k=1", {"X-Own": "s", "cookie": "c", "content-type": "t"}, b"b", "POST"
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "location", "url", "names", "method"),
+    [
+        (307, "/z", "https://a.example/z", {"X-Own", "cookie", "content-type"}, "POST"),
+        (308, "z?q", "https://a.example/x/z?q", {"X-Own", "cookie", "content-type"}, "POST"),
+        (302, "?q", "https://a.example/x/y?q", {"X-Own", "cookie"}, "GET"),
+        (301, "https://A.example:443/#f", "https://A.example:443/", {"X-Own", "cookie"}, "GET"),
+        (303, "https://a.example:444/", "https://a.example:444/", set(), "GET"),
+        (307, "//b.example/ü", "https://b.example/%C3%BC", {"content-type"}, "POST"),
+    ],
+)
+def test_a_redirect_makes_the_next_request(
+    status: int, location: str, url: str, names: set[str], method: str
+) -> None:
+    """An origin is scheme, host and port."""
+    answer = HttpReply(status, {"location": location}, b"")
+    request = next_request(HERE, answer, {"x-own"})
+    assert (request.url, set(request.headers), request.method) == (url, names, method)
+    assert (request.body is None) == (method == "GET")
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        ("javascript:x", "the server redirects to what is no http or https URL"),
+        ("https://me:pw@a.example/", "the server redirects to what is no http or https URL"),
+        ("http://[", "the server redirects to what is no http or https URL"),
+        (
+            "http://a.example/?secret",
+            "the server redirects from https to http://a.example/, which is not encrypted",
+        ),
+    ],
+)
+def test_a_redirect_to_where_nothing_may_go_is_refused(location: str, message: str) -> None:
+    """Neither to other schemes nor into the open."""
+    with pytest.raises(ProviderError) as caught:
+        next_request(HERE, HttpReply(307, {"location": location}, b""), ())
+    assert str(caught.value) == f"bad_request: {message}"

@@ -1,0 +1,224 @@
+"""From the templates of an entry to a request, without a network."""
+
+import datetime as dt
+import email
+import email.policy
+import json
+import urllib.parse
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from trioeval.errors import ProviderError
+from trioeval.providers.generic.auth import Auth
+from trioeval.providers.generic.body import (
+    FieldPart,
+    FilePart,
+    JsonBody,
+    LoadedFile,
+    MultipartBody,
+    text_body,
+)
+from trioeval.providers.generic.filling import Filling
+from trioeval.providers.generic.outgoing import RequestTemplate
+from trioeval.providers.wire import HttpRequest
+from trioeval.suite import Templates
+
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('{}%#"\\\n\r'))
+DATA = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+)
+
+
+def render(prompt: Any = "hi", variables: Any = None, **parts: Any) -> HttpRequest:
+    template = RequestTemplate(**{"url": "http://a.example/x", **parts})
+    return template.render(Filling.of(Templates(), variables or {}, prompt), {})
+
+
+def sent(body: Any, prompt: Any = "hi", **variables: Any) -> Any:
+    content = render(prompt, variables, body=body).body
+    assert content is not None
+    return json.loads(content)
+
+
+def refusal(**parts: Any) -> str:
+    with pytest.raises(ProviderError) as caught:
+        render(**parts)
+    return str(caught.value)
+
+
+@pytest.mark.slow
+@given(ANY_TEXT)
+@example("{{ 7 * 7 }}{% raw %}\r\n")
+@example('x", "admin": "true')
+@example("\n")
+def test_a_prompt_is_text_whatever_is_in_it(prompt: str) -> None:
+    """It breaks out of no string, is no template, and is not changed."""
+    for body in (JsonBody({"q": "{{ prompt }}"}), text_body('{"q": "{{prompt}}"}', None)):
+        assert sent(body, prompt) == {"q": prompt}
+
+
+@pytest.mark.slow
+@given(ANY_TEXT)
+@example("{{ 7 * 7 }}")
+@example("a{{{%b")
+@example("{{ x \r\n")
+def test_a_prompt_beside_other_text_is_as_it_is(prompt: str) -> None:
+    """Except for one line feed at its end, which templates take from every variable."""
+    assert sent(JsonBody(["<{{prompt}}>"]), prompt) == [f"<{prompt.removesuffix(chr(10))}>"]
+
+
+@pytest.mark.slow
+@given(DATA)
+def test_a_variable_alone_in_a_text_keeps_its_type(value: Any) -> None:
+    """Lists are lists and numbers are numbers, in JSON."""
+    assert sent(JsonBody({"a": ["{{ v }}"]}), v=value) == {"a": [value]}
+
+
+@pytest.mark.slow
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="{}")))
+def test_a_text_variable_stays_text(value: str) -> None:
+    """It is not taken for the JSON that it may be."""
+    assert sent(JsonBody("{{ v }}"), v=value) == value.removesuffix("\n")
+
+
+@pytest.mark.slow
+@given(ANY_TEXT)
+def test_a_body_that_stops_being_json_is_escaped(prompt: str) -> None:
+    """Where the template itself is no JSON, because a value stands outside of strings."""
+    written = '{"n": {{n}}, "q": "{{prompt}}"}'
+    plain = written.replace("{{n}}", "1").replace("{{prompt}}", prompt.removesuffix("\n"))
+    try:
+        expected = json.loads(plain)
+    except ValueError:
+        expected = {"n": 1, "q": prompt}
+    assert sent(text_body(written, None), prompt, n=1) == expected
+
+
+def test_escapes_reach_into_variables() -> None:
+    """Into those that hold templates, and those that hold more than text."""
+    body = text_body('{"n": {{n}}, "q": "{{a}} {{b.c}} {{d[0]}}"}', None)
+    values = {"n": 1, "a": 'say "{{e}}"', "e": 'x"', "b": {"c": 'y"'}, "d": ['"z', 5]}
+    assert sent(body, **values) == {"n": 1, "q": 'say "x"" y" "z'}
+    assert sent(body, **{**values, "e": "{{nowhere}}"})["q"] == 'say "{{nowhere}}" y" "z'
+    assert sent(body, **{**values, "a": '"{{nowhere}}'})["q"] == '"{{nowhere}} y" "z'
+
+
+@pytest.mark.parametrize(
+    ("written", "content_type", "prompt", "data", "declared"),
+    [
+        ("q={{prompt}}", None, "a", b"q=a", "text/plain; charset=utf-8"),
+        ("{{prompt}}", None, "{a", b"{a", "text/plain; charset=utf-8"),
+        ("{% if 1 %}é{% endif %}", None, "a", "é".encode(), "text/plain; charset=utf-8"),
+        ("{{prompt}}", "application/json", "[1]", b"[1]", "application/json"),
+        ("[1, {{prompt}}]", None, "2", b"[1, 2]", "application/json"),
+        ('["{{prompt}}"]', "text/plain", 'a"', b'["a""]', "text/plain; charset=utf-8"),
+    ],
+)
+def test_a_text_is_json_if_it_looks_like_it_or_is_declared(
+    written: str, content_type: str | None, prompt: str, data: bytes, declared: str
+) -> None:
+    """A template at the beginning does not look like it."""
+    request = render(prompt, body=text_body(written, content_type))
+    assert (request.body, request.headers["content-type"]) == (data, declared)
+
+
+def test_what_cannot_be_sent_is_a_bad_request_that_says_where() -> None:
+    """Without the value, which may be secret."""
+    assert refusal(body=JsonBody("{{ x }}")) == (
+        "bad_request: the body: {{ x }} is not defined; the test has prompt"
+    )
+    assert refusal(variables={"d": dt.date(2026, 1, 1)}, body=JsonBody("{{d}}")) == (
+        "bad_request: the body is not JSON: Object of type date is not JSON serializable"
+    )
+    assert refusal(variables={"d": float("nan")}, body=JsonBody("{{d}}")).startswith(
+        "bad_request: the body is not JSON: "
+    )
+    assert refusal(prompt="[", body=text_body("{{prompt}}", "application/json")) == (
+        "bad_request: the body is not JSON when its variables are filled in"
+    )
+    assert refusal(prompt="a\nb: c", headers={"x": "{{prompt}}"}) == (
+        'bad_request: the header "x" is not printable ASCII text'
+    )
+    assert refusal(prompt="x", url="{{prompt}}/chat") == (
+        "bad_request: the url must be an http or https URL with a host when its variables are filled in"
+    )
+    assert refusal(prompt="[", url="http://{{prompt}}") == (
+        "bad_request: the url must be an http or https URL with a host when its variables are filled in"
+    )
+    assert refusal(prompt={"a": 1}, body=text_body("text", None)) == (
+        "bad_request: transformRequest gave an object, the body is text"
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "prompt", "sent_method"),
+    [
+        (None, None, "a", "GET"),
+        (None, JsonBody(1), "a", "POST"),
+        ("GET", JsonBody(1), "a", "GET"),
+        ("PUT", None, "a", "PUT"),
+        (None, None, {"made": "by code"}, "POST"),
+    ],
+)
+def test_a_request_with_a_body_is_a_post_unless_it_says_otherwise(
+    method: str | None, body: Any, prompt: Any, sent_method: str
+) -> None:
+    """A body is never dropped."""
+    request = render(prompt, method=method, body=body)
+    assert request.method == sent_method
+    assert (request.body is None) == (body is None and isinstance(prompt, str))
+
+
+@pytest.mark.slow
+@given(ANY_TEXT.filter(lambda text: not text.endswith("\n")))
+def test_a_parameter_is_what_the_service_decodes(prompt: str) -> None:
+    """No value ends its parameter."""
+    auth = Auth(query={"key": "a&b"})
+    url = render(prompt, url="http://a.example?x=1", query={"q": "{{prompt}}"}, auth=auth).url
+    pairs = urllib.parse.parse_qsl(urllib.parse.urlsplit(url).query, keep_blank_values=True)
+    assert pairs == [("x", "1"), ("q", prompt), ("key", "a&b")]
+
+
+@pytest.mark.slow
+@given(ANY_TEXT)
+def test_a_url_can_be_sent_whatever_is_filled_in(prompt: str) -> None:
+    """What may not stand in a URL is encoded; the host stays."""
+    url = render(prompt, url="http://a.example/say/{{prompt}}").url
+    assert url.startswith("http://a.example/say/")
+    assert url.isascii()
+    assert url.isprintable()
+    assert " " not in url
+
+
+@pytest.mark.slow
+@given(
+    st.lists(
+        st.builds(FieldPart, st.text('ab"\r\nö', min_size=1), st.text("ab-\r\n"))
+        | st.builds(FilePart, st.just("f"), st.sampled_from("xyz"), st.just('a"\n.txt')),
+        min_size=1,
+    ),
+    st.binary(),
+)
+def test_a_form_comes_apart_as_it_was_put_together(
+    parts: list[FieldPart | FilePart], data: bytes
+) -> None:
+    """Read by the standard library; no part can end another one."""
+    files = {part: LoadedFile(Path("p"), data) for part in parts if isinstance(part, FilePart)}
+    template = RequestTemplate(url="http://a.example", body=MultipartBody(tuple(parts)))
+    assert set(template.files) == set(files)
+    request = template.render(Filling.of(Templates(), {}, "hi"), files)
+    assert request.body is not None
+    boundary = request.headers["content-type"].partition("boundary=")[2].encode()
+    assert request.body.count(b"--" + boundary) == len(parts) + 1
+    head = f"content-type: {request.headers['content-type']}\r\n\r\n".encode()
+    message = email.message_from_bytes(head + request.body, policy=email.policy.HTTP)
+    read = list(message.iter_parts())
+    assert len(read) == len(parts)
+    assert [one.get_filename() is not None for one in read] == [
+        isinstance(part, FilePart) for part in parts
+    ]

@@ -1,0 +1,499 @@
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import example, given
+from hypothesis import strategies as st
+from program_runs import NothingShared, around, ask, run
+
+from trioeval.errors import CallError, Fault, Problem, ProviderError
+from trioeval.providers import Reply, Request, Usage
+from trioeval.providers.base import Guardrails
+from trioeval.providers.programs.inprocess import ThreadFunction, TrioFunction
+from trioeval.providers.programs.python import PythonSettings, read
+from trioeval.providers.programs.results import read_result
+
+ECHO = """
+def call_api(prompt, options, context):
+    return {"output": [prompt, options, context]}
+
+def shout(prompt, options, context):
+    return prompt.upper()
+
+def call_embedding_api(text, options):
+    return {"embedding": [len(text), 0.5], "tokenUsage": {"total": 3}}
+
+def call_classification_api(text, options):
+    return {"classification": {"good": 0.75, "bad": 0.25}}
+
+async def later(prompt, options, context):
+    return prompt
+"""
+TRIO = """
+import trio
+
+async def call_api(prompt, options, context):
+    await trio.sleep(0)
+    options["config"]["list"].append(1)
+    return {"output": options["config"]["list"]}
+
+async def forever(prompt, options, context):
+    await trio.sleep_forever()
+"""
+
+
+def entry(rest: str, folder: Path, environ: dict[str, str] | None = None, **config: Any) -> Any:
+    return read("python", rest, config, around(folder, **(environ or {})))
+
+
+def settings(
+    rest: str, folder: Path, environ: dict[str, str] | None = None, **config: Any
+) -> PythonSettings:
+    found = entry(rest, folder, environ, **config)
+    assert isinstance(found, PythonSettings), found
+    return found
+
+
+def problems(
+    rest: str, folder: Path, environ: dict[str, str] | None = None, **config: Any
+) -> list[str]:
+    found: list[Problem] = entry(rest, folder, environ, **config)
+    assert isinstance(found, list)
+    return [str(problem) for problem in found]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(ECHO)
+    (tmp_path / "slow.py").write_text(TRIO)
+    return tmp_path
+
+
+@pytest.mark.parametrize("mode", ["process", "thread"])
+def test_a_function_gets_prompt_options_and_context(folder: Path, mode: str) -> None:
+    """Where it runs makes no difference to it."""
+    found = settings("mine.py", folder, mode=mode, style="dry")
+    reply = run(
+        lambda: ask(
+            found,
+            vars={"x": [1]},
+            options={"style": "wet", "tone": 2, "timeoutMs": 20_000},
+            test_idx=4,
+            prompt_idx=5,
+            repeat_index=6,
+        )
+    )
+    assert reply.output == [
+        "Hi",
+        {"id": "python:mine.py:call_api", "config": {"style": "wet", "tone": 2}},
+        {
+            "vars": {"x": [1]},
+            "prompt": {"raw": "Hi"},
+            "testIdx": 4,
+            "promptIdx": 5,
+            "repeatIndex": 6,
+        },
+    ]
+
+
+def test_a_function_may_return_text_and_have_another_name(folder: Path) -> None:
+    """The name stands behind the file."""
+    found = settings("mine.py:shout", folder)
+    assert found.lane_key == "python:mine.py:shout"
+    assert run(lambda: ask(found)) == Reply(output="HI")
+
+
+def test_embeddings_and_classifications_have_functions_of_their_own(folder: Path) -> None:
+    """They are called without the context, and return something else."""
+    reply = run(lambda: ask(settings("mine.py:call_embedding_api", folder)))
+    assert (reply.output, reply.usage.total) == ([2, 0.5], 3)
+    reply = run(lambda: ask(settings("mine.py:call_classification_api", folder)))
+    assert reply.output == {"good": 0.75, "bad": 0.25}
+
+
+def test_async_functions_run_on_asyncio_in_workers(folder: Path) -> None:
+    """Which nothing has to be said for."""
+    assert run(lambda: ask(settings("mine.py:later", folder))).output == "Hi"
+
+
+def test_workers_run_another_interpreter(folder: Path) -> None:
+    """By its name in PATH, or as a path from the suite."""
+    (folder / "python-2").symlink_to(sys.executable)
+    (folder / "who.py").write_text("import sys\ndef call_api(*_): return sys.executable")
+    relative = settings("who.py", folder, pythonExecutable="./python-2")
+    assert relative.workers.executable == str(folder / "python-2")
+    assert run(lambda: ask(relative)).output == str(folder / "python-2")
+    by_name = settings(
+        "who.py", folder, {"PATH": f"{folder}:{os.environ['PATH']}"}, pythonExecutable="python-2"
+    )
+    assert by_name.workers.executable == str(folder / "python-2")
+    assert settings("who.py", folder).workers.executable == sys.executable
+
+
+@pytest.mark.slow
+def test_a_call_has_its_time(folder: Path) -> None:
+    """That of the config, or of its options."""
+    (folder / "hang.py").write_text("def call_api(*_):\n    while True: pass")
+    found = settings("hang.py", folder, timeoutMs=300)
+    with pytest.raises(ProviderError) as caught:
+        run(lambda: ask(found))
+    assert str(caught.value) == (
+        "attempt_timeout: python:hang.py:call_api did not answer within 0.3 seconds (timeoutMs)"
+    )
+    with pytest.raises(ProviderError, match=r"within 0\.2 seconds"):
+        run(lambda: ask(found, options={"timeoutMs": 200}))
+
+
+@pytest.mark.parametrize(
+    ("config", "environ", "workers"),
+    [
+        ({}, {}, 1),
+        ({"workers": 3}, {"TRIOEVAL_PYTHON_WORKERS": "5"}, 3),
+        ({}, {"TRIOEVAL_PYTHON_WORKERS": "5"}, 5),
+        ({"workers": None}, {"TRIOEVAL_PYTHON_WORKERS": ""}, 1),
+    ],
+)
+def test_the_number_of_workers(
+    folder: Path, config: dict[str, Any], environ: dict[str, str], workers: int
+) -> None:
+    """The config says it, or the environment, or it is one."""
+    assert settings("mine.py", folder, environ, **config).workers.workers == workers
+
+
+def test_an_async_function_is_awaited_on_trio(folder: Path) -> None:
+    """In this process, with arguments that are its own."""
+    found = settings("slow.py", folder, mode="trio", list=[])
+    for _ in range(2):
+        assert run(lambda: ask(found)).output == [1]
+    with pytest.raises(ProviderError, match=r"did not answer within 0\.01 seconds \(timeoutMs\)"):
+        run(lambda: ask(settings("slow.py:forever", folder, mode="trio", timeoutMs=10)))
+
+
+def test_all_that_is_wrong_with_an_entry_is_told_at_once(folder: Path) -> None:
+    """Keys, values, and the id."""
+    assert problems("no.py:not a name", folder, timeoutMs="5", mode="fibre", workers=65) == [
+        '.config.timeoutMs: must be a number of milliseconds above 0, got "5"',
+        '.config.mode: must be "process" or "thread" or "trio", got "fibre"',
+        ".config.workers: must be a whole number from 1 to 64, got 65",
+        '.id: "not a name" is not the name of a function\n  write python:<file.py>[:function]',
+    ]
+    variable = "the environment variable TRIOEVAL_PYTHON_WORKERS"
+    assert problems("", folder, {"TRIOEVAL_PYTHON_WORKERS": "many"}, pythonExecutable="no") == [
+        '.config.pythonExecutable: there is no program "no"',
+        f'.config.workers: {variable} must be a whole number from 1 to 64, got "many"',
+        '.id: "python:" names no file\n  write python:<file.py>[:function]',
+    ]
+    assert problems("mine.py", folder, mode="trio", workers=2, pythonExecutable="python3") == [
+        '.config.workers: means nothing with mode "trio"\n  leave it out',
+        '.config.pythonExecutable: means nothing with mode "trio"\n  leave it out',
+    ]
+    assert problems("a:b/no.py", folder) == [f'.id: there is no file "{folder}/a:b/no.py"']
+    assert problems("mine.py:", folder)[0].startswith('.id: "" is not the name of a function')
+    assert problems("mine.py", folder, pythonExecutable="./mine.py") == [
+        '.config.pythonExecutable: there is no program "./mine.py"'
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "problem"),
+    [
+        ("def call_api(:", "process", "SyntaxError: invalid syntax (bad.py, line 1)"),
+        ("def call_api(:", "trio", "SyntaxError: invalid syntax (bad.py, line 1)"),
+        ("1/0", "thread", "ZeroDivisionError: division by zero"),
+        ("raise SystemExit(3)", "trio", "SystemExit: 3"),
+        ("x = 1", "thread", "TypeError: there is no function call_api in "),
+    ],
+)
+def test_a_file_that_cannot_be_loaded_is_a_problem(
+    tmp_path: Path, text: str, mode: str, problem: str
+) -> None:
+    """As far as it is looked at: what runs in workers is only parsed."""
+    (tmp_path / "bad.py").write_text(text)
+    (found,) = problems("bad.py", tmp_path, mode=mode)
+    assert found.startswith(f'.id: "{tmp_path}/bad.py" cannot be loaded: {problem}')
+
+
+def test_the_syntax_of_another_interpreter_is_not_judged(tmp_path: Path) -> None:
+    """It may be newer, or older."""
+    (tmp_path / "old.py").write_text("print 'hello'")
+    assert settings("old.py", tmp_path, pythonExecutable=sys.executable).mode == "process"
+    assert problems("old.py", tmp_path)
+
+
+def test_a_file_that_runs_in_workers_is_not_run_when_it_is_read(tmp_path: Path) -> None:
+    """Reading a suite runs nobody's code without need."""
+    (tmp_path / "touch.py").write_text("open('ran', 'w')\ndef call_api(*_): return 'x'")
+    found = settings("touch.py", tmp_path)
+    assert not (tmp_path / "ran").exists()
+    assert run(lambda: ask(found)).output == "x"
+    assert (tmp_path / "ran").exists()
+
+
+def test_secrets_are_known_and_not_shown(folder: Path) -> None:
+    """Neither in keys nor in what is printed of the settings."""
+    found = settings("mine.py", folder, {"A_TOKEN": "0123456789abc"}, apiKey="sk-1234")
+    assert {"sk-1234", "0123456789abc"} <= {*found.secrets}
+    assert "sk-1234" not in repr(found) + found.lane_key
+    assert "0123456789abc" not in repr(found)
+
+
+def in_process(kind: str, function: Callable[..., Any], limit: float = 30.0) -> Any:
+    async def main() -> Any:
+        if kind == "trio":
+            return await TrioFunction("mine", function).call(["Hi"], limit)
+        return await ThreadFunction("mine", function, trio.CapacityLimiter(1)).call(["Hi"], limit)
+
+    return run(main)
+
+
+async def coroutine(_prompt: str) -> None:
+    await trio.sleep_forever()
+
+
+def exits(_prompt: str) -> None:
+    sys.exit(3)
+
+
+def raises(_prompt: str) -> None:
+    raise ValueError("no luck")
+
+
+@pytest.mark.parametrize("kind", ["trio", "thread"])
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [(raises, "mine: ValueError: no luck"), (exits, "mine: SystemExit: 3")],
+)
+def test_what_code_in_this_process_raises_ends_its_call_alone(
+    kind: str, function: Callable[..., Any], message: str
+) -> None:
+    """Also where it means to end the program."""
+    with pytest.raises(ProviderError) as caught:
+        in_process(kind, function)
+    assert str(caught.value) == f"unexpected: {message}"
+    assert f"in {function.__name__}" in (caught.value.body_excerpt or "")
+
+
+@pytest.mark.parametrize("kind", ["trio", "thread"])
+def test_what_code_says_of_its_lane_is_kept(kind: str) -> None:
+    """A call error is raised as it is."""
+
+    def busy(_prompt: str) -> None:
+        raise CallError(Fault.RATE_LIMITED, "later", retry_after=2.0)
+
+    with pytest.raises(CallError) as caught:
+        in_process(kind, busy)
+    assert (caught.value.fault, caught.value.retry_after) == (Fault.RATE_LIMITED, 2.0)
+
+
+def test_a_function_of_the_wrong_kind_is_told() -> None:
+    """With the mode that would be right."""
+    with pytest.raises(ProviderError) as caught:
+        in_process("trio", str.upper)
+    assert str(caught.value) == (
+        'unexpected: mine is not async: it returned str: "HI"; '
+        'write it with `async def`, or set mode to "thread" or "process"'
+    )
+    with pytest.raises(ProviderError) as caught:
+        in_process("thread", coroutine)
+    assert str(caught.value) == (
+        'unexpected: mine is async; set mode to "process", or to "trio" if it is written for Trio'
+    )
+
+
+def test_a_thread_that_is_late_is_left_alone_and_keeps_its_place() -> None:
+    """So there are never more threads than allowed; the next call has its whole time when it has a place."""
+    go, late = threading.Event(), threading.Event()
+
+    def block(_prompt: str) -> str:
+        late.wait(20)
+        go.set()
+        return "late"
+
+    async def main() -> None:
+        places = trio.CapacityLimiter(1)
+        with pytest.raises(ProviderError) as caught:
+            await ThreadFunction("mine", block, places).call(["Hi"], 0.01)
+        assert str(caught.value) == (
+            "attempt_timeout: mine did not answer within 0.01 seconds (timeoutMs)"
+        )
+        assert places.borrowed_tokens == 1
+        async with trio.open_nursery() as nursery:
+            answers: list[Any] = []
+
+            async def second() -> None:
+                answers.append(await ThreadFunction("mine", str.upper, places).call(["Hi"], 10))
+
+            nursery.start_soon(second)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not answers
+            late.set()
+        assert answers == ["HI"]
+
+    run(main)
+    assert go.is_set()
+
+
+def test_a_call_in_a_thread_can_be_cancelled() -> None:
+    """At once, whatever the thread does."""
+    begun, end = threading.Event(), threading.Event()
+
+    def block(_prompt: str) -> None:
+        begun.set()
+        end.wait(20)
+
+    async def main() -> bool:
+        function = ThreadFunction("mine", block, trio.CapacityLimiter(1))
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(function.call, ["Hi"], 100.0)
+                await trio.to_thread.run_sync(begun.wait)
+                scope.cancel()
+        return scope.cancelled_caught
+
+    assert run(main)
+    end.set()
+
+
+WRONG = 'mine must return an object with "output" or "error", or text'
+COUNTS = "an object of whole numbers (total, prompt, completion, cached)"
+
+
+def result(value: Any, function: str = "call_api") -> Reply:
+    return read_result(value, function, name="mine")
+
+
+def test_every_field_of_a_result_is_read() -> None:
+    """In either spelling; what is not known is kept in `raw`."""
+    value = {
+        "output": {"a": 1},
+        "tokenUsage": {"total": 9, "prompt": 5, "completion": 4, "cached": 2, "numRequests": 1},
+        "cost": 1,
+        "cached": True,
+        "logProbs": [-0.5, -1],
+        "finish_reason": "stop",
+        "isRefusal": True,
+        "guardrails": {"flagged": True, "flaggedInput": True, "reason": "rude"},
+        "metadata": {"id": 7},
+        "more": "x",
+    }
+    assert result(value) == Reply(
+        output={"a": 1},
+        usage=Usage(total=9, prompt=5, completion=4, cached=2),
+        cost=1.0,
+        finish_reason="stop",
+        is_refusal=True,
+        guardrails=Guardrails(flagged=True, flagged_input=True, reason="rude"),
+        log_probs=(-0.5, -1.0),
+        raw=value,
+        metadata={"id": 7, "cached": True},
+    )
+    assert result({"output": "", "error": None, "cost": None, "guardrails": None}).output == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "function", "message"),
+    [
+        ({"error": "no key"}, "call_api", "mine: no key"),
+        ({"error": {"code": 3}, "output": "x"}, "call_api", 'mine: {"code": 3}'),
+        (3, "call_api", f"{WRONG}, got int: 3"),
+        (
+            None,
+            "call_api",
+            f"{WRONG}, got nothing",
+        ),
+        (
+            {"ouput": "x" * 300},
+            "call_api",
+            f'{WRONG}, got dict: {{"ouput": "{"x" * 188}…',
+        ),
+        (
+            "text",
+            "call_embedding_api",
+            'mine must return an object with "embedding" or "error", got str: "text"',
+        ),
+        (
+            {"embedding": ["a"]},
+            "call_embedding_api",
+            'mine: "embedding" of the result must be a list of numbers, got list: ["a"]',
+        ),
+        (
+            {"classification": []},
+            "call_classification_api",
+            'mine: "classification" of the result must be an object, got list: []',
+        ),
+        (
+            {"output": "x", "tokenUsage": {"total": -1}},
+            "call_api",
+            f'mine: "tokenUsage" of the result must be {COUNTS}, got dict: {{"total": -1}}',
+        ),
+        (
+            {"output": "x", "cost": "free"},
+            "call_api",
+            'mine: "cost" of the result must be a number of at least 0, got str: "free"',
+        ),
+        (
+            {"output": {1}},
+            "call_api",
+            'mine: "output" of the result must be JSON, got set: {1}',
+        ),
+    ],
+)
+def test_a_result_that_is_none_is_shown(value: Any, function: str, message: str) -> None:
+    """With what would be right; it is not asked for again."""
+    with pytest.raises(ProviderError) as caught:
+        result(value, function)
+    assert (str(caught.value), caught.value.fault) == (f"unexpected: {message}", Fault.REFUSED)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=6,
+)
+NAMES = st.sampled_from(
+    ["output", "error", "tokenUsage", "cost", "cached", "logProbs", "guardrails", "metadata"]
+)
+
+
+@pytest.mark.slow
+@given(JSON | st.dictionaries(NAMES, JSON))
+@example({"output": "x", "cost": 10**400})
+@example({"output": "x", "logProbs": [-(10**400)]})
+def test_any_result_is_a_reply_or_one_error(value: Any) -> None:
+    """Whatever the user's code returns."""
+    found: Reply | ProviderError
+    try:
+        found = result(value)
+    except ProviderError as error:
+        found = error
+    if isinstance(found, Reply):
+        written = [found.output, found.cost, found.log_probs, dict(found.metadata)]
+        json.dumps(written, allow_nan=False)
+    else:
+        assert found.kind == "unexpected"
+
+
+@pytest.mark.slow
+def test_a_provider_serves_many_calls_at_once(folder: Path) -> None:
+    """More than there are workers: they wait inside."""
+    answers: list[Any] = []
+
+    async def main() -> None:
+        async with settings("mine.py:shout", folder, workers=2).open(NothingShared()) as provider:
+
+            async def one(number: int) -> None:
+                answers.append((await provider(Request(prompt=f"n{number}"))).output)
+
+            async with trio.open_nursery() as nursery:
+                for number in range(20):
+                    nursery.start_soon(one, number)
+
+    run(main)
+    assert sorted(answers) == sorted(f"N{number}" for number in range(20))

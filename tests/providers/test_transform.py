@@ -1,0 +1,214 @@
+"""What of a reply is the output."""
+
+import builtins
+import importlib.util
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.providers.generic.javascript import Script
+from trioeval.providers.generic.transform import (
+    NOTHING,
+    Answer,
+    JavaScript,
+    MemberPath,
+    Transform,
+    TransformError,
+    read_transform,
+)
+
+DATA = {
+    "choices": [{"message": {"content": "hello"}}, {"message": {"content": "bye"}}],
+    "a-b": {"it's": 1},
+    "n": None,
+    "zero": 0,
+}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+def transform(text: str) -> Transform:
+    read = read_transform(text)
+    assert not isinstance(read, str), read
+    return read
+
+
+def answer(data: Any = DATA, text: str = "raw") -> Answer:
+    context = {"response": {"status": 200, "headers": {"x-id": "7"}}, "vars": {"v": 1}}
+    return Answer(json=data, text=text, context=context)
+
+
+@pytest.mark.parametrize(
+    ("written", "output"),
+    [
+        ("json.choices[0].message.content", "hello"),
+        (" json?.choices?.[1]?.message['content'] ", "bye"),
+        ('json["a-b"]["it\'s"]', 1),
+        ("json", DATA),
+        ("json.zero", 0),
+        ("text", "raw"),
+        ("context.response.headers['x-id']", "7"),
+        ("context.vars.v", 1),
+        ("$.choices[0].message.content", "hello"),
+        ("$.choices[*].message.content", ["hello", "bye"]),
+        ("$..content", ["hello", "bye"]),
+        ("$['zero']", 0),
+        ("jmespath: choices[-1].message.content", "bye"),
+        ("jmespath:choices[].message.content | join(' ', @)", "hello bye"),
+        ("json.choices.map(c => c.message.content).join('+')", "hello+bye"),
+        (
+            "(json, text, context) => ({ output: text + context.response.status })",
+            {"output": "raw200"},
+        ),
+        ("function read(json) { return json.zero; }", 0),
+        ("json.choices.length", 2),
+        ("`${text}!`", "raw!"),
+        ("({json}) => 1", 1),
+    ],
+)
+def test_each_form_finds_its_value(written: str, output: Any) -> None:
+    """The form tells the language."""
+    assert transform(written).apply(answer()) == output
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("json.choices[2].message", "json.choices[2].message finds nothing in the reply"),
+        ("json.n", "json.n finds nothing in the reply"),
+        ("json.zero.more", "json.zero.more finds nothing in the reply"),
+        ("$.missing", "$.missing finds nothing in the reply"),
+        ("$.n", "$.n finds nothing in the reply"),
+        ("$..missing", "$..missing finds nothing in the reply"),
+        ("jmespath:missing", "missing finds nothing in the reply"),
+        (
+            "jmespath:length(zero)",
+            (
+                "length(zero) fails: In function length(), invalid type for value: 0, expected one of: "
+                "['string', 'array', 'object'], received: \"number\""
+            ),
+        ),
+        ("json.n + null || undefined", '"json.n + null || undefined" finds nothing in the reply'),
+        (
+            "json.missing.more()",
+            "\"json.missing.more()\" fails: TypeError: cannot read property 'more' of undefined",
+        ),
+        (
+            "async () => 1",
+            '"async () => 1" fails: TypeError: it is async; a result is needed at once',
+        ),
+        (
+            "() => { throw new Error('no') }",
+            "\"() => { throw new Error('no') }\" fails: Error: no",
+        ),
+    ],
+)
+def test_a_transform_that_finds_nothing_says_so(written: str, message: str) -> None:
+    """No output is made up."""
+    with pytest.raises(TransformError) as caught:
+        transform(written).apply(answer())
+    assert str(caught.value) == message
+
+
+def test_a_reply_that_is_too_deep_for_a_path_is_told() -> None:
+    """On one line, as every message."""
+    data: Any = 1
+    for _ in range(300):
+        data = {"a": data}
+    with pytest.raises(TransformError) as caught:
+        transform("$..b").apply(answer(data))
+    assert str(caught.value) == "$..b fails: recursion limit exceeded"
+
+
+@pytest.mark.parametrize("written", ["json.a", "$.a", "jmespath:a"])
+def test_paths_into_json_need_json(written: str) -> None:
+    """A page of an error is told as what it is."""
+    with pytest.raises(TransformError, match=r"the reply is not JSON, and .*a looks into JSON"):
+        transform(written).apply(answer(NOTHING))
+
+
+def test_code_sees_null_where_there_is_no_json() -> None:
+    """It may look at the text instead."""
+    assert transform("json ?? text").apply(answer(NOTHING)) == "raw"
+
+
+@pytest.mark.parametrize(
+    ("written", "fault"),
+    [
+        ("$.a[", "is not a JSONPath: unexpected end of query"),
+        ("jmespath:a[", "is not a JMESPath: "),
+        ("jmespath:", "is not a JMESPath: "),
+        ("json.a +", "is not JavaScript: SyntaxError: "),
+        ("file://read.js", "names a file that is no Python file; "),
+    ],
+)
+def test_what_is_no_transform_is_told_before_the_first_call(written: str, fault: str) -> None:
+    """With the reason of the language."""
+    read = read_transform(written)
+    assert isinstance(read, str)
+    assert read.startswith(fault)
+
+
+def test_javascript_without_its_engine_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything else works without it."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "quickjs" else find(name)
+    )
+    engine_needed = "is JavaScript, for which an engine is needed: pip install 'trioeval[js]'"
+    assert read_transform("json.a + 1") == engine_needed
+    assert isinstance(read_transform("json.a"), MemberPath)
+
+
+@pytest.mark.slow
+def test_code_cannot_take_all_memory_or_call_itself_for_ever() -> None:
+    """Both end the call, and nothing else."""
+    for code in ("() => { let a = []; while (true) a.push('x'.repeat(1e5)); }", "(f = () => f())"):
+        script = JavaScript(Script(code, ("json", "text", "context")))
+        with pytest.raises(TransformError, match=r"out of memory|Maximum call stack"):
+            script.apply(answer())
+
+
+def test_a_call_leaves_nothing_behind_for_the_next() -> None:
+    """Every call has an engine of its own, which knows nothing of the machine."""
+    count = transform("globalThis.n = (globalThis.n ?? 0) + 1")
+    assert [count.apply(answer()), count.apply(answer())] == [1, 1]
+    names = transform("typeof require + typeof process + typeof fetch + typeof std + typeof os")
+    assert names.apply(answer()) == "undefined" * 5
+
+
+@pytest.mark.slow
+@given(JSON, st.sampled_from(["json.a[0]", "$..a", "$.a.b[0]", "jmespath:a.b[0]", "jmespath:a"]))
+def test_a_path_gives_a_value_or_says_that_there_is_none(data: Any, written: str) -> None:
+    """Whatever the reply is."""
+    try:
+        value = transform(written).apply(answer(data))
+    except TransformError:
+        return
+    assert value is not None
+    assert value is not NOTHING
+
+
+@pytest.mark.slow
+@given(st.text())
+def test_every_text_is_a_transform_or_is_told_why_not(text: str) -> None:
+    """Nothing that a suite may say is a crash."""
+    read = read_transform(text)
+    assert isinstance(read, str) or callable(read.apply)
+
+
+def test_only_the_languages_that_are_used_are_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member path needs no library."""
+    real = builtins.__import__
+
+    def refuse(name: str, *args: Any) -> Any:
+        assert name not in ("jmespath", "jsonpath", "quickjs")
+        return real(name, *args)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    assert transform("json.zero").apply(answer()) == 0

@@ -1,0 +1,594 @@
+import ast
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import trio
+import trio.testing
+from program_runs import carriers, is_alive, run, wait_gone
+
+from trioeval.errors import Fault, ProviderError
+from trioeval.providers.programs import worker
+from trioeval.providers.programs.workers import Workers, WorkerSpec, open_workers
+
+T = TypeVar("T")
+HERE = Path(__file__).parent
+FILE = """
+import asyncio, json, os, subprocess, sys, threading, time
+
+calls = 0
+
+def call_api(prompt, options=None, context=None):
+    global calls
+    calls += 1
+    return eval(prompt)
+
+async def on_loop(prompt):
+    await asyncio.sleep(0)
+    return [prompt, id(asyncio.get_running_loop())]
+
+def execute(prompt):
+    exec(prompt)
+"""
+
+
+def spec(folder: Path, function: str = "call_api", text: str = FILE, **more: Any) -> WorkerSpec:
+    (folder / "mine.py").write_text(text)
+    environ = {**os.environ, **more.pop("environ", {})}
+    return WorkerSpec(
+        name="python:mine.py",
+        executable=sys.executable,
+        file=folder / "mine.py",
+        function=function,
+        cwd=folder,
+        environ=environ,
+        **{"grace": 0.2, **more},
+    )
+
+
+def with_workers(found: WorkerSpec, body: Callable[[Workers], Awaitable[T]]) -> T:
+    async def main() -> T:
+        async with open_workers(found) as workers:
+            return await body(workers)
+
+    return run(main)
+
+
+async def call(workers: Workers, prompt: str, limit: float = 30.0) -> Any:
+    return await workers.call([prompt], limit)
+
+
+async def failure(workers: Workers, prompt: str, limit: float = 30.0) -> ProviderError:
+    with pytest.raises(ProviderError) as caught:
+        await call(workers, prompt, limit)
+    return caught.value
+
+
+def failed(folder: Path, prompt: str, function: str = "call_api", **more: Any) -> ProviderError:
+    """The failure of a single call."""
+    return with_workers(spec(folder, function, **more), partial(failure, prompt=prompt))
+
+
+async def read_pipe(pipe: Path) -> str:
+    """What a program writes into a named pipe; it has been written when this returns."""
+    return await trio.Path(pipe).read_text()
+
+
+def test_a_worker_stays_for_later_calls(tmp_path: Path) -> None:
+    """One process, one loading of the file."""
+
+    async def body(workers: Workers) -> list[Any]:
+        return [await call(workers, "[calls, os.getpid()]") for _ in range(3)]
+
+    (one, pid), *others = with_workers(spec(tmp_path), body)
+    assert (one, others) == (1, [[2, pid], [3, pid]])
+    assert not is_alive(pid)
+
+
+def test_no_worker_is_started_before_it_is_needed(tmp_path: Path) -> None:
+    """A provider that is not called costs no process."""
+    mark = uuid.uuid4().hex
+
+    async def body(workers: Workers) -> list[int]:
+        before = carriers(mark)
+        await call(workers, "1")
+        return [len(before), len(carriers(mark))]
+
+    assert with_workers(spec(tmp_path, environ={"FAMILY": mark}, workers=8), body) == [0, 1]
+
+
+def test_calls_side_by_side_have_workers_of_their_own(tmp_path: Path) -> None:
+    """As many as are allowed: none of the three answers before all have begun."""
+    for place in range(3):
+        os.mkfifo(tmp_path / f"pid{place}")
+        os.mkfifo(tmp_path / f"go{place}")
+
+    async def body(workers: Workers) -> set[int]:
+        async with trio.open_nursery() as nursery:
+            for place in range(3):
+                begun = f"print(os.getpid(), file=open('pid{place}', 'w'))"
+                nursery.start_soon(call, workers, f"[{begun}, open('go{place}').read()]")
+            pids = {int(await read_pipe(tmp_path / f"pid{place}")) for place in range(3)}
+            for place in range(3):
+                await trio.Path(tmp_path / f"go{place}").write_text("go")
+        return pids
+
+    assert len(with_workers(spec(tmp_path, workers=3), body)) == 3
+
+
+def test_calls_wait_in_their_order(tmp_path: Path) -> None:
+    """Also when one of them gives up waiting."""
+    os.mkfifo(tmp_path / "go")
+    answers: list[Any] = []
+
+    async def one(workers: Workers, prompt: str) -> None:
+        answers.append(await call(workers, prompt))
+
+    async def body(workers: Workers) -> None:
+        scope = trio.CancelScope()
+
+        async def two() -> None:
+            with scope:
+                await one(workers, "'never'")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one, workers, "open('go').read()")
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(two)
+            for number in range(3):
+                await trio.testing.wait_all_tasks_blocked()
+                nursery.start_soon(one, workers, str(number))
+            await trio.testing.wait_all_tasks_blocked()
+            scope.cancel()
+            await trio.Path(tmp_path / "go").write_text("first")
+
+    with_workers(spec(tmp_path), body)
+    assert answers == ["first", 0, 1, 2]
+
+
+@pytest.mark.slow
+def test_waiting_for_a_worker_is_not_time_of_the_call(tmp_path: Path) -> None:
+    """A quick call behind a long one is not late."""
+
+    async def body(workers: Workers) -> None:
+        await call(workers, "0")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call, workers, "time.sleep(1.0)")
+            await trio.testing.wait_all_tasks_blocked()
+            assert await call(workers, "7", limit=0.5) == 7
+
+    with_workers(spec(tmp_path), body)
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        "print('x' * 200_000)",
+        "print('x' * 200_000, file=sys.stderr)",
+        "os.write(1, b'\\xff\\0' * 100_000)",
+        "subprocess.run(['echo', 'noise'])",
+        "sys.stdout.close()",
+    ],
+)
+def test_what_the_code_prints_is_no_answer(tmp_path: Path, noise: str) -> None:
+    """However it does it."""
+
+    async def body(workers: Workers) -> list[Any]:
+        return [await call(workers, f"[{noise}, {n}][1]") for n in range(2)]
+
+    assert with_workers(spec(tmp_path), body) == [0, 1]
+
+
+def test_what_the_code_starts_does_not_hold_the_channel(tmp_path: Path) -> None:
+    """Not even if it is given every descriptor there is."""
+    look = (
+        "subprocess.run(['ls', '-l', '/proc/self/fd'], close_fds=False, stdout=-1).stdout.decode()"
+    )
+    listed: str = with_workers(spec(tmp_path), partial(call, prompt=look))
+    assert "/proc/" in listed
+    assert "socket:" not in listed
+
+
+def test_async_functions_share_one_loop(tmp_path: Path) -> None:
+    """Clients that the code keeps go on working in later calls."""
+
+    async def body(workers: Workers) -> list[Any]:
+        return [await call(workers, prompt) for prompt in "ab"]
+
+    (a, loop), (b, other) = with_workers(spec(tmp_path, "on_loop"), body)
+    assert (a, b) == ("a", "b")
+    assert loop == other
+
+
+def test_code_runs_as_if_its_file_were_the_program(tmp_path: Path) -> None:
+    """With the modules beside it, and none of ours; in the directory of the suite; with nothing to read."""
+    (tmp_path / "beside.py").write_text("x = 5")
+    sub = tmp_path / "sub"
+    sub.mkdir()
+    look = (
+        "[__import__('beside').x, __import__('importlib.util').util.find_spec('trees'), "
+        "os.getcwd(), sys.argv, sys.stdin.read(), __name__]"
+    )
+
+    async def body(workers: Workers) -> Any:
+        return await call(workers, look)
+
+    found = spec(tmp_path)
+    expected = [5, None, str(tmp_path), [str(tmp_path / "mine.py")], "", "trioeval_provider_mine"]
+    assert with_workers(found, body) == expected
+
+
+def test_an_exception_is_told_with_its_place(tmp_path: Path) -> None:
+    """And concerns no other call: the worker stays."""
+
+    async def body(workers: Workers) -> tuple[ProviderError, Any, Any]:
+        first = await call(workers, "os.getpid()")
+        return await failure(workers, "1/0"), first, await call(workers, "os.getpid()")
+
+    error, first, second = with_workers(spec(tmp_path), body)
+    assert (error.kind, error.fault) == ("unexpected", Fault.REFUSED)
+    assert str(error) == "unexpected: python:mine.py: ZeroDivisionError: division by zero"
+    assert (error.body_excerpt or "").startswith("Traceback (most recent call last):\n")
+    assert f'File "{tmp_path}/mine.py", line 9, in call_api' in (error.body_excerpt or "")
+    assert "worker.py" not in (error.body_excerpt or "")
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ("{1, 2}", "TypeError: the result must be JSON, got set: {1, 2}"),
+        ("float('nan')", "TypeError: the result must be JSON, got float: nan"),
+        ("b'x'", "TypeError: the result must be JSON, got bytes: b'x'"),
+        ("(_ for _ in ()).throw(ValueError('a\\n  b'))", "ValueError: a b"),
+    ],
+)
+def test_a_result_that_is_no_json_is_shown(tmp_path: Path, prompt: str, message: str) -> None:
+    """It cannot be handed over."""
+    assert str(failed(tmp_path, prompt)) == f"unexpected: python:mine.py: {message}"
+
+
+@pytest.mark.slow
+def test_large_results_are_handed_over_up_to_a_limit(tmp_path: Path) -> None:
+    """One that is larger is an error of its call; so are arguments that are."""
+
+    async def body(workers: Workers) -> list[Any]:
+        large = await call(workers, "'x' * 5_000_000")
+        error = await failure(workers, "'x' * 70_000_000")
+        refused = await failure(workers, "1" * 70_000_000)
+        return [len(large), str(error), str(refused), await call(workers, "calls")]
+
+    what = "unexpected: python:mine.py"
+    assert with_workers(spec(tmp_path), body) == [
+        5_000_000,
+        f"{what}: ValueError: the result is 70000022 bytes of JSON; at most 67108864 are taken",
+        "bad_request: python:mine.py: prompt and variables are 70000004 bytes, more than 67108864",
+        3,
+    ]
+
+
+def test_half_a_surrogate_pair_is_replaced(tmp_path: Path) -> None:
+    """No file and no terminal would take it."""
+    assert with_workers(spec(tmp_path), partial(call, prompt="'a\\ud800b'")) == "a?b"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "fate"),
+    [
+        ("sys.exit(3)", "ended with exit code 3"),
+        ("os._exit(4)", "ended with exit code 4"),
+        ("os.kill(os.getpid(), 9)", "was ended by SIGKILL"),
+        ("os.abort()", "was ended by SIGABRT"),
+    ],
+)
+def test_a_worker_that_ends_is_replaced(tmp_path: Path, prompt: str, fate: str) -> None:
+    """PR-27: the call fails with what was printed last, and the next one is fine."""
+
+    async def body(workers: Workers) -> tuple[ProviderError, Any]:
+        error = await failure(workers, f"[print('last words'), {prompt}]")
+        return error, await call(workers, "calls")
+
+    error, calls = with_workers(spec(tmp_path), body)
+    assert (error.kind, error.fault, error.retries) == ("worker_crashed", Fault.TRANSIENT, 1)
+    assert error.message == f"python:mine.py: the worker {fate}: last words"
+    assert error.body_excerpt == "last words"
+    assert calls == 1
+
+
+def test_a_worker_that_somebody_kills_in_the_middle_of_a_call_is_replaced(tmp_path: Path) -> None:
+    """It is noticed at once."""
+    os.mkfifo(tmp_path / "pid")
+
+    async def body(workers: Workers) -> ProviderError:
+        async def kill() -> None:
+            os.kill(int(await read_pipe(tmp_path / "pid")), signal.SIGKILL)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(kill)
+            prompt = "[print(os.getpid(), file=open('pid', 'w')), time.sleep(1000)]"
+            error = await failure(workers, prompt)
+        assert await call(workers, "calls") == 1
+        return error
+
+    error = with_workers(spec(tmp_path), body)
+    assert str(error) == "worker_crashed: python:mine.py: the worker was ended by SIGKILL"
+
+
+def test_an_idle_worker_that_ends_is_replaced_without_a_failure(tmp_path: Path) -> None:
+    """No call was lost."""
+
+    async def body(workers: Workers) -> tuple[int, int]:
+        first = await call(workers, "os.getpid()")
+        os.kill(first, signal.SIGKILL)
+        assert wait_gone(first, 10)
+        return first, await call(workers, "os.getpid()")
+
+    first, second = with_workers(spec(tmp_path), body)
+    assert first != second
+
+
+@pytest.mark.slow
+def test_a_worker_that_hangs_is_replaced_with_all_it_started(tmp_path: Path) -> None:
+    """PR-27: a loop that nothing interrupts, with a child in another session."""
+    mark = uuid.uuid4().hex
+    hang = "print('busy'); subprocess.Popen(['setsid', 'sleep', '1000'])\nwhile True: pass"
+
+    async def body(workers: Workers) -> tuple[ProviderError, list[int], Any]:
+        await call(workers, "1")
+        error = await failure(workers, hang, limit=0.5)
+        return error, carriers(mark), await call(workers, "2")
+
+    found = spec(tmp_path, "execute", environ={"FAMILY": mark})
+    error, left, after = with_workers(found, body)
+    assert (error.kind, error.body_excerpt) == ("attempt_timeout", "busy")
+    assert error.message == "python:mine.py did not answer within 0.5 seconds (timeoutMs)"
+    assert (left, after) == ([], None)
+
+
+@pytest.mark.slow
+def test_a_worker_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> None:
+    """After its grace."""
+    stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('busy')\nwhile True: pass"
+    mark = uuid.uuid4().hex
+
+    async def body(workers: Workers) -> list[int]:
+        assert (await failure(workers, stubborn, limit=0.5)).body_excerpt == "busy"
+        return carriers(mark)
+
+    assert with_workers(spec(tmp_path, "execute", environ={"FAMILY": mark}), body) == []
+
+
+@pytest.mark.slow
+def test_a_cancelled_call_ends_its_worker(tmp_path: Path) -> None:
+    """Nobody waits for what it was doing; the next call is served by another one."""
+    os.mkfifo(tmp_path / "pid")
+
+    async def body(workers: Workers) -> int:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                prompt = "[print(os.getpid(), file=open('pid', 'w')), time.sleep(1000)]"
+                nursery.start_soon(call, workers, prompt)
+                pid = int(await read_pipe(tmp_path / "pid"))
+                scope.cancel()
+        assert not is_alive(pid)
+        assert await call(workers, "calls") == 1
+        return pid
+
+    with_workers(spec(tmp_path), body)
+
+
+@pytest.mark.slow
+def test_a_file_that_crashes_three_times_in_a_row_is_given_up(tmp_path: Path) -> None:
+    """Its lane is told to; a success in between begins anew, and a call that is late does not count."""
+
+    async def body(workers: Workers) -> list[Any]:
+        faults: list[Any] = []
+        for prompt in (
+            "os._exit(1)",
+            "os._exit(1)",
+            "1",
+            "os._exit(1)",
+            "os._exit(1)",
+            "late",
+            "os._exit(1)",
+        ):
+            if prompt == "1":
+                await call(workers, prompt)
+            elif prompt == "late":
+                await failure(workers, "time.sleep(1000)", limit=0.3)
+            else:
+                error = await failure(workers, prompt)
+                faults.append(error.fault)
+        assert str(error).endswith("ended with exit code 1; 3 crashes in a row")
+        return faults
+
+    assert with_workers(spec(tmp_path), body) == [Fault.TRANSIENT] * 4 + [Fault.FATAL]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        "b'\\0\\0\\0\\2{}'",
+        "b'\\0\\0\\0\\2no'",
+        "b'\\xff\\xff\\xff\\xff'",
+        "b'\\0\\0\\0\\x09{\"id\": 9}'",
+    ],
+)
+def test_a_worker_that_sends_garbage_is_replaced(tmp_path: Path, garbage: str) -> None:
+    """Code that writes to every socket it finds gets no other call's answer wrong."""
+    write = f"""
+import stat
+for name in os.listdir("/proc/self/fd"):
+    try:
+        if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+            os.write(int(name), {garbage})
+    except OSError:
+        pass
+time.sleep(1000)
+"""
+
+    async def body(workers: Workers) -> ProviderError:
+        error = await failure(workers, write)
+        assert await call(workers, "1") is None
+        return error
+
+    error = with_workers(spec(tmp_path, "execute"), body)
+    assert str(error) == "worker_crashed: python:mine.py: the worker sent no answer"
+
+
+def test_a_copy_that_outlives_its_worker_is_not_waited_for(tmp_path: Path) -> None:
+    """It holds the channel open, and is ended."""
+    mark = uuid.uuid4().hex
+    fork = "os._exit(5) if os.fork() else [os.setsid(), time.sleep(1000)]"
+
+    async def body(workers: Workers) -> tuple[ProviderError, list[int]]:
+        return await failure(workers, fork), carriers(mark)
+
+    error, left = with_workers(spec(tmp_path, environ={"FAMILY": mark}), body)
+    assert str(error).endswith("the worker ended with exit code 5")
+    assert left == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("raise ValueError('not today')", "ValueError: not today"),
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("call_api = 3", "TypeError: there is no function call_api in "),
+        ("x = 1", "TypeError: there is no function call_api in "),
+        ("def call_api(:", "SyntaxError: "),
+    ],
+)
+def test_a_file_that_cannot_be_loaded_serves_nobody(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    """Its lane is told so."""
+    error = failed(tmp_path, "1", text=text)
+    assert (error.kind, error.fault) == ("unexpected", Fault.FATAL)
+    assert error.message.startswith(f"python:mine.py: {message}")
+
+
+def test_a_file_that_ends_the_program_is_a_crash(tmp_path: Path) -> None:
+    """It never comes to a call."""
+    error = failed(tmp_path, "1", text="import sys; sys.exit('no licence')")
+    assert str(error) == (
+        "worker_crashed: python:mine.py: the worker ended with exit code 1: no licence"
+    )
+
+
+def test_an_interpreter_that_cannot_be_started_is_told(tmp_path: Path) -> None:
+    """As a failure of the call."""
+    found = spec(tmp_path)
+    missing = WorkerSpec(
+        name="python:mine.py",
+        executable=str(tmp_path / "python"),
+        file=found.file,
+        function="call_api",
+        cwd=tmp_path,
+        environ={},
+    )
+    error = with_workers(missing, partial(failure, prompt="1"))
+    assert error.kind == "server"
+    assert error.message.endswith("python cannot be started: No such file or directory")
+
+
+@pytest.mark.slow
+def test_idle_workers_may_finish_what_they_have_to(tmp_path: Path) -> None:
+    """At the end of a run that was not cancelled."""
+    later = "__import__('atexit').register(open('done', 'w').close)"
+
+    async def body(workers: Workers) -> None:
+        await call(workers, f"[{later}, None][1]")
+
+    with_workers(spec(tmp_path), body)
+    assert (tmp_path / "done").exists()
+
+
+@pytest.mark.slow
+def test_idle_workers_that_do_not_end_are_ended(tmp_path: Path) -> None:
+    """Code that waits for a thread of its own is not waited for."""
+
+    async def body(workers: Workers) -> int:
+        thread = "threading.Thread(target=time.sleep, args=(1000,)).start()"
+        pid: int = await call(workers, f"[{thread}, os.getpid()][1]")
+        return pid
+
+    assert not is_alive(with_workers(spec(tmp_path), body))
+
+
+@pytest.mark.slow
+def test_nothing_remains_of_calls_that_are_cancelled_at_any_instant(tmp_path: Path) -> None:
+    """Fifty calls of four workers, cut before, while and after they start; the next one is served."""
+    mark = uuid.uuid4().hex
+
+    async def one(workers: Workers, instant: float) -> None:
+        with trio.move_on_after(instant):
+            await call(workers, "[subprocess.Popen(['sleep', '1000']), time.sleep(1000)]")
+
+    async def body(workers: Workers) -> Any:
+        for round_ in range(5):
+            async with trio.open_nursery() as nursery:
+                for place in range(10):
+                    nursery.start_soon(one, workers, round_ * 0.02 + place * 0.01)
+        assert carriers(mark) == []
+        return await call(workers, "calls")
+
+    assert with_workers(spec(tmp_path, environ={"CHURN": mark}, workers=4), body) == 1
+    assert carriers(mark) == []
+
+
+HOST = """
+import os, sys, trio
+from pathlib import Path
+from trioeval.providers.programs.workers import WorkerSpec, open_workers
+
+async def main():
+    folder = Path(sys.argv[1])
+    spec = WorkerSpec(name="mine", executable=sys.executable, file=folder / "mine.py",
+        function="execute", cwd=folder, environ=os.environ)
+    async with open_workers(spec) as workers:
+        await workers.call([sys.argv[2]], 1000.0)
+
+trio.run(main)
+"""
+
+
+@pytest.mark.slow
+def test_workers_end_when_the_program_that_asked_is_killed(tmp_path: Path) -> None:
+    """Nobody can end them any more; they notice, even in a loop that nothing interrupts."""
+    spec(tmp_path)
+    os.mkfifo(tmp_path / "pids")
+    busy = (
+        "child = subprocess.Popen(['sleep', '1000'])\n"
+        "with open('pids', 'w') as pipe: print(os.getpid(), child.pid, file=pipe)\n"
+        "while True: pass"
+    )
+    with subprocess.Popen([sys.executable, "-c", HOST, tmp_path, busy]) as host:
+        pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
+        assert len(pids) == 2
+        host.kill()
+    assert all(wait_gone(pid, 20) for pid in pids)
+
+
+def test_the_worker_runs_on_older_interpreters() -> None:
+    """Its syntax is that of Python 3.9, and it imports nothing that has to be installed."""
+    tree = ast.parse(Path(worker.__file__).read_text(), feature_version=(3, 9))
+    imported = {
+        name.partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (
+            [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else [a.name for a in node.names]
+        )
+    }
+    assert imported <= sys.stdlib_module_names

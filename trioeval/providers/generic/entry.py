@@ -1,0 +1,348 @@
+"""Reading an entry of the suite: its keys, its templates and its files, with all that is wrong with them."""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from trioeval.errors import Problem
+from trioeval.providers.config import read_config, show, to_snake
+from trioeval.providers.endpoint import ATTEMPT_LIMIT
+from trioeval.providers.generic.auth import NO_AUTH, Auth, read_auth
+from trioeval.providers.generic.body import (
+    Body,
+    JsonBody,
+    MultipartBody,
+    TextBody,
+    is_json_type,
+    text_body,
+)
+from trioeval.providers.generic.identity import find_secrets, lane_key
+from trioeval.providers.generic.javascript import Script, is_function
+from trioeval.providers.generic.keys import KEYS, MARK, NOT_YET, TLS_FILES
+from trioeval.providers.generic.outgoing import RequestTemplate
+from trioeval.providers.generic.parts import find, read_parts
+from trioeval.providers.generic.raw_request import DROPPED, RawRequest, read_raw_request
+from trioeval.providers.generic.status import SUCCESS, read_statuses
+from trioeval.providers.generic.transform import Transform, read_transform
+from trioeval.providers.generic.urls import url_fault
+from trioeval.providers.prices import Price, read_price
+from trioeval.providers.programs.workers import WorkerSpec
+from trioeval.providers.settings import Surroundings
+from trioeval.providers.wire import TlsSettings
+
+DEFAULT_FUNCTION = "transform"
+"""The function of a Python file that names none."""
+
+_PYTHON = re.compile(r"file://(.+\.py)(?::(\w+))?")
+_FILE = "file://"
+
+
+@attrs.frozen(kw_only=True)
+class Entry:
+    """All that an entry says."""
+
+    request: RequestTemplate
+    rewrite: Script | str | None = attrs.field(default=None, repr=False)
+    """What the prompt becomes before it is filled in: a script, or a template."""
+    tools: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
+    """Variables that the config gives."""
+    statuses: frozenset[int] = attrs.field(default=SUCCESS, repr=False)
+    transform: Transform | None = None
+    """None takes the whole reply."""
+    function: WorkerSpec | None = None
+    """The transform, where it is a function in a Python file."""
+    timeout: float = ATTEMPT_LIMIT
+    """Seconds, > 0."""
+    tls: TlsSettings | None = None
+    price: Price | None = None
+    """None where no price is known."""
+    lane_key: str
+    secrets: tuple[str, ...] = attrs.field(repr=False)
+    """Longest first."""
+
+    @property
+    def secret_headers(self) -> frozenset[str]:
+        """Headers that are for one origin, besides those whose names say so; names in lower case."""
+        return frozenset(self.request.auth.headers)
+
+
+def read_entry(
+    prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
+) -> Entry | list[Problem]:
+    """Read an entry, and the files that it names.
+
+    Returns:
+        What it says, or everything that is wrong with it.
+    """
+    return _Reader(f"{prefix}:{rest}" if rest else "", prefix, config, around).read()
+
+
+@attrs.define
+class _Reader:
+    """The values of an entry, and what is wrong with them so far."""
+
+    _url: str
+    """What the id says; "" if it names no URL."""
+    _prefix: str
+    _config: Mapping[str, Any]
+    _around: Surroundings
+    _values: dict[str, Any] = attrs.field(init=False, factory=dict)
+    _problems: list[Problem] = attrs.field(init=False, factory=list)
+
+    def read(self) -> Entry | list[Problem]:
+        known = {key: value for key, value in self._config.items() if not _is_not_yet(key)}
+        self._values, self._problems = read_config(known, KEYS)
+        for key in filter(_is_not_yet, self._config):
+            self._fault(str(key), f'"{key}" is not supported yet')
+        self._values = {name: value for name, value in self._values.items() if value is not None}
+        request = self._request()
+        rewrite = self._rewrite()
+        transform = self._transform()
+        tls = self._tls()
+        if request is None or self._problems:
+            return self._problems
+        values = self._values
+        return Entry(
+            request=request,
+            rewrite=rewrite,
+            tools={name: values[name] for name in ("tools", "tool_choice") if name in values},
+            statuses=read_statuses(values.get("validate_status")) or SUCCESS,
+            transform=None if isinstance(transform, WorkerSpec) else transform,
+            function=transform if isinstance(transform, WorkerSpec) else None,
+            timeout=values["timeout_ms"] / 1000 if "timeout_ms" in values else ATTEMPT_LIMIT,
+            tls=tls,
+            price=read_price(values["price"]) if "price" in values else None,
+            lane_key=lane_key(request),
+            secrets=find_secrets(request),
+        )
+
+    def _fault(self, key: str, message: str, hint: str | None = None) -> None:
+        path = f".config.{key}" if key and not key.startswith(".") else key
+        self._problems.append(Problem(path, message, hint))
+
+    def _request(self) -> RequestTemplate | None:
+        values = self._values
+        auth = self._auth()
+        raw = self._raw() if "request" in values else None
+        if raw is None:
+            url = self._find_url()
+            headers = {name.lower(): str(text) for name, text in values.get("headers", {}).items()}
+            self._check_headers(headers, auth)
+            method = values.get("method")
+            body = self._body(headers.get("content-type"))
+        else:
+            url, headers, method = raw.url, raw.headers, raw.method
+            body = text_body(raw.body, headers.get("content-type")) if raw.body else None
+            self._check_headers(headers, auth, key="request")
+        query = {name: _printed(part) for name, part in values.get("query_params", {}).items()}
+        request = RequestTemplate(
+            method=method.upper() if method else None,
+            url=url,
+            headers=headers,
+            query=query,
+            body=body,
+            auth=auth,
+        )
+        self._check_templates(request, "request" if raw else None)
+        return request
+
+    def _find_url(self) -> str:
+        given = self._values.get("url", "").strip()
+        if given and self._url:
+            self._fault(
+                "url", "the id names a URL already", 'keep one of them; the id may be "http"'
+            )
+        url = given or self._url
+        if not url:
+            if "url" not in self._config and "request" not in self._config:
+                hint = "write it as the id, or set url or request in the config"
+                self._fault(".id", "there is no URL", hint)
+        elif fault := _static_fault(url):
+            self._fault("url" if given else ".id", fault)
+        return url
+
+    def _raw(self) -> RawRequest | None:
+        """The parts of `request`; None if it is wrong."""
+        for name in ("url", "method", "headers", "body", "multipart", "query_params"):
+            if name in self._values:
+                key = next(key for key in self._config if to_snake(str(key)) == name)
+                self._fault(str(key), "the request says that already", "keep one of them")
+        if self._url:
+            self._fault(".id", "the request says the URL already", f'write "{self._prefix}"')
+        text = self._text_of("request")
+        if text is None:
+            return None
+        scheme = "https" if self._prefix == "https" or self._values.get("use_https") else "http"
+        raw = read_raw_request(text, scheme)
+        if isinstance(raw, str):
+            self._fault("request", raw)
+            return None
+        if fault := _static_fault(raw.url):
+            self._fault("request", f"its URL {fault}")
+        return raw
+
+    def _text_of(self, key: str) -> str | None:
+        """A text, or that of the file which it names; None if there is no such file."""
+        text: str = self._values[key]
+        if not text.startswith(_FILE):
+            return text
+        path = find(self._around.directory, text.removeprefix(_FILE))
+        if isinstance(path, Path):
+            try:
+                return path.read_text("utf-8")
+            except (OSError, ValueError) as error:
+                path = f"the file cannot be read: {error}"
+        self._fault(key, path)
+        return None
+
+    def _body(self, content_type: str | None) -> Body | None:
+        values = self._values
+        if "multipart" in values:
+            parts, problems = read_parts(values["multipart"], self._around)
+            self._problems += problems
+            if "body" in values:
+                self._fault("body", "multipart is the body already", "keep one of them")
+            if content_type is not None:
+                self._fault("headers", "multipart makes its own content-type", "leave it out")
+            return MultipartBody(parts)
+        match values.get("body"):
+            case None:
+                return None
+            case str():
+                text = self._text_of("body")
+                return None if text is None else text_body(text, content_type)
+            case data:
+                if content_type is not None and not is_json_type(content_type):
+                    fault = "an object is sent as JSON, and the headers say another content-type"
+                    self._fault("body", fault, "write the body as text, or leave the header out")
+                return JsonBody(data)
+
+    def _check_headers(self, headers: Mapping[str, str], auth: Auth, key: str = "headers") -> None:
+        made = auth.headers.keys() if auth.token is None else {"authorization"}
+        for name in sorted(headers.keys() & made):
+            self._fault(key, f"auth sets the header {name} already", "keep one of them")
+        for name in sorted(headers.keys() & (DROPPED - {"host", "accept-encoding"})):
+            self._fault(key, f"the header {name} is about the connection", "leave it out")
+
+    def _auth(self) -> Auth:
+        if "auth" not in self._values:
+            return NO_AUTH
+        auth = read_auth(self._values["auth"])
+        if isinstance(auth, Auth):
+            return auth
+        self._problems += auth
+        return NO_AUTH
+
+    def _check_templates(self, request: RequestTemplate, raw: str | None) -> None:
+        places = [("url" if not self._url else ".id", request.url)]
+        places += [(f"headers.{name}", text) for name, text in request.headers.items()]
+        places += [(f"queryParams.{name}", text) for name, text in request.query.items()]
+        match request.body:
+            case JsonBody(data):
+                places += _texts_in(data, "body")
+            case TextBody(text):
+                places.append(("body", text))
+            case _:
+                pass  # parts are looked at where they are read
+        for place, text in places:
+            if fault := self._around.templates.syntax_error(text):
+                self._fault(raw or place, fault)
+
+    def _rewrite(self) -> Script | str | None:
+        text = self._values.get("transform_request")
+        if text is None:
+            return None
+        if text.startswith(_FILE):
+            self._fault("transformRequest", "files are not supported yet", "write the code itself")
+        elif is_function(text):
+            script = Script(text.strip(), ("prompt", "vars", "context"))
+            if fault := script.fault():
+                self._fault("transformRequest", fault)
+            return script
+        elif fault := self._around.templates.syntax_error(text):
+            self._fault("transformRequest", fault)
+        return str(text)
+
+    def _transform(self) -> Transform | WorkerSpec | None:
+        text = self._values.get("transform_response")
+        if text is None:
+            return None
+        found = _PYTHON.fullmatch(text.strip())
+        transform = self._function(found[1], found[2]) if found else read_transform(text)
+        if isinstance(transform, str):
+            self._fault("transformResponse", transform)
+            return None
+        return transform
+
+    def _function(self, file: str, function: str | None) -> WorkerSpec | str:
+        path = find(self._around.directory, file)
+        if isinstance(path, str):
+            return path
+        try:
+            ast.parse(path.read_bytes(), str(path))
+        except (OSError, SyntaxError, ValueError) as error:
+            return f"{show(file)} cannot be loaded: {error}"
+        name = function or DEFAULT_FUNCTION
+        return WorkerSpec(
+            name=f"transformResponse {file}:{name}",
+            executable=sys.executable,
+            file=path,
+            function=name,
+            cwd=self._around.directory.resolve(),
+            environ=self._around.environ,
+        )
+
+    def _tls(self) -> TlsSettings | None:
+        given = self._values.get("tls")
+        if not given:
+            return None
+        files: dict[str, Path] = {}
+        for key, name in given.items():
+            path = self._around.directory / name.removeprefix(_FILE)
+            if "-----BEGIN" in name:
+                self._fault(f"tls.{key}", "must name a file, not be the certificate itself")
+            elif not path.is_file():
+                self._fault(f"tls.{key}", f"there is no file {show(name)}")
+            elif TLS_FILES[key] in files:
+                self._fault(f"tls.{key}", "is said twice", "keep one of them")
+            files[TLS_FILES[key]] = path
+        if "key" in files and "certificate" not in files:
+            self._fault("tls.key", "a key is of no use without its certificate", "set cert as well")
+        return TlsSettings(**files)
+
+
+def _is_not_yet(key: object) -> bool:
+    return to_snake(str(key)) in NOT_YET
+
+
+def _printed(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _static_fault(url: str) -> str | None:
+    """What is wrong with a URL before anything is filled in."""
+    if MARK.search(url) is None:
+        return url_fault(url)
+    # A password in front of a template would be sent as it is, and shown.
+    place = re.split(r"[/?#]", re.sub(r"\{\{.*?\}\}", "", url).partition("://")[2], maxsplit=1)[0]
+    if "@" in place:
+        return url_fault("http://user@host")
+    return None
+
+
+def _texts_in(data: Any, path: str) -> Iterator[tuple[str, str]]:
+    """The texts of data of JSON, with their paths."""
+    match data:
+        case str():
+            yield path, data
+        case Mapping():
+            for name, part in data.items():
+                yield from _texts_in(part, f"{path}.{name}")
+        case list() | tuple():
+            for position, part in enumerate(data):
+                yield from _texts_in(part, f"{path}[{position}]")

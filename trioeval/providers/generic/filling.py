@@ -1,0 +1,112 @@
+"""Variables in the texts of a request: what is a template is filled in, and what is filled in is no template.
+
+Three laws. The prompt is text that is ready: what looks like a template inside it stays as it is. A text that
+is exactly one variable (`"{{ messages }}"`) becomes that variable's value, with its type; a text variable
+stays text, whatever is in it. All other texts are rendered as text.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from trioeval.errors import ProviderError, TemplateError
+from trioeval.providers.settings import Templates
+
+PROMPT = "prompt"
+
+_WHOLE = re.compile(r"\{\{-?\s*([A-Za-z_]\w*)\s*-?\}\}")
+_MARK = re.compile(r"\{(?=[{%#])")
+_MARK_OR_RETURN = re.compile(r"\{(?=[{%#])|\r")
+
+
+@attrs.frozen
+class Filling:
+    """The variables of one call."""
+
+    prompt: Any
+    """The prompt, or what the suite's own code made of it."""
+    _templates: Templates = attrs.field(repr=False)
+    _given: Mapping[str, Any] = attrs.field(repr=False)
+    """What templates are rendered with."""
+
+    @classmethod
+    def of(cls, templates: Templates, variables: Mapping[str, Any], prompt: Any) -> "Filling":
+        """The variables of a test, and a prompt; a variable of that name is not seen."""
+        return cls(prompt, templates, {**variables, PROMPT: _ready(prompt)})
+
+    def text(self, written: str, what: str) -> str:
+        """The text with its variables filled in.
+
+        Raises:
+            ProviderError: `bad_request`, which names `what`: it cannot be rendered.
+        """
+        if "{" not in written:
+            return written
+        try:
+            return self._templates.render(written, self._given)
+        except TemplateError as error:
+            raise ProviderError("bad_request", f"{what}: {error}") from error
+
+    def data(self, written: Any, what: str) -> Any:
+        """Data of JSON with its texts filled in; names of members stay as they are.
+
+        Raises:
+            ProviderError: See `text`.
+        """
+        match written:
+            case str():
+                return self._value(written, what)
+            case Mapping():
+                return {name: self.data(part, what) for name, part in written.items()}
+            case list() | tuple():
+                return [self.data(part, what) for part in written]
+            case _:
+                return written
+
+    def escaped(self) -> "Filling":
+        """The same variables, each text such that it may stand between the quotes of JSON."""
+        variables = {name: self._escape(value) for name, value in self._given.items()}
+        prompt = _escape_json(self.prompt) if isinstance(self.prompt, str) else self.prompt
+        return Filling.of(self._templates, variables, prompt)
+
+    def _value(self, written: str, what: str) -> Any:
+        whole = _WHOLE.fullmatch(written.strip())
+        if whole is not None:
+            if whole[1] == PROMPT:
+                return self.prompt
+            value = self._given.get(whole[1])
+            if whole[1] in self._given and not isinstance(value, str):
+                return value
+        return self.text(written, what)
+
+    def _escape(self, value: Any) -> Any:
+        match value:
+            case str():
+                try:
+                    rendered = self._templates.render(value, self._given)
+                except TemplateError:
+                    rendered = value  # as templates keep a variable that they cannot render
+                return _ready(_escape_json(rendered))
+            case Mapping():
+                return {name: self._escape(part) for name, part in value.items()}
+            case list() | tuple():
+                return [self._escape(part) for part in value]
+            case _:
+                return value
+
+
+def _ready(prompt: Any) -> Any:
+    """A text whose rendering is the text itself."""
+    if not isinstance(prompt, str) or _MARK.search(prompt) is None:
+        return prompt
+    # Templates print line feeds for other line ends.
+    return _MARK_OR_RETURN.sub(
+        lambda mark: '{{ "\\r" }}' if mark[0] == "\r" else '{{ "{" }}', prompt
+    )
+
+
+def _escape_json(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]

@@ -1,0 +1,227 @@
+"""`http:` and `https:`: a service that the suite describes, asked by the way that all providers share."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+import trio
+
+from trioeval.errors import Fault, Problem, ProviderError
+from trioeval.providers.base import Reply, Request
+from trioeval.providers.classify import classify
+from trioeval.providers.config import to_snake
+from trioeval.providers.endpoint import digest
+from trioeval.providers.env_references import expand_env
+from trioeval.providers.generic.entry import Entry, read_entry
+from trioeval.providers.generic.filling import Filling
+from trioeval.providers.generic.identity import secret_texts
+from trioeval.providers.generic.incoming import Reading, read_answer
+from trioeval.providers.generic.javascript import Script
+from trioeval.providers.generic.keys import PER_CALL
+from trioeval.providers.generic.oauth import Token, TokenSource
+from trioeval.providers.generic.own_code import Code, open_code
+from trioeval.providers.generic.parts import load_files
+from trioeval.providers.generic.redirects import send_following
+from trioeval.providers.generic.transform import TransformError
+from trioeval.providers.prices import Price
+from trioeval.providers.settings import Shared, Surroundings, Templates
+from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest
+
+
+@attrs.frozen
+class GenericSettings:
+    """A service that the suite describes."""
+
+    entry: Entry
+    _filled_in: tuple[str, ...] = attrs.field(repr=False)
+    _prefix: str = attrs.field(repr=False)
+    _rest: str = attrs.field(repr=False)
+    _config: Mapping[str, Any] = attrs.field(repr=False)
+    _around: Surroundings = attrs.field(repr=False)
+
+    @property
+    def lane_key(self) -> str:
+        """Origin, path as the suite writes it, and a digest of the credential.
+
+        A key that the environment gave to the URL of an id is one of its digests there.
+        """
+        key = self.entry.lane_key
+        for secret in self._filled_in:
+            key = key.replace(secret, digest(secret))
+        return key
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Credentials of headers, parameters and auth, longest first."""
+        return _longest_first({*self.entry.secrets, *self._filled_in})
+
+    @asynccontextmanager
+    async def open(self, shared: Shared) -> AsyncGenerator["GenericProvider"]:
+        """The provider, with the workers of its transform if that is a function of Python."""
+        client = await shared.http(self.entry.tls)
+        async with open_code(self.entry.function) as code:
+            yield GenericProvider(self, shared.templates, client, code)
+
+    @property
+    def price(self) -> Price | None:
+        """What its tokens cost; None where that is not known."""
+        return self.entry.price
+
+    @property
+    def directory(self) -> Path:
+        """What the files of the entry are relative to."""
+        return self._around.directory
+
+    def changed(self, options: Mapping[str, Any]) -> Entry:
+        """The entry with other values for one call.
+
+        Raises:
+            ProviderError: `bad_request`: a key is not known or its value wrong, or it is one that cannot
+                differ for one call.
+        """
+        given = {to_snake(str(key)): (str(key), value) for key, value in options.items()}
+        config = {key: value for key, value in self._config.items() if to_snake(key) not in given}
+        read = read_entry(self._prefix, self._rest, {**config, **options}, self._around)
+        if isinstance(read, list):
+            raise ProviderError("bad_request", "; ".join(map(str, read)))
+        fixed = [key for name, (key, _) in given.items() if name not in PER_CALL]
+        if fixed or read.function != self.entry.function:
+            keys = ", ".join(fixed) or "transformResponse from a file"
+            raise ProviderError("bad_request", f"{keys} cannot differ for one call")
+        return read
+
+
+def read(
+    prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
+) -> GenericSettings | list[Problem]:
+    """Read an entry; see `Reader`. `{{env.NAME}}` in the URL of an id is the environment's NAME."""
+    filled = expand_env({"url": rest}, around.environ)
+    problems = [attrs.evolve(one, path=".id") for one in filled.problems]
+    found = read_entry(prefix, filled.value["url"], config, around)
+    if isinstance(found, list) or problems:
+        return [*problems, *(found if isinstance(found, list) else ())]
+    url = filled.value["url"]
+    return GenericSettings(found, tuple(filled.secrets), prefix, url, config, around)
+
+
+@attrs.frozen
+class GenericProvider:
+    """Asks a service that the suite describes."""
+
+    settings: GenericSettings
+    _templates: Templates = attrs.field(repr=False)
+    _client: HttpClient = attrs.field(repr=False)
+    _code: Code = attrs.field(repr=False)
+    _tokens: TokenSource | None = attrs.field(init=False, repr=False)
+
+    @_tokens.default
+    def _token_source(self) -> TokenSource | None:
+        asked = self.settings.entry.request.auth.token
+        return None if asked is None else TokenSource(asked, self._client.send)
+
+    async def __call__(self, request: Request, /) -> Reply:
+        """Answer one request, following redirects. A checkpoint, unless the request cannot be made.
+
+        Raises:
+            ProviderError: `bad_request` (the request cannot be made, or its redirects lead nowhere),
+                `auth` (there is no token), `attempt_timeout`; what the reply says of a failure; or
+                `malformed_reply`, if the transform finds no output in it.
+        """
+        entry = self.settings.entry
+        if request.options:
+            entry = self.settings.changed(request.options)
+        with trio.move_on_after(entry.timeout):
+            return await self._answer(entry, request)
+        msg = f"no whole reply within {entry.timeout:g} seconds (timeoutMs)"
+        raise ProviderError("attempt_timeout", msg)
+
+    async def _answer(self, entry: Entry, request: Request) -> Reply:
+        filling = await self._fill(entry, request)
+        files = await load_files(entry.request.files, filling, self.settings.directory)
+        ready = entry.request.render(filling, files)
+        token = None if self._tokens is None else await self._tokens.token()
+        if token is not None:
+            headers = {**ready.headers, "authorization": f"Bearer {token.value}"}
+            ready = attrs.evolve(ready, headers=headers)
+        reading = _reading(entry, ready)
+        reply = await send_following(self._client.send, ready, entry.secret_headers)
+        if token is not None and self._tokens is not None:
+            _judge(self._tokens, token, reply, reading)
+        reading.check(reply)
+        return await self._read(entry, reading, reply, request, ready)
+
+    async def _fill(self, entry: Entry, request: Request) -> Filling:
+        """The variables of a call; the prompt is what `transformRequest` makes of it."""
+        variables = {**request.vars, **entry.tools}
+        filling = Filling.of(self._templates, variables, request.prompt)
+        match entry.rewrite:
+            case None:
+                return filling
+            case Script() as script:
+                context = {"vars": dict(request.vars)}
+                prompt = await self._code.run(script, request.prompt, dict(request.vars), context)
+            case template:
+                prompt = filling.text(template, "transformRequest")
+        return Filling.of(self._templates, variables, prompt)
+
+    async def _read(
+        self,
+        entry: Entry,
+        reading: Reading,
+        reply: HttpReply,
+        request: Request,
+        ready: HttpRequest,
+    ) -> Reply:
+        answer = read_answer(reply, request.vars)
+        try:
+            if entry.function is not None:
+                value = await self._code.call(answer, entry.timeout)
+            elif entry.transform is not None:
+                value = await self._code.transform(entry.transform, answer)
+            else:
+                value = reading.whole(reply, answer)
+        except TransformError as error:
+            raise reading.failure("malformed_reply", str(error), reply) from error
+        return reading.finish(value, reply, answer, urlsplit(ready.url).hostname or "")
+
+
+def _judge(tokens: TokenSource, token: Token, reply: HttpReply, reading: Reading) -> None:
+    """Learn from a reply whether a token is good.
+
+    Raises:
+        ProviderError: `auth`; a token that was good before has come to its end, so the call is worth
+            another attempt, with another token.
+    """
+    if reply.status != HTTPStatus.UNAUTHORIZED:
+        token.was_accepted = True
+        return
+    tokens.forget(token)
+    if token.was_accepted:
+        error = classify(reply, secrets=reading.secrets)
+        raise ProviderError(
+            "auth",
+            error.message,
+            status=reply.status,
+            body_excerpt=error.body_excerpt,
+            fault=Fault.TRANSIENT,
+            retries=1,
+        )
+
+
+def _reading(entry: Entry, ready: HttpRequest) -> Reading:
+    """How the reply of a call is read: its own secrets are those of its headers as they were filled in."""
+    own = secret_texts(ready.headers) - {*entry.secrets}
+    return Reading(
+        statuses=entry.statuses,
+        price=entry.price,
+        secrets=_longest_first({*entry.secrets, *own}),
+        filled_in=_longest_first(own),
+    )
+
+
+def _longest_first(texts: set[str]) -> tuple[str, ...]:
+    return tuple(sorted(texts, key=len, reverse=True))

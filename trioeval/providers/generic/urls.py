@@ -1,0 +1,94 @@
+"""URLs as suites and servers write them: checked, made fit to be sent, and compared by origin."""
+
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+_ALLOWED = "%/:?#[]@!$&'()*+,;="
+_PORTS = {"http": 80, "https": 443}
+_SECRET_NAME = re.compile(
+    r"(?:^|[_.-]|(?<=[a-z])(?=[A-Z]))(?i:key|token|secret|signature|sig|password|credential)$"
+    r"|(?i:api_?-?key)$"
+)
+_SHORTEST = 8
+"""A shorter value is hardly a secret, and blanking it would blank ordinary words."""
+
+
+def is_visible(text: str) -> bool:
+    """Whether a text is printable ASCII, as headers must be."""
+    return text.isascii() and text.isprintable()
+
+
+def url_fault(url: str) -> str | None:
+    """What is wrong with a URL; None if nothing is. It is not shown: it may hold a password.
+
+    Example:
+        >>> url_fault("https://api.example/chat"), url_fault("ftp://api.example")
+        (None, 'must be an http or https URL with a host')
+    """
+    try:
+        parts = urlsplit(url)
+        is_right = parts.scheme in _PORTS and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_right = False
+    if not is_right or not parts.netloc.isprintable() or set(parts.netloc) & set(' "<>\\^`{|}'):
+        return "must be an http or https URL with a host"
+    if parts.username is not None or parts.password is not None:
+        return "must not hold a user or a password; use auth: {type: basic, …}"
+    return None
+
+
+def encode(url: str) -> str:
+    """The URL without its fragment, and with everything encoded that may not stand in one.
+
+    Example:
+        >>> encode("http://a.example/say?text=good day&x=%20#top")
+        'http://a.example/say?text=good%20day&x=%20'
+    """
+    parts = urlsplit(url.strip())
+    path, query = quote(parts.path, safe=_ALLOWED), quote(parts.query, safe=_ALLOWED)
+    return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
+
+
+def with_query(url: str, pairs: Mapping[str, str]) -> str:
+    """The URL with more parameters at its end.
+
+    Example:
+        >>> with_query("http://a.example/?x=1", {"q": "a&b"})
+        'http://a.example/?x=1&q=a%26b'
+    """
+    if not pairs:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}{urlencode(pairs, quote_via=quote)}"
+
+
+def origin(url: str) -> str:
+    """Scheme, host and port, of which credentials may not leave.
+
+    Example:
+        >>> origin("HTTPS://A.example/x") == origin("https://a.example:443")
+        True
+    """
+    parts = urlsplit(url)
+    port = parts.port or _PORTS.get(parts.scheme)
+    return f"{parts.scheme}://{(parts.hostname or '').lower()}:{port}"
+
+
+def without_query(url: str) -> str:
+    """The URL as far as it may be shown."""
+    return re.split(r"[?#]", url, maxsplit=1)[0]
+
+
+def secret_parameters(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """The values among parameters whose names say that they are secret.
+
+    Example:
+        >>> secret_parameters([("apiKey", "abcdefgh"), ("max_tokens", "12345678")])
+        ['abcdefgh']
+    """
+    return [value for name, value in pairs if _SECRET_NAME.search(name) and len(value) >= _SHORTEST]
+
+
+def parameters(url: str) -> list[tuple[str, str]]:
+    """The parameters of a URL."""
+    return parse_qsl(url.partition("#")[0].partition("?")[2])

@@ -1,0 +1,1 @@
+"""Providers that are programs of the user's: command lines, and functions in Python files."""

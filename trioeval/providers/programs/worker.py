@@ -1,0 +1,163 @@
+"""A worker: loads one file of the user's, and calls a function of it whenever it is asked to.
+
+Run by path, with any Python from 3.9 on, and so made of the standard library alone. Its arguments are the
+descriptor of a socket, the file, the name of the function, and the most bytes that a message may have. On
+the socket messages go to and fro, JSON behind four bytes of length: `{"id", "arguments"}` is answered by
+`{"id", "value"}` or by `{"id", "error": {"what", "trace", "loading"}}`. What the user's code prints goes
+elsewhere.
+
+When nobody holds the other end of the socket any more, the worker has no purpose: it ends, and whatever
+it is doing is killed with all that it started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import inspect
+import json
+import os
+import queue
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GRACE = 1.5
+"""Seconds that a worker has to end by itself."""
+
+LENGTH = struct.Struct("!I")
+"""What stands in front of each message."""
+
+_SHOWN = 200
+_TRACE = 2048
+
+
+def main() -> None:
+    """Serve until nobody asks any more."""
+    descriptor, file, name, largest = sys.argv[1:]
+    channel = socket.socket(fileno=int(descriptor))
+    channel.set_inheritable(False)
+    requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(channel, requests), daemon=True).start()
+    sys.argv = [file]
+    sys.path[0] = str(Path(file).parent)  # not this folder: its modules are not the user's
+    function = _Function(file, name)
+    while (request := requests.get()) is not None:
+        answer = function.answer(json.loads(request), int(largest))
+        channel.sendall(LENGTH.pack(len(answer)) + answer)
+
+
+class _Function:
+    """The user's function; loaded when it is first asked for, so that a failure to do so is an answer."""
+
+    def __init__(self, file: str, name: str) -> None:
+        self._file = file
+        self._name = name
+        self._function: Callable[..., Any] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def answer(self, request: dict[str, Any], largest: int) -> bytes:
+        try:
+            if self._function is None:
+                self._function = load(self._file, self._name)
+            value = self._function(*request["arguments"])
+            if inspect.isawaitable(value):
+                value = self._wait_for(value)
+            return _encode(request["id"], value, largest)
+        except Exception as error:  # noqa: BLE001 - whatever the user's code raises is an answer
+            failure = {**describe(error), "loading": self._function is None}
+            return json.dumps({"id": request["id"], "error": failure}).encode()
+
+    def _wait_for(self, value: Any) -> Any:
+        # One loop for all calls: clients that the user's code keeps belong to it.
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+
+        async def wait() -> Any:
+            return await value
+
+        return self._loop.run_until_complete(wait())
+
+
+def load(file: str, name: str) -> Callable[..., Any]:
+    """A function of a file, which is run as a module that nothing else is called like.
+
+    Raises:
+        Exception: Whatever the file raises; `AttributeError`, `TypeError`: it has no such function.
+    """
+    module_name = f"trioeval_provider_{Path(file).stem}"
+    spec = importlib.util.spec_from_file_location(module_name, file)
+    if spec is None or spec.loader is None:
+        msg = f"{file} is not a Python file"
+        raise ImportError(msg)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module  # before it runs: classes look for their module there
+    spec.loader.exec_module(module)
+    function = getattr(module, name, None)
+    if not callable(function):
+        msg = f"there is no function {name} in {file}"
+        raise TypeError(msg)
+    return function  # type: ignore[no-any-return] # it is callable
+
+
+def describe(error: BaseException) -> dict[str, str]:
+    """What happened, on one line, and where: the end of the traceback, without the frames of this file."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    lines = traceback.format_exception(type(error), error, trace)
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    return {"what": what[:_SHOWN], "trace": "".join(lines)[-_TRACE:]}
+
+
+def _encode(call: int, value: Any, largest: int) -> bytes:
+    try:
+        message = json.dumps({"id": call, "value": value}, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        got = f"{type(value).__name__}: {value!r}"
+        msg = f"the result must be JSON, got {got[:_SHOWN]}"
+        raise TypeError(msg) from error
+    if len(message) > largest:
+        msg = f"the result is {len(message)} bytes of JSON; at most {largest} are taken"
+        raise ValueError(msg)
+    return message
+
+
+def _listen(channel: socket.socket, requests: queue.SimpleQueue[bytes | None]) -> None:
+    """Pass on what arrives; at its end see to it that this process ends as well."""
+    while (request := _receive(channel)) is not None:
+        requests.put(request)
+    requests.put(None)
+    time.sleep(GRACE)  # this thread dies with the process, if that ends by itself
+    os.killpg(0, signal.SIGKILL)
+
+
+def _receive(channel: socket.socket) -> bytes | None:
+    head = _receive_exactly(channel, LENGTH.size)
+    return None if head is None else _receive_exactly(channel, LENGTH.unpack(head)[0])
+
+
+def _receive_exactly(channel: socket.socket, size: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < size:
+        try:
+            part = channel.recv(min(size - len(data), 1 << 16))
+        except OSError:
+            return None
+        if not part:
+            return None
+        data += part
+    return bytes(data)
+
+
+if __name__ == "__main__":
+    main()

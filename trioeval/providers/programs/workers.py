@@ -1,0 +1,267 @@
+"""Worker processes that call a function of the user's: warm, one call at a time, replaced when they fail.
+
+A worker is started when a call finds none that is idle, and stays for later calls. It is asked over a
+socket of its own, so that nothing that the user's code prints can be taken for an answer. A worker that is
+not known to be fit for the next call, because its call was cancelled, took too long or ended without an
+answer, is ended with everything it started. Calls wait meanwhile, in their order, so that there are never
+more workers than allowed.
+"""
+
+import json
+import socket
+import subprocess
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from trioeval.errors import Fault, ProviderError
+from trioeval.providers.answers import read_json
+from trioeval.providers.programs import worker as program
+from trioeval.providers.programs.capture import Tail, last_line, read_stream
+from trioeval.providers.programs.trees import GRACE, KILLED_WITHIN, Tree, describe_end, start_tree
+
+LARGEST = 64 * 1024 * 1024
+"""Bytes that a message to or from a worker may have."""
+
+CRASHES = 3
+"""Crashes in a row after which the file is given up."""
+
+GOODBYE = 1.0
+"""Seconds that idle workers have to end by themselves when no more is asked of them."""
+
+_LAST_WORDS = 1.0
+
+
+@attrs.frozen(kw_only=True)
+class WorkerSpec:
+    """What workers run."""
+
+    name: str
+    """For messages."""
+    executable: str
+    file: Path
+    """Absolute."""
+    function: str
+    cwd: Path
+    """Absolute."""
+    environ: Mapping[str, str] = attrs.field(repr=False)
+    workers: int = 1
+    """How many at most, ≥ 1."""
+    grace: float = GRACE
+    """Seconds between the request to terminate and the kill, ≥ 0."""
+
+
+@asynccontextmanager
+async def open_workers(spec: WorkerSpec) -> AsyncGenerator["Workers"]:
+    """Workers for as long as the block; none is started before it is needed, and none outlives it."""
+    workers = Workers(spec)
+    try:
+        yield workers
+        await workers.dismiss()
+    finally:
+        # No worker may outlive the run, also when that is cancelled: test_workers.py.
+        with trio.move_on_after(spec.grace + 2 * KILLED_WITHIN, shield=True):
+            await workers.aclose()
+
+
+@attrs.define(eq=False)
+class Workers:
+    """The workers of one provider; obtained from `open_workers` only."""
+
+    _spec: WorkerSpec
+    _places: trio.CapacityLimiter = attrs.field(init=False)
+    _idle: list["_Worker"] = attrs.field(init=False, factory=list)
+    _crashes: int = attrs.field(init=False, default=0)
+    """In a row."""
+
+    @_places.default
+    def _as_many_as_allowed(self) -> trio.CapacityLimiter:
+        return trio.CapacityLimiter(self._spec.workers)
+
+    async def call(self, arguments: Sequence[Any], limit: float) -> Any:
+        """Call the function in a worker, when one is free. Always a checkpoint.
+
+        Args:
+            arguments: JSON.
+            limit: Seconds that the call may take, > 0; those until a worker is free do not count, those
+                in which one is started do.
+
+        Returns:
+            What the function returned.
+
+        Raises:
+            ProviderError: `unexpected` (the function raised), `attempt_timeout`, `worker_crashed` or
+                `bad_request` (the arguments are too large).
+        """
+        message = json.dumps(list(arguments)).encode()
+        if len(message) > LARGEST:
+            size = f"{len(message)} bytes, more than {LARGEST}"
+            raise ProviderError(
+                "bad_request", f"{self._spec.name}: prompt and variables are {size}"
+            )
+        async with self._places:
+            worker: _Worker | None = None
+            answer: Mapping[str, Any] | None = None
+            try:
+                with trio.move_on_after(limit) as scope:
+                    worker = await self._take()
+                    answer = await worker.ask(message)
+            finally:
+                if answer is not None and worker is not None:
+                    self._idle.append(worker)
+                elif worker is not None:
+                    # It may be in the middle of anything: test_workers.py, …_is_replaced.
+                    with trio.move_on_after(self._spec.grace + 2 * KILLED_WITHIN, shield=True):
+                        await worker.aclose()
+            if answer is None:
+                raise self._failure(worker, limit, timed_out=scope.cancelled_caught)
+        self._crashes = 0
+        return self._read(answer)
+
+    async def dismiss(self) -> None:
+        """Let idle workers end by themselves, for a short time. A checkpoint if there are any."""
+        with trio.move_on_after(GOODBYE):
+            async with trio.open_nursery() as nursery:
+                for worker in self._idle:
+                    nursery.start_soon(worker.wait)
+
+    async def aclose(self) -> None:
+        """End all idle workers at once; calls are over before."""
+        async with trio.open_nursery() as nursery:
+            while self._idle:
+                nursery.start_soon(self._idle.pop().aclose)
+
+    async def _take(self) -> "_Worker":
+        """An idle worker, or a new one."""
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.is_alive:
+                return worker
+            await worker.aclose()
+        try:
+            return await _start_worker(self._spec)
+        except OSError as error:
+            what = f"{self._spec.executable} cannot be started: {error.strerror}"
+            raise ProviderError("server", f"{self._spec.name}: {what}") from error
+
+    def _failure(self, worker: "_Worker | None", limit: float, *, timed_out: bool) -> ProviderError:
+        """What a call without an answer is."""
+        printed = None if worker is None else worker.printed
+        if timed_out or worker is None:
+            what = f"{self._spec.name} did not answer within {limit:g} seconds (timeoutMs)"
+            return ProviderError("attempt_timeout", what, body_excerpt=printed)
+        self._crashes += 1
+        what = f"{self._spec.name}: the worker {worker.fate}{last_line(printed)}"
+        if self._crashes < CRASHES:
+            return ProviderError("worker_crashed", what, body_excerpt=printed)
+        what = f"{what}; {self._crashes} crashes in a row"
+        return ProviderError("worker_crashed", what, body_excerpt=printed, fault=Fault.FATAL)
+
+    def _read(self, answer: Mapping[str, Any]) -> Any:
+        error = answer.get("error")
+        if error is None:
+            return answer.get("value")
+        # A file that cannot be loaded serves nobody; what a function raises concerns its call.
+        raise ProviderError(
+            "unexpected",
+            f"{self._spec.name}: {error['what']}",
+            body_excerpt=error["trace"] or None,
+            fault=Fault.FATAL if error["loading"] else None,
+        )
+
+
+async def _start_worker(spec: WorkerSpec) -> "_Worker":
+    ours, theirs = socket.socketpair()
+    with theirs, ExitStack() as unless_started:
+        unless_started.enter_context(ours)
+        command = [spec.executable, "-u", program.__file__]
+        tree = await start_tree(
+            [*command, str(theirs.fileno()), str(spec.file), spec.function, str(LARGEST)],
+            cwd=spec.cwd,
+            environ=spec.environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=[theirs.fileno()],
+            grace=spec.grace,
+        )
+        unless_started.pop_all()
+    return _Worker(tree, trio.SocketStream(trio.socket.from_stdlib_socket(ours)))
+
+
+@attrs.define(eq=False)
+class _Worker(trio.abc.AsyncResource):
+    """One worker process."""
+
+    _tree: Tree
+    _channel: trio.SocketStream
+    fate: str = attrs.field(init=False, default="is well")
+    """Why there was no answer."""
+    _printed: Tail = attrs.field(init=False, factory=Tail)
+    _asked: int = attrs.field(init=False, default=0)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        return self._tree.process.poll() is None
+
+    @property
+    def printed(self) -> str | None:
+        """What it printed last, since it was asked."""
+        return self._printed.text
+
+    async def ask(self, arguments: bytes) -> Mapping[str, Any] | None:
+        """What it answered; None if no answer will come, and it has to be closed."""
+        self._asked += 1
+        self._printed.clear()
+        async with trio.open_nursery() as nursery:
+            if self._tree.process.stdout is not None:
+                nursery.start_soon(read_stream, self._tree.process.stdout, self._printed.feed)
+            nursery.start_soon(self._watch)
+            answer = await self._exchange(arguments)
+            if answer is not None:
+                nursery.cancel_scope.cancel("answered")
+            else:  # its last words and its exit code are on their way, if it has ended
+                nursery.cancel_scope.deadline = trio.current_time() + _LAST_WORDS
+        if answer is None:
+            code = self._tree.process.poll()
+            self.fate = "sent no answer" if code is None else describe_end(code)
+        return answer
+
+    async def wait(self) -> None:
+        """Tell it that no more is asked, and wait until it has ended."""
+        await self._channel.aclose()
+        await self._tree.wait()
+
+    async def aclose(self) -> None:
+        """End it with everything it started; also when it is cancelled."""
+        await trio.aclose_forcefully(self._channel)
+        await self._tree.aclose()
+
+    async def _watch(self) -> None:
+        # What a dead worker left behind may hold the other end of the channel, and then nothing ends.
+        await self._tree.wait()
+        await self._tree.end()
+
+    async def _exchange(self, arguments: bytes) -> Mapping[str, Any] | None:
+        request = b'{"id": %d, "arguments": %b}' % (self._asked, arguments)
+        try:
+            await self._channel.send_all(program.LENGTH.pack(len(request)) + request)
+            (size,) = program.LENGTH.unpack(await self._receive(program.LENGTH.size))
+            answer = read_json(await self._receive(size)) if size <= LARGEST else None
+        except trio.BrokenResourceError:
+            return None
+        known = isinstance(answer, Mapping) and answer.get("id") == self._asked
+        return answer if known else None
+
+    async def _receive(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            part = await self._channel.receive_some(min(size - len(data), 1 << 16))
+            if not part:
+                raise trio.BrokenResourceError
+            data += part
+        return bytes(data)
