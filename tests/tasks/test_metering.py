@@ -70,6 +70,14 @@ def test_the_longest_reply_is_what_the_config_says(config: dict[str, Any], token
     assert longest_reply(config) == tokens
 
 
+def test_an_embedding_reserves_no_reply() -> None:
+    """It is made of no tokens, and costs none."""
+    config = {"apiKey": "sk-1234"}
+    entries = [{"id": f"openai:{kind}:m", "config": config} for kind in ("embedding", "chat")]
+    specs = trioeval.prepare(trioeval.parse_suite({"providers": entries})).specs
+    assert [spec.metering.longest_reply for spec in specs] == [0, 1024]
+
+
 def rows_of(suite: dict[str, Any], **providers: Any) -> list[Row]:
     """Run a suite on the virtual clock."""
     parsed = trioeval.parse_suite(suite)

@@ -77,6 +77,8 @@ class AdapterSettings:
     """The settings of a provider that is an adapter and nothing else."""
 
     adapter: Adapter
+    writes: bool = True
+    """Whether its replies are made of tokens; those of embeddings are not."""
 
     @property
     def endpoint(self) -> Endpoint:

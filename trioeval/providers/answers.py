@@ -4,6 +4,7 @@ Everything that is read here came from somebody else: no field is trusted to be 
 """
 
 import json
+import math
 import sys
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -121,6 +122,16 @@ def count(data: Any, *names: str) -> int | None:
     """A field that is a whole number from 0 to the largest index; None where it is not."""
     value = field(data, *names)
     return value if is_integer(value) and 0 <= value <= sys.maxsize else None
+
+
+def read_number(value: Any) -> float | None:
+    """A finite number; None if it is none."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
 
 
 def text(data: Any, *names: str) -> str | None:

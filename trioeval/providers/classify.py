@@ -101,6 +101,7 @@ def read_body_error(body: bytes) -> BodyError:
     listed = error.get("details")
     details = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     named = [error.get("code"), error.get("type"), error.get("status"), data.get("code")]
+    named += [detail.get("reason") for detail in details]
     return BodyError(
         message=_text(error.get("message")) or _text(inner) or _text(data.get("detail")),
         codes=frozenset(name.lower() for name in named if isinstance(name, str)),

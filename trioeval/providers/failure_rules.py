@@ -119,6 +119,7 @@ RULES = (
     Rule(kind="overloaded", codes=frozenset({"overloaded_error"})),
     Rule(kind="context_window", statuses=frozenset({413})),
     Rule(kind="context_window", statuses=frozenset({400}), codes=CONTEXT, text=CONTEXT_TEXT),
+    Rule(kind="auth", statuses=frozenset({400}), codes=frozenset({"api_key_invalid"})),
     Rule(kind="auth", statuses=frozenset({401})),
     Rule(kind="permission", statuses=frozenset({403})),
     Rule(kind="not_found", statuses=frozenset({404, 410})),
@@ -129,7 +130,9 @@ RULES = (
 """For replies that are no success."""
 
 KIND_BY_CODE: Mapping[str, ProviderErrorKind] = {
+    "billing_error": "quota_exhausted",
     "context_length_exceeded": "context_window",
+    "request_too_large": "context_window",
     "overloaded_error": "overloaded",
     "authentication_error": "auth",
     "invalid_api_key": "auth",
@@ -169,13 +172,16 @@ def find_kind(seen: Evidence) -> ProviderErrorKind:
         'rate_limited'
     """
     if seen.status in range(100, 300):
-        return _kind_inside(seen.codes)
+        return _kind_inside(seen)
     return next((rule.kind for rule in RULES if rule.fits(seen)), "bad_request")
 
 
-def _kind_inside(codes: frozenset[str]) -> ProviderErrorKind:
+def _kind_inside(seen: Evidence) -> ProviderErrorKind:
+    codes = seen.codes
     if codes & (BILLING | QUOTA):
         return "quota_exhausted"
+    if "invalid_request_error" in codes and CONTEXT_TEXT.search(seen.text):
+        return "context_window"
     for code, kind in KIND_BY_CODE.items():
         if code in codes:
             return kind

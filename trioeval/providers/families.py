@@ -18,6 +18,7 @@ MODULES: Mapping[str, str] = {
     "anthropic": "vendors.anthropic",
     "google": "vendors.gemini",
     "gemini": "vendors.gemini",
+    "vertex": "vendors.gemini",
     "http": "generic.http",
     "https": "generic.http",
     "exec": "programs.exec",

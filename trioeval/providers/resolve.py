@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from trioeval.errors import Problem, SuiteError
-from trioeval.providers.adapter import OverHttp
+from trioeval.providers.adapter import AdapterSettings, OverHttp
 from trioeval.providers.base import Provider
 from trioeval.providers.config import config_path, is_integer, read_config, show, to_snake
 from trioeval.providers.endpoint import digest
@@ -124,7 +124,8 @@ def resolve(
 
 def _metering(settings: Settings, config: Mapping[str, Any]) -> Metering:
     """What a suite's entry lets one know of tokens and prices."""
-    reply = longest_reply(config)
+    silent = isinstance(settings, AdapterSettings) and not settings.writes
+    reply = 0 if silent else longest_reply(config)
     if isinstance(settings, OverHttp):
         endpoint = settings.endpoint
         count = find_counter(endpoint.model) if endpoint.service.openai_models else None

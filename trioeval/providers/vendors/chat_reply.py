@@ -4,11 +4,19 @@ Pure. Services differ in where they put the same fact; each place is looked into
 hold what it should.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trioeval.providers.answers import FILTERED, NOT_JSON, count, field, objects, read_json, text
+from trioeval.providers.answers import (
+    FILTERED,
+    NOT_JSON,
+    count,
+    field,
+    objects,
+    read_json,
+    read_number,
+    text,
+)
 from trioeval.providers.base import Guardrails, Usage
 
 FINISH_REASONS: Mapping[str, str] = {
@@ -113,16 +121,6 @@ def read_extras(data: Mapping[str, Any], message: Mapping[str, Any]) -> dict[str
     named = {name: data.get(name) for name in KEPT}
     named |= {name: message.get(name) for name in ("annotations", "audio")}
     return {name: value for name, value in named.items() if value}
-
-
-def read_number(value: Any) -> float | None:
-    """A finite number; None if it is none."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None
 
 
 def _read_content(message: Mapping[str, Any]) -> tuple[str | None, Any]:

@@ -14,6 +14,7 @@ from trioeval.providers.answers import (
     field,
     read_hint,
     read_metadata,
+    read_number,
     read_object,
     read_refusal,
     text,
@@ -38,7 +39,6 @@ from trioeval.providers.vendors.chat_reply import (
     read_finish_reason,
     read_guardrails,
     read_log_probs,
-    read_number,
     read_output,
     read_usage,
 )

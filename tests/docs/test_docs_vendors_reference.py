@@ -1,0 +1,65 @@
+"""The pages about Anthropic and Gemini say what the code says."""
+
+import pytest
+from snippets import DOCS, table
+
+from trioeval.providers.config import Key
+from trioeval.providers.endpoint import ENDPOINT_KEYS
+from trioeval.providers.vendors import (
+    anthropic,
+    anthropic_body,
+    gemini_body,
+    gemini_embedding,
+    gemini_reply,
+)
+
+ANTHROPIC = (DOCS / "reference" / "providers" / "anthropic.md").read_text()
+GEMINI = (DOCS / "reference" / "providers" / "gemini.md").read_text()
+
+
+def _of_the_entry(known: tuple[Key, ...], of_a_call: tuple[Key, ...]) -> tuple[Key, ...]:
+    return tuple(key for key in known if key not in (*of_a_call, *ENDPOINT_KEYS))
+
+
+@pytest.mark.parametrize(
+    ("page", "first", "known"),
+    [
+        (ANTHROPIC, "key of the request", anthropic_body.CALL_KEYS),
+        (
+            ANTHROPIC,
+            "key of the entry",
+            _of_the_entry(anthropic_body.KEYS, anthropic_body.CALL_KEYS),
+        ),
+        (GEMINI, "key of the request", gemini_body.CALL_KEYS),
+        (GEMINI, "key of the entry", _of_the_entry(gemini_body.KEYS, gemini_body.CALL_KEYS)),
+        (GEMINI, "key of embeddings", gemini_embedding.CALL_KEYS),
+    ],
+)
+def test_every_key_of_a_vendor_stands_in_the_reference(
+    page: str, first: str, known: tuple[Key, ...]
+) -> None:
+    """With what its value must be, in the order of the code."""
+    assert [row[:2] for row in table(page, first)] == [
+        [f"`{key.name}`", key.right] for key in known
+    ]
+
+
+def test_every_variable_of_anthropic_stands_in_the_reference() -> None:
+    """With the key whose default it sets."""
+    rows = [[cell.strip("`") for cell in row] for row in table(ANTHROPIC, "variable")]
+    names = [key.name for key in anthropic_body.PARAMETERS[:2]]
+    assert rows == [[f"ANTHROPIC_{name.upper()}", name] for name in names]
+
+
+@pytest.mark.parametrize(
+    ("page", "first", "known"),
+    [
+        (ANTHROPIC, "stop reason", anthropic.FINISH_REASONS),
+        (GEMINI, "finish reason of the service", gemini_reply.FINISH_REASONS),
+    ],
+)
+def test_every_finish_reason_stands_in_the_reference(
+    page: str, first: str, known: dict[str, str]
+) -> None:
+    """With the word that all services share."""
+    assert table(page, first) == [[f"`{word}`", f"`{reason}`"] for word, reason in known.items()]

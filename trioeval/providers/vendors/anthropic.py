@@ -1,0 +1,226 @@
+"""Anthropic messages: a request to a body, a reply to an output."""
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import attrs
+
+from trioeval.errors import Problem, ProviderError
+from trioeval.providers.adapter import AdapterSettings
+from trioeval.providers.answers import (
+    FILTERED,
+    NOT_JSON,
+    count,
+    failure,
+    objects,
+    read_hint,
+    read_json,
+    read_metadata,
+    read_object,
+    read_refusal,
+    text,
+)
+from trioeval.providers.base import Guardrails, Reply, Request, Usage
+from trioeval.providers.config import read_config, to_snake
+from trioeval.providers.endpoint import Endpoint, Service, read_endpoint
+from trioeval.providers.server_events import ServerEvent
+from trioeval.providers.settings import Settings, Surroundings
+from trioeval.providers.vendors import anthropic_body, anthropic_stream
+from trioeval.providers.vendors.anthropic_prompt import read_conversation
+from trioeval.providers.vendors.call_options import read_options
+from trioeval.providers.vendors.prepared import PreparedBody
+from trioeval.providers.vendors.streams import join_stream
+from trioeval.providers.wire import HttpReply, HttpRequest
+
+ANTHROPIC = Service(
+    family="anthropic",
+    default_url="https://api.anthropic.com",
+    key_variables=("ANTHROPIC_API_KEY",),
+    url_variables=("ANTHROPIC_BASE_URL",),
+    host_path="",
+    key_header="x-api-key",
+    path="/v1",
+)
+
+VERSION = "2023-06-01"
+"""Of the API, as its header says it."""
+
+FINISH_REASONS: Mapping[str, str] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "refusal": "content_filter",
+}
+"""By the service's own word; others stay what they are."""
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class MessagesAdapter:
+    """One model, and all that its requests have in common."""
+
+    endpoint: Endpoint
+    given: Mapping[str, Any] = attrs.field(factory=lambda: anthropic_body.gather({}))
+    """The checked config, as `anthropic_body.gather` gives it."""
+    defaults: Mapping[str, Any] = attrs.field(factory=dict)
+    """What the environment says where the config says nothing."""
+    streams: bool = False
+
+    def with_options(self, options: Mapping[str, Any]) -> "MessagesAdapter":
+        """The adapter for one call whose config differs in some keys.
+
+        Raises:
+            ProviderError: `bad_request`, if a key is not known or its value is wrong.
+        """
+        layer = read_options(options, anthropic_body.CALL_KEYS)
+        given = anthropic_body.merge(self.given, layer)
+        problems = anthropic_body.find_conflicts(layer) + anthropic_body.check_budget(given)
+        if problems:
+            told = "; ".join(
+                f"{one.path.removeprefix('.config.')} {one.message}" for one in problems
+            )
+            raise ProviderError("bad_request", f"the options of the call are not right: {told}")
+        return attrs.evolve(self, given=given)
+
+    def build(self, request: Request, /) -> HttpRequest:
+        """The HTTP request that asks the model.
+
+        Raises:
+            ProviderError: `bad_request`, if the prompt was meant to be messages and is not, or an option
+                of the call is wrong.
+        """
+        if request.options:
+            return self.with_options(request.options).build(attrs.evolve(request, options={}))
+        said = read_conversation(request.prompt, self.given.get("system"))
+        above = {} if said.system is None else {"system": said.system}
+        body = self._prepared.complete({**above, "messages": said.messages})
+        return HttpRequest(self.endpoint.url("messages"), self._headers, body)
+
+    def parse(self, reply: HttpReply, /) -> Reply:
+        """What the model answered; of a stream, all of its events.
+
+        Raises:
+            ProviderError: The reply tells of a failure, or is not a message.
+        """
+        if (refused := read_refusal(self.endpoint, reply)) is not None:
+            return refused
+        reply = join_stream(self.endpoint, reply, anthropic_stream.read_message)
+        data = read_object(self.endpoint, reply)
+        if not isinstance(data.get("content"), list):
+            raise failure("malformed_reply", "the reply is not a message", self.endpoint, reply)
+        stop = text(data, "stop_reason")
+        finish_reason = None if stop is None else FINISH_REASONS.get(stop, stop.lower())
+        usage = _usage(data.get("usage"))
+        price = self.endpoint.price
+        refusal = _refusal(data) if stop == "refusal" else None
+        output = self._output(objects(data, "content"))
+        return Reply(
+            output=output if output or refusal is None else refusal.reason or FILTERED,
+            usage=usage,
+            hint=read_hint(self.endpoint, reply),
+            cost=None if price is None else price.cost(usage),
+            finish_reason=finish_reason,
+            is_refusal=refusal is not None,
+            guardrails=refusal,
+            raw=data,
+            metadata=read_metadata(reply, data),
+        )
+
+    def speaks(self, event: ServerEvent, /) -> bool:
+        """Whether an event holds a part of the answer, or of its reasoning."""
+        return anthropic_stream.speaks(event)
+
+    @cached_property
+    def _body(self) -> Mapping[str, Any]:
+        return anthropic_body.fixed_body(self.endpoint.model, self.given, self.defaults)
+
+    @cached_property
+    def _prepared(self) -> PreparedBody:
+        return PreparedBody.of({**self._body, "stream": True} if self.streams else self._body)
+
+    @cached_property
+    def _headers(self) -> Mapping[str, str]:
+        asked = self.endpoint.headers.get("anthropic-beta", "")
+        betas = [name.strip() for name in asked.split(",") if name.strip()]
+        betas += anthropic_body.list_betas(self.given, self._body)
+        union = {"anthropic-beta": ",".join(dict.fromkeys(betas))} if betas else {}
+        return {"anthropic-version": VERSION, **self.endpoint.headers, **union}
+
+    def _output(self, blocks: list[dict[str, Any]]) -> Any:
+        if anthropic_body.wants_json(self._body):
+            data = read_json("".join(filter(None, (text(block, "text") for block in blocks))))
+            if data is not NOT_JSON:
+                return data
+        parts = [self._told(block) for block in blocks]
+        return "\n\n".join(part for part in parts if part)
+
+    def _told(self, block: Mapping[str, Any]) -> str | None:
+        """A block as text; None if it says nothing that is shown."""
+        match block.get("type"):
+            case "text":
+                return text(block, "text")
+            case "thinking":
+                thought = text(block, "thinking")
+                return f"Thinking: {thought}" if thought and self._shows_thinking else None
+            case "redacted_thinking":
+                return None
+            case _:
+                return json.dumps(block, ensure_ascii=False)
+
+    @property
+    def _shows_thinking(self) -> bool:
+        return self.given.get("show_thinking") is not False
+
+
+def read(
+    prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
+) -> Settings | list[Problem]:
+    """Read an entry `anthropic:messages:<model>` or `anthropic:<model>`; see `Reader`."""
+    kind, _, named = rest.partition(":")
+    model = named if kind == "messages" else rest
+    if kind == "completion" or not model.strip():
+        what = "is of an API that is no more" if kind == "completion" else "names no model"
+        return [Problem(".id", f'"{prefix}:{rest}" {what}', f"write {prefix}:messages:<model>")]
+    values, problems = read_config(config, anthropic_body.KEYS)
+    problems += anthropic_body.find_conflicts(values) + anthropic_body.check_budget(values)
+    endpoint, faults = read_endpoint(ANTHROPIC, model, values, around.environ)
+    defaults, more = anthropic_body.read_defaults(around.environ)
+    problems += [*faults, *more]
+    if endpoint is None or problems:
+        return problems
+    names = {to_snake(key.name) for key in anthropic_body.CALL_KEYS}
+    own = {name: value for name, value in values.items() if name in names}
+    return AdapterSettings(
+        MessagesAdapter(
+            endpoint=endpoint,
+            given=anthropic_body.gather(own),
+            defaults=defaults,
+            streams=bool(values.get("metrics")),
+        )
+    )
+
+
+def _refusal(data: Mapping[str, Any]) -> Guardrails:
+    details = data.get("stop_details")
+    return Guardrails(
+        flagged=True, reason=text(details, "explanation") or text(details, "category")
+    )
+
+
+def _usage(data: Any) -> Usage:
+    """Tokens; those of the prompt come as three counts, by what the cache had to do with them."""
+    plain, completion = count(data, "input_tokens"), count(data, "output_tokens")
+    cached = count(data, "cache_read_input_tokens")
+    written = count(data, "cache_creation_input_tokens")
+    prompt = None if plain is None else plain + (cached or 0) + (written or 0)
+    return Usage(
+        prompt=prompt,
+        completion=completion,
+        total=None if prompt is None or completion is None else prompt + completion,
+        cached=cached,
+        cache_creation=written,
+        reasoning=count(data, "output_tokens_details", "thinking_tokens"),
+    )
