@@ -253,6 +253,8 @@ class ProviderError(CallError):
         body_excerpt: The beginning of the reply's body (at most 2 KB).
         fault: What it means for the lane; None takes what such a kind means.
         retries: How often such a call is worth repeating, ≥ 0; None takes what such a kind is worth.
+        tokens: What the failed call has used all the same; None if that is not known.
+        money: Likewise, in US dollars.
     """
 
     def __init__(
@@ -265,12 +267,16 @@ class ProviderError(CallError):
         body_excerpt: str | None = None,
         fault: Fault | None = None,
         retries: int | None = None,
+        tokens: int | None = None,
+        money: float | None = None,
     ) -> None:
         super().__init__(
             FAULT_BY_KIND[kind] if fault is None else fault,
             f"{kind}: {message}",
             retry_after=retry_after,
             retries=1 if retries is None and kind in _ONCE_MORE else retries,
+            tokens=tokens,
+            money=money,
         )
         self.kind: ProviderErrorKind = kind
         self.message = message

@@ -1,5 +1,6 @@
 """What calls reserve, what a budget of money allows, and which lane a provider is on."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,10 +9,11 @@ from hypothesis import strategies as st
 
 import trioeval
 from trioeval import Reply, Request, Row, Status, SuiteError, Usage
-from trioeval.errors import ProviderError
-from trioeval.providers import Metering
-from trioeval.providers.estimates import find_counter, longest_reply
+from trioeval.errors import CallError, Fault, ProviderError
+from trioeval.providers import Metering, resolve
+from trioeval.providers.estimates import find_counter
 from trioeval.providers.prices import Price, list_prices
+from trioeval.suite import Templates
 from trioeval.tasks.metering import Meter
 from trioeval.testing import run_virtual
 
@@ -55,27 +57,84 @@ def test_openai_texts_are_counted_exactly_with_the_extra() -> None:
     assert find_counter("claude-x") is None
 
 
+def metering_of(entry_id: str, environ: dict[str, str] | None = None, **config: Any) -> Metering:
+    """What is known of an entry before it is asked."""
+    spec = resolve(
+        entry_id,
+        {"apiKey": "sk-1234", **config},
+        environ=environ or {},
+        directory=Path(),
+        templates=Templates(),
+        custom={},
+    )
+    return spec.metering
+
+
 @pytest.mark.parametrize(
-    ("config", "tokens"),
+    ("entry_id", "config", "environ", "tokens"),
     [
-        ({}, 1024),
-        ({"max_tokens": 7}, 7),
-        ({"maxOutputTokens": 8}, 8),
-        ({"generationConfig": {"maxOutputTokens": 9}}, 9),
-        ({"max_tokens": "many", "max_completion_tokens": True}, 1024),
+        ("openai:gpt-4.1", {}, {}, 1024),
+        ("openai:gpt-4.1", {"max_tokens": 7}, {}, 7),
+        ("openai:gpt-4.1", {"max_tokens": 7, "n": 5}, {}, 35),
+        ("openai:gpt-4.1", {"max_tokens": 10, "max_completion_tokens": 5000}, {}, 5000),
+        ("openai:gpt-4.1", {"passthrough": {"max_tokens": 8000}}, {}, 8000),
+        ("openai:gpt-4.1", {}, {"OPENAI_MAX_TOKENS": "8000"}, 8000),
+        ("openai:chat:o3", {"max_completion_tokens": 9}, {}, 9),
+        ("openai:responses:gpt-4.1", {"max_output_tokens": 8}, {}, 8),
+        ("openai:responses:gpt-4.1", {"background": True, "max_output_tokens": 8}, {}, 8),
+        ("openai-sdk:gpt-4.1", {"max_tokens": 7}, {}, 7),
+        ("anthropic:claude-haiku-4-5", {"max_tokens": 12}, {}, 12),
+        ("google:gemini-2.5-flash", {"maxOutputTokens": 11}, {}, 11),
+        ("google:gemini-2.5-flash", {"generationConfig": {"maxOutputTokens": 11}}, {}, 11),
+        ("openai:embedding:text-embedding-3-small", {}, {}, 0),
+        ("openai:moderation:omni-moderation-latest", {}, {}, 0),
+        ("google:embedding:gemini-embedding-001", {}, {}, 0),
     ],
 )
-def test_the_longest_reply_is_what_the_config_says(config: dict[str, Any], tokens: int) -> None:
-    """Under whatever name; what is no bound is none."""
-    assert longest_reply(config) == tokens
+def test_the_longest_reply_is_what_is_asked_for(
+    entry_id: str, config: dict[str, Any], environ: dict[str, str], tokens: int
+) -> None:
+    """Whoever asks for it: the config, what is passed through, or the environment."""
+    known = metering_of(entry_id, environ, **config)
+    assert (known.longest_reply, known.is_bounded) == (tokens, True)
 
 
-def test_an_embedding_reserves_no_reply() -> None:
-    """It is made of no tokens, and costs none."""
-    config = {"apiKey": "sk-1234"}
-    entries = [{"id": f"openai:{kind}:m", "config": config} for kind in ("embedding", "chat")]
-    specs = trioeval.prepare(trioeval.parse_suite({"providers": entries})).specs
-    assert [spec.metering.longest_reply for spec in specs] == [0, 1024]
+@pytest.mark.parametrize("entry_id", ["openai:chat:o3", "google:gemini-2.5-flash"])
+def test_a_reply_that_nothing_bounds_is_guessed(entry_id: str) -> None:
+    """And said to be a guess."""
+    known = metering_of(entry_id)
+    assert (known.longest_reply, known.is_bounded) == (1024, False)
+
+
+def test_what_goes_with_every_prompt_is_reserved() -> None:
+    """Tools cost tokens as well."""
+    tools = [{"type": "function", "function": {"name": "f", "description": "x" * 40_000}}]
+    assert metering_of("openai:gpt-4.1", tools=tools).overhead > 40_000
+    assert metering_of("openai:gpt-4.1").overhead < 200
+
+
+@pytest.mark.parametrize(
+    ("entry_id", "paid"),
+    [
+        ("openai:gpt-4.1", True),
+        ("openai-sdk:gpt-4.1", True),
+        ("openai:responses:gpt-4.1", True),
+        ("litellm:any", True),
+        ("ollama:any", False),
+        ("echo", False),
+    ],
+)
+def test_who_is_paid_is_known(entry_id: str, *, paid: bool) -> None:
+    """Whatever client asks; a server on this machine costs nothing, a proxy does."""
+    if entry_id == "echo":
+        assert (
+            resolve(
+                entry_id, {}, environ={}, directory=Path(), templates=Templates(), custom={}
+            ).metering.is_paid
+            is False
+        )
+        return
+    assert metering_of(entry_id).is_paid is paid
 
 
 def rows_of(suite: dict[str, Any], **providers: Any) -> list[Row]:
@@ -122,6 +181,53 @@ def test_a_budget_of_money_needs_prices() -> None:
     )
     suite["evaluateOptions"] = {"budget": {"requests": 1}}
     trioeval.prepare(trioeval.parse_suite(suite))
+
+
+@pytest.mark.parametrize("budget", [{"usd": 1}, {"tokens": 1000}])
+def test_a_budget_needs_bounds(budget: dict[str, int]) -> None:
+    """It could not hold for a model that may answer at any length."""
+    suite = {
+        "providers": [{"id": "openai:chat:o3", "config": {"apiKey": "sk-1234"}}],
+        "evaluateOptions": {"budget": budget},
+    }
+    with pytest.raises(SuiteError) as caught:
+        trioeval.prepare(trioeval.parse_suite(suite))
+    (problem,) = caught.value.problems
+    assert problem.message == "there is a budget, and nothing bounds the replies of openai:chat:o3"
+
+
+def test_usage_without_a_total_is_the_sum_of_its_parts() -> None:
+    """A call that tells both parts is not settled at all that it reserved."""
+
+    async def mine(_request: Request) -> Reply:
+        return Reply(output="x", usage=Usage(prompt=5, completion=5))
+
+    rows = rows_of(
+        {
+            "providers": ["mine"],
+            "prompts": ["Hi"],
+            "evaluateOptions": {"repeat": 10, "maxConcurrency": 1, "budget": {"tokens": 1200}},
+        },
+        mine=mine,
+    )
+    assert [row.status for row in rows] == [Status.PASS] * 10
+
+
+def test_what_a_failure_used_is_counted() -> None:
+    """A provider that says what its failure cost is believed."""
+
+    async def mine(_request: Request) -> Reply:
+        raise CallError(Fault.REFUSED, "no", tokens=1000)
+
+    rows = rows_of(
+        {
+            "providers": ["mine"],
+            "prompts": ["Hi"],
+            "evaluateOptions": {"repeat": 10, "maxConcurrency": 1, "budget": {"tokens": 2500}},
+        },
+        mine=mine,
+    )
+    assert sum(row.calls for row in rows) == 2
 
 
 def test_lanes_with_one_key_are_one_lane() -> None:
@@ -172,9 +278,10 @@ def test_cost_is_unknown_without_tokens() -> None:
     """Never 0 for what nobody counted; tokens from and into a cache have prices of their own."""
     price = Price(input=1, output=10, cached_input=0.1, cache_write=2)
     assert price.cost(Usage(prompt=5)) is None
-    short = Price(input=1, output=10, up_to=1000)
-    assert short.cost(Usage(prompt=1000, completion=0)) == pytest.approx(0.001)
-    assert short.cost(Usage(prompt=1001, completion=0)) is None
+    tiers = Price(input=1, output=10, up_to=1000, beyond=Price(input=2, output=30))
+    assert tiers.cost(Usage(prompt=1000, completion=1)) == pytest.approx(0.00101)
+    assert tiers.cost(Usage(prompt=1001, completion=1)) == pytest.approx(0.002032)
+    assert tiers.most(1001, 1) == pytest.approx(0.002032)
     usage = Usage(prompt=1000, completion=100, cached=400, cache_creation=100)
     assert price.cost(usage) == pytest.approx((500 * 1 + 400 * 0.1 + 100 * 2 + 100 * 10) / 1e6)
 

@@ -13,8 +13,8 @@ from trioeval.providers.base import Provider as Provider
 from trioeval.providers.base import Reply as Reply
 from trioeval.providers.base import Request as Request
 from trioeval.providers.base import Usage as Usage
-from trioeval.providers.estimates import Metering as Metering
 from trioeval.providers.local.record import Recorder as Recorder
+from trioeval.providers.metering import Metering as Metering
 from trioeval.providers.opening import OpenProvider as OpenProvider
 from trioeval.providers.opening import open_providers as open_providers
 from trioeval.providers.resolve import ProviderSpec as ProviderSpec

@@ -63,12 +63,12 @@ class Adapter(Protocol):
 
 
 @runtime_checkable
-class OverHttp(Protocol):
-    """Settings of a provider that asks one model of a service."""
+class HasAdapter(Protocol):
+    """Settings of a provider that asks one model of a service, over whatever client."""
 
     @property
-    def endpoint(self) -> Endpoint:
-        """Where the requests go."""
+    def adapter(self) -> Adapter:
+        """What builds its requests."""
         ...
 
 
@@ -77,23 +77,16 @@ class AdapterSettings:
     """The settings of a provider that is an adapter and nothing else."""
 
     adapter: Adapter
-    writes: bool = True
-    """Whether its replies are made of tokens; those of embeddings are not."""
-
-    @property
-    def endpoint(self) -> Endpoint:
-        """Where the requests go."""
-        return self.adapter.endpoint
 
     @property
     def lane_key(self) -> str:
         """That of the endpoint."""
-        return self.endpoint.lane_key
+        return self.adapter.endpoint.lane_key
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """Those of the endpoint."""
-        return self.endpoint.secrets
+        return self.adapter.endpoint.secrets
 
     @asynccontextmanager
     async def open(self, shared: Shared) -> AsyncGenerator["HttpProvider"]:

@@ -10,16 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-import attrs
-
-from trioeval.providers.config import is_integer, to_snake
-from trioeval.providers.prices import Price
-
 Counter: TypeAlias = Callable[[str], int]
 """Tokens of a text, never too few."""
-
-UNKNOWN_REPLY = 1024
-"""Tokens that a reply may have where nothing bounds it."""
 
 VOCABULARIES: Mapping[str, re.Pattern[str]] = {
     "o200k_base": re.compile(r"(gpt-(4o|4\.[15]|5)|chatgpt-4o|o\d)"),
@@ -31,27 +23,13 @@ _PER_MESSAGE = 4
 """Tokens that a message has besides its text, and the reply's beginning."""
 _MESSAGE = re.compile(r'"role"|^- role:', re.MULTILINE)
 
-_LONGEST = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
-
 
 def count_bytes(text: str) -> int:
     """The bytes of a text in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
-@attrs.frozen(kw_only=True)
-class Metering:
-    """What is known of a provider's tokens and prices before a call."""
-
-    count: Counter = count_bytes
-    """Tokens of a prompt, at most."""
-    longest_reply: int = UNKNOWN_REPLY
-    """Tokens of a reply, at most; a guess where nothing bounds it."""
-    price: Price | None = None
-    """None where no price is known."""
-
-
-@functools.cache
+@functools.lru_cache(64)
 def find_counter(model: str) -> Counter | None:
     """An exact counter for a model of OpenAI; None for others, or without the extra `tokens`."""
     if importlib.util.find_spec("bpe_openai") is None:
@@ -61,16 +39,6 @@ def find_counter(model: str) -> Counter | None:
         if models.match(name):
             return _exact(vocabulary)
     return None
-
-
-def longest_reply(config: Mapping[str, Any]) -> int:
-    """The bound on replies that a config gives, under whatever name."""
-    for key, value in config.items():
-        if to_snake(str(key)) in _LONGEST and is_integer(value) and value > 0:
-            return int(value)
-        if isinstance(value, Mapping) and to_snake(str(key)) == "generation_config":
-            return longest_reply(value)
-    return UNKNOWN_REPLY
 
 
 def _exact(vocabulary: str) -> Counter:

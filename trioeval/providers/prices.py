@@ -5,6 +5,7 @@ A price that is not known stays unknown: cost is then None, never 0.
 
 import functools
 import json
+import math
 import re
 from collections.abc import Mapping
 from importlib.resources import files
@@ -18,7 +19,8 @@ from trioeval.providers.config import is_number
 _DATE = re.compile(r"-(\d{4}-\d\d-\d\d|20\d{6})$")
 
 _NEEDED = {"input", "output"}
-_OTHERS = {"cachedInput", "cacheWrite", "upTo"}
+_OTHERS = {"cachedInput", "cacheWrite"}
+_LONG = {"upTo", "beyond"}
 
 PER = 1_000_000
 """Prices are for so many tokens."""
@@ -34,8 +36,10 @@ class Price:
     """Of prompt tokens from a cache; None is as `input`."""
     cache_write: float | None = None
     """Of prompt tokens written to a cache; None is as `input`."""
-    up_to: int | None = None
-    """Prompt tokens up to which these prices hold; what longer prompts cost is then not known."""
+    up_to: float = math.inf
+    """Prompt tokens up to which these prices hold."""
+    beyond: "Price | None" = None
+    """What calls with longer prompts cost; there if `up_to` is finite."""
 
     def cost(self, usage: Usage) -> float | None:
         """What a call cost, in US dollars; None where its tokens are not known.
@@ -48,8 +52,8 @@ class Price:
         """
         if usage.prompt is None or usage.completion is None:
             return None
-        if self.up_to is not None and usage.prompt > self.up_to:
-            return None
+        if self.beyond is not None and usage.prompt > self.up_to:
+            return self.beyond.cost(usage)
         cached, written = usage.cached or 0, usage.cache_creation or 0
         plain = max(0, usage.prompt - cached - written)
         dollars = (
@@ -61,9 +65,12 @@ class Price:
         return dollars / PER
 
     def most(self, prompt: int, completion: int) -> float:
-        """The most that a call with so many tokens can cost, in US dollars."""
+        """The most that a call with at most so many tokens can cost, in US dollars."""
         dearest = max(self.input, self.cached_input or 0.0, self.cache_write or 0.0)
-        return (prompt * dearest + completion * self.output) / PER
+        most = (prompt * dearest + completion * self.output) / PER
+        if self.beyond is None or prompt <= self.up_to:
+            return most
+        return max(most, self.beyond.most(prompt, completion))
 
 
 @runtime_checkable
@@ -106,16 +113,24 @@ def read_price(value: Mapping[str, Any]) -> Price:
         output=value["output"],
         cached_input=value.get("cachedInput"),
         cache_write=value.get("cacheWrite"),
-        up_to=value.get("upTo"),
+        up_to=value.get("upTo", math.inf),
+        beyond=read_price(value["beyond"]) if "beyond" in value else None,
     )
 
 
 def is_price(value: Any) -> bool:
-    """Whether it is an object with `input` and `output`, and perhaps the other keys of a price."""
+    """Whether it is an object with `input` and `output`, and perhaps the other keys of a price.
+
+    `upTo` and `beyond` come together: a cost that depends on what is not said would be none.
+    """
     return (
         isinstance(value, Mapping)
-        and _NEEDED <= value.keys() <= _NEEDED | _OTHERS
-        and all(is_number(amount) and amount >= 0 for amount in value.values())
+        and _NEEDED <= value.keys() <= _NEEDED | _OTHERS | _LONG
+        and len(value.keys() & _LONG) in (0, len(_LONG))
+        and all(
+            is_price(part) if name == "beyond" else is_number(part) and part >= 0
+            for name, part in value.items()
+        )
     )
 
 

@@ -8,15 +8,13 @@ from typing import Any
 import attrs
 
 from trioeval.errors import Problem, SuiteError
-from trioeval.providers.adapter import AdapterSettings, OverHttp
 from trioeval.providers.base import Provider
 from trioeval.providers.config import config_path, is_integer, read_config, show, to_snake
 from trioeval.providers.endpoint import digest
 from trioeval.providers.env_references import expand_env
-from trioeval.providers.estimates import Metering, count_bytes, find_counter, longest_reply
 from trioeval.providers.families import FORMS, MODULES, find_reader
 from trioeval.providers.local.custom import CustomSettings
-from trioeval.providers.prices import Priced
+from trioeval.providers.metering import Metering, read_metering
 from trioeval.providers.secrets import SHORTEST
 from trioeval.providers.settings import Settings, Surroundings, Templates
 
@@ -32,8 +30,6 @@ class ProviderSpec:
     settings: Settings
     metering: Metering
     """What is known of its tokens and prices."""
-    is_paid: bool
-    """Whether it is a service whose answers cost money."""
     overload_statuses: frozenset[int] = frozenset()
     """HTTP statuses of server errors that mean "too many calls" here."""
     max_retries: int | None = None
@@ -114,25 +110,11 @@ def resolve(
         entry_id,
         label or entry_id,
         found,
-        metering=_metering(found, own),
-        is_paid=isinstance(found, OverHttp) and found.endpoint.service.needs_key,
+        metering=read_metering(found),
         overload_statuses=overload_statuses,
         max_retries=max_retries,
         filled_in=tuple(filled.secrets),
     )
-
-
-def _metering(settings: Settings, config: Mapping[str, Any]) -> Metering:
-    """What a suite's entry lets one know of tokens and prices."""
-    silent = isinstance(settings, AdapterSettings) and not settings.writes
-    reply = 0 if silent else longest_reply(config)
-    if isinstance(settings, OverHttp):
-        endpoint = settings.endpoint
-        count = find_counter(endpoint.model) if endpoint.service.openai_models else None
-        return Metering(count=count or count_bytes, longest_reply=reply, price=endpoint.price)
-    if isinstance(settings, Priced):
-        return Metering(longest_reply=reply, price=settings.price)
-    return Metering(longest_reply=reply)
 
 
 def split_id(entry_id: str) -> tuple[str, str]:

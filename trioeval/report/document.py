@@ -184,7 +184,7 @@ def _column_json(suite: Suite, column: Column, rows: Sequence[Row]) -> dict[str,
             "namedScores": {m: sum(s * w for s, w in pairs) for m, pairs in weights.items()},
             "namedScoresCount": {m: len(pairs) for m, pairs in weights.items()},
             "namedScoreWeights": {m: sum(w for _, w in pairs) for m, pairs in weights.items()},
-            "cost": sum(costs),
+            "cost": sum(costs) if costs else None,
         },
     }
 

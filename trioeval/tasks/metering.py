@@ -53,7 +53,7 @@ class Meter:
     def estimate(self, provider: int, prompt: str) -> Estimate:
         """What a call to the provider with this position may use."""
         known = self.metering[provider]
-        prompt_bound, reply_bound = known.count(prompt), known.longest_reply
+        prompt_bound, reply_bound = known.overhead + known.count(prompt), known.longest_reply
         money = 0.0 if known.price is None else known.price.most(prompt_bound, reply_bound)
         if self.bounds_only:
             return Estimate(prompt_bound + reply_bound, money, prompt_bound, reply_bound)

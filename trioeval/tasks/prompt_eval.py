@@ -26,7 +26,7 @@ from trioeval.kernel import (
     Plan,
     TimedOut,
 )
-from trioeval.providers import OpenProvider, Reply, Request
+from trioeval.providers import OpenProvider, Reply, Request, Usage
 from trioeval.suite import Expansion, Step, Suite, Templates
 from trioeval.tasks.metering import Estimate, Meter
 from trioeval.tasks.rows import Row, Status
@@ -176,7 +176,14 @@ class PromptEval:
         known.reply = reply
         known.latency_ms = (trio.current_time() - started_at) * 1000
         self._meter.learn(position, estimate, reply.usage)
-        return Metered(reply, tokens=reply.usage.total, money=reply.cost, hint=reply.hint)
+        return Metered(reply, tokens=_used(reply.usage), money=reply.cost, hint=reply.hint)
+
+
+def _used(usage: Usage) -> int | None:
+    """All tokens of a call; None if its provider tells neither their number nor its parts."""
+    if usage.total is not None or usage.prompt is None or usage.completion is None:
+        return usage.total
+    return usage.prompt + usage.completion
 
 
 _NAMES = {

@@ -118,7 +118,7 @@ def prepare(
         else:
             specs.append(spec)
     if not problems:
-        problems += _unpriced(loaded, specs)
+        problems += _unbounded(loaded, specs)
     lanes: tuple[LaneSpec, ...] = ()
     if not problems:
         try:
@@ -290,13 +290,20 @@ def _without_secrets(suite: Suite, specs: Sequence[ProviderSpec]) -> Suite:
     return attrs.evolve(suite, providers=entries)
 
 
-def _unpriced(suite: Suite, specs: Sequence[ProviderSpec]) -> Iterator[Problem]:
-    """A budget of money cannot hold for providers that cost nobody knows how much."""
+def _unbounded(suite: Suite, specs: Sequence[ProviderSpec]) -> Iterator[Problem]:
+    """A budget cannot hold for services that cost nobody knows how much, or answer without bounds."""
     budget = suite.evaluate_options.budget
-    if budget is None or budget.usd is None:
+    if budget is None or (budget.usd is None and budget.tokens is None):
         return
     for position, spec in enumerate(specs):
-        if spec.metering.price is None and spec.is_paid:
+        known = spec.metering
+        if known.is_paid and not known.is_bounded:
+            yield Problem(
+                f"$.providers[{position}]",
+                f"there is a budget, and nothing bounds the replies of {spec.id}",
+                "give a bound in its config, for example max_completion_tokens or maxOutputTokens",
+            )
+        if known.is_paid and known.price is None and budget.usd is not None:
             yield Problem(
                 f"$.providers[{position}]",
                 f"there is a budget in usd, and no price of {spec.id} is known",

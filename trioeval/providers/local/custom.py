@@ -72,6 +72,8 @@ class CustomProvider:
                 f"provider {self.name}: {error}",
                 retry_after=error.retry_after,
                 retries=error.retries,
+                tokens=error.tokens,
+                money=error.money,
             ) from error
         except Exception as error:
             raise ProviderError(

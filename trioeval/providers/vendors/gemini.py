@@ -168,7 +168,7 @@ def _read_embedding(
         return problems
     own = _only(values, gemini_embedding.CALL_KEYS)
     return AdapterSettings(
-        gemini_embedding.EmbedAdapter(endpoint=endpoint, given=own), writes=False
+        gemini_embedding.EmbedAdapter(endpoint=endpoint, given=own)
     )
 
 

@@ -174,4 +174,4 @@ def read_embedding(
     if endpoint is None or problems:
         return problems
     own = {key.name: values[key.name] for key in PARAMETERS if key.name in values}
-    return AdapterSettings(EmbeddingAdapter(endpoint=endpoint, values=own), writes=False)
+    return AdapterSettings(EmbeddingAdapter(endpoint=endpoint, values=own))

@@ -135,5 +135,5 @@ def read_moderation(
         return problems
     passthrough = values.get("passthrough") or {}
     return AdapterSettings(
-        ModerationAdapter(endpoint=endpoint, passthrough=passthrough), writes=False
+        ModerationAdapter(endpoint=endpoint, passthrough=passthrough)
     )

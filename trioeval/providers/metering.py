@@ -1,0 +1,103 @@
+"""What is known of a provider's tokens and prices before a call.
+
+Bounds are read from the body that is sent with an empty prompt: so nothing that a config, a default or the
+environment puts into it is forgotten.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from trioeval.errors import ProviderError
+from trioeval.providers.adapter import Adapter, HasAdapter
+from trioeval.providers.base import Request
+from trioeval.providers.config import is_integer
+from trioeval.providers.endpoint import Endpoint, is_loopback
+from trioeval.providers.estimates import Counter, count_bytes, find_counter
+from trioeval.providers.prices import Price, Priced
+from trioeval.providers.settings import Settings
+
+GUESSED_REPLY = 1024
+"""Tokens that are reserved for a reply that nothing bounds."""
+
+_LONGEST = (
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "maxOutputTokens",
+    "maxTokens",
+)
+_INSIDE = ("generationConfig", "inferenceConfig")
+_MANY = ("n", "candidateCount")
+_SILENT = re.compile(r"(/embeddings|/moderations|:embedContent)(\?|$)")
+"""Where replies are not made of tokens."""
+
+
+@attrs.frozen(kw_only=True)
+class Metering:
+    """What one call may use, as far as it does not depend on its prompt."""
+
+    count: Counter = count_bytes
+    """Tokens of a text, at most."""
+    overhead: int = 0
+    """Tokens of what goes with every prompt (tools, instructions, schemas), at most."""
+    longest_reply: int = GUESSED_REPLY
+    """Tokens of a reply, at most."""
+    is_bounded: bool = False
+    """Whether that is a bound, and no guess."""
+    price: Price | None = None
+    """None where no price is known."""
+    is_paid: bool = False
+    """Whether it is a service whose answers cost money."""
+
+
+def read_metering(settings: Settings) -> Metering:
+    """What settings tell of tokens and prices."""
+    if isinstance(settings, HasAdapter):
+        return _of_service(settings.adapter)
+    if isinstance(settings, Priced):
+        return Metering(price=settings.price)
+    return Metering()
+
+
+def longest_reply(body: Mapping[str, Any]) -> int | None:
+    """The most tokens that a reply to a body may have, all choices together; None if nothing bounds it.
+
+    Example:
+        >>> longest_reply({"max_tokens": 10, "max_completion_tokens": 50, "n": 2})
+        100
+    """
+    parts = [body, *(body[name] for name in _INSIDE if isinstance(body.get(name), Mapping))]
+    bounds = [part[name] for part in parts for name in _LONGEST if is_integer(part.get(name))]
+    choices = [part[name] for part in parts for name in _MANY if is_integer(part.get(name))]
+    return max(bounds) * max([1, *choices]) if bounds else None
+
+
+def _of_service(adapter: Adapter) -> Metering:
+    endpoint = adapter.endpoint
+    exact = find_counter(endpoint.model) if endpoint.service.openai_models else None
+    known = Metering(
+        count=exact or count_bytes, price=endpoint.price, is_paid=_costs_money(endpoint)
+    )
+    try:
+        empty = adapter.build(Request(prompt=""))
+    except ProviderError:  # not without a prompt: then only that is counted
+        return known
+    sent = empty.body or b""
+    reply = 0 if _SILENT.search(empty.url) else longest_reply(json.loads(sent or b"{}"))
+    return attrs.evolve(
+        known,
+        overhead=len(sent),
+        longest_reply=GUESSED_REPLY if reply is None else reply,
+        is_bounded=reply is not None,
+    )
+
+
+def _costs_money(endpoint: Endpoint) -> bool:
+    """A server on this machine does not, unless it passes on to others."""
+    return endpoint.service.family == "litellm" or (
+        endpoint.service.needs_key and not is_loopback(endpoint.base_url)
+    )
