@@ -20,7 +20,7 @@ that. Failures of single jobs never leave a run as exceptions: they are outcomes
 import enum
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import attrs
 
@@ -203,6 +203,7 @@ class CallError(TrioevalError):
         retries: How often such a call is worth repeating, ≥ 0, if that is less than the lane allows.
         tokens: What the failed call has used all the same; None if that is not known.
         money: Likewise.
+        hint: What the failure told of the server's limits, a `trioeval.rates.RateHint`; None if nothing.
     """
 
     def __init__(
@@ -214,8 +215,10 @@ class CallError(TrioevalError):
         retries: int | None = None,
         tokens: int | None = None,
         money: float | None = None,
+        hint: Any = None,
     ) -> None:
         self.fault = fault
+        self.hint = hint
         self.message = message
         # What cannot be true is no hint, and must not hide the failure that it came with.
         self.retry_after = None if retry_after is None or not retry_after >= 0 else retry_after
@@ -255,6 +258,7 @@ class ProviderError(CallError):
         retries: How often such a call is worth repeating, ≥ 0; None takes what such a kind is worth.
         tokens: What the failed call has used all the same; None if that is not known.
         money: Likewise, in US dollars.
+        hint: What the failure told of the server's limits, a `trioeval.rates.RateHint`; None if nothing.
     """
 
     def __init__(
@@ -269,6 +273,7 @@ class ProviderError(CallError):
         retries: int | None = None,
         tokens: int | None = None,
         money: float | None = None,
+        hint: Any = None,
     ) -> None:
         super().__init__(
             FAULT_BY_KIND[kind] if fault is None else fault,
@@ -277,6 +282,7 @@ class ProviderError(CallError):
             retries=1 if retries is None and kind in _ONCE_MORE else retries,
             tokens=tokens,
             money=money,
+            hint=hint,
         )
         self.kind: ProviderErrorKind = kind
         self.message = message

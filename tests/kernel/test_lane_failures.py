@@ -1,6 +1,7 @@
 """What a failed call means: whether it is made again and when, and when its lane is given up."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import pairwise
 
 import pytest
 import trio
@@ -26,6 +27,7 @@ from trioeval.kernel import (
     Why,
     collect,
 )
+from trioeval.rates import Allowance, RateHint
 from trioeval.testing import run_virtual
 
 TRANSIENT, BUSY, FATAL = Fault.TRANSIENT, Fault.RATE_LIMITED, Fault.FATAL
@@ -293,3 +295,27 @@ def test_calls_that_are_refused_again_and_again_take_turns_with_what_is_new() ->
 
     run_lanes(body, [LaneSpec("a", 1, adaptive="off")], [Job(i, "a", 0.0) for i in range(8)])
     assert set(order[:6]) > {0, 1}
+
+
+def test_a_refusal_tells_the_rate_and_the_lane_keeps_to_it() -> None:
+    """Sixty a minute, says the refusal, and none is left: after its wait the calls come a second apart."""
+    hint = RateHint(requests=Allowance(limit=60, remaining=0, reset_after=30))
+    starts: list[float] = []
+
+    async def send() -> None:
+        starts.append(trio.current_time())
+        await trio.lowlevel.checkpoint()
+        if len(starts) == 1:
+            raise CallError(Fault.RATE_LIMITED, "slow down", retry_after=5, hint=hint)
+
+    async def body(job: Job[float], calls: Calls[float]) -> None:
+        await calls(job.lane, send)
+
+    jobs = [Job(index, "a", 0.0) for index in range(6)]
+    outcomes, _ = run_lanes(body, [LaneSpec("a", width=1)], jobs)
+    assert all(isinstance(outcome, Done) for outcome in outcomes)
+    again = starts[1:]
+    assert again[0] >= 5
+    gaps = [later - earlier for earlier, later in pairwise(again)]
+    assert max(gaps) == pytest.approx(1.0)
+    assert sum(gaps) >= len(gaps) - 1  # of two that may come together, once

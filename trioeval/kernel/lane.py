@@ -241,6 +241,8 @@ class Lane:
             The instant before which the call is not made again; None if it never is.
         """
         self._refused += error.fault is Fault.RATE_LIMITED
+        if isinstance(error.hint, RateHint):
+            self.throttle.follow(error.hint)
         again_at = learn_failure(
             self.throttle,
             error,

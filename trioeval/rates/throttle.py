@@ -254,6 +254,12 @@ class Throttle:
             self._block(now, _until_some(hint.tokens))
         self._settle_flags()
 
+    def follow(self, hint: RateHint) -> None:
+        """A refusal said what the server allows: keep to that rate. How long to wait it says elsewhere."""
+        if hint.requests is not None and _is_sound(hint.requests):
+            self._follow(hint.requests)
+            self._settle_flags()
+
     def retune(self, width: int) -> None:
         """The configured width is another now."""
         self.limit.retune(width)
