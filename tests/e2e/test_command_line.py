@@ -280,6 +280,23 @@ def test_a_terminated_run_writes_everything_too(tmp_path: Path) -> None:
     assert len((tmp_path / "o.jsonl").read_text().splitlines()) == 12
 
 
+@pytest.mark.parametrize("ignored", ["HUP", "HUP INT TERM"])
+def test_signals_that_are_ignored_for_a_run_do_not_end_it(tmp_path: Path, ignored: str) -> None:
+    """`nohup` means what it says, and so does a script that starts a run in the background."""
+    with fake_provider("--latency", "0.3") as url:
+        write(tmp_path / "suite.json", http_suite(url, 8))
+        shell = ["sh", "-c", f'trap \'\' {ignored}; exec "$0" "$@"', sys.executable]
+        command = [*shell, "-m", "trioeval", "suite.json", "--no-table"]
+        with subprocess.Popen(
+            command, cwd=tmp_path, env=ENV, stderr=subprocess.PIPE, text=True
+        ) as process:
+            while stats_of(url)["in_flight"] < 4:
+                assert process.poll() is None
+            process.send_signal(signal.SIGHUP)
+            process.send_signal(signal.SIGHUP)
+            assert process.wait(timeout=30) == 0
+
+
 def test_a_terminal_is_shown_what_each_lane_does(tmp_path: Path) -> None:
     """On a terminal the lines of the lanes are redrawn while the run goes on."""
     with fake_provider("--latency", "0.3") as url:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -82,6 +83,51 @@ def test_a_killed_run_keeps_what_was_recorded(tmp_path: Path) -> None:
     assert all(json.loads(line)["output"] for line in recorded)
     replayed = trioeval(suite, "--replay", "r.jsonl", "-n", "3", "--repeat", "1", cwd=tmp_path)
     assert "3 rows" in last_line(replayed)
+
+
+def test_a_disk_that_fills_up_ends_the_run_and_keeps_what_fits(tmp_path: Path) -> None:
+    """Nothing more is paid for that cannot be kept; what was cut off does not spoil the rest."""
+    tests = [{"vars": {"word": str(number)}} for number in range(300)]
+    provider = {"id": "sim:a", "config": {"latencyMs": 1}, "lane": {"maxConcurrency": 1}}
+    suite = write(tmp_path / "suite.json", {**SIMULATED, "providers": [provider], "tests": tests})
+    flags = ["--record", "r.jsonl", "--repeat", "1", "--no-table"]
+    command = [sys.executable, "-m", "trioeval", str(suite), *flags]
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -f 4 && exec "$@"', "sh", *command],
+        cwd=tmp_path,
+        env=ENV,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert last_line(done) == "the recording r.jsonl cannot be written: File too large"
+    content = (tmp_path / "r.jsonl").read_bytes()
+    assert not content.endswith(b"\n")
+    whole = content.count(b"\n")
+    passed = int(re.search(r"(\d+) passed, ", done.stderr)[1])  # type: ignore[index]
+    assert whole < passed <= whole + 3
+    replayed = trioeval(
+        suite, "--replay", "r.jsonl", "-n", str(whole), "--repeat", "1", cwd=tmp_path
+    )
+    assert f"{whole} rows" in last_line(replayed)
+    assert f"{whole} passed" in last_line(replayed)
+    assert "r.jsonl: the last line is cut off, and left out\n" in replayed.stderr
+
+
+@pytest.mark.parametrize("flag", ["--replay", "--record", "--env-file"])
+def test_no_file_is_destroyed_by_flags_that_name_it_twice(tmp_path: Path, flag: str) -> None:
+    """Nothing is opened before that is known; nor is the suite itself written over."""
+    suite = write(tmp_path / "s.json", {"providers": ["echo"], "prompts": ["a"]})
+    line = '{"prompt": "a", "output": "b", "provider": "echo"}\n'
+    (tmp_path / "r.jsonl").write_text(line)
+    done = trioeval("s.json", flag, "r.jsonl", "-o", "r.jsonl", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (2, f"-o r.jsonl is the same file as {flag} r.jsonl\n")
+    assert (tmp_path / "r.jsonl").read_text() == line
+    before = suite.read_text()
+    done = trioeval("s.json", "-o", "s.json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (2, "-o s.json is the same file as the suite s.json\n")
+    assert suite.read_text() == before
 
 
 def test_keys_come_from_a_file_and_stand_nowhere(tmp_path: Path) -> None:
@@ -180,16 +226,17 @@ def test_an_env_file_that_is_wrong_is_told(
 
 
 def test_variables_that_are_set_win_over_the_file(tmp_path: Path) -> None:
-    """A file gives defaults."""
-    (tmp_path / ".env").write_text("WORD=file\nOTHER=file\n")
-    provider = {"id": "sequence", "config": {"inputs": ["{{env.WORD}} {{env.OTHER}}"]}}
+    """A file gives defaults, also for one that is set to nothing."""
+    (tmp_path / ".env").write_text("WORD=file\nOTHER=file\nEMPTY=filled\n")
+    said = "{{env.WORD}} {{env.OTHER}} {{env.EMPTY}}"
+    provider = {"id": "sequence", "config": {"inputs": [said]}}
     suite = write(tmp_path / "s.json", {"providers": [provider], "prompts": ["a"]})
     done = subprocess.run(
         [sys.executable, "-m", "trioeval", str(suite), "--env-file", ".env"],
         cwd=tmp_path,
-        env={**os.environ, "WORD": "shell"},
+        env={**os.environ, "WORD": "shell", "EMPTY": ""},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert "shell file" in done.stdout
+    assert "shell file filled" in done.stdout

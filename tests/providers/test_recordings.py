@@ -1,4 +1,6 @@
 import json
+import math
+from collections import Counter
 from typing import Any, get_args
 
 import attrs
@@ -6,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.errors import Problem, ProviderError, ProviderErrorKind
+from trioeval.errors import Fault, Problem, ProviderError, ProviderErrorKind
 from trioeval.providers import Reply, Request, Usage
 from trioeval.providers.local.recordings import (
     FIELDS,
     RecordedError,
     Recording,
+    parse_file,
     parse_recordings,
-    to_line,
-    to_recording,
 )
-from trioeval.providers.local.tape import Tape, Wanted
+from trioeval.providers.local.tape import PLACES, Tape, Wanted
+from trioeval.providers.local.writing import to_line, to_recording
 
 
 def lines(*objects: Any) -> list[bytes]:
@@ -56,6 +58,7 @@ def test_null_is_an_output() -> None:
 
 
 COUNTS = ", ".join(field.name for field in attrs.fields(Usage))
+FAULTS = ", ".join(fault.value for fault in Fault)
 OUTPUT = {"prompt": "a", "output": "b"}
 
 
@@ -91,6 +94,18 @@ OUTPUT = {"prompt": "a", "output": "b"}
         (
             lines({"prompt": "a", "error": {"kind": "server", "message": 1}})[0],
             "error.message must be text, got 1",
+        ),
+        (
+            lines({"prompt": "a", "error": {"kind": "server", "message": "", "fault": "mine"}})[0],
+            f'error.fault must be one of {FAULTS}, got "mine"',
+        ),
+        (
+            lines({**OUTPUT, "left_out": {"output": "no"}})[0],
+            "a recording has either an output or an error",
+        ),
+        (
+            lines({**OUTPUT, "test_idx": -1})[0],
+            "test_idx must be a whole number of at least 0, got -1",
         ),
     ],
 )
@@ -170,18 +185,131 @@ def test_a_repeat_hears_its_own_recordings_whatever_the_order_of_calls() -> None
     assert [played(7) for _ in range(5)] == [0, 1, 2, 3, 3]
 
 
-def test_a_provider_hears_its_own_recordings_and_those_of_nobody() -> None:
-    """A file that holds the answers of several providers gives each its own."""
+WHERE: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {name: st.none() | st.integers(0, 2) for name in PLACES}
+)
+
+
+@given(places=st.lists(WHERE, min_size=1, max_size=8), asked=st.lists(WHERE, max_size=12))
+def test_a_call_hears_the_recordings_that_fit_it_best(
+    places: list[dict[str, Any]], asked: list[dict[str, Any]]
+) -> None:
+    """Entry before test before prompt before repeat; each choice of recordings is played in order."""
+    takes = [Recording(prompt="a", output=n, **place) for n, place in enumerate(places)]
+    tape = Tape(tuple(takes))
+    played: Counter[tuple[int | None, ...]] = Counter()
+    for want in asked:
+        choice, chosen_by = takes, list[int | None]()
+        for name in PLACES:
+            value = want[name]
+            same = [take for take in choice if getattr(take, name) == value is not None]
+            choice = same or choice
+            chosen_by.append(value if same else None)
+        track = tuple(chosen_by)
+        wanted = Wanted("a", **want)
+        assert tape.find(wanted) is choice[min(played[track], len(choice) - 1)]
+        tape.advance(wanted)
+        played[track] += 1
+
+
+def test_each_call_of_a_run_hears_its_own_answer_whatever_the_order() -> None:
+    """Two entries of one name, two tests with one prompt, two prompts that render alike, repeats."""
+    places: list[dict[str, Any]] = [
+        {"entry_idx": entry, "test_idx": test, "prompt_idx": prompt, "repeat": repeat}
+        for entry in range(2)
+        for test in range(2)
+        for prompt in range(2)
+        for repeat in range(2)
+    ]
+    tape = Tape(tuple(Recording(prompt="a", output=n, **place) for n, place in enumerate(places)))
+    for number, place in reversed(list(enumerate(places))):
+        take = tape.find(Wanted("a", **place))
+        assert take is not None
+        assert take.output == number
+
+
+def test_a_suite_that_has_changed_is_served_as_well_as_it_can_be() -> None:
+    """What is not the same any more does not count, what still is does."""
     tape = Tape(
-        (
-            Recording(prompt="a", output=1, provider="left"),
-            Recording(prompt="a", output=2, provider="right"),
+        tuple(
+            Recording(
+                prompt="a", output=(entry, repeat), entry_idx=entry, test_idx=5, repeat=repeat
+            )
+            for entry in range(2)
+            for repeat in range(2)
         )
     )
-    take = tape.find(Wanted("a", provider="right"))
-    assert take is not None
-    assert take.output == 2
-    assert tape.find(Wanted("a", provider="nobody")) is None
+
+    def played(**place: Any) -> Any:
+        wanted = Wanted("a", **place)
+        take = tape.find(wanted)
+        tape.advance(wanted)
+        assert take is not None
+        return take.output
+
+    assert played(entry_idx=1, test_idx=0, repeat=1) == (1, 1)
+    assert played(entry_idx=7, test_idx=5, repeat=1) == (0, 1)
+    assert [played(entry_idx=1, repeat=9) for _ in range(3)] == [(1, 0), (1, 1), (1, 1)]
+
+
+def test_a_call_costs_the_same_however_often_its_prompt_was_recorded() -> None:
+    """Two thousand repeats are found and played without looking through two thousand recordings."""
+    compared = 0
+
+    class Repeat(int):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return int(self) == other
+
+        __hash__ = int.__hash__
+
+    number = 2000
+    tape = Tape(tuple(Recording(prompt="a", output=n, repeat=Repeat(n)) for n in range(number)))
+    for repeat in range(number):
+        wanted = Wanted("a", repeat=Repeat(repeat))
+        take = tape.find(wanted)
+        tape.advance(wanted)
+        assert take is not None
+        assert take.output == repeat
+    assert compared < 20 * number
+
+
+WHOLE = b'{"prompt": "a", "output": "b"}'
+
+
+@pytest.mark.parametrize(
+    ("content", "is_cut", "count", "problems"),
+    [
+        (WHOLE + b"\n" + WHOLE + b"\n", False, 2, 0),
+        (WHOLE + b"\n" + WHOLE, False, 2, 0),
+        (WHOLE + b"\n" + WHOLE[:-4], True, 1, 0),
+        (WHOLE + b'\n{"prompt": "\xc3', True, 1, 0),
+        (WHOLE + b"\n{", True, 1, 0),
+        (WHOLE[:-4], True, 0, 0),
+        (WHOLE[:-4] + b"\n", False, 0, 1),
+        (WHOLE[:-4] + b"\n" + WHOLE, False, 1, 1),
+        (WHOLE + b"\nnonsense", False, 1, 1),
+        (WHOLE + b'\n{"prompt": "a"}', False, 1, 1),
+        (WHOLE + b'\n{"output": ' + b"[" * 5000, False, 1, 1),
+        (b"", False, 0, 0),
+    ],
+)
+def test_a_last_line_that_was_cut_off_is_left_out(
+    content: bytes, *, is_cut: bool, count: int, problems: int
+) -> None:
+    """Whoever wrote it was killed; a line that is wrong anywhere else, or otherwise, is a mistake."""
+    found = parse_file(content, "f")
+    assert (found.is_cut, len(found.recordings), len(found.problems)) == (is_cut, count, problems)
+
+
+@given(cut=st.integers(0, 200))
+def test_a_file_is_read_up_to_wherever_it_was_cut(cut: int) -> None:
+    """What stands before the cut is whole."""
+    whole = to_line(to_recording("é", Request(prompt="é\n"), Reply(output=["ü"]), 0.1)).encode()
+    found = parse_file(whole + b"\n" + whole[:cut], "f")
+    assert len(found.recordings) == (2 if cut >= len(whole) else 1)
+    assert found.problems == ()
 
 
 COUNT = st.none() | st.integers(0, 10**6)
@@ -196,7 +324,7 @@ REPLIES = st.builds(
     cost=st.none() | st.floats(0, 10),
     finish_reason=st.none() | st.sampled_from(["stop", "length"]),
     is_refusal=st.booleans(),
-    log_probs=st.none() | st.lists(st.floats(-9, 0), max_size=3).map(tuple),
+    log_probs=st.none() | st.lists(st.floats(-9, 0) | st.just(-math.inf), max_size=3).map(tuple),
     first_token=st.none() | st.integers(0, 1000).map(lambda ms: ms / 1000),
     metadata=st.just({}) | st.just({"model": "m-1"}),
 )
@@ -206,18 +334,24 @@ ERRORS = st.builds(
     st.text(),
     status=st.none() | st.integers(400, 599),
     retry_after=st.none() | st.floats(0, 100),
+    fault=st.none() | st.sampled_from(Fault),
+    retries=st.none() | st.integers(0, 9),
+    tokens=st.none() | st.integers(0, 9),
+    money=st.none() | st.floats(0, 9),
 )
 
 
-@given(prompt=st.text(), answer=REPLIES | ERRORS, repeat=st.integers(0, 3))
+@given(prompt=st.text(), answer=REPLIES | ERRORS, places=st.tuples(*[st.integers(0, 3)] * 4))
 def test_what_was_recorded_is_read_back(
-    prompt: str, answer: Reply | ProviderError, repeat: int
+    prompt: str, answer: Reply | ProviderError, places: tuple[int, int, int, int]
 ) -> None:
     """Writing a line and reading it loses nothing that a recording keeps."""
-    request = Request(prompt=prompt, repeat_index=repeat)
-    recording = to_recording("mine", request, answer, 0.25)
+    position, test, variant, repeat = places
+    request = Request(prompt=prompt, test_idx=test, prompt_idx=variant, repeat_index=repeat)
+    recording = to_recording("mine", request, answer, 0.25, position=position)
     (read,), problems = parse_recordings([to_line(recording).encode("utf-8", "replace")], "f")
     assert problems == ()
+    assert (read.entry_idx, read.test_idx, read.prompt_idx, read.repeat) == places
     if isinstance(answer, Reply):
         assert read == recording
         assert read.reply() == answer
@@ -225,4 +359,5 @@ def test_what_was_recorded_is_read_back(
         assert read.error is not None
         again = read.error.revived()
         assert (again.kind, again.message) == (answer.kind, answer.message)
-        assert (again.status, again.retry_after) == (answer.status, answer.retry_after)
+        for name in ("status", "retry_after", "fault", "retries", "tokens", "money"):
+            assert getattr(again, name) == getattr(answer, name)

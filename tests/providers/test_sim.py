@@ -1,5 +1,6 @@
 """The simulated model: its promises, on the virtual clock."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,32 @@ def test_what_happens_does_not_depend_on_the_order_of_calls() -> None:
     one_by_one = answers(prompts, **MIXED)
     assert answers(prompts, at_once=True, **MIXED) == one_by_one
     assert answers(prompts, seed=1, **MIXED) != one_by_one
+
+
+def test_tests_that_render_alike_have_fates_of_their_own() -> None:
+    """Whichever of them comes first, and however often each has to be asked again."""
+
+    def fates(order: Sequence[int]) -> dict[int, list[Any]]:
+        found: dict[int, list[Any]] = {}
+
+        async def main() -> None:
+            settings = spec(errorRate=0.4, refusalRate=0.3, quality=0.5)
+            async with open_providers([settings], Templates()) as [model]:
+                for number in order:
+                    request = Request(prompt="same", test_idx=number, prompt_idx=number % 2)
+                    try:
+                        answer: Any = (await model(request)).output
+                    except ProviderError as error:
+                        answer = error.kind
+                    found.setdefault(number, []).append(answer)
+
+        run_virtual(main)
+        return found
+
+    order = [number for _ in range(3) for number in range(12)]
+    one_by_one = fates(order)
+    assert fates(sorted(order, reverse=True)) == one_by_one
+    assert len({tuple(answers) for answers in one_by_one.values()}) > 1
 
 
 def test_shares_are_what_was_configured() -> None:

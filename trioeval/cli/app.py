@@ -68,7 +68,7 @@ def run(
     replay
         Let the answers that this file holds stand for all providers: no network, no keys.
     env_file
-        Read environment variables, such as keys, from this file; those that are set already win.
+        Read environment variables, such as keys, from this file; those that are set and not empty win.
     progress
         Show on stderr what each lane is doing.
     table

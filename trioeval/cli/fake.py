@@ -21,7 +21,7 @@ from trioeval.providers.fake import (
     ScriptedReplies,
     serve_fake,
 )
-from trioeval.providers.local.recordings import Recording, parse_recordings
+from trioeval.providers.local.recordings import Recording, parse_file
 
 
 def serve_until_interrupted(settings: FakeSettings) -> int:
@@ -78,10 +78,10 @@ def _read_recordings(path: Path) -> tuple[Recording, ...]:
     except OSError as error:
         message = f"the recordings cannot be read: {error.strerror}"
         raise SuiteError([Problem("$", message, file=str(path))]) from None
-    recordings, problems = parse_recordings(content.split(b"\n"), str(path))
-    if problems:
-        raise SuiteError(attrs.evolve(problem, path="$") for problem in problems)
-    return recordings
+    found = parse_file(content, str(path))
+    if found.problems:
+        raise SuiteError(attrs.evolve(problem, path="$") for problem in found.problems)
+    return found.recordings
 
 
 async def _serve(settings: FakeSettings) -> OSError | None:

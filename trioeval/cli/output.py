@@ -21,15 +21,11 @@ def check_outputs(paths: Sequence[Path]) -> None:
     """Refuse files that could not be written, before anything is paid for.
 
     Raises:
-        UsageError: A suffix is not known, a file is given twice, or its folder cannot be written to.
+        UsageError: A suffix is not known, or a folder cannot be written to.
     """
-    files = [path.resolve() for path in paths]
-    for path, file in zip(paths, files, strict=True):
+    for path in paths:
         if path.suffix not in SUFFIXES:
             msg = f"-o {path}: the suffix must be one of {', '.join(SUFFIXES)}, got {path.suffix!r}"
-            raise UsageError(msg)
-        if files.count(file) > 1:
-            msg = f"-o {path} is given twice"
             raise UsageError(msg)
         if path.is_dir():
             msg = f"-o {path}: is a folder"

@@ -10,7 +10,7 @@ import platform
 import secrets
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,10 +20,13 @@ import trio
 
 from trioeval._version import __version__
 from trioeval.cli.exits import Exit
+from trioeval.cli.files import check_files
 from trioeval.cli.output import RowLines, check_outputs, write_document
 from trioeval.cli.progress import Progress
 from trioeval.cli.terminal import draw, say, show
+from trioeval.kernel import Event
 from trioeval.providers import Recorder
+from trioeval.providers.local.replay import ReplaySettings
 from trioeval.report import RunInfo, document
 from trioeval.suite import Suite
 from trioeval.tasks import PreparedSuite, Row, Status, make_lanes, prepare, run_suite
@@ -57,13 +60,14 @@ def run_loaded_suite(suite: Suite, flags: RunFlags) -> int:
         UsageError: A flag cannot be used.
         OutputError: A result or recording cannot be written.
     """
-    from_file = {} if flags.env_file is None else _read_env_file(flags.env_file)
+    check_files(_named_files(suite, flags))
     prepared = prepare(
         _with_flags(suite, flags),
-        environ={**from_file, **os.environ},
+        environ=_environ(flags.env_file),
         max_concurrency=flags.max_concurrency,
         replay=flags.replay,
     )
+    _tell_cut_recordings(prepared)
     check_outputs(flags.outputs)
     recording = nullcontext() if flags.record is None else Recorder.create(flags.record)
     # What is loaded by now lives as long as the process: the collector need not look at it again.
@@ -77,10 +81,32 @@ def run_loaded_suite(suite: Suite, flags: RunFlags) -> int:
     return code
 
 
-def _read_env_file(path: Path) -> Mapping[str, str]:
+def _named_files(suite: Suite, flags: RunFlags) -> Iterator[tuple[str, Path]]:
+    named = {
+        "the suite": suite.file,
+        "--env-file": flags.env_file,
+        "--replay": flags.replay,
+        "--record": flags.record,
+    }
+    yield from ((name, path) for name, path in named.items() if path is not None)
+    yield from (("-o", path) for path in flags.outputs)
+
+
+def _environ(env_file: Path | None) -> Mapping[str, str]:
+    """The environment, with what a file says in place of what is not set, or empty."""
+    if env_file is None:
+        return os.environ
     from trioeval.cli.env_file import read_env_file  # noqa: PLC0415 - its parser is rarely needed
 
-    return read_env_file(path)
+    set_already = {name: value for name, value in os.environ.items() if value}
+    return {**os.environ, **read_env_file(env_file), **set_already}
+
+
+def _tell_cut_recordings(prepared: PreparedSuite) -> None:
+    replayed = [spec.settings for spec in prepared.specs]
+    cut = (one.file for one in replayed if isinstance(one, ReplaySettings) and one.is_cut)
+    for file in dict.fromkeys(cut):
+        say(f"{file}: the last line is cut off, and left out")
 
 
 def _with_flags(suite: Suite, flags: RunFlags) -> Suite:
@@ -132,12 +158,17 @@ class _Run:
         stop = trio.Event()
 
         async def emit(row: Row) -> None:  # noqa: ASYNC124 - files and lists do not wait
-            self.rows.append(row)
+            self.rows.append(_without_raw(row))
             progress.add(row)
             for lines in self.lines:
                 lines.add(row)
                 if lines.error is not None:
                     stop.set()  # pay for nothing more that cannot be kept
+
+        def observe(event: Event) -> None:
+            progress.observe(event)
+            if self.recorder is not None and self.recorder.error is not None:
+                stop.set()  # likewise, and at once: rows may come much later than their calls
 
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
@@ -149,7 +180,7 @@ class _Run:
                     emit=emit,
                     lanes=lanes,
                     stop=stop,
-                    observe=progress.observe,
+                    observe=observe,
                     recorder=self.recorder,
                 )
                 nursery.cancel_scope.cancel("the suite is over")
@@ -160,7 +191,12 @@ class _Run:
         scope: trio.CancelScope,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        with trio.open_signal_receiver(*_SIGNALS) as received:
+        # Who ignores a signal for us (nohup, a script's background job) means it.
+        heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        if not heeded:
+            task_status.started()
+            return
+        with trio.open_signal_receiver(*heeded) as received:
             task_status.started()
             async for number in received:
                 self.signals.append(signal.Signals(number))
@@ -214,6 +250,13 @@ class _Run:
             return self.flags.fail_exit_code
         say(f"{numbers}; exit 0: every row passed" if self.rows else "no rows to run; exit 0")
         return Exit.OK
+
+
+def _without_raw(row: Row) -> Row:
+    """The row without the parsed body of its reply: nothing writes it, and it is the most of a row."""
+    if row.reply is None or row.reply.raw is None:
+        return row
+    return attrs.evolve(row, reply=attrs.evolve(row.reply, raw=None))
 
 
 def _why(rows: Sequence[Row], failed: int, errors: int) -> str:

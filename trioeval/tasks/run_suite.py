@@ -5,7 +5,7 @@ files before anything is asked of a provider, so that everything that is wrong w
 """
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
@@ -15,7 +15,9 @@ import trio
 from trioeval.errors import Problem, SuiteError, UsageError
 from trioeval.grading import Verdict
 from trioeval.kernel import Budget, Lanes, LaneSpec, Observer, Outcome, run_plan
-from trioeval.providers import Provider, ProviderSpec, Recorder, open_providers, resolve
+from trioeval.providers import Metering, Provider, ProviderSpec, Recorder, open_providers, resolve
+from trioeval.providers.config import is_integer, to_snake
+from trioeval.providers.local.replay import read_for_all
 from trioeval.providers.secrets import hide, hide_in
 from trioeval.suite import (
     BudgetSettings,
@@ -98,10 +100,9 @@ def prepare(
     """
     loaded = suite if isinstance(suite, Suite) else load_suite(suite)
     templates = Templates()
-    specs: list[ProviderSpec] = []
+    specs = [] if replay is None else _replayed(loaded, replay)
     problems: list[Problem] = []
-    entries = loaded.providers if replay is None else _replayed(loaded.providers, replay)
-    for position, entry in enumerate(entries):
+    for position, entry in enumerate(loaded.providers if replay is None else ()):
         try:
             spec = resolve(
                 entry.id,
@@ -264,16 +265,32 @@ def _overload_statuses(suite: Suite, entry: ProviderEntry) -> frozenset[int]:
     return frozenset() if settings is None else frozenset(settings.overload_statuses)
 
 
-def _replayed(entries: Iterable[ProviderEntry], file: Path) -> tuple[ProviderEntry, ...]:
-    """The entries with each provider replaced by its recordings."""
-    return tuple(
-        ProviderEntry(
-            id=f"replay:{file.absolute()}",
-            label=entry.label or entry.id,
-            config={"provider": entry.label or entry.id},
+def _replayed(suite: Suite, file: Path) -> list[ProviderSpec]:
+    """The providers of a suite, each replaced by its recordings.
+
+    Raises:
+        SuiteError: The file cannot be read, or is wrong.
+    """
+    names = [entry.label or entry.id for entry in suite.providers]
+    return [
+        ProviderSpec(
+            f"replay:{file}",
+            name,
+            settings,
+            metering=Metering(),
+            overload_statuses=_overload_statuses(suite, entry),
+            max_retries=_max_retries(entry),
         )
-        for entry in entries
-    )
+        for name, entry, settings in zip(
+            names, suite.providers, read_for_all(file, names), strict=True
+        )
+    ]
+
+
+def _max_retries(entry: ProviderEntry) -> int | None:
+    """What the config of a provider that is replayed says of its lane; all else of it does not count."""
+    said = (value for key, value in entry.config.items() if to_snake(str(key)) == "max_retries")
+    return next((value for value in said if is_integer(value) and value >= 0), None)
 
 
 def _without_secrets(suite: Suite, specs: Sequence[ProviderSpec]) -> Suite:

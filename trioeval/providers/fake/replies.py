@@ -84,7 +84,7 @@ class Source:
 
 
 def _planned(ask: Ask, take: Recording | None) -> Planned:
-    if take is None:
+    if take is None or "output" in take.left_out:
         text = "This message was not recorded."
         return Planned(
             status=404, content=error_body(text, "invalid_request_error", "recording_not_found")

@@ -8,16 +8,17 @@ import attrs
 
 from trioeval.errors import OutputError, ProviderError
 from trioeval.providers.base import Reply, Request
-from trioeval.providers.local.recordings import to_line, to_recording
+from trioeval.providers.local.writing import record_call
 
 
 @attrs.define
 class Recorder:
     """A file of recordings that grows by a line with each call that ends.
 
-    A line is handed to the system before anything else happens, so that a killed run keeps it. A disk
-    that fills up must not cost the replies that are under way: the first error is kept in `error`, and
-    nothing is written after it.
+    A line is handed to the system before anything else happens, so that a killed run keeps it. Neither a
+    reply that cannot be written nor a disk that fills up must cost the replies that are under way: of the
+    first the line says why, and of the second the first error is kept in `error`, and nothing is written
+    after it.
 
     Example:
         ```python
@@ -46,15 +47,30 @@ class Recorder:
         return cls(path, file)
 
     def write(
-        self, provider: str, request: Request, answer: Reply | ProviderError, latency: float
+        self,
+        provider: str,
+        request: Request,
+        answer: Reply | ProviderError,
+        latency: float,
+        *,
+        position: int | None = None,
     ) -> None:
-        """Append one call; see `to_recording`. Never raises."""
+        """Append one call. Never raises; see `error`.
+
+        Args:
+            provider: Label or id of the suite's entry, without secrets.
+            request: What was asked; a secret that stands in the prompt is to be hidden.
+            answer: What came of it.
+            latency: Seconds that the call took, ≥ 0.
+            position: Where in the suite the entry stands, from 0; None if that is not known.
+        """
         if self.error is not None:
             return
+        line = record_call(provider, request, answer, latency, position=position)
         try:
-            self._file.write(to_line(to_recording(provider, request, answer, latency)) + "\n")
+            self._file.write(line + "\n")
             self._file.flush()
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: it is closed
             self.error = _cannot_write(self.path, error)
 
     def __enter__(self) -> Self:
@@ -72,5 +88,6 @@ class Recorder:
             self.error = self.error or _cannot_write(self.path, error)
 
 
-def _cannot_write(path: Path, error: OSError) -> OutputError:
-    return OutputError(f"the recording {path} cannot be written: {error.strerror or error}")
+def _cannot_write(path: Path, error: Exception) -> OutputError:
+    reason = getattr(error, "strerror", None) or error
+    return OutputError(f"the recording {path} cannot be written: {reason}")

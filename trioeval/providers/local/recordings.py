@@ -1,4 +1,4 @@
-"""Recorded replies: a JSONL file of what was asked with what was answered.
+"""Recorded replies: a JSONL file of what was asked with what was answered, and how it is read.
 
 One JSON object a line; empty lines are skipped:
 
@@ -7,7 +7,8 @@ One JSON object a line; empty lines are skipped:
     {"prompt": "2 + 3 = ?", "error": {"kind": "rate_limited", "message": "slow down"}}
 
 `prompt` is the exact text of the rendered prompt. A line has either `output` (any JSON value) or
-`error`. Everything else may be left out.
+`error`, or says in `left_out` why its output could not be written. Everything else may be left out.
+A last line that was cut off, because whoever wrote it was killed or the disk was full, is no mistake.
 """
 
 import json
@@ -16,9 +17,9 @@ from typing import Any, get_args
 
 import attrs
 
-from trioeval.errors import Problem, ProviderError, ProviderErrorKind
-from trioeval.providers.base import Reply, Request, Usage
-from trioeval.providers.config import is_flag, is_integer, is_json_list, is_number, show
+from trioeval.errors import Fault, Problem, ProviderError, ProviderErrorKind
+from trioeval.providers.base import Reply, Usage
+from trioeval.providers.config import is_flag, is_integer, is_json, is_number, show
 
 
 @attrs.frozen
@@ -30,11 +31,26 @@ class RecordedError:
     status: int | None = None
     retry_after: float | None = None
     """Seconds that the provider asked to wait, ≥ 0."""
+    fault: Fault | None = None
+    """What it meant for the lane; None is what such a kind means."""
+    retries: int | None = None
+    """How often such a call was worth repeating, ≥ 0; None is what such a kind is worth."""
+    tokens: int | None = None
+    """What the failed call used all the same, ≥ 0; None if that was not known."""
+    money: float | None = None
+    """Likewise, in US dollars."""
 
     def revived(self) -> ProviderError:
         """The failure, to be raised again."""
         return ProviderError(
-            self.kind, self.message, status=self.status, retry_after=self.retry_after
+            self.kind,
+            self.message,
+            status=self.status,
+            retry_after=self.retry_after,
+            fault=self.fault,
+            retries=self.retries,
+            tokens=self.tokens,
+            money=self.money,
         )
 
 
@@ -46,12 +62,20 @@ class Recording:
     output: Any = None
     error: RecordedError | None = None
     """What failed; None where there is an output."""
+    left_out: Mapping[str, str] = attrs.field(factory=dict)
+    """Fields of the reply that could not be written, each with the reason."""
     provider: str | None = None
     """Label or id of the suite's entry that answered; None where it does not matter."""
-    model: str | None = None
-    """The model that answered; None where it does not matter."""
+    entry_idx: int | None = None
+    """Which entry of the suite that was, from 0; None where it does not matter."""
+    test_idx: int | None = None
+    """Which test it answered, from 0; None where it does not matter."""
+    prompt_idx: int | None = None
+    """Which prompt of the suite was rendered, from 0; None where it does not matter."""
     repeat: int | None = None
     """Which repeat of its test it answered, from 0; None where it does not matter."""
+    model: str | None = None
+    """The model that answered; None where it does not matter."""
     latency_ms: float | None = None
     """How long the recorded call took, ≥ 0."""
     first_token_ms: float | None = None
@@ -62,6 +86,8 @@ class Recording:
     finish_reason: str | None = None
     is_refusal: bool = False
     log_probs: tuple[float, ...] | None = None
+    line: int | None = attrs.field(default=None, eq=False)
+    """Where in its file it stands, from 1; None where it does not come from one."""
 
     def reply(self) -> Reply:
         """The reply, as it was."""
@@ -77,59 +103,42 @@ class Recording:
         )
 
 
-def to_recording(
-    provider: str, request: Request, answer: Reply | ProviderError, latency: float
-) -> Recording:
-    """The recording of one call.
-
-    Args:
-        provider: Label or id of the suite's entry.
-        request: What was asked.
-        answer: What came of it.
-        latency: Seconds that the call took, ≥ 0.
-    """
-    asked: dict[str, Any] = {
-        "prompt": request.prompt,
-        "provider": provider,
-        "repeat": request.repeat_index,
-        "latency_ms": round(latency * 1000, 3),
-    }
-    if isinstance(answer, ProviderError):
-        status, wait = answer.status, answer.retry_after
-        return Recording(**asked, error=RecordedError(answer.kind, answer.message, status, wait))
-    model, first = answer.metadata.get("model"), answer.first_token
-    return Recording(
-        **asked,
-        output=answer.output,
-        model=model if isinstance(model, str) else None,
-        first_token_ms=None if first is None else round(first * 1000, 3),
-        usage=answer.usage,
-        cost=answer.cost,
-        finish_reason=answer.finish_reason,
-        is_refusal=answer.is_refusal,
-        log_probs=answer.log_probs,
-    )
+FIELDS = tuple(field.name for field in attrs.fields(Recording) if field.name != "line")
+"""What a line may hold."""
 
 
-def to_line(recording: Recording) -> str:
-    """The line of a recording, without its end. What says nothing is left out.
+@attrs.frozen(kw_only=True)
+class RecordingFile:
+    """What a file of recordings holds."""
+
+    recordings: tuple[Recording, ...] = attrs.field(repr=False)
+    problems: tuple[Problem, ...] = ()
+    """What is wrong with its lines, each with file and line."""
+    is_cut: bool = False
+    """Whether its last line was cut off; that one is left out."""
+
+
+def parse_file(content: bytes, file: str) -> RecordingFile:
+    """Read the content of a file, called `file` in messages.
 
     Example:
-        >>> to_line(Recording(prompt="Hi", output="Ho", usage=Usage(total=2)))
-        '{"prompt": "Hi", "output": "Ho", "usage": {"total": 2}}'
+        >>> lines = [b'{"prompt": "a", "output": "b"}', b'{"prompt": "c", "outp']
+        >>> found = parse_file(bytes([10]).join(lines), "replies.jsonl")
+        >>> [recording.output for recording in found.recordings], found.is_cut
+        (['b'], True)
     """
-    told = attrs.asdict(recording, filter=_says_something)
-    if recording.error is None:
-        told = {"prompt": told.pop("prompt"), "output": recording.output} | told
-    if not told.get("usage"):
-        told.pop("usage", None)
-    return json.dumps(told, ensure_ascii=False, default=str)
+    lines = content.split(b"\n")
+    is_cut = _is_cut(lines[-1])
+    if is_cut:
+        lines.pop()
+    recordings, problems = parse_recordings(lines, file)
+    return RecordingFile(recordings=recordings, problems=problems, is_cut=is_cut)
 
 
 def parse_recordings(
     lines: Iterable[bytes], file: str
 ) -> tuple[tuple[Recording, ...], tuple[Problem, ...]]:
-    """Read the lines of a file.
+    """Read whole lines.
 
     Args:
         lines: UTF-8, one object each.
@@ -143,7 +152,7 @@ def parse_recordings(
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        read = _read_line(line)
+        read = _read_line(line, number)
         if isinstance(read, Recording):
             recordings.append(read)
         else:
@@ -151,11 +160,20 @@ def parse_recordings(
     return tuple(recordings), tuple(problems)
 
 
-def _says_something(field: "attrs.Attribute[Any]", value: Any) -> bool:
-    return value is not None and not (field.name == "is_refusal" and value is False)
+def _is_cut(rest: bytes) -> bool:
+    """Whether what follows the last end of a line is the beginning of an object."""
+    if not rest.lstrip().startswith(b"{"):
+        return False
+    try:
+        json.loads(rest)
+    except ValueError:
+        return True
+    except RecursionError:
+        return False
+    return False
 
 
-def _read_line(line: bytes) -> Recording | list[str]:
+def _read_line(line: bytes, number: int) -> Recording | list[str]:
     """The recording, or what is wrong with the line."""
     try:
         data = json.loads(line.decode("utf-8-sig"))
@@ -170,12 +188,14 @@ def _read_line(line: bytes) -> Recording | list[str]:
         return faults
     given = {name: value for name, value in data.items() if value is not None}
     if "error" in given:
-        given["error"] = RecordedError(**given["error"])
+        told = given["error"]
+        fault = None if told.get("fault") is None else Fault(told["fault"])
+        given["error"] = RecordedError(**{**told, "fault": fault})
     if "usage" in given:
         given["usage"] = Usage(**given["usage"])
     if "log_probs" in given:
         given["log_probs"] = tuple(given["log_probs"])
-    return Recording(**given)
+    return Recording(**given, line=number)
 
 
 def _faults(data: Mapping[str, Any]) -> Iterable[str]:
@@ -184,19 +204,20 @@ def _faults(data: Mapping[str, Any]) -> Iterable[str]:
             yield f'"{name}" is not a field of a recording; known are {", ".join(FIELDS)}'
     if not isinstance(data.get("prompt"), str):
         yield f"prompt must be text, got {show(data.get('prompt'))}"
-    error = data.get("error")
-    if ("output" in data) == (error is not None):
+    error, left_out = data.get("error"), data.get("left_out")
+    has_lost = isinstance(left_out, dict) and "output" in left_out
+    if ("output" in data) + (error is not None) + has_lost != 1:
         yield "a recording has either an output or an error"
     if error is not None:
         yield from _error_faults(error)
-    for name, (right, check) in _CHECKS.items():
+    for name, (right, check) in CHECKS.items():
         value = data.get(name)
         if value is not None and not check(value):
             yield f"{name} must be {right}, got {show(value)}"
 
 
 def _error_faults(error: Any) -> Iterable[str]:
-    known = {"kind", "message", "status", "retry_after"}
+    known = {"kind", "message", *ERROR_CHECKS}
     if not isinstance(error, dict) or not {"kind", "message"} <= set(error) <= known:
         yield f"error must be an object with kind and message, got {show(error)}"
         return
@@ -205,11 +226,10 @@ def _error_faults(error: Any) -> Iterable[str]:
         yield f"error.kind must be one of {', '.join(kinds)}, got {show(error['kind'])}"
     if not isinstance(error["message"], str):
         yield f"error.message must be text, got {show(error['message'])}"
-    if error.get("status") is not None and not is_integer(error["status"]):
-        yield f"error.status must be a whole number, got {show(error['status'])}"
-    if error.get("retry_after") is not None and not _is_amount(error["retry_after"]):
-        wait = show(error["retry_after"])
-        yield f"error.retry_after must be a number of at least 0, got {wait}"
+    for name, (right, check) in ERROR_CHECKS.items():
+        value = error.get(name)
+        if value is not None and not check(value):
+            yield f"error.{name} must be {right}, got {show(value)}"
 
 
 def _is_text(value: Any) -> bool:
@@ -221,7 +241,7 @@ def _is_amount(value: Any) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    return is_integer(value) and value >= 0
+    return is_integer(value) and value >= 0 and is_json(value)
 
 
 def _is_usage(usage: Any) -> bool:
@@ -233,23 +253,47 @@ def _is_usage(usage: Any) -> bool:
     )
 
 
-def _is_numbers(value: Any) -> bool:
-    return is_json_list(value) and all(map(is_number, value))
+def _is_log_probs(value: Any) -> bool:
+    # -Infinity is what is impossible.
+    return isinstance(value, list | tuple) and all(
+        isinstance(number, float) or is_number(number) for number in value
+    )
 
 
+def _is_reasons(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_text, value.values()))
+
+
+_FAULTS = tuple(fault.value for fault in Fault)
 _COUNTS = ", ".join(field.name for field in attrs.fields(Usage))
-_CHECKS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
-    "provider": ("text", _is_text),
-    "model": ("text", _is_text),
-    "repeat": ("a whole number of at least 0", _is_count),
-    "latency_ms": ("a number of at least 0", _is_amount),
-    "first_token_ms": ("a number of at least 0", _is_amount),
-    "usage": (f"an object of token counts ({_COUNTS})", _is_usage),
-    "cost": ("a number of at least 0", _is_amount),
-    "finish_reason": ("text", _is_text),
-    "is_refusal": ("true or false", is_flag),
-    "log_probs": ("a list of numbers", _is_numbers),
-}
+_INDEX = ("a whole number of at least 0", _is_count)
+_AMOUNT = ("a number of at least 0", _is_amount)
+_TEXT = ("text", _is_text)
 
-FIELDS = tuple(field.name for field in attrs.fields(Recording))
-"""What a line may hold."""
+CHECKS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "left_out": ("an object of texts", _is_reasons),
+    "provider": _TEXT,
+    "entry_idx": _INDEX,
+    "test_idx": _INDEX,
+    "prompt_idx": _INDEX,
+    "repeat": _INDEX,
+    "model": _TEXT,
+    "latency_ms": _AMOUNT,
+    "first_token_ms": _AMOUNT,
+    "usage": (f"an object of token counts ({_COUNTS})", _is_usage),
+    "cost": _AMOUNT,
+    "finish_reason": _TEXT,
+    "is_refusal": ("true or false", is_flag),
+    "log_probs": ("a list of numbers", _is_log_probs),
+}
+"""What the value of a field must be, where there is one."""
+
+ERROR_CHECKS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "status": ("a whole number", is_integer),
+    "retry_after": _AMOUNT,
+    "fault": (f"one of {', '.join(_FAULTS)}", lambda value: value in _FAULTS),
+    "retries": _INDEX,
+    "tokens": _INDEX,
+    "money": _AMOUNT,
+}
+"""Likewise, of an error."""

@@ -3,12 +3,13 @@
 The file is described in `trioeval.providers.local.recordings`. Config keys:
 
 * `model`: use only recordings of this model (and those that name none).
-* `provider`: use only recordings of this entry of the suite (and those that name none).
+* `provider`: use only recordings of this entry of a suite (and those that name none).
 * `latency`: `none` (default) answers at once, `real` after the recorded time, a number after that
   many times the recorded time.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.errors import Problem, ProviderError
+from trioeval.errors import Problem, ProviderError, SuiteError
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.config import Key, is_number, is_text, read_config, show
-from trioeval.providers.local.recordings import Recording, parse_recordings
+from trioeval.providers.local.recordings import Recording, RecordingFile, parse_file
 from trioeval.providers.local.tape import Tape, Wanted
+from trioeval.providers.secrets import BLANK
 from trioeval.providers.settings import Shared, Surroundings
 
 
@@ -35,17 +37,28 @@ KEYS = (
 )
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class ReplaySettings:
     """What is replayed, and how fast."""
 
     file: str
     """As the suite names it."""
     recordings: tuple[Recording, ...] = attrs.field(repr=False)
+    """All of the file."""
+    is_cut: bool = False
+    """Whether the last line of the file was cut off, and left out."""
     model: str | None = None
     provider: str | None = None
+    entry_idx: int | None = None
+    """Which entry of the recorded suite it stands for, from 0; None if that is not known."""
     speed: float = 0.0
     """The recorded latency is multiplied by this, ≥ 0."""
+    _hidden: tuple[str, ...] = attrs.field(init=False, repr=False)
+
+    @_hidden.default
+    def _find_hidden(self) -> tuple[str, ...]:
+        names = {take.provider for take in self.recordings}
+        return tuple(sorted({text for name in names for text in _hidden_in(name, self.provider)}))
 
     @property
     def lane_key(self) -> str:
@@ -55,8 +68,8 @@ class ReplaySettings:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """None: recordings are written without them."""
-        return ()
+        """What was hidden when its name was recorded; nothing else is known here."""
+        return self._hidden
 
     @asynccontextmanager
     async def open(self, _shared: Shared) -> AsyncGenerator["ReplayProvider"]:
@@ -69,32 +82,62 @@ def read(
 ) -> ReplaySettings | list[Problem]:
     """Read the config and the whole file of recordings; see `Reader`."""
     values, problems = read_config(config, KEYS)
-    recordings: tuple[Recording, ...] = ()
+    found = RecordingFile(recordings=())
     if not file.strip():
         problems.append(Problem(".id", '"replay:" names no file', "write replay:<file.jsonl>"))
     else:
-        recordings, faults = read_recordings(around.directory / file, file)
-        problems += faults
+        found = _read_file(around.directory / file, file)
+        problems += found.problems
     if problems:
         return problems
     speed = {"none": 0.0, "real": 1.0, None: 0.0}.get(values.get("latency"))
     return ReplaySettings(
         file=file,
-        recordings=recordings,
+        recordings=found.recordings,
+        is_cut=found.is_cut,
         model=values.get("model"),
         provider=values.get("provider"),
         speed=float(values["latency"]) if speed is None else speed,
     )
 
 
-def read_recordings(path: Path, name: str) -> tuple[tuple[Recording, ...], tuple[Problem, ...]]:
-    """The recordings of a file, called `name` in messages, and what is wrong with it."""
+def read_for_all(file: Path, names: Sequence[str]) -> tuple[ReplaySettings, ...]:
+    """Settings for all entries of a suite, which share a file that is read once.
+
+    Args:
+        file: The recordings.
+        names: Label or id of each entry, in their order.
+
+    Raises:
+        SuiteError: All that is wrong with the file.
+    """
+    found = _read_file(file, str(file))
+    if found.problems:
+        raise SuiteError(
+            attrs.evolve(problem, path="$", file=problem.file or str(file))
+            for problem in found.problems
+        )
+    return tuple(
+        ReplaySettings(
+            file=str(file),
+            recordings=found.recordings,
+            is_cut=found.is_cut,
+            provider=name,
+            entry_idx=position,
+        )
+        for position, name in enumerate(names)
+    )
+
+
+def _read_file(path: Path, name: str) -> RecordingFile:
+    """The recordings of a file, called `name` in messages."""
     try:
         content = path.read_bytes()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        return (), (Problem(".id", f'cannot read the recordings "{name}": {reason}'),)
-    return parse_recordings(content.split(b"\n"), name)
+        problem = Problem(".id", f'cannot read the recordings "{name}": {reason}')
+        return RecordingFile(recordings=(), problems=(problem,))
+    return parse_file(content, name)
 
 
 @attrs.frozen
@@ -106,16 +149,28 @@ class ReplayProvider:
 
     @_tape.default
     def _new_tape(self) -> Tape:
-        return Tape(self.settings.recordings)
+        recordings, name = self.settings.recordings, self.settings.provider
+        if name is None:
+            return Tape(recordings)
+        own = {one for one in {take.provider for take in recordings} if _is_called(one, name)}
+        return Tape(tuple(take for take in recordings if take.provider in own))
 
     async def __call__(self, request: Request, /) -> Reply:
         """Answer one request. Always a checkpoint.
 
         Raises:
-            ProviderError: A recorded error, or `replay_miss` for a prompt that was not recorded.
+            ProviderError: A recorded error, or `replay_miss` for a prompt that was not recorded, or
+                whose output could not be.
         """
         settings = self.settings
-        wanted = Wanted(request.prompt, settings.model, settings.provider, request.repeat_index)
+        wanted = Wanted(
+            request.prompt,
+            settings.model,
+            entry_idx=settings.entry_idx,
+            test_idx=request.test_idx,
+            prompt_idx=request.prompt_idx,
+            repeat=request.repeat_index,
+        )
         take = self._tape.find(wanted)
         self._tape.advance(wanted)
         latency = 0.0 if take is None or take.latency_ms is None else take.latency_ms / 1000
@@ -124,11 +179,38 @@ class ReplayProvider:
             raise ProviderError("replay_miss", self._miss(request.prompt))
         if take.error is not None:
             raise take.error.revived()
+        if "output" in take.left_out:
+            place = f"{settings.file}:{take.line}"
+            reason = take.left_out["output"]
+            raise ProviderError("replay_miss", f"{place}: the output was not recorded: {reason}")
         return take.reply()
 
     def _miss(self, prompt: str) -> str:
         settings = self.settings
         of = "" if settings.provider is None else f" of provider {settings.provider}"
         chosen = "" if settings.model is None else f" for model {settings.model}"
-        known = f"{settings.file} ({len(settings.recordings)} recorded)"
+        cut = ", and a last line that is cut off" if settings.is_cut else ""
+        known = f"{settings.file} ({len(settings.recordings)} recorded{cut})"
         return f"no recording{of}{chosen} of the prompt {show(prompt)} in {known}"
+
+
+def _is_called(recorded: str | None, name: str) -> bool:
+    """Whether a recorded name is this one; where a secret was hidden in it, anything may stand."""
+    return recorded in (None, name) or _match(recorded, name) is not None
+
+
+def _hidden_in(recorded: str | None, name: str | None) -> tuple[str, ...]:
+    """What stands in a name where its recording hides a secret; nothing if it is another name.
+
+    Example:
+        >>> _hidden_in("http://a/?key=[hidden]", "http://a/?key=sk-1234")
+        ('sk-1234',)
+    """
+    found = _match(recorded, name)
+    return () if found is None else tuple(text for text in found.groups() if text != BLANK)
+
+
+def _match(recorded: str | None, name: str | None) -> re.Match[str] | None:
+    if recorded is None or name is None or BLANK not in recorded:
+        return None
+    return re.fullmatch("(.+)".join(map(re.escape, recorded.split(BLANK))), name, re.DOTALL)

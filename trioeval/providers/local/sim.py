@@ -1,8 +1,8 @@
 """A simulated model: as slow, as faulty and as clever as its config says, the same in every run.
 
-What happens to a call follows from the seed, the model, the prompt, the repeat and how often that was
-asked before, and from nothing else: not from the order of calls, so that a wider lane gives the same
-results sooner. Config keys:
+What happens to a call follows from the seed, the model, the prompt, which test, prompt and repeat of the
+suite it asks for, and how often that was asked before, and from nothing else: not from the order of
+calls, so that a wider lane gives the same results sooner. Config keys:
 
 * `latencyMs`: the median time of a call, in milliseconds (default 200).
 * `spread`: how much times vary: the standard deviation of their natural logarithm (default 0).
@@ -113,7 +113,8 @@ class SimProvider:
 
     settings: SimSettings
     _templates: Templates = attrs.field(repr=False)
-    _asked: Counter[tuple[str, int]] = attrs.field(factory=Counter, repr=False)
+    _asked: Counter[tuple[int, int, int, str]] = attrs.field(factory=Counter, repr=False)
+    """How often each was asked; as many as the run has rows, because only a retry asks one again."""
 
     async def __call__(self, request: Request, /) -> Reply:
         """Answer one request. Always a checkpoint.
@@ -122,10 +123,11 @@ class SimProvider:
             ProviderError: `server` or `rate_limited`, as often as the settings say; `bad_request` if
                 the answer's template cannot be rendered.
         """
-        settings, asked = self.settings, (request.prompt, request.repeat_index)
-        turn = self._asked[asked]
-        self._asked[asked] += 1
-        about = f"{settings.seed}|{settings.model}|{request.repeat_index}|{request.prompt}"
+        settings = self.settings
+        place = (request.test_idx, request.prompt_idx, request.repeat_index)
+        turn = self._asked[*place, request.prompt]
+        self._asked[*place, request.prompt] += 1
+        about = "|".join(map(str, (settings.seed, settings.model, *place, request.prompt)))
         chance = Random(f"{about}|{turn}")  # noqa: S311 - repeatable, no secret
         is_right = Random(about).random() < settings.quality  # noqa: S311
         latency = settings.latency * math.exp(settings.spread * chance.gauss(0, 1))
