@@ -91,7 +91,8 @@ async def row_from(nursery: trio.Nursery, sent: bytes, **config: object) -> Row:
     return row
 
 
-MESSAGE = b'{"choices": [{"message": {"content": null}, "finish_reason": "stop"}]}'
+NOTHING = b'{"choices": [{"message": {"content": null}, "finish_reason": "stop"}]}'
+SILENCE = b'{"choices": [{"message": {"content": ""}, "finish_reason": "stop"}]}'
 STREAM = b'data: {"choices": [{"delta": {"content": "Hel"}}]}\n\n'
 HTML = b"<html><body>Welcome to the captive portal</body></html>"
 
@@ -103,6 +104,7 @@ HTML = b"<html><body>Welcome to the captive portal</body></html>"
         (http(b'{"choices": ['), "malformed_reply", '{"choices": ['),
         (http(b"[]"), "malformed_reply", "[]"),
         (http(b'{"choices": []}'), "empty_reply", '{"choices": []}'),
+        (http(NOTHING), "empty_reply", "null"),
         (http(b'{"choices": [{}]}'), "malformed_reply", '{"choices": [{}]}'),
         (http(b'{"choices": [{"message": 7}]}'), "malformed_reply", "7"),
         (http(b"x" * 50_000_000), "malformed_reply", "xxx"),
@@ -126,6 +128,7 @@ HTML = b"<html><body>Welcome to the captive portal</body></html>"
                 413: "context_window",
                 415: "bad_request",
                 422: "bad_request",
+                424: "server",
                 425: "server",
                 429: "rate_limited",
                 498: "rate_limited",
@@ -150,10 +153,42 @@ async def test_whatever_a_server_sends_is_a_typed_error_row(
     json.dumps(row_json(row, "e"))
 
 
-async def test_null_content_is_an_empty_answer(nursery: trio.Nursery) -> None:
-    """A model may say nothing; that is graded, as any answer."""
-    row = await row_from(nursery, http(MESSAGE))
+async def test_an_empty_text_is_an_answer(nursery: trio.Nursery) -> None:
+    """A model may say nothing; that is graded, as any answer. A null is none."""
+    row = await row_from(nursery, http(SILENCE))
     assert (row.status, row.output) == (Status.PASS, "")
+
+
+async def test_an_answer_that_was_cut_off_before_it_began_is_not_asked_for_again(
+    nursery: trio.Nursery,
+) -> None:
+    """The row says what would be right."""
+    row = await row_from(nursery, http(NOTHING.replace(b"stop", b"length")), maxRetries=3)
+    assert (row.error_kind, row.calls) == ("empty_reply", 1)
+    assert "raise max_tokens" in str(row.error)
+
+
+async def test_a_refusal_in_a_stream_is_one_answer(nursery: trio.Nursery) -> None:
+    """Not a failure that is asked for again and again."""
+    sent = b'data: {"error": {"code": "content_filter", "message": "flagged"}}\n\n'
+    row = await row_from(
+        nursery, http(sent, kind="text/event-stream"), metrics=["ttft"], maxRetries=3
+    )
+    assert (row.status, row.output, row.calls) == (Status.PASS, "flagged", 1)
+    assert row.reply is not None
+    assert row.reply.is_refusal
+
+
+@pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("end", [b"\n\n", b"\n", b""])
+async def test_a_stream_may_begin_with_a_mark_and_end_without_a_line(
+    start: bytes, end: bytes, nursery: trio.Nursery
+) -> None:
+    """What stands between them is the whole answer."""
+    said = [b'{"choices": [{"delta": {"content": "%s"}}]}' % part for part in (b"Fo", b"ur")]
+    sent = start + b"".join(b"data: %s\n\n" % one for one in said) + b"data: [DONE]" + end
+    row = await row_from(nursery, http(sent, kind="text/event-stream"), metrics=["ttft"])
+    assert (row.output, row.error) == ("Four", None)
 
 
 async def test_a_stream_that_ends_early_is_a_lost_connection(nursery: trio.Nursery) -> None:

@@ -550,7 +550,8 @@ def test_what_a_reply_says_of_limits_goes_with_it() -> None:
 @pytest.mark.parametrize(
     ("blocks", "config", "output"),
     [
-        ([], {}, ""),
+        ([{"type": "text", "text": ""}], {}, ""),
+        ([THOUGHT], {"showThinking": False}, ""),
         ([TEXT, CITED], {}, "It is four.\n\nFour, they say."),
         ([TOOL_USE], {}, json.dumps(TOOL_USE)),
         ([TEXT, TOOL_USE], {}, f"It is four.\n\n{json.dumps(TOOL_USE)}"),
@@ -574,6 +575,27 @@ def test_the_blocks_give_the_output(
 ) -> None:
     """Texts, thoughts and tools each have one form; with a schema the text is its value."""
     assert adapter(**config).parse(ok(message(*blocks))).output == output
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [],
+        [{"type": "redacted_thinking", "data": "eHg="}],
+        [{"type": "thinking", "thinking": "", "signature": "eHg="}],
+    ],
+)
+def test_a_message_that_holds_nothing_is_no_answer(blocks: list[Mapping[str, Any]]) -> None:
+    """It is asked for again, unless it would be cut off again."""
+    error = error_of(ok(message(*blocks)))
+    assert str(error) == "empty_reply: the message holds nothing (finish reason stop)"
+    assert error.retries == 1
+    cut_off = error_of(ok(message(*blocks, stop_reason="max_tokens")))
+    assert str(cut_off) == (
+        "empty_reply: the message holds nothing (finish reason length);"
+        " there was no room for it: raise max_tokens, or shorten the prompt"
+    )
+    assert cut_off.retries == 0
 
 
 @pytest.mark.parametrize(
@@ -736,7 +758,7 @@ def written(events: list[Any]) -> bytes:
 
 GOLDEN = [
     message(TEXT),
-    message(),
+    message({"type": "text", "text": ""}),
     message(TOOL_USE, stop_reason="tool_use"),
     message(THOUGHT, TEXT, TOOL_USE, stop_reason="tool_use"),
     message(THOUGHT, {"type": "redacted_thinking", "data": "eHg="}, TEXT),

@@ -40,7 +40,21 @@ def test_defaults_are_sent_to_ordinary_models() -> None:
     ("model", "config", "expected"),
     [
         ("o3-mini", {}, {}),
-        ("o3-mini", {"temperature": 1, "max_tokens": 9}, {"temperature": 1, "max_tokens": 9}),
+        (
+            "o3-mini",
+            {"temperature": 1, "top_p": 0.5, "max_tokens": 9, "seed": 1},
+            {"seed": 1, "max_completion_tokens": 9},
+        ),
+        (
+            "o3-mini",
+            {"max_tokens": 9, "max_completion_tokens": 5},
+            {"max_completion_tokens": 5},
+        ),
+        (
+            "gpt-5.1",
+            {"temperature": 1, "reasoning_effort": "none"},
+            {"temperature": 1, "reasoning_effort": "none"},
+        ),
         ("o3-mini", {"isReasoningModel": False}, {"temperature": 0, "max_tokens": 1024}),
         (
             "mine",
@@ -71,7 +85,7 @@ def test_defaults_are_sent_to_ordinary_models() -> None:
 def test_what_is_configured_stands_over_defaults(
     model: str, config: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> None:
-    """Reasoning models get no defaults; null takes one away; what is given is always sent."""
+    """Null takes a default away; reasoning models get none, and no key that they would refuse."""
     assert parameters(config, model=model) == expected
 
 
@@ -154,6 +168,10 @@ def test_what_a_service_does_not_take_is_told_before_the_first_call() -> None:
     assert read({"user": "u", "logprobs": None}, service="mistral") == [
         Problem(".config.user", fault, "leave it out")
     ]
+    wrong = {"verbosity": "low", "user": "u", "store": True, "logprobs": True}
+    told = read(wrong, service="mistral")
+    assert isinstance(told, list)
+    assert [one.path for one in told] == [f".config.{name}" for name in wrong]
 
 
 @pytest.mark.parametrize(

@@ -259,6 +259,10 @@ def test_a_character_that_two_chunks_share_stays_whole() -> None:
             ),
             "overloaded: HTTP 200 OK: x",
         ),
+        (
+            HttpReply(200, STREAM, streamed(chunk({"content": "a"})).body + b'data: {"choi'),
+            "connection: the stream ended before the reply was complete",
+        ),
         (streamed("<html>", END), "malformed_reply: the reply is not a chat completion"),
         (streamed(usage_chunk(), END), "empty_reply: the reply holds no choice"),
         (

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from trioeval.errors import Fault, ProviderError, ProviderErrorKind
 from trioeval.providers.classify import classify, excerpt
 from trioeval.providers.wire import HttpReply
+from trioeval.rates.hints import Allowance, RateHint
 
 
 def reply(status: int, error: object = None, **headers: str) -> HttpReply:
@@ -41,6 +42,9 @@ def reply(status: int, error: object = None, **headers: str) -> HttpReply:
         (reply(400, {"message": "prompt is too long: 9 tokens"}), "context_window"),
         (reply(400, "This model's maximum context length is 8192"), "context_window"),
         (reply(413), "context_window"),
+        (reply(403, {"code": "content_filter"}), "bad_request"),
+        (reply(403, {"metadata": {"flagged_input": "x"}}), "bad_request"),
+        (reply(500, {"code": "content_filter"}), "server"),
         (reply(400), "bad_request"),
         (reply(405), "bad_request"),
         (reply(415), "bad_request"),
@@ -56,7 +60,10 @@ def reply(status: int, error: object = None, **headers: str) -> HttpReply:
         (reply(404), "not_found"),
         (reply(410), "not_found"),
         (reply(501), "unsupported"),
-        *((reply(status), "server") for status in (408, 409, 425, 500, 502, 503, 504, 520, 527)),
+        *(
+            (reply(status), "server")
+            for status in (408, 409, 424, 425, 500, 502, 503, 504, 520, 527)
+        ),
     ],
 )
 def test_status_and_body_give_the_kind(given_reply: HttpReply, kind: str) -> None:
@@ -82,6 +89,9 @@ def test_status_and_body_give_the_kind(given_reply: HttpReply, kind: str) -> Non
         ({"type": "request_too_large"}, "context_window"),
         ({"type": "billing_error"}, "quota_exhausted"),
         ({"code": "invalid_image_format"}, "bad_request"),
+        ({"code": "invalid_prompt"}, "bad_request"),
+        ({"code": 403, "metadata": {"reasons": ["violence"]}}, "bad_request"),
+        ({"code": 403, "metadata": {"reasons": []}}, "permission"),
         ({"code": True}, "server"),
         ("something broke", "server"),
     ],
@@ -122,6 +132,37 @@ def test_the_wait_that_is_asked_for_is_kept() -> None:
     assert classify(reply(503, retry_after="7")).retry_after == 7
     assert classify(reply(429, said)).retry_after == 2
     assert classify(reply(500, said)).retry_after is None
+
+
+@pytest.mark.parametrize(
+    ("status", "named"),
+    [
+        (200, {"code": 429}),
+        (200, {"code": "rate_limit_exceeded"}),
+        (200, {"type": "overloaded_error"}),
+        (403, {"status": "rateLimitExceeded"}),
+        (500, {"type": "overloaded_error"}),
+        (529, {}),
+    ],
+)
+def test_words_are_trusted_wherever_the_provider_is_busy(
+    status: int, named: dict[str, object]
+) -> None:
+    """Its status may say nothing of it, as in a stream."""
+    said = {"message": "Please try again in 3s.", **named}
+    assert classify(reply(status, said)).retry_after == 3
+    assert classify(reply(status, {**said, "message": "No."})).retry_after is None
+    assert classify(reply(200, {**said, "code": 503, "type": None})).retry_after is None
+
+
+def test_what_a_refused_call_tells_of_limits_goes_with_it() -> None:
+    """Also where a router passes it on; nothing is no hint."""
+    limits = {"x_ratelimit_limit_requests": "14400", "x_ratelimit_remaining_requests": "0"}
+    error = classify(reply(429, **limits), host="api.groq.com")
+    assert error.hint == RateHint(Allowance(14400, 0, None, 86400))
+    inner = {"metadata": {"headers": {"X-RateLimit-Limit": "20", "X-RateLimit-Remaining": "0"}}}
+    assert classify(reply(429, inner)).hint == RateHint(Allowance(20, 0))
+    assert classify(reply(429)).hint is None
 
 
 @pytest.mark.parametrize(
@@ -211,6 +252,17 @@ def test_headers_inside_the_body_are_read_where_a_router_put_them() -> None:
     assert classify(reply(429, said)).retry_after is None
     assert classify(reply(429, said, date=date, x_ratelimit_remaining="5")).retry_after is None
     assert classify(reply(429, {"metadata": {"headers": []}}, date=date)).retry_after is None
+
+
+def test_a_message_is_short_however_much_a_server_says() -> None:
+    """The excerpt has more; a secret is not cut into what nobody recognises."""
+    error = classify(reply(400, {"message": "x " * 30_000}))
+    said = str(error).removeprefix("bad_request: HTTP 400 Bad Request: ")
+    assert said == f"{'x ' * 249}x…"
+    assert len(said) == 500
+    assert len(error.body_excerpt or "") == 2048
+    edge = classify(reply(400, {"message": "x" * 495 + "sk-123456"}), secrets=["sk-123456"])
+    assert "sk-" not in str(edge)
 
 
 def test_secrets_are_neither_in_the_message_nor_in_the_excerpt() -> None:

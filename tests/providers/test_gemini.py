@@ -460,7 +460,7 @@ def test_numbers_that_were_not_reported_stay_absent(usage: object, read_: Usage)
 @pytest.mark.parametrize(
     ("parts", "config", "output"),
     [
-        ([], {}, ""),
+        ([{"text": ""}], {}, ""),
         ([{"text": "It is "}, {"text": "four."}], {}, "It is four."),
         ([THOUGHT, TEXT], {}, "Thinking: Two and two.\n\nIt is four."),
         ([THOUGHT, TEXT], {"showThinking": False}, "It is four."),
@@ -512,6 +512,21 @@ def test_a_filtered_answer_is_marked(reason: str) -> None:
     assert (reply.output, reply.finish_reason) == ("It is four.", "content_filter")
     assert reply.is_refusal
     assert reply.guardrails == Guardrails(flagged=True, flagged_output=True, reason=reason)
+
+
+@pytest.mark.parametrize("content", [None, {}, {"parts": []}])
+def test_a_candidate_that_holds_nothing_is_no_answer(content: object) -> None:
+    """It is asked for again, unless it would be cut off again."""
+    told = {"content": content, "finishReason": "STOP"}
+    error = error_of(ok(generated(told)))
+    assert str(error) == "empty_reply: the candidate holds nothing (finish reason stop)"
+    assert error.retries == 1
+    cut_off = error_of(ok(generated({**told, "finishReason": "MAX_TOKENS"})))
+    assert str(cut_off) == (
+        "empty_reply: the candidate holds nothing (finish reason length);"
+        " there was no room for it: raise maxOutputTokens, or shorten the prompt"
+    )
+    assert cut_off.retries == 0
 
 
 def test_a_filtered_answer_may_be_nothing() -> None:

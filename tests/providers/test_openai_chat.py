@@ -209,7 +209,7 @@ def test_numbers_that_were_not_reported_stay_absent(usage: object) -> None:
 @pytest.mark.parametrize(
     ("config", "message", "output"),
     [
-        ({}, {"content": None}, ""),
+        ({}, {"content": ""}, ""),
         ({}, {"content": None, "tool_calls": CALLS}, CALLS),
         ({}, {"content": "", "tool_calls": CALLS}, CALLS),
         ({}, {"content": None, "function_call": {"name": "f"}}, {"name": "f"}),
@@ -224,6 +224,8 @@ def test_numbers_that_were_not_reported_stay_absent(usage: object) -> None:
         ({}, {"content": "4", "reasoning": "2 + 2"}, "Thinking: 2 + 2\n\n4"),
         ({}, {"content": "4", "reasoning_content": "2 + 2"}, "Thinking: 2 + 2\n\n4"),
         ({"showThinking": False}, {"content": "4", "reasoning": "2 + 2"}, "4"),
+        ({"showThinking": False}, {"content": None, "reasoning": "2 + 2"}, ""),
+        ({}, {"content": None, "audio": {"id": "a1"}}, ""),
     ],
 )
 def test_the_message_gives_the_output(
@@ -317,7 +319,8 @@ def test_log_probabilities_are_those_of_all_tokens(
     logprobs: object, expected: tuple[float, ...] | None
 ) -> None:
     """Of some of them they would say nothing of the reply."""
-    reply = adapter().parse(ok({"choices": [{"message": {}, "logprobs": logprobs}]}))
+    choice = {"message": {"content": "4"}, "logprobs": logprobs}
+    reply = adapter().parse(ok({"choices": [choice]}))
     assert reply.log_probs == expected
 
 
@@ -425,15 +428,87 @@ def test_what_stands_beside_the_answer_is_kept() -> None:
     assert reply.metadata["citations"] == ["https://b.example"]
 
 
-@pytest.mark.parametrize("code", ["content_filter", "invalid_prompt"])
-def test_a_prompt_that_is_not_taken_is_a_refusal(code: str) -> None:
-    """Status 400 by a content filter is an answer to the prompt, not a failure of the call."""
+@pytest.mark.parametrize("status", [200, 400, 403])
+@pytest.mark.parametrize("code", ["content_filter", "invalid_prompt", "content_policy_violation"])
+def test_a_prompt_that_is_not_taken_is_a_refusal(code: str, status: int) -> None:
+    """What a content filter says is an answer to the prompt, not a failure of the call."""
     body = json.dumps({"error": {"code": code, "message": "Not allowed for sk-1234."}}).encode()
-    reply = adapter().parse(HttpReply(400, {}, body))
+    reply = adapter().parse(HttpReply(status, {}, body))
     assert reply.output == "Not allowed for [hidden]."
     assert reply.finish_reason == "content_filter"
     assert reply.is_refusal
-    assert reply.metadata == {"http": {"status": 400, "headers": {}}}
+    assert reply.metadata == {"http": {"status": status, "headers": {}}}
+
+
+FLAGGED = {
+    "code": 403,
+    "message": "Your input was flagged",
+    "metadata": {"reasons": ["violence", "sk-1234"], "flagged_input": "x", "provider_name": "p"},
+}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        HttpReply(403, {}, json.dumps({"error": FLAGGED}).encode()),
+        ok({"error": FLAGGED}),
+        ok({"choices": [{"error": FLAGGED}]}),
+    ],
+)
+def test_a_prompt_that_a_router_flags_is_a_refusal(reply: HttpReply) -> None:
+    """It concerns this prompt alone, so others are still asked; a 403 without it does not."""
+    refused = adapter().parse(reply)
+    assert (refused.output, refused.is_refusal) == ("Your input was flagged", True)
+    assert refused.guardrails == Guardrails(
+        flagged=True, flagged_input=True, reason="violence, [hidden]"
+    )
+
+
+@pytest.mark.parametrize("metadata", [None, "x", {}, {"reasons": [], "flagged_input": ""}])
+def test_any_other_403_is_a_matter_of_permission(metadata: object) -> None:
+    """Whatever a router says beside it."""
+    error = {"code": 403, "message": "No.", "metadata": metadata}
+    with pytest.raises(ProviderError) as caught:
+        adapter().parse(HttpReply(403, {}, json.dumps({"error": error}).encode()))
+    assert str(caught.value) == "permission: HTTP 403 Forbidden: No."
+
+
+@pytest.mark.parametrize("message", [{}, {"content": None}, {"content": []}, {"tool_calls": []}])
+@pytest.mark.parametrize(
+    ("finish_reason", "told", "retries"),
+    [
+        (None, "", 1),
+        ("stop", " (finish reason stop)", 1),
+        ("sk-1234", " (finish reason [hidden])", 1),
+        (
+            "length",
+            " (finish reason length); there was no room for it: raise max_tokens, or shorten the prompt",
+            0,
+        ),
+    ],
+)
+def test_a_message_that_holds_nothing_is_no_answer(
+    message: Mapping[str, Any], finish_reason: str | None, told: str, retries: int
+) -> None:
+    """It is asked for again, unless it would be cut off again."""
+    choice = {"message": message, "finish_reason": finish_reason}
+    with pytest.raises(ProviderError) as caught:
+        adapter().parse(ok({"choices": [choice]}))
+    assert str(caught.value) == f"empty_reply: the message holds nothing{told}"
+    assert caught.value.retries == retries
+
+
+def test_what_a_message_cost_that_holds_nothing_goes_with_the_error() -> None:
+    """Thinking was paid for, though it left no room for an answer."""
+    usage = {"prompt_tokens": 1000, "completion_tokens": 500, "total_tokens": 1500}
+    data = {"choices": [{"message": {"content": None}}], "usage": usage}
+    limits = {"x-ratelimit-remaining-requests": "5"}
+    asked = adapter(price={"input": 2, "output": 8})
+    with pytest.raises(ProviderError) as caught:
+        asked.parse(HttpReply(200, limits, json.dumps(data).encode()))
+    assert caught.value.tokens == 1500
+    assert caught.value.money == pytest.approx(0.006)
+    assert caught.value.hint == RateHint(Allowance(None, 5))
 
 
 @pytest.mark.parametrize(

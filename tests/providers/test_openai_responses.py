@@ -586,12 +586,12 @@ def test_an_answer_by_a_schema_is_data(items: list[dict[str, Any]], output: obje
         ([CALL, message("4")], {}, "stop"),
         ([{"type": "custom_tool_call"}], {}, "tool_calls"),
         (
-            [],
+            [message("4")],
             {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
             "length",
         ),
-        ([], {"status": "incomplete"}, "length"),
-        ([], {"status": "incomplete", "incomplete_details": {"reason": "Odd"}}, "odd"),
+        ([message("4")], {"status": "incomplete"}, "length"),
+        ([message("4")], {"status": "incomplete", "incomplete_details": {"reason": "Odd"}}, "odd"),
     ],
 )
 def test_the_status_gives_the_finish_reason(
@@ -601,6 +601,29 @@ def test_the_status_gives_the_finish_reason(
     reply = parse(*items, **more)
     assert reply.finish_reason == reason
     assert not reply.is_refusal
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [],
+        [{"type": "reasoning", "summary": [], "encrypted_content": "eA=="}],
+        [{"type": "reasoning"}, {"type": "message", "content": []}],
+    ],
+)
+def test_a_response_that_holds_nothing_is_no_answer(items: list[dict[str, Any]]) -> None:
+    """It is asked for again, unless it would be cut off again; an empty text is an answer."""
+    error = failure(ok(response(*items)))
+    assert str(error) == "empty_reply: the response holds nothing (finish reason stop)"
+    assert error.retries == 1
+    cut_off = failure(ok(response(*items, status="incomplete")))
+    assert str(cut_off) == (
+        "empty_reply: the response holds nothing (finish reason length);"
+        " there was no room for it: raise max_output_tokens, or shorten the prompt"
+    )
+    assert cut_off.retries == 0
+    assert parse(*items, message("")).output == ""
+    assert parse(*items, {"type": "something_new"}).output == ""
 
 
 def test_a_refusal_is_an_answer() -> None:
@@ -662,7 +685,7 @@ def test_a_prompt_that_is_not_taken_is_a_refusal() -> None:
 @pytest.mark.parametrize(
     ("reply", "told"),
     [
-        (ok(response()), "empty_reply: the response holds no item"),
+        (ok(response()), "empty_reply: the response holds nothing (finish reason stop)"),
         (ok({"id": "x"}), "malformed_reply: the reply is not a response"),
         (ok({"output": {}}), "malformed_reply: the reply is not a response"),
         (ok([1]), "malformed_reply: the reply is not a JSON object"),

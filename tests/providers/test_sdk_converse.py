@@ -165,8 +165,14 @@ def test_an_unknown_reason_to_stop_is_kept() -> None:
 
 
 def test_a_reply_without_content_is_empty_and_one_of_something_else_malformed() -> None:
-    """Both may be better the next time."""
-    assert failure(answer()).kind == "empty_reply"
+    """Both may be better the next time, but not what was cut off."""
+    empty, cut_off = failure(answer()), failure(answer(stop="max_tokens"))
+    assert str(empty) == "empty_reply: the message holds nothing (finish reason stop)"
+    assert str(cut_off) == (
+        "empty_reply: the message holds nothing (finish reason length);"
+        " there was no room for it: raise maxTokens, or shorten the prompt"
+    )
+    assert (empty.retries, cut_off.retries) == (1, 0)
     assert failure(HttpReply(200, {}, b"{}")).kind == "malformed_reply"
     assert failure(HttpReply(200, {}, b"<html>")).kind == "malformed_reply"
 

@@ -48,7 +48,7 @@ def problems(entry_id: str, environ: Mapping[str, str], **config: Any) -> list[P
 def endpoint(entry_id: str, environ: Mapping[str, str], **config: Any) -> Endpoint:
     found = settings(entry_id, environ, **config)
     assert isinstance(found, AdapterSettings)
-    return found.endpoint
+    return found.adapter.endpoint
 
 
 def url(entry_id: str, environ: Mapping[str, str], **config: Any) -> str:
@@ -80,7 +80,7 @@ def test_every_service_can_be_reached(prefix: str) -> None:
         custom={},
     )
     assert isinstance(spec.settings, AdapterSettings)
-    found = spec.settings.endpoint
+    found = spec.settings.adapter.endpoint
     assert found.model == "m:1"
     assert found.base_url.startswith("https://") or is_loopback(found.base_url)
     carried = f"Bearer {KEY}" if service.key_header == "authorization" else KEY

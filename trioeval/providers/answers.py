@@ -12,25 +12,13 @@ from typing import Any, NoReturn
 
 from trioeval.errors import ProviderError, ProviderErrorKind
 from trioeval.providers.base import Guardrails, Reply
-from trioeval.providers.classify import classify, excerpt, read_body_error
+from trioeval.providers.classify import classify, clip, excerpt, find_refusal
 from trioeval.providers.config import is_integer
 from trioeval.providers.endpoint import Endpoint, is_secret_header
 from trioeval.providers.hints import read_hints
 from trioeval.providers.secrets import hide
 from trioeval.providers.wire import HttpReply
 from trioeval.rates.hints import RateHint
-
-REFUSED_PROMPT = frozenset(
-    {
-        "bio_policy",
-        "content_filter",
-        "content_policy_violation",
-        "image_content_policy_violation",
-        "invalid_prompt",
-        "misalignment_policy_violation",
-    }
-)
-"""Codes of a 400 that is an answer: the service will not take this prompt."""
 
 FILTERED = "[filtered by the provider]"
 """The output where a content filter left nothing."""
@@ -59,35 +47,54 @@ def read_object(endpoint: Endpoint, reply: HttpReply) -> dict[str, Any]:
     Raises:
         ProviderError: The reply tells of a failure, with whatever status, or is no JSON object.
     """
-    if not is_success(reply):
-        raise classify(reply, secrets=endpoint.secrets)
-    data = read_json(reply.body)
-    if data is NOT_JSON:
-        raise failure("malformed_reply", "the reply is not JSON", endpoint, reply)
-    if field(data, "error"):
-        raise classify(reply, secrets=endpoint.secrets)
-    if not isinstance(data, dict):
-        raise failure("malformed_reply", "the reply is not a JSON object", endpoint, reply)
+    data = _read_success(endpoint, reply)
+    if data is None:
+        raise classify(reply, secrets=endpoint.secrets, host=endpoint.host)
     return data
 
 
-def read_refusal(endpoint: Endpoint, reply: HttpReply) -> Reply | None:
-    """The reply that a 400 is when the service will not take the prompt; None if it is no such."""
-    if reply.status != HTTPStatus.BAD_REQUEST:
-        return None
-    found = read_body_error(reply.body)
-    if not found.codes & REFUSED_PROMPT:
-        return None
+def read_answer(endpoint: Endpoint, reply: HttpReply) -> dict[str, Any] | Reply:
+    """Like `read_object`; where the service will not take the prompt, the reply that this is.
+
+    Raises:
+        ProviderError: The reply tells of any other failure, or is no JSON object.
+    """
+    data = _read_success(endpoint, reply)
+    return read_failure(endpoint, reply) if data is None else data
+
+
+def read_failure(endpoint: Endpoint, reply: HttpReply) -> Reply:
+    """The reply that a failure is where the service will not take the prompt.
+
+    Raises:
+        ProviderError: It is any other failure.
+    """
+    found = find_refusal(reply)
+    if found is None:
+        raise classify(reply, secrets=endpoint.secrets, host=endpoint.host)
     message = hide(found.message or FILTERED, endpoint.secrets)
+    flags = hide(", ".join(found.flags or ()), endpoint.secrets)
     return Reply(
         output=message,
         hint=read_hint(endpoint, reply),
         finish_reason="content_filter",
         is_refusal=True,
-        guardrails=Guardrails(flagged=True, flagged_input=True, reason=message),
+        guardrails=Guardrails(flagged=True, flagged_input=True, reason=flags or message),
         raw=read_json(reply.body),
         metadata=read_metadata(reply, {}),
     )
+
+
+def _read_success(endpoint: Endpoint, reply: HttpReply) -> dict[str, Any] | None:
+    """The object that the body of a success is; None if the reply tells of a failure."""
+    if not is_success(reply):
+        return None
+    data = read_json(reply.body)
+    if data is NOT_JSON:
+        raise failure("malformed_reply", "the reply is not JSON", endpoint, reply)
+    if not isinstance(data, dict):
+        raise failure("malformed_reply", "the reply is not a JSON object", endpoint, reply)
+    return None if data.get("error") else data
 
 
 def read_json(body: bytes | str) -> Any:
@@ -165,4 +172,35 @@ def failure(
     """An error that shows the beginning of the body."""
     return ProviderError(
         kind, message, status=reply.status, body_excerpt=excerpt(reply.body, endpoint.secrets)
+    )
+
+
+def empty(
+    what: str, answer: Reply, endpoint: Endpoint, reply: HttpReply, *, limit: str
+) -> ProviderError:
+    """The error that an answer is which holds nothing, not even an empty text; it was paid for all the same.
+
+    One that was cut off before it said anything is not asked for again: it would be cut off again.
+
+    Args:
+        what: What holds nothing.
+        answer: What there is of it.
+        endpoint: Who answered.
+        reply: What was answered.
+        limit: The key of the config that says how long a reply may be.
+    """
+    message, is_cut_off = f"{what} holds nothing", answer.finish_reason == "length"
+    if answer.finish_reason is not None:
+        message += f" (finish reason {clip(answer.finish_reason, endpoint.secrets)})"
+    if is_cut_off:
+        message += f"; there was no room for it: raise {limit}, or shorten the prompt"
+    return ProviderError(
+        "empty_reply",
+        message,
+        status=reply.status,
+        body_excerpt=excerpt(reply.body, endpoint.secrets),
+        retries=0 if is_cut_off else None,
+        tokens=answer.usage.total,
+        money=answer.cost,
+        hint=answer.hint,
     )

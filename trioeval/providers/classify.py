@@ -2,7 +2,7 @@
 
 Pure, and the same for all providers that speak HTTP; the rules are in `failure_rules`. Whether to call again
 follows from the kind, unless the service itself says so in `x-should-retry`; nothing brings an exhausted
-quota back.
+quota back. What a server writes may be as long as it likes, what is told of it may not.
 """
 
 import json
@@ -13,11 +13,12 @@ from typing import Any
 import attrs
 
 from trioeval.errors import FAULT_BY_KIND, Fault, ProviderError, ProviderErrorKind
-from trioeval.providers.failure_rules import Evidence, find_kind
-from trioeval.providers.hints import read_duration
+from trioeval.providers.failure_rules import Evidence, find_kind, is_refusal
+from trioeval.providers.hints import read_duration, read_hints
 from trioeval.providers.retry_after import read_retry_after
 from trioeval.providers.secrets import hide
 from trioeval.providers.wire import HttpReply
+from trioeval.rates.hints import RateHint
 
 EXCERPT_BYTES = 2048
 """Most of a body that an error keeps."""
@@ -25,8 +26,11 @@ EXCERPT_BYTES = 2048
 READ_BYTES = 64 * 1024
 """Largest body in which codes are looked for."""
 
-BUSY = frozenset({429, 498, 529})
-"""Statuses whose message may name the wait."""
+MESSAGE_LENGTH = 500
+"""Most characters of a server's text that stand in a message."""
+
+TRUSTED: frozenset[ProviderErrorKind] = frozenset({"rate_limited", "overloaded", "quota_exhausted"})
+"""Kinds of failures whose message may name the wait."""
 
 
 @attrs.frozen
@@ -44,17 +48,21 @@ class BodyError:
     """Ids of the quotas that were hit."""
     headers: Mapping[str, str] = attrs.field(factory=dict)
     """Those of the service behind a router, names in lower case."""
+    flags: tuple[str, ...] | None = None
+    """What the prompt was flagged for; None where nothing says that it was."""
 
 
-def classify(reply: HttpReply, *, secrets: Iterable[str] = ()) -> ProviderError:
+def classify(reply: HttpReply, *, secrets: Iterable[str] = (), host: str = "") -> ProviderError:
     """The error that a reply stands for.
 
     Args:
         reply: One with a status that is not a success, or with a body that tells of an error.
         secrets: Texts that must appear neither in the message nor in the excerpt.
+        host: Who replied; see `read_hints`.
 
     Returns:
-        An error whose `retry_after` is what the provider asked for, if it asked.
+        An error whose `retry_after` is what the provider asked for, if it asked, and whose `hint` is what
+        it told of its limits.
 
     Example:
         >>> classify(HttpReply(429, {"retry-after": "7"}, b"")).retry_after
@@ -62,26 +70,30 @@ def classify(reply: HttpReply, *, secrets: Iterable[str] = ()) -> ProviderError:
     """
     hidden = tuple(secrets)
     found = read_body_error(reply.body)
-    status = reply.status
-    if status < HTTPStatus.BAD_REQUEST and found.status is not None:
-        status = found.status
-    hint = read_retry_after(
-        {**found.headers, **reply.headers},
-        found.message if status in BUSY else None,
-        delay=found.delay,
-    )
-    words = " ".join((found.message or "", *found.codes, *found.quotas))
-    kind = find_kind(Evidence(status, found.codes, words, hint))
+    headers = {**found.headers, **reply.headers}
+    # Rules look at a wait only where words are trusted too.
+    wait = read_retry_after(headers, found.message, delay=found.delay)
+    kind = find_kind(_evidence(reply, found, wait))
+    if kind not in TRUSTED:
+        wait = read_retry_after(headers, delay=found.delay)
+    hint = read_hints(headers, host=host)
     fault, retries = _again(kind, reply.headers.get("x-should-retry", "").strip().lower())
     return ProviderError(
         kind,
-        hide(_message(reply, found), hidden),
+        _message(reply, found, hidden),
         status=reply.status,
-        retry_after=hint,
+        retry_after=wait,
         body_excerpt=excerpt(reply.body, hidden),
         fault=fault,
         retries=retries,
+        hint=None if hint == RateHint() else hint,
     )
+
+
+def find_refusal(reply: HttpReply) -> BodyError | None:
+    """Why a service will not take the prompt; None if a reply tells of some other failure."""
+    found = read_body_error(reply.body)
+    return found if is_refusal(_evidence(reply, found)) else None
 
 
 def read_body_error(body: bytes) -> BodyError:
@@ -109,6 +121,7 @@ def read_body_error(body: bytes) -> BodyError:
         delay=next((one for one in map(_delay, details) if one is not None), None),
         quotas=frozenset(quota for detail in details for quota in _quotas(detail)),
         headers=_headers(error.get("metadata")),
+        flags=_flags(error.get("metadata")),
     )
 
 
@@ -116,6 +129,24 @@ def excerpt(body: bytes, secrets: Sequence[str] = ()) -> str:
     """The beginning of a body, at most 2 KB, without secrets."""
     text = hide(body[:READ_BYTES].decode("utf-8", "replace"), secrets)
     return text.encode("utf-8", "replace")[:EXCERPT_BYTES].decode("utf-8", "ignore")
+
+
+def clip(text: str, secrets: Sequence[str] = ()) -> str:
+    """The beginning of a server's text, as long as a message may be, without secrets."""
+    text = hide(text, secrets)
+    return text if len(text) <= MESSAGE_LENGTH else f"{text[: MESSAGE_LENGTH - 1]}…"
+
+
+def _evidence(reply: HttpReply, found: BodyError, wait: float | None = None) -> Evidence:
+    """What the rules look at; a status inside counts where that of the reply says nothing."""
+    status = reply.status if reply.status >= HTTPStatus.BAD_REQUEST else found.status
+    return Evidence(
+        reply.status if status is None else status,
+        found.codes,
+        " ".join((found.message or "", *sorted(found.codes), *sorted(found.quotas))),
+        wait,
+        found.flags is not None,
+    )
 
 
 def _again(kind: ProviderErrorKind, advice: str) -> tuple[Fault, int | None]:
@@ -128,13 +159,13 @@ def _again(kind: ProviderErrorKind, advice: str) -> tuple[Fault, int | None]:
     return fault, None
 
 
-def _message(reply: HttpReply, found: BodyError) -> str:
+def _message(reply: HttpReply, found: BodyError, secrets: Sequence[str]) -> str:
     try:
         title = f"HTTP {reply.status} {HTTPStatus(reply.status).phrase}"
     except ValueError:
         title = f"HTTP {reply.status}"
     if found.message:
-        return f"{title}: {found.message}"
+        return f"{title}: {clip(found.message, secrets)}"
     if "location" in reply.headers:
         return f"{title}: redirects are not followed"
     return title
@@ -161,6 +192,16 @@ def _headers(metadata: Any) -> dict[str, str]:
     if not isinstance(headers, dict):
         return {}
     return {name.lower(): str(value) for name, value in headers.items()}
+
+
+def _flags(metadata: Any) -> tuple[str, ...] | None:
+    """What a router's moderation found in the prompt."""
+    told = metadata if isinstance(metadata, dict) else {}
+    reasons = told.get("reasons")
+    if not (reasons or told.get("flagged_input")):
+        return None
+    listed = reasons if isinstance(reasons, list) else []
+    return tuple(reason for reason in listed if isinstance(reason, str))
 
 
 def _text(value: Any) -> str | None:

@@ -1,7 +1,8 @@
 """What failures mean, as a table: the first row that fits wins.
 
 Codes in the body stand above the status, because services use 429 for "too fast" and for "no money" alike,
-and some wrap a failure in a 200.
+and some wrap a failure in a 200. A prompt that a service will not take is no failure but an answer, and
+`is_refusal` tells the two apart.
 """
 
 import re
@@ -51,6 +52,24 @@ CONTEXT_TEXT = re.compile(
 CREDIT_TEXT = re.compile(r"credit balance (is )?too low", re.IGNORECASE)
 PERIOD_TEXT = re.compile(r"\b(day|month)\b|per_?(day|month)|daily|monthly", re.IGNORECASE)
 
+REFUSED_PROMPT = frozenset(
+    {
+        "bio_policy",
+        "content_filter",
+        "content_policy_violation",
+        "image_content_policy_violation",
+        "invalid_prompt",
+        "misalignment_policy_violation",
+    }
+)
+"""Codes of a service that will not take a prompt."""
+
+REFUSING = frozenset({400, 403})
+"""Statuses with which it says so, besides those of a success."""
+
+SUCCESSES = range(100, 300)
+"""Statuses that say nothing of the failure that came with them."""
+
 
 @attrs.frozen
 class Evidence:
@@ -63,6 +82,8 @@ class Evidence:
     """Its message, and the quotas that it names."""
     hint: float | None = None
     """Seconds that it asks to wait."""
+    is_flagged: bool = False
+    """Whether it says that the prompt was flagged."""
 
 
 @attrs.frozen(kw_only=True)
@@ -124,7 +145,7 @@ RULES = (
     Rule(kind="permission", statuses=frozenset({403})),
     Rule(kind="not_found", statuses=frozenset({404, 410})),
     Rule(kind="unsupported", statuses=frozenset({501})),
-    Rule(kind="server", statuses=frozenset({408, 409, 425, *range(500, 600)})),
+    Rule(kind="server", statuses=frozenset({408, 409, 424, 425, *range(500, 600)})),
     Rule(kind="bad_request", statuses=frozenset(range(300, 500))),
 )
 """For replies that are no success."""
@@ -163,7 +184,7 @@ KIND_BY_CODE: Mapping[str, ProviderErrorKind] = {
 
 
 def find_kind(seen: Evidence) -> ProviderErrorKind:
-    """What a failure is.
+    """What a failure is; a refusal of the prompt too, for those who have no answer to give.
 
     Example:
         >>> find_kind(Evidence(429, frozenset({"insufficient_quota"})))
@@ -171,9 +192,25 @@ def find_kind(seen: Evidence) -> ProviderErrorKind:
         >>> find_kind(Evidence(429, frozenset({"insufficient_quota"}), hint=20))
         'rate_limited'
     """
-    if seen.status in range(100, 300):
+    if is_refusal(seen):
+        return "bad_request"
+    if seen.status in SUCCESSES:
         return _kind_inside(seen)
     return next((rule.kind for rule in RULES if rule.fits(seen)), "bad_request")
+
+
+def is_refusal(seen: Evidence) -> bool:
+    """Whether a failure is an answer, because the service will not take the prompt.
+
+    Example:
+        >>> is_refusal(Evidence(400, frozenset({"content_filter"})))
+        True
+        >>> is_refusal(Evidence(500, frozenset({"content_filter"})))
+        False
+    """
+    if seen.status not in REFUSING and seen.status not in SUCCESSES:
+        return False
+    return seen.is_flagged or bool(seen.codes & REFUSED_PROMPT)
 
 
 def _kind_inside(seen: Evidence) -> ProviderErrorKind:

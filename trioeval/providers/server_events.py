@@ -1,14 +1,19 @@
 r"""Server-sent events: how services stream a reply.
 
-Pure. A stream is lines; an empty line ends an event. Only what providers use is kept of the format: the
-event's name and its data.
+Pure. A stream is lines that end in LF, CR or both; an empty line ends an event. Only what providers use is
+kept of the format: the event's name and its data. Other than a browser, who reads a whole stream takes its
+end for the end of an event: services leave the last empty line out.
 
 Source: the "Server-sent events" section of the HTML standard.
 """
 
+import re
 from collections.abc import Iterator
 
 import attrs
+
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @attrs.frozen
@@ -21,7 +26,7 @@ class ServerEvent:
 
 @attrs.define
 class EventReader:
-    r"""Cuts a stream into events, however its parts arrive.
+    r"""Cuts a stream into events, however its parts arrive, in time that grows with its length alone.
 
     Example:
         >>> reader = EventReader()
@@ -31,27 +36,46 @@ class EventReader:
         [ServerEvent(data='2', name='message')]
     """
 
-    _rest: bytes = b""
+    _open: list[bytes] = attrs.field(factory=list)
+    """The line whose end has not come, in the parts it came in."""
+    _is_first: bool = True
+    """Whether no line has ended yet."""
+    _after_cr: bool = False
+    """Whether the last part ended in a CR, the LF of which may come with the next."""
     _data: list[str] = attrs.field(factory=list)
     _name: str = ""
 
     def feed(self, part: bytes) -> Iterator[ServerEvent]:
         """The events that are complete with this part of the stream."""
-        whole, line_end, self._rest = (self._rest + part).rpartition(b"\n")
-        if not line_end:
-            return
-        for line in whole.decode("utf-8", "replace").split("\n"):
-            event = self._line(line.removesuffix("\r"))
-            if event is not None:
+        if self._after_cr:
+            if not part:
+                return
+            part = part.removeprefix(b"\n")
+        self._after_cr = part.endswith(b"\r")
+        *ended, rest = _LINE_END.split(part)
+        if ended:
+            ended[0] = b"".join((*self._open, ended[0]))
+            self._open.clear()
+        if rest:
+            self._open.append(rest)
+        for line in ended:
+            if (event := self._line(line)) is not None:
                 yield event
 
-    def _line(self, line: str) -> ServerEvent | None:
+    def finish(self) -> Iterator[ServerEvent]:
+        """The event that the end of the stream completes, if one is open."""
+        # The first LF ends an open line, or is taken for that of a CRLF.
+        return self.feed(b"\n\n")
+
+    def _line(self, line: bytes) -> ServerEvent | None:
+        if self._is_first:
+            line, self._is_first = line.removeprefix(_BYTE_ORDER_MARK), False
         if not line:
             event = ServerEvent("\n".join(self._data), self._name or "message")
             found = bool(self._data)
             self._data, self._name = [], ""
             return event if found else None
-        field, _, value = line.partition(":")
+        field, _, value = line.decode("utf-8", "replace").partition(":")
         value = value.removeprefix(" ")
         if field == "data":
             self._data.append(value)
@@ -61,5 +85,11 @@ class EventReader:
 
 
 def read_events(body: bytes) -> tuple[ServerEvent, ...]:
-    """The events of a whole stream; an event that its end cuts off is none."""
-    return tuple(EventReader().feed(body))
+    r"""The events of a whole stream.
+
+    Example:
+        >>> read_events(b"data: 1")
+        (ServerEvent(data='1', name='message'),)
+    """
+    reader = EventReader()
+    return (*reader.feed(body), *reader.finish())

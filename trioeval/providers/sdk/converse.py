@@ -14,6 +14,7 @@ from trioeval.errors import ProviderError, ProviderErrorKind
 from trioeval.providers.answers import (
     FILTERED,
     count,
+    empty,
     failure,
     field,
     is_success,
@@ -155,12 +156,10 @@ class ConverseAdapter:
         stop = text(data, "stopReason")
         finish_reason = None if stop is None else FINISH_BY_STOP.get(stop, stop.lower())
         is_filtered = finish_reason == "content_filter"
-        if not content and not is_filtered:
-            raise failure("empty_reply", "the reply holds no content", self.endpoint, reply)
         usage = _usage(data)
         price = self.endpoint.price
         reason = text(data, "trace", "guardrail", "actionReason") or stop
-        return Reply(
+        answer = Reply(
             output=self._output(objects(data, "output", "message", "content"))
             or (FILTERED if is_filtered else ""),
             usage=usage,
@@ -172,6 +171,9 @@ class ConverseAdapter:
             raw=data,
             metadata=read_metadata(reply, data),
         )
+        if not content and not is_filtered:
+            raise empty("the message", answer, self.endpoint, reply, limit="maxTokens")
+        return answer
 
     def speaks(self, event: ServerEvent, /) -> bool:  # noqa: ARG002 - see `Adapter`
         """Nothing is streamed."""
@@ -219,6 +221,7 @@ def explain(reply: HttpReply, secrets: tuple[str, ...]) -> ProviderError:
         status=error.status,
         retry_after=error.retry_after,
         body_excerpt=error.body_excerpt,
+        hint=error.hint,
     )
 
 

@@ -13,13 +13,13 @@ from trioeval.providers.answers import (
     FILTERED,
     NOT_JSON,
     count,
+    empty,
     failure,
     objects,
+    read_answer,
     read_hint,
     read_json,
     read_metadata,
-    read_object,
-    read_refusal,
     text,
 )
 from trioeval.providers.base import Guardrails, Reply, Request, Usage
@@ -102,22 +102,25 @@ class MessagesAdapter:
     def parse(self, reply: HttpReply, /) -> Reply:
         """What the model answered; of a stream, all of its events.
 
+        A prompt that the service refuses to take is a reply too (`is_refusal`).
+
         Raises:
-            ProviderError: The reply tells of a failure, or is not a message.
+            ProviderError: The reply tells of a failure, is not a message, or is one that holds nothing.
         """
-        if (refused := read_refusal(self.endpoint, reply)) is not None:
-            return refused
         reply = join_stream(self.endpoint, reply, anthropic_stream.read_message)
-        data = read_object(self.endpoint, reply)
+        data = read_answer(self.endpoint, reply)
+        if isinstance(data, Reply):
+            return data
         if not isinstance(data.get("content"), list):
             raise failure("malformed_reply", "the reply is not a message", self.endpoint, reply)
         stop = text(data, "stop_reason")
         finish_reason = None if stop is None else FINISH_REASONS.get(stop, stop.lower())
+        refusal = _refusal(data) if stop == "refusal" else None
+        blocks = objects(data, "content")
         usage = _usage(data.get("usage"))
         price = self.endpoint.price
-        refusal = _refusal(data) if stop == "refusal" else None
-        output = self._output(objects(data, "content"))
-        return Reply(
+        output = self._output(blocks)
+        answer = Reply(
             output=output if output or refusal is None else refusal.reason or FILTERED,
             usage=usage,
             hint=read_hint(self.endpoint, reply),
@@ -128,6 +131,9 @@ class MessagesAdapter:
             raw=data,
             metadata=read_metadata(reply, data),
         )
+        if refusal is None and not any(map(_says_something, blocks)):
+            raise empty("the message", answer, self.endpoint, reply, limit="max_tokens")
+        return answer
 
     def speaks(self, event: ServerEvent, /) -> bool:
         """Whether an event holds a part of the answer, or of its reasoning."""
@@ -201,6 +207,15 @@ def read(
             streams=bool(values.get("metrics")),
         )
     )
+
+
+def _says_something(block: Mapping[str, Any]) -> bool:
+    """Whether a block holds anything but thoughts that are kept secret; an empty text is something."""
+    match block.get("type"):
+        case "thinking":
+            return text(block, "thinking") is not None
+        case kind:
+            return kind != "redacted_thinking"
 
 
 def _refusal(data: Mapping[str, Any]) -> Guardrails:

@@ -11,7 +11,7 @@ import attrs
 
 from trioeval.providers.answers import NOT_JSON, count, field, read_json, text
 from trioeval.providers.server_events import ServerEvent
-from trioeval.providers.vendors.streams import load_event
+from trioeval.providers.vendors.streams import Texts, load_event
 
 SPOKEN = ("text", "thinking", "partial_json")
 """Members of a delta that are a part of the answer, or of its reasoning."""
@@ -53,8 +53,9 @@ class _Message:
 
     fields: dict[str, Any] = attrs.field(factory=dict)
     _blocks: dict[int, dict[str, Any]] = attrs.field(factory=dict)
-    _inputs: dict[int, str] = attrs.field(factory=dict)
-    """JSON of the inputs of tools, as far as it has come."""
+    _inputs: dict[int, list[str]] = attrs.field(factory=dict)
+    """JSON of the inputs of tools, in parts, as far as it has come."""
+    _texts: Texts = attrs.field(factory=Texts)
 
     def begin(self, data: dict[str, Any]) -> None:
         """A block, with what it has from the beginning."""
@@ -69,14 +70,18 @@ class _Message:
             return
         block, delta = self._blocks[index], field(data, "delta")
         for name in ("text", "thinking", "signature"):
-            part, old = text(delta, name), block.get(name) or ""
-            if part is not None and isinstance(old, str):
-                block[name] = old + part
+            if (part := text(delta, name)) is None:
+                continue
+            if isinstance(block.get(name), str):
+                self._texts.add(block, name, part)
+            else:
+                block[name] = part
         if (part := text(delta, "partial_json")) is not None:
-            self._inputs[index] = self._inputs.get(index, "") + part
+            self._inputs.setdefault(index, []).append(part)
         if (citation := field(delta, "citation")) is not None:
-            old = block.get("citations")
-            block["citations"] = [*(old if isinstance(old, list) else ()), citation]
+            if not isinstance(block.get("citations"), list):
+                block["citations"] = []
+            block["citations"].append(citation)
 
     def end(self, data: dict[str, Any]) -> None:
         """Why the message ended; counts are totals, so that those that come replace others."""
@@ -90,7 +95,9 @@ class _Message:
 
     def whole(self) -> dict[str, Any]:
         """The message as it is now."""
-        for index, written in self._inputs.items():
+        self._texts.join()
+        for index, parts in self._inputs.items():
+            written = "".join(parts)
             value = read_json(written)
             self._blocks[index]["input"] = written if value is NOT_JSON else value
         blocks = [self._blocks[index] for index in sorted(self._blocks)]

@@ -1,7 +1,8 @@
 """What an entry may say of its chat completions, and the part of the body that follows from it.
 
 Pure. A default is what is sent where neither config nor environment says otherwise; a null in the config
-takes it away. Models that think before they answer take none of the defaults.
+takes it away. Models that think before they answer take none of the defaults, and get nothing that they
+would refuse.
 """
 
 from collections.abc import Mapping
@@ -31,6 +32,9 @@ MOST_LOG_PROBS = 20
 
 REASONING_DEFAULTS = frozenset({"max_completion_tokens"})
 """Keys whose defaults are for reasoning models; those of all others are for ordinary ones."""
+
+SAMPLING = ("temperature", "top_p")
+"""What reasoning models do not take, unless they are told not to think."""
 
 
 def _is_count(value: Any) -> bool:
@@ -137,8 +141,8 @@ def check_body(service: Service, values: Mapping[str, Any]) -> list[Problem]:
     """What of the values, each of them right by itself, cannot be sent."""
     problems = [
         Problem(config_path(name), f"{service.family} does not take it", "leave it out")
-        for name in values.keys() & service.rejects
-        if values[name] is not None
+        for name, value in values.items()
+        if name in service.rejects and value is not None
     ]
     passthrough = values.get("passthrough") or {}
     if passthrough.get("stream"):
@@ -172,9 +176,35 @@ def body_parameters(
     if values.get("max_completion_tokens") is not None:
         body.pop("max_tokens", None)
     body |= {name: values[name] for name in _BY_NAME if name in values}
+    if reasons:
+        body = _for_reasoning(body)
     return {
         service.renames.get(name, name): value for name, value in body.items() if value is not None
     }
+
+
+def drop_sampling(body: Mapping[str, Any], effort: Any) -> dict[str, Any]:
+    """A body without what a model that thinks before it answers does not take.
+
+    Args:
+        body: Of a request.
+        effort: How long the model is to think; told not to, it takes everything.
+
+    Example:
+        >>> drop_sampling({"temperature": 0, "seed": 1}, "low")
+        {'seed': 1}
+    """
+    dropped = SAMPLING if effort != "none" else ()
+    return {name: value for name, value in body.items() if name not in dropped}
+
+
+def _for_reasoning(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What a reasoning model takes of a body, its limit under the name that it knows."""
+    taken = drop_sampling(body, body.get("reasoning_effort"))
+    limit = taken.pop("max_tokens", None)
+    if limit is not None and taken.get("max_completion_tokens") is None:
+        taken["max_completion_tokens"] = limit
+    return taken
 
 
 def _number(text: str) -> float | None:

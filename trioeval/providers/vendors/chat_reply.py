@@ -36,6 +36,28 @@ def read_finish_reason(choice: Any) -> str | None:
     return FINISH_REASONS.get(reason, reason) or None
 
 
+ANSWERS = (
+    "content",
+    "refusal",
+    "tool_calls",
+    "function_call",
+    "reasoning",
+    "reasoning_content",
+    "audio",
+)
+"""Fields of a message one of which every answer has."""
+
+
+def is_empty(message: Mapping[str, Any]) -> bool:
+    """Whether a message says nothing at all; an empty text is something.
+
+    Example:
+        >>> is_empty({"role": "assistant", "content": None}), is_empty({"content": ""})
+        (True, False)
+    """
+    return message.get("content") != "" and not any(message.get(name) for name in ANSWERS)
+
+
 def read_output(
     message: Mapping[str, Any], finish_reason: str | None, *, as_json: bool, show_thinking: bool
 ) -> Any:

@@ -9,7 +9,14 @@ import attrs
 
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers.adapter import AdapterSettings
-from trioeval.providers.answers import failure, objects, read_hint, read_metadata, read_object
+from trioeval.providers.answers import (
+    empty,
+    failure,
+    objects,
+    read_hint,
+    read_metadata,
+    read_object,
+)
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.config import Key, read_config, to_snake
 from trioeval.providers.endpoint import Endpoint
@@ -94,7 +101,7 @@ class GenerateAdapter:
         usage = read_usage(data)
         price = self.endpoint.price
         named = {"id": data.get("responseId"), "model": data.get("modelVersion")}
-        return Reply(
+        whole = Reply(
             output=answer.output,
             usage=usage,
             hint=read_hint(self.endpoint, reply),
@@ -106,6 +113,9 @@ class GenerateAdapter:
             raw=data,
             metadata=read_metadata(reply, named),
         )
+        if answer.is_empty:
+            raise empty("the candidate", whole, self.endpoint, reply, limit="maxOutputTokens")
+        return whole
 
     def speaks(self, event: ServerEvent, /) -> bool:
         """Whether an event holds a part of the answer, or of its reasoning."""
@@ -167,9 +177,7 @@ def _read_embedding(
     if endpoint is None or problems:
         return problems
     own = _only(values, gemini_embedding.CALL_KEYS)
-    return AdapterSettings(
-        gemini_embedding.EmbedAdapter(endpoint=endpoint, given=own)
-    )
+    return AdapterSettings(gemini_embedding.EmbedAdapter(endpoint=endpoint, given=own))
 
 
 def _only(values: Mapping[str, Any], keys: tuple[Key, ...]) -> dict[str, Any]:

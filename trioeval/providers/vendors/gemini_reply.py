@@ -50,6 +50,8 @@ class Answer:
     finish_reason: str | None = None
     guardrails: Guardrails | None = None
     log_probs: tuple[float, ...] | None = None
+    is_empty: bool = False
+    """Whether there is no part, and no filter that took it away; an empty text is one."""
 
     @property
     def is_refusal(self) -> bool:
@@ -80,7 +82,8 @@ def read_candidate(candidate: Mapping[str, Any], *, as_json: bool, show_thinking
         show_thinking: Whether its thoughts stand before the text.
     """
     reason = text(candidate, "finishReason")
-    output = _output(objects(candidate, "content", "parts"), as_json, show_thinking)
+    parts = objects(candidate, "content", "parts")
+    output = _output(parts, as_json, show_thinking)
     if reason in FILTERS:
         why = text(candidate, "finishMessage") or reason
         return Answer(
@@ -94,6 +97,7 @@ def read_candidate(candidate: Mapping[str, Any], *, as_json: bool, show_thinking
         finish_reason=None if reason is None else FINISH_REASONS.get(reason, reason.lower()),
         guardrails=Guardrails(flagged=False) if rated else None,
         log_probs=_log_probs(candidate),
+        is_empty=not parts,
     )
 
 

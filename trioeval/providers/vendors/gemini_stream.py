@@ -10,7 +10,7 @@ from typing import Any
 
 from trioeval.providers.answers import count, field, objects, text
 from trioeval.providers.server_events import ServerEvent
-from trioeval.providers.vendors.streams import load_event
+from trioeval.providers.vendors.streams import Texts, load_event
 
 _IN_TEXTS = frozenset({"text", "thought", "thoughtSignature"})
 _IN_LISTS = ("chosenCandidates", "topCandidates")
@@ -29,6 +29,7 @@ def read_reply(events: Iterable[ServerEvent]) -> dict[str, Any] | None:
     """The reply that a stream makes, or its error; None if it breaks off."""
     whole: dict[str, Any] = {}
     candidates: dict[int, dict[str, Any]] = {}
+    texts = Texts()
     for event in events:
         data = load_event(event)
         if not isinstance(data, dict):
@@ -36,9 +37,9 @@ def read_reply(events: Iterable[ServerEvent]) -> dict[str, Any] | None:
         if data.get("error"):
             return data
         for candidate in objects(data, "candidates"):
-            index = count(candidate, "index") or 0
-            candidates[index] = _joined(candidates.get(index, {}), candidate)
+            _add(candidates.setdefault(count(candidate, "index") or 0, {}), candidate, texts)
         whole |= {name: value for name, value in data.items() if name != "candidates"}
+    texts.join()
     if candidates:
         whole["candidates"] = [candidates[index] for index in sorted(candidates)]
     finished = all(one.get("finishReason") for one in candidates.values())
@@ -46,25 +47,32 @@ def read_reply(events: Iterable[ServerEvent]) -> dict[str, Any] | None:
     return whole if blocked or (candidates and finished) else None
 
 
-def _joined(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """A candidate, with what came of it now."""
-    joined = {**old, **new}
-    contents = [one["content"] for one in (old, new) if isinstance(one.get("content"), dict)]
-    if contents:
-        parts: list[dict[str, Any]] = []
-        for part in (part for content in contents for part in objects(content, "parts")):
-            if parts and _continues(parts[-1], part):
-                parts[-1] = {**parts[-1], **part, "text": parts[-1]["text"] + part["text"]}
+def _add(whole: dict[str, Any], part: dict[str, Any], texts: Texts) -> None:
+    """Put to a candidate what came of it now."""
+    old, results = whole.get("content"), whole.get("logprobsResult")
+    whole |= part
+    if isinstance(content := part.get("content"), dict):
+        parts = old["parts"] if isinstance(old, dict) else []
+        for one in objects(content, "parts"):
+            if parts and _continues(parts[-1], one):
+                texts.add(parts[-1], "text", one.pop("text"))
+                parts[-1] |= one
             else:
-                parts.append(part)
-        joined["content"] = {**contents[-1], "parts": parts}
-    results = [one.get("logprobsResult") for one in (old, new)]
-    if all(isinstance(result, dict) for result in results):
-        lists = {
-            name: [one for result in results for one in objects(result, name)] for name in _IN_LISTS
-        }
-        joined["logprobsResult"] = {**new["logprobsResult"], **lists}
-    return joined
+                parts.append(one)
+        whole["content"] = {**content, "parts": parts}
+    elif isinstance(old, dict):
+        whole["content"] = old
+    if isinstance(results, dict) and isinstance(more := part.get("logprobsResult"), dict):
+        lists = {name: _extended(results.get(name), objects(more, name)) for name in _IN_LISTS}
+        whole["logprobsResult"] = {**more, **lists}
+
+
+def _extended(old: Any, more: list[Any]) -> list[Any]:
+    """A list with more behind it; what is none is an empty one."""
+    if not isinstance(old, list):
+        return more
+    old += more
+    return old
 
 
 def _continues(before: dict[str, Any], part: dict[str, Any]) -> bool:

@@ -10,17 +10,17 @@ import attrs
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers.adapter import AdapterSettings
 from trioeval.providers.answers import (
+    empty,
     failure,
     field,
+    read_answer,
+    read_failure,
     read_hint,
     read_metadata,
     read_number,
-    read_object,
-    read_refusal,
     text,
 )
 from trioeval.providers.base import Reply, Request, Usage
-from trioeval.providers.classify import classify
 from trioeval.providers.config import read_config
 from trioeval.providers.endpoint import Endpoint, Service, read_endpoint
 from trioeval.providers.messages import to_messages
@@ -35,6 +35,7 @@ from trioeval.providers.vendors.chat_keys import (
     read_variables,
 )
 from trioeval.providers.vendors.chat_reply import (
+    is_empty,
     read_extras,
     read_finish_reason,
     read_guardrails,
@@ -118,13 +119,14 @@ class ChatAdapter:
         A prompt that the service refuses to take is a reply too (`is_refusal`).
 
         Raises:
-            ProviderError: The reply tells of a failure, or is not a chat completion.
+            ProviderError: The reply tells of a failure, is not a chat completion, or is one that holds
+                nothing.
         """
         endpoint = self.endpoint
-        if (refused := read_refusal(endpoint, reply)) is not None:
-            return refused
         reply = join_stream(endpoint, reply, join_chunks)
-        data = read_object(endpoint, reply)
+        data = read_answer(endpoint, reply)
+        if isinstance(data, Reply):
+            return data
         choices = data.get("choices")
         if choices == []:
             raise failure("empty_reply", "the reply holds no choice", endpoint, reply)
@@ -132,7 +134,7 @@ class ChatAdapter:
         if (failed := field(choice, "error")) and isinstance(failed, dict):
             # Of a router, when the service behind it fails.
             told = attrs.evolve(reply, body=json.dumps({"error": failed}).encode())
-            raise classify(told, secrets=endpoint.secrets)
+            return read_failure(endpoint, told)
         message = field(choice, "message")
         if not isinstance(message, dict):
             what = "the reply is not a chat completion"
@@ -140,7 +142,7 @@ class ChatAdapter:
         finish_reason = read_finish_reason(choice)
         guardrails = read_guardrails(data, choice, finish_reason)
         usage = read_usage(data)
-        return Reply(
+        answer = Reply(
             output=read_output(
                 message,
                 finish_reason,
@@ -157,6 +159,9 @@ class ChatAdapter:
             raw=data,
             metadata=read_metadata(reply, data) | read_extras(data, message),
         )
+        if is_empty(message) and not answer.is_refusal:
+            raise empty("the message", answer, endpoint, reply, limit="max_tokens")
+        return answer
 
     def speaks(self, event: ServerEvent, /) -> bool:
         """Whether an event holds a part of the answer, or of its reasoning."""

@@ -134,6 +134,4 @@ def read_moderation(
     if endpoint is None or problems:
         return problems
     passthrough = values.get("passthrough") or {}
-    return AdapterSettings(
-        ModerationAdapter(endpoint=endpoint, passthrough=passthrough)
-    )
+    return AdapterSettings(ModerationAdapter(endpoint=endpoint, passthrough=passthrough))

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from functools import cached_property
-from http import HTTPStatus
 from typing import Any
 
 import attrs
@@ -13,18 +12,18 @@ from trioeval.providers.adapter import AdapterSettings
 from trioeval.providers.answers import (
     FILTERED,
     NOT_JSON,
+    empty,
     failure,
     field,
     is_success,
     objects,
+    read_failure,
     read_hint,
     read_json,
     read_metadata,
-    read_refusal,
     text,
 )
 from trioeval.providers.base import Guardrails, Reply, Request, Usage
-from trioeval.providers.classify import classify
 from trioeval.providers.config import Key, is_flag, read_config
 from trioeval.providers.endpoint import ENDPOINT_KEYS, Endpoint, Service, read_endpoint
 from trioeval.providers.server_events import ServerEvent
@@ -43,6 +42,7 @@ from trioeval.providers.vendors.responses_body import (
 )
 from trioeval.providers.vendors.responses_input import to_input
 from trioeval.providers.vendors.responses_output import (
+    is_empty,
     read_annotations,
     read_finish_reason,
     read_log_probs,
@@ -109,11 +109,11 @@ class ResponsesAdapter:
         A prompt that the service refuses to take is a reply too (`is_refusal`).
 
         Raises:
-            ProviderError: The reply tells of a failure, is not a response, or is not a finished one.
+            ProviderError: The reply tells of a failure, is not a response or not a finished one, or is one
+                that holds nothing.
         """
-        refused = read_refusal(self.endpoint, reply)
-        if refused is not None:
-            return refused
+        if not is_success(reply):
+            return read_failure(self.endpoint, reply)
         reply = join_stream(self.endpoint, reply, read_response)
         data = self._data(reply)
         try:
@@ -146,8 +146,6 @@ class ResponsesAdapter:
         return PreparedBody.of(self._fixed)
 
     def _data(self, reply: HttpReply) -> dict[str, Any]:
-        if not is_success(reply):
-            raise classify(reply, secrets=self.endpoint.secrets)
         data = read_json(reply.body)
         if data is NOT_JSON:
             raise failure("malformed_reply", "the reply is not JSON", self.endpoint, reply)
@@ -159,11 +157,7 @@ class ResponsesAdapter:
         """The refusal that a failed response is; or what it failed by, raised."""
         # The rest of a response may be too large to look for an error in.
         told = attrs.evolve(reply, body=json.dumps({"error": data["error"]}).encode())
-        refused = read_refusal(
-            self.endpoint, attrs.evolve(told, status=HTTPStatus.BAD_REQUEST.value)
-        )
-        if refused is None:
-            raise classify(told, secrets=self.endpoint.secrets)
+        refused = read_failure(self.endpoint, told)
         usage = read_usage(data.get("usage"))
         return attrs.evolve(
             refused,
@@ -174,7 +168,7 @@ class ResponsesAdapter:
         )
 
     def _check(self, reply: HttpReply, data: Mapping[str, Any]) -> None:
-        """Raise unless it is a finished response that holds something."""
+        """Raise unless it is a finished response."""
         status = text(data, "status") or "completed"
         if status in ("failed", "cancelled"):
             raise failure("server", f"the response ended as {status}", self.endpoint, reply)
@@ -183,8 +177,6 @@ class ResponsesAdapter:
             raise failure("malformed_reply", what, self.endpoint, reply)
         if not isinstance(data.get("output"), list):
             raise failure("malformed_reply", "the reply is not a response", self.endpoint, reply)
-        if status == "completed" and not data["output"]:
-            raise failure("empty_reply", "the response holds no item", self.endpoint, reply)
 
     def _read(self, reply: HttpReply, data: Mapping[str, Any]) -> Reply:
         items = objects(data, "output")
@@ -201,7 +193,7 @@ class ResponsesAdapter:
             "service_tier": text(data, "service_tier"),
             "annotations": read_annotations(items),
         }
-        return Reply(
+        answer = Reply(
             output=(output or FILTERED) if is_filtered else output,
             usage=usage,
             hint=read_hint(self.endpoint, reply),
@@ -215,6 +207,10 @@ class ResponsesAdapter:
             raw=data,
             metadata=read_metadata(reply, data) | {k: v for k, v in extras.items() if v},
         )
+        if is_empty(items) and not is_filtered:
+            limit = "max_output_tokens"
+            raise empty("the response", answer, self.endpoint, reply, limit=limit)
+        return answer
 
     def _wants_json(self, data: Mapping[str, Any]) -> bool:
         """Whether the answer was to be JSON by a schema; the service repeats what it was asked for."""

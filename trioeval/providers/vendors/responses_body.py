@@ -10,7 +10,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trioeval.providers.config import Key, is_integer, is_json_list, is_json_object, is_text
-from trioeval.providers.vendors.chat_keys import CALL_KEYS, DEFAULTS, REASONING_DEFAULTS
+from trioeval.providers.vendors.chat_keys import (
+    CALL_KEYS,
+    DEFAULTS,
+    REASONING_DEFAULTS,
+    drop_sampling,
+)
 
 LOG_PROBS = "message.output_text.logprobs"
 """What `include` must name for log probabilities to come."""
@@ -145,9 +150,8 @@ def merge(layers: Iterable[Mapping[str, Any]], *, reasons: bool) -> dict[str, An
     if body.pop("logprobs", None):
         included = body.get("include") or ()
         body["include"] = [*included, *({LOG_PROBS} - {*included})]
-    if reasons and (body.get("reasoning") or {}).get("effort") != "none":
-        body.pop("temperature", None)
-        body.pop("top_p", None)
+    if reasons:
+        body = drop_sampling(body, (body.get("reasoning") or {}).get("effort"))
     return {name: value for name, value in body.items() if value is not None}
 
 

@@ -18,6 +18,18 @@ CALLS = frozenset({"function_call", "custom_tool_call"})
 """Items that whoever asked has to answer."""
 
 
+def is_empty(items: Sequence[Item]) -> bool:
+    """Whether a response says nothing at all; an empty text is something, and so is what is not known.
+
+    Example:
+        >>> is_empty([{"type": "reasoning", "summary": []}])
+        True
+        >>> is_empty([{"type": "message", "content": [{"type": "output_text", "text": ""}]}])
+        False
+    """
+    return not any(map(_says_something, items))
+
+
 def read_output(items: Sequence[Item], *, show_thinking: bool, wants_json: bool) -> Any:
     """The output: lines of text, or the data that a message in JSON is.
 
@@ -83,6 +95,21 @@ def _parts(items: Sequence[Item]) -> Iterator[dict[str, Any]]:
             yield from objects(item, "content")
 
 
+def _says_something(item: Item) -> bool:
+    match item.get("type"):
+        case "message":
+            return bool(objects(item, "content"))
+        case "reasoning":
+            return any(text(part, "text") for part in _thoughts(item))
+        case _:
+            return True
+
+
+def _thoughts(item: Item) -> list[dict[str, Any]]:
+    """The parts of a reasoning, in short if the service sums it up."""
+    return objects(item, "summary") or objects(item, "content")
+
+
 def _message(item: Item) -> Iterator[str]:
     """What a message says: its texts, or why there are none."""
     for part in _parts([item]):
@@ -98,8 +125,7 @@ def _lines(item: Item, *, show_thinking: bool) -> Iterator[str]:
         case "function_call" | "custom_tool_call":
             yield json.dumps(item, ensure_ascii=False)
         case "reasoning" if show_thinking:
-            thoughts = objects(item, "summary") or objects(item, "content")
-            said = "\n".join(filter(None, (text(part, "text") for part in thoughts)))
+            said = "\n".join(filter(None, (text(part, "text") for part in _thoughts(item))))
             yield f"Thinking: {said}" if said else ""
         case "web_search_call":
             yield _line("Web search", _searched(item.get("action")))

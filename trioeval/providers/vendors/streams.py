@@ -1,4 +1,8 @@
-"""Replies that came as a stream, as they would have come without one."""
+"""Replies that came as a stream, as they would have come without one.
+
+A stream has as many parts as the answer has words, and the run waits while they are put together. So lists
+grow in place, and texts are joined once, at the end.
+"""
 
 import json
 from collections.abc import Callable, Iterable
@@ -13,6 +17,37 @@ from trioeval.providers.wire import HttpReply
 
 Join: TypeAlias = Callable[[Iterable[ServerEvent]], dict[str, Any] | None]
 """The object that the events of a stream tell of; None if they end too early."""
+
+
+@attrs.define
+class Texts:
+    """Members of objects that are texts, and grow.
+
+    Example:
+        >>> block, texts = {"text": "Fo"}, Texts()
+        >>> texts.add(block, "text", "ur")
+        >>> texts.join()
+        >>> block
+        {'text': 'Four'}
+    """
+
+    _parts: dict[tuple[int, str], tuple[dict[str, Any], list[str]]] = attrs.field(factory=dict)
+    """By object and member: the object, and the parts of its text, the first of which it holds."""
+
+    def add(self, whole: dict[str, Any], name: str, part: str) -> None:
+        """Put a part behind a text that is there."""
+        _, parts = self._parts.get((id(whole), name), (whole, []))
+        if not parts or parts[0] is not whole[name]:
+            parts = [whole[name]]
+            self._parts[id(whole), name] = whole, parts
+        parts.append(part)
+
+    def join(self) -> None:
+        """Write the texts to where they belong, unless something else came to stand there."""
+        for (_, name), (whole, parts) in self._parts.items():
+            if whole[name] is parts[0]:
+                whole[name] = "".join(parts)
+        self._parts.clear()
 
 
 def join_stream(endpoint: Endpoint, reply: HttpReply, join: Join) -> HttpReply:
