@@ -234,6 +234,74 @@ def test_no_key_is_shown() -> None:
     assert set(read.secrets) == {"sk-env", "hidden-1"}
 
 
+@pytest.mark.parametrize(
+    "header", ["x-auth", "api_key", "x-authtoken", "x-credential", "x-access-token", "Session"]
+)
+def test_headers_that_carry_credentials_are_known_by_their_names(header: str) -> None:
+    """Services call them what they like."""
+    read = endpoint({"headers": {header: "hidden-1"}})
+    assert "hidden-1" in read.secrets
+
+
+def test_each_part_of_a_header_is_a_secret() -> None:
+    """A server may send back one of several cookies."""
+    read = endpoint({"headers": {"cookie": "sid=SECRET123; theme=dark"}})
+    assert set(read.secrets) == {"sk-env", "sid=SECRET123; theme=dark", "SECRET123", "dark"}
+
+
+def test_the_representation_shows_nothing_that_a_variable_may_have_filled_in() -> None:
+    """A token may stand in a path or be the name of an account."""
+    read = endpoint(
+        {"apiBaseUrl": "http://a/tok-1/v1", "organization": "tok-2", "project": "tok-3"}
+    )
+    assert "tok-" not in repr(read)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"apiKey": "sk-1"}, {"headers": {"Authorization": "Bearer sk-1"}}),
+        ({"apiKey": "sk-1"}, {"headers": {"AUTHORIZATION": "bearer  sk-1"}}),
+        ({"organization": "acme"}, {"headers": {"OpenAI-Organization": "acme"}}),
+        ({"project": "evals"}, {"headers": {"openai-project": "evals"}}),
+        (
+            {"organization": "acme"},
+            {"organization": "other", "headers": {"OpenAI-Organization": "acme"}},
+        ),
+        ({}, {"apiBaseUrl": "HTTPS://API.OpenAI.com:443/v1//"}),
+        ({"apiBaseUrl": "http://[::a]:80"}, {"apiBaseUrl": "http://[::A]/"}),
+    ],
+)
+def test_two_ways_to_say_the_same_are_one_lane(
+    one: Mapping[str, Any], other: Mapping[str, Any]
+) -> None:
+    """Who is asked, and as whom, counts as it is sent."""
+    assert endpoint(one).lane_key == endpoint(other).lane_key
+    assert endpoint(one).lane_key != endpoint({"apiKey": "sk-2"}).lane_key
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"apiBaseUrl": "https://a/v1"}, {"apiBaseUrl": "https://a/V1"}),
+        ({"apiBaseUrl": "https://a:80"}, {"apiBaseUrl": "https://a"}),
+        ({"apiBaseUrl": "http://a"}, {"apiBaseUrl": "https://a"}),
+        ({"headers": {"openai-organization": "a"}}, {}),
+    ],
+)
+def test_what_is_not_the_same_is_two_lanes(
+    one: Mapping[str, Any], other: Mapping[str, Any]
+) -> None:
+    """Paths have a case, and ports differ by scheme."""
+    assert endpoint(one).lane_key != endpoint(other).lane_key
+
+
+def test_a_key_that_is_given_as_a_header_is_the_credential_without_its_scheme() -> None:
+    """For services that take it in a header of their own, too."""
+    config = {"apiHost": "acme.openai.azure.com", "headers": {"api-key": "k-1234"}}
+    assert endpoint(config, {}, "azure").credential == "k-1234"
+
+
 def test_a_lane_is_one_account_and_model() -> None:
     """The lane key tells accounts, endpoints and models apart, and never holds the key."""
     digest = hashlib.sha256(b"sk-env").hexdigest()[:12]

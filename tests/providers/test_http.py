@@ -12,7 +12,7 @@ import pytest
 import trio
 from fake_runs import FakeRun, openai_provider, with_fake, with_raw_server
 
-from trioeval.errors import ProviderError
+from trioeval.errors import Fault, ProviderError
 from trioeval.providers import Request
 from trioeval.providers.fake import (
     FakeAddress,
@@ -301,7 +301,6 @@ def certificate_error() -> ssl.SSLCertVerificationError:
         ),
         (httpx2.ConnectTimeout("x"), "connection: no connection to a:443 within 10 seconds"),
         (httpx2.ConnectError("no route"), "connection: no connection to a:443 (no route)"),
-        (httpx2.ProxyError("403"), "connection: the proxy gave no connection to a:443 (403)"),
         (
             httpx2.ReadError(""),
             "connection: the connection to a:443 broke before the reply was complete (ReadError)",
@@ -311,6 +310,87 @@ def certificate_error() -> ssl.SSLCertVerificationError:
 def test_each_failure_of_the_network_is_told_by_its_cause(error: Exception, text: str) -> None:
     """What a person can act on is found among the causes."""
     assert str(_explain(error, "a:443")) == text
+
+
+@pytest.mark.parametrize(
+    ("error", "proxy", "text"),
+    [
+        (
+            httpx2.ProxyError("403"),
+            "http://me:secret@p:3128",
+            "connection: the proxy p:3128 (for a:443) gave no connection (403)",
+        ),
+        (
+            httpx2.ConnectTimeout("x"),
+            "http://p:3128",
+            "connection: no connection to the proxy p:3128 (for a:443) within 10 seconds",
+        ),
+        (
+            caused(httpx2.ConnectError("x"), certificate_error()),
+            "http://p:3128",
+            "tls: the certificate of a:443 is not valid: self-signed certificate",
+        ),
+        (
+            caused(httpx2.ConnectError("x"), certificate_error()),
+            "https://p",
+            "tls: the certificate of a:443 or its proxy is not valid: self-signed certificate",
+        ),
+    ],
+)
+def test_what_fails_at_a_proxy_is_not_said_of_the_server(
+    error: Exception, proxy: str, text: str
+) -> None:
+    """A person looks where the fault is; the proxy's password is not told."""
+    assert str(_explain(error, "a:443", proxy)) == text
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"socks4://me:{KEY}@127.0.0.1:1",
+        f"socks5://me:{KEY}@127.0.0.1:1",
+        f"http://me:{KEY}@127.0.0.1:port",
+        f"ftp://me:{KEY}@127.0.0.1",
+    ],
+)
+def test_a_proxy_that_cannot_be_used_is_told_without_its_password(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every call would fail like this, so that the lane is closed at once."""
+    monkeypatch.setenv("http_proxy", address)
+    monkeypatch.setenv("NO_PROXY", "")
+
+    async def main() -> None:
+        async with open_http() as client:
+            error = await failure(lambda: client.send(HttpRequest("http://a.example/", {}, b"")))
+        assert error.__context__ is None
+        assert error.fault is Fault.FATAL
+        assert str(error) == (
+            "connection: the proxy that the environment names for a.example:80 cannot be used: "
+            "say http://host:port or https://host:port (socks5:// needs the package socksio)"
+        )
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("scheme", ["http://", ""])
+def test_a_proxy_that_refuses_is_named(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server was never asked. A proxy without a scheme is an http one, as with other programs."""
+
+    async def main() -> None:
+        with trio.socket.socket() as unused:
+            await unused.bind(("127.0.0.1", 0))
+            port = unused.getsockname()[1]
+            monkeypatch.setenv("http_proxy", f"{scheme}me:{KEY}@127.0.0.1:{port}")
+            monkeypatch.setenv("NO_PROXY", "")
+            async with open_http() as client:
+                error = await failure(
+                    lambda: client.send(HttpRequest("http://a.example/", {}, b""))
+                )
+        text = f"connection: the proxy 127.0.0.1:{port} (for a.example:80) refused the connection"
+        assert str(error) == text
+
+    trio.run(main)
 
 
 @pytest.mark.slow

@@ -7,19 +7,25 @@ from typing import Any, NoReturn
 
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
 
 from trioeval.errors import OutputError, Problem, ProviderError, SuiteError
-from trioeval.providers import Provider, Recorder, Reply, Request, open_providers, resolve
+from trioeval.providers import Provider, Recorder, Reply, Request, Usage, open_providers, resolve
+from trioeval.providers.base import Guardrails
 from trioeval.providers.env_references import expand_env
-from trioeval.providers.secrets import hide, hide_in
 from trioeval.suite import Templates
 
 KEY = "sk-very-secret-1234"
 
 
-def ask(function: Provider, recorder: Recorder | None = None) -> Reply:
+def ask(
+    function: Provider,
+    recorder: Recorder | None = None,
+    *,
+    key: str = KEY,
+    label: str | None = None,
+    prompt: str = "Hi",
+    overload_statuses: frozenset[int] = frozenset(),
+) -> Reply:
     """Ask a function of the user's, beside an entry whose key is known."""
 
     async def main() -> Reply:
@@ -27,15 +33,17 @@ def ask(function: Provider, recorder: Recorder | None = None) -> Reply:
             resolve(
                 entry_id,
                 {},
-                environ={"OPENAI_API_KEY": KEY},
+                environ={"OPENAI_API_KEY": key},
                 directory=Path(),
                 templates=Templates(),
                 custom={"mine": function},
+                label=label,
+                overload_statuses=overload_statuses,
             )
             for entry_id in ("mine", "openai:m")
         ]
         async with open_providers(specs, Templates(), recorder) as [provider, _]:
-            return await provider(Request(prompt="Hi"))
+            return await provider(Request(prompt=prompt))
 
     return trio.run(main)
 
@@ -156,32 +164,6 @@ def test_a_disk_that_fills_up_costs_no_reply() -> None:
     assert "No space left on device" in str(recorder.error)
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.text(alphabet="ab1", max_size=12),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.text(alphabet="ab1", max_size=8), inner, max_size=3)
-    ),
-    max_leaves=10,
-)
-
-
-@given(value=JSON, secrets=st.lists(st.text(alphabet="ab1", min_size=4, max_size=6), max_size=3))
-def test_no_secret_survives_and_nothing_else_changes(value: Any, secrets: list[str]) -> None:
-    """Wherever it stands; a value without one comes back as the very same object."""
-    text = json.dumps(value)
-    clean = hide_in(value, secrets)
-    if any(secret in text for secret in secrets):
-        assert not any(secret in json.dumps(clean) for secret in secrets)
-    else:
-        assert clean is value
-
-
-def test_short_texts_are_no_secrets() -> None:
-    """A key of one letter would blank every word."""
-    assert hide("abc a", ["a", ""]) == "abc a"
-
-
 def test_references_to_the_environment_are_filled_in() -> None:
     """At any depth; values of variables that are called secret are secrets; all that lack are told."""
     config = {
@@ -211,3 +193,135 @@ def test_max_retries_of_a_config_is_checked(value: Any) -> None:
     assert resolve("echo", {"maxRetries": 2}, **around).max_retries == 2
     with pytest.raises(SuiteError, match="must be a whole number of at least 0"):
         resolve("echo", {"max_retries": value}, **around)
+
+
+def test_parts_of_a_secret_variable_are_secrets() -> None:
+    """A variable may hold a whole header; names that are no secret ones give none."""
+    config = {"a": "{{env.MY_AUTH}} {{env.AUTHOR}} {{env.MAX_TOKENS}}"}
+    environ = {"MY_AUTH": "Bearer sk-1234", "AUTHOR": "John", "MAX_TOKENS": "1000"}
+    assert expand_env(config, environ).secrets == ["sk-1234"]
+
+
+def test_what_was_answered_is_graded_as_it_came() -> None:
+    """A key that is a word is blanked in what tells of the call, and in no answer."""
+
+    async def mine(_request: Request) -> Reply:
+        return Reply(
+            output="this is a test",
+            raw={"content": "this is a test"},
+            finish_reason="test",
+            guardrails=Guardrails(flagged=True, reason="a test"),
+            metadata={"x": "a test"},
+        )
+
+    reply = ask(mine, key="test")
+    assert (reply.output, reply.raw) == ("this is a test", {"content": "this is a test"})
+    assert (reply.finish_reason, reply.metadata) == ("test", {"x": "a [hidden]"})
+    assert reply.guardrails == Guardrails(flagged=True, reason="a test")
+
+    async def fail(_request: Request) -> str:
+        raise ProviderError("server", "this is a test")
+
+    with pytest.raises(ProviderError, match=r"this is a \[hidden\]"):
+        ask(fail, key="test")
+
+
+def test_all_of_a_reply_is_cleaned_of_keys() -> None:
+    """Wherever a provider puts what a server said."""
+
+    async def mine(_request: Request) -> Reply:
+        said = f"no {KEY}"
+        return Reply(
+            output=said.encode(),
+            finish_reason=said,
+            guardrails=Guardrails(flagged=True, reason=said),
+        )
+
+    reply = ask(mine)
+    assert reply.output == b"no [hidden]"
+    assert reply.finish_reason == "no [hidden]"
+    assert reply.guardrails == Guardrails(flagged=True, reason="no [hidden]")
+
+
+def test_a_clean_failure_leads_to_no_other() -> None:
+    """Neither as its cause nor as its context, which a debugger shows."""
+
+    def fail() -> str:
+        raise ValueError(f"inner {KEY}")
+
+    async def mine(_request: Request) -> str:
+        try:
+            return fail()
+        except ValueError as error:
+            raise ProviderError("server", f"outer {KEY}") from error
+
+    with pytest.raises(ProviderError) as caught:
+        ask(mine)
+    assert str(caught.value) == "server: outer [hidden]"
+    assert caught.value.__cause__ is caught.value.__context__ is None
+
+
+def nested(inner: Any, depth: int) -> Any:
+    for _ in range(depth):
+        inner = [inner]
+    return inner
+
+
+def circular() -> list[Any]:
+    ring: list[Any] = [KEY]
+    ring.append(ring)
+    return ring
+
+
+@pytest.mark.parametrize("output", [nested(KEY, 700), nested(KEY, 100_000), circular()])
+def test_a_key_that_lies_too_deep_is_a_reply_that_cannot_be_read(output: Any) -> None:
+    """Nothing is given away, and nothing crashes; what the call has used is known."""
+
+    async def mine(_request: Request) -> Reply:
+        return Reply(output=output, usage=Usage(total=5), cost=0.25)
+
+    with pytest.raises(ProviderError) as caught:
+        ask(mine)
+    assert (caught.value.kind, caught.value.tokens, caught.value.money) == (
+        "malformed_reply",
+        5,
+        0.25,
+    )
+    assert caught.value.__context__ is None
+
+
+def test_a_deep_reply_without_a_key_is_a_reply() -> None:
+    """It is looked through without walking through it."""
+    output = nested("a", 700)
+
+    async def mine(_request: Request) -> Reply:
+        return Reply(output=output)
+
+    assert ask(mine).output is output
+
+
+def test_names_and_prompts_are_recorded_without_keys(tmp_path: Path) -> None:
+    """An id may be a URL with a key; a prompt is found again by its words."""
+
+    async def mine(_request: Request) -> str:
+        return "fine"
+
+    with Recorder.create(tmp_path / "r.jsonl") as recorder:
+        ask(mine, recorder, label=f"as {KEY}", prompt=f"is {KEY} a key")
+        ask(mine, recorder, label="a test", prompt="a test", key="test")
+    first, second = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
+    assert (first["provider"], first["prompt"]) == ("as [hidden]", "is [hidden] a key")
+    assert (second["provider"], second["prompt"]) == ("a [hidden]", "a test")
+
+
+def test_a_failure_that_means_too_many_calls_keeps_what_it_told() -> None:
+    """Of the call's use and of the server's limits."""
+
+    async def mine(_request: Request) -> str:
+        raise ProviderError("server", "busy", status=503, tokens=3, money=0.5, hint="h")
+
+    with pytest.raises(ProviderError) as caught:
+        ask(mine, overload_statuses=frozenset({503}))
+    error = caught.value
+    assert (error.kind, error.tokens, error.money, error.hint) == ("overloaded", 3, 0.5, "h")
+    assert isinstance(error.__cause__, ProviderError)

@@ -149,3 +149,32 @@ def test_importing_providers_loads_no_http_library() -> None:
 def test_every_prefix_has_a_reader(prefix: str) -> None:
     """The modules that are named are there, and read."""
     assert callable(find_reader(prefix))
+
+
+@pytest.mark.parametrize("tail", ["", "x" * 80])
+def test_what_a_variable_filled_in_is_not_shown_where_it_is_wrong(tail: str) -> None:
+    """Not even its beginning, where the message shortens it."""
+    with pytest.raises(SuiteError) as caught:
+        resolve(
+            "sim:x",
+            {"seed": "{{env.MY_TOKEN}}", "maxRetries": "{{env.MY_TOKEN}}"},
+            environ={"MY_TOKEN": f"tok-1234{tail}"},
+            directory=Path(),
+            templates=Templates(),
+            custom={},
+        )
+    assert len(caught.value.problems) == 2
+    assert "tok-" not in str(caught.value)
+
+
+def test_the_representation_of_a_spec_shows_no_secret() -> None:
+    """Neither what a variable filled in nor a key in an id that is a URL."""
+    spec = resolve(
+        "https://a.example/chat?key=sk-12345678",
+        {"body": {"prompt": "{{prompt}}", "team": "{{env.MY_TOKEN}}"}},
+        environ={"MY_TOKEN": "tok-1234"},
+        directory=Path(),
+        templates=Templates(),
+        custom={},
+    )
+    assert repr(spec) == "<ProviderSpec 'https://a.example/chat?key=[hidden]'>"

@@ -6,7 +6,6 @@ that can be wrong is found here, before the first call.
 
 import functools
 import hashlib
-import re
 from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Any
@@ -17,14 +16,11 @@ import attrs
 from trioeval.errors import Problem
 from trioeval.providers.config import Key, config_path, is_number, is_text, to_snake
 from trioeval.providers.prices import Price, is_price, list_prices, read_price
+from trioeval.providers.secret_names import is_secret_name
+from trioeval.providers.secrets import longest_first, secret_parts, without_scheme
 
 ATTEMPT_LIMIT = 300.0
 """Seconds that one exchange may take where the config says nothing."""
-
-SECRET_HEADER = re.compile(
-    r"authorization|api-?key|cookie|secret|password|\b(key|token)$", re.IGNORECASE
-)
-"""Names of headers whose values are never shown or kept."""
 
 
 def _is_visible(text: str) -> bool:
@@ -61,10 +57,9 @@ ENDPOINT_KEYS = (
 """Keys that every service over HTTP takes."""
 
 
-@functools.lru_cache(256)  # replies have the same few headers, each time
 def is_secret_header(name: str) -> bool:
     """Whether a header's value is never shown or kept."""
-    return SECRET_HEADER.search(name) is not None
+    return is_secret_name(name)
 
 
 @attrs.frozen(kw_only=True)
@@ -113,16 +108,16 @@ class Endpoint:
 
     service: Service = attrs.field(repr=lambda service: service.family)
     model: str
-    base_url: str
-    """Without a slash at its end."""
-    query: str = ""
+    base_url: str = attrs.field(repr=False)
+    """Normal: its host in lower case, without the port that is meant anyway or a slash at its end."""
+    query: str = attrs.field(default="", repr=False)
     """What every URL ends in, with its question mark."""
     headers: Mapping[str, str] = attrs.field(repr=False)
     """With lower-case names, the credential included."""
     credential: str = attrs.field(repr=False)
-    """What identifies the account: the key, or the authorization header; "" if there is none."""
-    organization: str = ""
-    project: str = ""
+    """What identifies the account: the key, without the word in front of it; "" if there is none."""
+    organization: str = attrs.field(default="", repr=False)
+    project: str = attrs.field(default="", repr=False)
     timeout: float = ATTEMPT_LIMIT
     """Seconds that one exchange may take, > 0."""
     price: Price | None = None
@@ -140,9 +135,9 @@ class Endpoint:
     @functools.cached_property
     def secrets(self) -> tuple[str, ...]:
         """Texts that no message may contain, longest first."""
-        values = (value for name, value in self.headers.items() if SECRET_HEADER.search(name))
-        bare = (value.rsplit(" ", 1)[-1] for value in values)
-        return tuple(sorted({*bare, self.credential} - {""}, key=len, reverse=True))
+        values = [value for name, value in self.headers.items() if is_secret_name(name)]
+        parts = {part for value in values for part in secret_parts(value)}
+        return longest_first({*parts, self.credential} - {""})
 
     @property
     def lane_key(self) -> str:
@@ -179,11 +174,11 @@ def read_endpoint(
     problems += faults
     headers = {name.lower(): value for name, value in given.get("headers", {}).items()}
     key = ""
-    credential = headers.get(service.key_header) or headers.get("authorization", "")
-    if not credential:
+    given_key = headers.get(service.key_header) or headers.get("authorization", "")
+    if not given_key:
         key, faults = _key(service, given, environ, base_url)
         problems += faults
-    account, faults = _account(service, given, environ)
+    account, faults = _account(service, given, headers, environ)
     problems += faults
     if problems:
         return None, problems
@@ -197,7 +192,7 @@ def read_endpoint(
         base_url=base_url,
         query=query,
         headers=own | headers,
-        credential=key or credential,
+        credential=key or without_scheme(given_key),
         organization=account.get("organization", ""),
         project=account.get("project", ""),
         timeout=given.get("timeout_ms", ATTEMPT_LIMIT * 1000) / 1000,
@@ -206,9 +201,12 @@ def read_endpoint(
 
 
 def _account(
-    service: Service, given: Mapping[str, Any], environ: Mapping[str, str]
+    service: Service,
+    given: Mapping[str, Any],
+    headers: Mapping[str, str],
+    environ: Mapping[str, str],
 ) -> tuple[dict[str, str], list[Problem]]:
-    """Organisation and project, where they are named, and what is wrong with them."""
+    """Organisation and project, where they are named, and what is wrong with them; headers win."""
     names = ("organization", "project")
     account = {name: given[name] for name in names if given.get(name)}
     problems = [
@@ -223,7 +221,8 @@ def _account(
         if not _is_visible(named):
             fault = f"the environment variable {variable} must be printable ASCII text"
             problems.append(Problem(".config.organization", fault))
-    return account, problems
+    sent = {name: headers.get(header) for name, header in service.account_headers.items()}
+    return account | {name: value for name, value in sent.items() if value}, problems
 
 
 def _versioned(
@@ -264,7 +263,7 @@ def _base_url(
         url = f"https://{text.strip()}{path}" if is_host else text.strip()
         fault = url_fault(url, path if is_host else None)
         if fault is None:
-            return url.rstrip("/"), []
+            return _normal(url), []
         if place.startswith("api"):
             return url, [Problem(config_path(place), fault)]
         return url, [Problem(".config.apiBaseUrl", f"the environment variable {place} {fault}")]
@@ -272,6 +271,21 @@ def _base_url(
         return service.default_url, []
     hint = f"set apiBaseUrl in the config, or {service.url_variables[0]} in the environment"
     return "", [Problem(".config.apiBaseUrl", "there is no base URL", hint)]
+
+
+def _normal(url: str) -> str:
+    """The one way to write a URL that is right; other ways to write it would be other lanes.
+
+    Example:
+        >>> _normal("HTTPS://API.openai.com:443/v1/"), _normal("http://[::1]:8080")
+        ('https://api.openai.com/v1', 'http://[::1]:8080')
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    usual = {"http": 80, "https": 443}[parts.scheme]
+    port = "" if parts.port in (None, usual) else f":{parts.port}"
+    return f"{parts.scheme}://{host}{port}{parts.path.rstrip('/')}"
 
 
 def url_fault(url: str, host_path: str | None) -> str | None:
@@ -310,7 +324,7 @@ def _key(
             return key, []
         source = f"the key in {variable}" if variable else "the key"
         return "", [Problem(path, f"{source} has characters that no header can carry")]
-    if place is None and (not service.needs_key or _is_loopback(base_url)):
+    if place is None and (not service.needs_key or is_loopback(base_url)):
         return "", []
     if place == "apiKeyEnvar":
         return "", [Problem(path, f"the environment variable {variables[0]} is not set")]
@@ -319,7 +333,7 @@ def _key(
     return "", [Problem(path, "there is no API key", hint)]
 
 
-def _is_loopback(url: str) -> bool:
+def is_loopback(url: str) -> bool:
     """Whether a base URL names this machine: services there mostly need no key."""
     try:
         host = urlsplit(url).hostname or ""

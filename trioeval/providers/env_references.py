@@ -7,9 +7,10 @@ from typing import Any
 import attrs
 
 from trioeval.errors import Problem
+from trioeval.providers.secret_names import is_secret_name
+from trioeval.providers.secrets import secret_parts
 
 _REFERENCE = re.compile(r"\{\{-?\s*env\.([A-Za-z_]\w*)\s*-?\}\}")
-_SECRET_NAME = re.compile(r"key|token|secret|password|passwd|credential|auth", re.IGNORECASE)
 
 
 @attrs.define
@@ -18,7 +19,7 @@ class Expanded:
 
     value: Any
     secrets: list[str] = attrs.field(factory=list, repr=False)
-    """Values of variables whose names say that they are secret."""
+    """Values of variables whose names say that they are secret, and what they are made of."""
     problems: list[Problem] = attrs.field(factory=list)
 
 
@@ -45,8 +46,8 @@ def _expand(value: Any, environ: Mapping[str, str], path: str, into: Expanded) -
                     into.problems.append(
                         Problem(path, f"the environment variable {name} is not set", f"set {name}")
                     )
-                elif _SECRET_NAME.search(name):
-                    into.secrets.append(text)
+                elif is_secret_name(name):
+                    into.secrets += sorted(secret_parts(text))
                 return text
 
             return _REFERENCE.sub(fill, value)

@@ -13,7 +13,7 @@ import socket
 import ssl
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -22,7 +22,7 @@ import httpx2
 import trio
 
 from trioeval._version import __version__
-from trioeval.errors import ProviderError
+from trioeval.errors import Fault, ProviderError
 from trioeval.providers.classify import excerpt
 from trioeval.providers.unpack import Unpacker
 from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest, TlsSettings
@@ -109,8 +109,11 @@ class _Client:
             raise ProviderError(
                 "bad_request", f"the request to {place} cannot be sent: a header is not valid"
             ) from None
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise _explain(error, place) from error
+        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
+            msg = "the provider's base URL is not a valid HTTP URL"
+            raise ProviderError("bad_request", msg) from error
+        except httpx2.HTTPError as error:
+            raise _explain(error, place, _proxy_for(url)) from error
         finally:
             if transport is not None:
                 idle.append(transport)
@@ -141,9 +144,19 @@ class _Client:
         )
 
     def _new_transport(self, url: str) -> httpx2.AsyncHTTPTransport:
-        transport = httpx2.AsyncHTTPTransport(verify=self._tls, proxy=_proxy_for(url))
-        self._all.append(transport)
-        return transport
+        address = _proxy_for(url)
+        # Their messages hold the address, and that a password: neither said nor chained.
+        with suppress(ValueError, ImportError, httpx2.InvalidURL):
+            proxy = None if address is None else httpx2.Proxy(address)
+            transport = httpx2.AsyncHTTPTransport(verify=self._tls, proxy=proxy)
+            self._all.append(transport)
+            return transport
+        raise ProviderError(
+            "connection",
+            f"the proxy that the environment names for {_place(url)} cannot be used: "
+            "say http://host:port or https://host:port (socks5:// needs the package socksio)",
+            fault=Fault.FATAL,
+        )
 
     async def _read(
         self, response: httpx2.Response, place: str, heard: Callable[[bytes], object] | None
@@ -209,14 +222,16 @@ def _tls_context(tls: TlsSettings) -> ssl.SSLContext:
     return context
 
 
-def _proxy_for(url: str) -> httpx2.Proxy | None:
-    """The proxy that the environment names for a URL, if any."""
+def _proxy_for(url: str) -> str | None:
+    """The URL of the proxy that the environment names for a URL, if any; it may hold a password."""
     parts = urlsplit(url)
     if parts.hostname is None or proxy_bypass(parts.hostname):
         return None
     proxies = getproxies()
     address = proxies.get(parts.scheme) or proxies.get("all")
-    return httpx2.Proxy(address) if address else None
+    if not address or "://" in address:
+        return address or None
+    return f"http://{address}"
 
 
 def _place(url: str) -> str:
@@ -230,39 +245,47 @@ def _place(url: str) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _explain(error: Exception, place: str) -> ProviderError:
-    """What went wrong, for a person."""
+def _explain(error: Exception, place: str, proxy: str | None = None) -> ProviderError:
+    """What went wrong, for a person. Where there is a proxy, it is what there is no connection to."""
+    near, tls = place, place
+    if proxy is not None:
+        near = f"the proxy {_place(proxy)} (for {place})"
+        tls = f"{place} or its proxy" if proxy.startswith("https:") else place
     match error:
-        case httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
-            return ProviderError("bad_request", "the provider's base URL is not a valid HTTP URL")
         case httpx2.ConnectTimeout():
-            message = f"no connection to {place} within {CONNECT_LIMIT:g} seconds"
+            message = f"no connection to {near} within {CONNECT_LIMIT:g} seconds"
         case httpx2.ConnectError():
-            return _explain_connect(error, place)
+            return _explain_connect(error, near, tls)
         case httpx2.ProxyError():
-            message = f"the proxy gave no connection to {place} ({error})"
+            message = f"{near} gave no connection ({error})"
         case _:
             detail = str(error) or type(error).__name__
             message = f"the connection to {place} broke before the reply was complete ({detail})"
     return ProviderError("connection", message)
 
 
-def _explain_connect(error: httpx2.ConnectError, place: str) -> ProviderError:
-    """The causes tell what the client's own exception does not."""
+def _explain_connect(error: httpx2.ConnectError, near: str, tls: str) -> ProviderError:
+    """The causes tell what the client's own exception does not.
+
+    Args:
+        error: What the client raised.
+        near: What the connection should have led to.
+        tls: Whose certificate it may be about.
+    """
     for cause in _causes(error):
         match cause:
             case ssl.SSLCertVerificationError():
                 reason = cause.verify_message
-                return ProviderError("tls", f"the certificate of {place} is not valid: {reason}")
+                return ProviderError("tls", f"the certificate of {tls} is not valid: {reason}")
             case ssl.SSLError():
-                return ProviderError("connection", f"TLS with {place} failed: {cause.reason}")
+                return ProviderError("connection", f"TLS with {tls} failed: {cause.reason}")
             case socket.gaierror():
-                return ProviderError("connection", f"the host of {place} cannot be found")
+                return ProviderError("connection", f"the host of {near} cannot be found")
             case ConnectionRefusedError():
-                return ProviderError("connection", f"{place} refused the connection")
+                return ProviderError("connection", f"{near} refused the connection")
             case _:
                 pass
-    return ProviderError("connection", f"no connection to {place} ({error})")
+    return ProviderError("connection", f"no connection to {near} ({error})")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

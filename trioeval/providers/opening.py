@@ -2,7 +2,7 @@
 
 Whoever opens providers here gets `Reply`s, whatever was written to answer: a plain text is a reply, an
 exception that is no `ProviderError` is the failure `unexpected`, and no secret of any provider stands in
-what comes back.
+what tells of a call, and nothing that is surely a key in what was answered.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -12,11 +12,11 @@ import attrs
 import trio
 
 from trioeval.errors import ProviderError
-from trioeval.providers.base import Reply, Request
+from trioeval.providers.base import Guardrails, Reply, Request
 from trioeval.providers.local.custom import CustomProvider
 from trioeval.providers.local.record import Recorder
 from trioeval.providers.resolve import ProviderSpec
-from trioeval.providers.secrets import hide_in, hide_in_error
+from trioeval.providers.secrets import hide, hide_in, hide_in_error, longest_first, surely_keys
 from trioeval.providers.settings import Templates
 from trioeval.providers.wire import HttpClient, TlsSettings
 
@@ -38,13 +38,13 @@ async def open_providers(
     Raises:
         ProviderError: One of them cannot be opened.
     """
-    secrets = tuple(sorted({one for spec in specs for one in spec.secrets}, key=len, reverse=True))
+    secrets = longest_first(one for spec in specs for one in spec.secrets)
     async with AsyncExitStack() as stack:
         shared = _Shared(templates, stack)
         opened = [await stack.enter_async_context(spec.settings.open(shared)) for spec in specs]
         yield tuple(
-            OpenProvider(spec, CustomProvider(spec.id, provider), secrets, recorder)
-            for spec, provider in zip(specs, opened, strict=True)
+            OpenProvider(spec, position, CustomProvider(spec.id, provider), secrets, recorder)
+            for position, (spec, provider) in enumerate(zip(specs, opened, strict=True))
         )
 
 
@@ -54,6 +54,8 @@ class OpenProvider:
 
     spec: ProviderSpec
     """Where it comes from."""
+    position: int
+    """Which of those that were opened together it is, ≥ 0."""
     _provider: CustomProvider
     _secrets: tuple[str, ...] = attrs.field(repr=False)
     _recorder: Recorder | None = attrs.field(repr=False)
@@ -62,7 +64,8 @@ class OpenProvider:
         """Answer one request.
 
         Raises:
-            ProviderError: The call failed.
+            ProviderError: The call failed; or its reply may hold a key, and is nested too deeply to be
+                looked through (`malformed_reply`).
         """
         if self._recorder is None:
             return await self._answer(request)
@@ -76,23 +79,46 @@ class OpenProvider:
         finally:
             if answer is not None:  # None of a call that was cut off: it has no answer to repeat
                 latency = trio.current_time() - started_at
-                self._recorder.write(self.spec.name, request, answer, latency)
+                self._record(self._recorder, request, answer, latency)
         return answer
 
+    def _record(
+        self, recorder: Recorder, request: Request, answer: Reply | ProviderError, latency: float
+    ) -> None:
+        """Write a call down without secrets: an id may be a URL with a key.
+
+        A recording is found by its prompt, so only what is surely a key is blanked there.
+        """
+        name = hide(self.spec.name, self._secrets)
+        prompt = hide_in(request.prompt, surely_keys(self._secrets))
+        request = attrs.evolve(request, prompt=prompt)
+        recorder.write(name, request, answer, latency, position=self.position)
+
     async def _answer(self, request: Request) -> Reply:
-        secrets = self._secrets
         try:
             reply = await self._provider(request)
         except ProviderError as error:
-            told = self._as_the_lane_sees(error)
-            clean = hide_in_error(told, secrets) if secrets else told
-            if clean is error:
-                raise
-            if clean is told:
-                raise told from error
-            # Without its causes: they tell what it must not.
-            raise clean from None
-        return hide_in_reply(reply, secrets) if secrets else reply
+            failure = error
+        else:
+            return self._clean(reply)
+        # Outside of the handler, so that what the failure was raised from is no context of a clean one.
+        told = self._as_the_lane_sees(failure)
+        clean = hide_in_error(told, self._secrets)
+        if clean is told and told is not failure:
+            raise told from failure
+        raise clean
+
+    def _clean(self, reply: Reply) -> Reply:
+        try:
+            return hide_in_reply(reply, self._secrets) if self._secrets else reply
+        except RecursionError:
+            pass
+        raise ProviderError(
+            "malformed_reply",
+            "the reply is nested too deeply to look for keys in it",
+            tokens=reply.usage.total,
+            money=reply.cost,
+        )
 
     def _as_the_lane_sees(self, error: ProviderError) -> ProviderError:
         """The same error, or one that says "too many calls", where the suite says that it means that."""
@@ -105,17 +131,36 @@ class OpenProvider:
             retry_after=error.retry_after,
             body_excerpt=error.body_excerpt,
             retries=error.retries,
+            tokens=error.tokens,
+            money=error.money,
+            hint=error.hint,
         )
 
 
 def hide_in_reply(reply: Reply, secrets: Sequence[str]) -> Reply:
-    """A reply without secrets; the same one if it has none."""
-    output = hide_in(reply.output, secrets)
-    raw = hide_in(reply.raw, secrets)
-    metadata = hide_in(reply.metadata, secrets)
-    if output is reply.output and raw is reply.raw and metadata is reply.metadata:
+    """A reply without secrets; the same one if it has none.
+
+    Raises:
+        RecursionError: It may hold one, and is nested too deeply to be looked through.
+    """
+    keys = surely_keys(secrets)
+    clean = {
+        "output": hide_in(reply.output, keys),
+        "raw": hide_in(reply.raw, keys),
+        "finish_reason": hide_in(reply.finish_reason, keys),
+        "guardrails": _hide_in_guardrails(reply.guardrails, keys),
+        "metadata": hide_in(reply.metadata, secrets),
+    }
+    if all(value is getattr(reply, name) for name, value in clean.items()):
         return reply
-    return attrs.evolve(reply, output=output, raw=raw, metadata=metadata)
+    return attrs.evolve(reply, **clean)
+
+
+def _hide_in_guardrails(guardrails: Guardrails | None, keys: Sequence[str]) -> Guardrails | None:
+    reason = None if guardrails is None else hide_in(guardrails.reason, keys)
+    if guardrails is None or reason is guardrails.reason:
+        return guardrails
+    return attrs.evolve(guardrails, reason=reason)
 
 
 @attrs.define(eq=False)

@@ -15,11 +15,11 @@ from trioeval.providers.env_references import expand_env
 from trioeval.providers.families import FORMS, MODULES, find_reader
 from trioeval.providers.local.custom import CustomSettings
 from trioeval.providers.metering import Metering, read_metering
-from trioeval.providers.secrets import SHORTEST
+from trioeval.providers.secrets import SHORTEST, hide, hide_in_problem, longest_first
 from trioeval.providers.settings import Settings, Surroundings, Templates
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class ProviderSpec:
     """A provider whose entry is known to be right; nothing is open yet."""
 
@@ -34,7 +34,10 @@ class ProviderSpec:
     """HTTP statuses of server errors that mean "too many calls" here."""
     max_retries: int | None = None
     """What the entry's config says of its lane, ≥ 0; None if it says nothing."""
-    _filled_in: tuple[str, ...] = attrs.field(default=(), repr=False)
+    _filled_in: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<ProviderSpec {hide(self.name, self.secrets)!r}>"
 
     @property
     def lane_key(self) -> str:
@@ -48,7 +51,7 @@ class ProviderSpec:
     @property
     def secrets(self) -> tuple[str, ...]:
         """Texts that nothing that is written may contain, longest first."""
-        return tuple(sorted({*self.settings.secrets, *self._filled_in}, key=len, reverse=True))
+        return longest_first((*self.settings.secrets, *self._filled_in))
 
 
 def resolve(
@@ -105,7 +108,9 @@ def resolve(
             around = Surroundings(environ=environ, directory=directory, templates=templates)
             found = read(prefix, rest, own, around)
     if isinstance(found, list) or problems:
-        raise SuiteError([*problems, *(found if isinstance(found, list) else ())])
+        told = [*problems, *(found if isinstance(found, list) else ())]
+        hidden = longest_first(filled.secrets)
+        raise SuiteError(hide_in_problem(problem, hidden) for problem in told)
     return ProviderSpec(
         entry_id,
         label or entry_id,

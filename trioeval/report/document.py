@@ -11,11 +11,11 @@ import attrs
 
 from trioeval.grading import Assertion, Verdict
 from trioeval.providers import Usage
+from trioeval.providers.secret_names import is_secret_name
 from trioeval.suite import Column, Suite
 from trioeval.tasks import Row, Status
 
 _FAILURE_REASON = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2}
-_SECRET = ("key", "token", "secret", "password", "authorization", "cookie")
 
 
 @attrs.frozen(kw_only=True)
@@ -130,7 +130,7 @@ def redacted(config: Any) -> Any:
     match config:
         case Mapping():
             return {
-                name: _blank(value) if _is_secret(name) else redacted(value)
+                name: _blank(value) if _is_secret(str(name)) else redacted(value)
                 for name, value in config.items()
             }
         case list() | tuple():
@@ -143,18 +143,8 @@ def _blank(value: Any) -> Any:
     return dict.fromkeys(value, "[redacted]") if isinstance(value, Mapping) else "[redacted]"
 
 
-def _is_secret(name: object) -> bool:
-    lowered = str(name).lower()
-    return lowered == "headers" or (
-        any(word in lowered for word in _SECRET)
-        and lowered
-        not in {
-            "apikeyenvar",
-            "max_tokens",
-            "maxtokens",
-            "max_completion_tokens",
-        }
-    )
+def _is_secret(name: str) -> bool:
+    return name.lower() == "headers" or is_secret_name(name)
 
 
 def _column_json(suite: Suite, column: Column, rows: Sequence[Row]) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class ProviderEntry:
     id: str
     """`echo`, `openai:chat:gpt-4.1-mini`, `replay:file.jsonl`, or a name the caller passes a callable for."""
     label: str | None = None
-    config: Mapping[str, Any] = attrs.field(factory=dict)
+    config: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     lane: LaneSettings | str | None = None
     """Settings of the provider's lane, or the name of an entry in the suite's `lanes`."""
     prompts: tuple[str, ...] | None = None

@@ -63,7 +63,7 @@ class MessagesAdapter:
     """One model, and all that its requests have in common."""
 
     endpoint: Endpoint
-    given: Mapping[str, Any] = attrs.field(factory=lambda: anthropic_body.gather({}))
+    given: Mapping[str, Any] = attrs.field(factory=lambda: anthropic_body.gather({}), repr=False)
     """The checked config, as `anthropic_body.gather` gives it."""
     defaults: Mapping[str, Any] = attrs.field(factory=dict)
     """What the environment says where the config says nothing."""

@@ -45,7 +45,7 @@ class GenerateAdapter:
     """One model, and all that its requests have in common."""
 
     endpoint: Endpoint
-    given: Mapping[str, Any] = attrs.field(factory=lambda: gemini_body.gather({}))
+    given: Mapping[str, Any] = attrs.field(factory=lambda: gemini_body.gather({}), repr=False)
     """The checked config, as `gemini_body.gather` gives it."""
     streams: bool = False
 

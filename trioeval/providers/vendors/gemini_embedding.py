@@ -50,7 +50,7 @@ class EmbedAdapter:
     """One model, and all that its requests have in common."""
 
     endpoint: Endpoint
-    given: Mapping[str, Any] = attrs.field(factory=dict)
+    given: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     """The checked config, by snake_case key."""
     streams: bool = attrs.field(default=False, init=False)
 

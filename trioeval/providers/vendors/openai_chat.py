@@ -54,7 +54,7 @@ class ChatAdapter:
     """One model, and all that its requests have in common."""
 
     endpoint: Endpoint
-    values: Mapping[str, Any] = attrs.field(factory=dict)
+    values: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     """What the entry says of its requests, by key in snake_case; None takes a default away."""
     variables: Mapping[str, Any] = attrs.field(factory=dict)
     """Defaults that the environment sets, likewise."""

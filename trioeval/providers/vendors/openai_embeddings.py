@@ -55,7 +55,7 @@ class EmbeddingAdapter:
     """
 
     endpoint: Endpoint
-    values: Mapping[str, Any] = attrs.field(factory=dict)
+    values: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     """What the config says, by snake_case key."""
     streams: bool = False
 

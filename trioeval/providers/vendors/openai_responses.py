@@ -72,9 +72,9 @@ class ResponsesAdapter:
     endpoint: Endpoint
     reasons: bool = False
     """Whether the model thinks before it answers."""
-    layers: tuple[Mapping[str, Any], ...] = ()
+    layers: tuple[Mapping[str, Any], ...] = attrs.field(default=(), repr=False)
     """What the body holds besides model and input, from `to_body`, the strongest last."""
-    passthrough: Mapping[str, Any] = attrs.field(factory=dict)
+    passthrough: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     """Merged last, over everything."""
     show_thinking: bool = True
     streams: bool = False
