@@ -4,7 +4,9 @@ import ssl
 import tracemalloc
 import zlib
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -440,6 +442,34 @@ def test_two_clients_do_not_share_anything() -> None:
                 assert (await provider(Request(prompt="a"))).output == "yes"
 
     with_fake(FakeSettings(replies=ScriptedReplies(("yes",))), body)
+
+
+@pytest.mark.slow
+def test_connections_to_many_hosts_are_not_all_kept() -> None:
+    """A template may name another host in every row; the descriptors of a process are few."""
+    reply = b"HTTP/1.1 200 X\r\ncontent-length: 2\r\n\r\n{}"
+
+    async def keep_answering(stream: trio.SocketStream) -> None:
+        with suppress(trio.BrokenResourceError):
+            while (received := await stream.receive_some()) and b"\r\n\r\n" in received:
+                await stream.send_all(reply)
+
+    async def main() -> None:
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                listeners = await trio.open_tcp_listeners(0, host="0.0.0.0")  # noqa: S104 - 127.0.0.0/8
+                nursery.start_soon(trio.serve_listeners, keep_answering, listeners)
+                port = listeners[0].socket.getsockname()[1]
+                before = len(list(Path("/proc/self/fd").iterdir()))
+                async with open_http() as client:
+                    for number in range(600):
+                        url = f"http://127.0.{number // 250}.{number % 250 + 1}:{port}/"
+                        await client.send(HttpRequest(url, {}, None, "GET"))
+                    # Both ends of each connection are in this process.
+                    assert len(list(Path("/proc/self/fd").iterdir())) - before <= 2 * 260
+                nursery.cancel_scope.cancel()
+
+    trio.run(main)
 
 
 def packed(body: bytes, encoding: str, *, chunked: bool = False) -> bytes:

@@ -9,9 +9,9 @@ does not retry, because the lane owns retries. The only time limit is the one fo
 are the caller's cancel scopes.
 """
 
+import errno
 import socket
 import ssl
-from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from urllib.parse import urlsplit
@@ -24,6 +24,7 @@ import trio
 from trioeval._version import __version__
 from trioeval.errors import Fault, ProviderError
 from trioeval.providers.classify import excerpt
+from trioeval.providers.tls import EncryptedKeyError, load_identity
 from trioeval.providers.unpack import Unpacker
 from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest, TlsSettings
 
@@ -73,16 +74,17 @@ class _Client:
     A pool of connections looks through all of them for every request, which at a hundred calls in
     flight costs more than the request. The client above the transports is left out as well: what it
     adds (cookies, redirects, authentication flows) is what a provider must not do. All transports
-    share one TLS context, the dear part of them.
+    share one TLS context, the dear part of them. Of those that nobody uses only so many are kept: each
+    holds a descriptor, and a template may name another host in every row.
     """
 
     _max_reply_bytes: int
     _tls: ssl.SSLContext
-    _all: list[httpx2.AsyncHTTPTransport] = attrs.field(factory=list)
-    _idle: defaultdict[str, list[httpx2.AsyncHTTPTransport]] = attrs.field(
-        factory=lambda: defaultdict(list)
-    )
-    """By host and port, so that a connection that is kept fits the next request."""
+    _all: set[httpx2.AsyncHTTPTransport] = attrs.field(factory=set)
+    _idle: dict[str, list[httpx2.AsyncHTTPTransport]] = attrs.field(factory=dict)
+    """By host and port, so that a connection that is kept fits the next request; the longest unused
+    place first."""
+    _idle_count: int = 0
     _urls: dict[str, httpx2.URL] = attrs.field(factory=dict)
     """Parsed once: a run has few and asks each many times."""
 
@@ -91,11 +93,10 @@ class _Client:
     ) -> HttpReply:
         url = request.url
         place = _place(url)
-        idle = self._idle[place]
         transport: httpx2.AsyncHTTPTransport | None = None
         try:
             ready = self._request(request)
-            transport = idle.pop() if idle else self._new_transport(url)
+            transport = self._take(place) or await self._make(url)
             response = await transport.handle_async_request(ready)
             try:
                 content = await self._read(response, place, heard)
@@ -116,13 +117,36 @@ class _Client:
             raise _explain(error, place, _proxy_for(url)) from error
         finally:
             if transport is not None:
-                idle.append(transport)
+                self._give_back(place, transport)
         return HttpReply(response.status_code, dict(response.headers), content)
 
     async def aclose(self) -> None:
         """Close every connection."""
         for transport in self._all:
             await transport.aclose()
+
+    def _take(self, place: str) -> httpx2.AsyncHTTPTransport | None:
+        idle = self._idle.pop(place, None)
+        if idle is None:
+            return None
+        transport = idle.pop()
+        if idle:
+            self._idle[place] = idle
+        self._idle_count -= 1
+        return transport
+
+    def _give_back(self, place: str, transport: httpx2.AsyncHTTPTransport) -> None:
+        self._idle.setdefault(place, []).append(transport)
+        self._idle_count += 1
+
+    async def _make(self, url: str) -> httpx2.AsyncHTTPTransport:
+        while self._idle_count >= _IDLE:
+            oldest = self._take(next(iter(self._idle)))
+            if oldest is not None:
+                self._all.discard(oldest)
+                with trio.move_on_after(CLOSE_GRACE, shield=True):
+                    await oldest.aclose()
+        return self._new_transport(url)
 
     def _request(self, request: HttpRequest) -> httpx2.Request:
         parsed = self._urls.get(request.url)
@@ -149,7 +173,7 @@ class _Client:
         with suppress(ValueError, ImportError, httpx2.InvalidURL):
             proxy = None if address is None else httpx2.Proxy(address)
             transport = httpx2.AsyncHTTPTransport(verify=self._tls, proxy=proxy)
-            self._all.append(transport)
+            self._all.add(transport)
             return transport
         raise ProviderError(
             "connection",
@@ -202,6 +226,9 @@ _HEADERS = {
     "accept-encoding": "identity",  # replies are small: unpacking costs more than it saves
 }
 
+_IDLE = 256
+"""Connections that are kept for later."""
+
 _URLS = 1024
 """Parsed URLs that are kept; those with templates in them may be all different."""
 
@@ -213,9 +240,8 @@ def _tls_context(tls: TlsSettings) -> ssl.SSLContext:
             if tls.ca is None
             else ssl.create_default_context(cafile=tls.ca)
         )
-        if tls.certificate is not None:
-            context.load_cert_chain(tls.certificate, tls.key)
-    except OSError as error:  # ssl.SSLError is one
+        load_identity(context, tls)
+    except (OSError, EncryptedKeyError) as error:  # ssl.SSLError is an OSError
         files = ", ".join(str(file) for file in (tls.ca, tls.certificate, tls.key) if file)
         msg = f"the certificates in {files or 'the environment'} cannot be used: {error}"
         raise ProviderError("tls", msg) from error
@@ -283,6 +309,9 @@ def _explain_connect(error: httpx2.ConnectError, near: str, tls: str) -> Provide
                 return ProviderError("connection", f"the host of {near} cannot be found")
             case ConnectionRefusedError():
                 return ProviderError("connection", f"{near} refused the connection")
+            case OSError(errno=errno.EMFILE | errno.ENFILE):
+                msg = f"no connection to {near}: too many open files; see ulimit -n"
+                return ProviderError("connection", msg)
             case _:
                 pass
     return ProviderError("connection", f"no connection to {near} ({error})")
