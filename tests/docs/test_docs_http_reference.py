@@ -5,16 +5,11 @@ import re
 from snippets import DOCS, table
 
 from trioeval.providers.config import to_snake
-from trioeval.providers.generic import auth, javascript, keys, oauth, parts, redirects
-from trioeval.providers.generic.entry import DEFAULT_FUNCTION
+from trioeval.providers.generic import auth, keys, oauth, parts, redirects
+from trioeval.providers.generic.code_keys import DEFAULT_FUNCTION
+from trioeval.providers.generic.engine import program
 from trioeval.providers.generic.javascript import Script
-from trioeval.providers.generic.transform import (
-    JavaScript,
-    JmesPath,
-    JsonPath,
-    MemberPath,
-    read_transform,
-)
+from trioeval.providers.generic.transform import JmesPath, JsonPath, MemberPath, read_transform
 
 PAGE = (DOCS / "reference" / "providers" / "http.md").read_text()
 
@@ -43,7 +38,7 @@ def test_every_type_of_auth_stands_in_the_reference() -> None:
 def test_the_examples_of_transforms_are_in_the_languages_that_they_stand_for() -> None:
     """A function of Python is read where the files of the suite are."""
     examples = [example.strip("`") for _, example, _ in table(PAGE, "form")]
-    kinds = [MemberPath, JsonPath, JmesPath, None, JavaScript]
+    kinds = [MemberPath, JsonPath, JmesPath, None, Script]
     for example, kind in zip(examples, kinds, strict=True):
         assert kind is None or isinstance(read_transform(example), kind)
     assert f"by default `{DEFAULT_FUNCTION}`" in PAGE
@@ -52,7 +47,7 @@ def test_the_examples_of_transforms_are_in_the_languages_that_they_stand_for() -
 def test_figures_are_those_of_the_code() -> None:
     """Bounds and margins."""
     assert f"at most {parts.LARGEST // 1024**2} MiB" in PAGE
-    seconds, memory = javascript.TIME_LIMIT, javascript.MEMORY_BYTES // 1024**2
-    assert f"at most {seconds:g} seconds and {memory} MiB for a call" in PAGE
+    seconds, memory = program.TIME_LIMIT, program.MEMORY_BYTES // 1024**2
+    assert f"at most {seconds:g} seconds of the processor and {memory} MiB for a call" in PAGE
     assert (redirects.MOST, oauth.MARGIN) == (10, 60)
-    assert Script("1", ()).run() == 1
+    assert program.run(Script("1", ()).source, []) == {"value": 1}

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 from loopback import generic, problems
@@ -15,6 +16,18 @@ from trioeval.providers.prices import Price
 from trioeval.providers.wire import TlsSettings
 
 URL = "https://a.example/x"
+IN_QUERY = {"type": "api_key", "value": "k-12", "placement": "query"}
+SCHEME = ".config.useHttps: the URL says the scheme already\n  leave it out"
+HERE = """
+from json import dumps
+other = lambda json, text, context: [inner := 1]
+try:
+    def maybe(json, text, context): inner = 2
+    class Reader: inner = 3
+except ImportError:
+    pass
+"""
+UNCLOSED = '"{{" opens a template that its line does not close; to say it as text, write {{ "{{" }}'
 BEARER = {"type": "bearer", "token": "sk-very-secret"}
 
 
@@ -54,6 +67,7 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
                     ".config.headers.x: not a template: line 1: expected token 'end of print statement', "
                     "got 'b'"
                 ),
+                f".config.queryParams.q: {UNCLOSED}",
                 (
                     ".config.body[0].c: not a template: line 1: Expected an expression, got 'end of "
                     "statement block'"
@@ -286,6 +300,82 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
             ],
         ),
         (
+            f"{URL}/{{{{promt",
+            {
+                "headers": {"x": "{{ promt }"},
+                "body": '{"n": {{n}}, "q": "{% if x "}',
+                "transformRequest": "{{ promt",
+                "multipart": {"parts": [{"kind": "field", "name": "a", "value": "{{ b"}]},
+            },
+            [
+                f".config.multipart.parts[0].value: {UNCLOSED}",
+                ".config.body: multipart is the body already\n  keep one of them",
+                f".id: {UNCLOSED}",
+                (".config.headers.x: not a template: line 1: unexpected '}'"),
+                f".config.transformRequest: {UNCLOSED}",
+            ],
+        ),
+        (URL, {"body": "q={{ q"}, [f".config.body: {UNCLOSED}"]),
+        (URL, {"body": "{% raw %}{{{% endraw %}"}, []),
+        (URL, {"useHttps": True}, [SCHEME]),
+        ("http", {"url": URL, "useHttps": False}, [SCHEME]),
+        ("http", {"request": f"GET {URL}", "useHttps": True}, [SCHEME]),
+        (
+            "https",
+            {"request": "GET /x\nHost: a.example", "useHttps": False},
+            ['.config.useHttps: the id "https" says another scheme\n  keep one of them'],
+        ),
+        ("http", {"request": "GET /x\nHost: a.example", "useHttps": True}, []),
+        (
+            URL,
+            {"headers": {"X-A": "1", "x-a": "2"}},
+            [".config.headers: the header x-a is said twice\n  keep one of them"],
+        ),
+        (
+            URL,
+            {"auth": {"type": "api_key", "keyName": "Content-Length", "value": "k"}},
+            [
+                (
+                    ".config.auth.keyName: the header content-length is about the connection\n"
+                    "  name another"
+                ),
+            ],
+        ),
+        (
+            URL,
+            {"auth": {"type": "api_key", "keyName": "a(b", "value": "k"}},
+            ['.config.auth.keyName: "a(b" is not the name of a header'],
+        ),
+        (
+            f"{URL}?key=a",
+            {"auth": {**IN_QUERY, "keyName": "key"}},
+            ['.config.auth.keyName: the request has a parameter "key" already\n  keep one of them'],
+        ),
+        (
+            URL,
+            {"auth": {**IN_QUERY, "keyName": "Host"}, "queryParams": {"Host": 1}},
+            [
+                '.config.auth.keyName: the request has a parameter "Host" already\n  keep one of them'
+            ],
+        ),
+        (URL, {"auth": {**IN_QUERY, "keyName": "host"}}, []),
+        (
+            URL,
+            {"transformResponse": "file://here.py:none"},
+            ['.config.transformResponse: there is no function none in "here.py"'],
+        ),
+        (URL, {"transformResponse": "file://here.py:other"}, []),
+        (URL, {"transformResponse": "file://here.py:dumps"}, []),
+        (URL, {"transformResponse": "file://here.py:maybe"}, []),
+        (URL, {"transformResponse": "file://here.py:Reader"}, []),
+        (
+            URL,
+            {"transformResponse": "file://here.py:inner"},
+            ['.config.transformResponse: there is no function inner in "here.py"'],
+        ),
+        (URL, {"transformResponse": "file://stars.py:anything"}, []),
+        (URL, {"transformResponse": "file://dynamic.py:anything"}, []),
+        (
             "https://a.example/{{env.NOT_SET}}",
             {},
             [".id: the environment variable NOT_SET is not set\n  set NOT_SET"],
@@ -297,6 +387,9 @@ def test_all_that_is_wrong_is_told_at_once(
 ) -> None:
     """With its place, and what would be right; no secret is shown."""
     (tmp_path / "here.pem").write_text("")
+    (tmp_path / "here.py").write_text(HERE)
+    (tmp_path / "stars.py").write_text("from json import *")
+    (tmp_path / "dynamic.py").write_text("globals()['anything'] = print")
     (tmp_path / "latin.txt").write_bytes(b"\xff")
     assert problems(entry_id, tmp_path, **config) == told
 
@@ -375,7 +468,7 @@ def test_files_of_the_suite_are_read_once(tmp_path: Path) -> None:
     """A request, a body, certificates and functions stand beside the suite."""
     (tmp_path / "raw.txt").write_text("POST /x HTTP/1.1\nHost: a.example\n\n{{prompt}}")
     (tmp_path / "body.json").write_text('{"q": "{{prompt}}"}')
-    (tmp_path / "ca.pem").write_text("")
+    trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
     (tmp_path / "bad.py").write_text("def (")
     assert settings("http", tmp_path, request="file://raw.txt").entry.request.url == (
         "http://a.example/x"

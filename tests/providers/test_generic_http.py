@@ -1,9 +1,12 @@
 """The whole way of a generic HTTP call, over real sockets."""
 
+import datetime as dt
 import json
 import math
 import ssl
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +18,14 @@ from loopback import Answer, Respond, Seen, Server, as_json, generic, opened, re
 from trioeval.errors import Fault, ProviderError
 from trioeval.providers import Request
 from trioeval.providers.generic import parts as parts_module
-from trioeval.providers.generic.own_code import Code
+from trioeval.providers.generic.engine import program
+from trioeval.providers.generic.javascript import Script, engine_workers
+from trioeval.providers.generic.own_code import open_code
 from trioeval.providers.generic.transform import Answer as TransformAnswer
 
 pytestmark = pytest.mark.network
 
-SECRET = "sk-very-secret"  # noqa: S105 - made up
+SECRET = "sk-very-secret-7"  # noqa: S105 - made up
 
 
 @pytest.fixture(autouse=True)
@@ -640,5 +645,130 @@ def test_a_call_may_say_what_is_different() -> None:
 def test_a_provider_without_workers_says_whose_mistake_that_is() -> None:
     """It cannot be one of the suite."""
     answer = TransformAnswer(json=1, text="1", context={})
-    with pytest.raises(RuntimeError, match="please report this"):
-        trio.run(Code(None).call, answer, 1.0)
+
+    async def main() -> None:
+        async with open_code(engine_workers(Path.cwd(), {}), None) as code:
+            with pytest.raises(RuntimeError, match="please report this"):
+                await code.call(answer, 1.0)
+
+    trio.run(main)
+
+
+def test_values_of_the_environment_stay_with_their_origin() -> None:
+    """Whatever the header is called, and whatever the variable is called."""
+
+    async def main() -> None:
+        with trio.fail_after(20):
+            async with serve(lambda _seen: as_json("there")) as there:
+                answer = redirect(307, f"{there.url}/b")
+                async with serve(lambda _seen: answer) as here:
+                    headers = {"x-acct": "{{env.MY_TOKEN}}", "x-lang": "en", "x-say": "{{v}}"}
+                    spec = generic(f"{here.url}/a", headers=headers)
+                    async with opened(spec) as provider:
+                        await provider(Request(prompt="p", vars={"v": "tok-from-env"}))
+                    assert here.seen[0].headers["x-acct"] == "tok-from-env"
+                    error = await failing(f"{here.url}/a", body={"a": "{{env.MY_TOKEN}}"})
+                    assert "and the body holds a secret" in error.message
+            (seen,) = there.seen
+            assert seen.headers["x-lang"] == "en"
+            assert not {"x-acct", "x-say"} & seen.headers.keys()
+
+    trio.run(main)
+
+
+async def longest_stall(work: Callable[[], Awaitable[None]]) -> float:
+    """The longest time for which nothing else could run, in seconds."""
+    stall = 0.0
+    async with trio.open_nursery() as nursery:
+
+        async def beat() -> None:
+            nonlocal stall
+            while True:
+                before = time.perf_counter()
+                await trio.sleep(0.01)
+                stall = max(stall, time.perf_counter() - before - 0.01)
+
+        nursery.start_soon(beat)
+        await work()
+        nursery.cancel_scope.cancel()
+    return stall
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("transform", "status"),
+    [
+        (None, 200),
+        ("json.rows[7].text", 200),
+        ("$..text", 200),
+        ("jmespath:rows[?n > `5`].text", 200),
+        ("(json) => json.rows.length", 200),
+        (None, 500),
+    ],
+)
+def test_a_large_reply_does_not_hold_up_others(transform: str | None, status: int) -> None:
+    """Five megabytes are read beside them, also where a secret is looked for."""
+    rows = [{"n": n, "text": f"row {n} " + "x" * 60, "tags": ["a", "b"]} for n in range(48_000)]
+    large = as_json({"rows": rows}, status)
+    assert len(large.body) > 5_000_000
+
+    async def body(server: Server) -> None:
+        spec = generic(
+            f"{server.url}/x", headers={"x-api-key": "{{key}}"}, transformResponse=transform
+        )
+        async with opened(spec) as provider:
+
+            async def call() -> None:
+                with pytest.raises(ProviderError) if status == 500 else nullcontext():
+                    await provider(Request(prompt="p", vars={"key": f"{SECRET}-1"}))
+
+            await call()  # workers start, libraries are imported
+            # The least of three: other programs hold up this one as well.
+            assert min([await longest_stall(call) for _ in range(3)]) < 0.3
+
+    with_server(lambda _seen: large, body)
+
+
+@pytest.mark.slow
+def test_the_time_of_a_script_is_its_own() -> None:
+    """Two at once do not count each other's, nor that of this process."""
+    script = (
+        "() => { let n = 0; const end = %d; for (let i = 0; i < end; i++) n += i %% 7; return n }"
+    )
+
+    async def body(server: Server) -> None:
+        own = await measured(script % 1_000_000)
+        code = script % int(1_000_000 * 1.1 / own)  # more than half of what is allowed
+        async with opened(generic(f"{server.url}/x", transformResponse=code)) as provider:
+            outputs: list[Any] = []
+
+            async def call() -> None:
+                outputs.append((await provider(Request(prompt="p"))).output)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(call)
+                nursery.start_soon(call)
+            assert len(outputs) == 2
+
+    with_server(lambda _seen: as_json("ok"), body)
+
+
+async def measured(code: str) -> float:
+    """Processor seconds of a script."""
+    before = time.process_time()
+    told = await trio.to_thread.run_sync(program.run, Script(code, ()).source, [])
+    assert "error" not in told
+    return time.process_time() - before
+
+
+def test_variables_of_a_script_are_data() -> None:
+    """A date is its text."""
+
+    async def body(server: Server) -> None:
+        rewrite = "(prompt, vars) => prompt + vars.day"
+        spec = generic(f"{server.url}/x", body="{{prompt}}", transformRequest=rewrite)
+        async with opened(spec) as provider:
+            await provider(Request(prompt="on ", vars={"day": dt.date(2026, 11, 1)}))
+        assert server.seen[0].body == b"on 2026-11-01"
+
+    with_server(lambda _seen: as_json("ok"), body)

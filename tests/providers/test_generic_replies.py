@@ -14,8 +14,9 @@ from trioeval.errors import ProviderError
 from trioeval.providers.base import Reply, Usage
 from trioeval.providers.generic.auth import TokenRequest
 from trioeval.providers.generic.incoming import Reading, read_answer
+from trioeval.providers.generic.javascript import Script
 from trioeval.providers.generic.oauth import TokenSource, read_token, token_request
-from trioeval.providers.generic.redirects import next_request
+from trioeval.providers.generic.redirects import Guard, next_request
 from trioeval.providers.generic.transform import TransformError, read_transform
 from trioeval.providers.prices import Price
 from trioeval.providers.wire import HttpReply, HttpRequest
@@ -40,12 +41,12 @@ def read(reply: HttpReply, transform: str | None = None, price: Price | None = N
         value = reading.whole(reply, answer)
     else:
         found = read_transform(transform)
-        assert not isinstance(found, str)
+        assert not isinstance(found, str | Script)
         try:
             value = found.apply(answer)
         except TransformError as error:
             raise reading.failure("malformed_reply", str(error), reply) from error
-    return reading.finish(value, reply, answer, "a.example")
+    return reading.finish(value, reply, answer)
 
 
 def reply(data: Any, status: int = 200, **headers: str) -> HttpReply:
@@ -234,7 +235,7 @@ def test_a_redirect_makes_the_next_request(
 ) -> None:
     """An origin is scheme, host and port."""
     answer = HttpReply(status, {"location": location}, b"")
-    request = next_request(HERE, answer, {"x-own"})
+    request = next_request(HERE, answer, Guard(frozenset({"x-own"})))
     assert (request.url, set(request.headers), request.method) == (url, names, method)
     assert (request.body is None) == (method == "GET")
 
@@ -254,5 +255,57 @@ def test_a_redirect_makes_the_next_request(
 def test_a_redirect_to_where_nothing_may_go_is_refused(location: str, message: str) -> None:
     """Neither to other schemes nor into the open."""
     with pytest.raises(ProviderError) as caught:
-        next_request(HERE, HttpReply(307, {"location": location}, b""), ())
+        next_request(HERE, HttpReply(307, {"location": location}, b""), Guard())
     assert str(caught.value) == f"bad_request: {message}"
+
+
+ELSEWHERE = "https://b.example/"
+KEY = "pass phrase/é"
+WITH_KEY = json.dumps({"account": KEY}).encode()
+
+
+def test_headers_that_hold_a_secret_stay_whatever_they_are_called() -> None:
+    """Also where it is a part of the value."""
+    here = HttpRequest(HERE.url, {"X-Acct": f"<{KEY}>", "X-Team": "blue"}, None, "GET")
+    answer = HttpReply(302, {"location": ELSEWHERE}, b"")
+    assert next_request(here, answer, Guard(secrets=frozenset({KEY}))).headers == {"X-Team": "blue"}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "location", "message"),
+    [
+        (
+            WITH_KEY,
+            307,
+            ELSEWHERE,
+            (
+                "the server redirects to https://b.example:443, and the body holds a secret; "
+                "if it may go there, name that URL in the suite"
+            ),
+        ),
+        (WITH_KEY, 307, "/z", None),
+        (WITH_KEY, 303, ELSEWHERE, None),
+        (b"account=pass+phrase%2F%C3%A9", 308, ELSEWHERE, "and the body holds a secret"),
+        (b"a=short", 308, ELSEWHERE, None),
+        (
+            b"{}",
+            302,
+            f"{ELSEWHERE}?k=pass%20phrase/%C3%A9",
+            "the server redirects to https://b.example:443 with a secret in the URL",
+        ),
+    ],
+)
+def test_a_secret_in_a_body_or_a_url_goes_nowhere_else(
+    body: bytes, status: int, location: str, message: str | None
+) -> None:
+    """It cannot be left out, so the call fails."""
+    here = HttpRequest(HERE.url, {}, body, "POST")
+    answer = HttpReply(status, {"location": location}, b"")
+    guard = Guard(secrets=frozenset({KEY, "short"}))
+    if message is None:
+        assert next_request(here, answer, guard).method == ("GET" if status == 303 else "POST")
+        return
+    with pytest.raises(ProviderError) as caught:
+        next_request(here, answer, guard)
+    assert message in str(caught.value)
+    assert KEY not in str(caught.value)

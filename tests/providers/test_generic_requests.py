@@ -23,7 +23,9 @@ from trioeval.providers.generic.body import (
     text_body,
 )
 from trioeval.providers.generic.filling import Filling
+from trioeval.providers.generic.json_text import JsonText
 from trioeval.providers.generic.outgoing import RequestTemplate
+from trioeval.providers.generic.urls import has_dot_segments
 from trioeval.providers.wire import HttpRequest
 from trioeval.suite import Templates
 
@@ -68,8 +70,8 @@ def test_a_prompt_is_text_whatever_is_in_it(prompt: str) -> None:
 @example("a{{{%b")
 @example("{{ x \r\n")
 def test_a_prompt_beside_other_text_is_as_it_is(prompt: str) -> None:
-    """Except for one line feed at its end, which templates take from every variable."""
-    assert sent(JsonBody(["<{{prompt}}>"]), prompt) == [f"<{prompt.removesuffix(chr(10))}>"]
+    """Also the line feed at its end, which templates take from every variable."""
+    assert sent(JsonBody(["<{{prompt}}>"]), prompt) == [f"<{prompt}>"]
 
 
 @pytest.mark.slow
@@ -86,17 +88,96 @@ def test_a_text_variable_stays_text(value: str) -> None:
     assert sent(JsonBody("{{ v }}"), v=value) == value.removesuffix("\n")
 
 
+CAPTURED = '{% set all %}<{{prompt}}>{% endset %}{"q": "{{ all }}"}'
+
+
 @pytest.mark.slow
 @given(ANY_TEXT)
-def test_a_body_that_stops_being_json_is_escaped(prompt: str) -> None:
-    """Where the template itself is no JSON, because a value stands outside of strings."""
-    written = '{"n": {{n}}, "q": "{{prompt}}"}'
-    plain = written.replace("{{n}}", "1").replace("{{prompt}}", prompt.removesuffix("\n"))
+@example('x", "admin": "true')
+@example('"')
+@example("1")
+@example("a\n")
+def test_a_prompt_between_quotes_changes_nothing_else(prompt: str) -> None:
+    """Also where the template itself is no JSON, because another value stands outside of quotes."""
+    for written, expected in (
+        ('{"n": {{n}}, "q": "{{prompt}}"}', {"n": 1, "q": prompt}),
+        ('{"q": "a{{prompt}}b{{ prompt }}", "n": {{n}}}', {"n": 1, "q": f"a{prompt}b{prompt}"}),
+        ('{"q": "{% if n %}<{{- prompt -}}>{% else %}"{% endif %}"}', {"q": f"<{prompt}>"}),
+        ('{"q": {% if n %}"\\\\{{prompt}}"{% else %}1{% endif %}}', {"q": f"\\{prompt}"}),
+        (CAPTURED + "{# #}", {"q": f"<{prompt}>"}),
+        ('{"q": {{prompt | dump}}, "n": {{n}}}', {"n": 1, "q": prompt}),
+    ):
+        assert sent(text_body(written, "application/json"), prompt, n=1) == expected
+
+
+@pytest.mark.slow
+@given(ANY_TEXT)
+@example('1, "admin": true')
+@example('"a", "b"')
+@example("[1]")
+@example("}")
+def test_a_prompt_outside_of_quotes_is_one_value_or_is_refused(prompt: str) -> None:
+    """It adds no member."""
     try:
-        expected = json.loads(plain)
-    except ValueError:
-        expected = {"n": 1, "q": prompt}
-    assert sent(text_body(written, None), prompt, n=1) == expected
+        expected = json.loads(prompt, parse_constant=lambda _: 1 / 0)
+    except (ValueError, ZeroDivisionError):
+        if not prompt.strip(" \t\r\n,"):
+            return
+        told = refusal(prompt=prompt, body=text_body('{"n": {{prompt}}, "q": "{{prompt}}"}', None))
+        assert told.startswith("bad_request: the body has a template outside of quotes")
+    else:
+        data = sent(text_body('{"n": {{prompt}}, "q": "{{prompt}}"}', None), prompt)
+        assert data == {"n": expected, "q": prompt}
+
+
+def test_a_template_of_json_may_be_a_program() -> None:
+    """Loops print commas; blocks that are captured are printed once more."""
+    body = text_body(
+        '[{% for x in xs %}{"q": "{{x}}", "p": "{{prompt}}"}{{ ", " if not loop.last }}{% endfor %}]',
+        "application/json",
+    )
+    quoted = 'say "hi"'
+    assert sent(body, quoted, xs=['"', 1]) == [
+        {"q": '"', "p": quoted},
+        {"q": "1", "p": quoted},
+    ]
+    whole = '{% set all %}{"q": "{{prompt}}"}{% endset %}[{{ all }}, {{ n }}]'
+    assert sent(text_body(whole, "application/json"), quoted, n=1) == [{"q": quoted}, 1]
+    loud = '{% set all %}<{{prompt}}>{% endset %}{"q": "{{ all | upper }}"}'
+    assert sent(text_body(loud, "application/json"), quoted) == {"q": '<SAY "HI">'}
+    raw = '{"q": "{{prompt}}", "r": "{% raw %}{{prompt}}{% endraw %}", "n": {{n}}}'
+    assert sent(text_body(raw, None), quoted, n=1) == {"q": quoted, "r": "{{prompt}}", "n": 1}
+
+
+@pytest.mark.parametrize(
+    ("written", "fault"),
+    [
+        (
+            '{"n": {{n}}{% set all %}<{{prompt}}>{% endset %}, "q": "{{ all[:35] }}"}',
+            "prints a part of a block that was captured; print the whole of it",
+        ),
+        ('{"n": {{n}}, "q": "\\{{prompt}}"}', "has a backslash in front of a template"),
+        ('{"n": {{n}}, "q": }', "is not JSON when its variables are filled in"),
+        (
+            '{"n": {{n}}{% set all %}<{{prompt}}>{% endset %}, "q": "{{ all[21:] }}"}',
+            "prints a part of a block that was captured; print the whole of it",
+        ),
+        (
+            '{"n": {{n}}, "m": {{prompt}}}',
+            "has a template outside of quotes that gives no JSON value",
+        ),
+    ],
+)
+def test_what_makes_a_body_no_json_is_said(written: str, fault: str) -> None:
+    """Without the value."""
+    told = refusal(prompt='x", "admin": true', variables={"n": 1}, body=text_body(written, None))
+    assert told == f"bad_request: the body {fault}"
+
+
+def test_a_body_that_is_no_template_is_told_as_such() -> None:
+    """Where the entry is read; here only by who renders it all the same."""
+    assert JsonText('{"q": {{ ? }}}').marked == '{"q": {{ ? }}}'
+    assert "not a template" in refusal(variables={"n": 1}, body=text_body('{"q": {% nix %}}', None))
 
 
 def test_escapes_reach_into_variables() -> None:
@@ -139,7 +220,7 @@ def test_what_cannot_be_sent_is_a_bad_request_that_says_where() -> None:
         "bad_request: the body is not JSON: "
     )
     assert refusal(prompt="[", body=text_body("{{prompt}}", "application/json")) == (
-        "bad_request: the body is not JSON when its variables are filled in"
+        "bad_request: the body has a template outside of quotes that gives no JSON value"
     )
     assert refusal(prompt="a\nb: c", headers={"x": "{{prompt}}"}) == (
         'bad_request: the header "x" is not printable ASCII text'
@@ -185,7 +266,7 @@ def test_a_parameter_is_what_the_service_decodes(prompt: str) -> None:
 
 
 @pytest.mark.slow
-@given(ANY_TEXT)
+@given(ANY_TEXT.filter(lambda text: not has_dot_segments(f"http://a.example/{text}")))
 def test_a_url_can_be_sent_whatever_is_filled_in(prompt: str) -> None:
     """What may not stand in a URL is encoded; the host stays."""
     url = render(prompt, url="http://a.example/say/{{prompt}}").url
@@ -222,3 +303,22 @@ def test_a_form_comes_apart_as_it_was_put_together(
     assert [one.get_filename() is not None for one in read] == [
         isinstance(part, FilePart) for part in parts
     ]
+
+
+@pytest.mark.parametrize(
+    "climb", ["..", ".", "x/../y", "%2e%2E", "..%2fadmin", "..\\admin", "..;a=b", "/.."]
+)
+def test_a_value_does_not_climb(climb: str) -> None:
+    """Neither as it is nor encoded."""
+    told = refusal(prompt=climb, url="http://a.example/chat/{{prompt}}/x")
+    assert told == (
+        'bad_request: the url has a path with "." or ".." when its variables are filled in'
+    )
+
+
+@pytest.mark.parametrize("name", ["a..b", "...", ".hidden", "v1.2"])
+def test_dots_in_names_are_dots(name: str) -> None:
+    """Nor does the query matter, or what the suite itself writes."""
+    request = render(name, url="http://a.example/{{prompt}}?p=../{{prompt}}")
+    assert request.url == f"http://a.example/{name}?p=../{name}"
+    assert render(url="http://a.example/x/../y").url == "http://a.example/x/../y"

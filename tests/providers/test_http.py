@@ -444,6 +444,11 @@ def test_two_clients_do_not_share_anything() -> None:
     with_fake(FakeSettings(replies=ScriptedReplies(("yes",))), body)
 
 
+def descriptors() -> int:
+    """How many files and sockets this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 @pytest.mark.slow
 def test_connections_to_many_hosts_are_not_all_kept() -> None:
     """A template may name another host in every row; the descriptors of a process are few."""
@@ -460,13 +465,13 @@ def test_connections_to_many_hosts_are_not_all_kept() -> None:
                 listeners = await trio.open_tcp_listeners(0, host="0.0.0.0")  # noqa: S104 - 127.0.0.0/8
                 nursery.start_soon(trio.serve_listeners, keep_answering, listeners)
                 port = listeners[0].socket.getsockname()[1]
-                before = len(list(Path("/proc/self/fd").iterdir()))
+                before = descriptors()
                 async with open_http() as client:
                     for number in range(600):
                         url = f"http://127.0.{number // 250}.{number % 250 + 1}:{port}/"
                         await client.send(HttpRequest(url, {}, None, "GET"))
                     # Both ends of each connection are in this process.
-                    assert len(list(Path("/proc/self/fd").iterdir())) - before <= 2 * 260
+                    assert descriptors() - before <= 2 * 260
                 nursery.cancel_scope.cancel()
 
     trio.run(main)

@@ -20,7 +20,10 @@ def test_a_request_comes_apart(text: str) -> None:
     ("text", "request_"),
     [
         ("GET /a\nhost: b:8080", RawRequest("GET", "http://b:8080/a", {}, "")),
-        ("GET https://b/a?x={{ y }} HTTP/1.1", RawRequest("GET", "https://b/a?x={{ y }}", {}, "")),
+        (
+            "GET https://b/a?x={{ y }} HTTP/1.1",
+            RawRequest("GET", "https://b/a?x={{ y }}", {}, "", is_whole=True),
+        ),
         ("GET {{path}} HTTP/2\nHost: {{h}}", RawRequest("GET", "http://{{h}}/{{path}}", {}, "")),
         (
             "PUT /a HTTP/1.1\nHost: b\nContent-Length: 9\nConnection: close\n\na\n\nb",

@@ -12,6 +12,8 @@ import attrs
 
 from trioeval.errors import Problem
 from trioeval.providers.config import Key, is_text, read_config, show, to_snake
+from trioeval.providers.generic.keys import HEADER_NAME
+from trioeval.providers.generic.raw_request import DROPPED
 from trioeval.providers.generic.urls import is_visible, url_fault
 
 
@@ -103,9 +105,22 @@ def read_auth(given: Mapping[str, Any]) -> Auth | list[Problem]:
         for key in fields
         if key.name not in MAY_BE_LEFT_OUT and to_snake(key.name) not in present
     ]
+    if kind == "api_key" and values.get("placement") != "query":
+        problems += _header_problems(values.get("key_name", ""))
     if "token_url" in values and (fault := url_fault(values["token_url"])):
         problems.append(Problem(".config.auth.tokenUrl", fault))
     return problems or _make(kind, values)
+
+
+def _header_problems(name: str) -> list[Problem]:
+    if not name:
+        return []  # told already
+    if name.lower() in DROPPED:
+        fault = f"the header {name.lower()} is about the connection"
+        return [Problem(".config.auth.keyName", fault, "name another")]
+    if not HEADER_NAME.fullmatch(name):
+        return [Problem(".config.auth.keyName", f"{show(name)} is not the name of a header")]
+    return []
 
 
 def _make(kind: str, values: Mapping[str, Any]) -> Auth:

@@ -1,8 +1,8 @@
 """The body of a request: JSON, text or parts, and what it becomes when its variables are filled in.
 
 A text that is JSON with its templates inside strings is taken as JSON, so that no value can break out of its
-string. One that is not (`{"n": {{n}}}`) is rendered as text; if that is not JSON any more, it is rendered
-again with its values escaped.
+string. One that becomes JSON only when it is filled in (`{"n": {{n}}}`) is a `JsonText`, which keeps the
+same law.
 """
 
 import hashlib
@@ -17,6 +17,7 @@ import attrs
 from trioeval.errors import ProviderError
 from trioeval.providers.answers import NOT_JSON, read_json
 from trioeval.providers.generic.filling import Filling
+from trioeval.providers.generic.json_text import JsonText, JsonTextError
 
 JSON = "application/json"
 _JSON_TYPE = re.compile(r"\s*application/(?:json|[\w.+-]+\+json)\s*(?:;|$)", re.IGNORECASE)
@@ -32,11 +33,9 @@ class JsonBody:
 
 @attrs.frozen
 class TextBody:
-    """A template."""
+    """A template of text that is no JSON."""
 
     text: str
-    is_json: bool = False
-    """Whether what is sent must be JSON."""
 
 
 @attrs.frozen
@@ -66,7 +65,7 @@ class MultipartBody:
     parts: tuple[FieldPart | FilePart, ...]
 
 
-Body: TypeAlias = JsonBody | TextBody | MultipartBody
+Body: TypeAlias = JsonBody | JsonText | TextBody | MultipartBody
 
 
 @attrs.frozen
@@ -100,7 +99,7 @@ def text_body(text: str, content_type: str | None) -> Body:
     if not is_json:
         return TextBody(text)
     data = read_json(text)
-    return TextBody(text, is_json=True) if data is NOT_JSON else JsonBody(data)
+    return JsonText(text) if data is NOT_JSON else JsonBody(data)
 
 
 def render_body(
@@ -127,8 +126,11 @@ def render_body(
             return _json(filled)
         case _ if isinstance(prompt, Mapping):
             raise ProviderError("bad_request", "transformRequest gave an object, the body is text")
-        case TextBody(text, is_json):
-            return _text(text, filling, is_json=is_json)
+        case JsonText():
+            return _json_text(body, filling)
+        case TextBody(text):
+            filled = filling.text(text, "the body")
+            return Content(filled.encode("utf-8", "replace"), "text/plain; charset=utf-8")
         case MultipartBody(parts):
             return _multipart(parts, filling, files)
 
@@ -140,17 +142,12 @@ def _json(data: Any) -> Content:
         raise ProviderError("bad_request", f"the body is not JSON: {error}") from error
 
 
-def _text(written: str, filling: Filling, *, is_json: bool) -> Content:
-    text = filling.text(written, "the body")
-    if is_json and read_json(text) is NOT_JSON:
-        text = filling.escaped().text(written, "the body")
-        if read_json(text) is NOT_JSON:
-            raise ProviderError(
-                "bad_request", "the body is not JSON when its variables are filled in"
-            )
-    return Content(
-        text.encode("utf-8", "replace"), JSON if is_json else "text/plain; charset=utf-8"
-    )
+def _json_text(written: JsonText, filling: Filling) -> Content:
+    try:
+        text = written.read(filling.text(written.marked, "the body"))
+    except JsonTextError as error:
+        raise ProviderError("bad_request", f"the body {error}") from error
+    return Content(text.encode("utf-8", "replace"), JSON)
 
 
 @attrs.frozen

@@ -1,8 +1,6 @@
 """Reading an entry of the suite: its keys, its templates and its files, with all that is wrong with them."""
 
-import ast
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,24 +19,29 @@ from trioeval.providers.generic.body import (
     is_json_type,
     text_body,
 )
-from trioeval.providers.generic.identity import find_secrets, lane_key
-from trioeval.providers.generic.javascript import Script, is_function
+from trioeval.providers.generic.code_keys import read_output, read_rewrite
+from trioeval.providers.generic.filling import template_fault
+from trioeval.providers.generic.identity import (
+    find_secrets,
+    lane_key,
+    own_headers,
+    secrets_of_environment,
+)
+from trioeval.providers.generic.javascript import Script
+from trioeval.providers.generic.json_text import JsonText
 from trioeval.providers.generic.keys import KEYS, MARK, NOT_YET, TLS_FILES
 from trioeval.providers.generic.outgoing import RequestTemplate
 from trioeval.providers.generic.parts import find, read_parts
 from trioeval.providers.generic.raw_request import DROPPED, RawRequest, read_raw_request
 from trioeval.providers.generic.status import SUCCESS, read_statuses
-from trioeval.providers.generic.transform import Transform, read_transform
-from trioeval.providers.generic.urls import url_fault
+from trioeval.providers.generic.transform import Transform
+from trioeval.providers.generic.urls import parameters, url_fault
 from trioeval.providers.prices import Price, read_price
 from trioeval.providers.programs.workers import WorkerSpec
 from trioeval.providers.settings import Surroundings
+from trioeval.providers.tls import check_tls
 from trioeval.providers.wire import TlsSettings
 
-DEFAULT_FUNCTION = "transform"
-"""The function of a Python file that names none."""
-
-_PYTHON = re.compile(r"file://(.+\.py)(?::(\w+))?")
 _FILE = "file://"
 
 
@@ -52,7 +55,7 @@ class Entry:
     tools: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     """Variables that the config gives."""
     statuses: frozenset[int] = attrs.field(default=SUCCESS, repr=False)
-    transform: Transform | None = None
+    transform: Transform | Script | None = None
     """None takes the whole reply."""
     function: WorkerSpec | None = None
     """The transform, where it is a function in a Python file."""
@@ -61,14 +64,13 @@ class Entry:
     tls: TlsSettings | None = None
     price: Price | None = None
     """None where no price is known."""
-    lane_key: str
+    lane_key: str = attrs.field(repr=False)
     secrets: tuple[str, ...] = attrs.field(repr=False)
     """Longest first."""
-
-    @property
-    def secret_headers(self) -> frozenset[str]:
-        """Headers that are for one origin, besides those whose names say so; names in lower case."""
-        return frozenset(self.request.auth.headers)
+    own_headers: frozenset[str]
+    """Headers that are for one origin, besides those whose names or values say so; in lower case."""
+    own_texts: frozenset[str] = attrs.field(repr=False)
+    """Texts that are for one origin, besides the secrets."""
 
 
 def read_entry(
@@ -119,6 +121,8 @@ class _Reader:
             price=read_price(values["price"]) if "price" in values else None,
             lane_key=lane_key(request),
             secrets=find_secrets(request),
+            own_headers=own_headers(request, self._around.environ),
+            own_texts=secrets_of_environment([self._url, self._config], self._around.environ),
         )
 
     def _fault(self, key: str, message: str, hint: str | None = None) -> None:
@@ -131,7 +135,7 @@ class _Reader:
         raw = self._raw() if "request" in values else None
         if raw is None:
             url = self._find_url()
-            headers = {name.lower(): str(text) for name, text in values.get("headers", {}).items()}
+            headers = self._headers()
             self._check_headers(headers, auth)
             method = values.get("method")
             body = self._body(headers.get("content-type"))
@@ -140,6 +144,8 @@ class _Reader:
             body = text_body(raw.body, headers.get("content-type")) if raw.body else None
             self._check_headers(headers, auth, key="request")
         query = {name: _printed(part) for name, part in values.get("query_params", {}).items()}
+        self._check_query(url, query, auth)
+        self._check_use_https(url_is_whole=raw is None or raw.is_whole)
         request = RequestTemplate(
             method=method.upper() if method else None,
             url=url,
@@ -222,6 +228,29 @@ class _Reader:
                     self._fault("body", fault, "write the body as text, or leave the header out")
                 return JsonBody(data)
 
+    def _headers(self) -> dict[str, str]:
+        headers: dict[str, str] = {}
+        for name, text in self._values.get("headers", {}).items():
+            if name.lower() in headers:
+                self._fault(
+                    "headers", f"the header {name.lower()} is said twice", "keep one of them"
+                )
+            headers[name.lower()] = str(text)
+        return headers
+
+    def _check_query(self, url: str, query: Mapping[str, str], auth: Auth) -> None:
+        said = {*query, *(name for name, _ in parameters(url))}
+        for name in auth.query.keys() & said:
+            fault = f"the request has a parameter {show(name)} already"
+            self._fault("auth.keyName", fault, "keep one of them")
+
+    def _check_use_https(self, *, url_is_whole: bool) -> None:
+        use = self._values.get("use_https")
+        if use is not None and url_is_whole:
+            self._fault("useHttps", "the URL says the scheme already", "leave it out")
+        elif use is False and self._prefix == "https":
+            self._fault("useHttps", 'the id "https" says another scheme', "keep one of them")
+
     def _check_headers(self, headers: Mapping[str, str], auth: Auth, key: str = "headers") -> None:
         made = auth.headers.keys() if auth.token is None else {"authorization"}
         for name in sorted(headers.keys() & made):
@@ -245,75 +274,54 @@ class _Reader:
         match request.body:
             case JsonBody(data):
                 places += _texts_in(data, "body")
-            case TextBody(text):
+            case TextBody(text) | JsonText(text):
                 places.append(("body", text))
             case _:
                 pass  # parts are looked at where they are read
         for place, text in places:
-            if fault := self._around.templates.syntax_error(text):
+            if fault := template_fault(text, self._around.templates):
                 self._fault(raw or place, fault)
 
     def _rewrite(self) -> Script | str | None:
         text = self._values.get("transform_request")
-        if text is None:
+        read = None if text is None else read_rewrite(text, self._around)
+        if isinstance(read, Problem):
+            self._problems.append(read)
             return None
-        if text.startswith(_FILE):
-            self._fault("transformRequest", "files are not supported yet", "write the code itself")
-        elif is_function(text):
-            script = Script(text.strip(), ("prompt", "vars", "context"))
-            if fault := script.fault():
-                self._fault("transformRequest", fault)
-            return script
-        elif fault := self._around.templates.syntax_error(text):
-            self._fault("transformRequest", fault)
-        return str(text)
+        return read
 
-    def _transform(self) -> Transform | WorkerSpec | None:
+    def _transform(self) -> Transform | Script | WorkerSpec | None:
         text = self._values.get("transform_response")
-        if text is None:
+        read = None if text is None else read_output(text, self._around)
+        if isinstance(read, Problem):
+            self._problems.append(read)
             return None
-        found = _PYTHON.fullmatch(text.strip())
-        transform = self._function(found[1], found[2]) if found else read_transform(text)
-        if isinstance(transform, str):
-            self._fault("transformResponse", transform)
-            return None
-        return transform
-
-    def _function(self, file: str, function: str | None) -> WorkerSpec | str:
-        path = find(self._around.directory, file)
-        if isinstance(path, str):
-            return path
-        try:
-            ast.parse(path.read_bytes(), str(path))
-        except (OSError, SyntaxError, ValueError) as error:
-            return f"{show(file)} cannot be loaded: {error}"
-        name = function or DEFAULT_FUNCTION
-        return WorkerSpec(
-            name=f"transformResponse {file}:{name}",
-            executable=sys.executable,
-            file=path,
-            function=name,
-            cwd=self._around.directory.resolve(),
-            environ=self._around.environ,
-        )
+        return read
 
     def _tls(self) -> TlsSettings | None:
         given = self._values.get("tls")
         if not given:
             return None
         files: dict[str, Path] = {}
+        keys: dict[str, str] = {}
+        before = len(self._problems)
         for key, name in given.items():
             path = self._around.directory / name.removeprefix(_FILE)
+            field = TLS_FILES[key]
             if "-----BEGIN" in name:
                 self._fault(f"tls.{key}", "must name a file, not be the certificate itself")
             elif not path.is_file():
                 self._fault(f"tls.{key}", f"there is no file {show(name)}")
-            elif TLS_FILES[key] in files:
+            elif field in files:
                 self._fault(f"tls.{key}", "is said twice", "keep one of them")
-            files[TLS_FILES[key]] = path
+            files[field], keys[field] = path, key
         if "key" in files and "certificate" not in files:
             self._fault("tls.key", "a key is of no use without its certificate", "set cert as well")
-        return TlsSettings(**files)
+        tls = TlsSettings(**files)
+        if len(self._problems) == before:
+            for field, fault in check_tls(tls).items():
+                self._fault(f"tls.{keys[field]}", fault)
+        return tls
 
 
 def _is_not_yet(key: object) -> bool:

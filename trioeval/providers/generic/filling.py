@@ -5,7 +5,6 @@ is exactly one variable (`"{{ messages }}"`) becomes that variable's value, with
 stays text, whatever is in it. All other texts are rendered as text.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -17,6 +16,8 @@ from trioeval.providers.settings import Templates
 
 PROMPT = "prompt"
 
+_UNCLOSED = re.compile(r"(\{\{)[^}\n]*$|(\{%)[^%\n]*$", re.MULTILINE)
+_RAW = re.compile(r"\{%-?\s*raw\s*-?%\}")
 _WHOLE = re.compile(r"\{\{-?\s*([A-Za-z_]\w*)\s*-?\}\}")
 _MARK = re.compile(r"\{(?=[{%#])")
 _MARK_OR_RETURN = re.compile(r"\{(?=[{%#])|\r")
@@ -66,12 +67,6 @@ class Filling:
             case _:
                 return written
 
-    def escaped(self) -> "Filling":
-        """The same variables, each text such that it may stand between the quotes of JSON."""
-        variables = {name: self._escape(value) for name, value in self._given.items()}
-        prompt = _escape_json(self.prompt) if isinstance(self.prompt, str) else self.prompt
-        return Filling.of(self._templates, variables, prompt)
-
     def _value(self, written: str, what: str) -> Any:
         whole = _WHOLE.fullmatch(written.strip())
         if whole is not None:
@@ -82,31 +77,29 @@ class Filling:
                 return value
         return self.text(written, what)
 
-    def _escape(self, value: Any) -> Any:
-        match value:
-            case str():
-                try:
-                    rendered = self._templates.render(value, self._given)
-                except TemplateError:
-                    rendered = value  # as templates keep a variable that they cannot render
-                return _ready(_escape_json(rendered))
-            case Mapping():
-                return {name: self._escape(part) for name, part in value.items()}
-            case list() | tuple():
-                return [self._escape(part) for part in value]
-            case _:
-                return value
+
+def template_fault(text: str, templates: Templates) -> str | None:
+    """What is wrong with a text of the suite as a template; None if nothing is.
+
+    A text in which a template never ends is rendered as it is, so it would be sent without its variable.
+    """
+    found = _UNCLOSED.search(text)
+    if found is not None and _RAW.search(text) is None:
+        begin = found[1] or found[2]
+        how = f'to say it as text, write {{{{ "{begin}" }}}}'
+        return f'"{begin}" opens a template that its line does not close; {how}'
+    return templates.syntax_error(text)
 
 
 def _ready(prompt: Any) -> Any:
     """A text whose rendering is the text itself."""
-    if not isinstance(prompt, str) or _MARK.search(prompt) is None:
+    if not isinstance(prompt, str):
+        return prompt
+    if prompt.endswith("\n"):
+        prompt += "\n"  # templates take one from every variable
+    if _MARK.search(prompt) is None:
         return prompt
     # Templates print line feeds for other line ends.
     return _MARK_OR_RETURN.sub(
         lambda mark: '{{ "\\r" }}' if mark[0] == "\r" else '{{ "{" }}', prompt
     )
-
-
-def _escape_json(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)[1:-1]

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,13 @@ from trioeval.providers.generic.entry import Entry, read_entry
 from trioeval.providers.generic.filling import Filling
 from trioeval.providers.generic.identity import secret_texts
 from trioeval.providers.generic.incoming import Reading, read_answer
-from trioeval.providers.generic.javascript import Script
+from trioeval.providers.generic.javascript import Script, engine_workers
 from trioeval.providers.generic.keys import PER_CALL
 from trioeval.providers.generic.oauth import Token, TokenSource
 from trioeval.providers.generic.own_code import Code, open_code
 from trioeval.providers.generic.parts import load_files
-from trioeval.providers.generic.redirects import send_following
-from trioeval.providers.generic.transform import TransformError
+from trioeval.providers.generic.redirects import Guard, send_following
+from trioeval.providers.generic.transform import TransformError, plain
 from trioeval.providers.prices import Price
 from trioeval.providers.settings import Shared, Surroundings, Templates
 from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest
@@ -63,7 +64,8 @@ class GenericSettings:
     async def open(self, shared: Shared) -> AsyncGenerator["GenericProvider"]:
         """The provider, with the workers of its transform if that is a function of Python."""
         client = await shared.http(self.entry.tls)
-        async with open_code(self.entry.function) as code:
+        engine = engine_workers(self._around.directory.resolve(), self._around.environ)
+        async with open_code(engine, self.entry.function) as code:
             yield GenericProvider(self, shared.templates, client, code)
 
     @property
@@ -148,11 +150,11 @@ class GenericProvider:
             headers = {**ready.headers, "authorization": f"Bearer {token.value}"}
             ready = attrs.evolve(ready, headers=headers)
         reading = _reading(entry, ready)
-        reply = await send_following(self._client.send, ready, entry.secret_headers)
+        guard = Guard(entry.own_headers, entry.own_texts.union(reading.secrets))
+        reply = await send_following(self._client.send, ready, guard)
         if token is not None and self._tokens is not None:
             _judge(self._tokens, token, reply, reading)
-        reading.check(reply)
-        return await self._read(entry, reading, reply, request, ready)
+        return await self._read(entry, reading, reply, request)
 
     async def _fill(self, entry: Entry, request: Request) -> Filling:
         """The variables of a call; the prompt is what `transformRequest` makes of it."""
@@ -163,30 +165,28 @@ class GenericProvider:
                 return filling
             case Script() as script:
                 context = {"vars": dict(request.vars)}
-                prompt = await self._code.run(script, request.prompt, dict(request.vars), context)
+                values = [request.prompt, plain(dict(request.vars)), plain(context)]
+                prompt = await self._code.rewrite(script, values, entry.timeout)
             case template:
                 prompt = filling.text(template, "transformRequest")
         return Filling.of(self._templates, variables, prompt)
 
     async def _read(
-        self,
-        entry: Entry,
-        reading: Reading,
-        reply: HttpReply,
-        request: Request,
-        ready: HttpRequest,
+        self, entry: Entry, reading: Reading, reply: HttpReply, request: Request
     ) -> Reply:
-        answer = read_answer(reply, request.vars)
+        code, size = self._code, len(reply.body)
+        await code.run(partial(reading.check, reply), size)
+        answer = await code.run(partial(read_answer, reply, request.vars), size)
         try:
             if entry.function is not None:
-                value = await self._code.call(answer, entry.timeout)
+                value = await code.call(answer, entry.timeout)
             elif entry.transform is not None:
-                value = await self._code.transform(entry.transform, answer)
+                value = await code.transform(entry.transform, answer, size, entry.timeout)
             else:
-                value = reading.whole(reply, answer)
+                value = await code.run(partial(reading.whole, reply, answer), size)
         except TransformError as error:
             raise reading.failure("malformed_reply", str(error), reply) from error
-        return reading.finish(value, reply, answer, urlsplit(ready.url).hostname or "")
+        return await code.run(partial(reading.finish, value, reply, answer), size)
 
 
 def _judge(tokens: TokenSource, token: Token, reply: HttpReply, reading: Reading) -> None:
@@ -220,6 +220,7 @@ def _reading(entry: Entry, ready: HttpRequest) -> Reading:
         price=entry.price,
         secrets=_longest_first({*entry.secrets, *own}),
         filled_in=_longest_first(own),
+        host=urlsplit(ready.url).hostname or "",
     )
 
 

@@ -1,18 +1,24 @@
 """Who is asked, and as whom: the lane of a request, and what of it must not be shown."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 from urllib.parse import quote
 
-from trioeval.providers.endpoint import SECRET_HEADER, digest
+from trioeval.providers.endpoint import digest, is_secret_header
 from trioeval.providers.generic.keys import MARK
 from trioeval.providers.generic.outgoing import RequestTemplate
 from trioeval.providers.generic.urls import origin, parameters, secret_parameters, without_query
+from trioeval.providers.secret_names import is_secret_name
+from trioeval.providers.secrets import SHORTEST, secret_parts
+
+SHORTEST_VALUE = 8
+"""Characters from which on a value of the environment is not in a text by chance."""
 
 
 def lane_key(request: RequestTemplate) -> str:
     """Origin and path as the suite writes them, and a digest of what identifies the account."""
     pairs = _pairs(request)
-    headers = [text for name, text in request.headers.items() if SECRET_HEADER.search(name)]
+    headers = [text for name, text in request.headers.items() if is_secret_header(name)]
     said = [*headers, *secret_parameters(pairs), request.auth.credential]
     credential = "\n".join(text for text in said if text)
     return f"http|{_place(request.url)}|{digest(credential)}"
@@ -34,8 +40,41 @@ def secret_texts(headers: Mapping[str, str]) -> set[str]:
         >>> sorted(secret_texts({"authorization": "Bearer abcd", "x-team": "blue"}))
         ['Bearer abcd', 'abcd']
     """
-    whole = [text for name, text in headers.items() if SECRET_HEADER.search(name)]
-    return {*whole, *(text.rsplit(" ", 1)[-1] for text in whole)} - {""}
+    return {
+        part
+        for name, text in headers.items()
+        if is_secret_header(name)
+        for part in (text, *secret_parts(text))
+        if part
+    }
+
+
+def secrets_of_environment(written: Any, environ: Mapping[str, str]) -> frozenset[str]:
+    """The secrets of the environment that stand in a config.
+
+    Example:
+        >>> secrets_of_environment({"body": ["key sk-1"]}, {"MY_KEY": "sk-1", "A_KEY": "sk-2"})
+        frozenset({'sk-1'})
+    """
+    texts = list(_texts(written))
+    known = {
+        part
+        for name, value in environ.items()
+        if is_secret_name(name)
+        for part in secret_parts(value)
+    }
+    return frozenset(
+        part for part in known if len(part) >= SHORTEST and any(part in text for text in texts)
+    )
+
+
+def own_headers(request: RequestTemplate, environ: Mapping[str, str]) -> frozenset[str]:
+    """The headers that auth sets, or that hold a value of the environment, whatever it is called."""
+    values = [value for value in environ.values() if len(value) >= SHORTEST_VALUE]
+    filled = (
+        name for name, text in request.headers.items() if any(value in text for value in values)
+    )
+    return frozenset({*request.auth.headers, *filled})
 
 
 def _pairs(request: RequestTemplate) -> list[tuple[str, str]]:
@@ -49,3 +88,17 @@ def _place(url: str) -> str:
         return place
     _, _, path = place.partition("://")[2].partition("/")
     return f"{origin(place)}/{path}"
+
+
+def _texts(data: Any) -> Iterator[str]:
+    match data:
+        case str():
+            yield data
+        case Mapping():
+            for part in data.values():
+                yield from _texts(part)
+        case list() | tuple():
+            for part in data:
+                yield from _texts(part)
+        case _:
+            pass

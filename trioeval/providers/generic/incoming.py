@@ -16,7 +16,7 @@ from trioeval.providers.generic.transform import NOTHING, Answer
 from trioeval.providers.hints import read_hints
 from trioeval.providers.prices import Price
 from trioeval.providers.programs.results import read_result
-from trioeval.providers.secrets import hide, hide_in
+from trioeval.providers.secrets import hide, hide_in, surely_keys
 from trioeval.providers.wire import HttpReply
 from trioeval.rates.hints import RateHint
 
@@ -36,6 +36,8 @@ class Reading:
     """Texts that no error may contain."""
     filled_in: tuple[str, ...] = attrs.field(default=(), repr=False)
     """Those of them that only this call knows, so that nobody else hides them."""
+    host: str = ""
+    """Who replies."""
 
     def check(self, reply: HttpReply) -> None:
         """Whether a reply is a success.
@@ -49,7 +51,7 @@ class Reading:
         if is_success(reply):
             what = f"HTTP {reply.status} is not a status that validateStatus accepts"
             raise self.failure("malformed_reply", what, reply)
-        raise classify(reply, secrets=self.secrets)
+        raise classify(reply, secrets=self.secrets, host=self.host)
 
     def whole(self, reply: HttpReply, answer: Answer) -> Any:
         """The output where no transform says what it is: the JSON that the body is, or its text.
@@ -73,16 +75,17 @@ class Reading:
         if answer.json is None:
             raise self.failure("empty_reply", "the reply is null", reply)
         if isinstance(answer.json, Mapping) and answer.json.get("error"):
-            raise classify(reply, secrets=self.secrets)
+            raise classify(reply, secrets=self.secrets, host=self.host)
         return answer.json
 
-    def finish(self, value: Any, reply: HttpReply, answer: Answer, host: str) -> Reply:
+    def finish(self, value: Any, reply: HttpReply, answer: Answer) -> Reply:
         """The reply that a value means: the output itself, or an object with `output` or `error`, and more.
 
         Raises:
             ProviderError: `unexpected`: the object tells of an error, or is not right.
         """
-        value = hide_in(value, self.filled_in)
+        keys = surely_keys(self.filled_in)
+        value = hide_in(value, keys)
         if isinstance(value, Mapping) and ("output" in value or value.get("error")):
             told = read_result(value, "call_api", name="the reply")
         else:
@@ -90,12 +93,12 @@ class Reading:
         cost = told.cost
         if cost is None and self.price is not None:
             cost = self.price.cost(told.usage)
-        hint = read_hints(reply.headers, host=host)
+        hint = read_hints(reply.headers, host=self.host)
         return attrs.evolve(
             told,
             cost=cost,
             hint=None if hint == RateHint() else hint,
-            raw=None if answer.json is NOTHING else hide_in(answer.json, self.filled_in),
+            raw=None if answer.json is NOTHING else hide_in(answer.json, keys),
             metadata={**hide_in(read_metadata(reply, {}), self.filled_in), **told.metadata},
         )
 

@@ -1,29 +1,29 @@
-"""JavaScript of a suite, run in an embedded engine that has nothing but the language.
+"""JavaScript of a suite: checked when the entry is read, and run in a worker process.
 
-Needs the extra `js`. Every call gets an engine of its own, with a bound on memory and on time: making one
-costs less than half a millisecond, and no call can leave anything behind for the next. The engine's values
-never leave it: arguments go in, and the result comes out, as JSON.
+Needs the extra `js`. A script is an expression, or a function that is called; it sees its arguments and has
+no access to the machine. What runs it is `trioeval.providers.generic.engine.program`.
 """
 
 import importlib.util
-import json
 import re
-from typing import Any
+import sys
+from collections.abc import Mapping
+from pathlib import Path
 
 import attrs
 
-MEMORY_BYTES = 256 * 1024 * 1024
-"""Most memory that a call may take."""
+from trioeval.providers.generic.engine import program
+from trioeval.providers.programs.workers import WorkerSpec
 
-TIME_LIMIT = 2.0
-"""Seconds of computing that a call may take."""
+WORKERS = 2
+"""Scripts of one provider that run at once."""
 
 INSTALL = "pip install 'trioeval[js]'"
 """What brings the engine."""
 
 _FUNCTION = re.compile(r"\s*(?:async\s+)?(?:function\b|\(?[\w\s,{}\[\]=.]*\)?\s*=>)")
 
-_PROGRAM = """(function (written) {{
+_SOURCE = """(function (written) {{
   const [{names}] = JSON.parse(written);
   const it = (
 {code}
@@ -34,50 +34,34 @@ _PROGRAM = """(function (written) {{
 }})"""
 
 
-class JavaScriptError(Exception):
-    """The code is not JavaScript, or it failed; the message says how."""
-
-
 @attrs.frozen
 class Script:
     """An expression of JavaScript, or a function that is called.
 
     Example:
-        >>> Script("(json) => json.answer", ("json", "text")).run({"answer": 42}, "…")
-        42
+        >>> script = Script("(json) => json.answer", ("json", "text"))
+        >>> program.run(script.source, [{"answer": 42}, "…"])
+        {'value': 42}
     """
 
     code: str
     names: tuple[str, ...]
     """What the arguments are called, in their order."""
 
+    @property
+    def source(self) -> str:
+        """A function of the arguments, as a list in JSON, that gives the result in JSON."""
+        return _SOURCE.format(names=", ".join(self.names), code=self.code)
+
     def fault(self) -> str | None:
         """What is wrong with the code as it is written; None if nothing is, as far as can be seen."""
         if importlib.util.find_spec("quickjs") is None:
             return f"is JavaScript, for which an engine is needed: {INSTALL}"
         try:
-            _engine().eval(self._program())
+            program.engine().eval(self.source)
         except Exception as error:  # noqa: BLE001 - the engine's own types, imported late
-            return f"is not JavaScript: {_first_line(error)}"
+            return f"is not JavaScript: {program.first_line(error)}"
         return None
-
-    def run(self, *values: Any) -> Any:
-        """The result, as data of JSON; None where there is none.
-
-        Blocks, for `TIME_LIMIT` at most.
-
-        Raises:
-            JavaScriptError: It failed, or took too much memory or time.
-        """
-        try:
-            call = _engine().eval(self._program())
-            written = call(json.dumps(values))
-            return None if written is None else json.loads(written)
-        except Exception as error:
-            raise JavaScriptError(_first_line(error)) from error
-
-    def _program(self) -> str:
-        return _PROGRAM.format(names=", ".join(self.names), code=self.code)
 
 
 def is_function(code: str) -> bool:
@@ -90,17 +74,19 @@ def is_function(code: str) -> bool:
     return "{{" not in code and _FUNCTION.match(code) is not None
 
 
-def _engine() -> Any:
-    import quickjs  # noqa: PLC0415 - an extra
+def engine_workers(directory: Path, environ: Mapping[str, str]) -> WorkerSpec:
+    """The workers that run scripts.
 
-    engine = quickjs.Context()
-    engine.set_memory_limit(MEMORY_BYTES)
-    engine.set_time_limit(TIME_LIMIT)
-    return engine
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).partition("\n")[0]
-    if text == "InternalError: interrupted":
-        return f"it took longer than {TIME_LIMIT:g} seconds"
-    return text or type(error).__name__
+    Args:
+        directory: Where they run; absolute.
+        environ: What they inherit.
+    """
+    return WorkerSpec(
+        name="JavaScript",
+        executable=sys.executable,
+        file=Path(program.__file__),
+        function="run",
+        cwd=directory,
+        environ=environ,
+        workers=WORKERS,
+    )

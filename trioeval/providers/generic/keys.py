@@ -33,7 +33,8 @@ MARK = re.compile(r"\{[{%#]")
 """Where a template begins to be one."""
 
 _METHOD = re.compile(r"[A-Za-z]+")
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""What the name of a header is made of."""
 
 
 def _is_method(value: Any) -> bool:
@@ -52,7 +53,7 @@ def _is_pairs(value: Any) -> bool:
 
 def _is_headers(value: Any) -> bool:
     return _is_pairs(value) and all(
-        _NAME.fullmatch(name) and (MARK.search(str(part)) or is_visible(str(part)))
+        HEADER_NAME.fullmatch(name) and (MARK.search(str(part)) or is_visible(str(part)))
         for name, part in value.items()
     )
 

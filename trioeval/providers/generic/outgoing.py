@@ -8,7 +8,14 @@ from trioeval.errors import ProviderError
 from trioeval.providers.generic.auth import NO_AUTH, Auth
 from trioeval.providers.generic.body import Body, FilePart, LoadedFile, MultipartBody, render_body
 from trioeval.providers.generic.filling import Filling
-from trioeval.providers.generic.urls import encode, is_visible, url_fault, with_query
+from trioeval.providers.generic.keys import MARK
+from trioeval.providers.generic.urls import (
+    encode,
+    has_dot_segments,
+    is_visible,
+    url_fault,
+    with_query,
+)
 from trioeval.providers.wire import HttpRequest
 
 
@@ -24,6 +31,13 @@ class RequestTemplate:
     query: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     body: Body | None = attrs.field(default=None, repr=False)
     auth: Auth = attrs.field(default=NO_AUTH, repr=False)
+    _whole_url: str | None = attrs.field(init=False, repr=False, eq=False)
+    """The URL that is sent, where nothing has to be filled in."""
+
+    @_whole_url.default
+    def _checked_once(self) -> str | None:
+        is_whole = "{" not in self.url and url_fault(self.url.strip()) is None
+        return encode(self.url) if is_whole else None
 
     @property
     def files(self) -> tuple[FilePart, ...]:
@@ -60,9 +74,17 @@ class RequestTemplate:
         )
 
     def _url(self, filling: Filling) -> str:
+        if self._whole_url is not None:
+            return self._whole_url
         url = filling.text(self.url, "the url").strip()
         if fault := url_fault(url):
             raise ProviderError("bad_request", f"the url {fault} when its variables are filled in")
+        if MARK.search(self.url) and has_dot_segments(url):
+            # It would lead somewhere else than the suite says.
+            raise ProviderError(
+                "bad_request",
+                'the url has a path with "." or ".." when its variables are filled in',
+            )
         return encode(url)
 
     def _header(self, name: str, value: str, filling: Filling) -> str:

@@ -1,53 +1,87 @@
-"""The suite's own code around a call: run where it is bounded, and never in the way of others.
+"""The suite's own code around a call, and whatever else takes long: never in the way of other calls.
 
-Paths and queries are quick and run at once. JavaScript runs in a thread, within its own bounds. Functions of
-Python run in the worker processes that `python:` providers use.
+What is quick runs at once: small replies, and paths. Large replies are read in a thread. JavaScript and
+functions of Python run in worker processes, as those of `python:` providers do.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import trio
 
 from trioeval.errors import ProviderError
 from trioeval.providers.config import show
-from trioeval.providers.generic.javascript import JavaScriptError, Script
-from trioeval.providers.generic.transform import Answer, Transform, TransformError
+from trioeval.providers.generic.javascript import Script
+from trioeval.providers.generic.transform import Answer, Transform, TransformError, script_output
 from trioeval.providers.programs.workers import Workers, WorkerSpec, open_workers
 
+LARGE = 256 * 1024
+"""Bytes of a reply that take some milliseconds to read, many times what a thread costs."""
+
 THREADS = 2
-"""Scripts of one provider that run at once."""
+"""Replies of one provider that are read in threads at once."""
+
+T = TypeVar("T")
 
 
 @asynccontextmanager
-async def open_code(function: WorkerSpec | None) -> AsyncGenerator["Code"]:
-    """What runs the code of one provider; `function` is its transform, where that is in a Python file."""
-    if function is None:
-        yield Code(None)
-        return
-    async with open_workers(function) as workers:
-        yield Code(workers)
+async def open_code(engine: WorkerSpec, function: WorkerSpec | None) -> AsyncGenerator["Code"]:
+    """What runs the code of one provider.
+
+    Args:
+        engine: What runs scripts.
+        function: Its transform, where that is in a Python file.
+    """
+    async with open_workers(engine) as scripts:
+        if function is None:
+            yield Code(scripts, None)
+            return
+        async with open_workers(function) as workers:
+            yield Code(scripts, workers)
 
 
 @attrs.frozen
 class Code:
     """Runs transforms and scripts."""
 
-    _workers: Workers | None
+    _scripts: Workers
+    _function: Workers | None
     _threads: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
 
-    async def transform(self, transform: Transform, answer: Answer) -> Any:
-        """What a transform gives. A checkpoint only if it blocks.
+    async def run(self, work: Callable[[], T], size: int, *, large: float = LARGE) -> T:
+        """What some work on a reply gives. A checkpoint only if the reply is large.
+
+        Args:
+            work: Changes nothing.
+            size: Bytes of the reply.
+            large: Bytes from which on the work would hold up others.
+        """
+        if size < large:
+            return work()
+        # Left alone when cancelled: it ends by itself, and others need not wait for it.
+        return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
+
+    async def transform(
+        self, transform: Transform | Script, answer: Answer, size: int, limit: float
+    ) -> Any:
+        """What a transform gives. A checkpoint only if it may take long.
+
+        Args:
+            transform: What is applied.
+            answer: To what.
+            size: Bytes of the reply.
+            limit: Seconds that a script may take, > 0.
 
         Raises:
             TransformError: It gives nothing.
+            ProviderError: The engine of a script could not be asked.
         """
-        if transform.blocks:
-            return await self._in_thread(partial(transform.apply, answer))
-        return transform.apply(answer)
+        if not isinstance(transform, Script):
+            work = lambda: transform.apply(answer)  # noqa: E731
+            return await self.run(work, size, large=transform.large)
+        return script_output(transform, await self._ask(transform, answer.arguments(), limit))
 
     async def call(self, answer: Answer, limit: float) -> Any:
         """What the function of the Python file gives for `(json, text, context)`. Always a checkpoint.
@@ -60,30 +94,33 @@ class Code:
             ProviderError: It failed, or took longer.
             TransformError: It gives nothing.
         """
-        if self._workers is None:
+        if self._function is None:
             msg = "the workers of this provider were not opened; please report this"
             raise RuntimeError(msg)
-        value = await self._workers.call(answer.arguments(), limit)
+        value = await self._function.call(answer.arguments(), limit)
         if value is None:
             raise TransformError("the function of transformResponse returned nothing")
         return value
 
-    async def run(self, script: Script, *values: Any) -> Any:
-        """What a script gives. Always a checkpoint.
+    async def rewrite(self, script: Script, values: list[Any], limit: float) -> Any:
+        """What a script makes of a prompt. Always a checkpoint.
+
+        Args:
+            script: What is run.
+            values: Its arguments.
+            limit: Seconds that it may take, > 0.
 
         Raises:
-            ProviderError: `bad_request`: it failed, or gave nothing.
+            ProviderError: `bad_request`: it failed, or gave nothing; or the engine could not be asked.
         """
-        try:
-            value = await self._in_thread(partial(script.run, *values))
-        except JavaScriptError as error:
-            raise ProviderError("bad_request", f"transformRequest fails: {error}") from error
-        if value is None:
+        told = await self._ask(script, values, limit)
+        if "error" in told:
+            raise ProviderError("bad_request", f"transformRequest fails: {told['error']}")
+        if told["value"] is None:
             raise ProviderError(
                 "bad_request", f"transformRequest gives nothing: {show(script.code)}"
             )
-        return value
+        return told["value"]
 
-    async def _in_thread(self, work: "partial[Any]") -> Any:
-        # Left alone when cancelled: the engine ends by itself after a bounded time.
-        return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
+    async def _ask(self, script: Script, values: list[Any], limit: float) -> Any:
+        return await self._scripts.call([script.source, values], limit)

@@ -13,7 +13,7 @@ import trio
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers.config import Key, is_text, read_config, show
 from trioeval.providers.generic.body import FieldPart, FilePart, LoadedFile
-from trioeval.providers.generic.filling import Filling
+from trioeval.providers.generic.filling import Filling, template_fault
 from trioeval.providers.generic.urls import is_visible
 from trioeval.providers.settings import Surroundings
 
@@ -68,7 +68,7 @@ def read_parts(
         problems += [
             Problem(f"{path}.{place}", wrong)
             for place, written in _texts(part)
-            if (wrong := around.templates.syntax_error(written))
+            if (wrong := template_fault(written, around.templates))
         ]
     return tuple(parts), problems
 

@@ -39,6 +39,8 @@ class RawRequest:
     """With lower-case names, without those that are about one connection."""
     body: str
     """Empty if there is none."""
+    is_whole: bool = False
+    """Whether the request line itself says the scheme and the host."""
 
 
 def read_raw_request(text: str, scheme: str) -> RawRequest | str:
@@ -53,7 +55,7 @@ def read_raw_request(text: str, scheme: str) -> RawRequest | str:
 
     Example:
         >>> read_raw_request("POST /ask HTTP/1.1\nHost: a.example\n\n{{prompt}}\n", "https")
-        RawRequest(method='POST', url='https://a.example/ask', headers={}, body='{{prompt}}')
+        RawRequest(method='POST', url='https://a.example/ask', headers={}, body='{{prompt}}', is_whole=False)
     """
     head, _, body = text.replace("\r\n", "\n").lstrip("\n").partition("\n\n")
     first, *lines = head.rstrip("\n").split("\n")
@@ -75,8 +77,9 @@ def read_raw_request(text: str, scheme: str) -> RawRequest | str:
             return f"has the header {name} twice"
         elif low not in DROPPED:
             headers[low] = value.strip()
-    if not target.startswith(("http://", "https://")):
+    is_whole = target.startswith(("http://", "https://"))
+    if not is_whole:
         if not host:
             return 'has no Host header; write "Host: example.com"'
         target = f"{scheme}://{host}{target if target.startswith('/') else '/' + target}"
-    return RawRequest(method, target, headers, body.rstrip("\n"))
+    return RawRequest(method, target, headers, body.rstrip("\n"), is_whole)

@@ -1,6 +1,7 @@
 """Following redirects: which request comes next, and what of it may go there.
 
-Credentials stay with the origin for which they were meant. A redirect that leads to where the request has
+Credentials stay with the origin for which they were meant: headers that hold one are left out, and what
+cannot do without one, a body or a URL, is not sent. A redirect that leads to where the request has
 been is a loop, since nothing is remembered between two steps that could make the answer another one.
 """
 
@@ -11,8 +12,10 @@ from urllib.parse import urljoin
 import attrs
 
 from trioeval.errors import ProviderError
-from trioeval.providers.endpoint import SECRET_HEADER
+from trioeval.providers.endpoint import is_secret_header
+from trioeval.providers.generic.identity import SHORTEST_VALUE
 from trioeval.providers.generic.urls import encode, origin, url_fault, without_query
+from trioeval.providers.secrets import hide
 from trioeval.providers.wire import HttpReply, HttpRequest
 
 MOST = 10
@@ -21,28 +24,53 @@ MOST = 10
 _STATUSES = frozenset({301, 302, 303, 307, 308})
 
 
+@attrs.frozen
+class Guard:
+    """What must not leave the origin for which it is meant."""
+
+    headers: frozenset[str] = frozenset()
+    """Names, in lower case, besides those that say by themselves that they are secret."""
+    secrets: frozenset[str] = attrs.field(default=frozenset(), repr=False)
+    """Texts."""
+
+    def without_secrets(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """The headers that may go anywhere."""
+        return {
+            name: value
+            for name, value in headers.items()
+            if name.lower() not in self.headers
+            and not is_secret_header(name)
+            and hide(value, self.secrets) == value
+        }
+
+    def holds_secret(self, text: str) -> bool:
+        """Whether a text holds a secret, in whatever spelling, that is too long to be there by chance."""
+        long = [secret for secret in self.secrets if len(secret) >= SHORTEST_VALUE]
+        return hide(text, long) != text
+
+
 async def send_following(
     send: Callable[[HttpRequest], Awaitable[HttpReply]],
     request: HttpRequest,
-    secret_headers: Collection[str],
+    guard: Guard,
 ) -> HttpReply:
     """Send a request to where it ends up. A checkpoint if `send` is one.
 
     Args:
         send: One exchange.
         request: What is sent first.
-        secret_headers: Names, in lower case, of headers that stay with the first origin besides those that
-            always do.
+        guard: What stays with the first origin.
 
     Raises:
-        ProviderError: `bad_request`, if the redirects lead nowhere; or what `send` raises.
+        ProviderError: `bad_request`, if the redirects lead nowhere, or would take a secret elsewhere; or
+            what `send` raises.
     """
     seen = {(request.method, request.url)}
     for _ in range(MOST + 1):
         reply = await send(request)
         if not is_redirect(reply):
             return reply
-        request = next_request(request, reply, secret_headers)
+        request = next_request(request, reply, guard)
         step = (request.method, request.url)
         if step in seen:
             raise _failure(reply, f"a redirect leads back to {without_query(request.url)}: a loop")
@@ -55,13 +83,12 @@ def is_redirect(reply: HttpReply) -> bool:
     return reply.status in _STATUSES and bool(reply.headers.get("location"))
 
 
-def next_request(
-    request: HttpRequest, reply: HttpReply, secret_headers: Collection[str]
-) -> HttpRequest:
+def next_request(request: HttpRequest, reply: HttpReply, guard: Guard) -> HttpRequest:
     """The request that a redirect asks for.
 
     Raises:
-        ProviderError: `bad_request`, if it leads to no HTTP URL, or from https to http.
+        ProviderError: `bad_request`, if it leads to no HTTP URL, or from https to http, or would take a
+            secret to another origin.
     """
     try:
         url = encode(urljoin(request.url, reply.headers["location"].strip()))
@@ -73,12 +100,17 @@ def next_request(
     if request.url.lower().startswith("https:") and not url.lower().startswith("https:"):
         where = without_query(url)
         raise _failure(reply, f"the server redirects from https to {where}, which is not encrypted")
-    headers = request.headers
+    is_get = _becomes_get(request.method, reply.status)
+    headers, body = request.headers, None if is_get else request.body
     if origin(url) != origin(request.url):
-        headers = _without(
-            headers, {name for name in headers if SECRET_HEADER.search(name)} | {*secret_headers}
-        )
-    if _becomes_get(request.method, reply.status):
+        # Without its path, which may hold what must not be shown.
+        if guard.holds_secret(url):
+            raise _failure(reply, f"the server redirects to {origin(url)} with a secret in the URL")
+        if body is not None and guard.holds_secret(body.decode("utf-8", "replace")):
+            what = f"the server redirects to {origin(url)}, and the body holds a secret"
+            raise _failure(reply, f"{what}; if it may go there, name that URL in the suite")
+        headers = guard.without_secrets(headers)
+    if is_get:
         return HttpRequest(url, _without(headers, {"content-type"}), None, "GET")
     return attrs.evolve(request, url=url, headers=headers)
 

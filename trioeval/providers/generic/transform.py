@@ -5,11 +5,12 @@ The form tells the language, and no form has two meanings:
 * a member path from `json`, `text` or `context` (`json.choices[0].message.content`);
 * JSONPath, which begins with `$`; a path that can find one value gives that, any other the list of all;
 * JMESPath, which begins with `jmespath:`;
-* anything else is JavaScript, an expression or a function of `(json, text, context)`.
+* anything else is JavaScript, an expression or a function of `(json, text, context)`, and runs elsewhere.
 """
 
 import functools
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -18,10 +19,13 @@ import attrs
 
 from trioeval.errors import TrioevalError
 from trioeval.providers.config import show
-from trioeval.providers.generic.javascript import JavaScriptError, Script
+from trioeval.providers.generic.javascript import Script
 
 NOTHING = object()
 """Stands for a value that there is not."""
+
+_QUERY = 8 * 1024
+"""Bytes that a query may take some milliseconds for: it may look at everything, more than once."""
 
 _MEMBER = r"""\??\.([A-Za-z_$][\w$]*)|(?:\?\.)?\[(?:(\d+)|'([^'\\]*)'|"([^"\\]*)")\]"""
 _STEP = re.compile(_MEMBER)
@@ -47,15 +51,20 @@ class Answer:
     def arguments(self) -> list[Any]:
         """The three as data of JSON, for code; what is not JSON is null, or its text."""
         data = None if self.json is NOTHING else self.json
-        return [data, self.text, json.loads(json.dumps(self.context, default=str))]
+        return [data, self.text, plain(self.context)]
+
+
+def plain(data: Any) -> Any:
+    """Data of a suite, such as variables, as data of JSON: a date is its text."""
+    return json.loads(json.dumps(data, default=str))
 
 
 class Transform(Protocol):
     """Finds the output in a reply."""
 
     @property
-    def blocks(self) -> bool:
-        """Whether it may take long, so that it must not run where others wait for it."""
+    def large(self) -> float:
+        """Bytes of a reply from which on it may take long, and must not run where others wait for it."""
         ...
 
     def apply(self, answer: Answer, /) -> Any:
@@ -67,7 +76,7 @@ class Transform(Protocol):
         ...
 
 
-def read_transform(text: str) -> Transform | str:
+def read_transform(text: str) -> Transform | Script | str:
     """The transform that a text is, or what is wrong with it, for the sentence "it …"."""
     code = text.strip()
     if found := _PATH.fullmatch(code):
@@ -83,7 +92,7 @@ def read_transform(text: str) -> Transform | str:
     if code.startswith(_FILE):
         return "names a file that is no Python file; write file://<file.py>, or the code itself"
     script = Script(code, ("json", "text", "context"))
-    return script.fault() or JavaScript(script)
+    return script.fault() or script
 
 
 @attrs.frozen
@@ -93,7 +102,7 @@ class MemberPath:
     written: str
     root: str
     steps: tuple[str | int, ...] = ()
-    blocks: bool = False
+    large: float = math.inf
 
     def apply(self, answer: Answer, /) -> Any:
         """The value at the end of the path.
@@ -113,7 +122,7 @@ class JsonPath:
 
     written: str
     _query: Any = attrs.field(repr=False, eq=False)
-    blocks: bool = False
+    large: float = _QUERY
 
     def apply(self, answer: Answer, /) -> Any:
         """The value that the query finds; a list of all where it may find several.
@@ -137,7 +146,7 @@ class JmesPath:
 
     written: str
     _query: Any = attrs.field(repr=False, eq=False)
-    blocks: bool = False
+    large: float = _QUERY
 
     def apply(self, answer: Answer, /) -> Any:
         """What the query finds.
@@ -153,25 +162,18 @@ class JmesPath:
         return _found(value, answer, self.written)
 
 
-@attrs.frozen
-class JavaScript:
-    """Code of the suite."""
+def script_output(script: Script, told: Mapping[str, Any]) -> Any:
+    """The output that a script found, from what its engine told.
 
-    script: Script
-    blocks: bool = True
-
-    def apply(self, answer: Answer, /) -> Any:
-        """What the code gives.
-
-        Raises:
-            TransformError: It gives nothing, or fails.
-        """
-        shown = show(self.script.code)
-        try:
-            value = self.script.run(*answer.arguments())
-        except JavaScriptError as error:
-            raise TransformError(f"{shown} fails: {error}") from error
-        return _found(value, answer, shown)
+    Raises:
+        TransformError: It failed, or gave nothing.
+    """
+    shown = show(script.code)
+    if "error" in told:
+        raise TransformError(f"{shown} fails: {told['error']}")
+    if told["value"] is None:
+        raise TransformError(f"{shown} finds nothing in the reply")
+    return told["value"]
 
 
 def _found(value: Any, answer: Answer, written: str, *, needs_json: bool = False) -> Any:

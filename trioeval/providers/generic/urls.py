@@ -50,6 +50,21 @@ def encode(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
 
 
+def has_dot_segments(url: str) -> bool:
+    """Whether the path of a URL has a "." or ".." between its slashes, also where they are encoded.
+
+    Example:
+        >>> [
+        ...     has_dot_segments(f"http://a.example/{path}")
+        ...     for path in ("x/../y", "%2e%2E%2Fy", "a..b")
+        ... ]
+        [True, True, False]
+    """
+    segments = re.split(r"[/\\]|%2f|%5c", urlsplit(url).path, flags=re.IGNORECASE)
+    plain = (re.sub("%2e", ".", one, flags=re.IGNORECASE).partition(";")[0] for one in segments)
+    return any(one in (".", "..") for one in plain)
+
+
 def with_query(url: str, pairs: Mapping[str, str]) -> str:
     """The URL with more parameters at its end.
 
