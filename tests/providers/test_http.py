@@ -539,3 +539,36 @@ def test_a_compressed_reply_cannot_fill_the_memory(sent: bytes, message: str) ->
         with_raw_server(sent, body)
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.slow
+def test_a_stream_is_the_same_reply_with_the_time_of_its_first_token() -> None:
+    """Over a socket, chunk by chunk; the fake sends the first token after half of its latency."""
+
+    async def body(run: FakeRun) -> None:
+        plain = await run.provider()(Request(prompt="Good morning, everybody"))
+        provider = run.provider(metrics=["ttft"])
+        started_at = trio.current_time()
+        streamed = await provider(Request(prompt="Good morning, everybody"))
+        took = trio.current_time() - started_at
+        assert (streamed.output, streamed.usage) == (plain.output, plain.usage)
+        assert streamed.finish_reason == plain.finish_reason == "stop"
+        assert plain.first_token is None
+        assert streamed.first_token is not None
+        assert 0.1 <= streamed.first_token <= took - 0.05
+        assert took >= 0.18
+
+    with_fake(FakeSettings(latency_s=0.2), body)
+
+
+def test_a_stream_that_is_cut_is_a_lost_connection() -> None:
+    """Although every part of it arrived whole."""
+
+    async def body(run: FakeRun) -> None:
+        provider = run.provider(metrics=["ttft"])
+        error = await failure(lambda: provider(Request(prompt="Good morning, everybody")))
+        assert error.kind == "connection"
+        stats = await run.stats()
+        assert (stats["disconnects"], stats["in_flight"]) == (1, 0)
+
+    with_fake(FakeSettings(disconnect_rate=1), body)

@@ -8,7 +8,14 @@ from random import Random
 
 import attrs
 
-from trioeval.providers.fake.completions import Ask, Draft, completion_body, error_body, read_ask
+from trioeval.providers.fake.completions import (
+    Ask,
+    Draft,
+    completion_body,
+    completion_events,
+    error_body,
+    read_ask,
+)
 from trioeval.providers.fake.limits import Excess, Headers, Limits, retry_headers
 from trioeval.providers.fake.replies import Planned, Source
 from trioeval.providers.fake.settings import FakeSettings
@@ -23,6 +30,8 @@ class Answer:
 
     status: int
     body: bytes = attrs.field(repr=lambda body: f"<{len(body)} bytes>")
+    events: tuple[bytes, ...] = attrs.field(default=(), repr=False)
+    """The reply as a stream, in place of the body; none if it comes as a whole."""
     headers: Headers = ()
     delay: float = 0.0
     """Seconds until it is sent."""
@@ -102,8 +111,13 @@ class FakeModel:
             planned = self._source.find(ask)
             self._source.advance(ask)
         content, latency = planned.content, planned.latency
-        if isinstance(content, Draft):
-            content = completion_body(ask, content, number=self.tally.requests, now=now)
+        events: tuple[bytes, ...] = ()
+        number = self.tally.requests
+        if isinstance(content, Draft) and ask.streams:
+            events = completion_events(ask, content, number=number, now=now)
+            content = b""
+        elif isinstance(content, Draft):
+            content = completion_body(ask, content, number=number, now=now)
         if latency is None:
             latency = self.settings.latency_s
         if self.settings.slow_from is not None:
@@ -111,6 +125,7 @@ class FakeModel:
         return Answer(
             status=planned.status,
             body=content,
+            events=events,
             headers=self._limits.headers(now),
             delay=latency * (1 + self.settings.jitter * (2 * swing - 1)),
             is_cut=planned.is_cut or cut < self.settings.disconnect_rate,

@@ -19,6 +19,10 @@ class Ask:
     """The text of the last user message."""
     tokens: int
     """Of all messages."""
+    streams: bool = False
+    """Whether the reply is to come as a stream."""
+    with_usage: bool = False
+    """Whether the stream is to end with the usage."""
 
 
 @attrs.frozen(kw_only=True)
@@ -53,11 +57,16 @@ def read_ask(body: bytes) -> Ask | str:
         return "messages must be a list that is not empty"
     if not all(isinstance(item, dict) and isinstance(item.get("role"), str) for item in messages):
         return "messages must be objects with a role"
-    if data.get("stream"):
-        return "stream is not supported"
     texts = [_text(item.get("content")) for item in messages]
     asked = [text for text, item in zip(texts, messages, strict=True) if item["role"] == "user"]
-    return Ask(model, asked[-1] if asked else texts[-1], sum(map(count_tokens, texts)))
+    options = data.get("stream_options")
+    return Ask(
+        model,
+        asked[-1] if asked else texts[-1],
+        sum(map(count_tokens, texts)),
+        streams=bool(data.get("stream")),
+        with_usage=isinstance(options, dict) and bool(options.get("include_usage")),
+    )
 
 
 def count_tokens(text: str) -> int:
@@ -104,23 +113,34 @@ def completion_body(ask: Ask, draft: Draft, *, number: int, now: float) -> bytes
         "logprobs": None,
         "finish_reason": draft.finish_reason,
     }
-    usage = {
-        "prompt_tokens": draft.prompt_tokens,
-        "completion_tokens": draft.completion_tokens,
-        "total_tokens": draft.tokens,
-        "prompt_tokens_details": {"cached_tokens": draft.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": draft.reasoning_tokens},
-    }
-    return to_json(
-        {
-            "id": f"chatcmpl-fake{number:08d}",
-            "object": "chat.completion",
-            "created": int(now),
-            "model": ask.model,
-            "choices": [choice],
-            "usage": usage,
-        }
-    )
+    head = _head("chat.completion", ask, number=number, now=now)
+    return to_json({**head, "choices": [choice], "usage": _usage(draft)})
+
+
+def completion_events(ask: Ask, draft: Draft, *, number: int, now: float) -> tuple[bytes, ...]:
+    """The same as a stream: one event for each token of the text, and those that end it.
+
+    Args:
+        ask: What is answered.
+        draft: With what.
+        number: Of the request, for the id.
+        now: Seconds, for `created`.
+    """
+    head = _head("chat.completion.chunk", ask, number=number, now=now)
+    texts = [
+        draft.text[start : start + CHARACTERS_PER_TOKEN]
+        for start in range(0, len(draft.text), CHARACTERS_PER_TOKEN)
+    ]
+    deltas = [{"role": "assistant", "content": ""}, *({"content": text} for text in texts)]
+    chunks: list[dict[str, Any]] = [
+        {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+        for delta in deltas
+    ]
+    ending = {"index": 0, "delta": {}, "finish_reason": draft.finish_reason}
+    chunks.append({**head, "choices": [ending]})
+    if ask.with_usage:
+        chunks.append({**head, "choices": [], "usage": _usage(draft)})
+    return (*(b"data: " + to_json(chunk) + b"\n\n" for chunk in chunks), b"data: [DONE]\n\n")
 
 
 def error_body(message: str, kind: str, code: str | None = None) -> bytes:
@@ -131,6 +151,25 @@ def error_body(message: str, kind: str, code: str | None = None) -> bytes:
 def to_json(value: Any) -> bytes:
     """JSON without spaces."""
     return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _head(kind: str, ask: Ask, *, number: int, now: float) -> dict[str, Any]:
+    return {
+        "id": f"chatcmpl-fake{number:08d}",
+        "object": kind,
+        "created": int(now),
+        "model": ask.model,
+    }
+
+
+def _usage(draft: Draft) -> dict[str, Any]:
+    return {
+        "prompt_tokens": draft.prompt_tokens,
+        "completion_tokens": draft.completion_tokens,
+        "total_tokens": draft.tokens,
+        "prompt_tokens_details": {"cached_tokens": draft.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": draft.reasoning_tokens},
+    }
 
 
 def _text(content: Any) -> str:

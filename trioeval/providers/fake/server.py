@@ -12,7 +12,7 @@ import attrs
 import h11
 import trio
 
-from trioeval.providers.fake.behaviour import FakeModel
+from trioeval.providers.fake.behaviour import Answer, FakeModel
 from trioeval.providers.fake.completions import error_body, to_json
 from trioeval.providers.fake.limits import Headers
 from trioeval.providers.fake.settings import FakeSettings
@@ -146,6 +146,10 @@ class _Connection:
         answer = self._model.begin(trio.current_time(), body)
         ending: Ending = "abandoned"
         try:
+            if answer.events:
+                await self._stream_events(answer)
+                ending = "cut" if answer.is_cut else "sent"
+                return not answer.is_cut
             if answer.delay:
                 await self._wait(answer.delay)
             if answer.is_cut:
@@ -159,9 +163,22 @@ class _Connection:
             self._model.end(trio.current_time(), answer, ending)
         return not answer.is_cut
 
+    async def _stream_events(self, answer: Answer) -> None:
+        """The first event after half of the delay, the others evenly over the other half."""
+        await self._wait(answer.delay / 2)
+        kind = ("content-type", "text/event-stream")
+        await self._send(h11.Response(status_code=answer.status, headers=[kind, *answer.headers]))
+        events = answer.events[: len(answer.events) // 2] if answer.is_cut else answer.events
+        started_at, gap = trio.current_time(), answer.delay / 2 / len(answer.events)
+        for number, event in enumerate(events):
+            await self._wait(started_at + number * gap - trio.current_time())
+            await self._send(h11.Data(data=event))
+        if not answer.is_cut:
+            await self._send(h11.EndOfMessage())
+
     async def _wait(self, delay: float) -> None:
         """Sleep, and notice if the client goes away meanwhile."""
-        with trio.move_on_after(delay):
+        with trio.move_on_after(max(0.0, delay)):
             while True:
                 self._http.receive_data(await self._receive_bytes())
 
