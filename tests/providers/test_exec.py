@@ -173,6 +173,23 @@ def test_an_exit_code_is_an_error_with_what_was_said() -> None:
     assert str(error) == f"bad_exit: {line} ended with exit code 3: two"
 
 
+def test_other_exit_codes_may_be_successes() -> None:
+    """Instead of 0, or besides it; a signal never is."""
+    assert call("sh -c 'echo 4; exit 1'", successExitCodes=[0, 1]).output == "4"
+    assert call("sh -c 'echo 4'", successExitCodes=[0, 1]).output == "4"
+    assert failure("true", successExitCodes=[1]).message == "exec:true ended with exit code 0"
+    assert failure("sh -c 'kill $$'", successExitCodes=[0, 15]).kind == "bad_exit"
+
+
+@pytest.mark.parametrize("codes", [0, [], [-1], [256], [True], ["0"]])
+def test_exit_codes_are_numbers_that_a_program_can_end_with(codes: Any) -> None:
+    """And at least one."""
+    (problem,) = problems("true", successExitCodes=codes)
+    assert str(problem).startswith(
+        ".config.successExitCodes: must be a list of whole numbers from 0 to 255, got "
+    )
+
+
 def test_nothing_but_errors_is_an_error() -> None:
     """PR-28: although the exit code is 0."""
     error = failure("sh -c 'echo oops >&2'")

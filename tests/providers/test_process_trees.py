@@ -4,12 +4,21 @@ import subprocess
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
-from program_runs import carriers, is_alive, run, wait_gone
+from program_runs import carriers, run, wait_gone
+from program_runs import is_alive as is_running
 
-from trioeval.providers.programs.members import Member, find_members
+from trioeval.providers.programs.members import (
+    Clocks,
+    Member,
+    Root,
+    find_members,
+    find_root,
+    is_alive,
+)
 from trioeval.providers.programs.trees import Tree, describe_end, start_tree
 
 HERE = Path(__file__).parent
@@ -49,8 +58,9 @@ async def read_rest(tree: Tree) -> str:
         "setsid sleep 1000 & echo $!; wait",
         "env -i setsid sleep 1000 & echo $!; wait",
         "(setsid sleep 1000 & echo $!); sleep 1000",
+        "TRIOEVAL_TREE=mine setsid sh -c 'sleep 1000 & echo $!; wait' & wait",
     ],
-    ids=["child", "grandchild", "session", "no mark", "orphan"],
+    ids=["child", "grandchild", "session", "no mark", "orphan", "another mark"],
 )
 def test_a_tree_ends_with_its_block(script: str) -> None:
     """Children of children as well, and those that left the session."""
@@ -58,8 +68,8 @@ def test_a_tree_ends_with_its_block(script: str) -> None:
     async def main() -> None:
         async with await start(script) as tree:
             (pid,) = map(int, await read_words(tree, 1))
-            assert is_alive(pid)
-        assert not is_alive(pid)
+            assert is_running(pid)
+        assert not is_running(pid)
         assert tree.process.returncode is not None
         assert isinstance(tree.process.stdout, trio.lowlevel.FdStream)
         with pytest.raises(trio.ClosedResourceError):
@@ -75,10 +85,29 @@ def test_what_a_program_left_behind_is_ended() -> None:
         async with await start("sleep 1000 & setsid sleep 1000 & echo $!") as tree:
             (pid,) = map(int, await read_words(tree, 1))
             assert await tree.wait() == 0
-            assert is_alive(pid)
+            assert is_running(pid)
             await tree.end()
-            assert not is_alive(pid)
+            assert not is_running(pid)
             assert await read_rest(tree) == ""
+
+    run(main)
+
+
+def test_a_tree_that_is_over_is_not_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine with many processes a look costs more than the program; one is enough."""
+    looks: list[Any] = []
+
+    def count(*arguments: Any) -> Any:
+        looks.append(found := find_members(*arguments))
+        return found
+
+    monkeypatch.setattr("trioeval.providers.programs.trees.find_members", count)
+
+    async def main() -> None:
+        async with await start("true") as tree:
+            await tree.wait()
+            await tree.end()
+        assert looks == [set()]
 
     run(main)
 
@@ -129,6 +158,40 @@ def test_a_program_is_asked_once_and_then_killed(
     run(main)
 
 
+@pytest.mark.slow
+def test_a_stubborn_process_whose_parent_has_ended_is_killed() -> None:
+    """It left the session and lost its mark; but it was seen while its parent was there."""
+    stubborn = 'trap "" TERM; echo $$; exec sleep 1000'
+    script = 'env -i setsid sh -c "$STUBBORN" & wait'
+
+    async def main() -> None:
+        async with await start(script, grace=0.2, STUBBORN=stubborn) as tree:
+            (pid,) = map(int, await read_words(tree, 1))
+        assert not is_running(pid)
+
+    run(main)
+
+
+def test_a_tree_in_a_tree_belongs_to_both() -> None:
+    """So the outer one ends what the inner one started, and not the other way round."""
+    script = "setsid sleep 1000 & echo $! $TRIOEVAL_TREE; wait"
+
+    async def main() -> None:
+        async with await start(script) as outer:
+            outer_pid, mark = await read_words(outer, 2)
+            async with await start(script, TRIOEVAL_TREE=mark) as inner:
+                inner_pid, marks = await read_words(inner, 2)
+                assert marks.startswith(f"{mark},")
+            assert not is_running(int(inner_pid))
+            assert is_running(int(outer_pid))
+            async with await start(script, TRIOEVAL_TREE=mark) as inner:
+                inner_pid, _marks = await read_words(inner, 2)
+                await outer.end()
+                assert not is_running(int(inner_pid))
+
+    run(main)
+
+
 def test_a_tree_ends_also_when_its_block_is_cancelled() -> None:
     """The end is not cut short by what ended the block."""
 
@@ -139,8 +202,8 @@ def test_a_tree_ends_also_when_its_block_is_cancelled() -> None:
                 scope.cancel()
                 await trio.sleep_forever()
         assert scope.cancelled_caught
-        assert not is_alive(pid)
-        assert not is_alive(tree.process.pid)
+        assert not is_running(pid)
+        assert not is_running(tree.process.pid)
 
     run(main)
 
@@ -196,36 +259,95 @@ def test_ends_are_described() -> None:
     assert describe_end(-35) == "was ended by signal 35"
 
 
-def table_of(folder: Path, processes: Iterable[tuple[int, str, int, int, int, str]]) -> Path:
-    for pid, state, parent, group, session, environ in processes:
+STARTED = 100
+"""When the first process of a tree in a table was."""
+
+
+def table_of(folder: Path, processes: Iterable[tuple[int, str, int, int, int, int, str]]) -> Path:
+    for pid, state, parent, group, session, started, environ in processes:
         (folder / str(pid)).mkdir()
-        name = f"{pid} (a) b) {state} {parent} {group} {session} 0 -1"
-        (folder / str(pid) / "stat").write_text(name)
+        stat = f"{pid} (a) b) {state} {parent} {group} {session} {'0 ' * 15}{started} 0 0"
+        (folder / str(pid) / "stat").write_text(stat)
         (folder / str(pid) / "environ").write_text(environ)
     return folder
 
 
+def found_in(table: Path, root: Root, known: Iterable[Member] = ()) -> list[int]:
+    found = find_members(root, set(known), table)
+    assert found is not None
+    return sorted(member.pid for member in found)
+
+
 def test_members_are_found_by_session_mark_and_parent(tmp_path: Path) -> None:
-    """And those that have ended already are none."""
+    """And those that have ended already, or are older than the tree, are none."""
     table = table_of(
         tmp_path,
         [
-            (1, "S", 0, 1, 1, ""),
-            (10, "S", 1, 10, 10, "A=1\0MARK=x\0"),  # the first process
-            (11, "R", 10, 11, 10, ""),  # another group
-            (12, "S", 1, 12, 12, "MARK=x\0"),  # another session, and its parent has ended
-            (13, "S", 12, 13, 13, ""),  # neither, but a parent that belongs
-            (14, "S", 13, 14, 14, ""),
-            (15, "Z", 10, 10, 10, ""),
-            (16, "S", 1, 16, 16, "MARK=y\0"),
-            (17, "S", 1, 17, 17, ""),
+            (1, "S", 0, 1, 1, 1, ""),
+            (10, "S", 1, 10, 10, 100, "A=1\0MARK=x\0"),  # the first process
+            (11, "R", 10, 11, 10, 100, ""),  # another group
+            (12, "S", 1, 12, 12, 101, "MARK=x\0"),  # another session, and its parent has ended
+            (13, "S", 12, 13, 13, 102, ""),  # neither, but a parent that belongs
+            (14, "S", 13, 14, 14, 102, ""),
+            (15, "Z", 10, 10, 10, 102, ""),
+            (16, "S", 1, 16, 16, 102, "MARK=y\0"),
+            (17, "S", 1, 17, 17, 102, ""),
+            (19, "S", 10, 10, 10, 99, "MARK=x\0"),  # older
+            (20, "S", 1, 20, 20, 102, "MARK=w,x\0"),  # of a tree in another one
         ],
     )
     (tmp_path / "18").mkdir()  # ended while the table was read
     (tmp_path / "self").mkdir()
-    found = find_members(10, b"MARK=x", table)
-    assert found is not None
-    assert sorted(member.pid for member in found) == [10, 11, 12, 13, 14]
-    assert Member(11, 10, 11, 10) in found
-    assert find_members(99, b"MARK=z", table) == []
-    assert find_members(10, b"MARK=x", tmp_path / "nothing") is None
+    assert found_in(table, Root(10, b"x", STARTED)) == [10, 11, 12, 13, 14, 20]
+    assert found_in(table, Root(99, b"z", STARTED)) == []
+    assert find_members(Root(10, b"x", STARTED), (), tmp_path / "nothing") is None
+
+
+def test_what_belonged_once_belongs_until_it_ends(tmp_path: Path) -> None:
+    """With what it starts; but not whoever gets its number then."""
+    table = table_of(
+        tmp_path,
+        [
+            (30, "S", 1, 30, 30, 105, ""),
+            (31, "S", 30, 31, 31, 106, ""),
+            (32, "S", 1, 32, 32, 107, ""),
+        ],
+    )
+    known = [Member(30, 105, 10, 30, 30), Member(32, 103, 10, 32, 32)]
+    assert found_in(table, Root(10, b"x", STARTED)) == []
+    assert found_in(table, Root(10, b"x", STARTED), known) == [30, 31]
+    assert is_alive(known[0], table)
+    assert not is_alive(known[1], table)
+
+
+def test_a_session_of_somebody_else_is_not_the_trees(tmp_path: Path) -> None:
+    """Who got the number of the first process, and opened a session with it."""
+    table = table_of(
+        tmp_path, [(10, "S", 1, 10, 10, 300, ""), (11, "S", 10, 10, 10, 301, "MARK=y\0")]
+    )
+    assert found_in(table, Root(10, b"x", STARTED)) == []
+    assert found_in(table, Root(10, b"x", 300)) == [10, 11]
+
+
+def test_a_process_that_is_started_while_another_one_ends_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was not listed yet, and who started it was not there any more when it was read."""
+    table = table_of(tmp_path, [(12, "S", 1, 12, 12, 101, "MARK=x\0")])
+    (tmp_path / "11").mkdir()
+    lists = iter([["11"], ["11", "12"]])
+    monkeypatch.setattr(os, "listdir", lambda _table: next(lists))
+    assert found_in(table, Root(10, b"x", STARTED)) == [12]
+
+
+def test_entries_that_are_older_than_the_tree_are_not_read(tmp_path: Path) -> None:
+    """Unless a clock was set back since, or the table does not tell how old they are."""
+    table = table_of(tmp_path, [(10, "S", 1, 10, 10, STARTED, "")])
+    now = Clocks()
+    later = Clocks(now.wall + 3600, now.steady + 3600)
+    assert found_in(table, Root(10, b"x", STARTED, now)) == [10]
+    assert found_in(table, Root(10, b"x", STARTED, later)) == []
+    assert found_in(table, Root(10, b"x", STARTED, Clocks(now.wall + 3600, now.steady))) == [10]
+    assert find_root(10, b"x", now, table) == Root(10, b"x", STARTED, now)
+    assert find_root(10, b"x", later, table) == Root(10, b"x", STARTED, None)
+    assert find_root(11, b"x", now, table) == Root(11, b"x")

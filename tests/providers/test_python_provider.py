@@ -1,3 +1,4 @@
+import asyncio
 import json
 import os
 import sys
@@ -209,15 +210,45 @@ def test_all_that_is_wrong_with_an_entry_is_told_at_once(folder: Path) -> None:
         ("1/0", "thread", "ZeroDivisionError: division by zero"),
         ("raise SystemExit(3)", "trio", "SystemExit: 3"),
         ("x = 1", "thread", "TypeError: there is no function call_api in "),
+        ("import a.b as call_apis\nclass A:\n    def call_api(self): pass", "process", None),
     ],
 )
 def test_a_file_that_cannot_be_loaded_is_a_problem(
-    tmp_path: Path, text: str, mode: str, problem: str
+    tmp_path: Path, text: str, mode: str, problem: str | None
 ) -> None:
     """As far as it is looked at: what runs in workers is only parsed."""
     (tmp_path / "bad.py").write_text(text)
     (found,) = problems("bad.py", tmp_path, mode=mode)
-    assert found.startswith(f'.id: "{tmp_path}/bad.py" cannot be loaded: {problem}')
+    if problem is None:
+        what = f'.id: there is no function "call_api" in "{tmp_path}/bad.py"'
+        assert found == f'{what}\n  did you mean "call_apis"?'
+    else:
+        assert found.startswith(f'.id: "{tmp_path}/bad.py" cannot be loaded: {problem}')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from elsewhere import *",
+        "import other as call_api",
+        "call_api = print",
+        "first, *call_api = x, y",
+        "try:\n    pass\nexcept E:\n    async def call_api(): pass",
+        "def f():\n    global call_api\n    call_api = 1",
+        "exec('call_api = print')",
+        "globals()['call_api'] = print",
+        "sys.modules[__name__] = A()",
+        "def __getattr__(name): return print",
+        "class call_api: pass",
+        "[call_api := print]",
+        "for call_api in x: break",
+        "match x:\n    case {**call_api}: pass",
+    ],
+)
+def test_a_function_that_may_be_there_is_no_problem(tmp_path: Path, text: str) -> None:
+    """However it gets its name; the file is not run to find out."""
+    (tmp_path / "may.py").write_text(text)
+    assert settings("may.py", tmp_path).mode == "process"
 
 
 def test_the_syntax_of_another_interpreter_is_not_judged(tmp_path: Path) -> None:
@@ -238,8 +269,18 @@ def test_a_file_that_runs_in_workers_is_not_run_when_it_is_read(tmp_path: Path) 
 
 def test_secrets_are_known_and_not_shown(folder: Path) -> None:
     """Neither in keys nor in what is printed of the settings."""
-    found = settings("mine.py", folder, {"A_TOKEN": "0123456789abc"}, apiKey="sk-1234")
-    assert {"sk-1234", "0123456789abc"} <= {*found.secrets}
+    found = settings(
+        "mine.py",
+        folder,
+        {"A_TOKEN": "0123456789abc", "PG_PASSWD": "correct horse"},
+        apiKey="sk-1234",
+        nested=[{"Authorization": "Bearer abcd", "author": "me"}],
+        tokens={"main": "t0"},
+        credentials={"of": ["me", {"and": "you"}]},
+    )
+    assert {"sk-1234", "0123456789abc", "correct horse", "abcd"} <= {*found.secrets}
+    assert {"me", "you"} <= {*found.secrets}
+    assert "t0" not in found.secrets
     assert "sk-1234" not in repr(found) + found.lane_key
     assert "0123456789abc" not in repr(found)
 
@@ -248,9 +289,13 @@ def in_process(kind: str, function: Callable[..., Any], limit: float = 30.0) -> 
     async def main() -> Any:
         if kind == "trio":
             return await TrioFunction("mine", function).call(["Hi"], limit)
-        return await ThreadFunction("mine", function, trio.CapacityLimiter(1)).call(["Hi"], limit)
+        return await ThreadFunction("mine", function).call(["Hi"], limit)
 
     return run(main)
+
+
+def is_cancelled(_prompt: str) -> None:
+    raise asyncio.CancelledError
 
 
 async def coroutine(_prompt: str) -> None:
@@ -280,6 +325,12 @@ def test_what_code_in_this_process_raises_ends_its_call_alone(
     assert f"in {function.__name__}" in (caught.value.body_excerpt or "")
 
 
+def test_a_cancelled_task_of_a_thread_ends_its_call_alone() -> None:
+    """Not the run, which has not been cancelled."""
+    with pytest.raises(ProviderError, match="unexpected: mine: CancelledError"):
+        in_process("thread", is_cancelled)
+
+
 @pytest.mark.parametrize("kind", ["trio", "thread"])
 def test_what_code_says_of_its_lane_is_kept(kind: str) -> None:
     """A call error is raised as it is."""
@@ -307,37 +358,108 @@ def test_a_function_of_the_wrong_kind_is_told() -> None:
     )
 
 
-def test_a_thread_that_is_late_is_left_alone_and_keeps_its_place() -> None:
-    """So there are never more threads than allowed; the next call has its whole time when it has a place."""
-    go, late = threading.Event(), threading.Event()
+def test_waiting_for_a_thread_is_not_time_of_the_call() -> None:
+    """A late thread keeps its place; a quick call behind a long one is not late."""
+    late, end, begun, go = (threading.Event() for _ in range(4))
 
-    def block(_prompt: str) -> str:
-        late.wait(20)
-        go.set()
-        return "late"
+    def block(prompt: str) -> str:
+        if prompt == "late":
+            late.wait(20)
+            end.set()
+        elif prompt == "long":
+            begun.set()
+            go.wait(20)
+        return prompt.upper()
 
-    async def main() -> None:
-        places = trio.CapacityLimiter(1)
+    async def main() -> list[Any]:
+        function = ThreadFunction("mine", block, 2)
+        answers: list[Any] = []
+
+        async def call(prompt: str, limit: float) -> None:
+            answers.append(await function.call([prompt], limit))
+
         with pytest.raises(ProviderError) as caught:
-            await ThreadFunction("mine", block, places).call(["Hi"], 0.01)
+            await function.call(["late"], 0.01)
         assert str(caught.value) == (
             "attempt_timeout: mine did not answer within 0.01 seconds (timeoutMs)"
         )
-        assert places.borrowed_tokens == 1
         async with trio.open_nursery() as nursery:
-            answers: list[Any] = []
-
-            async def second() -> None:
-                answers.append(await ThreadFunction("mine", str.upper, places).call(["Hi"], 10))
-
-            nursery.start_soon(second)
+            nursery.start_soon(call, "long", 20)
+            await trio.to_thread.run_sync(begun.wait)
+            nursery.start_soon(call, "quick", 5)
             await trio.testing.wait_all_tasks_blocked()
             assert not answers
-            late.set()
-        assert answers == ["HI"]
+            go.set()
+        late.set()
+        return answers
+
+    assert run(main) == ["LONG", "QUICK"]
+    assert end.wait(20)
+
+
+def test_when_all_threads_are_stuck_no_call_waits() -> None:
+    """Neither one that waits already nor a later one; when a thread is done, calls are served again."""
+    begun, done, late = threading.Semaphore(0), threading.Semaphore(0), threading.Event()
+
+    def block(prompt: str) -> str:
+        if prompt == "late":
+            begun.release()
+            late.wait(20)
+            done.release()
+        return prompt.upper()
+
+    async def main() -> None:
+        function = ThreadFunction("mine", block, 2)
+        errors: list[ProviderError] = []
+
+        async def fail(prompt: str) -> None:
+            with pytest.raises(ProviderError) as caught:
+                await function.call([prompt], 20)
+            errors.append(caught.value)
+
+        async def give_up(scope: trio.CancelScope) -> None:
+            with scope:
+                await function.call(["late"], 20)
+
+        async with trio.open_nursery() as nursery:
+            scopes = trio.CancelScope(), trio.CancelScope()
+            for scope in scopes:
+                nursery.start_soon(give_up, scope)
+                await trio.to_thread.run_sync(begun.acquire)
+            nursery.start_soon(fail, "waiting")
+            for scope in scopes:
+                await trio.testing.wait_all_tasks_blocked()
+                assert not errors
+                scope.cancel()
+        await fail("later")
+        assert [error.fault for error in errors] == [Fault.FATAL] * 2
+        assert str(errors[0]) == (
+            "unexpected: all 2 threads of mine are stuck in calls that took too long; "
+            'set mode to "process", whose workers can be ended'
+        )
+        late.set()
+        await trio.to_thread.run_sync(done.acquire)
+        await trio.to_thread.run_sync(done.acquire)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert await function.call(["hi"], 20) == "HI"
 
     run(main)
-    assert go.is_set()
+
+
+def test_a_thread_that_is_done_after_the_run_disturbs_nobody(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Nobody is there any more to be told."""
+    late, threads = threading.Event(), list[threading.Thread]()
+
+    def block(_prompt: str) -> None:
+        threads.append(threading.current_thread())
+        late.wait(20)
+
+    with pytest.raises(ProviderError, match="attempt_timeout"):
+        run(lambda: ThreadFunction("mine", block).call(["Hi"], 0.05))
+    late.set()
+    assert capfd.readouterr().err == ""
 
 
 def test_a_call_in_a_thread_can_be_cancelled() -> None:
@@ -349,7 +471,7 @@ def test_a_call_in_a_thread_can_be_cancelled() -> None:
         end.wait(20)
 
     async def main() -> bool:
-        function = ThreadFunction("mine", block, trio.CapacityLimiter(1))
+        function = ThreadFunction("mine", block)
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(function.call, ["Hi"], 100.0)

@@ -1,4 +1,5 @@
 import ast
+import fcntl
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from program_runs import carriers, is_alive, run, wait_gone
 
 from trioeval.errors import Fault, ProviderError
 from trioeval.providers.programs import worker
-from trioeval.providers.programs.workers import Workers, WorkerSpec, open_workers
+from trioeval.providers.programs.workers import Workers, WorkerSpec, _start_worker, open_workers
 
 T = TypeVar("T")
 HERE = Path(__file__).parent
@@ -33,6 +34,13 @@ def call_api(prompt, options=None, context=None):
 async def on_loop(prompt):
     await asyncio.sleep(0)
     return [prompt, id(asyncio.get_running_loop())]
+
+async def eval_on_loop(prompt):
+    await asyncio.sleep(0)
+    return eval(prompt)
+
+def throw(error):
+    raise error
 
 def execute(prompt):
     exec(prompt)
@@ -280,15 +288,19 @@ def test_half_a_surrogate_pair_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "fate"),
+    ("prompt", "fate", "words"),
     [
-        ("sys.exit(3)", "ended with exit code 3"),
-        ("os._exit(4)", "ended with exit code 4"),
-        ("os.kill(os.getpid(), 9)", "was ended by SIGKILL"),
-        ("os.abort()", "was ended by SIGABRT"),
+        ("os._exit(4)", "ended with exit code 4", "last words"),
+        ("os.kill(os.getpid(), 9)", "was ended by SIGKILL", "last words"),
+        ("os.abort()", "was ended by SIGABRT", "last words"),
+        ("sys.exit(3)", "ended with exit code 3", "SystemExit: 3"),
+        ("sys.exit('no')", "ended with exit code 1", "SystemExit: no"),
+        ("sys.exit(-1)", "ended with exit code 255", "SystemExit: -1"),
+        ("sys.exit()", "ended with exit code 0", "SystemExit"),
+        ("throw(KeyboardInterrupt())", "ended with exit code 1", "KeyboardInterrupt"),
     ],
 )
-def test_a_worker_that_ends_is_replaced(tmp_path: Path, prompt: str, fate: str) -> None:
+def test_a_worker_that_ends_is_replaced(tmp_path: Path, prompt: str, fate: str, words: str) -> None:
     """PR-27: the call fails with what was printed last, and the next one is fine."""
 
     async def body(workers: Workers) -> tuple[ProviderError, Any]:
@@ -297,9 +309,36 @@ def test_a_worker_that_ends_is_replaced(tmp_path: Path, prompt: str, fate: str) 
 
     error, calls = with_workers(spec(tmp_path), body)
     assert (error.kind, error.fault, error.retries) == ("worker_crashed", Fault.TRANSIENT, 1)
-    assert error.message == f"python:mine.py: the worker {fate}: last words"
-    assert error.body_excerpt == "last words"
+    assert error.message == f"python:mine.py: the worker {fate}: {words}"
+    assert (error.body_excerpt or "").startswith("last words")
     assert calls == 1
+
+
+def test_a_worker_that_exits_waits_for_no_thread(tmp_path: Path) -> None:
+    """A thread of the user's code would keep it until the call is late."""
+    thread = "threading.Thread(target=time.sleep, args=(1000,)).start()"
+    error = failed(tmp_path, f"[{thread}, sys.exit(3)]")
+    assert (error.kind, "exit code 3" in error.message) == ("worker_crashed", True)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "what"),
+    [
+        ("throw(asyncio.CancelledError())", "CancelledError: "),
+        ("throw(BaseExceptionGroup('two', [KeyboardInterrupt()]))", "BaseExceptionGroup: two"),
+    ],
+)
+def test_what_a_cancelled_task_raises_ends_its_call_alone(
+    tmp_path: Path, prompt: str, what: str
+) -> None:
+    """The worker lives."""
+
+    async def body(workers: Workers) -> tuple[ProviderError, Any]:
+        return await failure(workers, prompt), await call(workers, "1")
+
+    error, after = with_workers(spec(tmp_path, "eval_on_loop"), body)
+    assert (error.kind, error.fault, after) == ("unexpected", Fault.REFUSED, 1)
+    assert error.message.startswith(f"python:mine.py: {what}".strip())
 
 
 def test_a_worker_that_somebody_kills_in_the_middle_of_a_call_is_replaced(tmp_path: Path) -> None:
@@ -480,7 +519,7 @@ def test_a_file_that_ends_the_program_is_a_crash(tmp_path: Path) -> None:
     """It never comes to a call."""
     error = failed(tmp_path, "1", text="import sys; sys.exit('no licence')")
     assert str(error) == (
-        "worker_crashed: python:mine.py: the worker ended with exit code 1: no licence"
+        "worker_crashed: python:mine.py: the worker ended with exit code 1: SystemExit: no licence"
     )
 
 
@@ -576,6 +615,48 @@ def test_workers_end_when_the_program_that_asked_is_killed(tmp_path: Path) -> No
         assert len(pids) == 2
         host.kill()
     assert all(wait_gone(pid, 20) for pid in pids)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(fcntl, "F_SETSIG"), reason="only Linux ends such a process")
+def test_a_worker_ends_also_where_no_other_thread_can_run(tmp_path: Path) -> None:
+    """It holds the lock of its interpreter, and the program that asked is killed."""
+    spec(tmp_path)
+    os.mkfifo(tmp_path / "pids")
+    deaf = (
+        "import ctypes\n"
+        "child = subprocess.Popen(['sleep', '1000'])\n"
+        "with open('pids', 'w') as pipe: print(os.getpid(), child.pid, file=pipe)\n"
+        "ctypes.PyDLL(None).sleep(1000)"
+    )
+    with subprocess.Popen([sys.executable, "-c", HOST, tmp_path, deaf]) as host:
+        pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
+        assert len(pids) == 2
+        host.kill()
+    assert all(wait_gone(pid, 20) for pid in pids)
+
+
+def count_descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_a_worker_that_is_closed_while_its_call_is_cancelled_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    """Neither a process nor a descriptor, although no step of the closing has any time."""
+    mark = uuid.uuid4().hex
+
+    async def main() -> int:
+        descriptors = count_descriptors()
+        worker_ = await _start_worker(spec(tmp_path, environ={"FAMILY": mark}))
+        assert len(carriers(mark)) == 1
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await worker_.aclose()
+        return count_descriptors() - descriptors
+
+    assert run(main) <= 0
+    assert carriers(mark) == []
 
 
 def test_the_worker_runs_on_older_interpreters() -> None:

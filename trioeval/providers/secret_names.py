@@ -11,7 +11,7 @@ _WORDS = frozenset(
     {
         *("apikey", "auth", "authorization", "bearer", "cookie", "cookies", "credential"),
         *("credentials", "jwt", "key", "keys", "pass", "passcode", "passphrase", "passwd"),
-        *("password", "passwords", "pat", "secret", "secrets", "session", "token"),
+        *("password", "pw", "passwords", "pat", "secret", "secrets", "session", "token"),
     }
 )
 _ENDS = ("accesskey", "apikey", "cookie", "oauth", "passwd", "password", "secret", "token")

@@ -5,8 +5,7 @@ it is a known one in a wrong spelling.
 """
 
 import os
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ from trioeval.providers.config import (
     show,
     to_snake,
 )
+from trioeval.providers.secret_names import is_secret_name
+from trioeval.providers.secrets import secret_parts
 
-_SECRET_NAME = re.compile(r"key|token|secret|password|passwd|credential", re.IGNORECASE)
-_SECRET_VARIABLE = re.compile(r"_?(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS?)$")
 _LONG = 12
 """Characters from which a value of the environment is taken for a secret, not for a word."""
 
@@ -126,17 +125,30 @@ def find_secrets(config: Mapping[str, Any], environ: Mapping[str, str]) -> tuple
 
     Example:
         >>> find_secrets(
-        ...     {"apiKey": "sk-1", "style": "dry"}, {"HF_TOKEN": "hf_0123456789", "TERM": "x"}
+        ...     {"server": {"apiKey": "sk-1"}, "style": "dry"},
+        ...     {"HF_TOKEN": "hf_0123456789", "TERM": "x"},
         ... )
         ('sk-1', 'hf_0123456789')
     """
-    given = [text for name, text in config.items() if _SECRET_NAME.search(name)]
-    inherited = [
-        text
-        for name, text in environ.items()
-        if _SECRET_VARIABLE.search(name) and len(text) >= _LONG
-    ]
-    return tuple(text for text in (*given, *inherited) if isinstance(text, str))
+    given = _named_secret(config, is_secret=False)
+    inherited = (
+        text for name, text in environ.items() if is_secret_name(name) and len(text) >= _LONG
+    )
+    parts = (part for text in (*given, *inherited) for part in (text, *sorted(secret_parts(text))))
+    return tuple(dict.fromkeys(parts))
+
+
+def _named_secret(value: Any, *, is_secret: bool) -> Iterator[str]:
+    """The texts in a value that stand, at whatever depth, under a name that says that they are secret."""
+    match value:
+        case str() if is_secret:
+            yield value
+        case Mapping():
+            for name, part in value.items():
+                yield from _named_secret(part, is_secret=is_secret or is_secret_name(str(name)))
+        case list() | tuple():
+            for part in value:
+                yield from _named_secret(part, is_secret=is_secret)
 
 
 def _letters(name: str) -> str:

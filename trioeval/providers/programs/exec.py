@@ -44,7 +44,18 @@ LAST_WORDS = 1.0
 
 INPUTS = ("argument", "stdin")
 
+_LARGEST_CODE = 255
+
 _CANNOT_RUN = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC, errno.ELOOP})
+
+
+def _are_exit_codes(value: Any) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and bool(value)
+        and all(is_integer(code) and 0 <= code <= _LARGEST_CODE for code in value)
+    )
+
 
 KEYS = (
     TIMEOUT,
@@ -54,6 +65,7 @@ KEYS = (
         "a whole number of at least 1",
         lambda value: is_integer(value) and value >= 1,
     ),
+    Key("successExitCodes", "a list of whole numbers from 0 to 255", _are_exit_codes),
     Key("cwd", "text", is_text),
     ENVIRONMENT,
 )
@@ -78,6 +90,8 @@ class ExecSettings:
     """Whether the prompt goes to the standard input."""
     max_output: int = DEFAULT_MAX_OUTPUT
     """Bytes, ≥ 1."""
+    success: frozenset[int] = frozenset({0})
+    """Exit codes of a program that did what it should; at least one."""
     grace: float = GRACE
     """Seconds between the request to terminate and the kill, ≥ 0."""
 
@@ -118,6 +132,7 @@ def read(
         own=own,
         timeout=values["timeout_ms"] / 1000 if "timeout_ms" in values else DEFAULT_TIMEOUT,
         stdin=values.get("input") == "stdin",
+        success=frozenset(values.get("success_exit_codes", (0,))),
         max_output=values.get("max_output_bytes", DEFAULT_MAX_OUTPUT),
     )
 
@@ -211,7 +226,7 @@ class _Run:
             what = f"did not end within {self._limit:g} seconds (timeoutMs)"
             raise self._failure("attempt_timeout", what)
         errors, output = self._errors.text, self._written.text
-        if self._code != 0:
+        if self._code not in self._settings.success:
             raise self._failure("bad_exit", f"{describe_end(self._code)}{last_line(errors)}")
         if errors and not output:
             what = f"wrote nothing but to its standard error{last_line(errors)}"

@@ -7,7 +7,8 @@ returns an object with `output` or `error`, or text. Where it runs is its `mode`
 * `thread`: in a thread of this process.
 * `trio`: an async function for Trio, in this process.
 
-In the last two modes the file is run when its entry is read; else by the worker that needs it.
+In the last two modes the file is run when its entry is read; else by the worker that needs it, and when
+its entry is read one looks only whether it can be parsed and has the function.
 """
 
 import ast
@@ -20,7 +21,6 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 import attrs
-import trio
 
 from trioeval.errors import Problem
 from trioeval.providers.base import Reply, Request
@@ -35,6 +35,7 @@ from trioeval.providers.programs.entries import (
     read_own_config,
 )
 from trioeval.providers.programs.inprocess import ThreadFunction, TrioFunction
+from trioeval.providers.programs.names import did_you_mean, top_level_names
 from trioeval.providers.programs.results import DEFAULT_FUNCTION, OUTPUT_BY_FUNCTION, read_result
 from trioeval.providers.programs.worker import describe, load
 from trioeval.providers.programs.workers import WorkerSpec, open_workers
@@ -106,8 +107,8 @@ class PythonSettings:
         elif self.mode == "trio":
             yield PythonProvider(self, TrioFunction(self.name, self.function))
         else:
-            places = trio.CapacityLimiter(self.workers.workers)
-            yield PythonProvider(self, ThreadFunction(self.name, self.function, places))
+            threads = ThreadFunction(self.name, self.function, self.workers.workers)
+            yield PythonProvider(self, threads)
 
 
 def read(
@@ -202,7 +203,10 @@ def _find_function(
         if mode != "process":
             return load(str(file), function)
         if not foreign:  # another Python may have another syntax
-            ast.parse(file.read_bytes(), str(file))
+            names = top_level_names(ast.parse(file.read_bytes(), str(file)))
+            if names is not None and function not in names:
+                fault = f'there is no function "{function}" in "{file}"'
+                return Problem(".id", fault, did_you_mean(function, names))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - it is the user's code that is run
         return Problem(".id", f'"{file}" cannot be loaded: {describe(error)["what"]}')
     return None

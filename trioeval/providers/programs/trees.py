@@ -4,9 +4,9 @@ The program opens a session of its own, and carries a mark in its environment by
 known. To end the tree is to ask all of it to terminate, to wait for a grace, and then to kill it. A tree
 is also ended when its first process has ended by itself: what a program leaves behind is not wanted.
 
-What is not ended: a process that left the session, cleared its environment and outlived its parent; one
-that changed its user; and, where the system shows no process table, whatever left the process group. If
-this process is itself killed, nobody is there to end its trees.
+What is not ended: a process that left the session, cleared its environment and outlived its parent before
+the end began; one that changed its user; and, where the system shows no process table, whatever left the
+process group. If this process is itself killed, nobody is there to end its trees.
 """
 
 import os
@@ -16,14 +16,23 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 import attrs
 import trio
 
-from trioeval.providers.programs.members import PROCESS_TABLE, Member, find_members
+from trioeval.providers.programs.members import (
+    PROCESS_TABLE,
+    Clocks,
+    Member,
+    Root,
+    find_members,
+    find_root,
+    is_alive,
+)
 
 MARK = "TRIOEVAL_TREE"
-"""The environment variable that tells which tree a process belongs to."""
+"""The environment variable that tells which trees a process belongs to, the outermost first."""
 
 GRACE = 1.5
 """Seconds between the request to terminate and the kill."""
@@ -46,13 +55,15 @@ class Tree(trio.abc.AsyncResource):
 
     process: trio.Process
     """The first process, with its pipes."""
-    _mark: bytes = attrs.field(repr=False)
+    _root: Root = attrs.field(repr=False)
     _grace: float = GRACE
     _table: Path = attrs.field(default=PROCESS_TABLE, repr=False)
     _thread: trio.CapacityLimiter = attrs.field(
         init=False, repr=False, factory=lambda: trio.CapacityLimiter(1)
     )
     """Of its own: the end must not wait for whoever has taken all threads."""
+    _is_over: bool = attrs.field(init=False, repr=False, default=False)
+    """Whether all of it is known to have ended."""
 
     async def wait(self) -> int:
         """Wait for the first process; returns its exit code, or minus the signal that ended it."""
@@ -63,39 +74,62 @@ class Tree(trio.abc.AsyncResource):
 
         Runs to its end also when it is cancelled. Output that was not read stays readable.
         """
-        asked: set[int] = set()
+        if self._is_over:
+            return
+        known: set[Member] = set()
         with trio.move_on_after(self._grace, shield=True):
             # Each process once: a second request means "at once" to some programs.
-            while members := await self._members():
-                _signal([one.pid for one in members if one.pid not in asked], signal.SIGTERM)
-                asked.update(one.pid for one in members)
-                await _wait_gone(members)
+            while members := await self._members(known):
+                self._signal(members - known, signal.SIGTERM)
+                known |= members
+                await self._wait_gone(members)
             if members is None:
                 self._signal_group(signal.SIGTERM)
             await self.process.wait()
+            if members is not None:
+                self._is_over = True  # where nothing is alive, nothing is started any more
+                return
         with trio.move_on_after(KILLED_WITHIN, shield=True):
             # Again and again: a process may be started while the others are killed.
-            while members := await self._members():
+            while members := await self._members(known):
+                known |= members
                 if any(one.group == self.process.pid for one in members):
                     self._signal_group(signal.SIGKILL)  # in one step: no more is started there
-                _signal([one.pid for one in members], signal.SIGKILL)
-                await _wait_gone(members)
+                self._signal(members, signal.SIGKILL)
+                await self._wait_gone(members)
             if members is None:
                 self._signal_group(signal.SIGKILL)
             await self.process.wait()
 
     async def aclose(self) -> None:
         """End every process that is left, and close the pipes; also when it is cancelled."""
-        await self.end()
-        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
-            if pipe is not None:
-                await trio.aclose_forcefully(pipe)
+        try:
+            await self.end()
+        finally:
+            with trio.CancelScope(shield=True):  # to close by force takes no time
+                for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+                    if pipe is not None:
+                        await trio.aclose_forcefully(pipe)
 
-    async def _members(self) -> Collection[Member] | None:
+    async def _members(self, known: Collection[Member]) -> set[Member] | None:
         # In a thread: reading the table of a busy machine takes as long as many steps of a scheduler.
         return await trio.to_thread.run_sync(
-            find_members, self.process.pid, self._mark, self._table, limiter=self._thread
+            find_members, self._root, known, self._table, limiter=self._thread
         )
+
+    def _signal(self, members: Iterable[Member], number: signal.Signals) -> None:
+        for member in members:
+            with suppress(ProcessLookupError, PermissionError), _Handle(member.pid) as handle:
+                # Asked after the handle was opened: then the signal reaches this one or none.
+                if is_alive(member, self._table):
+                    handle.send(number)
+
+    async def _wait_gone(self, members: Iterable[Member]) -> None:
+        """Wait until processes have ended, whoever started them."""
+        for member in members:
+            with suppress(ProcessLookupError), _Handle(member.pid) as handle:
+                if is_alive(member, self._table):
+                    await handle.wait()
 
     def _signal_group(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -118,7 +152,7 @@ async def start_tree(
     Args:
         command: The program and its arguments; no shell is involved.
         cwd: Where it starts.
-        environ: Its whole environment; the mark is added.
+        environ: Its whole environment; the mark is added to those of the trees around it.
         stdin: As for `subprocess.Popen`, and so the others.
         stdout: What is `subprocess.PIPE` is a stream of the tree's process.
         stderr: May be `subprocess.STDOUT`.
@@ -130,17 +164,18 @@ async def start_tree(
         ValueError: An argument holds a NUL character.
     """
     mark = uuid.uuid4().hex
+    before = Clocks()
     process = await trio.lowlevel.open_process(
         command,
         cwd=cwd,
-        env={**environ, MARK: mark},
+        env={**environ, MARK: ",".join(filter(None, (environ.get(MARK), mark)))},
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
         start_new_session=True,
         pass_fds=pass_fds,
     )
-    return Tree(process, f"{MARK}={mark}".encode(), grace)
+    return Tree(process, find_root(process.pid, mark.encode(), before), grace)
 
 
 def describe_end(code: int) -> str:
@@ -156,21 +191,40 @@ def describe_end(code: int) -> str:
     return f"was ended by {known.get(-code, f'signal {-code}')}"
 
 
-def _signal(processes: Iterable[int], number: signal.Signals) -> None:
-    for pid in processes:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
+@attrs.define(eq=False)
+class _Handle:
+    """A process under a number that nobody else gets meanwhile, if the system has such handles."""
 
+    _pid: int
+    _descriptor: int | None = attrs.field(init=False, default=None)
 
-async def _wait_gone(members: Collection[Member]) -> None:
-    """Wait until processes have ended, whoever started them."""
-    for member in members:
+    def __enter__(self) -> Self:
+        """Open the handle.
+
+        Raises:
+            ProcessLookupError: There is no such process.
+        """
         try:
-            handle = os.pidfd_open(member.pid)
-        except OSError:  # it is gone; or the system has no such handles, and is looked at again
+            self._descriptor = os.pidfd_open(self._pid)
+        except ProcessLookupError:
+            raise
+        except OSError:  # an old system, or no more descriptors
+            self._descriptor = None
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+    def send(self, number: signal.Signals) -> None:
+        if self._descriptor is None:
+            os.kill(self._pid, number)
+        else:
+            signal.pidfd_send_signal(self._descriptor, number)
+
+    async def wait(self) -> None:
+        """Until it has ended, or for a moment: then it has to be looked at again."""
+        if self._descriptor is None:
             await trio.sleep(_LOOK_AGAIN)
-            continue
-        try:
-            await trio.lowlevel.wait_readable(handle)
-        finally:
-            os.close(handle)
+        else:
+            await trio.lowlevel.wait_readable(self._descriptor)

@@ -1,23 +1,29 @@
 """A worker: loads one file of the user's, and calls a function of it whenever it is asked to.
 
 Run by path, with any Python from 3.9 on, and so made of the standard library alone. Its arguments are the
-descriptor of a socket, the file, the name of the function, and the most bytes that a message may have. On
-the socket messages go to and fro, JSON behind four bytes of length: `{"id", "arguments"}` is answered by
-`{"id", "value"}` or by `{"id", "error": {"what", "trace", "loading"}}`. What the user's code prints goes
-elsewhere.
+descriptors of a socket and of a pipe, the file, the name of the function, and the most bytes that a message
+may have. On the socket messages go to and fro, JSON behind four bytes of length: `{"id", "arguments"}` is
+answered by `{"id", "value"}` or by `{"id", "error": {"what", "trace", "loading"}}`. What the user's code
+prints goes elsewhere.
 
-When nobody holds the other end of the socket any more, the worker has no purpose: it ends, and whatever
-it is doing is killed with all that it started.
+When nobody holds the other end of the socket any more, the worker has no purpose: it ends, and if it does
+not do so soon, its process group is killed. Nobody writes into the pipe: that nobody holds its other end
+any more means that whoever started the worker was killed. On Linux the system itself then kills the process
+group, whatever the worker is doing, even where it never lets another thread run. A signal that is tied to
+the death of the parent would not do: it comes when the thread that started the worker ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import builtins
+import contextlib
 import importlib.util
 import inspect
 import json
 import os
 import queue
+import select
 import signal
 import socket
 import struct
@@ -26,7 +32,7 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,13 +43,21 @@ GRACE = 1.5
 LENGTH = struct.Struct("!I")
 """What stands in front of each message."""
 
+FAILURES: tuple[type[BaseException], ...] = (
+    Exception,
+    asyncio.CancelledError,
+    getattr(builtins, "BaseExceptionGroup", Exception),  # from 3.11 on
+)
+"""What concerns the call that it comes from, and nothing else."""
+
 _SHOWN = 200
 _TRACE = 2048
 
 
 def main() -> None:
     """Serve until nobody asks any more."""
-    descriptor, file, name, largest = sys.argv[1:]
+    descriptor, lifeline, file, name, largest = sys.argv[1:]
+    _end_with(int(lifeline))
     channel = socket.socket(fileno=int(descriptor))
     channel.set_inheritable(False)
     requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -52,8 +66,39 @@ def main() -> None:
     sys.path[0] = str(Path(file).parent)  # not this folder: its modules are not the user's
     function = _Function(file, name)
     while (request := requests.get()) is not None:
-        answer = function.answer(json.loads(request), int(largest))
+        try:
+            answer = function.answer(json.loads(request), int(largest))
+        finally:
+            if error := sys.exc_info()[1]:
+                _exit(error)
         channel.sendall(LENGTH.pack(len(answer)) + answer)
+
+
+def _exit(error: BaseException) -> NoReturn:
+    """End as Python would, but without waiting for threads of the user's code."""
+    with contextlib.suppress(OSError, ValueError):  # it may be closed
+        sys.stderr.write(describe(error)["trace"])
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    code = error.code if isinstance(error, SystemExit) else 1
+    if code is None:
+        code = 0
+    os._exit(code & 0xFF if isinstance(code, int) else 1)
+
+
+def _end_with(lifeline: int) -> None:
+    """Have the system kill this process group as soon as nobody holds the other end of a pipe."""
+    os.set_inheritable(lifeline, False)  # noqa: FBT003 - it takes no names
+    try:
+        from fcntl import F_GETFL, F_SETFL, F_SETOWN, F_SETSIG, fcntl  # noqa: PLC0415 - on Linux only
+    except ImportError:  # elsewhere `_listen` has to do
+        return
+    fcntl(lifeline, F_SETOWN, -os.getpgrp())
+    fcntl(lifeline, F_SETSIG, signal.SIGKILL)
+    fcntl(lifeline, F_SETFL, fcntl(lifeline, F_GETFL) | os.O_ASYNC)
+    if select.select([lifeline], [], [], 0)[0]:  # it was let go before
+        os.killpg(0, signal.SIGKILL)
 
 
 class _Function:
@@ -73,7 +118,7 @@ class _Function:
             if inspect.isawaitable(value):
                 value = self._wait_for(value)
             return _encode(request["id"], value, largest)
-        except Exception as error:  # noqa: BLE001 - whatever the user's code raises is an answer
+        except FAILURES as error:  # whatever the user's code raises is an answer
             failure = {**describe(error), "loading": self._function is None}
             return json.dumps({"id": request["id"], "error": failure}).encode()
 

@@ -8,6 +8,7 @@ more workers than allowed.
 """
 
 import json
+import os
 import socket
 import subprocess
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -175,21 +176,25 @@ class Workers:
 
 
 async def _start_worker(spec: WorkerSpec) -> "_Worker":
-    ours, theirs = socket.socketpair()
-    with theirs, ExitStack() as unless_started:
-        unless_started.enter_context(ours)
-        command = [spec.executable, "-u", program.__file__]
+    with ExitStack() as theirs, ExitStack() as unless_started:
+        ours, channel = socket.socketpair()
+        unless_started.callback(ours.close)
+        theirs.callback(channel.close)
+        watched, held = os.pipe()
+        unless_started.callback(os.close, held)
+        theirs.callback(os.close, watched)
+        command = [spec.executable, "-u", program.__file__, str(channel.fileno()), str(watched)]
         tree = await start_tree(
-            [*command, str(theirs.fileno()), str(spec.file), spec.function, str(LARGEST)],
+            [*command, str(spec.file), spec.function, str(LARGEST)],
             cwd=spec.cwd,
             environ=spec.environ,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            pass_fds=[theirs.fileno()],
+            pass_fds=[channel.fileno(), watched],
             grace=spec.grace,
         )
         unless_started.pop_all()
-    return _Worker(tree, trio.SocketStream(trio.socket.from_stdlib_socket(ours)))
+    return _Worker(tree, trio.SocketStream(trio.socket.from_stdlib_socket(ours)), held)
 
 
 @attrs.define(eq=False)
@@ -198,6 +203,8 @@ class _Worker(trio.abc.AsyncResource):
 
     _tree: Tree
     _channel: trio.SocketStream
+    _lifeline: int
+    """A descriptor; when the last copy of it is closed, the system kills the worker."""
     fate: str = attrs.field(init=False, default="is well")
     """Why there was no answer."""
     _printed: Tail = attrs.field(init=False, factory=Tail)
@@ -238,8 +245,11 @@ class _Worker(trio.abc.AsyncResource):
 
     async def aclose(self) -> None:
         """End it with everything it started; also when it is cancelled."""
-        await trio.aclose_forcefully(self._channel)
-        await self._tree.aclose()
+        try:
+            await self._tree.aclose()
+        finally:
+            self._channel.socket.close()
+            os.close(self._lifeline)
 
     async def _watch(self) -> None:
         # What a dead worker left behind may hold the other end of the channel, and then nothing ends.
