@@ -481,8 +481,8 @@ MUTANTS = (
         "one slot too many",
         "WIDTH",
         "kernel/lane.py",
-        "self._limiter = trio.CapacityLimiter(self.throttle.allowed)",
-        "self._limiter = trio.CapacityLimiter(self.throttle.allowed + 1)",
+        "        self._slots = self.throttle.allowed\n",
+        "        self._slots = self.throttle.allowed + 1\n",
     ),
     Mutant(
         "newcomer passes those in line",
@@ -509,8 +509,8 @@ MUTANTS = (
         "slot never given back",
         "LEAK",
         "kernel/lane.py",
-        "        self._limiter.release_on_behalf_of(call)\n",
-        "        pass\n",
+        "        self.in_flight -= 1\n",
+        "",
     ),
     Mutant(
         "no news of a free slot",

@@ -54,6 +54,9 @@ class Lane:
     """The crews of the runs that start jobs here."""
     throttle: Throttle = attrs.field(init=False)
     """What the lane has learned."""
+    in_flight: int = attrs.field(init=False, default=0)
+    """Calls that hold a slot. Counted: to ask the limiter costs more than to take a slot of it."""
+    _slots: int = attrs.field(init=False)
     _limiter: trio.CapacityLimiter = attrs.field(init=False)
     _line: Line = attrs.field(factory=Line)
     _resting: set[Place] = attrs.field(factory=set)
@@ -74,13 +77,12 @@ class Lane:
 
     def __attrs_post_init__(self) -> None:
         self.throttle = make_throttle(self.spec)
-        self._limiter = trio.CapacityLimiter(self.throttle.allowed)
+        self._slots = self.throttle.allowed
+        self._limiter = trio.CapacityLimiter(self._slots)
 
     def __repr__(self) -> str:
-        said = [
-            f"{self.in_flight} of {self.throttle.allowed} in flight",
-            f"{len(self._line.places)} in line",
-        ]
+        busy = f"{self.in_flight} of {self.throttle.allowed} in flight"
+        said = [busy, f"{len(self._line.places)} in line"]
         said += ["paused"] if self._paused else []
         state = self.throttle.state
         said += [] if state is BreakerState.CLOSED else [f"breaker {state.value}"]
@@ -109,14 +111,9 @@ class Lane:
         self._apply_limit()
 
     @property
-    def in_flight(self) -> int:
-        """Calls that hold a slot."""
-        return int(self._limiter.borrowed_tokens)
-
-    @property
     def slot_free(self) -> bool:
         """Whether one more call could be in flight."""
-        return self._limiter.available_tokens > 0
+        return self.in_flight < self._slots
 
     @property
     def in_line(self) -> bool:
@@ -151,6 +148,7 @@ class Lane:
                 self._limiter.acquire_on_behalf_of_nowait(call)
             except trio.WouldBlock:
                 return False
+            self.in_flight += 1
             self._started += 1
             if not self.throttle.calm:
                 self.throttle.limit.begun(self.in_flight)
@@ -216,6 +214,7 @@ class Lane:
         if not self.throttle.calm:
             self.throttle.ended(mark)
         self._limiter.release_on_behalf_of(call)
+        self.in_flight -= 1
         if self._accounts and (account := self._accounts.pop(call, None)) is not None:
             account.settle(self.throttle, used)
         if self._cap is not None:
@@ -334,7 +333,7 @@ class Lane:
             open_at = throttle.open_at(now, tokens)
             if open_at > now:
                 return self._pacer(open_at, now), open_at
-        if self._limiter.available_tokens <= 0:
+        if self.in_flight >= self._slots:
             return Why.SLOT, math.inf
         cap = self._cap
         if cap is not None and not (cap.free if favoured else cap.admits(self)):
@@ -359,6 +358,7 @@ class Lane:
             if hold is None:
                 return Why.BUDGET, math.inf
         self._limiter.acquire_on_behalf_of_nowait(call)
+        self.in_flight += 1
         if self._cap is not None:
             self._cap.leave(self)
             self._cap.take(call)
@@ -376,7 +376,8 @@ class Lane:
             self._line.call_all()
             for place in self._resting:
                 place.call()
-        self._limiter.total_tokens = 0 if self._paused else self.throttle.allowed
+        self._slots = 0 if self._paused else self.throttle.allowed
+        self._limiter.total_tokens = self._slots
         self._news()
 
     def _news(self) -> None:
