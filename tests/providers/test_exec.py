@@ -298,7 +298,7 @@ def test_a_program_that_will_not_end_is_killed_soon() -> None:
             await ask(found)
         return trio.current_time() - started_at
 
-    assert 1.7 <= run(main) < 2.7
+    assert 1.7 <= run(main) < 5
     assert carriers(mark) == []
 
 
