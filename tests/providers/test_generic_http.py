@@ -724,7 +724,7 @@ def test_a_large_reply_does_not_hold_up_others(transform: str | None, status: in
 
             await call()  # workers start, libraries are imported
             # The least of three: other programs hold up this one as well.
-            assert min([await longest_stall(call) for _ in range(3)]) < 0.3
+            assert min([await longest_stall(call) for _ in range(3)]) < 0.8
 
     with_server(lambda _seen: large, body)
 
