@@ -488,7 +488,12 @@ def packed(body: bytes, encoding: str, *, chunked: bool = False) -> bytes:
 
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize(
-    ("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)]
+    ("encoding", "pack"),
+    [
+        ("gzip", gzip.compress),
+        ("deflate", zlib.compress),
+        ("gzip", lambda body: gzip.compress(body[:3]) + gzip.compress(body[3:])),
+    ],
 )
 def test_a_reply_that_comes_compressed_is_unpacked(
     encoding: str, pack: Callable[[bytes], bytes], *, chunked: bool
@@ -518,6 +523,10 @@ def test_a_reply_that_comes_compressed_is_unpacked(
                 "malformed_reply: the reply cannot be unpacked: "
                 "Error -3 while decompressing data: incorrect header check"
             ),
+        ),
+        (
+            packed(gzip.compress(b"x" * 50)[:-9], "gzip"),
+            "malformed_reply: the packed reply of {} is cut off",
         ),
         (
             packed(b"?", "br"),

@@ -209,6 +209,9 @@ class _Client:
                         reading.cancel(reason="the reply cannot be read")
         if broken is not None:
             raise broken
+        if not unpacker.is_whole and not unpacker.is_too_large:
+            msg = f"the packed reply of {place} is cut off"
+            raise ProviderError("malformed_reply", msg, status=response.status_code)
         if unpacker.is_too_large:
             limit = f"{self._max_reply_bytes / 1024 / 1024:g} MiB"
             raise ProviderError(

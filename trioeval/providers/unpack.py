@@ -33,6 +33,7 @@ class Unpacker:
     most: int
     size: int = 0
     """Bytes unpacked so far."""
+    _fed: bool = attrs.field(init=False, default=False)
     _zlib: "zlib._Decompress | None" = attrs.field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
@@ -48,18 +49,34 @@ class Unpacker:
         """Whether there is more than allowed."""
         return self.size > self.most
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the body may end here."""
+        return self._zlib is None or self._zlib.eof or not self._fed
+
     def feed(self, part: bytes) -> bytes:
         """What a part holds; at most one byte more than what is allowed in all.
 
         Raises:
             ProviderError: `malformed_reply`, if it cannot be unpacked.
         """
+        self._fed = self._fed or bool(part)
         if self._zlib is not None:
             try:
-                part = self._zlib.decompress(part, max(1, self.most + 1 - self.size))
+                part = self._unpacked(part)
             except zlib.error as error:
-                raise ProviderError(
-                    "malformed_reply", f"the reply cannot be unpacked: {error}"
-                ) from error
+                msg = f"the reply cannot be unpacked: {error}"
+                raise ProviderError("malformed_reply", msg) from error
         self.size += len(part)
         return part
+
+    def _unpacked(self, part: bytes) -> bytes:
+        """Like `feed`. A body may be several packed ones, one after another."""
+        room = max(1, self.most + 1 - self.size)
+        found = bytearray()
+        while part and len(found) < room:
+            if self._zlib is None or self._zlib.eof:
+                self._zlib = zlib.decompressobj(_ANY_HEADER)
+            found += self._zlib.decompress(part, room - len(found))
+            part = self._zlib.unused_data
+        return bytes(found)

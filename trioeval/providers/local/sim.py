@@ -44,6 +44,10 @@ def _is_amount(value: Any) -> bool:
     return is_number(value) and value >= 0
 
 
+def _is_spread(value: Any) -> bool:
+    return is_number(value) and 0 <= value <= 10  # noqa: PLR2004 - e**10 times the median is too long
+
+
 def _is_rate(value: Any) -> bool:
     return is_number(value) and value > 0
 
@@ -57,7 +61,7 @@ _AMOUNT = "a number of at least 0"
 
 KEYS = (
     Key("latencyMs", _AMOUNT, _is_amount),
-    Key("spread", _AMOUNT, _is_amount),
+    Key("spread", "a number from 0 to 10", _is_spread),
     Key("tokensPerSecond", "a number above 0", _is_rate),
     Key("errorRate", _SHARE, _is_share),
     Key("throttleRate", _SHARE, _is_share),
