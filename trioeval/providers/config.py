@@ -107,6 +107,31 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and is_json(value)
 
 
+def is_count(value: Any) -> bool:
+    """Whether it is a whole number of at least 1."""
+    return is_integer(value) and value >= 1
+
+
+def is_amount(value: Any) -> bool:
+    """Whether it is a finite number of at least 0."""
+    return is_number(value) and value >= 0
+
+
+def is_positive(value: Any) -> bool:
+    """Whether it is a finite number above 0."""
+    return is_number(value) and value > 0
+
+
+def is_visible(text: str) -> bool:
+    """Whether a text is printable ASCII, as headers and URLs must be."""
+    return text.isascii() and text.isprintable()
+
+
+def is_visible_text(value: Any) -> bool:
+    """Whether it is text of printable ASCII that says something."""
+    return is_text(value) and is_visible(value)
+
+
 def is_json(value: Any) -> bool:
     """Whether it can be written as JSON."""
     try:
@@ -124,3 +149,8 @@ def is_json_object(value: Any) -> bool:
 def is_json_list(value: Any) -> bool:
     """Whether it is a JSON list."""
     return isinstance(value, list | tuple) and is_json(value)
+
+
+def is_texts(value: Any) -> bool:
+    """Whether it is a list of texts that say something."""
+    return is_json_list(value) and all(map(is_text, value))

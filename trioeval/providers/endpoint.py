@@ -14,7 +14,15 @@ from urllib.parse import quote, urlsplit
 import attrs
 
 from trioeval.errors import Problem
-from trioeval.providers.config import Key, config_path, is_number, is_text, to_snake
+from trioeval.providers.config import (
+    Key,
+    config_path,
+    is_positive,
+    is_text,
+    is_visible,
+    is_visible_text,
+    to_snake,
+)
 from trioeval.providers.prices import Price, is_price, list_prices, read_price
 from trioeval.providers.secret_names import is_secret_name
 from trioeval.providers.secrets import longest_first, secret_parts, without_scheme
@@ -23,23 +31,10 @@ ATTEMPT_LIMIT = 300.0
 """Seconds that one exchange may take where the config says nothing."""
 
 
-def _is_visible(text: str) -> bool:
-    return text.isascii() and text.isprintable()
-
-
-def _is_visible_text(value: Any) -> bool:
-    return is_text(value) and _is_visible(value)
-
-
 def _is_headers(value: Any) -> bool:
     return isinstance(value, Mapping) and all(
-        _is_visible_text(part) for pair in value.items() for part in pair
+        is_visible_text(part) for pair in value.items() for part in pair
     )
-
-
-def is_duration(value: Any) -> bool:
-    """Whether it is a number above 0."""
-    return is_number(value) and value > 0
 
 
 ENDPOINT_KEYS = (
@@ -48,10 +43,10 @@ ENDPOINT_KEYS = (
     Key("apiBaseUrl", "text", is_text, secret=True),
     Key("apiHost", "text", is_text, secret=True),
     Key("headers", "an object of printable ASCII texts", _is_headers, secret=True),
-    Key("organization", "printable ASCII text", _is_visible_text),
-    Key("project", "printable ASCII text", _is_visible_text),
-    Key("apiVersion", "printable ASCII text", _is_visible_text),
-    Key("timeoutMs", "a number of milliseconds above 0", is_duration),
+    Key("organization", "printable ASCII text", is_visible_text),
+    Key("project", "printable ASCII text", is_visible_text),
+    Key("apiVersion", "printable ASCII text", is_visible_text),
+    Key("timeoutMs", "a number of milliseconds above 0", is_positive),
     Key("price", "an object with input and output, in US dollars per million tokens", is_price),
 )
 """Keys that every service over HTTP takes."""
@@ -218,7 +213,7 @@ def _account(
     named = "" if variable is None else environ.get(variable, "").strip()
     if named and "organization" not in account:
         account["organization"] = named
-        if not _is_visible(named):
+        if not is_visible(named):
             fault = f"the environment variable {variable} must be printable ASCII text"
             problems.append(Problem(".config.organization", fault))
     sent = {name: headers.get(header) for name, header in service.account_headers.items()}
@@ -299,7 +294,7 @@ def url_fault(url: str, host_path: str | None) -> str | None:
         return "must be a host alone; a whole URL goes into apiBaseUrl"
     if parts.scheme not in ("http", "https") or not has_host:
         return "must be an http or https URL with a host"
-    if not _is_visible(url) or " " in url:
+    if not is_visible(url) or " " in url:
         return "must be a URL of printable ASCII characters"
     if parts.username is not None or parts.password is not None:
         return "must not hold a user or a password; use apiKey or headers"
@@ -320,7 +315,7 @@ def _key(
     path = config_path(place or "apiKey")
     if found:
         variable, key = found[0]
-        if _is_visible(key) and " " not in key:
+        if is_visible(key) and " " not in key:
             return key, []
         source = f"the key in {variable}" if variable else "the key"
         return "", [Problem(path, f"{source} has characters that no header can carry")]

@@ -11,10 +11,10 @@ from urllib.parse import quote
 import attrs
 
 from trioeval.errors import Problem
-from trioeval.providers.config import Key, is_text, read_config, show, to_snake
+from trioeval.providers.config import Key, is_text, is_visible_text, read_config, show, to_snake
 from trioeval.providers.generic.keys import HEADER_NAME
 from trioeval.providers.generic.raw_request import DROPPED
-from trioeval.providers.generic.urls import is_visible, url_fault
+from trioeval.providers.generic.urls import url_fault
 
 
 @attrs.frozen(kw_only=True)
@@ -45,27 +45,23 @@ class Auth:
 NO_AUTH = Auth()
 
 
-def _is_visible_text(value: Any) -> bool:
-    return is_text(value) and is_visible(value)
-
-
 def _is_name(value: Any) -> bool:
-    return _is_visible_text(value) and not set(value) & set(' ":;,=&?#')
+    return is_visible_text(value) and not set(value) & set(' ":;,=&?#')
 
 
 def _is_scopes(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_visible_text, value))
+    return isinstance(value, list) and all(map(is_visible_text, value))
 
 
 FIELDS: Mapping[str, tuple[Key, ...]] = {
-    "bearer": (Key("token", "printable ASCII text", _is_visible_text, secret=True),),
+    "bearer": (Key("token", "printable ASCII text", is_visible_text, secret=True),),
     "basic": (
         Key("username", "text without a colon", lambda it: is_text(it) and ":" not in it),
         Key("password", "text", lambda it: isinstance(it, str), secret=True),
     ),
     "api_key": (
         Key("keyName", "the name of a header or of a query parameter", _is_name),
-        Key("value", "printable ASCII text", _is_visible_text, secret=True),
+        Key("value", "printable ASCII text", is_visible_text, secret=True),
         Key("placement", '"header" or "query"', lambda it: it in ("header", "query")),
     ),
     "oauth": (

@@ -12,9 +12,9 @@ from trioeval.providers.config import (
     is_json_object,
     is_number,
     is_text,
+    is_visible,
 )
 from trioeval.providers.generic.status import RIGHT, read_statuses
-from trioeval.providers.generic.urls import is_visible
 from trioeval.providers.prices import is_price
 
 NOT_YET = frozenset(

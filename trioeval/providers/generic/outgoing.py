@@ -5,17 +5,12 @@ from collections.abc import Mapping
 import attrs
 
 from trioeval.errors import ProviderError
+from trioeval.providers.config import is_visible
 from trioeval.providers.generic.auth import NO_AUTH, Auth
 from trioeval.providers.generic.body import Body, FilePart, LoadedFile, MultipartBody, render_body
 from trioeval.providers.generic.filling import Filling
 from trioeval.providers.generic.keys import MARK
-from trioeval.providers.generic.urls import (
-    encode,
-    has_dot_segments,
-    is_visible,
-    url_fault,
-    with_query,
-)
+from trioeval.providers.generic.urls import encode, has_dot_segments, url_fault, with_query
 from trioeval.providers.wire import HttpRequest
 
 

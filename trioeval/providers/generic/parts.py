@@ -11,10 +11,9 @@ import attrs
 import trio
 
 from trioeval.errors import Problem, ProviderError
-from trioeval.providers.config import Key, is_text, read_config, show
+from trioeval.providers.config import Key, is_text, is_visible, read_config, show
 from trioeval.providers.generic.body import FieldPart, FilePart, LoadedFile
 from trioeval.providers.generic.filling import Filling, template_fault
-from trioeval.providers.generic.urls import is_visible
 from trioeval.providers.settings import Surroundings
 
 LARGEST = 64 * 1024 * 1024

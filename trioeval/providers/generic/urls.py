@@ -14,11 +14,6 @@ _SHORTEST = 8
 """A shorter value is hardly a secret, and blanking it would blank ordinary words."""
 
 
-def is_visible(text: str) -> bool:
-    """Whether a text is printable ASCII, as headers must be."""
-    return text.isascii() and text.isprintable()
-
-
 def url_fault(url: str) -> str | None:
     """What is wrong with a URL; None if nothing is. It is not shown: it may hold a password.
 

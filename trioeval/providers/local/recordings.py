@@ -19,7 +19,7 @@ import attrs
 
 from trioeval.errors import Fault, Problem, ProviderError, ProviderErrorKind
 from trioeval.providers.base import Reply, Usage
-from trioeval.providers.config import is_flag, is_integer, is_json, is_number, show
+from trioeval.providers.config import is_amount, is_flag, is_integer, is_json, is_number, show
 
 
 @attrs.frozen
@@ -236,10 +236,6 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _is_amount(value: Any) -> bool:
-    return is_number(value) and value >= 0
-
-
 def _is_count(value: Any) -> bool:
     return is_integer(value) and value >= 0 and is_json(value)
 
@@ -267,7 +263,7 @@ def _is_reasons(value: Any) -> bool:
 _FAULTS = tuple(fault.value for fault in Fault)
 _COUNTS = ", ".join(field.name for field in attrs.fields(Usage))
 _INDEX = ("a whole number of at least 0", _is_count)
-_AMOUNT = ("a number of at least 0", _is_amount)
+_AMOUNT = ("a number of at least 0", is_amount)
 _TEXT = ("text", _is_text)
 
 CHECKS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {

@@ -30,7 +30,16 @@ import trio.lowlevel
 
 from trioeval.errors import Problem, ProviderError, TemplateError
 from trioeval.providers.base import Reply, Request, Usage
-from trioeval.providers.config import Key, config_path, is_integer, is_number, is_text, read_config
+from trioeval.providers.config import (
+    Key,
+    config_path,
+    is_amount,
+    is_integer,
+    is_number,
+    is_positive,
+    is_text,
+    read_config,
+)
 from trioeval.providers.prices import Price, is_price, read_price
 from trioeval.providers.settings import Shared, Surroundings, Templates
 
@@ -40,16 +49,8 @@ CHARACTERS_PER_TOKEN = 4
 REFUSAL = "I cannot help with that."
 
 
-def _is_amount(value: Any) -> bool:
-    return is_number(value) and value >= 0
-
-
 def _is_spread(value: Any) -> bool:
     return is_number(value) and 0 <= value <= 10  # noqa: PLR2004 - e**10 times the median is too long
-
-
-def _is_rate(value: Any) -> bool:
-    return is_number(value) and value > 0
 
 
 def _is_share(value: Any) -> bool:
@@ -60,13 +61,13 @@ _SHARE = "a number from 0 to 1"
 _AMOUNT = "a number of at least 0"
 
 KEYS = (
-    Key("latencyMs", _AMOUNT, _is_amount),
+    Key("latencyMs", _AMOUNT, is_amount),
     Key("spread", "a number from 0 to 10", _is_spread),
-    Key("tokensPerSecond", "a number above 0", _is_rate),
+    Key("tokensPerSecond", "a number above 0", is_positive),
     Key("errorRate", _SHARE, _is_share),
     Key("throttleRate", _SHARE, _is_share),
     Key("refusalRate", _SHARE, _is_share),
-    Key("retryAfterMs", _AMOUNT, _is_amount),
+    Key("retryAfterMs", _AMOUNT, is_amount),
     Key("quality", _SHARE, _is_share),
     Key("answer", "text", is_text),
     Key("wrongAnswer", "text", is_text),

@@ -15,7 +15,7 @@ from trioeval.providers.config import (
     Key,
     config_path,
     is_json,
-    is_number,
+    is_positive,
     is_text,
     read_config,
     show,
@@ -28,10 +28,6 @@ _LONG = 12
 """Characters from which a value of the environment is taken for a secret, not for a word."""
 
 
-def _is_milliseconds(value: Any) -> bool:
-    return is_number(value) and value > 0
-
-
 def _is_variables(value: Any) -> bool:
     return isinstance(value, Mapping) and all(
         is_text(name) and isinstance(text, str) and "=" not in name and "\0" not in name + text
@@ -39,7 +35,7 @@ def _is_variables(value: Any) -> bool:
     )
 
 
-TIMEOUT = Key("timeoutMs", "a number of milliseconds above 0", _is_milliseconds)
+TIMEOUT = Key("timeoutMs", "a number of milliseconds above 0", is_positive)
 ENVIRONMENT = Key("env", "an object of texts", _is_variables, secret=True)
 DEFAULT_TIMEOUT = 300.0
 """Seconds that a call may take where the config says nothing."""

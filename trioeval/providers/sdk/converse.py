@@ -26,15 +26,7 @@ from trioeval.providers.answers import (
 )
 from trioeval.providers.base import Guardrails, Reply, Request, Usage
 from trioeval.providers.classify import classify
-from trioeval.providers.config import (
-    Key,
-    is_integer,
-    is_json_list,
-    is_json_object,
-    is_number,
-    is_text,
-    to_snake,
-)
+from trioeval.providers.config import Key, is_count, is_json_object, is_number, is_texts, to_snake
 from trioeval.providers.endpoint import Endpoint
 from trioeval.providers.messages import to_messages
 from trioeval.providers.server_events import ServerEvent
@@ -66,19 +58,11 @@ FINISH_BY_STOP: Mapping[str, str] = {
 }
 
 
-def _is_count(value: Any) -> bool:
-    return is_integer(value) and value >= 1
-
-
-def _is_texts(value: Any) -> bool:
-    return is_json_list(value) and all(map(is_text, value))
-
-
 INFERENCE = (
-    Key("maxTokens", "a whole number of at least 1", _is_count),
+    Key("maxTokens", "a whole number of at least 1", is_count),
     Key("temperature", "a number", is_number),
     Key("topP", "a number", is_number),
-    Key("stopSequences", "a list of texts", _is_texts),
+    Key("stopSequences", "a list of texts", is_texts),
 )
 """Keys that go into `inferenceConfig`."""
 
@@ -86,7 +70,7 @@ ARGUMENTS = (
     Key("toolConfig", "an object", is_json_object),
     Key("guardrailConfig", "an object", is_json_object),
     Key("additionalModelRequestFields", "an object", is_json_object),
-    Key("additionalModelResponseFieldPaths", "a list of texts", _is_texts),
+    Key("additionalModelResponseFieldPaths", "a list of texts", is_texts),
     Key("performanceConfig", "an object", is_json_object),
     Key("requestMetadata", "an object", is_json_object),
     Key("serviceTier", "an object", is_json_object),

@@ -1,16 +1,11 @@
 """OpenAI's own SDK in place of the HTTP client; for all that the `openai:` ids reach."""
 
-import json
-from collections.abc import Callable
-
-import attrs
-import httpx2
 import openai
 
 from trioeval.providers.endpoint import Endpoint
-from trioeval.providers.sdk.entries import other_headers, own_key
-from trioeval.providers.sdk.transport import exchange_through, open_client
-from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest
+from trioeval.providers.sdk.entries import own_key
+from trioeval.providers.sdk.transport import PostingClient, open_client
+from trioeval.providers.wire import HttpClient
 
 
 def wrap(endpoint: Endpoint, client: HttpClient) -> HttpClient:
@@ -24,27 +19,4 @@ def wrap(endpoint: Endpoint, client: HttpClient) -> HttpClient:
     )
     # What the constructor is not given it takes from variables that the lane does not know of.
     sdk.organization, sdk.project = endpoint.organization or None, endpoint.project or None
-    return OpenAIClient(endpoint, sdk)
-
-
-@attrs.frozen
-class OpenAIClient:
-    """Sends what was built for an endpoint through the SDK."""
-
-    _endpoint: Endpoint
-    _sdk: openai.AsyncOpenAI = attrs.field(repr=False)
-
-    async def send(
-        self, request: HttpRequest, *, heard: Callable[[bytes], object] | None = None
-    ) -> HttpReply:
-        """See `HttpClient.send`."""
-
-        async def call() -> None:
-            await self._sdk.post(
-                request.url.removeprefix(self._endpoint.base_url),
-                cast_to=httpx2.Response,
-                body=json.loads(request.body or b"{}"),
-                options={"headers": other_headers(self._endpoint, request)},
-            )
-
-        return await exchange_through("openai", call, heard=heard)
+    return PostingClient("openai", endpoint, sdk)

@@ -8,13 +8,17 @@ One call is one request. SDKs are told not to retry, and a second request within
 none can do so behind its lane's back, now or in a later version.
 """
 
+import json
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from typing import Any
 
 import attrs
 import httpx2
 
 from trioeval.errors import ProviderError
+from trioeval.providers.endpoint import Endpoint
+from trioeval.providers.sdk.entries import other_headers
 from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest
 
 _OWN_HEADERS = frozenset({"host", "connection", "content-length", "accept-encoding"})
@@ -73,6 +77,30 @@ async def exchange_through(
 def open_client(client: HttpClient) -> httpx2.AsyncClient:
     """A client for an SDK that has no connections of its own, and so nothing to close."""
     return httpx2.AsyncClient(transport=_Transport(client), trust_env=False, timeout=None)
+
+
+@attrs.frozen
+class PostingClient:
+    """Sends what was built for an endpoint through an SDK whose client has `post`."""
+
+    _name: str
+    _endpoint: Endpoint
+    _sdk: Any = attrs.field(repr=False)
+
+    async def send(
+        self, request: HttpRequest, *, heard: Callable[[bytes], object] | None = None
+    ) -> HttpReply:
+        """See `HttpClient.send`."""
+
+        async def call() -> None:
+            await self._sdk.post(
+                request.url.removeprefix(self._endpoint.base_url),
+                cast_to=httpx2.Response,
+                body=json.loads(request.body or b"{}"),
+                options={"headers": other_headers(self._endpoint, request)},
+            )
+
+        return await exchange_through(self._name, call, heard=heard)
 
 
 @attrs.frozen

@@ -13,16 +13,18 @@ from trioeval.providers.answers import NOT_JSON, objects, read_json, text
 from trioeval.providers.config import (
     Key,
     config_path,
+    is_count,
     is_flag,
-    is_integer,
     is_json_list,
     is_json_object,
     is_number,
     is_text,
+    is_texts,
     show,
 )
 from trioeval.providers.endpoint import ENDPOINT_KEYS
 from trioeval.providers.vendors.chat_forms import is_schema_format, read_function, read_schema
+from trioeval.providers.vendors.streams import METRICS
 
 MAX_TOKENS = 1024
 MAX_TOKENS_THINKING = 2048
@@ -52,14 +54,6 @@ CHOICES: Mapping[str, str] = {"auto": "auto", "any": "any", "none": "none", "req
 """Types of a tool choice, by the words for them."""
 
 
-def _is_count(value: Any) -> bool:
-    return is_integer(value) and value >= 1
-
-
-def _is_texts(value: Any) -> bool:
-    return is_json_list(value) and all(map(is_text, value))
-
-
 def _is_tools(value: Any) -> bool:
     return is_json_list(value) and all(isinstance(tool, Mapping) for tool in value)
 
@@ -72,7 +66,7 @@ def _is_choice(value: Any) -> bool:
 def _is_thinking(value: Any) -> bool:
     if not is_json_object(value) or not is_text(value.get("type")):
         return False
-    return _is_count(value["budget_tokens"]) if "budget_tokens" in value else True
+    return is_count(value["budget_tokens"]) if "budget_tokens" in value else True
 
 
 def _is_system(value: Any) -> bool:
@@ -80,11 +74,11 @@ def _is_system(value: Any) -> bool:
 
 
 PARAMETERS = (
-    Key("max_tokens", "a whole number of at least 1", _is_count),
+    Key("max_tokens", "a whole number of at least 1", is_count),
     Key("temperature", "a number", is_number),
     Key("top_p", "a number", is_number),
-    Key("top_k", "a whole number of at least 1", _is_count),
-    Key("stop_sequences", "a list of texts", _is_texts),
+    Key("top_k", "a whole number of at least 1", is_count),
+    Key("stop_sequences", "a list of texts", is_texts),
     Key("tools", "a list of objects", _is_tools),
     Key("tool_choice", "auto, any, none, required or an object with a type", _is_choice),
     Key("thinking", "an object with a type, and budget_tokens of at least 1", _is_thinking),
@@ -101,7 +95,7 @@ CALL_KEYS = (
     Key("output_format", "an object of type json_schema with a schema", is_schema_format),
     Key("response_format", "an object of type json_schema with a schema", is_schema_format),
     Key("system", "text or a list of blocks", _is_system),
-    Key("beta", "a list of texts", _is_texts),
+    Key("beta", "a list of texts", is_texts),
     Key("extra_body", "an object", is_json_object),
     Key("passthrough", "an object", is_json_object),
     Key("omitDefaults", "true or false", is_flag),
@@ -110,11 +104,7 @@ CALL_KEYS = (
 """Keys that may differ from call to call."""
 
 
-def _is_metrics(value: Any) -> bool:
-    return value == "ttft" or (is_json_list(value) and all(one == "ttft" for one in value))
-
-
-KEYS = (*CALL_KEYS, *ENDPOINT_KEYS, Key("metrics", '"ttft", or a list of it', _is_metrics))
+KEYS = (*CALL_KEYS, *ENDPOINT_KEYS, METRICS)
 
 _WHOLE = ("extra_body", "passthrough")
 """Merged over everything, the last one last."""

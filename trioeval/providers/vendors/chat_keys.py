@@ -12,17 +12,20 @@ from trioeval.errors import Problem
 from trioeval.providers.config import (
     Key,
     config_path,
+    is_count,
     is_flag,
     is_integer,
     is_json_list,
     is_json_object,
     is_number,
     is_text,
+    is_texts,
     show,
     to_snake,
 )
 from trioeval.providers.endpoint import ENDPOINT_KEYS, Service
 from trioeval.providers.vendors.openai_models import is_reasoning
+from trioeval.providers.vendors.streams import METRICS
 
 DEFAULTS: Mapping[str, float] = {"temperature": 0, "max_tokens": 1024}
 """What ordinary models are sent."""
@@ -37,40 +40,28 @@ SAMPLING = ("temperature", "top_p")
 """What reasoning models do not take, unless they are told not to think."""
 
 
-def _is_count(value: Any) -> bool:
-    return is_integer(value) and value >= 1
-
-
 def _is_alternatives(value: Any) -> bool:
     return is_integer(value) and 0 <= value <= MOST_LOG_PROBS
 
 
-def _is_texts(value: Any) -> bool:
-    return is_json_list(value) and all(map(is_text, value))
-
-
 def _is_stop(value: Any) -> bool:
-    return isinstance(value, str) or _is_texts(value)
+    return isinstance(value, str) or is_texts(value)
 
 
 def _is_choice(value: Any) -> bool:
     return is_text(value) or is_json_object(value)
 
 
-def _is_metrics(value: Any) -> bool:
-    return value == "ttft" or (is_json_list(value) and all(one == "ttft" for one in value))
-
-
 PARAMETERS = (
     Key("temperature", "a number", is_number),
-    Key("max_tokens", "a whole number of at least 1", _is_count),
-    Key("max_completion_tokens", "a whole number of at least 1", _is_count),
+    Key("max_tokens", "a whole number of at least 1", is_count),
+    Key("max_completion_tokens", "a whole number of at least 1", is_count),
     Key("top_p", "a number", is_number),
     Key("presence_penalty", "a number", is_number),
     Key("frequency_penalty", "a number", is_number),
     Key("seed", "a whole number", is_integer),
     Key("stop", "text or a list of texts", _is_stop),
-    Key("n", "a whole number of at least 1", _is_count),
+    Key("n", "a whole number of at least 1", is_count),
     Key("logprobs", "true or false", is_flag),
     Key("top_logprobs", f"a whole number from 0 to {MOST_LOG_PROBS}", _is_alternatives),
     Key("response_format", "an object", is_json_object),
@@ -81,7 +72,7 @@ PARAMETERS = (
     Key("function_call", "text or an object", _is_choice),
     Key("reasoning_effort", "text", is_text),
     Key("verbosity", "text", is_text),
-    Key("modalities", "a list of texts", _is_texts),
+    Key("modalities", "a list of texts", is_texts),
     Key("audio", "an object", is_json_object),
     Key("prediction", "an object", is_json_object),
     Key("service_tier", "text", is_text),
@@ -102,7 +93,7 @@ CALL_KEYS = (
 
 ENTRY_KEYS = (
     Key("isReasoningModel", "true or false", is_flag),
-    Key("metrics", '"ttft", or a list of it', _is_metrics),
+    METRICS,
 )
 """Keys that are the same for all calls of an entry."""
 

@@ -11,12 +11,14 @@ from typing import Any
 from trioeval.errors import Problem
 from trioeval.providers.config import (
     Key,
+    is_count,
     is_flag,
     is_integer,
     is_json_list,
     is_json_object,
     is_number,
     is_text,
+    is_texts,
     to_snake,
 )
 from trioeval.providers.endpoint import ENDPOINT_KEYS
@@ -26,6 +28,7 @@ from trioeval.providers.vendors.chat_forms import (
     read_function,
     read_schema,
 )
+from trioeval.providers.vendors.streams import METRICS
 
 MODES: Mapping[str, str] = {"auto": "AUTO", "any": "ANY", "required": "ANY", "none": "NONE"}
 """Modes of calling functions, by the words for them."""
@@ -36,16 +39,8 @@ MOST_LOG_PROBS = 20
 """How many alternatives a token may be asked for."""
 
 
-def _is_count(value: Any) -> bool:
-    return is_integer(value) and value >= 1
-
-
 def _is_alternatives(value: Any) -> bool:
     return is_integer(value) and 0 <= value <= MOST_LOG_PROBS
-
-
-def _is_texts(value: Any) -> bool:
-    return is_json_list(value) and all(map(is_text, value))
 
 
 def _is_objects(value: Any) -> bool:
@@ -65,24 +60,20 @@ def _is_instruction(value: Any) -> bool:
     return is_text(value) or isinstance(parts, list)
 
 
-def _is_metrics(value: Any) -> bool:
-    return value == "ttft" or (is_json_list(value) and all(one == "ttft" for one in value))
-
-
 GENERATION = (
     Key("temperature", "a number", is_number),
     Key("topP", "a number", is_number),
-    Key("topK", "a whole number of at least 1", _is_count),
-    Key("maxOutputTokens", "a whole number of at least 1", _is_count),
-    Key("stopSequences", "a list of texts", _is_texts),
-    Key("candidateCount", "a whole number of at least 1", _is_count),
+    Key("topK", "a whole number of at least 1", is_count),
+    Key("maxOutputTokens", "a whole number of at least 1", is_count),
+    Key("stopSequences", "a list of texts", is_texts),
+    Key("candidateCount", "a whole number of at least 1", is_count),
     Key("seed", "a whole number", is_integer),
     Key("presencePenalty", "a number", is_number),
     Key("frequencyPenalty", "a number", is_number),
     Key("responseMimeType", "text", is_text),
     Key("responseSchema", "an object", is_json_object),
     Key("responseJsonSchema", "an object", is_json_object),
-    Key("responseModalities", "a list of texts", _is_texts),
+    Key("responseModalities", "a list of texts", is_texts),
     Key("responseLogprobs", "true or false", is_flag),
     Key("logprobs", f"a whole number from 0 to {MOST_LOG_PROBS}", _is_alternatives),
     Key("speechConfig", "an object", is_json_object),
@@ -111,7 +102,7 @@ CALL_KEYS = (
 KEYS = (
     *CALL_KEYS,
     *ENDPOINT_KEYS,
-    Key("metrics", '"ttft", or a list of it', _is_metrics),
+    METRICS,
 )
 
 _SCHEMAS = ("responseSchema", "responseJsonSchema")

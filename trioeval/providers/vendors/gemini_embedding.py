@@ -15,7 +15,7 @@ from trioeval.providers.answers import (
     read_object,
 )
 from trioeval.providers.base import Reply, Request, Usage
-from trioeval.providers.config import Key, is_integer, is_json_object, is_text
+from trioeval.providers.config import Key, is_count, is_json_object, is_text
 from trioeval.providers.endpoint import ENDPOINT_KEYS, Endpoint
 from trioeval.providers.server_events import ServerEvent
 from trioeval.providers.vendors.call_options import read_options
@@ -23,15 +23,10 @@ from trioeval.providers.vendors.gemini_reply import read_usage
 from trioeval.providers.vendors.prepared import PreparedBody
 from trioeval.providers.wire import HttpReply, HttpRequest
 
-
-def _is_count(value: Any) -> bool:
-    return is_integer(value) and value >= 1
-
-
 CALL_KEYS = (
     Key("taskType", "text", is_text),
     Key("title", "text", is_text),
-    Key("outputDimensionality", "a whole number of at least 1", _is_count),
+    Key("outputDimensionality", "a whole number of at least 1", is_count),
     Key("passthrough", "an object", is_json_object),
 )
 """Keys that may differ from call to call."""

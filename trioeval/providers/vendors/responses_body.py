@@ -9,7 +9,7 @@ the body by itself, and only then merged over the one before: a `max_tokens` of 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trioeval.providers.config import Key, is_integer, is_json_list, is_json_object, is_text
+from trioeval.providers.config import Key, is_count, is_json_object, is_text, is_texts
 from trioeval.providers.vendors.chat_keys import (
     CALL_KEYS,
     DEFAULTS,
@@ -24,14 +24,6 @@ LIMITS = ("max_output_tokens", "max_completion_tokens", "max_tokens")
 """Names of the same limit; the first one that is there counts."""
 
 
-def _is_count(value: Any) -> bool:
-    return is_integer(value) and value >= 1
-
-
-def _is_texts(value: Any) -> bool:
-    return is_json_list(value) and all(map(is_text, value))
-
-
 def _is_passthrough(value: Any) -> bool:
     if not is_json_object(value) or "input" in value:
         return False
@@ -43,7 +35,7 @@ CHAT = {key.name: key for key in CALL_KEYS}
 
 PARAMETERS = (
     Key("instructions", "text", is_text),
-    Key("max_output_tokens", "a whole number of at least 1", _is_count),
+    Key("max_output_tokens", "a whole number of at least 1", is_count),
     CHAT["max_completion_tokens"],
     CHAT["max_tokens"],
     CHAT["temperature"],
@@ -56,8 +48,8 @@ PARAMETERS = (
     CHAT["tools"],
     CHAT["tool_choice"],
     CHAT["parallel_tool_calls"],
-    Key("max_tool_calls", "a whole number of at least 1", _is_count),
-    Key("include", "a list of texts", _is_texts),
+    Key("max_tool_calls", "a whole number of at least 1", is_count),
+    Key("include", "a list of texts", is_texts),
     CHAT["logprobs"],
     CHAT["top_logprobs"],
     Key("previous_response_id", "text", is_text),

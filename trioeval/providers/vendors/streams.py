@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from trioeval.providers.answers import failure, is_success
+from trioeval.providers.config import Key, is_json_list
 from trioeval.providers.endpoint import Endpoint
 from trioeval.providers.server_events import ServerEvent, read_events
 from trioeval.providers.wire import HttpReply
@@ -48,6 +49,14 @@ class Texts:
             if whole[name] is parts[0]:
                 whole[name] = "".join(parts)
         self._parts.clear()
+
+
+def _is_metrics(value: Any) -> bool:
+    return value == "ttft" or (is_json_list(value) and all(one == "ttft" for one in value))
+
+
+METRICS = Key("metrics", '"ttft", or a list of it', _is_metrics)
+"""The key of a config that asks for streams."""
 
 
 def join_stream(endpoint: Endpoint, reply: HttpReply, join: Join) -> HttpReply:
