@@ -106,7 +106,7 @@ class Tree(trio.abc.AsyncResource):
         try:
             await self.end()
         finally:
-            with trio.CancelScope(shield=True):  # to close by force takes no time
+            with trio.move_on_after(KILLED_WITHIN, shield=True):  # to close by force takes no time
                 for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
                     if pipe is not None:
                         await trio.aclose_forcefully(pipe)
