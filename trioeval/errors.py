@@ -6,6 +6,8 @@
     ├── PlanError        a plan or a lane that cannot run as described
     ├── TooLateError     a call was asked for when its job, or the whole run, was over
     ├── TemplateError    a template cannot be rendered with the variables at hand
+    ├── InputError       what a row is made of cannot be used: a file of a variable, a line of tests
+    ├── ScriptError      code of the user's failed, took too long or gave what cannot be used
     ├── LaneClosedError  a lane serves no more calls: its provider refuses, or does not recover
     ├── BudgetError      what the caller allowed to be used is used up
     ├── CallError        a call failed; `fault` says what it means for its lane
@@ -147,6 +149,24 @@ class TooLateError(TrioevalError):
 
 class TemplateError(TrioevalError, ValueError):
     """A template that cannot be rendered with the variables of its row."""
+
+
+class InputError(TrioevalError, ValueError):
+    """What one row is made of cannot be used; other rows are not concerned."""
+
+
+class ScriptError(TrioevalError):
+    """Code of the user's that failed, took too long, or gave what cannot be used.
+
+    Args:
+        message: Which code, and what happened.
+        trace: The end of its traceback, or what it printed last; None if there is nothing.
+    """
+
+    def __init__(self, message: str, *, trace: str | None = None) -> None:
+        self.message = message
+        self.trace = trace
+        super().__init__(message)
 
 
 class GradingError(TrioevalError):

@@ -7,9 +7,9 @@ from snippets import DOCS, table
 from trioeval.providers.config import to_snake
 from trioeval.providers.generic import auth, keys, oauth, parts, redirects
 from trioeval.providers.generic.code_keys import DEFAULT_FUNCTION
-from trioeval.providers.generic.engine import program
-from trioeval.providers.generic.javascript import Script
 from trioeval.providers.generic.transform import JmesPath, JsonPath, MemberPath, read_transform
+from trioeval.scripting.engine import program
+from trioeval.scripting.javascript import Script
 
 PAGE = (DOCS / "reference" / "providers" / "http.md").read_text()
 

@@ -1,5 +1,6 @@
 """The command line as a user runs it: real processes, real files, real sockets, real signals."""
 
+import csv
 import json
 import os
 import pty
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 pytestmark = pytest.mark.slow
 
@@ -116,6 +118,23 @@ def test_a_run_writes_its_rows_in_order_and_says_why_it_exits(tmp_path: Path) ->
     assert "echo" in done.stderr
 
 
+def test_every_format_holds_every_row(tmp_path: Path) -> None:
+    """A mixed run in all of them; folders that are not there are made, and no other file is left."""
+    write(tmp_path / "suite.json", echo_suite())
+    names = ("json", "jsonl", "csv", "txt", "yaml", "yml", "xml", "junit.xml")
+    flags = [flag for name in names for flag in ("-o", f"new/results/o.{name}")]
+    assert trioeval("suite.json", *flags, cwd=tmp_path).returncode == 100
+    folder = tmp_path / "new" / "results"
+    assert sorted(file.name for file in folder.iterdir()) == sorted(f"o.{name}" for name in names)
+    found = {name: (folder / f"o.{name}").read_text() for name in names}
+    rows = json.loads(found["json"])["results"]["results"]
+    for name in ("txt", "yaml", "yml"):
+        assert yaml.safe_load(found[name])["results"]["results"] == rows
+    lines = list(csv.reader(found["csv"].splitlines()))
+    assert [line[3] for line in lines] == ["Status", "PASS", "FAIL", "ERROR"]
+    assert found["junit.xml"].count("<testcase ") == found["xml"].count("<testIdx>") == 3
+
+
 def test_flags_change_the_run_and_not_the_file(tmp_path: Path) -> None:
     """-n takes the first tests, --repeat asks again, and what passes exits 0."""
     write(tmp_path / "suite.json", echo_suite())
@@ -140,14 +159,20 @@ def test_flags_change_the_run_and_not_the_file(tmp_path: Path) -> None:
         (["none.json"], 2, "none.json:1:1: $: there are no providers"),
         (["unknown.json"], 2, 'unknown.json:1:16: $.providers[0].id: "opneai:x" is not a provider'),
         (
-            ["good.json", "-o", "out.xml"],
+            ["good.json", "-o", "out.xlsx"],
             2,
-            "-o out.xml: the suffix must be one of .json, .jsonl, got '.xml'",
+            "-o out.xlsx: the suffix must be one of .csv, .json, .jsonl, .junit.xml, .txt, .xml,"
+            " .yaml, .yml, got '.xlsx'",
         ),
         (
-            ["good.json", "-o", "no/out.json"],
+            ["good.json", "-o", "out.html"],
             2,
-            "-o no/out.json: the folder no is not there or cannot be written to",
+            "-o out.html: .html is not supported yet: write .json or .csv, and open that",
+        ),
+        (
+            ["good.json", "-o", "good.json/out.json"],
+            2,
+            "-o good.json/out.json: the folder good.json cannot be made: File exists",
         ),
         (["good.json", "-j", "0"], 2, "Must be >= 1"),
         (["good.json", "--fitler"], 2, "--fitler"),

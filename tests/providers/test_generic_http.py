@@ -18,10 +18,11 @@ from loopback import Answer, Respond, Seen, Server, as_json, generic, opened, re
 from trioeval.errors import Fault, ProviderError
 from trioeval.providers import Request
 from trioeval.providers.generic import parts as parts_module
-from trioeval.providers.generic.engine import program
-from trioeval.providers.generic.javascript import Script, engine_workers
+from trioeval.providers.generic.javascript import engine_workers
 from trioeval.providers.generic.own_code import open_code
 from trioeval.providers.generic.transform import Answer as TransformAnswer
+from trioeval.scripting.engine import program
+from trioeval.scripting.javascript import Script
 
 pytestmark = pytest.mark.network
 

@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.providers.generic.engine import program
-from trioeval.providers.generic.javascript import Script
 from trioeval.providers.generic.transform import (
     NOTHING,
     Answer,
@@ -19,6 +17,8 @@ from trioeval.providers.generic.transform import (
     read_transform,
     script_output,
 )
+from trioeval.scripting.engine import program
+from trioeval.scripting.javascript import Script
 
 DATA = {
     "choices": [{"message": {"content": "hello"}}, {"message": {"content": "bye"}}],

@@ -2,63 +2,28 @@
 
 import io
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from finished import results_of, rows_of, totals_of
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
 import trioeval
-from trioeval.report import RunInfo, document, inert, row_json
+from trioeval.report import document, inert, json_chunks, row_json
 from trioeval.report.document import redacted
+from trioeval.report.first_rows import FirstRows
 from trioeval.report.tables import columns_table, rows_table
 from trioeval.suite import expand
 from trioeval.tasks import Row
 from trioeval.testing import run_virtual
 
-INFO = RunInfo(
-    eval_id="e1",
-    utc_created="2026-01-01T00:00:00+00:00",
-    utc_exported="2026-01-01T00:00:01+00:00",
-    duration_ms=1000.0,
-    versions={"trioevalVersion": "0"},
-)
-
-SUITE = {
-    "description": "d",
-    "providers": ["mine", {"id": "echo", "label": "back"}],
-    "prompts": ["say {{word}}"],
-    "tests": [
-        {
-            "vars": {"word": "hi"},
-            "metadata": {"case": 7},
-            "assert": [
-                {"type": "contains", "value": "hi", "weight": 3, "metric": "m"},
-                {"type": "equals", "value": "no", "metric": "m"},
-            ],
-        },
-        {"description": "second", "vars": {"word": "ho"}},
-    ],
-}
-
-
-async def mine(request: trioeval.Request) -> trioeval.Reply:
-    if request.test_idx:
-        raise trioeval.ProviderError("server", "down")
-    usage = trioeval.Usage(prompt=2, completion=3, total=5)
-    return trioeval.Reply(output=request.prompt, usage=usage, cost=0.5, finish_reason="stop")
-
-
-def rows_of(suite: Any = SUITE) -> tuple[trioeval.Suite, list[Row]]:
-    parsed = trioeval.parse_suite(suite)
-    return parsed, run_virtual(lambda: trioeval.collect(parsed, providers={"mine": mine}))
-
 
 def test_a_document_has_the_shape_of_version_3() -> None:
     """Rows by test and column, totals a column, the suite's settings, and what only we know."""
-    suite, rows = rows_of()
-    found = json.loads(json.dumps(document(suite, expand(suite).columns, rows, INFO)))
+    found = json.loads("".join(json_chunks(document(results_of()))))
     assert list(found) == [
         "evalId",
         "results",
@@ -139,11 +104,28 @@ def printed(table: Any, width: int = 100) -> str:
     return console.file.getvalue()
 
 
+def first_rows(rows: Iterable[Row], width: int, tests: int = 50) -> FirstRows:
+    found = FirstRows(width, tests)
+    for row in rows:
+        found.add(row)
+    return found
+
+
+def test_a_table_shows_the_first_tests_and_counts_the_rest() -> None:
+    """All columns of the tests that are shown; the rows of all others are a number."""
+    suite, rows = rows_of()
+    first = first_rows(rows, 30, tests=1)
+    shown = printed(rows_table(suite, expand(suite).columns, first))
+    assert "word=hi" in shown
+    assert "second" not in shown
+    assert (list(first.cells), first.hidden) == ([(0, 0), (0, 1)], 2)
+
+
 def test_tables_name_every_row_and_column() -> None:
     """Verdict and answer for each test and provider; counts and times for each column."""
     suite, rows = rows_of()
     columns = expand(suite).columns
-    shown = printed(rows_table(suite, columns, rows, cell=30))
+    shown = printed(rows_table(suite, columns, first_rows(rows, 30)))
     for part in (
         "mine",
         "back",
@@ -154,7 +136,7 @@ def test_tables_name_every_row_and_column() -> None:
         "ERROR server: down",
     ):
         assert part in shown
-    totals = printed(columns_table(suite, columns, rows))
+    totals = printed(columns_table(suite, columns, totals_of(suite, rows)))
     assert [
         line.split()[:5] for line in totals.splitlines() if line.strip()[:4] in {"mine", "back"}
     ] == [
@@ -184,7 +166,7 @@ def test_hostile_text_is_inert_in_tables(text: str) -> None:
         return await trioeval.collect(suite, providers={"mine": mine})
 
     suite = trioeval.parse_suite({"providers": ["mine"], "prompts": ["x"]})
-    shown = printed(rows_table(suite, expand(suite).columns, run_virtual(main), cell=40))
+    shown = printed(rows_table(suite, expand(suite).columns, first_rows(run_virtual(main), 40)))
     assert all(char.isprintable() for char in shown.replace("\n", ""))
     assert len(shown) < 2000
     if "[bold" in text:

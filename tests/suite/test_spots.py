@@ -8,11 +8,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.suite.json_spots import json_spots
+from trioeval.suite.documents.json_spots import json_spots
+from trioeval.suite.documents.spots import Spot, SpotTree
+from trioeval.suite.documents.yaml_spots import yaml_spots
 from trioeval.suite.mistakes import Mistake, MistakenError, Place
 from trioeval.suite.paths import DocumentPath
-from trioeval.suite.spots import Spot, SpotTree
-from trioeval.suite.yaml_spots import yaml_spots
 
 LETTERS = string.ascii_letters + string.digits + " {}[]:,-#'\\\"\n<"
 DOCUMENTS = st.recursive(

@@ -1,43 +1,65 @@
-"""Result files: JSON Lines as the run goes, JSON documents at its end."""
+"""Result files: JSON Lines as the run goes, everything else at its end."""
 
-import json
-import math
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import attrs
 
 from trioeval.errors import OutputError, UsageError
-from trioeval.report import row_json
-from trioeval.tasks import Row
+from trioeval.report import Results, document, json_chunks
 
-SUFFIXES = (".json", ".jsonl")
+LINES = ".jsonl"
+_NOT_YET = {".html": "write .json or .csv, and open that"}
 
 
 def check_outputs(paths: Sequence[Path]) -> None:
-    """Refuse files that could not be written, before anything is paid for.
+    """Refuse files that could not be written, before anything is paid for; make their folders.
 
     Raises:
         UsageError: A suffix is not known, or a folder cannot be written to.
     """
     for path in paths:
-        if path.suffix not in SUFFIXES:
-            msg = f"-o {path}: the suffix must be one of {', '.join(SUFFIXES)}, got {path.suffix!r}"
+        suffix = output_suffix(path)
+        if suffix in _NOT_YET:
+            msg = f"-o {path}: {suffix} is not supported yet: {_NOT_YET[suffix]}"
+            raise UsageError(msg)
+        if suffix != LINES and suffix not in FORMATS:
+            known = ", ".join(sorted([*FORMATS, LINES]))
+            msg = f"-o {path}: the suffix must be one of {known}, got {path.suffix!r}"
             raise UsageError(msg)
         if path.is_dir():
             msg = f"-o {path}: is a folder"
             raise UsageError(msg)
         folder = path.parent
-        if not folder.is_dir() or not os.access(folder, os.W_OK):
-            msg = f"-o {path}: the folder {folder} is not there or cannot be written to"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = error.strerror or error
+            raise UsageError(f"-o {path}: the folder {folder} cannot be made: {reason}") from None
+        if not os.access(folder, os.W_OK):
+            msg = f"-o {path}: the folder {folder} cannot be written to"
             raise UsageError(msg)
 
 
+def output_suffix(path: Path) -> str:
+    """The end of a name that says what is to be written.
+
+    Example:
+        >>> output_suffix(Path("a.b.junit.XML")), output_suffix(Path("a.b.xml"))
+        ('.junit.xml', '.xml')
+    """
+    name = path.name.lower()
+    return _JUNIT if name.endswith(_JUNIT) else path.suffix.lower()
+
+
+_JUNIT = ".junit.xml"
+
+
 @attrs.define
-class RowLines:
+class LinesFile:
     """A JSON Lines file that gets one line a row, each written out before the next row comes.
 
     A disk that fills up must not cost the replies that are under way: the first error is kept, and
@@ -45,7 +67,6 @@ class RowLines:
     """
 
     path: Path
-    eval_id: str
     error: OutputError | None = None
     _file: IO[str] | None = None
 
@@ -60,12 +81,12 @@ class RowLines:
         except OSError as error:
             raise _cannot_write(self.path, error) from error
 
-    def add(self, row: Row) -> None:
-        """Append a row. Never raises; see `error`."""
+    def add(self, text: str) -> None:
+        """Append a row as JSON text without line breaks. Never raises; see `error`."""
         if self._file is None or self.error is not None:
             return
         try:
-            self._file.write(_to_json(row_json(row, self.eval_id)) + "\n")
+            self._file.write(text + "\n")
             self._file.flush()
         except OSError as error:
             self.error = _cannot_write(self.path, error)
@@ -79,8 +100,17 @@ class RowLines:
                 self.error = self.error or _cannot_write(self.path, error)
 
 
-def write_document(path: Path, document: dict[str, Any]) -> None:
-    """Write a JSON document whole or not at all.
+def write_results(path: Path, results: Results) -> None:
+    """Write a result file, in the format of its suffix, whole or not at all.
+
+    Raises:
+        OutputError: It cannot be written; what stood there before still does.
+    """
+    write_whole(path, FORMATS[output_suffix(path)](results))
+
+
+def write_whole(path: Path, chunks: Iterable[str]) -> None:
+    """Write a text file whole or not at all.
 
     Raises:
         OutputError: It cannot be written; what stood there before still does.
@@ -90,40 +120,63 @@ def write_document(path: Path, document: dict[str, Any]) -> None:
         try:
             os.close(handle)
             with _open_text(Path(name)) as file:
-                file.write(_to_json(document, indent=2) + "\n")
+                file.writelines(chunks)
             # mkstemp makes files for one's own eyes; results get the rights of any new file.
             Path(name).chmod(0o666 & ~_umask())
             Path(name).replace(path)
-        except OSError:
+        finally:
             Path(name).unlink(missing_ok=True)
-            raise
+    except OutputError:
+        raise
     except OSError as error:
         raise _cannot_write(path, error) from error
 
 
+def _json(results: Results) -> Iterator[str]:
+    yield from json_chunks(document(results))
+    yield "\n"
+
+
+def _yaml(results: Results) -> Iterator[str]:
+    from trioeval.report.yaml_text import yaml_chunks  # noqa: PLC0415 - rarely needed
+
+    return yaml_chunks(document(results))
+
+
+def _csv(results: Results) -> Iterator[str]:
+    from trioeval.report.csv_text import csv_chunks  # noqa: PLC0415 - rarely needed
+
+    return csv_chunks(results)
+
+
+def _xml(results: Results) -> Iterator[str]:
+    from trioeval.report.xml_text import HEADER, xml_chunks  # noqa: PLC0415 - rarely needed
+
+    yield HEADER
+    yield from xml_chunks("promptfoo", document(results))
+
+
+def _junit(results: Results) -> Iterator[str]:
+    from trioeval.report.junit import junit_chunks  # noqa: PLC0415 - rarely needed
+
+    return junit_chunks(results)
+
+
+FORMATS: Mapping[str, Callable[[Results], Iterator[str]]] = {
+    ".json": _json,
+    ".yaml": _yaml,
+    ".yml": _yaml,
+    ".txt": _yaml,
+    ".csv": _csv,
+    ".xml": _xml,
+    _JUNIT: _junit,
+}
+"""What makes the text of a document, by the end of its name."""
+
+
 def _open_text(path: Path) -> IO[str]:
     # Lone surrogates, which JSON replies may hold, become the escapes that JSON has for them.
-    return path.open("w", encoding="utf-8", errors="backslashreplace")
-
-
-def _to_json(value: Any, indent: int | None = None) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False, indent=indent, default=str, allow_nan=False)
-    except ValueError:
-        return json.dumps(_finite(value), ensure_ascii=False, indent=indent, default=str)
-
-
-def _finite(value: Any) -> Any:
-    """The same value with null for numbers that JSON does not have, as JavaScript writes them."""
-    match value:
-        case float():
-            return value if math.isfinite(value) else None
-        case dict():
-            return {key: _finite(part) for key, part in value.items()}
-        case list() | tuple():
-            return [_finite(part) for part in value]
-        case _:
-            return value
+    return path.open("w", encoding="utf-8", errors="backslashreplace", newline="\n")
 
 
 def _umask() -> int:

@@ -10,7 +10,7 @@ import platform
 import secrets
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,15 +19,18 @@ import attrs
 import trio
 
 from trioeval._version import __version__
+from trioeval.cli.collector import Collector
 from trioeval.cli.exits import Exit
 from trioeval.cli.files import check_files
-from trioeval.cli.output import RowLines, check_outputs, write_document
+from trioeval.cli.output import check_outputs
 from trioeval.cli.progress import Progress
 from trioeval.cli.terminal import draw, say, show
+from trioeval.errors import OutputError
 from trioeval.kernel import Event
 from trioeval.providers import Recorder
 from trioeval.providers.local.replay import ReplaySettings
-from trioeval.report import RunInfo, document
+from trioeval.report import RunInfo, Totals
+from trioeval.report.first_rows import FirstRows
 from trioeval.suite import Suite
 from trioeval.tasks import PreparedSuite, Row, Status, make_lanes, prepare, run_suite
 
@@ -122,34 +125,31 @@ class _Run:
     prepared: PreparedSuite
     flags: RunFlags
     recorder: Recorder | None
-    rows: list[Row] = attrs.field(factory=list)
     signals: list[signal.Signals] = attrs.field(factory=list)
     created: datetime = attrs.field(factory=lambda: datetime.now(UTC))
-    lines: list[RowLines] = attrs.field(init=False)
     eval_id: str = attrs.field(init=False)
+    collector: Collector = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.eval_id = f"eval-{self.created:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
-        targets = [path for path in self.flags.outputs if path.suffix == ".jsonl"]
-        self.lines = [RowLines(path, self.eval_id) for path in targets]
+        suite, columns = self.prepared.suite, self.prepared.steps.columns
+        first = FirstRows(_CELL, _TABLE_TESTS) if self.flags.table else None
+        outputs = self.flags.outputs
+        self.collector = Collector(suite, columns, outputs, self._info(0.0), first)
 
     async def run(self) -> int:
         """Everything from the first call to the last line."""
-        for lines in self.lines:
-            lines.open()
+        self.collector.open()
         started_at = trio.current_time()
         try:
             await self._run_suite()
         finally:
             # Also when the run dies of a fault of ours: its rows were paid for.
             duration = trio.current_time() - started_at
-            for lines in self.lines:
-                lines.close()
-            self._write_documents(duration)
+            refused = self._write(duration)
         self._show()
-        for lines in self.lines:
-            if lines.error is not None:
-                raise lines.error
+        if refused is not None:
+            raise refused
         return self._exit(duration)
 
     async def _run_suite(self) -> None:
@@ -157,13 +157,10 @@ class _Run:
         progress = Progress(len(self.prepared.steps), lanes)
         stop = trio.Event()
 
-        async def emit(row: Row) -> None:  # noqa: ASYNC124 - files and lists do not wait
-            self.rows.append(_without_raw(row))
+        async def emit(row: Row) -> None:  # noqa: ASYNC124 - files do not wait
             progress.add(row)
-            for lines in self.lines:
-                lines.add(row)
-                if lines.error is not None:
-                    stop.set()  # pay for nothing more that cannot be kept
+            if self.collector.add(row) is not None:
+                stop.set()  # pay for nothing more that cannot be kept
 
         def observe(event: Event) -> None:
             progress.observe(event)
@@ -206,9 +203,15 @@ class _Run:
                 else:
                     scope.cancel(f"second signal: {self.signals[-1].name}")
 
-    def _write_documents(self, duration: float) -> None:
-        suite = self.prepared.suite
-        info = RunInfo(
+    def _write(self, duration: float) -> OutputError | None:
+        try:
+            self.collector.close(self._info(duration))
+        except OutputError as error:
+            return error
+        return None
+
+    def _info(self, duration: float) -> RunInfo:
+        return RunInfo(
             eval_id=self.eval_id,
             utc_created=self.created.isoformat(),
             utc_exported=datetime.now(UTC).isoformat(),
@@ -220,47 +223,36 @@ class _Run:
                 "arch": platform.machine(),
             },
         )
-        for path in self.flags.outputs:
-            if path.suffix == ".json":
-                columns = self.prepared.steps.columns
-                write_document(path, document(suite, columns, self.rows, info))
 
     def _show(self) -> None:
         from trioeval.report.tables import columns_table, rows_table  # noqa: PLC0415 - after the run
 
-        suite, columns = self.prepared.suite, self.prepared.steps.columns
-        if self.flags.table:
-            shown = [row for row in self.rows if row.step.test_idx < _TABLE_TESTS]
-            draw(rows_table(suite, columns, shown, cell=_CELL), sys.stdout)
-            if hidden := len(self.rows) - len(shown):
+        collector = self.collector
+        if (first := collector.first_rows) is not None:
+            draw(rows_table(collector.suite, collector.columns, first), sys.stdout)
+            if hidden := first.hidden:
                 show(f"… and {hidden} more rows; -o FILE writes them all")
-        draw(columns_table(suite, columns, self.rows), sys.stderr)
+        draw(columns_table(collector.suite, collector.columns, collector.totals), sys.stderr)
 
     def _exit(self, duration: float) -> int:
-        passed, failed, errors = (sum(row.status is s for row in self.rows) for s in Status)
+        totals = self.collector.totals
+        passed, failed, errors = (totals.count(status) for status in Status)
         verdicts = f"{passed} passed, {failed} failed, {errors} errors"
-        numbers = f"{len(self.rows)} rows in {duration:.1f} s: {verdicts}"
+        numbers = f"{totals.rows} rows in {duration:.1f} s: {verdicts}"
         if self.signals:
             code = Exit.SIGNAL + self.signals[0]
             say(f"{numbers}; exit {code}: interrupted by {self.signals[0].name}")
             return code
         if failed or errors:
-            why = _why(self.rows, failed, errors)
-            say(f"{numbers}; exit {self.flags.fail_exit_code}: {why}")
+            say(f"{numbers}; exit {self.flags.fail_exit_code}: {_why(totals)}")
             return self.flags.fail_exit_code
-        say(f"{numbers}; exit 0: every row passed" if self.rows else "no rows to run; exit 0")
+        say(f"{numbers}; exit 0: every row passed" if totals.rows else "no rows to run; exit 0")
         return Exit.OK
 
 
-def _without_raw(row: Row) -> Row:
-    """The row without the parsed body of its reply: nothing writes it, and it is the most of a row."""
-    if row.reply is None or row.reply.raw is None:
-        return row
-    return attrs.evolve(row, reply=attrs.evolve(row.reply, raw=None))
-
-
-def _why(rows: Sequence[Row], failed: int, errors: int) -> str:
-    unfinished = sum(row.outcome in {"interrupted", "not_run"} for row in rows)
+def _why(totals: Totals) -> str:
+    failed, errors = totals.count(Status.FAIL), totals.count(Status.ERROR)
+    unfinished = totals.outcome("interrupted", "not_run")
     parts = [f"{failed} rows failed"] if failed else []
     if unfinished:
         parts.append(f"the deadline left {unfinished} rows without a verdict")

@@ -71,8 +71,8 @@ def check_edges(plan: Plan[P]) -> None:
         PlanError: An edge names no job, names one twice, or contradicts the order of serial jobs or keys;
             or jobs wait for each other in a circle, which the message spells out.
     """
-    if plan.readiness is not None and (plan.edges or plan.serial or plan.serial_indices):
-        msg = "a plan with a readiness of its own has neither edges nor serial jobs"
+    if plan.readiness is not None and (plan.edges or plan.serial):
+        msg = "a plan with a readiness of its own has no edges and is not serial as a whole"
         raise PlanError(msg)
     if not plan.edges:
         return

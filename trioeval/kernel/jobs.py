@@ -71,7 +71,8 @@ class Readiness(Protocol):
     """Which jobs may start when, decided while the plan runs.
 
     For plans whose dependencies are too many or too regular to be written down as edges. Each method is
-    called synchronously and should cost in proportion to what it returns.
+    called synchronously and should cost in proportion to what it returns. Serial jobs run before all
+    others whatever it says: it need not name them, and it is told of their outcomes.
     """
 
     def begin(self) -> Iterable[int]:

@@ -1,6 +1,12 @@
 """What is told of a run: pure functions from rows to JSON, tables and text."""
 
-from trioeval.report.document import RunInfo as RunInfo
 from trioeval.report.document import document as document
-from trioeval.report.document import row_json as row_json
 from trioeval.report.inert import inert as inert
+from trioeval.report.json_text import json_chunks as json_chunks
+from trioeval.report.json_text import to_json as to_json
+from trioeval.report.results import Results as Results
+from trioeval.report.results import RunInfo as RunInfo
+from trioeval.report.row import KEEP_ALL as KEEP_ALL
+from trioeval.report.row import Strip as Strip
+from trioeval.report.row import row_json as row_json
+from trioeval.report.totals import Totals as Totals

@@ -2,32 +2,29 @@
 
     for test:  for repeat:  for combination of list variables:  for provider:  for prompt of it
 
-Nothing is made until it is looked at: a step is computed from its index, by a binary search over the
-tests and division within one of them, so a million tests cost a million tests and not a step more.
+Nothing is made until it is looked at. Tests that have the same shape, which is how many steps they stand
+for and for which columns, form a stretch; a step is computed from its index by a binary search over the
+stretches and division within one. A million equal tests are one stretch, and a file that holds them need
+not be read to know where its steps are.
+
+What a test is excluded from leaves holes: the other steps keep their numbers, so that a row is the same
+row whichever filters a run has.
 """
 
 import bisect
 import itertools
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import attrs
 
 from trioeval.errors import PlanError
-from trioeval.suite.models import Prompt, ProviderEntry, Suite, Test
-
-
-@attrs.frozen
-class Column:
-    """One provider with one prompt."""
-
-    prompt_idx: int
-    """Its number, over providers in order and over each provider's prompts in order."""
-    provider_index: int
-    """The place of its provider in the suite."""
-    prompt: Prompt
+from trioeval.suite.columns import Column, columns_of, means_prompt, means_provider
+from trioeval.suite.joined import Joined, SparseTests
+from trioeval.suite.merge import ScenarioTests, merged
+from trioeval.suite.models import ProviderEntry, Suite, Test
 
 
 @attrs.frozen
@@ -35,6 +32,7 @@ class Step:
     """One row to be: a test, with its variables chosen, for one column."""
 
     index: int
+    """Its place among the steps of the run, without holes."""
     test_idx: int
     """Counts tests, repeats and combinations; with `prompt_idx` it names the row for ever."""
     prompt_idx: int
@@ -43,20 +41,66 @@ class Step:
     test: Test
     """Merged with the suite's `default_test`."""
     vars: Mapping[str, Any]
+    provider_index: int
+    """The place in `Expansion.providers` of who is asked: the column's provider, or the test's own."""
+
+    @property
+    def template(self) -> str:
+        """The prompt with the test's prefix and suffix, not rendered yet."""
+        options = self.test.options
+        return f"{options.prefix or ''}{self.column.prompt.raw}{options.suffix or ''}"
+
+
+@attrs.frozen
+class _Shape:
+    """What of a test decides where its steps are."""
+
+    repeats: int
+    combinations: int
+    columns: tuple[int, ...]
+    """Numbers of the columns that it is for."""
+    provider_index: int | None
+    """That of its own provider."""
+    serial: bool
+
+    @property
+    def rounds(self) -> int:
+        """Values of `test_idx` that one test takes."""
+        return self.repeats * self.combinations
+
+    @property
+    def steps(self) -> int:
+        """Steps of one test."""
+        return self.rounds * len(self.columns)
+
+
+@attrs.frozen
+class _Stretch:
+    """Tests of one shape, one after another."""
+
+    shape: _Shape
+    first_place: int
+    first_test_idx: int
+    first_index: int
 
 
 @attrs.frozen
 class Expansion(Sequence[Step]):
     """All steps of a suite; see `expand`."""
 
+    suite: Suite
     columns: tuple[Column, ...]
-    _suite: Suite
-    _tests: tuple[Test, ...]
-    _starts: Sequence[int]
-    """The `test_idx` at which each test begins, and behind the last test their number."""
+    providers: tuple[ProviderEntry, ...]
+    """Those of the suite, and then those that single tests have of their own."""
+    tests: Sequence[Test]
+    """As they stand in the suite, and those of scenarios behind them."""
+    _stretches: tuple[_Stretch, ...]
+    _firsts: tuple[int, ...]
+    """`first_index` of each stretch."""
+    _size: int
 
     def __len__(self) -> int:
-        return self._starts[-1] * len(self.columns)
+        return self._size
 
     @overload
     def __getitem__(self, index: int) -> Step: ...
@@ -65,40 +109,61 @@ class Expansion(Sequence[Step]):
     def __getitem__(self, index: int | slice) -> Step | Sequence[Step]:
         if isinstance(index, slice):
             return [self[position] for position in range(*index.indices(len(self)))]
-        index = range(len(self))[index]
-        test_idx, prompt_idx = divmod(index, len(self.columns))
-        place = bisect.bisect_right(self._starts, test_idx) - 1
-        test = merged(self._suite.default_test, self._tests[place])
-        repeat, combination = divmod(test_idx - self._starts[place], combinations(test))
+        index = range(self._size)[index]
+        stretch = self._stretches[bisect.bisect_right(self._firsts, index) - 1]
+        shape = stretch.shape
+        nth, within = divmod(index - stretch.first_index, shape.steps)
+        round_, place = divmod(within, len(shape.columns))
+        repeat, combination = divmod(round_, shape.combinations)
+        test = merged(self.suite.default_test, self.tests[stretch.first_place + nth])
+        column = self.columns[shape.columns[place]]
+        own = shape.provider_index
         return Step(
             index,
-            test_idx,
-            prompt_idx,
+            stretch.first_test_idx + nth * shape.rounds + round_,
+            column.prompt_idx,
             repeat,
-            self.columns[prompt_idx],
+            column,
             test,
-            chosen(test.vars, combination),
+            chosen(test, combination),
+            column.provider_index if own is None else own,
         )
 
     @property
     def serial_indices(self) -> Sequence[int]:
         """The steps whose test says `runSerially`, ascending. No indices are stored for a whole stretch."""
-        width = len(self.columns)
-        default = self._suite.default_test
-        stretches = [
-            range(self._starts[place] * width, self._starts[place + 1] * width)
-            for place, test in enumerate(self._tests)
-            if _runs_serially(default, test)
+        ends = (*self._firsts[1:], self._size)
+        serial = [
+            range(stretch.first_index, end)
+            for stretch, end in zip(self._stretches, ends, strict=True)
+            if stretch.shape.serial and stretch.first_index < end
         ]
-        if stretches and all(
-            one.stop == other.start for one, other in itertools.pairwise(stretches)
-        ):
-            return range(stretches[0].start, stretches[-1].stop)
-        return tuple(itertools.chain.from_iterable(stretches))
+        if serial and all(one.stop == other.start for one, other in itertools.pairwise(serial)):
+            return range(serial[0].start, serial[-1].stop)
+        return tuple(itertools.chain.from_iterable(serial))
+
+    @property
+    def used_providers(self) -> tuple[int, ...]:
+        """The places in `providers` of those that some step asks, ascending."""
+        return tuple(
+            sorted(
+                {
+                    self.columns[number].provider_index
+                    if stretch.shape.provider_index is None
+                    else stretch.shape.provider_index
+                    for stretch in self._stretches
+                    for number in stretch.shape.columns
+                }
+            )
+        )
 
 
-def expand(suite: Suite) -> Expansion:
+def expand(suite: Suite, selected: Container[int] | None = None) -> Expansion:
     """All steps of a suite, in the order of their results.
+
+    Args:
+        suite: The suite.
+        selected: Places of the tests that are run, among `all_tests`; None is all of them.
 
     Raises:
         PlanError: They are more than can be counted.
@@ -115,54 +180,144 @@ def expand(suite: Suite) -> Expansion:
         >>> [(step.test_idx, step.prompt_idx, step.vars["x"]) for step in expand(suite)]
         [(0, 0, '1'), (0, 1, '1'), (1, 0, '2'), (1, 1, '2'), (2, 0, '3'), (2, 1, '3')]
     """
-    columns = tuple(_columns(suite))
-    sizes = (_size(suite, merged(suite.default_test, test)) for test in suite.tests)
-    starts = tuple(itertools.accumulate(sizes, initial=0))
-    if starts[-1] * len(columns) > sys.maxsize:
-        msg = f"the suite stands for {starts[-1] * len(columns)} rows, more than can be counted"
+    tests = all_tests(suite)
+    columns = tuple(columns_of(suite))
+    shapes = _Shapes(suite, columns)
+    stretches: list[_Stretch] = []
+    place = test_idx = index = 0
+    for count, shape in _selected(shapes.walk(tests), selected):
+        if not stretches or stretches[-1].shape != shape:
+            stretches.append(_Stretch(shape, place, test_idx, index))
+        place += count
+        test_idx += count * shape.rounds
+        index += count * shape.steps
+    if index > sys.maxsize:
+        msg = f"the suite stands for {index} rows, more than can be counted"
         raise PlanError(msg)
-    return Expansion(columns, suite, suite.tests, starts)
-
-
-def _size(suite: Suite, test: Test) -> int:
-    return (test.options.repeat or suite.evaluate_options.repeat) * combinations(test)
-
-
-def _runs_serially(default: Test | None, test: Test) -> bool:
-    if test.options.run_serially is not None:
-        return test.options.run_serially
-    return default is not None and default.options.run_serially is True
-
-
-def merged(default: Test | None, test: Test) -> Test:
-    """A test with what the suite's `default_test` adds: the test wins, its assertions come last."""
-    if default is None:
-        return test
-    options = test.options
-    return Test(
-        description=test.description,
-        vars={**default.vars, **test.vars},
-        assertions=(*default.assertions, *test.assertions),
-        threshold=test.threshold if test.threshold is not None else default.threshold,
-        metadata={**default.metadata, **test.metadata},
-        options=attrs.evolve(
-            options,
-            run_serially=_runs_serially(default, test),
-            repeat=options.repeat or default.options.repeat,
-        ),
+    return Expansion(
+        suite,
+        columns,
+        shapes.providers,
+        tests,
+        tuple(stretches),
+        tuple(stretch.first_index for stretch in stretches),
+        index,
     )
 
 
-def combinations(test: Test) -> int:
-    """How many sets of variables a test stands for: lists of texts are alternatives."""
-    return math.prod(len(value) for value in test.vars.values() if _alternatives(value))
+def all_tests(suite: Suite) -> Sequence[Test]:
+    """The tests of a suite and then those of its scenarios, not merged with the default test."""
+    return suite.tests if not suite.scenarios else Joined.of(suite.tests, ScenarioTests(suite))
 
 
-def chosen(variables: Mapping[str, Any], combination: int) -> Mapping[str, Any]:
-    """The variables of one combination; those of later keys vary fastest."""
-    found = dict(variables)
-    for name in reversed(list(variables)):
-        value = variables[name]
+@attrs.define(eq=False)
+class _Shapes:
+    """Finds the shapes of tests, and keeps the providers that they bring along."""
+
+    _suite: Suite
+    _columns: tuple[Column, ...]
+    _own: dict[str, int] = attrs.field(init=False, factory=dict)
+    """Places of the providers of tests, by what they are."""
+    _providers: list[ProviderEntry] = attrs.field(init=False)
+    _every: tuple[int, ...] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._providers = list(self._suite.providers)
+        self._every = tuple(range(len(self._columns)))
+
+    @property
+    def providers(self) -> tuple[ProviderEntry, ...]:
+        return tuple(self._providers)
+
+    @property
+    def _default_expands(self) -> bool:
+        """Whether the default test has alternatives, so that every test has to be looked at."""
+        default = self._suite.default_test
+        return default is not None and combinations(default.vars) != 1
+
+    def walk(self, tests: Sequence[Test]) -> Iterator[tuple[int, _Shape]]:
+        """How many tests follow that have which shape; not always as many as there are."""
+        if isinstance(tests, Joined):
+            for part in tests.parts:
+                yield from self.walk(part)
+        elif isinstance(tests, SparseTests) and not self._default_expands:
+            regular = self._shape(Test())
+            behind = 0
+            for place in tests.irregular:
+                if place > behind:
+                    yield place - behind, regular
+                yield 1, self._shape(tests[place])
+                behind = place + 1
+            if len(tests) > behind:
+                yield len(tests) - behind, regular
+        else:
+            for test in tests:
+                yield 1, self._shape(test)
+
+    def _shape(self, test: Test) -> _Shape:
+        default = self._suite.default_test or Test()
+        options, inherited = test.options, default.options
+        whole = _first(options.disable_var_expansion, inherited.disable_var_expansion)
+        variables = {**default.vars, **test.vars} if default.vars else test.vars
+        return _Shape(
+            options.repeat or inherited.repeat or self._suite.evaluate_options.repeat,
+            1 if whole else combinations(variables),
+            self._allowed(
+                _first(test.providers, default.providers), _first(test.prompts, default.prompts)
+            ),
+            self._place(_first(test.provider, default.provider)),
+            bool(_first(options.run_serially, inherited.run_serially)),
+        )
+
+    def _allowed(
+        self, providers: tuple[str, ...] | None, prompts: tuple[str, ...] | None
+    ) -> tuple[int, ...]:
+        if providers is None and prompts is None:
+            return self._every
+        entries = self._suite.providers
+        return tuple(
+            column.prompt_idx
+            for column in self._columns
+            if (providers is None or means_provider(providers, entries[column.provider_index]))
+            and (prompts is None or means_prompt(prompts, column.prompt))
+        )
+
+    def _place(self, own: ProviderEntry | None) -> int | None:
+        if own is None:
+            return None
+        what = repr(attrs.astuple(own))  # configs have no hash
+        if what not in self._own:
+            self._own[what] = len(self._providers)
+            self._providers.append(own)
+        return self._own[what]
+
+
+def _selected(
+    shapes: Iterator[tuple[int, _Shape]], selected: Container[int] | None
+) -> Iterator[tuple[int, _Shape]]:
+    """The same, with no columns for tests that are not selected."""
+    if selected is None:
+        yield from shapes
+        return
+    place = 0
+    for count, shape in shapes:
+        for _ in range(count):
+            yield 1, shape if place in selected else attrs.evolve(shape, columns=())
+            place += 1
+
+
+def combinations(variables: Mapping[str, Any]) -> int:
+    """How many sets of variables some variables stand for: lists of texts are alternatives."""
+    return math.prod(len(value) for value in variables.values() if _alternatives(value))
+
+
+def chosen(test: Test, combination: int) -> Mapping[str, Any]:
+    """The variables of one combination of a merged test; those of later keys vary fastest."""
+    if test.options.disable_var_expansion:
+        return dict(test.vars)
+    found = dict(test.vars)
+    for name in reversed(list(found)):
+        value = found[name]
         if _alternatives(value):
             combination, place = divmod(combination, len(value))
             found[name] = value[place]
@@ -173,33 +328,5 @@ def _alternatives(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], str)
 
 
-def _columns(suite: Suite) -> Iterator[Column]:
-    numbers = itertools.count()
-    for provider_index, entry in enumerate(suite.providers):
-        for prompt in suite.prompts:
-            if uses(entry, prompt):
-                yield Column(next(numbers), provider_index, prompt)
-
-
-def uses(entry: ProviderEntry, prompt: Prompt) -> bool:
-    """Whether a provider gets a prompt: one of its references names the prompt's label or id."""
-    if entry.prompts is None:
-        return True
-    names = [name for name in (prompt.label, prompt.given_id, prompt.id) if name is not None]
-    return any(refers_to(reference, name) for reference in entry.prompts for name in names)
-
-
-def refers_to(reference: str, name: str) -> bool:
-    """Whether a reference means a name: the same, a beginning followed by `*`, or a group before `:`.
-
-    Example:
-        >>> (
-        ...     refers_to("short*", "short and sweet"),
-        ...     refers_to("short", "short:b"),
-        ...     refers_to("b", "ab"),
-        ... )
-        (True, True, False)
-    """
-    if reference == name or name.startswith(f"{reference}:"):
-        return True
-    return reference.endswith("*") and name.startswith(reference[:-1])
+def _first(one: Any, other: Any) -> Any:
+    return other if one is None else one

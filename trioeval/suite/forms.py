@@ -1,96 +1,121 @@
-"""The entries of a suite that are written in several forms, or hold more than their fields say."""
+"""Providers and prompts as a suite writes them: in several forms, some of which are files."""
 
-import hashlib
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
-import attrs
 import cattrs
 
-from trioeval.grading import Assertion, check_assertion, quote
-from trioeval.suite.keys import (
-    NOT_YET_IN_ASSERTIONS,
-    NOT_YET_IN_PROMPTS,
-    NOT_YET_IN_PROVIDERS,
-    NOT_YET_IN_TESTS,
-)
+from trioeval.grading import quote
+from trioeval.suite.documents import read_document
 from trioeval.suite.mistakes import Mistake, MistakenError, kind
-from trioeval.suite.models import Prompt, ProviderEntry, Test
+from trioeval.suite.models import Prompt, ProviderEntry
 from trioeval.suite.paths import DocumentPath
+from trioeval.suite.placing import read_placed, structured
+from trioeval.suite.sources.around import FILE, Around
+from trioeval.suite.sources.prompts import read_prompts
 from trioeval.suite.strict import Hook, object_hook
-from trioeval.suite.template import Templates
+from trioeval.suite.templates import Templates
+
+T = TypeVar("T")
 
 _PYTHON_FILE = re.compile(r"\.py(:\w+)?$")
 """A function in a file is a provider itself, not the description of one."""
-_FILE = "file://"
-_PROVIDER_KEYS = {"id", "label", "config", "lane", "prompts", "delay", *NOT_YET_IN_PROVIDERS}
+_PROVIDER_KEYS = {
+    "id",
+    "label",
+    "config",
+    "lane",
+    "prompts",
+    "delay",
+    "transform",
+    "env",
+}
 """An object with one key is read as settings where it is one of these, and otherwise the key is the id."""
 
 
-def assertion_hook(converter: cattrs.Converter) -> Hook:
-    """For assertions: objects, checked by the rules of their type."""
-    structure = object_hook(converter, Assertion, not_yet=NOT_YET_IN_ASSERTIONS)
+def many(
+    value: Any,
+    what: str,
+    read: Callable[[Any], Iterable[T]],
+    *,
+    alone: type | tuple[type, ...] = str,
+) -> tuple[T, ...]:
+    """Everything that the entries of a list stand for, each of which may be several things.
 
-    def hook(value: Any, wanted: Any) -> Assertion:
-        if isinstance(value, str):
-            hint = f'write {{"type": "contains", "value": {quote(value)}}}'
-            raise MistakenError(Mistake(f"must be an object, got {kind(value)}", hint))
-        mistakes: list[Mistake] = []
+    Args:
+        value: The list, or one entry.
+        what: For messages.
+        read: From one entry to what it stands for.
+        alone: Types of an entry that may stand without a list.
+
+    Raises:
+        MistakenError: Everything that is wrong with any of them.
+    """
+    if isinstance(value, alone):
+        return tuple(read(value))
+    if not isinstance(value, list):
+        raise MistakenError(Mistake(f"must be a list{what}, got {kind(value)}"))
+    found: list[T] = []
+    mistakes: list[Mistake] = []
+    for position, entry in enumerate(value):
         try:
-            assertion: Assertion = structure(value, wanted)
+            found += read(entry)
         except MistakenError as error:
-            mistakes += error.parts
-            if not (isinstance(value, dict) and isinstance(value.get("type"), str)):
-                raise
-            # Type and value can be judged although something else is wrong.
-            assertion = Assertion(type=value["type"], value=value.get("value"))
-        mistakes += (
-            # Their paths are one key, `.type`, or empty.
-            Mistake(problem.message, problem.hint, at=tuple(problem.path.split(".")[1:]))
-            for problem in check_assertion(assertion, value_given="value" in value)
-        )
-        if mistakes:
+            mistakes += [mistake.below(position) for mistake in error.parts]
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return tuple(found)
+
+
+def prompts_hook(around: Around, filters: Iterable[str] = ()) -> Hook:
+    """For the list of prompts: texts, objects with the text as `raw`, and files of them.
+
+    Args:
+        around: What files are read against.
+        filters: Names of filters that the suite brings along, which its prompts may use.
+    """
+    templates = Templates(filters=dict.fromkeys(filters, str))
+
+    def read(entry: Any) -> tuple[Prompt, ...]:
+        if isinstance(entry, str) and not entry.strip():
+            raise MistakenError(Mistake("a prompt must not be empty"))
+        prompts = read_prompts(entry, around)
+        at = ("raw",) if isinstance(entry, dict) else ()
+        errors = [templates.syntax_error(prompt.raw) for prompt in prompts if not prompt.function]
+        if mistakes := [Mistake(error, at=at) for error in errors if error]:
             raise MistakenError(*mistakes)
-        return assertion
+        return prompts
+
+    def hook(value: Any, _wanted: Any) -> tuple[Prompt, ...]:
+        if isinstance(value, tuple):  # read already
+            return value
+        if isinstance(value, dict):  # files with their labels
+            value = [{"raw": path, "label": label} for path, label in value.items()]
+        return many(value, " of prompts", read)
 
     return hook
 
 
-@attrs.frozen
-class _PromptObject:
-    raw: str
-    label: str | None = None
-    id: str | None = None
+def providers_hook(converter: cattrs.Converter, around: Around) -> Hook:
+    """For the list of providers; `file://list.yaml` is a file with more of them."""
+    structure = converter.get_structure_hook(ProviderEntry)
 
+    def read(entry: Any) -> tuple[ProviderEntry, ...]:
+        match entry:
+            case str() if entry.startswith(FILE) and not _PYTHON_FILE.search(entry):
+                file = around.file(entry)
+                document = read_placed(file, read_document)
+                return structured(document, file, lambda data: many(data, "", read, alone=dict))
+            case _:
+                return (structure(entry, ProviderEntry),)
 
-def prompt_hook(converter: cattrs.Converter) -> Hook:
-    """For prompts: text, or an object with the text as `raw`."""
-    structure = object_hook(converter, _PromptObject, not_yet=NOT_YET_IN_PROMPTS)
-    templates = Templates()
-
-    def hook(value: Any, wanted: Any) -> Prompt:
-        at = () if isinstance(value, str) else ("raw",)
-        given: _PromptObject = structure(
-            {"raw": value} if isinstance(value, str) else value, wanted
-        )
-        if not given.raw.strip():
-            raise MistakenError(Mistake("a prompt must not be empty", at=at))
-        if given.raw.startswith(_FILE):
-            hint = "write the text of the prompt here"
-            raise MistakenError(Mistake("prompts from files are not supported yet", hint, at=at))
-        if error := templates.syntax_error(given.raw):
-            raise MistakenError(Mistake(error, at=at))
-        name = given.label or given.id or given.raw
-        digest = hashlib.sha256(name.encode()).hexdigest()
-        return Prompt(raw=given.raw, label=given.label or given.raw, id=digest, given_id=given.id)
-
-    return hook
+    return lambda value, _wanted: many(value, " of providers", read)
 
 
 def provider_hook(converter: cattrs.Converter) -> Hook:
-    """For providers: an id, an object with one, or an object whose one key is the id."""
-    structure = object_hook(converter, ProviderEntry, not_yet=NOT_YET_IN_PROVIDERS)
+    """For one provider: an id, an object with one, or an object whose one key is the id."""
+    structure = object_hook(converter, ProviderEntry, hooks={"env": scalar_texts})
 
     def hook(value: Any, wanted: Any) -> ProviderEntry:
         below, settings = provider_settings(value)
@@ -101,9 +126,6 @@ def provider_hook(converter: cattrs.Converter) -> Hook:
         at = ("id",) if isinstance(value, dict) and "id" in value else below
         if not entry.id.strip():
             raise MistakenError(Mistake("the id of a provider must not be empty", at=at))
-        if entry.id.startswith(_FILE) and not _PYTHON_FILE.search(entry.id):
-            hint = "write the provider here"
-            raise MistakenError(Mistake("providers from files are not supported yet", hint, at=at))
         return entry
 
     return hook
@@ -134,34 +156,23 @@ def provider_settings(value: Any) -> tuple[DocumentPath, Any]:
             return (), value
 
 
-def test_hook(converter: cattrs.Converter) -> Hook:
-    """For tests: objects, with variables written out in them."""
-    structure = object_hook(
-        converter, Test, renamed={"assertions": "assert"}, not_yet=NOT_YET_IN_TESTS
-    )
-
-    def hook(value: Any, wanted: Any) -> Test:
-        if isinstance(value, str):
-            message = f"tests from {quote(value)} are not supported yet"
-            raise MistakenError(Mistake(message, "write the test here"))
-        mistakes = list(_files_in_vars(value.get("vars"))) if isinstance(value, dict) else []
-        try:
-            test: Test = structure(value, wanted)
-        except MistakenError as error:
-            raise MistakenError(*mistakes, *error.parts) from None
-        if mistakes:
-            raise MistakenError(*mistakes)
-        return test
-
-    return hook
+def scalar_texts(value: Any, _wanted: Any) -> dict[str, str]:
+    """An object of texts, in which numbers, true and false are texts too, as in an environment."""
+    if not isinstance(value, dict):
+        raise MistakenError(Mistake(f"must be an object, got {kind(value)}"))
+    mistakes = [
+        Mistake(f"must be text, got {kind(part)}", at=(key,))
+        for key, part in value.items()
+        if not isinstance(part, str | int | float)
+    ]
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return {key: part if isinstance(part, str) else quote(part) for key, part in value.items()}
 
 
-def _files_in_vars(variables: Any) -> Iterator[Mistake]:
-    """Values that name a file. That `vars` itself must be an object is said elsewhere."""
-    for name, value in variables.items() if isinstance(variables, dict) else ():
-        members = enumerate(value) if isinstance(value, list) else [(None, value)]
-        for position, member in members:
-            if isinstance(member, str) and member.startswith(_FILE):
-                message = "variables from files are not supported yet"
-                at = ("vars", name) if position is None else ("vars", name, position)
-                yield Mistake(message, "write the value here", at=at)
+def one_or_more(value: Any, _wanted: Any) -> tuple[str, ...]:
+    """A text, or a list of texts."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise MistakenError(Mistake(f"must be text or a list of texts, got {kind(value)}"))
+    return tuple(texts)

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import attrs
@@ -27,10 +28,12 @@ class Mistake:
     """Whether the key at `at` is meant rather than its value."""
     place: Place | None = attrs.field(default=None, kw_only=True)
     """Where it stands in the file, if that is known already; otherwise `at` tells."""
+    file: Path | None = attrs.field(default=None, kw_only=True)
+    """Another file than the one that is looked at, in which `at` and `place` are."""
 
     def below(self, *steps: str | int) -> "Mistake":
-        """The same mistake, seen from further up."""
-        return attrs.evolve(self, at=(*steps, *self.at))
+        """The same mistake, seen from further up; one in another file stays where it is."""
+        return self if self.file else attrs.evolve(self, at=(*steps, *self.at))
 
 
 class MistakenError(ValueError):

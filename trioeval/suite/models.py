@@ -4,14 +4,26 @@ Field names are the keys of the file in snake_case. These classes can be made di
 a suite that was loaded from a file and one that was built by hand are the same thing.
 """
 
-from collections.abc import Mapping
+import enum
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import attrs
 
+from trioeval.errors import Problem
 from trioeval.grading import Assertion
 from trioeval.suite.bounds import Count, ErrorStatus, NotNegative, Number, Positive
+
+
+class Absent(enum.Enum):
+    """The type of `ABSENT`, for fields where null means something too."""
+
+    ABSENT = "absent"
+
+
+ABSENT: Final = Absent.ABSENT
+"""What a field holds that is not given."""
 
 
 @attrs.frozen(kw_only=True)
@@ -70,6 +82,21 @@ class ProviderEntry:
     """Labels or ids of the prompts it gets, beginnings of them with `*`, or groups; None is all of them."""
     delay: NotNegative | None = None
     """Short for the `delay` of its lane, where the lane gives none."""
+    transform: str | None = None
+    """What becomes of its outputs before a test sees them, where the test has no transform of its own."""
+    env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    """Environment variables of this provider alone, over those of the suite."""
+
+
+@attrs.frozen(kw_only=True)
+class PromptFunction:
+    """A program of the user's that makes the text of a prompt when a row runs."""
+
+    kind: Literal["python", "exec"]
+    target: str
+    """The absolute path of a Python file, or a command."""
+    function: str | None = None
+    """The function of the file; None for a program that gets JSON as its argument and prints the prompt."""
 
 
 @attrs.frozen(kw_only=True)
@@ -83,6 +110,10 @@ class Prompt:
     """Digest of label, else given id, else raw text: it stays the same from run to run."""
     given_id: str | None = None
     """The id that the file gives, by which a provider's `prompts` may name it."""
+    config: Mapping[str, Any] = attrs.field(factory=dict)
+    """Keys of the provider's config that are different for this prompt."""
+    function: PromptFunction | None = None
+    """What makes the text, in place of `raw`, which then is only shown."""
 
 
 @attrs.frozen(kw_only=True)
@@ -95,6 +126,30 @@ class TestOptions:
     """Run alone, before everything that may run side by side. None is as `default_test` says, else false."""
     repeat: Count | None = None
     """Replaces the suite's `repeat` for this test, ≥ 1."""
+    prefix: str | None = None
+    """Text before the prompt."""
+    suffix: str | None = None
+    """Text behind the prompt."""
+    transform: str | None = None
+    """What becomes of the output before it is judged, in place of the provider's `transform`."""
+    transform_vars: str | None = None
+    """What adds to the variables, or changes them, before they are expanded; applied at load."""
+    store_output_as: str | None = None
+    """The register that gets the output, a variable of later steps."""
+    disable_var_expansion: bool | None = None
+    """Take lists of texts as they are, not as alternatives."""
+    disable_conversation_var: bool | None = None
+    """Give no `_conversation` to the prompt."""
+    disable_default_asserts: bool | None = None
+    """Leave out the assertions of `default_test`."""
+    provider: Any = None
+    """Who judges, for assertions that ask a model."""
+    rubric_prompt: Any = None
+    """How it is asked."""
+    factuality: Mapping[str, float] | None = None
+    """Scores of the categories of `factuality`."""
+    overrides: Mapping[str, Any] = attrs.field(factory=dict)
+    """All other keys: those of the provider's config that are different for this test."""
 
 
 @attrs.frozen(kw_only=True)
@@ -105,12 +160,32 @@ class Test:
 
     description: str | None = None
     vars: Mapping[str, Any] = attrs.field(factory=dict)
+    provider: ProviderEntry | None = None
+    """Answers in place of the provider of each column."""
+    providers: tuple[str, ...] | None = None
+    """Labels or ids of the providers that get the test, as in `ProviderEntry.prompts`; None is all."""
+    prompts: tuple[str, ...] | None = None
+    """Labels or ids of the prompts that get it; None is all of them."""
+    provider_output: Any = ABSENT
+    """Stands for what a provider would answer; nobody is asked then."""
     assertions: tuple[Assertion, ...] = ()
     """The key `assert` of the file."""
     threshold: float | None = None
     """Least weighted score to pass; replaces "no assertion failed"."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     options: TestOptions = TestOptions()
+    fault: str | None = None
+    """Why it cannot be run: a line of a large file that turned out to be wrong. Its rows are errors."""
+
+
+@attrs.frozen(kw_only=True)
+class Scenario:
+    """Tests that are run once for each of several settings."""
+
+    config: tuple[Test, ...]
+    """The settings, as parts of tests."""
+    tests: tuple[Test, ...] = (Test(),)
+    description: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -131,6 +206,51 @@ class EvaluateOptions:
     """How often rows that failed by mishap are run once more at the end, ≥ 0."""
     budget: BudgetSettings | None = None
     """The most that the run may use; None does not bound it."""
+    serialize: Literal["all", "conversation", "register", "auto"] = "all"
+    """What runs in order where conversations or registers make steps depend on each other: everything, or
+    only the steps of one conversation, only those that share a register, or only what really depends."""
+    register_scope: Literal["suite", "column"] = "suite"
+    """Whether all columns share registers, or each has its own."""
+    strict_variables: bool = False
+    """Whether it is an error to use a variable that is not defined, which otherwise prints nothing."""
+    filter_range: str | None = None
+    """`a:b`: the tests from a up to, but without, b; from 0."""
+    cache: bool = True
+    """Whether replies may come from the cache."""
+    show_progress_bar: bool = True
+
+
+@attrs.frozen(kw_only=True)
+class CommandLineOptions:
+    """What the command line says where its flags do not; flags win, and these win over `EvaluateOptions`."""
+
+    max_concurrency: Count | None = None
+    repeat: Count | None = None
+    delay: NotNegative | None = None
+    """Milliseconds."""
+    cache: bool | None = None
+    description: str | None = None
+    env_file: str | None = None
+    filter_errors_only: str | None = None
+    filter_failing: str | None = None
+    filter_failing_only: str | None = None
+    filter_first_n: Count | None = None
+    filter_metadata: str | tuple[str, ...] | None = None
+    filter_pattern: str | None = None
+    filter_prompts: str | None = None
+    filter_providers: str | None = None
+    filter_range: str | None = None
+    filter_sample: Count | None = None
+    filter_targets: str | None = None
+    grader: str | None = None
+    output: tuple[str, ...] = ()
+    progress_bar: bool | None = None
+    prompt_prefix: str | None = None
+    prompt_suffix: str | None = None
+    table: bool | None = None
+    table_cell_max_length: Count | None = None
+    var: Mapping[str, str] = attrs.field(factory=dict)
+    write: bool | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -139,14 +259,35 @@ class Suite:
 
     providers: tuple[ProviderEntry, ...]
     prompts: tuple[Prompt, ...]
-    tests: tuple[Test, ...] = (Test(),)
-    """One test without variables if there are none."""
+    tests: Sequence[Test] = (Test(),)
+    """One test without variables if there are none. A large file of tests is read as they are looked at."""
+    scenarios: tuple[Scenario, ...] | None = None
+    """Their tests come after `tests`; None if the file has none, which then has at least one test."""
     description: str | None = None
     default_test: Test | None = None
     evaluate_options: EvaluateOptions = EvaluateOptions()
+    command_line_options: CommandLineOptions = CommandLineOptions()
     lanes: Mapping[str, LaneSettings] = attrs.field(factory=dict)
     """Lane settings by name, for providers that share one lane."""
+    env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    """Environment variables for templates and providers, over those of the process."""
+    nunjucks_filters: Mapping[str, str] = attrs.field(factory=dict)
+    """Filters for templates by name: Python files."""
+    extensions: tuple[str, ...] = ()
+    """Hooks: `file://x.py:name`."""
+    output_path: tuple[str, ...] = ()
+    """Result files, as if named by `-o`."""
+    metadata: Mapping[str, Any] = attrs.field(factory=dict)
+    tags: Mapping[str, str] = attrs.field(factory=dict)
     directory: Path = attrs.field(factory=Path.cwd)
     """What relative paths of the suite are relative to."""
     file: Path | None = None
     """Where it was loaded from; None for a suite made in Python."""
+    files: tuple[Path, ...] = ()
+    """All files that it was made from."""
+    warnings: tuple[Problem, ...] = ()
+    """What is odd about it but no mistake."""
+    allow_outside: bool = False
+    """Whether it may read files outside of its folder."""
+    roots: tuple[Path, ...] = ()
+    """Folders whose files it may read: those of its own files; empty means `directory`."""

@@ -1,28 +1,56 @@
-"""Names that one part of a suite gives and another part uses: lanes, and prompts of providers."""
+"""Names that one part of a suite gives and another part uses: lanes, prompts and providers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.grading import quote
-from trioeval.suite.expand import refers_to
+from trioeval.suite.columns import means_prompt, refers_to
 from trioeval.suite.forms import provider_settings
 from trioeval.suite.mistakes import Mistake, MistakenError, nearest
+from trioeval.suite.models import Prompt
 from trioeval.suite.paths import DocumentPath
 
 
-def check_references(document: Mapping[str, Any]) -> Iterator[Mistake]:
-    """Providers that name a lane or a prompt which there is not, or give a delay twice.
+def check_references(
+    document: Mapping[str, Any], prompts: Sequence[Prompt] | None
+) -> Iterator[Mistake]:
+    """Providers and tests that name a lane, a prompt or a provider which there is not.
 
     Works on plain data, so that a mistake elsewhere in the file hides nothing. What is not of the right
     shape is passed over: that is said elsewhere.
+
+    Args:
+        document: The suite.
+        prompts: Its prompts; None if they cannot be read.
     """
-    for at, entry in _providers(document.get("providers")):
+    providers = tuple(_providers(document.get("providers")))
+    for at, entry in providers:
         yield from (
             mistake.below(*at) for mistake in _lane_mistakes(entry, document.get("lanes", {}))
         )
-        yield from (
-            mistake.below(*at) for mistake in _prompt_mistakes(entry, document.get("prompts"))
-        )
+    if prompts is not None:
+        for at, entry in (*providers, *_tests(document)):
+            yield from (mistake.below(*at) for mistake in _prompt_mistakes(entry, prompts))
+    # Files may bring more of them.
+    if len(providers) == len(document.get("providers") or ()):
+        names = {
+            str(entry[key]) for _, entry in providers for key in ("id", "label") if entry.get(key)
+        }
+        for at, entry in _tests(document):
+            yield from (mistake.below(*at) for mistake in _provider_mistakes(entry, names))
+
+
+def _tests(document: Mapping[str, Any]) -> Iterator[tuple[DocumentPath, dict[str, Any]]]:
+    """The tests that stand in the document, wherever they do."""
+    tests = document.get("tests")
+    places: list[tuple[DocumentPath, Any]] = [(("defaultTest",), document.get("defaultTest"))]
+    places += [
+        (("tests", position), test)
+        for position, test in enumerate(tests if isinstance(tests, list) else ())
+    ]
+    for at, test in places:
+        if isinstance(test, dict):
+            yield at, test
 
 
 def _providers(providers: Any) -> Iterator[tuple[DocumentPath, dict[str, Any]]]:
@@ -50,25 +78,22 @@ def _lane_mistakes(entry: Mapping[str, Any], lanes: Any) -> Iterator[Mistake]:
             pass
 
 
-def _prompt_mistakes(entry: Mapping[str, Any], prompts: Any) -> Iterator[Mistake]:
+def _prompt_mistakes(entry: Mapping[str, Any], prompts: Sequence[Prompt]) -> Iterator[Mistake]:
     references = entry.get("prompts")
-    if not (isinstance(references, list) and isinstance(prompts, list)):
-        return
-    given = {name for prompt in prompts for name in _given_names(prompt)}
-    names = given.union(_raw(prompt) for prompt in prompts)
-    for position, reference in enumerate(references):
-        if isinstance(reference, str) and not any(refers_to(reference, name) for name in names):
+    given = {name for prompt in prompts for name in (prompt.label, prompt.given_id) if name}
+    named = {name for name in given if not any(name == prompt.raw for prompt in prompts)}
+    for position, reference in enumerate(references if isinstance(references, list) else ()):
+        if isinstance(reference, str) and not any(
+            means_prompt([reference], prompt) for prompt in prompts
+        ):
             message = f"there is no prompt {quote(reference)}"
-            hint = nearest(reference, given) if given else "no prompt has a label or an id"
+            hint = nearest(reference, named) if named else "no prompt has a label or an id"
             yield Mistake(message, hint, at=("prompts", position))
 
 
-def _given_names(prompt: Any) -> Iterator[str]:
-    for key in ("label", "id") if isinstance(prompt, dict) else ():
-        if isinstance(prompt.get(key), str):
-            yield prompt[key]
-
-
-def _raw(prompt: Any) -> str:
-    raw = prompt.get("raw") if isinstance(prompt, dict) else prompt
-    return raw if isinstance(raw, str) else ""
+def _provider_mistakes(entry: Mapping[str, Any], names: Collection[str]) -> Iterator[Mistake]:
+    references = entry.get("providers")
+    for position, reference in enumerate(references if isinstance(references, list) else ()):
+        if isinstance(reference, str) and not any(refers_to(reference, name) for name in names):
+            message = f"there is no provider {quote(reference)}"
+            yield Mistake(message, nearest(reference, names), at=("providers", position))

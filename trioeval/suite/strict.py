@@ -1,5 +1,6 @@
 """Strict structuring with cattrs: nothing converted, nothing ignored, every mistake found and placed."""
 
+import difflib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
@@ -13,6 +14,7 @@ from trioeval.suite.mistakes import Mistake, MistakenError, kind, nearest
 Hook: TypeAlias = Callable[[Any, Any], Any]
 """From plain data and the wanted type to a value of that type."""
 
+_MISSPELT = 0.85  # of difflib's ratio, from which a key is taken for a slip
 _WANTED = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
@@ -34,6 +36,8 @@ def object_hook(
     *,
     renamed: Mapping[str, str | None] | None = None,
     not_yet: Collection[str] = (),
+    hooks: Mapping[str, Hook] | None = None,
+    rest: str | None = None,
 ) -> Hook:
     """A hook from a JSON object to a model.
 
@@ -44,11 +48,15 @@ def object_hook(
         model: An attrs class.
         renamed: Keys of fields that are called otherwise; None for a field that is not in files.
         not_yet: Keys that are known and not supported, in camelCase.
+        hooks: Hooks of single fields, in place of those of their types.
+        rest: A field that takes all keys that are not known, unless one looks like a known one.
     """
     renamed = {} if renamed is None else renamed
+    hooks = {} if hooks is None else hooks
     keys = {field.name: renamed.get(field.name, camel(field.name)) for field in attrs.fields(model)}
     overrides: dict[str, Any] = {
-        name: override(omit=key is None, rename=key) for name, key in keys.items()
+        name: override(omit=key is None, rename=key, struct_hook=hooks.get(name))
+        for name, key in keys.items()
     }
     structure: Hook = make_dict_structure_fn(
         model,
@@ -56,7 +64,7 @@ def object_hook(
         _cattrs_forbid_extra_keys=False,  # found below, with what was probably meant
         **overrides,
     )
-    known = {key for key in keys.values() if key is not None}
+    known = {key for key in keys.values() if key is not None} - {rest}
     camel_by_snake = {snake(key): key for key in (*known, *not_yet)}
 
     def hook(value: Any, _wanted: Any) -> Any:
@@ -70,6 +78,8 @@ def object_hook(
                 mistakes.append(Mistake(message, at=(key,), key=True))
             elif name in not_yet:
                 mistakes.append(Mistake(f"{key} is not supported yet", at=(key,), key=True))
+            elif name not in known and rest is not None and not _resembles(key, known):
+                given.setdefault(rest, {})[key] = part
             elif name not in known:
                 message, hint = f'"{key}" is not a key here', nearest(key, known)
                 mistakes.append(Mistake(message, hint, at=(key,), key=True))
@@ -87,6 +97,11 @@ def object_hook(
         return found
 
     return hook
+
+
+def _resembles(key: str, known: Collection[str]) -> bool:
+    """Whether a key looks like a known one that is misspelt."""
+    return bool(difflib.get_close_matches(key, known, n=1, cutoff=_MISSPELT))
 
 
 def find_mistakes(

@@ -32,8 +32,12 @@ class Row:
     status: Status
     prompt: str | None
     """The rendered prompt; None if it was not rendered."""
+    vars: Mapping[str, Any]
+    """The variables as they were when the row ran: rendered, and with what earlier rows left."""
     reply: Reply | None
     """What the provider answered, also when grading it failed or was cut off."""
+    output: Any
+    """The reply's output after all transforms; None where there is none."""
     verdict: Verdict | None
     error: str | None
     """Why there is no verdict, or the reason of a failed one."""
@@ -78,8 +82,3 @@ class Row:
     def named_scores(self) -> Mapping[str, float]:
         """The verdict's score per metric; empty without a verdict."""
         return {} if self.verdict is None else self.verdict.named_scores
-
-    @property
-    def output(self) -> Any:
-        """The reply's output; None without a reply."""
-        return None if self.reply is None else self.reply.output

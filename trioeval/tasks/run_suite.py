@@ -1,40 +1,32 @@
-"""Runs a suite: opens its providers, expands it, and gives its rows in order.
+"""Runs a suite: opens its providers, and gives its rows in order.
 
-The one call that the command line and Trio applications share. It reads the environment and the suite's
-files before anything is asked of a provider, so that everything that is wrong with a suite is said first.
+The one call that the command line and Trio applications share. Everything that is wrong with a suite is
+said before anything is asked of a provider.
 """
 
+import functools
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 
 import attrs
 import trio
 
-from trioeval.errors import Problem, SuiteError, UsageError
+from trioeval.errors import UsageError
 from trioeval.grading import Verdict
-from trioeval.kernel import Budget, Lanes, LaneSpec, Observer, Outcome, run_plan
-from trioeval.providers import Metering, Provider, ProviderSpec, Recorder, open_providers, resolve
-from trioeval.providers.config import is_integer, to_snake
-from trioeval.providers.local.replay import read_for_all
-from trioeval.providers.secrets import hide, hide_in
-from trioeval.suite import (
-    BudgetSettings,
-    Expansion,
-    ProviderEntry,
-    Suite,
-    Templates,
-    expand,
-    load_suite,
-    place_problems,
-)
-from trioeval.tasks.lanes import lane_names, lane_specs, merge_lane_specs
+from trioeval.kernel import Budget, Lanes, Observer, Outcome, run_plan
+from trioeval.providers import Provider, Recorder, open_providers
+from trioeval.suite import BudgetSettings, Suite
+from trioeval.tasks.history import History
+from trioeval.tasks.lanes import merge_lane_specs
 from trioeval.tasks.metering import Meter
+from trioeval.tasks.prepare import PreparedSuite, prepare
 from trioeval.tasks.prompt_eval import PromptEval
 from trioeval.tasks.rows import Row, Status
-
-_PRICE_EXAMPLE = '"config": {"price": {"input": 1, "output": 4}}'
+from trioeval.tasks.scripts import Scripts, open_scripts
+from trioeval.tasks.tools import Tools
+from trioeval.tasks.transforms import read_output_transform
+from trioeval.tasks.variables import Variables
 
 Emit = Callable[[Row], Awaitable[None]]
 """What gets the rows, one after another."""
@@ -56,81 +48,6 @@ class SuiteSummary:
         return self.passed + self.failed + self.errors
 
 
-@attrs.frozen
-class PreparedSuite:
-    """A suite whose providers are known to be right; nothing is open yet."""
-
-    suite: Suite
-    specs: tuple[ProviderSpec, ...]
-    """In the order of `suite.providers`."""
-    lane_specs: tuple[LaneSpec, ...]
-    """The lanes that it uses, with the limits that it gives them."""
-    steps: Expansion = attrs.field(init=False, repr=False)
-    """What it expands to; computed once."""
-
-    @steps.default
-    def _expanded(self) -> Expansion:
-        return expand(self.suite)
-
-    @property
-    def lane_names(self) -> tuple[str, ...]:
-        """The lane of each provider."""
-        return lane_names(self.suite, self.specs)
-
-
-def prepare(
-    suite: Suite | str | os.PathLike[str],
-    *,
-    providers: Mapping[str, Provider] | None = None,
-    environ: Mapping[str, str] | None = None,
-    max_concurrency: int | None = None,
-    replay: Path | None = None,
-) -> PreparedSuite:
-    """Load a suite if it is a path, and check all of its providers.
-
-    Args:
-        suite: A suite, or the path of a suite file.
-        providers: Async callables by the id that stands for them in the suite.
-        environ: Where keys and base URLs are looked for; the process environment if None.
-        max_concurrency: Calls in flight that no lane may exceed, ≥ 1.
-        replay: A file of recordings that answers in place of every provider, each with its own.
-
-    Raises:
-        SuiteError: Everything that is wrong with it.
-    """
-    loaded = suite if isinstance(suite, Suite) else load_suite(suite)
-    templates = Templates()
-    specs = [] if replay is None else _replayed(loaded, replay)
-    problems: list[Problem] = []
-    for position, entry in enumerate(loaded.providers if replay is None else ()):
-        try:
-            spec = resolve(
-                entry.id,
-                entry.config,
-                environ=os.environ if environ is None else environ,
-                directory=loaded.directory,
-                templates=templates,
-                custom={} if providers is None else providers,
-                label=entry.label,
-                overload_statuses=_overload_statuses(loaded, entry),
-            )
-        except SuiteError as error:
-            problems += [_of_provider(problem, position) for problem in error.problems]
-        else:
-            specs.append(spec)
-    if not problems:
-        problems += _unbounded(loaded, specs)
-    lanes: tuple[LaneSpec, ...] = ()
-    if not problems:
-        try:
-            lanes = lane_specs(loaded, specs, cap=max_concurrency)
-        except SuiteError as error:
-            problems += error.problems
-    if problems:
-        raise SuiteError(place_problems(problems, loaded.file) if loaded.file else problems)
-    return PreparedSuite(_without_secrets(loaded, specs), tuple(specs), lanes)
-
-
 def make_lanes(*suites: PreparedSuite) -> Lanes:
     """Lanes that serve all of these suites; where two give a lane different limits, the stricter hold."""
     specs = merge_lane_specs(prepared.lane_specs for prepared in suites)
@@ -147,6 +64,7 @@ async def run_suite(
     stop: trio.Event | None = None,
     observe: Observer | None = None,
     recorder: Recorder | None = None,
+    run_id: str | None = None,
 ) -> SuiteSummary:
     """Run a suite and emit its rows in index order. A checkpoint.
 
@@ -161,6 +79,7 @@ async def run_suite(
         stop: When set, no new row starts and those under way run to their end.
         observe: Told of everything that lanes and jobs do.
         recorder: Writes down everything that providers answer.
+        run_id: What templates see as `__evalId`.
 
     Returns:
         How many rows ended in which way.
@@ -197,22 +116,30 @@ async def run_suite(
             raise UsageError("a prepared suite has its providers: give them to `prepare`")
         prepared = suite
     else:
-        prepared = prepare(suite, providers=providers)
+        make = functools.partial(prepare, suite, providers=providers)
+        # Files are read, and generators of tests may run: others go on meanwhile.
+        prepared = (
+            make()
+            if isinstance(suite, Suite)
+            else await trio.to_thread.run_sync(make, abandon_on_cancel=True)
+        )
     counts = dict.fromkeys(Status, 0)
-    templates = Templates()
-    async with open_providers(prepared.specs, templates, recorder) as opened:
-        options = prepared.suite.evaluate_options
+    options = prepared.suite.evaluate_options
+    async with (
+        open_providers(prepared.specs, prepared.templates, recorder) as opened,
+        open_scripts(prepared.around.directory, prepared.around.environ) as scripts,
+    ):
         task = PromptEval(
-            prepared.suite,
             prepared.steps,
             opened,
             prepared.lane_names,
-            templates=templates,
+            tools=_tools(prepared, scripts, run_id),
             meter=Meter(
                 [spec.metering for spec in prepared.specs],
                 prepared.lane_names,
                 bounds_only=options.budget is not None,
             ),
+            order=prepared.order,
         )
 
         async def pass_on(outcome: Outcome[Verdict]) -> None:
@@ -259,81 +186,27 @@ async def collect(
     return rows
 
 
-def _overload_statuses(suite: Suite, entry: ProviderEntry) -> frozenset[int]:
-    """The statuses by which the lane of an entry knows that there are too many calls."""
-    settings = suite.lanes[entry.lane] if isinstance(entry.lane, str) else entry.lane
-    return frozenset() if settings is None else frozenset(settings.overload_statuses)
-
-
-def _replayed(suite: Suite, file: Path) -> list[ProviderSpec]:
-    """The providers of a suite, each replaced by its recordings.
-
-    Raises:
-        SuiteError: The file cannot be read, or is wrong.
-    """
-    names = [entry.label or entry.id for entry in suite.providers]
-    return [
-        ProviderSpec(
-            f"replay:{file}",
-            name,
-            settings,
-            metering=Metering(),
-            overload_statuses=_overload_statuses(suite, entry),
-            max_retries=_max_retries(entry),
-        )
-        for name, entry, settings in zip(
-            names, suite.providers, read_for_all(file, names), strict=True
-        )
-    ]
-
-
-def _max_retries(entry: ProviderEntry) -> int | None:
-    """What the config of a provider that is replayed says of its lane; all else of it does not count."""
-    said = (value for key, value in entry.config.items() if to_snake(str(key)) == "max_retries")
-    return next((value for value in said if is_integer(value) and value >= 0), None)
-
-
-def _without_secrets(suite: Suite, specs: Sequence[ProviderSpec]) -> Suite:
-    """The suite as it may be shown: an id or a config may hold a URL with a key."""
-    entries = tuple(
-        attrs.evolve(
-            entry,
-            id=hide(entry.id, spec.secrets),
-            label=None if entry.label is None else hide(entry.label, spec.secrets),
-            config=hide_in(entry.config, spec.secrets),
-        )
-        for entry, spec in zip(suite.providers, specs, strict=True)
+def _tools(prepared: PreparedSuite, scripts: Scripts, run_id: str | None) -> Tools:
+    variables = Variables(
+        around=prepared.around,
+        scripts=scripts,
+        history=History(prepared.suite.evaluate_options.register_scope),
+        sharing=prepared.sharing,
+        provider_names=prepared.provider_names,
+        run_id=run_id,
     )
-    return attrs.evolve(suite, providers=entries)
-
-
-def _unbounded(suite: Suite, specs: Sequence[ProviderSpec]) -> Iterator[Problem]:
-    """A budget cannot hold for services that cost nobody knows how much, or answer without bounds."""
-    budget = suite.evaluate_options.budget
-    if budget is None or (budget.usd is None and budget.tokens is None):
-        return
-    for position, spec in enumerate(specs):
-        known = spec.metering
-        if known.is_paid and not known.is_bounded:
-            yield Problem(
-                f"$.providers[{position}]",
-                f"there is a budget, and nothing bounds the replies of {spec.id}",
-                "give a bound in its config, for example max_completion_tokens or maxOutputTokens",
-            )
-        if known.is_paid and known.price is None and budget.usd is not None:
-            yield Problem(
-                f"$.providers[{position}]",
-                f"there is a budget in usd, and no price of {spec.id} is known",
-                "give it one in US dollars per million tokens: " + _PRICE_EXAMPLE,
-            )
+    return Tools(
+        steps=prepared.steps,
+        templates=prepared.templates,
+        variables=variables,
+        scripts=scripts,
+        read_transform=functools.lru_cache(
+            functools.partial(read_output_transform, around=prepared.around)
+        ),
+    )
 
 
 def _budget(settings: BudgetSettings | None) -> Budget | None:
     if settings is None:
         return None
     return Budget(settings.requests, settings.tokens, settings.usd)
-
-
-def _of_provider(problem: Problem, position: int) -> Problem:
-    """A problem of a provider's entry as one of the suite; one in another file keeps its place."""
-    return attrs.evolve(problem, path=f"$.providers[{position}]{problem.path}")

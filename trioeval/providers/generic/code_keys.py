@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from trioeval.errors import Problem
 from trioeval.providers.config import show
 from trioeval.providers.generic.filling import template_fault
-from trioeval.providers.generic.javascript import Script, is_function
 from trioeval.providers.generic.parts import find
 from trioeval.providers.generic.transform import Transform, read_transform
 from trioeval.providers.programs.workers import WorkerSpec
 from trioeval.providers.settings import Surroundings
+from trioeval.scripting.javascript import Script, is_function
 
 DEFAULT_FUNCTION = "transform"
 """The function of a Python file that names none."""

@@ -27,7 +27,6 @@ from trioeval.providers.generic.identity import (
     own_headers,
     secrets_of_environment,
 )
-from trioeval.providers.generic.javascript import Script
 from trioeval.providers.generic.json_text import JsonText
 from trioeval.providers.generic.keys import KEYS, MARK, NOT_YET, TLS_FILES
 from trioeval.providers.generic.outgoing import RequestTemplate
@@ -41,6 +40,7 @@ from trioeval.providers.programs.workers import WorkerSpec
 from trioeval.providers.settings import Surroundings
 from trioeval.providers.tls import check_tls
 from trioeval.providers.wire import TlsSettings
+from trioeval.scripting.javascript import Script
 
 _FILE = "file://"
 

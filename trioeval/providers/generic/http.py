@@ -21,7 +21,7 @@ from trioeval.providers.generic.entry import Entry, read_entry
 from trioeval.providers.generic.filling import Filling
 from trioeval.providers.generic.identity import secret_texts
 from trioeval.providers.generic.incoming import Reading, read_answer
-from trioeval.providers.generic.javascript import Script, engine_workers
+from trioeval.providers.generic.javascript import engine_workers
 from trioeval.providers.generic.keys import PER_CALL
 from trioeval.providers.generic.oauth import Token, TokenSource
 from trioeval.providers.generic.own_code import Code, open_code
@@ -31,6 +31,7 @@ from trioeval.providers.generic.transform import TransformError, plain
 from trioeval.providers.prices import Price
 from trioeval.providers.settings import Shared, Surroundings, Templates
 from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest
+from trioeval.scripting.javascript import Script
 
 
 @attrs.frozen

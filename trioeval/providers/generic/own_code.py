@@ -13,9 +13,9 @@ import trio
 
 from trioeval.errors import ProviderError
 from trioeval.providers.config import show
-from trioeval.providers.generic.javascript import Script
 from trioeval.providers.generic.transform import Answer, Transform, TransformError, script_output
 from trioeval.providers.programs.workers import Workers, WorkerSpec, open_workers
+from trioeval.scripting.javascript import Script
 
 LARGE = 256 * 1024
 """Bytes of a reply that take some milliseconds to read, many times what a thread costs."""

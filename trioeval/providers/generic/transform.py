@@ -19,7 +19,7 @@ import attrs
 
 from trioeval.errors import TrioevalError
 from trioeval.providers.config import show
-from trioeval.providers.generic.javascript import Script
+from trioeval.scripting.javascript import Script
 
 NOTHING = object()
 """Stands for a value that there is not."""

@@ -4,9 +4,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from trioeval.suite.documents.spots import DEEPEST, too_deep
 from trioeval.suite.mistakes import Mistake, kind
 from trioeval.suite.paths import DocumentPath
-from trioeval.suite.spots import DEEPEST, too_deep
 
 
 def check_plain(data: Any) -> list[Mistake]:
@@ -19,6 +19,27 @@ def check_plain(data: Any) -> list[Mistake]:
     found: list[Mistake] = []
     _check(data, (), set(), found)
     return found
+
+
+def is_too_deep(data: Any) -> bool:
+    """Whether data without cycles has more levels than a document may have. One level at a time, not a climb.
+
+    Example:
+        >>> import json
+        >>> is_too_deep([[1]]), is_too_deep(json.loads("[" * 201 + "]" * 201))
+        (False, True)
+    """
+    level, depth = [data] if isinstance(data, dict | list) else [], 0
+    while level := [
+        member
+        for holder in level
+        for member in (holder.values() if type(holder) is dict else holder)
+        if type(member) is dict or type(member) is list
+    ]:
+        depth += 1
+        if depth >= DEEPEST:
+            return True
+    return False
 
 
 def _check(value: Any, path: DocumentPath, above: set[int], found: list[Mistake]) -> None:

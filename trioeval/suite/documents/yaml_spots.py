@@ -11,10 +11,11 @@ from typing import Any
 import attrs
 import yaml
 
+from trioeval.suite.documents.spots import Spot, SpotTree
 from trioeval.suite.mistakes import Mistake, MistakenError, Place
-from trioeval.suite.spots import Spot, SpotTree
 
-_GROWTH = 100
+MERGE_KEY = "<<"
+GROWTH = 100
 """How many times more values aliases may make of those that are written out."""
 
 
@@ -29,7 +30,7 @@ def yaml_spots(text: str) -> SpotTree:
         >>> yaml_spots("a: [true]").root.find(("a", 0))
         (1, 5)
     """
-    tree = SpotTree(merge_key="<<")
+    tree = SpotTree(merge_key=MERGE_KEY)
     anchors = _Anchors()
     written = 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
@@ -56,7 +57,7 @@ def yaml_spots(text: str) -> SpotTree:
                 anchors.open(event.anchor)
             case _:
                 anchors.close(tree.close())
-    if tree.root is not None and tree.root.size > _GROWTH * written:
+    if tree.root is not None and tree.root.size > GROWTH * written:
         message = f"aliases make {tree.root.size} values of {written}"
         raise MistakenError(Mistake(message, "write less with aliases", place=tree.root.place))
     return tree
@@ -100,7 +101,8 @@ def _key(event: yaml.NodeEvent, place: Place) -> str:
 
 
 def _check_tag(event: Any, place: Place) -> None:
-    if event.tag not in {None, "tag:yaml.org,2002:str"}:
+    plain = event.tag == "tag:yaml.org,2002:str" and isinstance(event, yaml.ScalarEvent)
+    if not (event.tag is None or plain):
         tag = event.tag.replace("tag:yaml.org,2002:", "!!")
         message = f"the tag {tag} is not supported"
         raise MistakenError(Mistake(message, "write the value without a tag", place=place))

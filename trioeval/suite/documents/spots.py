@@ -1,9 +1,11 @@
 """Where everything of a document stands: a tree of places beside the tree of values.
 
-Readers of JSON and YAML tell a `SpotTree` what they come across, in the order of the text; it keeps the
+Scanners of JSON and YAML tell a `SpotTree` what they come across, in the order of the text; it keeps the
 places and finds keys that stand twice, which the values no longer show.
 """
 
+import bisect
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -18,6 +20,23 @@ DEEPEST = 200
 SHOWN_STEPS = 4
 """Steps of the path to something nested too deeply that are shown."""
 _NOTHING: Mapping[str | int, "Spot"] = MappingProxyType({})
+
+
+class LineIndex:
+    r"""Lines and columns of a text.
+
+    Example:
+        >>> LineIndex("a\nbc").place(3)
+        (2, 2)
+    """
+
+    def __init__(self, text: str) -> None:
+        self._breaks = [found.start() for found in re.finditer("\n", text)]
+
+    def place(self, at: int) -> Place:
+        """Where the character with this number stands."""
+        line = bisect.bisect_left(self._breaks, at)
+        return line + 1, at - (self._breaks[line - 1] if line else -1)
 
 
 @attrs.frozen
@@ -72,6 +91,12 @@ class SpotTree:
     def awaits_key(self) -> bool:
         """Whether what comes next in the text is a key."""
         return bool(self._open) and self._open[-1].mapping and self._open[-1].name is None
+
+    def placed(self, mistake: Mistake) -> Mistake:
+        """The same mistake with its place, if it has none."""
+        if mistake.place is not None or self.root is None:
+            return mistake
+        return attrs.evolve(mistake, place=self.root.find(mistake.at, key=mistake.key))
 
     def key(self, name: str, place: Place) -> None:
         """A key; its value comes next."""

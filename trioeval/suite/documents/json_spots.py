@@ -4,12 +4,10 @@ The standard parser keeps no positions. This scanner walks a text that the parse
 nothing but depth and repeated keys, and no depth is too much for it.
 """
 
-import bisect
 import json
 import re
 
-from trioeval.suite.mistakes import Place
-from trioeval.suite.spots import SpotTree
+from trioeval.suite.documents.spots import LineIndex, SpotTree
 
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]|[^\s,:{}\[\]"]+')
 
@@ -22,9 +20,9 @@ def json_spots(text: str) -> SpotTree:
         (1, 8)
     """
     tree = SpotTree()
-    breaks = [found.start() for found in re.finditer("\n", text)]
+    lines = LineIndex(text)
     for token in _TOKEN.finditer(text):
-        place = _place(breaks, token.start())
+        place = lines.place(token.start())
         match token[0]:
             case "{" | "[" as bracket:
                 tree.open(place, mapping=bracket == "{")
@@ -35,8 +33,3 @@ def json_spots(text: str) -> SpotTree:
             case _:
                 tree.value(place)
     return tree
-
-
-def _place(breaks: list[int], at: int) -> Place:
-    line = bisect.bisect_left(breaks, at)
-    return line + 1, at - (breaks[line - 1] if line else -1)

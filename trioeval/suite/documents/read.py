@@ -1,10 +1,11 @@
-"""Reads a suite file into plain data, and finds the line and column of any place in it.
+"""Reads a file into plain data, and finds the line and column of any place in it.
 
-JSON is read strictly, YAML by the core rules of YAML 1.2: `no` is text, `010` is ten, dates are text.
+JSON is read strictly, YAML by the core rules of YAML 1.2, and TOML with its dates as text.
 """
 
 import codecs
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,31 +14,40 @@ import attrs
 import yaml
 
 from trioeval.grading.text import read_integer
-from trioeval.suite.json_spots import json_spots
+from trioeval.suite.documents.json_spots import json_spots
+from trioeval.suite.documents.plain import check_plain, is_too_deep
+from trioeval.suite.documents.spots import SpotTree
+from trioeval.suite.documents.toml_spots import toml_spots
+from trioeval.suite.documents.toml_text import read_toml
+from trioeval.suite.documents.yaml_spots import mark_place, yaml_spots
+from trioeval.suite.documents.yaml_text import read_yaml
 from trioeval.suite.mistakes import Mistake, MistakenError, Place
-from trioeval.suite.spots import SpotTree
-from trioeval.suite.yaml12 import Yaml12Loader
-from trioeval.suite.yaml_spots import mark_place, yaml_spots
+
+_ODD_IN_JSON = re.compile(r"NaN|Infinity|\d{300}|[eE]\+?0*[1-9]\d\d|\\u[dD][89a-fA-F]")
+"""What a JSON text has somewhere if it holds half of a character or a number beyond floats."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Document:
-    """A file as plain data."""
+    """A file as plain data, which JSON can hold."""
 
     data: Any
+    text: str = attrs.field(repr=False)
+    """What stands in the file."""
     mistakes: Sequence[Mistake]
-    """What was wrong with it that left it readable."""
+    """What was wrong with it that left it readable, with its places."""
     spots: Callable[[], SpotTree]
-    """Finds where everything stands; for JSON that is another pass, for when there is a complaint."""
+    """Finds where everything stands; that is another pass over the text, for when there is a complaint."""
 
 
 def read_document(path: Path) -> Document:
-    """Read a JSON or YAML file.
+    """Read a JSON, YAML or TOML file.
 
     Raises:
-        MistakenError: It cannot be read, or is not what its suffix says.
+        MistakenError: It cannot be read, is not what its suffix says, or holds what JSON cannot hold.
+            Mistakes that have a place in it come with it.
     """
-    readers = {".json": _read_json, ".yaml": _read_yaml, ".yml": _read_yaml}
+    readers = {".json": _read_json, ".yaml": _read_yaml, ".yml": _read_yaml, ".toml": _read_toml}
     content = _read_bytes(path)
     reader = readers.get(path.suffix.lower())
     if reader is None:
@@ -86,16 +96,18 @@ def _read_json(text: str) -> Document:
     except json.JSONDecodeError as error:
         message = f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}"
         raise MistakenError(Mistake(message, place=(error.lineno, error.colno))) from None
-    except RecursionError:
-        # The parser gives up far beyond what is allowed, and does not say where.
-        raise MistakenError(json_spots(text).too_deep or Mistake("nested too deeply")) from None
-    return Document(data, json_spots(text).repeated if repeated else (), lambda: json_spots(text))
+    except RecursionError:  # far beyond what is allowed
+        data = None
+    # The scanner says where; no depth is too much for it.
+    if (data is None or is_too_deep(data)) and (found := json_spots(text).too_deep):
+        raise MistakenError(found)
+    odd = _ODD_IN_JSON.search(text) is not None
+    return _document(data, text, json_spots, repeated=repeated, odd=odd)
 
 
 def _read_yaml(text: str) -> Document:
     try:
-        tree = yaml_spots(text)
-        data = yaml.load(text, Loader=Yaml12Loader)  # noqa: S506 - a safe loader
+        found = read_yaml(text)
     except yaml.reader.ReaderError as error:
         before = text.encode()[: error.position].decode(errors="ignore")
         message = f"not YAML: the character U+{error.character:04X} may not stand in it"
@@ -105,11 +117,25 @@ def _read_yaml(text: str) -> Document:
         place = mark_place(mark) if mark else None
         message = ", ".join(part for part in (error.context, error.problem) if part)
         raise MistakenError(Mistake(f"not YAML: {message}", place=place)) from None
-    except RecursionError:
-        raise MistakenError(Mistake("mappings are merged through too many others")) from None
-    if tree.root is None:
+    if found is None:
         raise MistakenError(Mistake("the file is empty"))
-    return Document(data, tree.repeated, lambda: tree)
+    return _document(found.data, text, yaml_spots, repeated=found.repeated, odd=found.odd_numbers)
+
+
+def _read_toml(text: str) -> Document:
+    return _document(read_toml(text), text, toml_spots, repeated=False, odd=True)
+
+
+def _document(
+    data: Any, text: str, scan: Callable[[str], SpotTree], *, repeated: bool, odd: bool
+) -> Document:
+    """A document that is looked at more closely where there are signs of something wrong."""
+    foreign = check_plain(data) if odd else []
+    mistakes = scan(text).repeated if repeated else []
+    if foreign:
+        tree = scan(text)
+        raise MistakenError(*mistakes, *(tree.placed(mistake) for mistake in foreign))
+    return Document(data, text, mistakes, lambda: scan(text))
 
 
 def _place(text: str, at: int) -> Place:

@@ -1,0 +1,80 @@
+"""A run that is over, for tests of what is told of it."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import trioeval
+from trioeval.report import KEEP_ALL, Results, RunInfo, Strip, Totals, row_json, to_json
+from trioeval.suite import expand
+from trioeval.tasks import Row
+from trioeval.testing import run_virtual
+
+SUITE = {
+    "description": "d",
+    "providers": ["mine", {"id": "echo", "label": "back"}],
+    "prompts": ["say {{word}}"],
+    "tests": [
+        {
+            "vars": {"word": "hi"},
+            "metadata": {"case": 7},
+            "assert": [
+                {"type": "contains", "value": "hi", "weight": 3, "metric": "m"},
+                {"type": "equals", "value": "no", "metric": "m"},
+            ],
+        },
+        {"description": "second", "vars": {"word": "ho"}},
+    ],
+}
+
+
+async def mine(request: trioeval.Request) -> trioeval.Reply:
+    if request.test_idx:
+        raise trioeval.ProviderError("server", "down", body_excerpt="it is\x00 <down>")
+    usage = trioeval.Usage(prompt=2, completion=3, total=5)
+    return trioeval.Reply(output=request.prompt, usage=usage, cost=0.5, finish_reason="stop")
+
+
+def rows_of(
+    suite: Any = SUITE, provider: trioeval.Provider = mine
+) -> tuple[trioeval.Suite, list[Row]]:
+    parsed = trioeval.parse_suite(suite)
+    return parsed, run_virtual(lambda: trioeval.collect(parsed, providers={"mine": provider}))
+
+
+def totals_of(suite: trioeval.Suite, rows: Sequence[Row]) -> Totals:
+    totals = Totals.of(expand(suite).columns)
+    for row in rows:
+        totals.add(row)
+    return totals
+
+
+def results_of(
+    suite: Any = SUITE,
+    provider: trioeval.Provider = mine,
+    *,
+    strip: Strip = KEEP_ALL,
+    escape: bool = True,
+) -> Results:
+    parsed, rows = rows_of(suite, provider)
+    texts = [to_json(row_json(row, "e1", strip)) for row in rows]
+
+    def read(column: int | None) -> Iterator[Mapping[str, Any]]:
+        found = (json.loads(text) for text in texts)
+        return (row for row in found if column is None or row["promptIdx"] == column)
+
+    return Results(
+        suite=parsed,
+        columns=expand(parsed).columns,
+        totals=totals_of(parsed, rows),
+        info=RunInfo(
+            eval_id="e1",
+            utc_created="2026-01-01T00:00:00+00:00",
+            utc_exported="2026-01-01T00:00:01+00:00",
+            duration_ms=1000.0,
+            versions={"trioevalVersion": "0"},
+            strip=strip,
+            escape_formulas=escape,
+        ),
+        rows=read,
+    )

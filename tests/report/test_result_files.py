@@ -1,0 +1,214 @@
+"""Result files of every format: what they say, and that foreign text does no harm in them."""
+
+import csv
+import io
+import json
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import pytest
+import yaml
+from finished import SUITE, mine, results_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+import trioeval
+from trioeval.report import Strip, document, json_chunks, to_json
+from trioeval.report.csv_text import csv_chunks, inert_cell
+from trioeval.report.junit import junit_chunks
+from trioeval.report.results import Results
+from trioeval.report.xml_text import xml_chunks
+from trioeval.report.yaml_text import yaml_chunks
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(st.lists(values, max_size=3), values)
+def test_streamed_json_is_the_json_of_the_whole(rows: list[Any], other: Any) -> None:
+    """Character by character, wherever the stream stands and whatever is in it."""
+    whole = {"a": other, "results": {"b": other, "results": rows, "c": other}, "d": other}
+    streamed = whole | {"results": {"b": other, "results": iter(rows), "c": other}}
+    assert "".join(json_chunks(streamed)) == to_json(whole, indent=2)
+
+
+@given(st.lists(values, max_size=3), values)
+def test_streamed_yaml_says_what_json_says(rows: list[Any], other: Any) -> None:
+    """Read by the rules of YAML 1.1, everything comes back; halves of surrogate pairs as escapes."""
+    text = "".join(yaml_chunks({"a": other, "results": {"results": iter(rows), "c": other}}))
+    whole = json.loads(to_json({"a": other, "results": {"results": rows, "c": other}}))
+    written = json.dumps(whole, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
+    found = json.dumps(yaml.safe_load(text), ensure_ascii=False)
+    assert json.loads(found.replace("\\\\ud", "\\ud")) == json.loads(written)
+
+
+@pytest.mark.parametrize("text", ["1e3", "0o10", "no", "12:30", "2026-01-01", "~", ".5", "-1"])
+def test_a_text_of_yaml_is_a_text_by_the_rules_of_1_1_and_1_2(text: str) -> None:
+    """It is quoted, so nobody takes it for a number, a date or a truth value."""
+    assert "".join(yaml_chunks([text])) in {f'- "{text}"\n', f"- '{text}'\n"}
+
+
+def read_csv(results: Results) -> list[list[str]]:
+    return list(csv.reader(io.StringIO("".join(csv_chunks(results)))))
+
+
+def test_a_spreadsheet_has_a_line_a_test_and_a_group_a_column() -> None:
+    """Description, variables, then for each column output, status, scores, metrics, reason, comment."""
+    head, first, second = read_csv(results_of())
+    group = ["Status", "Score", "Named Scores", "Metric: m", "Grader Reason", "Comment"]
+    assert head == [
+        "Description",
+        "word",
+        "[mine] say {{word}}",
+        *group,
+        "[back] say {{word}}",
+        *group,
+    ]
+    reason = 'the output does not equal "no"'
+    graded = ["say hi", "FAIL", "0.75", '{"m":0.75}', "0.75", reason, ""]
+    assert first == ["", "hi", *graded, *graded]
+    assert second == [
+        *("second", "ho"),
+        *("", "ERROR", "0.00", "", "", "server: down", ""),
+        *("say ho", "PASS", "1.00", "", "", "no assertions", ""),
+    ]
+
+
+def answers(text: Any) -> trioeval.Provider:
+    async def provider(_request: trioeval.Request) -> trioeval.Reply:
+        return trioeval.Reply(output=text)
+
+    return provider
+
+
+ONE = {"providers": ["mine"], "prompts": ["x"]}
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+cmd", "-a", "@sum", " \t=1", "\u200b=1"])
+def test_no_cell_is_a_formula(text: str) -> None:
+    """An apostrophe makes it a text; who wants the bare text says so."""
+    assert read_csv(results_of(ONE, answers(text)))[1][0] == "'" + text
+    assert read_csv(results_of(ONE, answers(text), escape=False))[1][0] == text
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_numbers_in_cells_stay_numbers(number: float) -> None:
+    """Also negative ones."""
+    assert inert_cell(repr(number)) == repr(number)
+
+
+@pytest.mark.parametrize(("output", "cell"), [({"a": [1.0]}, '{"a":[1]}'), (0, "0"), ("", "")])
+def test_an_output_that_is_no_text_is_json_in_its_cell(output: Any, cell: str) -> None:
+    """As JavaScript writes it."""
+    assert read_csv(results_of(ONE, answers(output)))[1][0] == cell
+
+
+def test_junit_has_a_suite_a_column_and_a_case_a_row() -> None:
+    """With counts, names, properties, and for what did not pass why."""
+    root = ET.fromstring("".join(junit_chunks(results_of())))  # noqa: S314 - our own text
+    assert root.attrib == {
+        "name": "trioeval",
+        "tests": "4",
+        "failures": "2",
+        "errors": "1",
+        "skipped": "0",
+        "time": "0.000",
+    }
+    assert [suite.get("name") for suite in root] == ["[mine] prompt 1", "[back] prompt 1"]
+    failed, broken = root[0]
+    assert (failed.get("name"), broken.get("name")) == ("test 1", "test 2: second")
+    assert {found.get("name"): found.get("value") for found in failed.iter("property")} == {
+        "score": "0.75",
+        "score.m": "0.75",
+        "tokens": "5",
+        "cost": "0.5",
+    }
+    failure, error = failed.find("failure"), broken.find("error")
+    assert failure is not None
+    assert failure.get("type") == "assertion"
+    assert failure.text == (
+        'Score: 0.75\nReason: the output does not equal "no"\nFailed assertions:\n- equals'
+    )
+    assert error is not None
+    assert (error.get("message"), error.text) == ("server: down", "server: down")
+    passed = root[1][1]
+    assert [part.tag for part in passed] == ["properties"]
+
+
+def test_junit_counts_prompts_for_each_name_of_a_provider() -> None:
+    """Columns of one provider are told apart, also where two entries have one name."""
+    suite = {"providers": ["mine", "mine"], "prompts": ["x", "y"]}
+    root = ET.fromstring("".join(junit_chunks(results_of(suite))))  # noqa: S314 - our own text
+    assert [found.get("name") for found in root] == [f"[mine] prompt {n}" for n in (1, 2, 3, 4)]
+
+
+@given(st.text() | st.text(st.characters(max_codepoint=0x20)), st.text())
+def test_xml_takes_any_text_and_keeps_what_it_can(name: str, text: str) -> None:
+    """Characters that XML has no way to write are left out; everything else comes back."""
+    (found,) = ET.fromstring("".join(xml_chunks("root", {name: text})))  # noqa: S314 - our own text
+    allowed = "".join(char for char in text if char in "\t\n\r" or is_xml(ord(char)))
+    assert (found.text or "") == allowed
+    assert found.tag in {name, "entry"}
+
+
+def is_xml(code: int) -> bool:
+    return 0x20 <= code <= 0xD7FF or 0xE000 <= code <= 0xFFFD or code >= 0x10000
+
+
+def test_control_characters_do_not_break_junit() -> None:
+    """Neither in outputs, reasons and descriptions nor in names of providers."""
+    evil = "a\x00\x1b]<&>\"'\ud800\ufffe\n"
+    suite = {
+        "providers": [{"id": "mine", "label": evil[:-4] + "\n"}],
+        "prompts": ["x"],
+        "tests": [{"description": "d\x01<", "assert": [{"type": "equals", "value": "\x02<"}]}],
+    }
+    results = results_of(suite, answers(evil))
+    text = "".join(junit_chunks(results)).encode()
+    (found,) = ET.fromstring(text).iter("testcase")  # noqa: S314 - our own text
+    assert found.get("name") == "test 1: d <"
+
+
+def test_xml_is_the_document_as_elements() -> None:
+    """The root is promptfoo's; every row is an element `results`."""
+    root = ET.fromstring("".join(xml_chunks("promptfoo", document(results_of()))))  # noqa: S314 - our own text
+    rows = root.findall("results/results")
+    assert [row.findtext("success") for row in rows] == ["false", "false", "false", "true"]
+    assert rows[0].findtext("vars/word") == "hi"
+    assert rows[3].findtext("error") == ""
+
+
+STRIPS = {
+    "prompt_text": "say hi",
+    "response_output": "it is",
+    "test_vars": '"word"',
+    "grading_result": "does not equal",
+    "metadata": '"case"',
+}
+
+
+@pytest.mark.parametrize("name", STRIPS)
+def test_what_is_to_be_left_out_stands_nowhere(name: str) -> None:
+    """Neither in the document nor in its rows; everything else still does."""
+    suite = SUITE | {"prompts": ["say {{word}}"]}
+    whole = "".join(json_chunks(document(results_of(suite))))
+    assert STRIPS[name] in whole
+    strip = Strip(**{name: True})
+
+    async def quiet(request: trioeval.Request) -> trioeval.Reply:
+        if request.test_idx:
+            raise trioeval.ProviderError("server", "down", body_excerpt="it is")
+        return trioeval.Reply(output="x")
+
+    provider = quiet if name == "prompt_text" else mine
+    providers = ["mine"] if name == "prompt_text" else SUITE["providers"]
+    left = results_of(suite | {"providers": providers}, provider, strip=strip)
+    text = "".join(json_chunks(document(left)))
+    assert STRIPS[name] not in text
+    if name == "prompt_text":
+        assert "say {{word}}" not in text
+    assert "".join(junit_chunks(left)).count("<testcase") == len(list(left.rows(None)))
+    assert len(read_csv(left)) == 3

@@ -1,0 +1,288 @@
+"""Functions of the user's that run while a suite is loaded: generators, `transformVars`, filters."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trioeval.suite.mistakes import MistakenError
+from trioeval.suite.sources.around import Around
+from trioeval.suite.sources.filters import load_filters
+from trioeval.suite.sources.functions import call_for_each, call_function
+from trioeval.suite.sources.transform_vars import transform_vars, transform_vars_of_each
+
+pytestmark = pytest.mark.slow  # processes
+
+FILE = """
+import os, signal, subprocess, sys, time, asyncio, threading
+
+def add(a, b=1):
+    print("adding", a)
+    return a + b
+
+async def later(value):
+    await asyncio.sleep(0)
+    return {"value": value}
+
+def where():
+    return [os.getcwd(), os.environ["MINE"], sys.argv[0], sys.path[0]]
+
+def fail():
+    print("what I was doing")
+    raise ValueError("no\\nluck")
+
+def leave():
+    os._exit(3)
+
+def odd():
+    return {1, 2}
+
+def hang(pids):
+    child = subprocess.Popen(["sleep", "60"])
+    with open(pids, "w") as file:
+        file.write(f"{os.getpid()} {child.pid}")
+    time.sleep(60)
+
+def interrupt(pids):
+    with open(pids, "w") as file:
+        file.write(str(os.getpid()))
+    os.kill(os.getppid(), signal.SIGUSR1)
+    time.sleep(60)
+
+def linger():
+    threading.Thread(target=time.sleep, args=(60,)).start()
+    return "done"
+
+def large(size):
+    print("x" * size)
+    return "y" * size
+
+def get_transform(vars, context):
+    return {"greeting": "hi " + vars["name"], "uuid": context["uuid"], "prompt": context["prompt"]}
+"""
+
+
+@pytest.fixture
+def around(tmp_path: Path) -> Around:
+    (tmp_path / "mine.py").write_text(FILE)
+    return Around(directory=tmp_path, environ={**os.environ, "MINE": "yes"})
+
+
+def call(around: Around, function: str, *arguments: Any, limit: float = 60.0) -> Any:
+    return call_function(around.directory / "mine.py", function, arguments, around, limit)
+
+
+def told(around: Around, function: str, *arguments: Any, limit: float = 60.0) -> tuple[str, Any]:
+    with pytest.raises(MistakenError) as caught:
+        call(around, function, *arguments, limit=limit)
+    (part,) = caught.value.parts
+    return part.message, part.hint
+
+
+def test_a_function_is_called_and_what_it_prints_is_no_answer(around: Around) -> None:
+    """Async ones as well."""
+    assert call(around, "add", 1) == 2
+    assert call(around, "add", "a", "b") == "ab"
+    assert call(around, "later", None) == {"value": None}
+
+
+def test_a_function_runs_in_the_folder_of_the_suite(around: Around) -> None:
+    """With the environment of the suite, and beside its own modules."""
+    folder = str(around.directory)
+    assert call(around, "where") == [folder, "yes", f"{folder}/mine.py", folder]
+
+
+def test_many_calls_take_one_process(around: Around) -> None:
+    """And the one that fails is told."""
+    file = around.directory / "mine.py"
+    assert call_for_each(file, "add", [[1], [2], [3, 4]], around) == [2, 3, 7]
+    with pytest.raises(MistakenError) as caught:
+        call_for_each(file, "add", [[1], ["a"], [2]], around)
+    assert [part.at for part in caught.value.parts] == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("function", "message", "hint"),
+    [
+        (
+            "fail",
+            "failed: ValueError: no luck",
+            "in line 17 of mine.py; it printed: what I was doing",
+        ),
+        ("leave", "ended without an answer, with exit code 3", None),
+        ("odd", "failed: TypeError: the result must be JSON, got set: {1, 2}", None),
+        ("nothing", "failed: TypeError: there is no function nothing; known are add, fail,", None),
+    ],
+)
+def test_a_function_that_gives_no_value_is_told(
+    around: Around, function: str, message: str, hint: str | None
+) -> None:
+    """With the line that raised, and what it printed last."""
+    found, help_ = told(around, function)
+    assert found.startswith(f'{function} of "mine.py" {message}')
+    assert help_ == hint
+
+
+def test_a_file_that_cannot_be_loaded_is_told(around: Around) -> None:
+    """As an error of the file."""
+    (around.directory / "mine.py").write_text("\nimport no_such_module\n")
+    assert told(around, "add", 1) == (
+        "add of \"mine.py\" failed: ModuleNotFoundError: No module named 'no_such_module'",
+        "in line 2 of mine.py",
+    )
+
+
+def test_a_function_that_takes_too_long_is_ended_with_its_children(around: Around) -> None:
+    """Nothing of it is alive after the call."""
+    pids = around.directory / "pids"
+    message, _ = told(around, "hang", str(pids), limit=2.0)
+    assert message == 'hang of "mine.py" did not end within 2 seconds'
+    for pid in map(int, pids.read_text().split()):
+        deadline = time.monotonic() + 10
+        while _is_alive(pid):
+            assert time.monotonic() < deadline
+            os.sched_yield()
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_threads_of_a_function_do_not_hold_it_up(around: Around) -> None:
+    """The answer is the end."""
+    assert call(around, "linger", limit=30.0) == "done"
+
+
+def test_large_questions_and_answers_pass(around: Around) -> None:
+    """More than any pipe holds, in both directions and beside them."""
+    size = 3_000_000
+    assert call(around, "large", size) == "y" * size
+    assert call(around, "add", "z" * size, "") == "z" * size
+
+
+def test_the_interpreter_is_that_of_the_environment(around: Around) -> None:
+    """And one that is not there is told."""
+    elsewhere = Around(
+        directory=around.directory, environ={**around.environ, "PROMPTFOO_PYTHON": "/no/python"}
+    )
+    assert told(elsewhere, "add", 1)[0] == (
+        'add of "mine.py": "/no/python" cannot be started: No such file or directory'
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "({greeting: 'hi ' + vars.name})",
+        "{...vars, greeting: `hi ${vars.name}`};",
+        "const greeting = 'hi ' + vars.name\nreturn {greeting}",
+        "(vars, context) => ({greeting: 'hi ' + vars.name})",
+        'python: {"greeting": "hi " + vars["name"]}',
+        'python: name = vars["name"]\nreturn {"greeting": f"hi {name}"}',
+        "file://t.js",
+        "file://t.js:other",
+        "file://t.py:other",
+    ],
+)
+def test_variables_are_added_by_code_of_every_form(around: Around, text: str) -> None:
+    """What it gives stands over what they were."""
+    (around.directory / "t.js").write_text(
+        "module.exports = (vars) => ({greeting: 'hi ' + vars.name});\n"
+        "module.exports.other = module.exports;\n"
+    )
+    (around.directory / "t.py").write_text(
+        "def other(vars, context):\n    return {'greeting': 'hi ' + vars['name']}\n"
+    )
+    expected = {"name": "Ada", "n": 1, "greeting": "hi Ada"}
+    assert transform_vars(text, {"name": "Ada", "n": 1}, around) == expected
+
+
+def test_a_file_without_a_function_has_get_transform(around: Around) -> None:
+    """Called with the variables and a context that is new each time."""
+    one, other = transform_vars_of_each("file://mine.py", [{"name": "a"}, {"name": "b"}], around)
+    assert (one["greeting"], other["greeting"]) == ("hi a", "hi b")
+    assert one["prompt"] == {}
+    assert one["uuid"] != other["uuid"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("null", "transformVars must give an object of variables, got null"),
+        ("vars.name", 'transformVars must give an object of variables, got the text "a"'),
+        ("vars.x.y", "transformVars fails: TypeError"),
+        ("vars.", '"vars." is not JavaScript: SyntaxError'),
+        ("python: vars[", '"vars[" is not Python: '),
+        ("python: 1/0", '"1/0" failed: ZeroDivisionError: division by zero'),
+        ("file://no.py", 'there is no file "no.py"'),
+        ("file://mine.py:nothing", 'there is no function "nothing" in "mine.py"'),
+        ("file://notes.txt", '"file://notes.txt" is no code that can be run'),
+    ],
+)
+def test_code_that_gives_no_variables_is_told(around: Around, text: str, message: str) -> None:
+    """While the suite is loaded."""
+    with pytest.raises(MistakenError) as caught:
+        transform_vars(text, {"name": "a"}, around)
+    assert [part.message.startswith(message) for part in caught.value.parts] == [True], caught.value
+
+
+def test_each_test_that_gives_none_is_told(around: Around) -> None:
+    """By its position."""
+    with pytest.raises(MistakenError) as caught:
+        transform_vars_of_each("vars.o", [{"o": 1}, {"o": {}}, {"o": None}], around)
+    assert [part.at for part in caught.value.parts] == [(0,), (2,)]
+
+
+def test_filters_are_functions_of_python_files(around: Around) -> None:
+    """The one that is called like the filter, or the only one."""
+    (around.directory / "one.py").write_text(
+        "from textwrap import dedent\ndef anything(text):\n    return text + '!'\n"
+    )
+    (around.directory / "two.py").write_text(
+        "def shout(text, times=1):\n    return text.upper() * times\ndef whisper(text):\n    return text\n"
+    )
+    filters = load_filters({"loud": "one.py", "shout": "file://two.py"}, around)
+    assert filters["loud"]("a") == "a!"
+    assert filters["shout"]("a", 2) == "AA"
+
+
+def test_everything_that_is_wrong_with_filters_is_told(around: Around) -> None:
+    """At once, by the name of the filter."""
+    (around.directory / "two.py").write_text("def shout(t): ...\ndef whisper(t): ...\n")
+    (around.directory / "bad.py").write_text("1/0\n")
+    given = {"a": "f.js", "shuot": "two.py", "c": 3, "d": "no.py", "e": "bad.py"}
+    with pytest.raises(MistakenError) as caught:
+        load_filters(given, around)
+    assert [(part.at, part.message, part.hint) for part in caught.value.parts] == [
+        (
+            ("a",),
+            'filters are functions in Python files, and "f.js" is none',
+            "write a file that has def a(value)",
+        ),
+        (("shuot",), 'there is no function "shuot" in "two.py"', 'did you mean "shout"?'),
+        (("c",), "must be the path of a Python file, got 3", None),
+        (("d",), 'there is no file "no.py"', 'did you mean "two.py"?'),
+        (("e",), '"bad.py" cannot be loaded: ZeroDivisionError: division by zero', None),
+    ]
+
+
+def test_an_interrupt_ends_the_function(around: Around) -> None:
+    """Whoever gives up loading leaves nothing behind."""
+    pids = around.directory / "pids"
+
+    def give_up(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, give_up)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            call(around, "interrupt", str(pids))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not _is_alive(int(pids.read_text()))

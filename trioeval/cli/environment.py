@@ -1,0 +1,118 @@
+"""Settings that environment variables make, each under `TRIOEVAL_` or else promptfoo's `PROMPTFOO_`.
+
+What templates, sources of tests and providers read is theirs; here are those of the run and its outputs.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import overload
+
+import attrs
+
+from trioeval.cli.exits import Exit
+from trioeval.errors import UsageError
+from trioeval.report import Strip
+
+_PREFIXES = ("TRIOEVAL_", "PROMPTFOO_")
+_TRUE = frozenset({"1", "true", "yes"})
+_FALSE = frozenset({"0", "false", "no", ""})
+
+
+@attrs.frozen(kw_only=True)
+class EnvironmentSettings:
+    """What is asked for; None where nothing is said."""
+
+    delay_ms: float | None = None
+    timeout_ms: float | None = None
+    max_eval_time_ms: float | None = None
+    cache: bool | None = None
+    pass_rate_threshold: float = 100.0
+    """Percent of the rows that must pass."""
+    failed_exit_code: int = Exit.FAILED
+    strip: Strip = Strip()
+    escape_formulas: bool = True
+
+
+def read_environment(environ: Mapping[str, str]) -> EnvironmentSettings:
+    """The settings of an environment.
+
+    Raises:
+        UsageError: Some values mean nothing; all of them are named.
+
+    Example:
+        >>> read_environment({"PROMPTFOO_DELAY_MS": "50", "TRIOEVAL_DELAY_MS": "20"}).delay_ms
+        20.0
+    """
+    found = _Reader(environ)
+    settings = EnvironmentSettings(
+        delay_ms=found.number("DELAY_MS"),
+        timeout_ms=found.number("EVAL_TIMEOUT_MS"),
+        max_eval_time_ms=found.number("MAX_EVAL_TIME_MS"),
+        cache=found.switch("CACHE_ENABLED"),
+        pass_rate_threshold=found.number("PASS_RATE_THRESHOLD", most=100, default=100.0),
+        failed_exit_code=found.whole("FAILED_TEST_EXIT_CODE", most=255, default=Exit.FAILED),
+        strip=Strip(
+            prompt_text=bool(found.switch("STRIP_PROMPT_TEXT")),
+            response_output=bool(found.switch("STRIP_RESPONSE_OUTPUT")),
+            test_vars=bool(found.switch("STRIP_TEST_VARS")),
+            grading_result=bool(found.switch("STRIP_GRADING_RESULT")),
+            metadata=bool(found.switch("STRIP_METADATA")),
+        ),
+        escape_formulas=not found.switch("DISABLE_CSV_FORMULA_ESCAPING"),
+    )
+    if found.mistakes:
+        raise UsageError("\n".join(found.mistakes))
+    return settings
+
+
+@attrs.frozen
+class _Reader:
+    environ: Mapping[str, str]
+    mistakes: list[str] = attrs.field(factory=list)
+
+    def text(self, name: str) -> tuple[str, str]:
+        """The variable that counts, and what it says; empty if there is none."""
+        for prefix in _PREFIXES:
+            if value := self.environ.get(prefix + name, "").strip():
+                return prefix + name, value
+        return _PREFIXES[0] + name, ""
+
+    def switch(self, name: str) -> bool | None:
+        """What a switch says; None if nothing."""
+        variable, value = self.text(name)
+        if not value:
+            return None
+        if value.lower() not in _TRUE | _FALSE:
+            self.mistakes.append(f"{variable} must be true or false, got {value!r}")
+        return value.lower() in _TRUE
+
+    @overload
+    def number(self, name: str, *, most: float = ..., default: float) -> float: ...
+    @overload
+    def number(self, name: str, *, most: float = ..., default: None = ...) -> float | None: ...
+    def number(
+        self, name: str, *, most: float = math.inf, default: float | None = None
+    ) -> float | None:
+        """What a number says that is not negative; the default if nothing."""
+        variable, value = self.text(name)
+        if not value:
+            return default
+        try:
+            found = float(value)
+        except ValueError:
+            found = math.nan
+        if math.isfinite(found) and 0 <= found <= most:
+            return found
+        bounds = "at least 0" if most == math.inf else f"from 0 to {most:g}"
+        self.mistakes.append(f"{variable} must be a number {bounds}, got {value!r}")
+        return default
+
+    def whole(self, name: str, *, most: int, default: int) -> int:
+        """What a whole number says; the default if nothing."""
+        variable, value = self.text(name)
+        if not value:
+            return default
+        if value.isascii() and value.isdecimal() and int(value) <= most:
+            return int(value)
+        self.mistakes.append(f"{variable} must be a whole number from 0 to {most}, got {value!r}")
+        return default

@@ -1,0 +1,173 @@
+"""The flags of `trioeval run`, in the groups in which its help shows them.
+
+A flag that is not given is None, or empty: then the suite's `commandLineOptions` say it, then its
+`evaluateOptions`, then the environment.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import attrs
+from cyclopts import Group, Parameter
+from cyclopts.validators import Number
+
+Count = Annotated[int, Parameter(validator=Number(gte=1))]
+NotNegative = Annotated[float, Parameter(validator=Number(gte=0))]
+Whole = Annotated[int, Parameter(validator=Number(gte=0))]
+Texts = Annotated[tuple[str, ...], Parameter(negative=())]
+Paths = Annotated[tuple[Path, ...], Parameter(negative=())]
+Switch = Annotated[bool, Parameter(negative=())]
+
+
+def _group(name: str, key: int) -> Any:
+    return Parameter(name="*", group=Group(name, sort_key=key))
+
+
+@_group("What runs", 1)
+@attrs.frozen(kw_only=True)
+class WhatFlags:
+    """What a run is made of."""
+
+    config: Annotated[Texts, Parameter(name=["--config", "-c"])] = ()
+    """Another suite file, or a pattern of some, whose parts are added; may be given several times."""
+    prompts: Annotated[Texts, Parameter(name=["--prompts", "-p"])] = ()
+    """A file of prompts, or a pattern, in place of the suite's prompts; may be given several times."""
+    providers: Annotated[Texts, Parameter(name=["--providers", "-r"])] = ()
+    """A provider of the suite by label, id or the end of its id, or another one; only these are asked."""
+    tests: Annotated[str | None, Parameter(name=["--tests", "-t", "--vars", "-v"])] = None
+    """A file of tests in place of the suite's tests."""
+    assertions: Annotated[Path | None, Parameter(name=["--assertions", "-a"])] = None
+    """Judge the outputs of --model-outputs by the assertions of this file; no provider is asked."""
+    model_outputs: Path | None = None
+    """A JSON list of outputs, as texts or as {output, tags}."""
+    var: Texts = ()
+    """`name=value`: a variable of every test that has none of that name; may be given several times."""
+    prompt_prefix: str | None = None
+    """Text before every prompt."""
+    prompt_suffix: str | None = None
+    """Text behind every prompt."""
+    grader: str | None = None
+    """The provider that judges where an assertion asks a model."""
+    description: str | None = None
+    """What result files say of the run."""
+    tag: Texts = ()
+    """`name=value`: a tag that result files tell; may be given several times."""
+    env_file: Annotated[Paths, Parameter(name=["--env-file", "--env-path"])] = ()
+    """Read environment variables, such as keys, from this file; those that are set and not empty win."""
+    allow_outside: Switch = False
+    """Let the suite read files outside of its folder."""
+    record: Path | None = None
+    """Write everything that providers answer to this JSONL file."""
+    replay: Path | None = None
+    """Let the answers that this file holds stand for all providers: no network, no keys."""
+
+
+@_group("Which rows", 2)
+@attrs.frozen(kw_only=True)
+class RowFlags:
+    """Which tests are run. No filter renumbers them."""
+
+    filter_first_n: Annotated[Count | None, Parameter(name=["--filter-first-n", "-n"])] = None
+    """Only the first tests of those that the other filters left."""
+    filter_range: str | None = None
+    """`a:b`: only tests from a up to, but without, b, counted from 0."""
+    filter_pattern: str | None = None
+    """Only tests whose description has this regular expression in it."""
+    filter_metadata: Texts = ()
+    """`key=value`: only tests whose metadata contains the value; all of them, if given several times."""
+    filter_sample: Count | None = None
+    """Only so many tests, drawn at random."""
+    filter_sample_seed: int | None = None
+    """Draw the same ones every time."""
+    filter_failing: Path | None = None
+    """Only tests that did not pass in this result file; .json or .jsonl."""
+    filter_failing_only: Path | None = None
+    """Only tests that failed in this result file; those without a verdict do not count."""
+    filter_errors_only: Path | None = None
+    """Only tests that had no verdict in this result file."""
+    filter_prompts: str | None = None
+    """Only prompts whose label or id has this regular expression in it."""
+    filter_providers: Annotated[
+        str | None, Parameter(name=["--filter-providers", "--filter-targets"])
+    ] = None
+    """Only providers whose label or id has this regular expression in it."""
+    allow_empty: Switch = False
+    """That no row is left is no mistake."""
+
+
+@_group("Limits", 3)
+@attrs.frozen(kw_only=True)
+class LimitFlags:
+    """How hard, how often and how long."""
+
+    max_concurrency: Annotated[Count | None, Parameter(name=["--max-concurrency", "-j"])] = None
+    """Calls in flight that no lane may exceed."""
+    repeat: Count | None = None
+    """How often each test is asked."""
+    delay: NotNegative | None = None
+    """Least gap between two calls on a lane, in milliseconds."""
+    timeout: NotNegative | None = None
+    """Working time of one row, in seconds; 0 for no limit."""
+    max_time: NotNegative | None = None
+    """Time of the whole run, in seconds; 0 for no limit."""
+    max_requests: Whole | None = None
+    """Requests that the run may make, retries among them."""
+    max_tokens: Whole | None = None
+    """Tokens that the run may use."""
+    max_cost: NotNegative | None = None
+    """US dollars that the run may cost; every provider then needs a known price."""
+    cache: bool | None = None
+    """Let replies come from the cache. There is none yet."""
+    fail_fast: Switch = False
+    """Start no more rows after the first one that did not pass."""
+
+
+@_group("Output", 4)
+@attrs.frozen(kw_only=True)
+class OutputFlags:
+    """What is shown and written."""
+
+    output: Annotated[Paths, Parameter(name=["--output", "-o"])] = ()
+    """Write results to this file; .json .jsonl .csv .yaml .txt .xml .junit.xml. May be given several times."""
+    table: bool | None = None
+    """Show a table of the first rows after the run."""
+    table_cell_max_length: Annotated[int | None, Parameter(validator=Number(gte=8))] = None
+    """Characters of an answer in that table."""
+    progress: Annotated[
+        bool | None,
+        Parameter(
+            name=["--progress", "--progress-bar"], negative=["--no-progress", "--no-progress-bar"]
+        ),
+    ] = None
+    """Show on stderr what each lane is doing."""
+    write: bool | None = None
+    """Keep a record of the run. There is no store yet: only -o writes."""
+    plan: Switch = False
+    """Show what would run and how long it takes at the least; ask nobody."""
+    watch: Annotated[Switch, Parameter(name=["--watch", "-w"])] = False
+    """Run again whenever a file of the suite changes."""
+    fail_exit_code: Annotated[int | None, Parameter(validator=Number(gte=1, lte=255))] = None
+    """The exit code when too few rows passed, or some have no verdict."""
+
+
+@attrs.frozen(kw_only=True)
+class RunFlags:
+    """All of them."""
+
+    what: WhatFlags = WhatFlags()
+    rows: RowFlags = RowFlags()
+    limits: LimitFlags = LimitFlags()
+    output: OutputFlags = OutputFlags()
+
+
+NOT_PROVIDED = {
+    "--share": "results are not shared: send the file that -o writes",
+    "--no-share": "results are never shared",
+    "--view": "there is no web view: open the file that -o writes",
+    "--suggest-prompts": "prompts are not suggested here",
+    "--remote": "nothing is graded or generated elsewhere than by your own providers",
+    "--interactive-providers": "-j 1 asks one question at a time",
+    "--resume": "it comes with the store of runs, which is not there yet",
+    "--retry-errors": "it comes with the store of runs; --filter-errors-only FILE runs those tests again",
+}
+"""Flags of promptfoo that mean nothing here, each with a sentence."""

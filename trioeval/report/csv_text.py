@@ -1,0 +1,99 @@
+"""Results as a spreadsheet: a line a test, a group of columns for each provider and prompt.
+
+What models answer is foreign text, and spreadsheets run cells that begin like a formula: those get an
+apostrophe in front, which spreadsheets read as "this is text".
+"""
+
+import csv
+import io
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from trioeval.grading import output_text
+from trioeval.report.results import Results
+
+_STATUSES = ("PASS", "FAIL", "ERROR")
+
+
+def csv_chunks(results: Results) -> Iterator[str]:
+    """The CSV text of all rows, a line at a time."""
+    escape = results.info.escape_formulas
+    totals = results.totals
+    names = _names(results)
+    yield _line(_headings(results), escape=escape)
+    for _, group in itertools.groupby(results.rows(None), key=lambda row: row["testIdx"]):
+        by_column = {row["promptIdx"]: row for row in group}
+        some = next(iter(by_column.values()))
+        cells = [some["testCase"]["description"] or ""] if totals.has_descriptions else []
+        cells += [output_text(some["vars"][name]) if name in some["vars"] else "" for name in names]
+        for column in results.columns:
+            metrics = totals.columns[column.prompt_idx].metrics
+            cells += _cells(by_column.get(column.prompt_idx), metrics)
+        yield _line(cells, escape=escape)
+
+
+def inert_cell(text: str) -> str:
+    """A cell that no spreadsheet takes for a formula; numbers stay numbers.
+
+    Example:
+        >>> inert_cell("=1+1"), inert_cell(" @x"), inert_cell("-1.5"), inert_cell("-a")
+        ("'=1+1", "' @x", '-1.5', "'-a")
+    """
+    begin = text.lstrip(_PADDING)[:1]
+    if begin in {"=", "@"} or (begin in {"+", "-"} and not _is_number(text)):
+        return "'" + text
+    return text
+
+
+_PADDING = " \t\r\n\v\f\u00a0\ufeff\u200b\u200c\u200d"
+"""What spreadsheets skip before they look for a formula."""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "n" not in text.lower() and "_" not in text  # neither nan nor infinity
+
+
+def _names(results: Results) -> list[str]:
+    return [] if results.info.strip.test_vars else sorted(results.totals.vars)
+
+
+def _headings(results: Results) -> list[str]:
+    found = ["Description"] if results.totals.has_descriptions else []
+    found += _names(results)
+    for column in results.columns:
+        metrics = results.totals.columns[column.prompt_idx].metrics
+        label = results.prompt_text(column.prompt.label)
+        found += [f"[{results.provider_name(column)}] {label}", "Status", "Score", "Named Scores"]
+        found += [*(f"Metric: {metric}" for metric in metrics), "Grader Reason", "Comment"]
+    return found
+
+
+def _cells(row: Mapping[str, Any] | None, metrics: Sequence[str]) -> list[str]:
+    if row is None:
+        return [""] * (6 + len(metrics))
+    response, graded, named = row["response"], row["gradingResult"], row["namedScores"]
+    output = None if response is None else response["output"]
+    rounded = {name: round(score, 2) for name, score in named.items()}
+    # A row without a verdict says in its place why there is none.
+    reason = row["error"] if graded is None else graded["reason"]
+    return [
+        "" if output is None else output_text(output),
+        _STATUSES[row["failureReason"]],
+        f"{row['score']:.2f}",
+        output_text(rounded) if rounded else "",
+        *(f"{named[metric]:.2f}" if metric in named else "" for metric in metrics),
+        reason or "",
+        "",
+    ]
+
+
+def _line(cells: Iterable[str], *, escape: bool) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([inert_cell(cell) for cell in cells] if escape else cells)
+    return text.getvalue()

@@ -1,0 +1,75 @@
+"""JSON text of values that JSON cannot always hold, and of documents too large to hold."""
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """JSON text: numbers that JSON does not have become null, foreign objects their text."""
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=indent, default=str, allow_nan=False)
+    except ValueError:
+        return json.dumps(finite(value), ensure_ascii=False, indent=indent, default=str)
+
+
+def finite(value: Any) -> Any:
+    """The same value with null for numbers that JSON does not have, as JavaScript writes them."""
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {key: finite(part) for key, part in value.items()}
+        case list() | tuple():
+            return [finite(part) for part in value]
+        case _:
+            return value
+
+
+def json_chunks(document: Any, margin: str = "\n") -> Iterator[str]:
+    """The indented JSON text of a document piece by piece, the same as `to_json(document, indent=2)`.
+
+    Args:
+        document: Iterators in it stand for lists, and are read as the text is.
+        margin: What begins a line at the level of the document.
+
+    Example:
+        >>> print("".join(json_chunks({"rows": iter([1, 2])})))
+        {
+          "rows": [
+            1,
+            2
+          ]
+        }
+    """
+    match document:
+        case dict() if has_stream(document):
+            between = "{"
+            for key, part in document.items():
+                yield f"{between}{margin}  {to_json(key)}: "
+                yield from json_chunks(part, margin + "  ")
+                between = ","
+            yield margin + "}"
+        case Iterator():
+            yield from _list_chunks(document, margin)
+        case _:
+            # No text of JSON has a line break in it: all that there are separate its parts.
+            yield to_json(document, indent=2).replace("\n", margin)
+
+
+def has_stream(document: Any) -> bool:
+    """Whether a document holds an iterator, itself or in objects of objects."""
+    match document:
+        case dict():
+            return any(has_stream(part) for part in document.values())
+        case _:
+            return isinstance(document, Iterator)
+
+
+def _list_chunks(parts: Iterable[Any], margin: str) -> Iterator[str]:
+    between = "["
+    for part in parts:
+        yield f"{between}{margin}  " + to_json(part, indent=2).replace("\n", margin + "  ")
+        between = ","
+    yield "[]" if between == "[" else margin + "]"

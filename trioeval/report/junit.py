@@ -1,0 +1,103 @@
+"""Results as JUnit XML, which continuous integration shows: a suite for each column, a case for each row."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from trioeval.report.inert import inert
+from trioeval.report.results import Results
+from trioeval.report.totals import ColumnTotals
+from trioeval.report.xml_text import HEADER, xml_attributes, xml_text
+from trioeval.suite import Column
+from trioeval.tasks import Status
+
+_NAME = 512  # characters of a name
+_MESSAGE = 1024  # characters of a message, which stands in an attribute
+_SKIPPED = {"not_run"}
+
+
+def junit_chunks(results: Results) -> Iterator[str]:
+    """The XML text of all rows, a case at a time."""
+    totals = results.totals
+    yield HEADER
+    yield f"<testsuites{xml_attributes({'name': 'trioeval', **_counts(totals.columns)})}>\n"
+    for column, name in _names(results):
+        counts = _counts([totals.columns[column.prompt_idx]])
+        about = {"name": name, **counts, "timestamp": results.info.utc_created}
+        yield f"  <testsuite{xml_attributes(about)}>\n"
+        for row in results.rows(column.prompt_idx):
+            yield "".join(f"    {line}\n" for line in _case(row, name))
+        yield "  </testsuite>\n"
+    yield "</testsuites>\n"
+
+
+def _names(results: Results) -> Iterator[tuple[Column, str]]:
+    """Each column as `[provider] prompt N`, with N counted for each name of a provider."""
+    seen: Counter[str] = Counter()
+    for column in results.columns:
+        name = inert(results.provider_name(column), _NAME)
+        seen[name] += 1
+        yield column, f"[{name}] prompt {seen[name]}"
+
+
+def _counts(columns: Sequence[ColumnTotals]) -> dict[str, object]:
+    skipped = sum(column.outcomes[name] for column in columns for name in _SKIPPED)
+    return {
+        "tests": sum(column.rows for column in columns),
+        "failures": sum(column.statuses[Status.FAIL] for column in columns),
+        "errors": sum(column.statuses[Status.ERROR] for column in columns) - skipped,
+        "skipped": skipped,
+        "time": _seconds(sum(column.latency_ms for column in columns)),
+    }
+
+
+def _case(row: Mapping[str, Any], suite_name: str) -> Iterator[str]:
+    description = row["testCase"]["description"]
+    name = f"test {row['testIdx'] + 1}"
+    about = {
+        "classname": suite_name,
+        "name": f"{name}: {inert(description, _NAME)}" if description else name,
+        "time": _seconds(row["latencyMs"] or 0),
+    }
+    yield f"<testcase{xml_attributes(about)}>"
+    yield "  <properties>"
+    for key, value in _properties(row).items():
+        yield f"    <property{xml_attributes({'name': key, 'value': value})}/>"
+    yield "  </properties>"
+    if not row["success"]:
+        yield "  " + _trouble(row)
+    yield "</testcase>"
+
+
+def _properties(row: Mapping[str, Any]) -> dict[str, object]:
+    facts = {
+        "score": row["score"],
+        **{f"score.{name}": score for name, score in row["namedScores"].items()},
+        "tokens": row["tokenUsage"]["total"],
+        "cost": row["cost"],
+    }
+    return {name: fact for name, fact in facts.items() if fact is not None}
+
+
+def _trouble(row: Mapping[str, Any]) -> str:
+    reason = row["error"] or "assertion failed"
+    attributes = {"message": inert(reason, _MESSAGE)}
+    if row["failureReason"] == 1:
+        parts = (row["gradingResult"] or {}).get("componentResults", ())
+        failed = [_type(part) for part in parts if not part["pass"]]
+        lines = [f"Score: {row['score']}", f"Reason: {reason}"]
+        lines += ["Failed assertions:", *(f"- {name}" for name in failed)] if failed else []
+        text = xml_text("\n".join(lines))
+        return f"<failure{xml_attributes({**attributes, 'type': 'assertion'})}>{text}</failure>"
+    if row["metadata"].get("trioeval", {}).get("outcome") in _SKIPPED:
+        return f"<skipped{xml_attributes(attributes)}/>"
+    text = xml_text(reason)
+    return f"<error{xml_attributes({**attributes, 'type': 'error'})}>{text}</error>"
+
+
+def _type(part: Mapping[str, Any]) -> str:
+    return str(part["assertion"]["type"]) if "assertion" in part else "assertion"
+
+
+def _seconds(milliseconds: float) -> str:
+    return f"{milliseconds / 1000:.3f}"

@@ -1,0 +1,129 @@
+"""One row as JSON, as it stands in documents and in JSON Lines.
+
+The shape is that of promptfoo's result files; what only trioeval knows of a row stands under
+`metadata.trioeval`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from trioeval.grading import Assertion, Verdict
+from trioeval.report.usage import usage_json
+from trioeval.tasks import Row, Status
+
+_FAILURE_REASON = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2}
+
+STRIPPED_PROMPT = "[prompt stripped]"
+STRIPPED_OUTPUT = "[output stripped]"
+
+
+@attrs.frozen(kw_only=True)
+class Strip:
+    """What is left out of everything that is written."""
+
+    prompt_text: bool = False
+    response_output: bool = False
+    test_vars: bool = False
+    grading_result: bool = False
+    metadata: bool = False
+
+
+KEEP_ALL = Strip()
+
+
+def row_json(row: Row, eval_id: str, strip: Strip = KEEP_ALL) -> dict[str, Any]:
+    """One row, ready for `json.dumps`."""
+    step, reply = row.step, row.reply
+    usage = usage_json() if reply is None else usage_json(reply.usage)
+    variables = {} if strip.test_vars else dict(step.vars)
+    metadata = {} if strip.metadata else dict(step.test.metadata)
+    verdict = None if strip.grading_result else row.verdict
+    # What a failed row says is the reason of its verdict.
+    hides_error = strip.grading_result and row.status is Status.FAIL
+    return {
+        "id": f"{eval_id}-test-{step.test_idx}-prompt-{step.prompt_idx}-repeat-{step.repeat_index}",
+        "testIdx": step.test_idx,
+        "promptIdx": step.prompt_idx,
+        "promptId": step.column.prompt.id,
+        "provider": {"id": row.provider.id, "label": row.provider.label or ""},
+        "prompt": {
+            "raw": STRIPPED_PROMPT if strip.prompt_text else row.prompt,
+            "label": STRIPPED_PROMPT if strip.prompt_text else step.column.prompt.label,
+        },
+        "vars": variables,
+        "testCase": {
+            "description": step.test.description,
+            "vars": variables,
+            "assert": [assertion_json(assertion) for assertion in step.test.assertions],
+            "threshold": step.test.threshold,
+            "options": {"runSerially": bool(step.test.options.run_serially)},
+            "metadata": metadata,
+        },
+        "response": None
+        if reply is None
+        else {
+            "output": STRIPPED_OUTPUT if strip.response_output else row.output,
+            "cached": False,
+            "cost": reply.cost,
+            "tokenUsage": usage,
+            "finishReason": reply.finish_reason,
+            "isRefusal": reply.is_refusal,
+            "metadata": {} if strip.metadata else dict(reply.metadata),
+        },
+        "success": row.status is Status.PASS,
+        "score": row.score,
+        "namedScores": dict(row.named_scores),
+        "failureReason": _FAILURE_REASON[row.status],
+        "error": None if hides_error else row.error,
+        "gradingResult": None if verdict is None else verdict_json(verdict),
+        "latencyMs": row.latency_ms,
+        "cost": None if reply is None else reply.cost,
+        "tokenUsage": usage,
+        "metadata": {**metadata, "trioeval": _own(row, strip)},
+    }
+
+
+def _own(row: Row, strip: Strip) -> dict[str, Any]:
+    sent = None if strip.response_output else row.body_excerpt
+    return {
+        "outcome": row.outcome,
+        "lane": row.lane,
+        "attempts": row.calls,
+        "waitMs": row.wait_ms,
+        **_known({"firstTokenMs": row.first_token_ms}),
+        **_known({"errorKind": row.error_kind, "bodyExcerpt": sent}),
+    }
+
+
+def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: fact for name, fact in facts.items() if fact is not None}
+
+
+def verdict_json(verdict: Verdict) -> dict[str, Any]:
+    """A verdict with its parts."""
+    found: dict[str, Any] = {
+        "pass": verdict.passed,
+        "score": verdict.score,
+        "reason": verdict.reason,
+        "namedScores": dict(verdict.named_scores),
+        "tokensUsed": usage_json(),
+    }
+    if verdict.assertion is not None:
+        found["assertion"] = assertion_json(verdict.assertion)
+    else:
+        found["componentResults"] = [verdict_json(part) for part in verdict.parts]
+    return found
+
+
+def assertion_json(assertion: Assertion) -> dict[str, Any]:
+    """An assertion as a suite file would say it."""
+    given = {
+        "type": assertion.type,
+        "value": assertion.value,
+        "threshold": assertion.threshold,
+        "weight": None if assertion.weight == 1 else assertion.weight,
+        "metric": assertion.metric,
+    }
+    return {name: value for name, value in given.items() if value is not None}

@@ -1,0 +1,167 @@
+"""Running totals of a run: everything that is told of it besides its rows.
+
+Rows are counted as they come and forgotten. What grows with them is one number a row, its latency, because
+nothing less gives an exact percentile. Sums are made in the order of the rows, so they do not depend on
+which row was finished first.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from trioeval.grading import Verdict
+from trioeval.report.usage import UsageSum
+from trioeval.suite import Column
+from trioeval.tasks import Row, Status
+
+
+@attrs.define
+class ColumnTotals:
+    """What is known of the rows of one column."""
+
+    statuses: Counter[Status] = attrs.field(factory=Counter)
+    outcomes: Counter[str] = attrs.field(factory=Counter)
+    """Of `Row.outcome`."""
+    score: float = 0
+    passed_parts: int = 0
+    failed_parts: int = 0
+    latency_ms: float = 0
+    latencies: "array[float]" = attrs.field(factory=lambda: array("d"), repr=False)
+    """Milliseconds of each call that was measured."""
+    usage: UsageSum = attrs.field(factory=UsageSum)
+    cost: float | None = None
+    """US dollars; None while no row told any."""
+    named_scores: dict[str, float] = attrs.field(factory=dict)
+    """Sums of score times weight, by metric."""
+    named_weights: dict[str, float] = attrs.field(factory=dict)
+    named_counts: Counter[str] = attrs.field(factory=Counter)
+
+    @property
+    def rows(self) -> int:
+        """All rows of the column."""
+        return self.statuses.total()
+
+    def add(self, row: Row) -> None:
+        """Count one more row."""
+        self.statuses[row.status] += 1
+        self.outcomes[row.outcome] += 1
+        self.score += row.score
+        self.latency_ms += row.latency_ms or 0
+        if row.latency_ms is not None:
+            self.latencies.append(row.latency_ms)
+        if row.reply is not None:
+            self.usage.add(row.reply.usage)
+            if row.reply.cost is not None:
+                self.cost = (self.cost or 0) + row.reply.cost
+        for part in row.verdict.parts if row.verdict is not None else ():
+            self._add_part(part)
+
+    def _add_part(self, part: Verdict) -> None:
+        if part.passed:
+            self.passed_parts += 1
+        else:
+            self.failed_parts += 1
+        if part.assertion is None or part.assertion.metric is None:
+            return
+        metric, weight = part.assertion.metric, part.assertion.weight
+        self.named_scores[metric] = self.named_scores.get(metric, 0) + part.score * weight
+        self.named_weights[metric] = self.named_weights.get(metric, 0) + weight
+        self.named_counts[metric] += 1
+
+    @property
+    def metrics(self) -> list[str]:
+        """Names of the metrics, sorted."""
+        return sorted(self.named_counts)
+
+    def json(self) -> dict[str, Any]:
+        """The metrics of the column in a document."""
+        return {
+            "score": self.score,
+            "testPassCount": self.statuses[Status.PASS],
+            "testFailCount": self.statuses[Status.FAIL],
+            "testErrorCount": self.statuses[Status.ERROR],
+            "assertPassCount": self.passed_parts,
+            "assertFailCount": self.failed_parts,
+            "totalLatencyMs": self.latency_ms,
+            "tokenUsage": self.usage.json(),
+            "namedScores": {metric: self.named_scores[metric] for metric in self.metrics},
+            "namedScoresCount": {metric: self.named_counts[metric] for metric in self.metrics},
+            "namedScoreWeights": {metric: self.named_weights[metric] for metric in self.metrics},
+            "cost": self.cost,
+        }
+
+
+@attrs.define
+class Totals:
+    """What is known of all rows. `add` gets them in index order."""
+
+    columns: Sequence[ColumnTotals]
+    usage: UsageSum = attrs.field(factory=UsageSum)
+    vars: set[str] = attrs.field(factory=set)
+    """Names of the variables of all rows."""
+    has_descriptions: bool = False
+    """Whether some test has one."""
+
+    @classmethod
+    def of(cls, columns: Sequence[Column]) -> "Totals":
+        """No rows yet."""
+        return cls([ColumnTotals() for _ in columns])
+
+    def add(self, row: Row) -> None:
+        """Count one more row."""
+        self.columns[row.step.prompt_idx].add(row)
+        self.vars.update(row.step.vars)
+        self.has_descriptions = self.has_descriptions or bool(row.step.test.description)
+        if row.reply is not None:
+            self.usage.add(row.reply.usage)
+
+    @property
+    def rows(self) -> int:
+        """All rows."""
+        return sum(column.rows for column in self.columns)
+
+    def count(self, status: Status) -> int:
+        """Rows with a status."""
+        return sum(column.statuses[status] for column in self.columns)
+
+    def outcome(self, *names: str) -> int:
+        """Rows that ended in one of these ways."""
+        return sum(column.outcomes[name] for column in self.columns for name in names)
+
+    @property
+    def pass_rate(self) -> float:
+        """Percent of the rows that passed; 100 where there are none."""
+        return 100 * self.count(Status.PASS) / self.rows if self.rows else 100.0
+
+
+def nearest_rank(values: "array[float]", share: float) -> float | None:
+    """The least of the values that at least a share of them does not exceed; None of no values.
+
+    Sorting would make an object of every number; this narrows the array down to the one that is wanted.
+    Takes linear time on average.
+
+    Args:
+        values: In any order.
+        share: 0 to 1.
+
+    Example:
+        >>> nearest_rank(array("d", [30, 10, 20]), 0.5)
+        20.0
+    """
+    if not values:
+        return None
+    rank = max(0, -int(-share * len(values) // 1) - 1)
+    while True:
+        pivot = values[len(values) // 2]
+        below = array("d", (value for value in values if value < pivot))
+        if rank < len(below):
+            values = below
+            continue
+        above = array("d", (value for value in values if value > pivot))
+        if rank < len(values) - len(above):
+            return pivot
+        rank -= len(values) - len(above)
+        values = above

@@ -1,0 +1,136 @@
+"""JavaScript of a suite, as a function of its arguments that an engine can run.
+
+Needs the extra `js`. A script sees its arguments and has no access to the machine. What runs it is
+`trioeval.scripting.engine.program`, in another process. promptfoo makes functions of the same texts with
+`new Function`, so that is what is made of them here: what is no function there is none here.
+"""
+
+import importlib.util
+import json
+import re
+from typing import Literal, TypeAlias
+
+import attrs
+
+from trioeval.scripting.engine import program
+
+INSTALL = "pip install 'trioeval[js]'"
+"""What brings the engine."""
+
+Form: TypeAlias = Literal["value", "line", "body", "module"]
+"""An expression or a function; what stands behind `return`; statements; or a file that exports a function."""
+
+_FUNCTION = re.compile(r"\s*(?:async\s+)?(?:function\b|\(?[\w\s,{}\[\]=.]*\)?\s*=>)")
+
+_SOURCE = """(function (written) {{
+  const [{names}] = JSON.parse(written);
+  const it = {it};
+  const value = typeof it === "function" ? it({names}) : it;
+  if (value instanceof Promise) throw new TypeError("it is async; a result is needed at once");
+  return JSON.stringify(value);
+}})"""
+
+_MODULE = """(function () {{
+  const module = {{ exports: {{}} }};
+  (function (module, exports) {{
+{code}
+  }})(module, module.exports);
+  const exported = module.exports, name = {name};
+  const found = [exported[name], exported, exported.default].find((it) => typeof it === "function");
+  if (found === undefined) throw new TypeError("it exports no function");
+  return found;
+}})()"""
+
+_EXPORTS = (
+    (re.compile(r"^export\s+default\s+", re.MULTILINE), r"module.exports.default = "),
+    (
+        re.compile(r"^export\s+((?:async\s+)?function\s*\*?\s*(\w+))", re.MULTILINE),
+        r"module.exports.\2 = \2; \1",
+    ),
+    (
+        re.compile(r"^export\s+(?:const|let|var)\s+(\w+)\s*=", re.MULTILINE),
+        r"const \1 = module.exports.\1 =",
+    ),
+)
+"""Exports of ECMAScript modules, as far as they are simple, in the words of the older modules."""
+
+
+@attrs.frozen
+class Script:
+    """An expression of JavaScript, or a function that is called.
+
+    Example:
+        >>> script = Script("(json) => json.answer", ("json", "text"))
+        >>> program.run(script.source, [{"answer": 42}, "…"])
+        {'value': 42}
+    """
+
+    code: str
+    names: tuple[str, ...]
+    """What the arguments are called, in their order."""
+    form: Form = "value"
+    function: str | None = None
+    """Of a module: the export that is wanted most."""
+
+    @property
+    def source(self) -> str:
+        """A function of the arguments, as a list in JSON, that gives the result in JSON."""
+        return _SOURCE.format(names=", ".join(self.names), it=self._it)
+
+    def fault(self) -> str | None:
+        """What is wrong with the code as it is written; None if nothing is, as far as can be seen."""
+        if importlib.util.find_spec("quickjs") is None:
+            return f"is JavaScript, for which an engine is needed: {INSTALL}"
+        try:
+            # A body is parsed when the function is made of it, and that runs none of it.
+            made = self.form in {"line", "body"}
+            program.engine().eval(f"({self._it})" if made else self.source)
+        except Exception as error:  # noqa: BLE001 - the engine's own types, imported late
+            return f"is not JavaScript: {program.first_line(error)}"
+        return None
+
+    @property
+    def _it(self) -> str:
+        match self.form:
+            case "value":
+                return f"(\n{self.code}\n  )"
+            case "line":
+                return _new_function(self.names, f"return {self.code}")
+            case "body":
+                return _new_function(self.names, self.code)
+            case "module":
+                code = self.code
+                for exported, written in _EXPORTS:
+                    code = exported.sub(written, code)
+                return _MODULE.format(code=code, name=json.dumps(self.function or "default"))
+
+
+def _new_function(names: tuple[str, ...], body: str) -> str:
+    return f"new Function({', '.join(map(json.dumps, (*names, body)))})"
+
+
+def transform_script(code: str, names: tuple[str, ...]) -> Script:
+    r"""A transform as promptfoo reads it: on one line an expression, on several a body that returns.
+
+    A function is called, which promptfoo does not do.
+
+    Example:
+        >>> for code in ("output.trim();", "const x = 1\nreturn x", "(output) => output.length"):
+        ...     program.run(transform_script(code, ("output",)).source, [" a "])
+        {'value': 'a'}
+        {'value': 1}
+        {'value': 3}
+    """
+    if is_function(code):
+        return Script(code.strip().rstrip(";"), names)
+    return Script(code, names, "body" if "\n" in code else "line")
+
+
+def is_function(code: str) -> bool:
+    """Whether a text is written as a function, rather than as an expression or a template.
+
+    Example:
+        >>> is_function("(prompt) => prompt.trim()"), is_function("question => {{prompt}}")
+        (True, False)
+    """
+    return "{{" not in code and _FUNCTION.match(code) is not None

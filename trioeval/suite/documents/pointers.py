@@ -1,0 +1,247 @@
+"""`$ref`: parts of a document that stand elsewhere in it, or in another file.
+
+What a reference leads to takes its place; keys beside `$ref` are put over it. The problem is size: ten
+references to ten references are soon more values than there is memory for, although each is kept once.
+So every value is counted with all that it stands for, and a document may grow by a factor only, as with
+the aliases of YAML. Each target is resolved once; one that is met again while it is being resolved is a
+circle.
+"""
+
+import re
+import urllib.parse
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import attrs
+
+from trioeval.grading import quote
+from trioeval.suite.documents.origins import Origin
+from trioeval.suite.documents.read import Document, read_document
+from trioeval.suite.documents.spots import DEEPEST, SHOWN_STEPS, too_deep
+from trioeval.suite.documents.yaml_spots import GROWTH
+from trioeval.suite.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.suite.paths import DocumentPath, show_path
+from trioeval.suite.sources.around import FILE, Around
+
+REFERENCE = "$ref"
+_SCHEME = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+@attrs.frozen
+class Resolved:
+    """A value without references."""
+
+    data: Any
+    origin: Origin
+    size: int = 1
+    """Values in it, itself included; what several references share counts each time."""
+    height: int = 0
+    """Levels of it, references on the way to them included."""
+
+
+def resolve_references(origin: Origin, around: Around) -> tuple[Any, list[Origin]]:
+    """The data of a suite's document with its references replaced, and the other files they are from.
+
+    JSON Schemas of functions that a provider offers to its model keep theirs.
+
+    Args:
+        origin: The document; gets to know what was put into it.
+        around: Finds other files.
+
+    Raises:
+        MistakenError: Every reference that leads nowhere, outside or in a circle, placed in its file.
+    """
+    if REFERENCE not in origin.document.text:
+        return origin.document.data, []
+    resolver = _Resolver(origin, around)
+    resolved = resolver.resolve(origin, origin.document.data, 0)
+    if resolver.mistakes:
+        raise MistakenError(*resolver.mistakes.values())
+    return resolved.data, [found for found in resolver.files.values() if found is not origin]
+
+
+class _Resolver:
+    """Replaces the references of one document."""
+
+    def __init__(self, origin: Origin, around: Around) -> None:
+        self._suite = origin
+        self._around = around
+        self.files = {origin.file.absolute(): origin}
+        """The files looked at so far, as wholes."""
+        self.mistakes: dict[tuple[Document, DocumentPath, int], Mistake] = {}
+        """By the reference; the same one may be met twice."""
+        self._resolved: dict[tuple[Document, DocumentPath], Resolved] = {}
+        self._open: dict[tuple[Document, DocumentPath], str] = {}
+        """Targets that are being resolved, with the references to them."""
+        self._seen = 0
+
+    def resolve(self, origin: Origin, value: Any, depth: int) -> Resolved:
+        """A value with all that its references lead to."""
+        return self._walked(origin, value, (), depth)
+
+    def _walked(self, origin: Origin, value: Any, at: DocumentPath, depth: int) -> Resolved:
+        """The value at `at` in that of the origin."""
+        self._seen += 1
+        if not isinstance(value, dict | list) or (origin is self._suite and _is_signature(at)):
+            return Resolved(value, origin)
+        if depth >= DEEPEST:
+            deep = origin.placed(attrs.evolve(too_deep(()), at=at))
+            raise MistakenError(attrs.evolve(deep, at=deep.at[:SHOWN_STEPS]))
+        if is_reference(value):
+            return self._replaced(origin, value, at, depth)
+        members: list[Resolved] = []
+        for step, member in _members(value):
+            members.append(self._walked(origin, member, (*at, step), depth + 1))
+        data = [member.data for member in members]
+        size = 1 + sum(member.size for member in members)
+        if size > GROWTH * self._seen:
+            message = f"references make {size} values of {self._seen}"
+            mistake = Mistake(message, "write less with references", at=at)
+            raise MistakenError(origin.placed(mistake))
+        return Resolved(
+            dict(zip(value, data, strict=True)) if isinstance(value, dict) else data,
+            origin,
+            size,
+            1 + max((member.height for member in members), default=0),
+        )
+
+    def _replaced(
+        self, origin: Origin, value: dict[str, Any], at: DocumentPath, depth: int
+    ) -> Resolved:
+        """What a reference stands for, with the keys beside it."""
+        try:
+            source, found = self._find(origin, value[REFERENCE])
+            target = self._target(source, found, value[REFERENCE], depth + 1)
+        except _AstrayError as error:
+            here = (origin.document, (*origin.path, *at))
+            mistakes = [origin.placed(part.below(*at, REFERENCE)) for part in error.parts]
+            self.mistakes |= {(*here, number): part for number, part in enumerate(mistakes)}
+            return Resolved(None, origin)
+        origin.grafts[at] = target.origin
+        beside = {key: member for key, member in value.items() if key != REFERENCE}
+        if not (beside and isinstance(target.data, dict)):
+            return attrs.evolve(target, height=target.height + 1)
+        origin.grafts |= {(*at, key): None for key in beside}
+        own = self._walked(origin, beside, at, depth)
+        return Resolved(
+            own.data | {key: part for key, part in target.data.items() if key not in beside},
+            origin,
+            own.size + target.size,
+            1 + max(own.height, target.height),
+        )
+
+    def _target(self, origin: Origin, found: Any, reference: str, depth: int) -> Resolved:
+        """What a reference leads to, resolved once."""
+        place = (origin.document, origin.path)
+        if place in self._open:
+            opened = list(self._open)
+            way = [*list(self._open.values())[opened.index(place) :], reference]
+            raise _AstrayError(Mistake(f"the references go in a circle: {' → '.join(way)}"))
+        if place not in self._resolved:
+            self._open[place] = reference
+            self._resolved[place] = self._walked(origin, found, (), depth)
+            del self._open[place]
+        resolved = self._resolved[place]
+        if depth + resolved.height > DEEPEST:
+            raise _AstrayError(too_deep(()))
+        return resolved
+
+    def _find(self, origin: Origin, reference: str, hops: int = 0) -> tuple[Origin, Any]:
+        """Where a reference leads, and the value there."""
+        name, _, fragment = reference.partition("#")
+        found = Origin(origin.file, origin.document) if not name else self._opened(origin, name)
+        value = found.document.data
+        for token in fragment.split("/")[1:]:
+            if is_reference(value):
+                if hops >= DEEPEST:
+                    raise _AstrayError(Mistake(f"the references go in a circle: {reference}"))
+                found, value = self._find(found, value[REFERENCE], hops + 1)
+            step, value = _descended(found, value, token, reference)
+            found = attrs.evolve(found, path=(*found.path, step), grafts={})
+        return found, value
+
+    def _opened(self, origin: Origin, name: str) -> Origin:
+        """The file that a reference names."""
+        if scheme := _SCHEME.match(name):
+            message = f"references to {scheme[0]} are not followed"
+            raise _AstrayError(Mistake(message, "copy what it leads to into a file"))
+        try:
+            path = self._around.below(origin.file.absolute()).file(name)
+        except MistakenError as error:
+            raise _AstrayError(*error.parts) from None
+        if path not in self.files:
+            self.files[path] = _read(path, origin.file.parent / name.removeprefix(FILE))
+        return attrs.evolve(self.files[path], grafts={})
+
+
+class _AstrayError(MistakenError):
+    """A reference that cannot be followed."""
+
+
+def _read(path: Path, shown: Path) -> Origin:
+    """The document in another file, under the name by which messages call it."""
+    try:
+        origin = Origin(shown, read_document(path))
+    except MistakenError as error:
+        raise _AstrayError(*(attrs.evolve(part, file=shown) for part in error.parts)) from None
+    if origin.document.mistakes:
+        raise _AstrayError(*map(origin.placed, origin.document.mistakes))
+    return origin
+
+
+def is_reference(value: Any) -> TypeGuard[dict[str, Any]]:
+    """Whether a value stands for what is elsewhere.
+
+    Example:
+        >>> is_reference({"$ref": "#/a"}), is_reference({"$ref": "#a"}), is_reference("#/a")
+        (True, False, False)
+    """
+    if not (isinstance(value, dict) and isinstance(value.get(REFERENCE), str)):
+        return False
+    _, _, fragment = value[REFERENCE].partition("#")
+    return fragment.startswith("/") or (not fragment and value[REFERENCE] != "")
+
+
+def _is_signature(path: DocumentPath) -> bool:
+    """Whether the parameters of a function stand here that a provider offers to its model."""
+    match path:
+        case ("providers" | "targets", int(), "config", *rest) | (
+            "providers" | "targets",
+            int(),
+            str(),
+            "config",
+            *rest,
+        ):
+            match rest:
+                case ["functions", int(), "parameters"] | [
+                    "tools",
+                    int(),
+                    "function",
+                    "parameters",
+                ]:
+                    return True
+    return False
+
+
+def _members(value: dict[str, Any] | list[Any]) -> Iterable[tuple[str | int, Any]]:
+    return value.items() if isinstance(value, dict) else enumerate(value)
+
+
+def _descended(origin: Origin, value: Any, token: str, reference: str) -> tuple[str | int, Any]:
+    """One step down from the value at an origin."""
+    name = urllib.parse.unquote(token).replace("~1", "/").replace("~0", "~")
+    shown = show_path(origin.path)
+    match value:
+        case dict() if name in value:
+            return name, value[name]
+        case list() if name.isascii() and name.isdigit() and int(name) < len(value):
+            return int(name), value[int(name)]
+        case dict():
+            hint = nearest(name, value)
+        case list():
+            hint = f"{shown} has {len(value)}, counted from 0"
+        case _:
+            hint = f"{shown} is {kind(value)}"
+    message = f"{reference} leads nowhere: there is no {quote(name)} in {shown}"
+    raise _AstrayError(Mistake(message, hint))

@@ -1,0 +1,148 @@
+"""The document of a suite: one file or several, with references and the environment filled in."""
+
+import glob
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from trioeval.grading import quote
+from trioeval.suite.documents.combine import Piece, combine
+from trioeval.suite.documents.environment import render_environment
+from trioeval.suite.documents.origins import Origin
+from trioeval.suite.documents.pointers import resolve_references
+from trioeval.suite.documents.read import read_document
+from trioeval.suite.mistakes import Mistake, MistakenError, kind
+from trioeval.suite.paths import DocumentPath
+from trioeval.suite.sources.around import Around, is_glob
+
+
+@attrs.frozen(eq=False)
+class SuiteDocument:
+    """What the files of a suite say, as plain data."""
+
+    data: Any
+    """Of one file, what stands there; of several, one object whose providers are called `providers`."""
+    mistakes: Sequence[Mistake]
+    """What is wrong with the files that left them readable, placed in them."""
+    warnings: Sequence[Mistake]
+    """What is odd, placed likewise."""
+    files: Sequence[Path]
+    """Everything that was read, those that are only referred to included; absolute."""
+    _origins: Sequence[Origin] = attrs.field(repr=False)
+    _pieces: Mapping[DocumentPath, Piece] = attrs.field(repr=False)
+
+    def placed(self, mistake: Mistake) -> Mistake:
+        """A mistake with its file, its path there, and its line and column."""
+        if mistake.file is not None:
+            return mistake
+        number, path = self._found(mistake.at)
+        return self._origins[number].placed(attrs.evolve(mistake, at=path))
+
+    def directory_of(self, path: DocumentPath) -> Path:
+        """What relative paths in the value at `path` are relative to: the folder of the suite it is from."""
+        number, _ = self._found(path)
+        return self._origins[number].file.absolute().parent
+
+    def _found(self, path: DocumentPath) -> tuple[int, DocumentPath]:
+        """Which of the files a value is from, and its path there."""
+        for depth in range(len(path), 0, -1):
+            if piece := self._pieces.get(path[:depth]):
+                return piece.number, (*piece.path, *path[depth:])
+        return 0, path
+
+
+def read_suite_documents(
+    files: Sequence[Path], *, environ: Mapping[str, str], allow_outside: bool = False
+) -> SuiteDocument:
+    """Read the files of a suite.
+
+    Args:
+        files: Later ones add to earlier ones, or win over them.
+        environ: The environment variables.
+        allow_outside: Whether references may lead out of the folder of the file that they stand in.
+
+    Raises:
+        MistakenError: Everything that is wrong with any of them as documents, placed in its file.
+    """
+    read: list[_Read] = []
+    mistakes: list[Mistake] = []
+    for file in files:
+        directory = file.absolute().parent
+        around = Around(directory=directory, environ=environ, allow_outside=allow_outside)
+        try:
+            read.append(_read(file, around, alone=len(files) == 1))
+        except MistakenError as error:
+            mistakes += error.parts
+    if mistakes:
+        raise MistakenError(*mistakes)
+    data, pieces = read[0].data, {}
+    warnings = [warning for one in read for warning in one.warnings]
+    if len(read) > 1:
+        combined = combine(
+            [one.data for one in read], [one.origin.file.absolute().parent for one in read]
+        )
+        data, pieces = combined.data, combined.pieces
+        warnings += [read[number].origin.placed(warning) for number, warning in combined.warnings]
+    origins = [one.origin for one in read]
+    return SuiteDocument(
+        data,
+        [origin.placed(mistake) for origin in origins for mistake in origin.document.mistakes],
+        warnings,
+        [origin.file.absolute() for one in read for origin in (one.origin, *one.others)],
+        origins,
+        pieces,
+    )
+
+
+def suite_files(patterns: Sequence[str | PathLike[str]]) -> tuple[Path, ...]:
+    """The suite files that paths and globs name, against the working directory; those of one glob sorted.
+
+    Raises:
+        MistakenError: A glob matches nothing.
+    """
+    found: list[Path] = []
+    mistakes: list[Mistake] = []
+    for pattern in map(Path, patterns):
+        if not is_glob(str(pattern)) or pattern.exists():
+            found.append(pattern)
+            continue
+        matches = sorted(map(Path, glob.iglob(str(pattern), recursive=True)))  # noqa: PTH207 - may be absolute
+        files = [path for path in matches if path.is_file()]
+        if not files:
+            message = f"no file matches {quote(str(pattern))}"
+            mistakes.append(Mistake(message, "check the pattern", file=pattern))
+        found += files
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return tuple(found)
+
+
+@attrs.frozen(eq=False)
+class _Read:
+    """One of the files."""
+
+    data: Any
+    origin: Origin
+    others: Sequence[Origin]
+    """What it refers to."""
+    warnings: Sequence[Mistake]
+
+
+def _read(file: Path, around: Around, *, alone: bool) -> _Read:
+    try:
+        document = read_document(file)
+    except MistakenError as error:
+        raise MistakenError(*(attrs.evolve(part, file=file) for part in error.parts)) from None
+    origin = Origin(file, document)
+    data, others = resolve_references(origin, around)
+    texts = [document.text, *(other.document.text for other in others)]
+    rendered = render_environment(data, texts, around)
+    mistakes = rendered.wrong
+    if not (alone or isinstance(rendered.data, dict)):
+        mistakes = [*mistakes, Mistake(f"a suite must be an object, got {kind(rendered.data)}")]
+    if mistakes:
+        raise MistakenError(*map(origin.placed, mistakes))
+    return _Read(rendered.data, origin, others, [*map(origin.placed, rendered.unset)])

@@ -1,0 +1,293 @@
+"""Which tests of a suite are run. Pure; nothing is renumbered, so a row stays the same row.
+
+The order is metadata, earlier results, pattern, range, first-n, sample: each looks at what those before it
+left. Tests of scenarios are filtered inside their scenario, by earlier results, pattern, first-n and sample,
+before they are multiplied by its settings; a range then counts the tests of the whole suite.
+"""
+
+import json
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from random import Random
+from typing import Any
+
+import attrs
+
+from trioeval.errors import UsageError
+from trioeval.grading.regex import compile_javascript
+from trioeval.grading.text import output_text
+from trioeval.suite.expand import all_tests, chosen, combinations
+from trioeval.suite.merge import ScenarioTests, merged
+from trioeval.suite.models import Suite, Test
+
+_RANGE = re.compile(r"([0-9]*):([0-9]*)")
+
+
+@attrs.frozen
+class EarlierRow:
+    """A row of an earlier run, as far as it says which test it was."""
+
+    test_idx: int
+    vars: str
+    """Canonical JSON of its variables; see `variables_key`."""
+
+
+@attrs.frozen(kw_only=True)
+class Filters:
+    """What tests have to be like; every field that is None lets all pass."""
+
+    metadata: tuple[tuple[str, str], ...] = ()
+    """Keys and texts that their values must contain; all of them."""
+    earlier: frozenset[EarlierRow] | None = None
+    """Only tests that had one of these rows."""
+    pattern: re.Pattern[str] | None = None
+    """Found in the description; a test without one does not match."""
+    range: slice | None = None
+    """Places from 0."""
+    first_n: int | None = None
+    sample: int | None = None
+    """How many are drawn; they keep their order."""
+    sample_seed: int | None = None
+    """Makes the draw the same every time: that of Python's `Random(seed).sample`. None draws anew."""
+
+
+def select_tests(suite: Suite, filters: Filters) -> Container[int] | None:
+    """The places of the tests that are run among `all_tests`; None if that is all of them.
+
+    Example:
+        >>> from trioeval.suite import parse_suite
+        >>> suite = parse_suite(
+        ...     {
+        ...         "providers": ["echo"],
+        ...         "tests": [{"description": "a", "vars": {"x": n}} for n in range(5)],
+        ...     }
+        ... )
+        >>> sorted(select_tests(suite, Filters(range=slice(1, None), first_n=2)))
+        [1, 2]
+    """
+    if filters == Filters():
+        return None
+    chosen_tests = _Selection(suite, filters)
+    places = chosen_tests.plain()
+    if not suite.scenarios:
+        return places if isinstance(places, range) else frozenset(places)
+    places = [*places, *chosen_tests.of_scenarios()]
+    return frozenset(places[filters.range] if filters.range else places)
+
+
+@attrs.frozen
+class _Selection:
+    suite: Suite
+    filters: Filters
+    earlier: frozenset[int] = attrs.field(init=False)
+    """Places of the tests that had one of the earlier rows."""
+
+    @earlier.default
+    def _found(self) -> frozenset[int]:
+        wanted = self.filters.earlier
+        return frozenset() if wanted is None else frozenset(_places_of(self.suite, wanted))
+
+    def plain(self) -> Sequence[int]:
+        tests, filters = self.suite.tests, self.filters
+        places: Sequence[int] = range(len(tests))
+        if filters.metadata:
+            places = [place for place in places if _has(tests[place], filters.metadata)]
+        if filters.earlier is not None:
+            places = [place for place in places if place in self.earlier]
+        if filters.pattern is not None:
+            places = [place for place in places if _matches(filters.pattern, tests[place])]
+        if filters.range is not None and not self.suite.scenarios:
+            places = places[filters.range]
+        return self._cut(places)
+
+    def of_scenarios(self) -> Iterator[int]:
+        multiplied = ScenarioTests(self.suite)
+        offset = len(self.suite.tests)
+        allowed = [self._of_scenario(one.tests) for one in self.suite.scenarios or ()]
+        for place in range(len(multiplied)):
+            scenario, _, test = multiplied.origin(place)
+            if test in allowed[scenario] and self._was_earlier(offset + place):
+                yield offset + place
+
+    def _of_scenario(self, tests: Sequence[Test]) -> Sequence[int]:
+        pattern = self.filters.pattern
+        places: Sequence[int] = range(len(tests))
+        if pattern is not None:
+            places = [place for place in places if _matches(pattern, tests[place])]
+        return self._cut(places)
+
+    def _was_earlier(self, place: int) -> bool:
+        return self.filters.earlier is None or place in self.earlier
+
+    def _cut(self, places: Sequence[int]) -> Sequence[int]:
+        filters = self.filters
+        if filters.first_n is not None:
+            places = places[: filters.first_n]
+        if filters.sample is not None and filters.sample < len(places):
+            drawn = Random(filters.sample_seed).sample(range(len(places)), filters.sample)  # noqa: S311 - no secret
+            places = [places[one] for one in sorted(drawn)]
+        return places
+
+
+def _has(test: Test, wanted: Iterable[tuple[str, str]]) -> bool:
+    return all(_contains(test.metadata.get(key), text) for key, text in wanted)
+
+
+def _contains(value: Any, text: str) -> bool:
+    match value:
+        case None:
+            return False
+        case list():
+            return any(_contains(part, text) for part in value)
+        case _:
+            return text in output_text(value)
+
+
+def _matches(pattern: re.Pattern[str], test: Test) -> bool:
+    return bool(test.description) and pattern.search(test.description or "") is not None
+
+
+def _places_of(suite: Suite, wanted: frozenset[EarlierRow]) -> Iterator[int]:
+    """The tests that had one of some rows.
+
+    A row is a test's if its variables are the same; of several such tests it is the one with its number.
+    Where none of them has it, because the suite was changed since, it may be any of them: rather one test
+    too many than one that failed and is left out.
+    """
+    exact: set[EarlierRow] = set()
+    same: list[tuple[int, EarlierRow]] = []
+    known = {row.vars for row in wanted}
+    for place, row in _rows_of(suite):
+        if row.vars in known:
+            same.append((place, row))
+            exact |= {row} & wanted
+    told = {row.vars for row in wanted - exact}
+    yield from (place for place, row in same if row in exact or row.vars in told)
+
+
+def _rows_of(suite: Suite) -> Iterator[tuple[int, EarlierRow]]:
+    default = suite.default_test
+    test_idx = 0
+    for place, test in enumerate(all_tests(suite)):
+        whole = merged(default, test)
+        alternatives = 1 if whole.options.disable_var_expansion else combinations(whole.vars)
+        repeats = whole.options.repeat or suite.evaluate_options.repeat
+        for _ in range(repeats):
+            for combination in range(alternatives):
+                yield place, EarlierRow(test_idx, variables_key(chosen(whole, combination)))
+                test_idx += 1
+
+
+def variables_key(variables: Mapping[str, Any]) -> str:
+    """Text that is equal for equal variables; those that only a run adds do not count.
+
+    Example:
+        >>> variables_key({"b": 1.0, "a": "x", "_conversation": []})
+        '{"a": "x", "b": 1}'
+    """
+    own = {name: value for name, value in variables.items() if not name.startswith("_")}
+    return json.dumps(_plain(own), sort_keys=True, default=str)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Mapping():
+            return {str(key): _plain(part) for key, part in value.items()}
+        case list() | tuple():
+            return [_plain(part) for part in value]
+        case float() if value.is_integer():
+            return int(value)
+        case _:
+            return value
+
+
+def read_range(text: str, name: str) -> slice:
+    """What `a:b` says: places from a up to, but without, b.
+
+    Raises:
+        UsageError: It says nothing, with the name of the flag or key.
+
+    Example:
+        >>> read_range("10:", "--filter-range")
+        slice(10, None, None)
+    """
+    found = _RANGE.fullmatch(text.strip())
+    begin, end = (int(part) if part else None for part in found.groups()) if found else (None, None)
+    if begin is None and end is None:
+        msg = f"{name} must be a:b, a: or :b in whole numbers from 0, got {text!r}"
+        raise UsageError(msg)
+    if begin is not None and end is not None and begin > end:
+        msg = f"{name} begins behind its end, got {text!r}"
+        raise UsageError(msg)
+    return slice(begin, end)
+
+
+def read_pattern(text: str, name: str) -> re.Pattern[str]:
+    """A regular expression as JavaScript means it.
+
+    Raises:
+        UsageError: It is none.
+    """
+    try:
+        return compile_javascript(text)
+    except ValueError as error:
+        raise UsageError(f"{name} {text!r} is no regular expression: {error}") from None
+
+
+def read_pair(text: str, name: str) -> tuple[str, str]:
+    """Key and value of `key=value`.
+
+    Raises:
+        UsageError: There is no key.
+
+    Example:
+        >>> read_pair("a=b=c", "--var")
+        ('a', 'b=c')
+    """
+    key, separator, value = text.partition("=")
+    if not key or not separator:
+        msg = f"{name} must be key=value, got {text!r}"
+        raise UsageError(msg)
+    return key, value
+
+
+def earlier_rows(
+    rows: Iterable[Mapping[str, Any]], *, failures: bool, errors: bool
+) -> frozenset[EarlierRow]:
+    """The rows of a result file that did not pass.
+
+    Args:
+        rows: As result files hold them.
+        failures: Whether those that failed count.
+        errors: Whether those without a verdict count.
+    """
+    wanted = {1: failures, 2: errors}
+    return frozenset(
+        EarlierRow(row["testIdx"], variables_key(row["testCase"].get("vars") or row["vars"]))
+        for row in rows
+        if not row["success"] and wanted.get(row["failureReason"], errors)
+    )
+
+
+def keep_providers(suite: Suite, pattern: re.Pattern[str]) -> Suite:
+    """The suite with the providers whose label or id has the pattern in it."""
+    return attrs.evolve(
+        suite,
+        providers=tuple(
+            entry for entry in suite.providers if _found_in(pattern, entry.label, entry.id)
+        ),
+    )
+
+
+def keep_prompts(suite: Suite, pattern: re.Pattern[str]) -> Suite:
+    """The suite with the prompts whose label or id has the pattern in it."""
+    return attrs.evolve(
+        suite,
+        prompts=tuple(
+            prompt for prompt in suite.prompts if _found_in(pattern, prompt.label, prompt.given_id)
+        ),
+    )
+
+
+def _found_in(pattern: re.Pattern[str], *names: str | None) -> bool:
+    return any(name is not None and pattern.search(name) for name in names)

@@ -1,0 +1,133 @@
+"""How tests inherit: from the suite's `defaultTest`, and from the settings of a scenario.
+
+Variables, options and metadata are merged key by key, and what is further in wins; assertions are joined,
+those of further out first; everything else is taken from the innermost place that gives it.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar, overload
+
+import attrs
+
+from trioeval.suite.models import ABSENT, Scenario, Suite, Test, TestOptions
+
+T = TypeVar("T")
+
+CONVERSATION = "conversationId"
+"""The metadata that tells conversations apart."""
+
+_MERGED_OPTIONS = {"prefix", "suffix", "overrides"}
+_PLAIN_OPTIONS = [
+    field.name for field in attrs.fields(TestOptions) if field.name not in _MERGED_OPTIONS
+]
+
+
+def merged(default: Test | None, test: Test) -> Test:
+    """A test with what the suite's `default_test` adds: the test wins, its assertions come last.
+
+    Example:
+        >>> default = Test(vars={"a": "1"}, threshold=0.5, description="default")
+        >>> test = merged(default, Test(vars={"b": "2"}))
+        >>> dict(test.vars), test.threshold, test.description
+        ({'a': '1', 'b': '2'}, 0.5, None)
+    """
+    if default is None:
+        return test
+    return attrs.evolve(_laid_over(default, test), description=test.description)
+
+
+def scenario_test(
+    scenario: Scenario, config: int, test: int, default: Test | None, number: int
+) -> Test:
+    """One test of a scenario in one of its settings, without the assertions of the suite's default test.
+
+    Args:
+        scenario: The scenario.
+        config: Which of its settings.
+        test: Which of its tests.
+        default: The suite's default test; of its metadata only the conversation is looked at here.
+        number: Settings before this one, over all scenarios; names the conversation of its tests where
+            nothing else does.
+    """
+    found = _laid_over(scenario.config[config], scenario.tests[test])
+    named = CONVERSATION in found.metadata or (default and CONVERSATION in default.metadata)
+    if named:
+        return found
+    metadata = {**found.metadata, CONVERSATION: f"__scenario_{number}__"}
+    return attrs.evolve(found, metadata=metadata)
+
+
+def _laid_over(under: Test, over: Test) -> Test:
+    options = _options_over(under.options, over.options)
+    inherited = () if options.disable_default_asserts else under.assertions
+    return Test(
+        description=_first(over.description, under.description),
+        vars={**under.vars, **over.vars},
+        provider=_first(over.provider, under.provider),
+        providers=_first(over.providers, under.providers),
+        prompts=_first(over.prompts, under.prompts),
+        provider_output=under.provider_output
+        if over.provider_output is ABSENT
+        else over.provider_output,
+        assertions=(*inherited, *over.assertions),
+        threshold=_first(over.threshold, under.threshold),
+        metadata={**under.metadata, **over.metadata},
+        options=options,
+        fault=over.fault,
+    )
+
+
+def _options_over(under: TestOptions, over: TestOptions) -> TestOptions:
+    if over == under:
+        return over
+    plain: dict[str, Any] = {
+        name: _first(getattr(over, name), getattr(under, name)) for name in _PLAIN_OPTIONS
+    }
+    return TestOptions(
+        **plain,
+        prefix=over.prefix or under.prefix,
+        suffix=over.suffix or under.suffix,
+        overrides={**under.overrides, **over.overrides},
+    )
+
+
+def _first(one: T | None, other: T | None) -> T | None:
+    return other if one is None else one
+
+
+@attrs.frozen
+class ScenarioTests(Sequence[Test]):
+    """All tests of the scenarios of a suite: scenario by scenario, setting by setting, test by test."""
+
+    suite: Suite
+    _order: tuple[tuple[int, int, int, int], ...] = attrs.field(init=False, repr=False)
+    """Scenario, setting, test, and the settings before."""
+
+    @_order.default
+    def _ordered(self) -> tuple[tuple[int, int, int, int], ...]:
+        return tuple(self._walk())
+
+    def _walk(self) -> Iterator[tuple[int, int, int, int]]:
+        number = 0
+        for place, scenario in enumerate(self.suite.scenarios or ()):
+            for config in range(len(scenario.config)):
+                yield from ((place, config, test, number) for test in range(len(scenario.tests)))
+                number += 1
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @overload
+    def __getitem__(self, index: int) -> Test: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Test]: ...
+    def __getitem__(self, index: int | slice) -> Test | Sequence[Test]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        place, config, test, number = self._order[index]
+        scenario = (self.suite.scenarios or ())[place]
+        return scenario_test(scenario, config, test, self.suite.default_test, number)
+
+    def origin(self, index: int) -> tuple[int, int, int]:
+        """Which scenario, which of its settings and which of its tests one of them is."""
+        return self._order[index][:3]

@@ -1,0 +1,54 @@
+"""Places of mistakes in other files than the suite's own."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+import attrs
+
+from trioeval.suite.documents import Document
+from trioeval.suite.mistakes import Mistake, MistakenError
+
+T = TypeVar("T")
+
+
+def placed(mistakes: Iterable[Mistake], file: Path, document: Document | None) -> list[Mistake]:
+    """Mistakes in a document as mistakes in its file, with line and column."""
+    root = None if document is None else document.spots().root
+    return [
+        mistake
+        if mistake.file is not None
+        else attrs.evolve(
+            mistake,
+            file=file,
+            place=mistake.place or (root.find(mistake.at, key=mistake.key) if root else None),
+        )
+        for mistake in mistakes
+    ]
+
+
+def read_placed(file: Path, read: Callable[[Path], Document]) -> Document:
+    """A document whose mistakes, if it has any, name its file.
+
+    Raises:
+        MistakenError: It cannot be read, or is wrong as a document.
+    """
+    try:
+        document = read(file)
+    except MistakenError as error:
+        raise MistakenError(*placed(error.parts, file, None)) from None
+    if document.mistakes:
+        raise MistakenError(*placed(document.mistakes, file, document))
+    return document
+
+
+def structured(document: Document, file: Path, structure: Callable[[object], T]) -> T:
+    """What a document stands for.
+
+    Raises:
+        MistakenError: All that is wrong with it, placed in its file.
+    """
+    try:
+        return structure(document.data)
+    except MistakenError as error:
+        raise MistakenError(*placed(error.parts, file, document)) from None

@@ -1,0 +1,1 @@
+"""What a suite takes from other files: prompts, tests, variables and values."""

@@ -1,0 +1,127 @@
+"""What the files of a suite are read against: its folder, the environment, and what may be looked at.
+
+A suite from somebody else must not be able to put `/etc/passwd` into a prompt, so files outside of its
+folder are refused unless the user allows them. Links are followed before that is asked.
+"""
+
+import glob
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import attrs
+
+from trioeval.grading import quote
+from trioeval.suite.mistakes import Mistake, MistakenError, nearest
+
+FILE = "file://"
+_MAGIC = frozenset("*?[")
+_PREFIXES = ("TRIOEVAL_", "PROMPTFOO_")
+_TRUE = frozenset({"1", "true", "yes"})
+
+
+def _forget(_warning: Mistake) -> None:
+    """Where nobody asked for warnings."""
+
+
+@attrs.frozen(kw_only=True)
+class Around:
+    """The surroundings of one suite, or of one of its files.
+
+    Example:
+        >>> around = Around(directory=Path("/s"), environ={"PROMPTFOO_CSV_DELIMITER": ";"})
+        >>> around.variable("CSV_DELIMITER", ",")
+        ';'
+    """
+
+    directory: Path
+    """What relative paths are relative to; absolute."""
+    environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    roots: tuple[Path, ...] = attrs.field()
+    """Files outside of these folders are refused; those of the suite's own files."""
+    allow_outside: bool = False
+    warn: Callable[[Mistake], None] = attrs.field(default=_forget, repr=False)
+    """Told of what is odd but no mistake."""
+    note: Callable[[Path], None] = attrs.field(default=lambda _path: None, repr=False)
+    """Told of every file that is found."""
+
+    @roots.default
+    def _directory(self) -> tuple[Path, ...]:
+        return (self.directory,)
+
+    def variable(self, name: str, default: str = "") -> str:
+        """An environment variable, under `TRIOEVAL_` or else `PROMPTFOO_`; the default if unset or empty."""
+        for prefix in _PREFIXES:
+            if value := self.environ.get(prefix + name):
+                return value
+        return default
+
+    def switch(self, name: str) -> bool:
+        """Whether an environment variable says 1, true or yes."""
+        return self.variable(name).strip().lower() in _TRUE
+
+    def below(self, file: Path) -> "Around":
+        """The same for what stands in a file: paths in it are relative to its folder."""
+        return attrs.evolve(self, directory=file.parent)
+
+    def file(self, reference: str) -> Path:
+        """The file that `file://x` or `x` names.
+
+        Raises:
+            MistakenError: There is none, or it is outside of the suite's folder.
+        """
+        named = reference.removeprefix(FILE)
+        path = self._inside(reference, self.directory / named)
+        if not path.is_file():
+            raise MistakenError(self._missing(reference, path))
+        self.note(path)
+        return path
+
+    def files(self, reference: str) -> tuple[Path, ...]:
+        """The files that a path or a glob names, sorted.
+
+        Raises:
+            MistakenError: There is none, or one of them is outside of the suite's folder.
+        """
+        named = reference.removeprefix(FILE)
+        if not is_glob(named) or (self.directory / named).is_file():
+            return (self.file(reference),)
+        pattern = str(self.directory / named)
+        found = sorted(Path(path) for path in glob.glob(pattern, recursive=True))  # noqa: PTH207 - pathlib's has no way to say "absolute or not"
+        inside = tuple(self._inside(reference, path) for path in found if path.is_file())
+        if not inside:
+            message = f"no file matches {quote(named)} in {self.directory}"
+            raise MistakenError(Mistake(message, "check the pattern"))
+        for path in inside:
+            self.note(path)
+        return inside
+
+    def _inside(self, reference: str, path: Path) -> Path:
+        try:
+            real = path.resolve()
+            inside = any(real.is_relative_to(root.resolve()) for root in self.roots)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise MistakenError(Mistake(f"{quote(reference)} is no path: {error}")) from None
+        if not inside and not self.allow_outside:
+            message = f"{quote(reference)} is outside of the suite's folder {self.roots[0]}"
+            raise MistakenError(Mistake(message, "allow it with --allow-outside"))
+        return Path(*path.parts) if ".." not in path.parts else real
+
+    def _missing(self, reference: str, path: Path) -> Mistake:
+        if path.is_dir():
+            return Mistake(
+                f"{quote(reference)} is a folder", "write a file, or a pattern like *.txt"
+            )
+        if not path.parent.is_dir():
+            return Mistake(f"there is no folder {path.parent}")
+        beside = [other.name for other in path.parent.iterdir() if other.is_file()]
+        return Mistake(f"there is no file {quote(reference)}", nearest(path.name, beside))
+
+
+def is_glob(path: str) -> bool:
+    """Whether a path is a pattern.
+
+    Example:
+        >>> is_glob("tests/*.csv"), is_glob("tests.csv")
+        (True, False)
+    """
+    return not _MAGIC.isdisjoint(path)

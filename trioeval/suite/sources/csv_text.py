@@ -1,0 +1,105 @@
+"""Tables as text: rows of cells, and where each cell begins.
+
+The dialect is that of csv-parse, which reads the CSV files of promptfoo and is not that of the standard
+library: the first line break of the file is the only kind that ends rows; nothing is stripped; an empty line
+is a row with one empty cell. A quote that is out of place is refused when strict, and otherwise it is a
+letter like all others: `5" screen` is a text, and so is `"very" good`.
+"""
+
+import re
+from collections.abc import Iterator
+
+import attrs
+
+from trioeval.suite.mistakes import Mistake, MistakenError, Place
+
+_LINE_BREAK = re.compile(r"\r\n|\n|\r")
+_QUOTED = re.compile(r'"((?:[^"]|"")*+)')
+"""A quote and what stands behind it, up to a quote that is not written twice."""
+
+
+@attrs.frozen
+class Row:
+    """One row of a table."""
+
+    cells: tuple[str, ...]
+    starts: tuple[int, ...]
+    """Where each cell begins, in characters of the text."""
+
+
+def read_rows(text: str, *, delimiter: str = ",", strict: bool = False) -> Iterator[Row]:
+    r"""The rows of a CSV text, the header among them.
+
+    Args:
+        text: The text, without a byte order mark.
+        delimiter: What stands between cells; one character or more.
+        strict: Whether quotes must stand where CSV wants them.
+
+    Raises:
+        MistakenError: A quote is never closed or, when strict, out of place; with its line and column. Raised
+            when that row is reached.
+
+    Example:
+        >>> [row.cells for row in read_rows('a,b\n1,"x\n""y"" z"\n')]
+        [('a', 'b'), ('1', 'x\n"y" z')]
+    """
+    # Cells without quotes end here; the first line break that is met is from then on the only one.
+    end = re.compile(f"{re.escape(delimiter)}|{_LINE_BREAK.pattern}")
+    any_break = True
+    cells: list[str] = []
+    starts: list[int] = []
+    at = 0
+    while at < len(text) or cells:
+        cell, behind = _cell(text, at, end, strict=strict)
+        cells.append(cell)
+        starts.append(at)
+        ending = end.match(text, behind)
+        at = ending.end() if ending else len(text)
+        if ending and ending[0] == delimiter:
+            continue
+        if ending and any_break:
+            end = re.compile(f"{re.escape(delimiter)}|{ending[0]}")
+            any_break = False
+        yield Row(tuple(cells), tuple(starts))
+        cells, starts = [], []
+
+
+def place_at(text: str, at: int) -> Place:
+    r"""The line and column of a character.
+
+    Example:
+        >>> place_at("a\nbc", 3)
+        (2, 2)
+    """
+    breaks = text.count("\n", 0, at) + text.count("\r", 0, at) - text.count("\r\n", 0, at)
+    return breaks + 1, at - max(text.rfind("\n", 0, at), text.rfind("\r", 0, at))
+
+
+def _cell(text: str, at: int, end: re.Pattern[str], *, strict: bool) -> tuple[str, int]:
+    """A cell that begins at `at`, and where it ends."""
+    kept = ""
+    if found := _QUOTED.match(text, at):
+        kept, closing = found[1].replace('""', '"'), found.end()
+        if closing == len(text):
+            raise MistakenError(_misplaced(text, at, "a quote is never closed"))
+        at = closing + 1
+        if at == len(text) or end.match(text, at):
+            return kept, at
+        if strict:
+            message = "a quote inside of a quoted cell must be written twice"
+            raise MistakenError(_misplaced(text, closing, message))
+        # It closes nothing: the cell was never quoted.
+        kept, at = f'"{kept}', closing
+    ending = end.search(text, at)
+    stop = ending.start() if ending else len(text)
+    rest = text[at:stop]
+    if strict and '"' in rest:
+        message = "a cell with a quote in it must stand in quotes"
+        raise MistakenError(_misplaced(text, at + rest.index('"'), message))
+    return kept + rest, stop
+
+
+def _misplaced(text: str, at: int, message: str) -> Mistake:
+    return Mistake(
+        message, 'write a quote as "" in a cell between quotes', place=place_at(text, at)
+    )

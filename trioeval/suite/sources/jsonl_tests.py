@@ -1,0 +1,346 @@
+r"""Tests from JSONL: one on each line, read when they are looked at if they are very many.
+
+A file of a million lines must not have to be in memory, nor be parsed before the first call is made. One
+pass over its bytes finds where each line begins: eight bytes of memory for each. The same pass looks for
+words without which a line stands for one row that depends on no other. Lines with such a word are parsed,
+and those that do change how many rows there are, or their order, are `irregular`: they are checked at once.
+All others are parsed and checked when they are looked at, and what is wrong with one becomes its `fault`.
+
+The words are looked for in bytes, so every way to write them must be seen: a key can hide behind an escape
+such as `\u0072`, and a slash behind `\/`. That a line without such a word is regular is tested for lines
+of every shape.
+"""
+
+import bisect
+import itertools
+import json
+import operator
+import os
+import re
+from array import array
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import attrs
+
+from trioeval.errors import Problem
+from trioeval.grading.text import read_integer
+from trioeval.suite.documents import check_plain
+from trioeval.suite.mistakes import Mistake, MistakenError
+from trioeval.suite.models import Test
+from trioeval.suite.paths import show_path
+from trioeval.suite.sources.around import FILE, Around
+from trioeval.suite.sources.plain_tests import complete
+
+CHECKED_AT_ONCE = 20_000
+"""Lines up to which a file is parsed when it is loaded, so that all its mistakes are told together."""
+
+_CHUNK = 1 << 18  # bytes; more is not faster
+_KEPT = 8  # tests that were looked at last: the columns of one test are looked at one after another
+_BOM = b"\xef\xbb\xbf"
+
+_SIGNS = (b'"options"', b'"pro', b"onversation", b"file:")
+"""Cheap to look for. One of them, `\\u00`, or what `_SHAPES` says is in every line that is irregular."""
+_SHAPES = (re.compile(rb'\[\s*"'), re.compile(rb'"vars"\s*:\s*[^\s{]'))
+_CANDIDATE = re.compile(
+    rb'"options"|"prov|"promp|onversation|file:|\\u00|\[\s*"|"vars"\s*:\s*[^\s{]'
+)
+_IN_TESTS = frozenset({"provider", "providers", "prompts"})
+_IN_OPTIONS = frozenset(
+    {
+        "disableConversationVar",
+        "disableVarExpansion",
+        "disable_conversation_var",
+        "disable_var_expansion",
+        "repeat",
+        "runSerially",
+        "run_serially",
+        "storeOutputAs",
+        "store_output_as",
+        "transformVars",
+        "transform_vars",
+    }
+)
+
+
+def read_jsonl_tests(
+    file: Path, around: Around, structure: Callable[[Any], Test], *, alone: bool = False
+) -> Sequence[Test]:
+    """The tests of a JSONL file: a tuple, or `JsonlTests` if they are more than `CHECKED_AT_ONCE`.
+
+    Args:
+        file: Absolute.
+        around: The suite's surroundings.
+        structure: Makes a test of plain data, or raises MistakenError.
+        alone: Whether it is all that the suite says of tests.
+
+    Raises:
+        MistakenError: Everything that is wrong with the lines that are checked, each with its line.
+    """
+    lines = Lines(file)
+    starts, candidates = lines.scan()
+    reader = _Reader(
+        lines, starts, around, around if alone else around.below(file), structure, alone
+    )
+    if len(starts) <= CHECKED_AT_ONCE:
+        return reader.all_of(range(len(starts)))
+    irregular = array("Q", (place for place in candidates if reader.is_irregular(place)))
+    reader.all_of(irregular)
+    return JsonlTests(reader, irregular)
+
+
+@attrs.define(eq=False)
+class Lines:
+    """The bytes of a file that must stay as it is."""
+
+    file: Path
+    _state: tuple[int, int] | None = attrs.field(default=None, init=False)
+    """Its size, and when it was changed last."""
+
+    def scan(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Where lines begin that are not blank, and which of them may be irregular.
+
+        Raises:
+            MistakenError: The file cannot be read.
+        """
+        starts, candidates = array("Q"), array("Q")
+        at = 0
+        try:
+            with self.file.open("rb") as file:
+                self._state = _state(file.fileno())
+                if file.read(len(_BOM)) == _BOM:
+                    at = len(_BOM)
+                file.seek(at)
+                while lines := file.readlines(_CHUNK):
+                    chunk = b"".join(lines)
+                    every = itertools.accumulate(map(len, lines), initial=at)
+                    first = len(starts)
+                    starts.extend(
+                        itertools.compress(every, map(operator.not_, map(bytes.isspace, lines)))
+                    )
+                    if _has_sign(chunk):
+                        candidates.extend(
+                            place
+                            for place, _ in itertools.groupby(
+                                bisect.bisect_right(starts, at + found.start(), lo=first) - 1
+                                for found in _CANDIDATE.finditer(chunk)
+                            )
+                        )
+                    at += len(chunk)
+        except OSError as error:
+            message = f"cannot be read: {error.strerror}"
+            raise MistakenError(Mistake(message, file=self.file)) from None
+        return starts, candidates
+
+    def read(self, start: int, stop: int | None) -> bytes:
+        """The bytes from one place to another; None is the end.
+
+        Raises:
+            MistakenError: The file cannot be read any more, or has changed.
+        """
+        try:
+            with self.file.open("rb", buffering=0) as file:
+                state = _state(file.fileno())
+                if state != self._state:
+                    message = "the file has changed since the suite was loaded"
+                    raise MistakenError(Mistake(message, "load the suite again", file=self.file))
+                file.seek(start)
+                return file.read((state[0] if stop is None else stop) - start)
+        except OSError as error:
+            message = f"cannot be read any more: {error.strerror}"
+            raise MistakenError(Mistake(message, file=self.file)) from None
+
+    def number(self, start: int) -> int:
+        """The number of the line that begins at a place, from 1. Reads all that is before it."""
+        with self.file.open("rb") as file:
+            chunks = iter(lambda: file.read(min(_CHUNK, start - file.tell())), b"")
+            return sum(chunk.count(b"\n") for chunk in chunks) + 1
+
+
+@attrs.frozen
+class _Reader:
+    """Makes tests of lines."""
+
+    lines: Lines
+    starts: Sequence[int]
+    around: Around
+    beside: Around
+    structure: Callable[[Any], Test]
+    numbered: bool
+
+    def all_of(self, places: Sequence[int]) -> tuple[Test, ...]:
+        """Several tests.
+
+        Raises:
+            MistakenError: Everything that is wrong with them.
+        """
+        tests: list[Test] = []
+        mistakes: list[Mistake] = []
+        for place in places:
+            try:
+                tests.append(self.test(place))
+            except MistakenError as error:
+                mistakes += error.parts
+        if mistakes:
+            raise MistakenError(*mistakes)
+        return tuple(tests)
+
+    def test(self, place: int) -> Test:
+        """One test.
+
+        Raises:
+            MistakenError: Everything that is wrong with it, at its line of the file.
+        """
+        try:
+            description = f"Row #{place + 1}" if self.numbered else None
+            data = read_line(self._line(place))
+            return self.structure(complete(data, self.around, self.beside, description))
+        except MistakenError as error:
+            line = self.lines.number(self.starts[place])
+            raise MistakenError(*(self._placed(part, line) for part in error.parts)) from None
+
+    def is_irregular(self, place: int) -> bool:
+        """Whether a test may stand for another number of rows than one, or for rows that depend on others.
+
+        So may a line that is wrong: that is told when it is read as a test.
+        """
+        try:
+            return is_irregular(read_line(self._line(place)))
+        except MistakenError:
+            return True
+
+    def _line(self, place: int) -> bytes:
+        stop = self.starts[place + 1] if place + 1 < len(self.starts) else None
+        return self.lines.read(self.starts[place], stop)
+
+    def _placed(self, mistake: Mistake, line: int) -> Mistake:
+        if mistake.file is not None:
+            return mistake
+        column = mistake.place[1] if mistake.place else 1
+        return attrs.evolve(mistake, file=self.lines.file, place=(line, column))
+
+
+@attrs.define(eq=False)
+class JsonlTests(Sequence[Test]):
+    """The tests of a JSONL file, made when they are looked at.
+
+    A line that turns out to be wrong is a test with a `fault`, and so is every line of a file that has
+    changed since it was loaded.
+    """
+
+    _reader: _Reader
+    irregular: Sequence[int]
+    """The tests, ascending, that may stand for another number of rows than one, or for rows that depend on
+    others. Each has been looked at and is without fault."""
+    _latest: dict[int, Test] = attrs.field(factory=dict, init=False)
+
+    def __len__(self) -> int:
+        return len(self._reader.starts)
+
+    @overload
+    def __getitem__(self, index: int) -> Test: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Test]: ...
+    def __getitem__(self, index: int | slice) -> Test | Sequence[Test]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        place = range(len(self))[index]
+        if (found := self._latest.get(place)) is not None:
+            return found
+        try:
+            test = self._reader.test(place)
+        except MistakenError as error:
+            test = Test(fault="\n".join(map(_told, error.parts)))
+        if len(self._latest) == _KEPT:
+            del self._latest[next(iter(self._latest))]
+        self._latest[place] = test
+        return test
+
+
+def is_irregular(test: Any) -> bool:
+    """Whether a test, as plain data, may stand for another number of rows than one, or depend on others.
+
+    Example:
+        >>> is_irregular({"vars": {"x": ["1", "2"]}}), is_irregular({"vars": {"x": "1"}})
+        (True, False)
+    """
+    if not isinstance(test, dict) or not _IN_TESTS.isdisjoint(test):
+        return True
+    options, metadata, variables = (test.get(key, {}) for key in ("options", "metadata", "vars"))
+    if not all(isinstance(part, dict) for part in (options, metadata, variables)):
+        return True
+    return (
+        not _IN_OPTIONS.isdisjoint(options)
+        or "conversationId" in metadata
+        or any(map(_stands_for_several, variables.values()))
+        or any(map(_names_file, (*test.values(), *options.values(), *metadata.values())))
+    )
+
+
+def read_line(line: bytes) -> Any:
+    """The value of a line of JSON.
+
+    Raises:
+        MistakenError: It is not JSON or not UTF-8, or has a key twice in one object, or a number or a text
+            that there is not.
+    """
+    mistakes: list[Mistake] = []
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            mistakes.append(Mistake(f"the key {json.dumps(twice)} stands twice in one object"))
+        return found
+
+    try:
+        data = json.loads(line.decode(), object_pairs_hook=members, parse_int=read_integer)
+    except UnicodeDecodeError as error:
+        message = f"byte {error.start} of the line (0x{line[error.start]:02x}) is not UTF-8"
+        raise MistakenError(Mistake(message, "save the file as UTF-8")) from None
+    except json.JSONDecodeError as error:
+        message = f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}"
+        raise MistakenError(
+            Mistake(message, "write one object a line", place=(1, error.colno))
+        ) from None
+    except RecursionError:
+        raise MistakenError(Mistake("nested too deeply")) from None
+    mistakes += check_plain(data)
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return data
+
+
+def _has_sign(chunk: bytes) -> bool:
+    return (
+        any(sign in chunk for sign in _SIGNS)
+        or (b"\\" in chunk and b"\\u00" in chunk)  # one letter is found much faster
+        or any(shape.search(chunk) is not None for shape in _SHAPES)
+    )
+
+
+def _stands_for_several(value: Any) -> bool:
+    match value:
+        case str():
+            return value.startswith(FILE)
+        case list():
+            return bool(value) and isinstance(value[0], str)
+        case _:
+            return False
+
+
+def _names_file(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith(FILE)
+
+
+def _state(descriptor: int) -> tuple[int, int]:
+    found = os.fstat(descriptor)
+    return found.st_size, found.st_mtime_ns
+
+
+def _told(mistake: Mistake) -> str:
+    line, column = mistake.place or (None, None)
+    file = None if mistake.file is None else str(mistake.file)
+    return str(Problem(show_path(mistake.at), mistake.message, mistake.hint, file, line, column))

@@ -1,0 +1,101 @@
+"""Calls a function of the user's while a suite is loaded, and ends.
+
+Run by path, with any Python from 3.9 on, and so made of the standard library alone. Its arguments are two
+descriptors: of a file with `{"file", "function", "calls"}`, where each call is a list of arguments, and of
+one for `{"values"}`, or for `{"error": {"what", "line", "call"}}` of the first call that fails. What the
+user's code prints goes elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import inspect
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_SHOWN = 200
+
+
+def main() -> None:
+    """Answer, and end without waiting for threads of the user's code."""
+    asked, answered = map(int, sys.argv[1:])
+    with os.fdopen(asked, encoding="utf-8") as file:
+        request = json.load(file)
+    os.set_inheritable(answered, False)  # noqa: FBT003 - it takes no names
+    sys.argv = [request["file"]]
+    sys.path[0] = str(
+        Path(request["file"]).parent
+    )  # not this folder: its modules are not the user's
+    answer = json.dumps(_answer(request["file"], request["function"], request["calls"]))
+    with os.fdopen(answered, "w", encoding="utf-8") as file:
+        file.write(answer)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _answer(file: str, name: str, calls: list[list[Any]]) -> dict[str, Any]:
+    values: list[Any] = []
+    try:
+        function = _load(file, name)
+        for arguments in calls:
+            value = function(*arguments)
+            if inspect.isawaitable(value):
+                value = asyncio.run(_wait(value))
+            values.append(_checked(value))
+    except Exception as error:  # noqa: BLE001 - whatever the user's code raises is an answer
+        return {"error": {**_describe(error, file), "call": len(values)}}
+    return {"values": values}
+
+
+async def _wait(value: Any) -> Any:
+    return await value
+
+
+def _load(file: str, name: str) -> Callable[..., Any]:
+    module_name = f"trioeval_suite_{Path(file).stem}"
+    spec = importlib.util.spec_from_file_location(module_name, file)
+    if spec is None or spec.loader is None:
+        msg = f"{file} is not a Python file"
+        raise ImportError(msg)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module  # before it runs: classes look for their module there
+    spec.loader.exec_module(module)
+    function = getattr(module, name, None)
+    if not callable(function):
+        known = sorted(key for key, value in vars(module).items() if inspect.isfunction(value))
+        msg = f"there is no function {name}; known are {', '.join(known) or 'none'}"
+        raise TypeError(msg)
+    return function  # type: ignore[no-any-return] # it is callable
+
+
+def _checked(value: Any) -> Any:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        got = f"{type(value).__name__}: {value!r}"
+        msg = f"the result must be JSON, got {got[:_SHOWN]}"
+        raise TypeError(msg) from error
+    return value
+
+
+def _describe(error: Exception, file: str) -> dict[str, Any]:
+    """What happened, on one line, and the last line of the user's file that was part of it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == file]
+    if isinstance(error, SyntaxError) and error.filename == file:
+        lines = [error.lineno]
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    return {"what": what[:_SHOWN], "line": lines[-1] if lines else None}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""A test of a file as the suite itself would write it: without names of other files that mean data."""
+
+from typing import Any
+
+from trioeval.suite.mistakes import Mistake, MistakenError, kind
+from trioeval.suite.sources.around import FILE, Around
+from trioeval.suite.sources.nested_files import with_files
+from trioeval.suite.sources.variables import read_vars
+
+_READ_LATER = {"vars", "assert"}
+"""Their members name files for other reasons: values of one row, and functions."""
+
+
+def complete(entry: Any, around: Around, beside: Around, description: str | None) -> Any:
+    """One test of a file, with the files read that it names.
+
+    Args:
+        entry: The test, or the name of a file that holds it.
+        around: What `file://` in it is relative to.
+        beside: What files of variables are relative to.
+        description: What it is called if it has no description.
+
+    Raises:
+        MistakenError: Files that there are not, or that are wrong; or it is no object.
+    """
+    if isinstance(entry, str) and entry.startswith(FILE):
+        entry = with_files(entry, around)
+    if not isinstance(entry, dict):
+        raise MistakenError(Mistake(f"a test must be an object, got {kind(entry)}"))
+    found: dict[str, Any] = {}
+    mistakes: list[Mistake] = []
+    for key, value in entry.items():
+        try:
+            if key == "vars" and isinstance(value, str | list):
+                found[key] = read_vars(value, beside)
+            elif key in _READ_LATER and not isinstance(value, str):
+                found[key] = value
+            else:
+                found[key] = with_files(value, around)
+        except MistakenError as error:
+            mistakes += (mistake.below(key) for mistake in error.parts)
+    if mistakes:
+        raise MistakenError(*mistakes)
+    if description is not None and not found.get("description"):
+        found["description"] = description
+    return found

@@ -1,0 +1,185 @@
+"""Tests from files: what one entry of `tests` stands for, by its suffix."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from trioeval.grading import quote
+from trioeval.suite.documents import read_document
+from trioeval.suite.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.suite.models import Test
+from trioeval.suite.placing import placed, read_placed
+from trioeval.suite.sources.around import FILE, Around
+from trioeval.suite.sources.csv_tests import read_csv_tests
+from trioeval.suite.sources.functions import call_function
+from trioeval.suite.sources.jsonl_tests import read_jsonl_tests
+from trioeval.suite.sources.nested_files import with_files
+from trioeval.suite.sources.plain_tests import complete
+from trioeval.suite.sources.xlsx_tests import read_xlsx_tests
+
+SUFFIXES = (".csv", ".json", ".jsonl", ".py", ".xlsx", ".yaml", ".yml")
+"""Of files that hold tests."""
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_SCRIPT = re.compile(r"(?P<file>.*\.(?P<suffix>py|[cm]?[jt]s))(?::(?P<function>[^:/]+))?")
+_SHEET = re.compile(r"(?P<file>.*\.(?P<suffix>xlsx?))(?:#(?P<sheet>.*))?", re.IGNORECASE)
+
+
+def read_tests(
+    reference: str | Mapping[str, Any],
+    around: Around,
+    structure: Callable[[Any], Test],
+    *,
+    alone: bool = False,
+) -> Sequence[Test]:
+    """The tests that one entry of `tests` stands for.
+
+    Args:
+        reference: A path, a pattern, either of them with `file://`, or an object of `path` and `config`.
+        around: What it is relative to.
+        structure: Makes a test of plain data, or raises MistakenError.
+        alone: Whether it is all that the suite says of tests, not an entry of a list.
+
+    Raises:
+        MistakenError: Everything that is wrong with the reference and the files, each with its place.
+    """
+    if not isinstance(reference, str):
+        return _generated(reference, around, structure)
+    _check_scheme(reference)
+    path = reference.removeprefix(FILE)
+    if script := _SCRIPT.fullmatch(path):
+        return _from_script(script, (), around, structure)
+    if book := _SHEET.fullmatch(path):
+        if book["suffix"].lower() == "xls":
+            message = f"tests from {quote(reference)} are not supported"
+            raise MistakenError(Mistake(message, "save the file as .xlsx, or as CSV"))
+        return read_xlsx_tests(around.file(book["file"]), book["sheet"], around, structure)
+    tests: list[Test] = []
+    mistakes: list[Mistake] = []
+    files = around.files(reference)
+    for file in files:
+        try:
+            found = _from_file(file, around, structure, alone=alone)
+            if len(files) == 1:
+                return found
+            tests += found
+        except MistakenError as error:
+            mistakes += error.parts
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return tuple(tests)
+
+
+def _generated(
+    reference: Mapping[str, Any], around: Around, structure: Callable[[Any], Test]
+) -> Sequence[Test]:
+    mistakes = [
+        Mistake(
+            f"{quote(key)} is not a key here", nearest(key, ("config", "path")), at=(key,), key=True
+        )
+        for key in reference.keys() - {"path", "config"}
+    ]
+    path = reference.get("path")
+    if not isinstance(path, str):
+        mistakes.append(Mistake(f"must be the name of a file, got {kind(path)}", at=("path",)))
+    if mistakes:
+        raise MistakenError(*mistakes)
+    try:
+        script = _SCRIPT.fullmatch(str(path).removeprefix(FILE))
+        if script is None:
+            return read_tests(str(path), around, structure, alone=True)
+        _check_scheme(str(path))
+    except MistakenError as error:
+        raise MistakenError(*(mistake.below("path") for mistake in error.parts)) from None
+    try:
+        config = [with_files(reference["config"], around)] if "config" in reference else []
+    except MistakenError as error:
+        raise MistakenError(*(mistake.below("config") for mistake in error.parts)) from None
+    return _from_script(script, config, around, structure)
+
+
+def _check_scheme(reference: str) -> None:
+    found = _SCHEME.match(reference)
+    if found and found[0] != FILE:
+        message = f"tests from {found[0]}… are not supported, got {quote(reference)}"
+        raise MistakenError(Mistake(message, "save them to a file, as CSV or JSONL"))
+
+
+def _from_script(
+    script: re.Match[str],
+    arguments: Sequence[Any],
+    around: Around,
+    structure: Callable[[Any], Test],
+) -> Sequence[Test]:
+    if script["suffix"] != "py":
+        message = f"tests from {quote(script['file'])} are not supported"
+        raise MistakenError(Mistake(message, "write the generator in Python"))
+    file = around.file(script["file"])
+    function = script["function"] or "generate_tests"
+    found = call_function(file, function, arguments, around)
+    if not isinstance(found, list):
+        message = f"{function} must return a list of tests, got {kind(found)}"
+        raise MistakenError(Mistake(message, file=file))
+    try:
+        return tuple(_structured(found, around, around, structure, numbered=False))
+    except MistakenError as error:
+        message = f"{function} returned it"
+        raise MistakenError(
+            *(
+                attrs.evolve(part, file=file, hint=part.hint or message) if not part.file else part
+                for part in error.parts
+            )
+        ) from None
+
+
+def _from_file(
+    file: Path, around: Around, structure: Callable[[Any], Test], *, alone: bool
+) -> Sequence[Test]:
+    match file.suffix.lower():
+        case ".csv":
+            return read_csv_tests(file, around, structure)
+        case ".jsonl":
+            return read_jsonl_tests(file, around, structure, alone=alone)
+        case ".json" | ".yaml" | ".yml" as suffix:
+            # Files that it names are relative to it, unless it is JSON and the only source.
+            numbered = alone and suffix == ".json"
+            beside = around if numbered else around.below(file)
+            document = read_placed(file, read_document)
+            entries = document.data if isinstance(document.data, list) else [document.data]
+            try:
+                found = _structured(entries, around, beside, structure, numbered=numbered)
+            except MistakenError as error:
+                parts = list(error.parts)
+                if not isinstance(document.data, list):
+                    parts = [
+                        part if part.file else attrs.evolve(part, at=part.at[1:]) for part in parts
+                    ]
+                raise MistakenError(*placed(parts, file, document)) from None
+            return tuple(found)
+        case suffix:
+            message = f"tests from {quote(file.name)} are not supported"
+            raise MistakenError(Mistake(message, f"use one of {', '.join(SUFFIXES)}"))
+
+
+def _structured(
+    entries: Sequence[Any],
+    around: Around,
+    beside: Around,
+    structure: Callable[[Any], Test],
+    *,
+    numbered: bool,
+) -> Sequence[Test]:
+    tests: list[Test] = []
+    mistakes: list[Mistake] = []
+    for position, entry in enumerate(entries):
+        try:
+            description = f"Row #{position + 1}" if numbered else None
+            tests.append(structure(complete(entry, around, beside, description)))
+        except MistakenError as error:
+            mistakes += (mistake.below(position) for mistake in error.parts)
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return tests

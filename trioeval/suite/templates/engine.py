@@ -1,0 +1,283 @@
+"""Templates of one run: each text compiled once, rendered for many rows."""
+
+import difflib
+import functools
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import attrs
+import jinja2
+from jinja2 import nodes
+from jinja2.exceptions import SecurityError, TemplateSyntaxError, UndefinedError
+from jinja2.meta import find_undeclared_variables
+
+from trioeval.errors import TemplateError
+from trioeval.grading.text import parse_json, quote
+from trioeval.suite.templates.bounds import TooMuchError, joined
+from trioeval.suite.templates.grammar import refuse_syntax
+from trioeval.suite.templates.marks import has_marks, is_template
+from trioeval.suite.templates.sandbox import Sandbox
+from trioeval.suite.templates.text_filters import dump
+from trioeval.suite.templates.undefined import UnknownVariableError
+from trioeval.suite.templates.values import NunjucksOnlyError
+from trioeval.suite.templates.variables import resolved, uses_undefined
+
+_KEPT = 1024  # compiled texts
+_INDENT = 2  # spaces in a prompt that is JSON
+_NO_JSON: Any = object()
+
+_Compiled: TypeAlias = jinja2.Template | TemplateError
+
+
+class _RefusedError(TemplateError):
+    """What another way of rendering would not help."""
+
+
+@attrs.define(eq=False)
+class Templates:
+    """Renders prompts and other texts of a suite. Belongs to one run.
+
+    Example:
+        >>> Templates().render(
+        ...     "{{ items }} of {{ total }}", {"items": [1, 2.0, True], "total": None}
+        ... )
+        '1,2,true of '
+    """
+
+    env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    """What `env` is in templates; a name that it does not have prints nothing."""
+    filters: Mapping[str, Callable[..., Any]] = attrs.field(factory=dict)
+    """Filters by name, besides those of nunjucks and instead of them."""
+    strict: bool = False
+    """Whether using an undefined variable is an error that names it, rather than nothing."""
+    enabled: bool = True
+    """Whether anything is rendered at all."""
+    json_aware: bool = True
+    """Whether a prompt that is JSON is rendered inside its texts, and written with two spaces of indent."""
+    _sandbox: Sandbox = attrs.field(init=False, repr=False)
+    _compile: Callable[[str], _Compiled] = attrs.field(init=False, repr=False)
+    _names: Callable[[str], frozenset[str]] = attrs.field(init=False, repr=False)
+    _json: Callable[[str], Any] = attrs.field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._sandbox = Sandbox(self.env, self.filters, strict=self.strict)
+        self._compile = functools.lru_cache(_KEPT)(self._compiled)
+        self._names = functools.lru_cache(_KEPT)(self._found_names)
+        self._json = functools.lru_cache(_KEPT)(_parsed)
+
+    def render(self, text: str, variables: Mapping[str, Any]) -> str:
+        r"""A text with variables filled in that may be templates themselves.
+
+        Variables are treated as for a prompt; one that cannot be rendered stays as it is. A text without
+        marks comes back as it is; so does one with a line on which a mark opens and does not close, unless
+        it has a `raw` block.
+
+        Raises:
+            TemplateError: The text is no template, has what only nunjucks can do, takes too long, or does
+                what the sandbox refuses; or, if `strict`, uses a variable that there is not.
+        """
+        if not (self.enabled and is_template(text)):
+            return text
+        return self._render(text, self._kept_or_rendered(self.rendered_variables(variables)))
+
+    def fill(self, text: str, variables: Mapping[str, Any]) -> str:
+        """A text with variables filled in as they are: for assertions, with the variables of the row.
+
+        Raises:
+            TemplateError: As in `render`.
+        """
+        return self._render(text, variables) if self.enabled and is_template(text) else text
+
+    def render_prompt(self, raw: str, variables: Mapping[str, Any]) -> str:
+        r"""A prompt as it is sent: variables first, then inside of its JSON, or as a text.
+
+        A variable that is a template and names no undefined variable is rendered before the prompt is. In a
+        prompt that is JSON, one that cannot be rendered stays as it is.
+
+        Raises:
+            TemplateError: As in `render`; also for a variable that cannot be rendered.
+
+        Example:
+            >>> Templates().render_prompt('{"to": "{{ name }}"}', {"name": 'a "b"'})
+            '{\n  "to": "a \\"b\\""\n}'
+        """
+        row = self.rendered_variables(variables)
+        document = self._json(raw) if self.json_aware else _NO_JSON
+        if document is not _NO_JSON:
+            known = self._kept_or_rendered(row)
+            try:
+                return dump(self._inside(document, known), _INDENT)
+            except _RefusedError:
+                raise
+            except TemplateError:
+                pass  # a text inside is no template: then the whole is a text, as below
+        if not self.enabled:
+            return raw
+        known = {
+            name: self._variable(name, value, row) if _is_to_render(value, row) else value
+            for name, value in row.items()
+        }
+        return self._render(raw, known) if is_template(raw) else raw
+
+    def rendered_variables(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        """The variables of a row as it keeps them: with references between them replaced, see `variables`.
+
+        Raises:
+            TemplateError: One of them would grow very long.
+        """
+        try:
+            return resolved(variables)
+        except TooMuchError as error:
+            raise _RefusedError(str(error)) from error
+
+    def syntax_error(self, text: str) -> str | None:
+        """What is wrong with a text as a template, with its line; None if nothing is."""
+        if not (self.enabled and is_template(text)):
+            return None
+        compiled = self._compile(text)
+        return str(compiled) if isinstance(compiled, TemplateError) else None
+
+    def references(self, text: str) -> frozenset[str]:
+        """The variables that a text may look at, also if not always; none if it is no template.
+
+        Example:
+            >>> sorted(Templates().references("{% for x in a.b %}{{ x ~ c }}{% endfor %}"))
+            ['a', 'c']
+        """
+        return self._names(text)
+
+    def _variable(self, name: str, text: str, variables: Mapping[str, Any]) -> str:
+        try:
+            return self._render(text, variables)
+        except TemplateError as error:
+            raise type(error)(f"the variable {quote(name)}: {error}") from error
+
+    def _kept_or_rendered(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        known = dict(variables)
+        if not self.enabled:
+            return known
+        for name, value in variables.items():
+            if _is_to_render(value, variables):
+                try:
+                    known[name] = self._render(value, variables)
+                except _RefusedError:
+                    raise
+                except TemplateError:
+                    continue
+        return known
+
+    def _inside(self, value: Any, variables: Mapping[str, Any]) -> Any:
+        """JSON data with its texts rendered; names of members stay as they are."""
+        match value:
+            case str():
+                return self._render(value, variables) if self.enabled and has_marks(value) else value
+            case list():
+                return [self._inside(part, variables) for part in value]
+            case dict():
+                return {name: self._inside(part, variables) for name, part in value.items()}
+            case _:
+                return value
+
+    def _render(self, text: str, variables: Mapping[str, Any]) -> str:
+        compiled = self._compile(text)
+        if isinstance(compiled, TemplateError):
+            raise type(compiled)(str(compiled)) from compiled
+        sandbox = self._sandbox
+        sandbox.meter.start()
+        context = compiled.new_context({**sandbox.globals, **variables}, shared=True)
+        try:
+            return joined(compiled.root_render_func(context))
+        except Exception as error:  # noqa: BLE001, whatever the suite's expressions raise is its own fault
+            raise _told(error, compiled, variables) from error
+
+    def _compiled(self, text: str) -> _Compiled:
+        try:
+            return self._sandbox.from_string(self._tree(text))
+        except TemplateError as error:
+            return error
+        except TemplateSyntaxError as error:
+            return TemplateError(f"not a template: line {error.lineno}: {error.message}")
+        except (RecursionError, SyntaxError, MemoryError):
+            return TemplateError("not a template: nested too deeply")
+
+    def _tree(self, text: str) -> nodes.Template:
+        try:
+            return self._sandbox.tree(text)
+        except NunjucksOnlyError as error:
+            raise _refused(error, error.line) from error
+        except TemplateSyntaxError as error:
+            refuse_syntax(error)
+
+    def _found_names(self, text: str) -> frozenset[str]:
+        if not is_template(text):
+            return frozenset()
+        try:
+            tree = self._tree(text)
+            names = find_undeclared_variables(tree)
+        except (TemplateError, TemplateSyntaxError, RecursionError):
+            return frozenset()
+        # What hides a global function is not among them.
+        known = {name.name for name in tree.find_all(nodes.Name)} & self._sandbox.globals.keys()
+        return frozenset(names | known | _self_of(tree))
+
+
+def _self_of(tree: nodes.Template) -> set[str]:
+    return {"self"} if any(tree.find_all(nodes.ContextReference)) else set()
+
+
+def _is_to_render(value: Any, variables: Mapping[str, Any]) -> bool:
+    return isinstance(value, str) and is_template(value) and not uses_undefined(value, variables)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return parse_json(text)
+    except ValueError:
+        return _NO_JSON
+
+
+def _refused(error: NunjucksOnlyError, line: int | None) -> _RefusedError:
+    where = "" if line is None else f" at line {line}"
+    return _RefusedError(f"nunjucks-only: {error.message}{where}; {error.hint}")
+
+
+def _told(
+    error: Exception, template: jinja2.Template, variables: Mapping[str, Any]
+) -> TemplateError:
+    match error:
+        case NunjucksOnlyError():
+            return _refused(error, _line(error.__traceback__, template))
+        case TooMuchError():
+            return _RefusedError(str(error))
+        case UnknownVariableError():
+            return TemplateError(_undefined(str(error), variables))
+        case SecurityError():
+            return TemplateError(f"the template does what the sandbox refuses: {error}")
+        case UndefinedError():
+            return TemplateError(str(error))
+        case jinja2.TemplateRuntimeError():
+            return TemplateError(f"the template cannot be rendered: {error}")
+        case _:
+            return TemplateError(
+                f"the template cannot be rendered: {type(error).__name__}: {error}"
+            )
+
+
+def _line(trace: TracebackType | None, template: jinja2.Template) -> int | None:
+    """The line of the template at which an error came up: that of its innermost part."""
+    line = None
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == "<template>":
+            line = template.get_corresponding_lineno(trace.tb_lineno)
+        trace = trace.tb_next
+    return line
+
+
+def _undefined(name: str, variables: Mapping[str, Any]) -> str:
+    known = sorted(variables)
+    if not known:
+        return f"{{{{ {name} }}}} is not defined; the test has no variables"
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f'; did you mean "{close[0]}"?' if close else ""
+    return f"{{{{ {name} }}}} is not defined; the test has {', '.join(known)}{hint}"

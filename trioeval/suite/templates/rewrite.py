@@ -1,0 +1,249 @@
+"""The syntax tree made to mean what nunjucks means by it, or refused.
+
+Conditions, comparisons, `~` and what loops go over become calls of internal filters, whose names begin with a
+space so that no template can write them; jinja2 compiles filters to plain calls. What cannot be made the same
+is refused with its line.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from jinja2 import nodes
+from jinja2.visitor import NodeTransformer
+
+from trioeval.suite.templates.scopes import check_loops
+from trioeval.suite.templates.values import NunjucksOnlyError
+
+CONDITION, CONCAT, ROUNDS, PAIRS = " condition", " concat", " rounds", " pairs"
+"""Internal filters, besides those of `COMPARED`."""
+COMPARED = {
+    "eq": " ==",
+    "ne": " !=",
+    "lt": " <",
+    "lteq": " <=",
+    "gt": " >",
+    "gteq": " >=",
+    "in": " in",
+    "notin": " not in",
+}
+LENGTH_HINT = "write `x | length`"
+METHODS = {
+    "toUpperCase": "write `x | upper`",
+    "toLowerCase": "write `x | lower`",
+    "trim": "write `x | trim`",
+    "replace": "write `x | replace(a, b)`",
+    "replaceAll": "write `x | replace(a, b)`",
+    "join": "write `x | join(', ')`",
+    "reverse": "write `x | reverse`",
+    "sort": "write `x | sort`",
+    "includes": "write `a in x`",
+    "has": "write `a in x`",
+    "hasOwnProperty": "write `a in x`",
+    "toString": "write `x | string`",
+    "toFixed": "write `x | round(2)`",
+    "filter": "write `x | select(test)` or `x | selectattr(name)`",
+    "entries": "write `x | dictsort`",
+    **dict.fromkeys(
+        (
+            *("at", "charAt", "charCodeAt", "concat", "endsWith", "every", "find", "findIndex"),
+            *("flat", "flatMap", "forEach", "indexOf", "keys", "lastIndexOf", "map", "match"),
+            *("matchAll", "padEnd", "padStart", "pop", "push", "reduce", "repeat", "search"),
+            *("shift", "slice", "some", "splice", "split", "startsWith", "substr", "substring"),
+            *("toISOString", "toLocaleString", "toPrecision", "trimEnd", "trimStart", "unshift"),
+            *("valueOf", "values"),
+        ),
+        "use a filter, or make the value before the run with `transformVars`",
+    ),
+}
+"""Methods of JavaScript's texts, lists, numbers and objects, and what to write instead."""
+_LOOP = {"index", "index0", "revindex", "revindex0", "first", "last", "length"}
+_BY_NAME = {"sort", "int", "map"}
+"""Filters whose arguments may be given by name."""
+
+
+def rewritten(tree: nodes.Template, grouped: Iterable[nodes.Node]) -> nodes.Template:
+    """The tree with the meaning of nunjucks.
+
+    Args:
+        tree: What was parsed; it is changed.
+        grouped: Expressions in it that stand in round brackets.
+
+    Raises:
+        NunjucksOnlyError: Something in it cannot be made the same.
+    """
+    check_loops(tree)
+    _Rewriter(grouped).visit(tree)
+    if tree.environment is not None:
+        tree.set_environment(tree.environment)
+    return tree
+
+
+def _call(name: str, value: nodes.Expr, *arguments: nodes.Expr) -> nodes.Filter:
+    return nodes.Filter(value, name, list(arguments), [], None, None, lineno=value.lineno)
+
+
+class _Rewriter(NodeTransformer):
+    def __init__(self, grouped: Iterable[nodes.Node]) -> None:
+        self._grouped = {id(node) for node in grouped}
+
+    def _is_open(self, node: nodes.Node, *kinds: type[nodes.Node]) -> bool:
+        """Whether an expression of these kinds stands without brackets."""
+        return isinstance(node, kinds) and id(node) not in self._grouped
+
+    def _condition(self, node: nodes.Expr) -> nodes.Expr:
+        if isinstance(node, nodes.Test | nodes.Not):
+            return node
+        return _call(CONDITION, node)
+
+    def visit_If(self, node: nodes.If) -> nodes.Node:  # noqa: N802, the name is jinja2's
+        self.generic_visit(node)
+        node.test = self._condition(node.test)
+        return node
+
+    def visit_CondExpr(self, node: nodes.CondExpr) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        node.test = self._condition(node.test)
+        node.expr2 = node.expr2 or nodes.Const("", lineno=node.lineno)
+        return node
+
+    def visit_Not(self, node: nodes.Not) -> nodes.Node:  # noqa: N802
+        inner = node.node
+        open_ = self._is_open(inner, nodes.BinExpr, nodes.Concat)
+        if isinstance(inner, nodes.Compare) and inner.ops[0].op not in {"in", "notin"}:
+            open_ = self._is_open(inner, nodes.Compare)
+        if open_ and not isinstance(inner, nodes.And | nodes.Or):
+            what = "`not` before an operator, which takes its first operand only"
+            raise NunjucksOnlyError(what, "write `not (a == b)`", node.lineno)
+        self.generic_visit(node)
+        node.node = self._condition(node.node)
+        return node
+
+    def visit_And(self, node: nodes.And) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        node.left = self._condition(node.left)
+        return node
+
+    visit_Or = visit_And  # noqa: N815
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802
+        if len(node.ops) > 1:
+            hint = "write `a < b and b < c`"
+            raise NunjucksOnlyError("comparisons in a row", hint, node.lineno)
+        self.generic_visit(node)
+        [operand] = node.ops
+        result = _call(COMPARED[operand.op], node.expr, operand.expr)
+        return result
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        return _call(CONCAT, node.nodes[0], *node.nodes[1:])
+
+    def visit_Add(self, node: nodes.Add) -> nodes.Node:  # noqa: N802
+        for one, other in ((node.left, node.right), (node.right, node.left)):
+            if _is_text(one) and isinstance(other, nodes.Const) and not _is_text(other):
+                raise NunjucksOnlyError("text + another value", "write `a ~ b`", node.lineno)
+        return self.generic_visit(node)
+
+    def visit_FloorDiv(self, node: nodes.FloorDiv) -> nodes.Node:  # noqa: N802
+        if self._is_open(node.left, nodes.Mul, nodes.Div, nodes.Mod):
+            self._refuse_floor(node)
+        return self.generic_visit(node)
+
+    def visit_Mod(self, node: nodes.Mod) -> nodes.Node:  # noqa: N802
+        if self._is_open(node.left, nodes.FloorDiv):
+            self._refuse_floor(node)
+        return self.generic_visit(node)
+
+    def _refuse_floor(self, node: nodes.Node) -> None:
+        what = "`//` beside another operator, which binds stronger"
+        raise NunjucksOnlyError(what, "put brackets around it", node.lineno)
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
+        several = isinstance(node.target, nodes.Tuple)
+        if several:
+            self._check_pairs(node)
+            # The names are no list of their own; `visit_Tuple` refuses those.
+            node.iter = self.visit(node.iter)
+            node.body = [self.visit(part) for part in node.body]
+            node.else_ = [self.visit(part) for part in node.else_]
+        else:
+            self.generic_visit(node)
+        node.iter = _call(PAIRS if several else ROUNDS, node.iter)
+        if node.test is not None:
+            hint = "write `if` inside of the loop"
+            raise NunjucksOnlyError("a condition of a loop", hint, node.lineno)
+        return node
+
+    def _check_pairs(self, node: nodes.For) -> None:
+        source = node.iter
+        is_list = isinstance(source, nodes.List) or (
+            isinstance(source, nodes.Filter) and source.name != "groupby"
+        )
+        if not is_list:
+            hint = "write `| dictsort` behind the object, or `| list` behind a list of pairs"
+            what = "`for` with several names, over what may be an object"
+            raise NunjucksOnlyError(what, hint, node.lineno)
+
+    def visit_Assign(self, node: nodes.Assign) -> nodes.Node:  # noqa: N802
+        if isinstance(node.target, nodes.Tuple):
+            what = "`set` of several names, which all get one value"
+            raise NunjucksOnlyError(what, "write one `set` for each", node.lineno)
+        return self.generic_visit(node)
+
+    def _refuse_inner_set(self, node: nodes.Node) -> nodes.Node:
+        if inner := next(iter(node.find_all((nodes.Assign, nodes.AssignBlock))), None):
+            what = "`set` inside of a block that is caught, which is seen outside"
+            raise NunjucksOnlyError(what, "put it before the block", inner.lineno)
+        return self.generic_visit(node)
+
+    visit_AssignBlock = visit_FilterBlock = _refuse_inner_set  # noqa: N815
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:  # noqa: N802
+        what = "values in round brackets, of which the last one counts"
+        raise NunjucksOnlyError(what, "write `[a, b]`", node.lineno)
+
+    def visit_Pair(self, node: nodes.Pair) -> nodes.Node:  # noqa: N802
+        if isinstance(node.key, nodes.Name):
+            node.key = nodes.Const(node.key.name, lineno=node.lineno)
+        return self.generic_visit(node)
+
+    def visit_Name(self, node: nodes.Name) -> nodes.Node:  # noqa: N802
+        if node.ctx == "load" and node.name == "null":
+            return nodes.Const(None, lineno=node.lineno)
+        if node.ctx == "load" and node.name == "self":
+            # jinja2 knows something else by this name.
+            owner = nodes.ContextReference(lineno=node.lineno)
+            key = nodes.Const("self", lineno=node.lineno)
+            return nodes.Getitem(owner, key, "load", lineno=node.lineno)
+        return node
+
+    def visit_Getattr(self, node: nodes.Getattr) -> nodes.Node:  # noqa: N802
+        is_loop = isinstance(node.node, nodes.Name) and node.node.name == "loop"
+        if is_loop and node.attr not in _LOOP:
+            raise NunjucksOnlyError(
+                f"`loop.{node.attr}`, which is undefined", "count with `loop.index`", node.lineno
+            )
+        if node.attr == "length" and not is_loop:
+            raise NunjucksOnlyError("`.length`", LENGTH_HINT, node.lineno)
+        return self.generic_visit(node)
+
+    def visit_Call(self, node: nodes.Call) -> nodes.Node:  # noqa: N802
+        method = node.node
+        if isinstance(method, nodes.Getattr) and method.attr in METHODS:
+            hint = METHODS[method.attr]
+            raise NunjucksOnlyError(f"`.{method.attr}()`", hint, node.lineno)
+        return self.generic_visit(node)
+
+    def visit_Filter(self, node: nodes.Filter) -> nodes.Node:  # noqa: N802
+        if node.kwargs and node.name not in _BY_NAME:
+            what = f"an argument of `{node.name}` by name, which is an object"
+            raise NunjucksOnlyError(what, "give it by its place", node.lineno)
+        if node.name in {"selectattr", "rejectattr"} and len(node.args) > 1:
+            what = f"`{node.name}` with a test, which is not looked at"
+            raise NunjucksOnlyError(what, "write `if` inside of a loop", node.lineno)
+        return self.generic_visit(node)
+
+
+def _is_text(node: nodes.Node) -> bool:
+    value: Any = node.value if isinstance(node, nodes.Const) else None
+    return isinstance(value, str)

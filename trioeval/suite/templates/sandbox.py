@@ -1,0 +1,221 @@
+"""The jinja2 environment that has the habits of nunjucks, and lets nothing out.
+
+Data has members and no methods: what a template can call are macros, the global functions and what they give.
+So there is no way to Python's own attributes from any variable.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import jinja2
+from jinja2 import nodes
+from jinja2.exceptions import TemplateRuntimeError
+from jinja2.lexer import Lexer
+from jinja2.runtime import Context, LoopContext
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from trioeval.grading.text import quote
+from trioeval.suite.templates.bounds import Meter, check_size, joined
+from trioeval.suite.templates.checks import CHECKS
+from trioeval.suite.templates.functions import Cycler, cycler, joiner, make_range
+from trioeval.suite.templates.grammar import NunjucksLexer, parse
+from trioeval.suite.templates.list_filters import LIST_FILTERS
+from trioeval.suite.templates.rewrite import (
+    COMPARED,
+    CONCAT,
+    CONDITION,
+    LENGTH_HINT,
+    METHODS,
+    PAIRS,
+    ROUNDS,
+    rewritten,
+)
+from trioeval.suite.templates.text_filters import TEXT_FILTERS
+from trioeval.suite.templates.undefined import Lenient, Strict
+from trioeval.suite.templates.values import (
+    OBJECT,
+    OPERATORS,
+    NunjucksOnlyError,
+    calculated,
+    condition,
+    contains,
+    less,
+    plus,
+    printed,
+    same,
+    text_of,
+)
+
+_ASKING = {"default", "d", CONDITION, COMPARED["eq"], COMPARED["ne"]}
+"""Filters that may be asked about an undefined value also where using one is an error."""
+_ASKING_CHECKS = {"defined", "undefined", "mapping", "string", "number", "iterable", "truthy", "falsy"}
+
+
+class Sandbox(ImmutableSandboxedEnvironment):
+    """One environment of one run."""
+
+    intercepted_binops = frozenset({"+", *OPERATORS})
+    intercepted_unops = frozenset({"+", "-"})
+    concat = staticmethod(joined)  # type: ignore[assignment]
+
+    def __init__(
+        self, env: Mapping[str, str], filters: Mapping[str, Callable[..., Any]], *, strict: bool
+    ) -> None:
+        super().__init__(
+            undefined=Strict if strict else Lenient,
+            keep_trailing_newline=True,
+            autoescape=False,
+            finalize=_shown,
+        )
+        self.meter = Meter()
+        self._lexer = NunjucksLexer(self)
+        self._env = MappingProxyType(dict(env))
+        self.filters = {**TEXT_FILTERS, **LIST_FILTERS, **filters, **_internal(self.meter)}
+        self.tests = dict(CHECKS)
+        self.globals = {
+            "range": make_range(self.meter),
+            "cycler": cycler,
+            "joiner": joiner,
+            "env": self._env,
+        }
+        if strict:
+            for name in self.filters.keys() - _ASKING:
+                self.filters[name] = _guarded(self.filters[name])
+            for name in self.tests.keys() - _ASKING_CHECKS:
+                self.tests[name] = _guarded(self.tests[name])
+
+    @property
+    def lexer(self) -> Lexer:
+        """The lexer; jinja2 would share one between environments."""
+        return self._lexer
+
+    def tree(self, text: str) -> nodes.Template:
+        """The syntax tree of a text, with the meaning of nunjucks.
+
+        Raises:
+            TemplateSyntaxError: It is no template.
+            NunjucksOnlyError: It has what is not imitated.
+        """
+        return rewritten(*parse(self, text))
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """A member, or what is undefined."""
+        return self.getitem(obj, attribute)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        """A member, or what is undefined.
+
+        Raises:
+            NunjucksOnlyError: It is a property or a method of JavaScript's values.
+        """
+        if isinstance(obj, Mapping) or obj.__class__ is Context:
+            key = argument if isinstance(argument, str) else text_of(argument)
+            if key in obj:
+                return obj[key]
+            return Lenient(name=key) if obj is self._env else self.undefined(obj=obj, name=key)
+        if isinstance(obj, jinja2.Undefined):
+            return obj
+        if isinstance(obj, str | list | tuple):
+            place = int(argument) if isinstance(argument, str) and argument.isdecimal() else argument
+            if isinstance(place, float) and place.is_integer():
+                place = int(place)
+            if isinstance(place, int) and 0 <= place < len(obj):
+                return obj[place]
+            if argument == "length":
+                raise NunjucksOnlyError("`.length`", LENGTH_HINT)
+        elif obj is not None and not isinstance(obj, int | float):
+            return self._attribute(obj, argument)
+        if isinstance(argument, str) and argument in METHODS and obj is not None:
+            raise NunjucksOnlyError(f"`.{argument}`", METHODS[argument])
+        return self.undefined(obj=obj, name=argument)
+
+    def _attribute(self, obj: Any, name: Any) -> Any:
+        if isinstance(obj, LoopContext | Cycler) and isinstance(name, str):
+            return super().getattr(obj, name)
+        return self.undefined(obj=obj, name=name)
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
+        """Call a macro or a global function."""
+        __self.meter.take(1)
+        if not callable(__obj):
+            msg = f"{quote(__obj)} is called, which is no function"
+            raise TemplateRuntimeError(msg)
+        return super().call(__context, __obj, *args, **kwargs)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """The result of an operator."""
+        if operator == "+":
+            return plus(left, right)
+        return calculated(operator, OPERATORS[operator], left, right)
+
+    def call_unop(self, context: Context, operator: str, arg: Any) -> Any:
+        """The number with a sign."""
+        sign = -1 if operator == "-" else 1
+        return calculated("*", OPERATORS["*"], sign, arg)
+
+
+def _shown(value: Any) -> Any:
+    kind = value.__class__
+    if kind is str:
+        return value
+    return OBJECT if isinstance(value, LoopContext | Cycler) else printed(value)
+
+
+def _internal(meter: Meter) -> Mapping[str, Callable[..., Any]]:
+    """What the rewritten tree calls; see `rewrite`."""
+    return {
+        CONDITION: condition,
+        CONCAT: _concat,
+        ROUNDS: functools.partial(_rounds, meter),
+        PAIRS: functools.partial(_pairs, meter),
+        COMPARED["eq"]: same,
+        COMPARED["ne"]: lambda left, right: not same(left, right),
+        COMPARED["lt"]: less,
+        COMPARED["lteq"]: _at_most,
+        COMPARED["gt"]: lambda left, right: less(right, left),
+        COMPARED["gteq"]: lambda left, right: _at_most(right, left),
+        COMPARED["in"]: lambda member, holder: contains(holder, member),
+        COMPARED["notin"]: lambda member, holder: not contains(holder, member),
+    }
+
+
+def _at_most(left: Any, right: Any) -> bool:
+    return less(left, right) or (not less(right, left) and bool(left == right))
+
+
+def _concat(*parts: Any) -> str:
+    texts = [text_of(part) for part in parts]
+    check_size(sum(map(len, texts)))
+    return "".join(texts)
+
+
+def _rounds(meter: Meter, value: Any) -> Iterable[Any]:
+    """What a loop goes over: members of a list, characters of a text; nothing else has any."""
+    if isinstance(value, list | tuple | str):
+        meter.take(len(value))
+        return value
+    if isinstance(value, Strict):
+        value.refuse()
+    return ()
+
+
+def _pairs(meter: Meter, value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        hint = "write `| dictsort` behind the object"
+        raise NunjucksOnlyError("`for` over the pairs of an object", hint)
+    return _rounds(meter, value)
+
+
+def _guarded(filter_: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter that refuses what is undefined."""
+
+    @functools.wraps(filter_)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, Strict):
+                value.refuse()
+        return filter_(*args, **kwargs)
+
+    return guarded

@@ -1,0 +1,72 @@
+"""What is undefined: nothing at all, or, where the suite asks for it, an error that names it."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
+
+import jinja2
+from jinja2.exceptions import TemplateRuntimeError, UndefinedError
+from jinja2.utils import missing
+
+from trioeval.grading.text import quote
+
+
+class UnknownVariableError(UndefinedError):
+    """A variable that there is not is used; the message is its name."""
+
+
+class Lenient(jinja2.ChainableUndefined):
+    """Prints nothing, has undefined members, and is false."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
+class Strict(jinja2.ChainableUndefined):
+    """False, unequal, with undefined members, and good for nothing else."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        hint: str | None = None,
+        obj: Any = missing,
+        name: str | None = None,
+        exc: type[TemplateRuntimeError] = UndefinedError,
+    ) -> None:
+        if hint is None and obj is missing:
+            exc = UnknownVariableError
+        super().__init__(hint, obj, name, exc)
+
+    @property
+    def _undefined_message(self) -> str:
+        if self._undefined_hint is not None:
+            return self._undefined_hint
+        name, owner = self._undefined_name, self._undefined_obj
+        if owner is missing:
+            return name or ""
+        close = (
+            difflib.get_close_matches(name, owner, n=1)
+            if isinstance(owner, Mapping) and isinstance(name, str)
+            else ()
+        )
+        hint = f'; did you mean "{close[0]}"?' if close else ""
+        return f"{quote(name)} is not defined in {quote(owner)}{hint}"
+
+    def refuse(self) -> NoReturn:
+        """Raise the error that names what is undefined."""
+        self._fail_with_undefined_error()
+
+    def __str__(self) -> str:
+        return self.refuse()
+
+    def __len__(self) -> int:
+        return self.refuse()
+
+    def __iter__(self) -> NoReturn:
+        self.refuse()
+
+    def __contains__(self, _member: object) -> NoReturn:
+        self.refuse()

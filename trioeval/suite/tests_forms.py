@@ -1,0 +1,225 @@
+"""Tests, assertions and scenarios as a suite writes them: in place, or in files."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import cattrs
+
+from trioeval.grading import Assertion, check_assertion, quote
+from trioeval.suite.documents import read_document
+from trioeval.suite.forms import many
+from trioeval.suite.joined import Joined
+from trioeval.suite.keys import NOT_YET_IN_ASSERTIONS, NOT_YET_IN_TESTS
+from trioeval.suite.mistakes import Mistake, MistakenError, kind
+from trioeval.suite.models import Scenario, Test, TestOptions
+from trioeval.suite.placing import read_placed, structured
+from trioeval.suite.sources.around import FILE, Around
+from trioeval.suite.sources.tests import read_tests
+from trioeval.suite.sources.variables import read_vars, resolve_file_vars
+from trioeval.suite.strict import Hook, object_hook
+
+_NEEDS_ONE = {
+    "assert",
+    "metadata",
+    "options",
+    "provider",
+    "providerOutput",
+    "provider_output",
+    "threshold",
+    "vars",
+}
+
+
+def assertion_hook(converter: cattrs.Converter, around: Around) -> Hook:
+    """For assertions: objects, checked by the rules of their type, with values from files."""
+    structure = object_hook(converter, Assertion, not_yet=NOT_YET_IN_ASSERTIONS)
+
+    def hook(value: Any, wanted: Any) -> Assertion:
+        if isinstance(value, str):
+            hint = f'write {{"type": "contains", "value": {quote(value)}}}'
+            raise MistakenError(Mistake(f"must be an object, got {kind(value)}", hint))
+        mistakes: list[Mistake] = []
+        if isinstance(value, dict) and _names_file(value.get("value")):
+            try:
+                value = {**value, "value": _file_value(value["value"], around)}
+            except MistakenError as error:
+                raise MistakenError(*(part.below("value") for part in error.parts)) from None
+        try:
+            assertion: Assertion = structure(value, wanted)
+        except MistakenError as error:
+            mistakes += error.parts
+            if not (isinstance(value, dict) and isinstance(value.get("type"), str)):
+                raise
+            # Type and value can be judged although something else is wrong.
+            assertion = Assertion(type=value["type"], value=value.get("value"))
+        mistakes += (
+            # Their paths are one key, `.type`, or empty.
+            Mistake(problem.message, problem.hint, at=tuple(problem.path.split(".")[1:]))
+            for problem in check_assertion(assertion, value_given="value" in value)
+        )
+        if mistakes:
+            raise MistakenError(*mistakes)
+        return assertion
+
+    return hook
+
+
+def _names_file(value: Any) -> bool:
+    members = value if isinstance(value, list) else (value,)
+    return any(isinstance(member, str) and member.startswith(FILE) for member in members)
+
+
+def _file_value(value: Any, around: Around) -> Any:
+    """A value with its files read: a document of JSON or YAML, or the text of any other file."""
+    if isinstance(value, list):
+        return [_file_value(member, around) for member in value]
+    if not (isinstance(value, str) and value.startswith(FILE)):
+        return value
+    name = value.partition(".py")[0] + ".py" if ".py" in value else value
+    file = around.file(name)
+    if file.suffix.lower() in {".json", ".yaml", ".yml"}:
+        return read_placed(file, read_document).data
+    if file.suffix.lower() in {".py", ".js", ".cjs", ".mjs", ".ts", ".rb"}:
+        message = f"values that a program computes are not supported yet: {quote(value)}"
+        raise MistakenError(Mistake(message, "write the value, or name a text or JSON file"))
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise MistakenError(Mistake(f"{quote(value)} cannot be read: {error}")) from None
+
+
+def options_hook(converter: cattrs.Converter) -> Hook:
+    """For the options of a test; keys that are none are those of a provider's config."""
+    structure = object_hook(converter, TestOptions, rest="overrides")
+
+    def hook(value: Any, wanted: Any) -> TestOptions:
+        if isinstance(value, dict) and "postprocess" in value:
+            if "transform" in value:
+                message = "transform and postprocess are the same key: write one of them"
+                raise MistakenError(Mistake(message, at=("postprocess",), key=True))
+            value = {
+                "transform" if key == "postprocess" else key: part for key, part in value.items()
+            }
+        options: TestOptions = structure(value, wanted)
+        return options
+
+    return hook
+
+
+def test_hook(converter: cattrs.Converter, around: Around) -> Hook:
+    """For one test: an object, whose variables may come from files."""
+    structure = object_hook(
+        converter,
+        Test,
+        renamed={"assertions": "assert", "fault": None},
+        not_yet=NOT_YET_IN_TESTS,
+    )
+
+    def hook(value: Any, wanted: Any) -> Test:
+        if not (isinstance(value, dict) and "vars" in value):
+            test: Test = structure(value, wanted)
+            return test
+        mistakes: list[Mistake] = []
+        variables = value["vars"]
+        try:
+            if isinstance(variables, str | list):
+                variables = read_vars(variables, around)
+            if isinstance(variables, dict):
+                variables = resolve_file_vars(variables, around)
+        except MistakenError as error:
+            mistakes += [part.below("vars") for part in error.parts]
+            variables = {}
+        try:
+            test = structure({**value, "vars": {} if variables is None else variables}, wanted)
+        except MistakenError as error:
+            mistakes += error.parts
+        if mistakes:
+            raise MistakenError(*mistakes)
+        return test
+
+    return hook
+
+
+def tests_hook(converter: cattrs.Converter, around: Around) -> Hook:
+    """For the list of tests: in place, and files of them."""
+    one = converter.get_structure_hook(Test)
+
+    def structure(value: Any) -> Test:
+        test: Test = one(value, Test)
+        if isinstance(value, dict) and value.keys().isdisjoint(_NEEDS_ONE):
+            message = "a test needs at least one of assert, metadata, options, threshold, vars"
+            raise MistakenError(Mistake(message))
+        return test
+
+    return _from_files(structure, around)
+
+
+def _from_files(structure: Callable[[Any], Test], around: Around) -> Hook:
+    def hook(value: Any, _wanted: Any) -> Sequence[Test]:
+        entries = [value] if isinstance(value, str | dict) else value
+        if not isinstance(entries, list):
+            raise MistakenError(Mistake(f"must be a list of tests, got {kind(value)}"))
+        parts: list[Sequence[Test]] = []
+        here: list[Test] = []
+        mistakes: list[Mistake] = []
+        for position, entry in enumerate(entries):
+            try:
+                if isinstance(entry, str) or (isinstance(entry, dict) and "path" in entry):
+                    parts += [tuple(here), read_tests(entry, around, structure)]
+                    here = []
+                else:
+                    here.append(structure(entry))
+            except MistakenError as error:
+                at = () if entries is not value else (position,)
+                mistakes += [mistake.below(*at) for mistake in error.parts]
+        if mistakes:
+            raise MistakenError(*mistakes)
+        parts = [part for part in (*parts, tuple(here)) if len(part)]
+        return parts[0] if len(parts) == 1 else Joined.of(*parts) if parts else ()
+
+    return hook
+
+
+def default_test_hook(converter: cattrs.Converter, around: Around) -> Hook:
+    """For the default test: an object, or a file with one."""
+
+    def hook(value: Any, _wanted: Any) -> Test | None:
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            return converter.structure(value, Test)
+        file = around.file(value)
+        document = read_placed(file, read_document)
+        return structured(document, file, lambda data: converter.structure(data, Test))
+
+    return hook
+
+
+def scenarios_hook(converter: cattrs.Converter, around: Around) -> Hook:
+    """For the list of scenarios: in place, and files of them."""
+    listed = tests_hook(converter, around)
+    partial = converter.get_structure_hook(Test)
+
+    def settings(value: Any, _wanted: Any) -> tuple[Test, ...]:
+        return many(value, " of settings", setting)
+
+    def setting(entry: Any) -> Sequence[Test]:
+        if isinstance(entry, str):
+            return read_tests(entry, around, lambda value: partial(value, Test))
+        return (partial(entry, Test),)
+
+    def tests(value: Any, _wanted: Any) -> tuple[Test, ...]:
+        return tuple(listed(value, None)) or (Test(),)
+
+    structure = object_hook(converter, Scenario, hooks={"config": settings, "tests": tests})
+
+    def read(entry: Any) -> tuple[Scenario, ...]:
+        if not isinstance(entry, str):
+            return (structure(entry, Scenario),)
+        found: list[Scenario] = []
+        for file in around.files(entry):
+            document = read_placed(file, read_document)
+            found += structured(document, file, lambda data: many(data, "", read, alone=dict))
+        return tuple(found)
+
+    return lambda value, _wanted: None if value is None else many(value, " of scenarios", read)

@@ -1,0 +1,69 @@
+"""Applies `transformVars`, so that an expansion can be pure: code has run before it.
+
+The code gets the variables of a test and of the default test together. All tests with the same code are
+done in one process.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from trioeval.suite.joined import remarkable_places
+from trioeval.suite.merge import ScenarioTests
+from trioeval.suite.mistakes import MistakenError
+from trioeval.suite.models import Suite, Test
+from trioeval.suite.sources.around import Around
+from trioeval.suite.sources.transform_vars import transform_vars_of_each
+
+
+def with_transformed_vars(suite: Suite, around: Around) -> Suite:
+    """A suite whose tests have the variables that their `transformVars` makes.
+
+    Tests from a large file are all read if the default test has such code, and so are those of scenarios.
+
+    Raises:
+        MistakenError: Code fails, or gives no object.
+    """
+    default = suite.default_test or Test()
+    everywhere = default.options.transform_vars
+    tests = suite.tests
+    if suite.scenarios and (everywhere or _has_code(suite)):
+        tests = (*tests, *ScenarioTests(suite))
+        suite = attrs.evolve(suite, scenarios=())
+    places: dict[str, list[int]] = {}
+    for place in range(len(tests)) if everywhere else remarkable_places(tests):
+        if code := tests[place].options.transform_vars or everywhere:
+            places.setdefault(code, []).append(place)
+    if not places:
+        return suite
+    made = {
+        place: variables
+        for code, several in places.items()
+        for place, variables in zip(
+            several,
+            _run(code, [{**default.vars, **tests[place].vars} for place in several], around),
+            strict=True,
+        )
+    }
+    changed = tuple(
+        attrs.evolve(test, vars=made[place]) if place in made else test
+        for place, test in enumerate(tests)
+    )
+    return attrs.evolve(suite, tests=changed)
+
+
+def _has_code(suite: Suite) -> bool:
+    return any(
+        test.options.transform_vars
+        for scenario in suite.scenarios or ()
+        for test in (*scenario.config, *scenario.tests)
+    )
+
+
+def _run(code: str, variables: list[Mapping[str, Any]], around: Around) -> list[dict[str, Any]]:
+    try:
+        return transform_vars_of_each(code, variables, around)
+    except MistakenError as error:
+        at = ("defaultTest", "options", "transformVars")
+        raise MistakenError(*(attrs.evolve(part, at=at) for part in error.parts)) from None

@@ -1,0 +1,52 @@
+"""How jobs end, in the words of rows."""
+
+from collections.abc import Mapping
+
+from trioeval.errors import ProviderError, TrioevalError
+from trioeval.grading import Verdict
+from trioeval.kernel import Blocked, Cut, Done, Failed, Interrupted, NotRun, Outcome, TimedOut
+
+NAMES: Mapping[type, str] = {
+    Done: "done",
+    Failed: "failed",
+    TimedOut: "timed_out",
+    Interrupted: "interrupted",
+    Blocked: "blocked",
+    NotRun: "not_run",
+}
+
+_CUTS = {
+    Cut.DEADLINE: "the run's deadline (maxEvalTimeMs) passed",
+    Cut.STOP: "the run was stopped",
+    Cut.CANCEL: "the run was cancelled",
+    Cut.LANE: "its lane is closed",
+    Cut.BUDGET: "the budget of the run is used up",
+    Cut.FAULT: "the run itself failed",
+}
+
+
+def provider_failure(outcome: Outcome[Verdict]) -> ProviderError | None:
+    """How the provider failed; None if it did not."""
+    if isinstance(outcome, Failed) and isinstance(outcome.error, ProviderError):
+        return outcome.error
+    return None
+
+
+def explain(outcome: Outcome[Verdict]) -> str | None:
+    """Why there is no verdict, or why it is not a pass."""
+    match outcome:
+        case Done():
+            return None if outcome.value.passed else outcome.value.reason
+        case Failed():
+            if isinstance(outcome.error, TrioevalError):
+                return str(outcome.error)
+            return f"{type(outcome.error).__name__}: {outcome.error}"
+        case TimedOut():
+            return f"timed out after {outcome.timeout:g} s of working time (timeoutMs)"
+        case Interrupted():
+            return f"interrupted: {_CUTS[outcome.cut]}"
+        case Blocked():
+            return f"blocked by row {outcome.by}"
+        case NotRun():
+            more = "" if outcome.reason is None else f": {outcome.reason}"
+            return f"not run: {_CUTS[outcome.cut]}{more}"

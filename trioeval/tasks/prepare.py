@@ -1,0 +1,321 @@
+"""Checks everything about a suite that can be known before anything is asked of a provider."""
+
+import os
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import attrs
+
+from trioeval.errors import Problem, SuiteError
+from trioeval.kernel import LaneSpec, Readiness
+from trioeval.providers import Metering, Provider, ProviderSpec, resolve
+from trioeval.providers.adapter import HasAdapter
+from trioeval.providers.config import is_integer, to_snake
+from trioeval.providers.local.echo import EchoSettings
+from trioeval.providers.local.replay import ReplaySettings, read_for_all
+from trioeval.providers.local.sequence import SequenceSettings
+from trioeval.providers.secrets import hide, hide_in
+from trioeval.suite import (
+    Around,
+    Expansion,
+    MistakenError,
+    ProviderEntry,
+    Suite,
+    Templates,
+    expand,
+    load_filters,
+    load_suite,
+    place_problems,
+    show_path,
+)
+from trioeval.suite.joined import remarkable_places
+from trioeval.tasks.access import FindAccess, Sharing
+from trioeval.tasks.lanes import lane_names, lane_specs
+from trioeval.tasks.order import ByCells, OneByOne
+from trioeval.tasks.transforms import read_output_transform
+
+_PRICE_EXAMPLE = '"config": {"price": {"input": 1, "output": 4}}'
+
+
+@attrs.frozen(kw_only=True)
+class PreparedSuite:
+    """A suite whose providers are known to be right; nothing is open yet."""
+
+    suite: Suite
+    steps: Expansion = attrs.field(repr=False)
+    """What it expands to."""
+    specs: tuple[ProviderSpec, ...]
+    """In the order of `steps.providers`."""
+    lane_names: tuple[str, ...]
+    """The lane of each provider."""
+    lane_specs: tuple[LaneSpec, ...]
+    """The lanes that it uses, with the limits that it gives them."""
+    templates: Templates = attrs.field(repr=False)
+    around: Around = attrs.field(repr=False)
+    sharing: Sharing
+    """What its steps leave for each other."""
+    one_by_one: bool = False
+    """Whether its steps run one after another, whatever they share."""
+    warnings: tuple[Problem, ...] = ()
+    """What is odd about it but no mistake."""
+
+    @property
+    def provider_names(self) -> tuple[str, ...]:
+        """The label, or else the id, of each provider of the suite."""
+        return tuple(entry.label or entry.id for entry in self.suite.providers)
+
+    @property
+    def order(self) -> Callable[[], Readiness] | None:
+        """What decides which steps may start; None if all of them may at once."""
+        steps, sharing = self.steps, self.sharing
+        mode = self.suite.evaluate_options.serialize
+        serial = steps.serial_indices
+        kept = (sharing.conversations and mode not in {"conversation", "auto"}) or (
+            sharing.registers and mode not in {"register", "auto"}
+        )
+        if self.one_by_one or kept:
+            return lambda: OneByOne.of(len(steps), serial)
+        if not sharing.any:
+            return None
+        find = FindAccess(
+            steps,
+            sharing,
+            self.templates,
+            self.provider_names,
+            frozenset(
+                place for place, spec in enumerate(self.specs) if not _ignores_variables(spec)
+            ),
+        )
+        return lambda: ByCells.of(len(steps), serial, find)
+
+
+def prepare(
+    suite: Suite | str | os.PathLike[str],
+    *,
+    providers: Mapping[str, Provider] | None = None,
+    environ: Mapping[str, str] | None = None,
+    max_concurrency: int | None = None,
+    replay: Path | None = None,
+    selected: Container[int] | None = None,
+    one_by_one: bool = False,
+) -> PreparedSuite:
+    """Load a suite if it is a path, and check all of its providers and transforms.
+
+    Args:
+        suite: A suite, or the path of a suite file.
+        providers: Async callables by the id that stands for them in the suite.
+        environ: Where keys and base URLs are looked for; the process environment if None.
+        max_concurrency: Calls in flight that no lane may exceed, ≥ 1.
+        replay: A file of recordings that answers in place of every provider, each with its own.
+        selected: Places of the tests that are run, among `all_tests(suite)`; None is all of them.
+        one_by_one: Run one step after another, in order.
+
+    Raises:
+        SuiteError: Everything that is wrong with it.
+    """
+    own = os.environ if environ is None else environ
+    loaded = suite if isinstance(suite, Suite) else load_suite(suite, environ=own)
+    steps = expand(loaded, selected)
+    around = around_of(loaded, own)
+    templates, problems = _templates(loaded, around)
+    specs: list[ProviderSpec] = []
+    if replay is None:
+        for position, entry in enumerate(steps.providers):
+            try:
+                spec = resolve(
+                    entry.id,
+                    entry.config,
+                    environ={**around.environ, **entry.env} if entry.env else around.environ,
+                    directory=loaded.directory,
+                    templates=templates,
+                    custom={} if providers is None else providers,
+                    label=entry.label,
+                    overload_statuses=_overload_statuses(loaded, entry),
+                )
+            except SuiteError as error:
+                at = _place_of(loaded, steps, position)
+                problems += [attrs.evolve(one, path=f"{at}{one.path}") for one in error.problems]
+            else:
+                specs.append(spec)
+    else:
+        specs = _replayed(loaded, steps.providers, replay)
+    problems += _wrong_transforms(steps, around)
+    wide = attrs.evolve(loaded, providers=steps.providers)
+    lanes: tuple[LaneSpec, ...] = ()
+    if len(specs) == len(steps.providers):
+        problems += _unbounded(wide, specs)
+        try:
+            lanes = lane_specs(wide, specs, cap=max_concurrency)
+        except SuiteError as error:
+            problems += error.problems
+    if problems:
+        raise SuiteError(place_problems(problems, loaded.file) if loaded.file else problems)
+    shown = _without_secrets(loaded, specs)
+    sharing = Sharing.of(
+        steps, templates, conversation=not around.switch("DISABLE_CONVERSATION_VAR")
+    )
+    return PreparedSuite(
+        suite=shown,
+        steps=expand(shown, selected) if shown is not loaded else steps,
+        specs=tuple(specs),
+        lane_names=lane_names(wide, specs),
+        lane_specs=lanes,
+        templates=templates,
+        around=around,
+        sharing=sharing,
+        one_by_one=one_by_one,
+        warnings=(*loaded.warnings, *_shared_by_columns(steps, sharing)),
+    )
+
+
+def around_of(suite: Suite, environ: Mapping[str, str]) -> Around:
+    """What the files of a loaded suite are read against when it runs."""
+    return Around(
+        directory=suite.directory,
+        environ={**environ, **suite.env} if suite.env else environ,
+        roots=suite.roots or (suite.directory,),
+        allow_outside=suite.allow_outside,
+    )
+
+
+def _templates(suite: Suite, around: Around) -> tuple[Templates, list[Problem]]:
+    """What renders the texts of a run, and what is wrong with the filters that the suite brings."""
+    problems: list[Problem] = []
+    filters: dict[str, Callable[..., object]] = {}
+    try:
+        filters = load_filters(suite.nunjucks_filters, around)
+    except MistakenError as error:
+        problems += [
+            Problem(show_path(("nunjucksFilters", *part.at)), part.message, part.hint)
+            for part in error.parts
+        ]
+    templates = Templates(
+        env={} if around.switch("DISABLE_TEMPLATE_ENV_VARS") else around.environ,
+        filters=filters,
+        strict=suite.evaluate_options.strict_variables,
+        enabled=not around.switch("DISABLE_TEMPLATING"),
+        json_aware=not around.switch("DISABLE_JSON_AUTOESCAPE"),
+    )
+    return templates, problems
+
+
+def _wrong_transforms(steps: Expansion, around: Around) -> Iterator[Problem]:
+    """Transforms that are wrong as they are written, each told once."""
+    named = [
+        (f"$.providers[{place}].transform", entry.transform)
+        for place, entry in enumerate(steps.suite.providers)
+    ]
+    default = steps.suite.default_test
+    if default is not None:
+        named.append(("$.defaultTest.options.transform", default.options.transform))
+    named += [
+        (f"$.tests[{place}].options.transform", steps.tests[place].options.transform)
+        for place in remarkable_places(steps.tests)
+    ]
+    seen: set[str] = set()
+    for path, text in named:
+        if text is None or text in seen:
+            continue
+        seen.add(text)
+        try:
+            read_output_transform(text, around)
+        except MistakenError as error:
+            for part in error.parts:
+                yield Problem(path, part.message, part.hint)
+
+
+def _shared_by_columns(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:
+    scope = steps.suite.evaluate_options.register_scope
+    if sharing.registers and len(steps.columns) > 1 and scope == "suite":
+        names = ", ".join(sorted(sharing.registers))
+        yield Problem(
+            "$.evaluateOptions",
+            f"all columns share what storeOutputAs stores: {names}",
+            '"registerScope": "column" gives each column its own',
+        )
+
+
+def _ignores_variables(spec: ProviderSpec) -> bool:
+    """Whether a provider looks at the prompt alone, not at the variables that it was made of."""
+    return isinstance(spec.settings, EchoSettings | ReplaySettings | SequenceSettings | HasAdapter)
+
+
+def _place_of(suite: Suite, steps: Expansion, position: int) -> str:
+    """Where a provider stands in the suite."""
+    if position < len(suite.providers):
+        return f"$.providers[{position}]"
+    own = steps.providers[position]
+    if suite.default_test is not None and suite.default_test.provider == own:
+        return "$.defaultTest.provider"
+    for place in remarkable_places(steps.tests):
+        if steps.tests[place].provider == own:
+            return f"$.tests[{place}].provider"
+    return "$.tests"
+
+
+def _overload_statuses(suite: Suite, entry: ProviderEntry) -> frozenset[int]:
+    """The statuses by which the lane of an entry knows that there are too many calls."""
+    settings = suite.lanes[entry.lane] if isinstance(entry.lane, str) else entry.lane
+    return frozenset() if settings is None else frozenset(settings.overload_statuses)
+
+
+def _replayed(suite: Suite, entries: Sequence[ProviderEntry], file: Path) -> list[ProviderSpec]:
+    """Providers, each replaced by its recordings.
+
+    Raises:
+        SuiteError: The file cannot be read, or is wrong.
+    """
+    names = [entry.label or entry.id for entry in entries]
+    return [
+        ProviderSpec(
+            f"replay:{file}",
+            name,
+            settings,
+            metering=Metering(),
+            overload_statuses=_overload_statuses(suite, entry),
+            max_retries=_max_retries(entry),
+        )
+        for name, entry, settings in zip(names, entries, read_for_all(file, names), strict=True)
+    ]
+
+
+def _max_retries(entry: ProviderEntry) -> int | None:
+    """What the config of a provider that is replayed says of its lane; all else of it does not count."""
+    said = (value for key, value in entry.config.items() if to_snake(str(key)) == "max_retries")
+    return next((value for value in said if is_integer(value) and value >= 0), None)
+
+
+def _without_secrets(suite: Suite, specs: Sequence[ProviderSpec]) -> Suite:
+    """The suite as it may be shown: an id or a config may hold a URL with a key."""
+    entries = tuple(
+        attrs.evolve(
+            entry,
+            id=hide(entry.id, spec.secrets),
+            label=None if entry.label is None else hide(entry.label, spec.secrets),
+            config=hide_in(entry.config, spec.secrets),
+        )
+        # Providers of single tests stand behind those of the suite.
+        for entry, spec in zip(suite.providers, specs, strict=False)
+    )
+    return suite if entries == suite.providers else attrs.evolve(suite, providers=entries)
+
+
+def _unbounded(suite: Suite, specs: Sequence[ProviderSpec]) -> Iterator[Problem]:
+    """A budget cannot hold for services that cost nobody knows how much, or answer without bounds."""
+    budget = suite.evaluate_options.budget
+    if budget is None or (budget.usd is None and budget.tokens is None):
+        return
+    for position, spec in enumerate(specs):
+        known = spec.metering
+        if known.is_paid and not known.is_bounded:
+            yield Problem(
+                f"$.providers[{position}]",
+                f"there is a budget, and nothing bounds the replies of {spec.id}",
+                "give a bound in its config, for example max_completion_tokens or maxOutputTokens",
+            )
+        if known.is_paid and known.price is None and budget.usd is not None:
+            yield Problem(
+                f"$.providers[{position}]",
+                f"there is a budget in usd, and no price of {spec.id} is known",
+                "give it one in US dollars per million tokens: " + _PRICE_EXAMPLE,
+            )

@@ -1,0 +1,135 @@
+"""What stands between a test and a provider: variables, prompts, transforms, and what rows leave each other.
+
+Everything here is the row's own work: it holds no slot of any lane.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from trioeval.errors import InputError
+from trioeval.providers import Reply
+from trioeval.suite import Expansion, MistakenError, Step, Templates
+from trioeval.tasks.prompt_functions import render_function
+from trioeval.tasks.scripts import Scripts
+from trioeval.tasks.transforms import OutputTransform, apply_transform
+from trioeval.tasks.variables import Variables
+
+_RUNTIME = frozenset({"__evalId", "__evalStepId", "__repeatIndex"})
+
+
+@attrs.frozen(kw_only=True)
+class Asked:
+    """What a row asks."""
+
+    prompt: str
+    found: Mapping[str, Any]
+    """The variables as they were found."""
+    vars: Mapping[str, Any]
+    """The same, rendered."""
+    options: Mapping[str, Any]
+    """Keys of the provider's config that are different for this row."""
+
+
+@attrs.frozen(kw_only=True)
+class Tools:
+    """What the rows of one run are made with."""
+
+    steps: Expansion
+    templates: Templates
+    variables: Variables
+    scripts: Scripts
+    read_transform: Callable[[str], OutputTransform]
+    """From the text of a transform to what can be applied; the same text is read once."""
+
+    async def ask(self, step: Step) -> Asked:
+        """What a row asks: its variables, and the prompt that they make.
+
+        Raises:
+            InputError: A variable cannot be used.
+            ScriptError: A function of the user's failed.
+            TemplateError: The prompt cannot be rendered.
+        """
+        prompt = step.column.prompt
+        found = await self.variables.of(step)
+        template, config = step.template, prompt.config
+        if prompt.function is not None:
+            entry = self.steps.suite.providers[step.column.provider_index]
+            named = {"id": entry.id, "label": entry.label}
+            made = await render_function(prompt, found, named, self.scripts)
+            template, config = made.raw, made.config
+        return Asked(
+            prompt=self.templates.render_prompt(template, found),
+            found=found,
+            vars=self.templates.rendered_variables(found),
+            options={**config, **step.test.options.overrides},
+        )
+
+    async def transform(self, step: Step, asked: Asked, reply: Reply) -> Any:
+        """The output of a reply after the provider's transform and the test's.
+
+        Raises:
+            InputError: A transform is not what one can be.
+            ScriptError: One failed, or gave nothing.
+        """
+        output = reply.output
+        entry = self.steps.providers[step.column.provider_index]
+        prompt = {"label": step.column.prompt.label, "raw": asked.prompt}
+        context: dict[str, Any] = {"vars": kept(asked.vars), "prompt": prompt}
+        for text in (entry.transform, step.test.options.transform):
+            if text is None:
+                continue
+            if text is step.test.options.transform:
+                context["metadata"] = dict(reply.metadata)
+            try:
+                transform = self.read_transform(text)
+            except MistakenError as error:
+                raise InputError(f"transform: {error}") from error
+            output = await apply_transform(transform, output, context, self.scripts)
+        return output
+
+    def remember_turn(self, step: Step, asked: Asked, reply: Reply) -> None:
+        """Add an answered call to its conversation."""
+        if step.prompt_idx in self.variables.sharing.conversations:
+            conversation = self.variables.conversation(step)
+            self.variables.history.add_turn(step, conversation, _turn(asked.prompt, reply))
+
+    def store(self, step: Step, output: Any) -> None:
+        """Leave an output in the register that the test names, unless it is empty."""
+        name = step.test.options.store_output_as
+        if name is not None and output not in ("", 0, False):
+            self.variables.history.store(step, name, output)
+
+    def kept_vars(self, step: Step, asked: Asked) -> Mapping[str, Any]:
+        """The variables that a row keeps, once all rows before it are known.
+
+        A step waits only for the registers that it reads; its row shows all that a serial run shows.
+        """
+        if not self.variables.sharing.registers:
+            return kept(asked.vars)
+        shown = {**asked.found, **self.variables.history.registers(step)}
+        return kept(self.templates.rendered_variables(shown))
+
+
+def kept(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Variables without what only the run itself is told."""
+    return {name: value for name, value in variables.items() if name not in _RUNTIME}
+
+
+def _turn(prompt: str, reply: Reply) -> Mapping[str, Any]:
+    """What later turns see of a call."""
+    try:
+        parsed = json.loads(prompt)
+    except (ValueError, RecursionError):
+        parsed = None
+    asked = parsed or prompt
+    last = parsed[-1] if isinstance(parsed, list) and parsed else None
+    content = last.get("content") or last if isinstance(last, dict) else last
+    return {
+        "prompt": asked,
+        "input": content or asked,
+        "output": reply.output or "",
+        "metadata": dict(reply.metadata),
+    }

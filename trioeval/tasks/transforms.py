@@ -1,0 +1,191 @@
+r"""`transform`: what becomes of an output before assertions see it, read once, then applied to many.
+
+The form tells the language:
+
+* JSONPath, which begins with `$`, and JMESPath, which begins with `jmespath:`, look into the output, or into
+  what it says if it is a text of JSON;
+* `python:` is followed by an expression, or by statements of which one returns;
+* `file://` names a function in a Python or JavaScript file;
+* anything else is JavaScript, as promptfoo reads it.
+
+Code runs in other processes. Paths, and the members of an output (`output.answer.text`), which are JavaScript
+as well, are followed at once.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import attrs
+import trio
+
+from trioeval.errors import ScriptError
+from trioeval.grading import output_text
+from trioeval.grading.text import parse_json
+from trioeval.providers.generic.transform import (
+    NOTHING,
+    Answer,
+    MemberPath,
+    Transform,
+    TransformError,
+    plain,
+    read_transform,
+)
+from trioeval.scripting.javascript import Script, transform_script
+from trioeval.suite.mistakes import Mistake, MistakenError
+from trioeval.suite.sources.around import FILE, Around
+from trioeval.suite.sources.prompt_files import read_text
+from trioeval.suite.sources.transform_vars import (
+    FUNCTION,
+    PYTHON,
+    checked_python,
+    checked_script,
+    code_file,
+)
+from trioeval.tasks.scripts import LIMIT, Scripts
+
+NAMES = ("output", "context")
+"""What the code sees: the output, and `{"vars", "prompt", "metadata"}`."""
+
+_QUERY = re.compile(r"\$[.\[]|\$$|jmespath:")
+_MEMBERS = re.compile(r"output(?:\.[A-Za-z_]\w*|\[\d+\])+")
+_LENGTH = ".length"
+
+
+@attrs.frozen
+class Query:
+    """A query into the output, or into the JSON that it is the text of."""
+
+    find: Transform
+
+
+@attrs.frozen
+class Members:
+    """A path of members of the output."""
+
+    find: Transform
+
+
+@attrs.frozen
+class PythonCode:
+    """An expression, or statements of which one returns."""
+
+    code: str
+
+
+@attrs.frozen
+class PythonFunction:
+    """A function of a file."""
+
+    file: Path
+    name: str
+
+
+OutputTransform: TypeAlias = Query | Members | PythonCode | PythonFunction | Script
+
+
+def read_output_transform(text: str, around: Around) -> OutputTransform:
+    """The transform that a text is.
+
+    Args:
+        text: As in the suite.
+        around: What paths are relative to.
+
+    Raises:
+        MistakenError: It is wrong as it is written, names no file, or needs an engine that is not there.
+    """
+    code = text.strip()
+    if not code:
+        raise MistakenError(Mistake("a transform must not be empty", "leave the key out"))
+    if _QUERY.match(code):
+        return Query(_path(code))
+    if _MEMBERS.fullmatch(code) and not code.endswith(_LENGTH):
+        return Members(_members(code))
+    if code.startswith(PYTHON):
+        return PythonCode(checked_python(code.removeprefix(PYTHON).strip(), NAMES))
+    if code.startswith(FILE):
+        file, function = code_file(code, around)
+        if file.suffix == ".py":
+            return PythonFunction(file, function or FUNCTION)
+        return checked_script(Script(read_text(file), NAMES, "module", function))
+    return checked_script(transform_script(text, NAMES))
+
+
+async def apply_transform(
+    transform: OutputTransform,
+    output: Any,
+    context: Mapping[str, Any],
+    scripts: Scripts,
+    limit: float = LIMIT,
+) -> Any:
+    """What a transform makes of an output. A checkpoint only if it may take long.
+
+    Args:
+        transform: What is applied.
+        output: A text, or JSON.
+        context: What code is told besides: `vars`, `prompt` and `metadata`.
+        scripts: What runs code.
+        limit: Seconds that code may take, > 0.
+
+    Raises:
+        TransformError: It fails, or gives nothing.
+    """
+    try:
+        match transform:
+            case Query(find):
+                return await _find(find, _parsed(output), output)
+            case Members(find):
+                return await _find(find, NOTHING if isinstance(output, str) else output, output)
+            case PythonCode(code):
+                seen = {"output": output, "context": plain(context)}
+                value, shown = await scripts.python(code, seen, limit), code
+            case PythonFunction(file, name):
+                value = await scripts.call(file, name, [output, plain(context)], limit)
+                shown = f"{file.name}:{name}"
+            case Script():
+                value = await scripts.javascript(transform, [output, plain(context)], limit)
+                shown = transform.code
+    except ScriptError as error:
+        raise TransformError(f"the transform fails: {error.message}") from error
+    if value is None:
+        why = "; code on several lines needs a return" if "\n" in shown else ""
+        raise TransformError(f"the transform gives nothing{why}: {_one_line(shown)}")
+    return value
+
+
+def _members(code: str) -> Transform:
+    path = _path(f"json{code.removeprefix('output')}")
+    return attrs.evolve(path, written=code) if isinstance(path, MemberPath) else path
+
+
+def _path(code: str) -> Transform:
+    found = read_transform(code)
+    if isinstance(found, str):
+        raise MistakenError(Mistake(f"{_one_line(code)} {found}"))
+    if isinstance(found, Script):
+        msg = f"{code} is no path; please report this"
+        raise RuntimeError(msg)  # noqa: TRY004 - not the fault of a type
+    return found
+
+
+def _parsed(output: Any) -> Any:
+    if not isinstance(output, str):
+        return output
+    try:
+        return parse_json(output)
+    except ValueError:
+        return NOTHING
+
+
+async def _find(find: Transform, data: Any, output: Any) -> Any:
+    text = output_text(output)
+    answer = Answer(json=data, text=text, context={})
+    if len(text) < find.large:
+        return find.apply(answer)
+    # Left alone when cancelled: it ends by itself, and others need not wait for it.
+    return await trio.to_thread.run_sync(find.apply, answer, abandon_on_cancel=True)
+
+
+def _one_line(code: str) -> str:
+    return " ".join(code.split())[:80]
