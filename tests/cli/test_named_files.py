@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from trioeval.cli.files import check_files
+from trioeval.cli.files import check_files, check_spared
 from trioeval.errors import UsageError
 
 
@@ -39,6 +39,16 @@ def test_one_file_is_not_named_twice(folder: Path, one: str, other: str) -> None
         with pytest.raises(UsageError) as caught:
             check_files([("--replay", first), ("-o", folder / "else.json"), ("-o", second)])
         assert str(caught.value) == f"-o {second} is the same file as --replay {first}"
+
+
+def test_what_a_suite_is_made_of_is_not_written_over(folder: Path) -> None:
+    """By whatever path; a suite may read a file twice."""
+    sources = [folder / "a.json", folder / "soft.json", folder / "b.csv"]
+    check_spared([("-o", folder / "new.json")], sources)
+    with pytest.raises(
+        UsageError, match=r"^--record .*/hard.json is the same file as the suite's "
+    ):
+        check_spared([("-o", folder / "c.csv"), ("--record", folder / "hard.json")], sources)
 
 
 def test_files_of_their_own_are_fine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

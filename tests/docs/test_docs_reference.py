@@ -50,10 +50,10 @@ def _range(argument: cyclopts.Argument) -> str:
 
 def _written(default: object) -> str:
     match default:
-        case None:
+        case None | ():
             return "none"
-        case True:
-            return "on"
+        case bool():
+            return "on" if default else "off"
         case int() | float() as number:
             return f"{number:g}"
         case _:

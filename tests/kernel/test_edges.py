@@ -1,6 +1,7 @@
 """Dependencies: who starts when, who never does, and which plans are refused."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 import trio
@@ -13,9 +14,11 @@ from trioeval.kernel import (
     Edge,
     Failed,
     Freed,
+    Interrupted,
     Job,
     Lanes,
     LaneSpec,
+    NotRun,
     Outcome,
     Plan,
     collect,
@@ -218,11 +221,83 @@ def test_a_readiness_that_forgets_a_job_ends_the_run() -> None:
     assert emitted[:1] == [Done(0, 0.0, 1.0, 0.0, 1, None)]
 
 
-@pytest.mark.parametrize(
-    "extra", [{"edges": {1: [Edge(0)]}}, {"serial": True}, {"serial_indices": [0]}]
-)
+@pytest.mark.parametrize("extra", [{"edges": {1: [Edge(0)]}}, {"serial": True}])
 def test_a_readiness_decides_alone(extra: Mapping[str, object]) -> None:
-    """A plan that has one has neither edges nor serial jobs."""
+    """A plan that has one has no edges, and is not serial as a whole."""
     plan = Plan([Job(i, "a", 1.0) for i in range(2)], {"a"}, readiness=Decides, **extra)  # type: ignore[arg-type]
-    with pytest.raises(PlanError, match="has neither edges nor serial jobs"):
+    with pytest.raises(PlanError, match="has no edges and is not serial as a whole"):
         run_virtual(lambda: collect(plan, take, lanes=Lanes([LaneSpec("a")])))
+
+
+class Listed:
+    """A readiness that says what it is told to say, and writes down what it is told."""
+
+    def __init__(self, ready: Sequence[int], freed: Mapping[int, Freed]) -> None:
+        self.ready = ready
+        self.freed = freed
+        self.told: list[tuple[int, bool]] = []
+
+    def begin(self) -> Sequence[int]:
+        return self.ready
+
+    def over(self, index: int, *, done: bool) -> Freed:
+        self.told.append((index, done))
+        return self.freed.get(index, Freed())
+
+
+def run_listed(
+    listed: Listed, serial: Sequence[int], durations: Sequence[float], **more: Any
+) -> list[Outcome[None]]:
+    """One job a duration, half of them on either of two wide lanes."""
+    jobs = [Job(i, "ab"[i % 2], seconds) for i, seconds in enumerate(durations)]
+    plan = Plan(jobs, {"a", "b"}, serial, readiness=lambda: listed)
+    lanes = [LaneSpec("a", 9), LaneSpec("b", 9)]
+    return run_virtual(lambda: collect(plan, take, lanes=Lanes(lanes), **more))
+
+
+@pytest.mark.parametrize("named", [[0, 2], [0, 1, 2, 3], [3, 2, 1, 0]])
+def test_serial_jobs_run_first_whether_a_readiness_names_them_or_not(named: Sequence[int]) -> None:
+    """SERIAL: one by one in index order, and each once; then the others, side by side."""
+    outcomes = run_listed(Listed(named, {}), [1, 3], [1, 1, 1, 1])
+    assert starts(outcomes) == [2.0, 0.0, 2.0, 1.0]
+
+
+def test_a_readiness_is_told_of_serial_jobs_as_of_all_others() -> None:
+    """BLOCK: what it frees then waits for the end of the serial line; what it blocks never starts."""
+    freed = {1: Freed([0]), 3: Freed([2], [(4, 3)])}
+    listed = Listed([], freed)
+    outcomes = run_listed(listed, [1, 3, 5], [1, 1, 1, -1, 1, 1])
+    assert starts(outcomes) == [3.0, 0.0, 3.0, 1.0, None, 2.0]
+    assert outcomes[4] == Blocked(4, 3)
+    assert sorted(listed.told) == [(i, i not in (3, 4)) for i in range(6)]
+
+
+def test_a_plan_of_serial_jobs_only_needs_nothing_of_its_readiness() -> None:
+    """Nothing is left to become ready."""
+    listed = Listed([], {})
+    assert starts(run_listed(listed, range(3), [1, 1, 1])) == [0.0, 1.0, 2.0]
+    assert listed.told == [(0, True), (1, True), (2, True)]
+
+
+@pytest.mark.parametrize("blocks", [0, 2])
+def test_a_readiness_cannot_block_a_serial_job(blocks: int) -> None:
+    """Neither one that is over nor one to come; a fault of the plan, which ends the run."""
+    with pytest.raises(PlanError) as caught:
+        run_listed(Listed([3], {0: Freed(blocked=[(blocks, 0)])}), [0, 1, 2], [1, 1, 1, 1])
+    assert str(caught.value) == (
+        f"the readiness of the plan blocks job {blocks}, which is serial and runs anyway"
+    )
+
+
+def test_a_readiness_that_forgets_a_job_behind_serial_ones_ends_the_run() -> None:
+    """Said when the serial line is over, and not before."""
+    with pytest.raises(PlanError) as caught:
+        run_listed(Listed([0], {}), [1], [1, 1, 1])
+    assert str(caught.value) == "1 jobs of the plan never became ready"
+
+
+def test_the_deadline_cuts_serial_jobs_and_what_waits_for_them() -> None:
+    """TOTAL: the one under way is interrupted; those behind it, ready or not, were not run."""
+    listed = Listed([0], {1: Freed([2])})
+    outcomes = run_listed(listed, [1, 3], [1, 1, 1, 5], deadline=3.0)
+    assert [type(outcome) for outcome in outcomes] == [NotRun, Done, NotRun, Interrupted]

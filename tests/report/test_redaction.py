@@ -1,6 +1,6 @@
 import pytest
 
-from trioeval.report.document import redacted
+from trioeval.report.redact import redacted
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from rich.console import Console
 
 import trioeval
 from trioeval.report import document, inert, json_chunks, row_json
-from trioeval.report.document import redacted
 from trioeval.report.first_rows import FirstRows
+from trioeval.report.redact import redacted
 from trioeval.report.tables import columns_table, rows_table
 from trioeval.suite import expand
 from trioeval.tasks import Row

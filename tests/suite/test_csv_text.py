@@ -82,7 +82,7 @@ def test_quotes_out_of_place_are_letters_unless_strict(
     ],
 )
 def test_a_misplaced_quote_is_told_with_its_place(
-    text: str, strict: bool, message: str, place: tuple[int, int]
+    text: str, *, strict: bool, message: str, place: tuple[int, int]
 ) -> None:
     with pytest.raises(MistakenError) as caught:
         rows(text, strict=strict)
@@ -110,9 +110,9 @@ TABLES = st.integers(1, 4).flatmap(
 )
 
 
-@given(TABLES, st.sampled_from([",", ";"]), st.booleans())
+@given(table=TABLES, delimiter=st.sampled_from([",", ";"]), strict=st.booleans())
 def test_what_is_written_in_quotes_is_read_as_it_was(
-    table: list[list[str]], delimiter: str, strict: bool
+    table: list[list[str]], delimiter: str, *, strict: bool
 ) -> None:
     written = io.StringIO(newline="")
     csv.writer(written, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows(table)

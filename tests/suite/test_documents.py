@@ -13,14 +13,17 @@ if TYPE_CHECKING:
     import os
 
 GOOD = b'{"providers": ["echo"]}'
-MERGED = "k0: &a0 {x: 1}\n" + "".join(f"k{n}: &a{n} {{<<: *a{n - 1}}}\n" for n in range(1, 2000))
 
 BROKEN: list[tuple[str, bytes, str]] = [
     ("a.json", b"", "a.json: $: the file is empty"),
     ("a.yaml", b" \r\n\n", "a.yaml: $: the file is empty"),
     ("a.yaml", b"# only a comment\n", "a.yaml: $: the file is empty"),
-    ("a.toml", GOOD, 'a.toml: $: the suffix ".toml" is not known\n  use one of .json, .yaml, .yml'),
-    ("a", GOOD, 'a: $: the suffix "" is not known\n  use one of .json, .yaml, .yml'),
+    (
+        "a.xml",
+        GOOD,
+        'a.xml: $: the suffix ".xml" is not known\n  use one of .json, .yaml, .yml, .toml',
+    ),
+    ("a", GOOD, 'a: $: the suffix "" is not known\n  use one of .json, .yaml, .yml, .toml'),
     (
         "a.yaml",
         b"providers: [echo]\r\nprompts: ['caf\xe9']\r\n",
@@ -67,8 +70,53 @@ BROKEN: list[tuple[str, bytes, str]] = [
     ("a.yaml", b"[" * 30_000, "a.yaml:1:201: $[0][0][0][0]: is nested more than 200 levels deep"),
     (
         "a.yaml",
-        f"{MERGED}<<: *a1999\nmore: [{'1, ' * 20_000}]\n".encode(),
-        "a.yaml: $: mappings are merged through too many others",
+        b"a: {<<: [{b: 1}, 5]}\n",
+        "a.yaml:1:5: $: the key << takes a mapping or a list of mappings",
+    ),
+    (
+        "a.yaml",
+        b"a: [.inf]\nb: 1\nb: -1e999\n",
+        (
+            "a.yaml:1:5: $.a[0]: must be a finite number, got Infinity\n"
+            'a.yaml:3:1: $.b: the key "b" stands here and in line 2\n'
+            "a.yaml:3:4: $.b: must be a finite number, got -Infinity"
+        ),
+    ),
+    (
+        "a.yaml",
+        b"a:\n\t- b\n",
+        (
+            "a.yaml:2:1: $: not YAML: while scanning for the next token, "
+            "found character that cannot start any token"
+        ),
+    ),
+    ("a.json", b'{"a": [1, NaN]}', "a.json:1:11: $.a[1]: must be a finite number, got NaN"),
+    (
+        "a.json",
+        b'{"a": "\\ud83d"}',
+        'a.json:1:7: $.a: half of a surrogate pair is no character, in the text "\\ud83d"',
+    ),
+    (
+        "a.json",
+        b"[" * 300 + b"]" * 300,
+        "a.json:1:201: $[0][0][0][0]: is nested more than 200 levels deep",
+    ),
+    (
+        "a.toml",
+        b"# nothing\n[",
+        "a.toml:2:2: $: not TOML: invalid initial character for a key part",
+    ),
+    ("a.toml", b"a = 1\na = 2\n[b]", "a.toml:2:6: $: not TOML: cannot overwrite a value"),
+    ("a.toml", b"[a]\n[a]\n", "a.toml:2:3: $: not TOML: cannot declare ('a',) twice"),
+    ("a.toml", b"a =\n", "a.toml:1:4: $: not TOML: invalid value"),
+    ("a.toml", b"a = " + b"9" * 5000, "a.toml: $: not TOML: an integer has too many digits"),
+    ("a.toml", b"a = " + b"[" * 5000, "a.toml: $: is nested more than 200 levels deep"),
+    ("a.toml", b".".join([b"a"] * 300) + b" = 1", "a.toml: $: is nested more than 200 levels deep"),
+    ("a.toml", b"a = [1,\n nan]", "a.toml:2:2: $.a[1]: must be a finite number, got NaN"),
+    (
+        "a.toml",
+        b'a = "\xe9"',
+        "a.toml:1:6: $: byte 5 (0xe9) is not UTF-8\n  save the file as UTF-8",
     ),
 ]
 
@@ -143,7 +191,29 @@ def test_a_sound_file_has_no_mistakes(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     file.write_bytes(GOOD)
     document = read_document(file)
-    assert (document.data, document.mistakes) == ({"providers": ["echo"]}, ())
+    assert (document.data, document.mistakes) == ({"providers": ["echo"]}, [])
     spots = document.spots().root
     assert spots is not None
     assert spots.find(("providers", 0)) == (1, 16)
+
+
+def test_an_object_that_merges_thousands_of_others_is_read(tmp_path: Path) -> None:
+    """Each through the one before it; nothing climbs down."""
+    file = tmp_path / "a.yaml"
+    merged = "".join(f"k{n}: &a{n} {{<<: *a{n - 1}}}\n" for n in range(1, 2000))
+    file.write_text(f"k0: &a0 {{x: 1}}\n{merged}<<: *a1999\nmore: [{'1, ' * 20_000}]\n")
+    assert read_document(file).data["x"] == 1
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.yaml", "a.toml"])
+def test_the_same_suite_is_the_same_in_every_format(tmp_path: Path, name: str) -> None:
+    """JSON, YAML and TOML load alike."""
+    texts = {
+        "a.json": '{"providers": ["echo"], "tests": [{"vars": {"day": "2024-01-31", "n": 10}}]}',
+        "a.yaml": "providers: [echo]\ntests:\n- vars: {day: 2024-01-31, n: 010}\n",
+        "a.toml": 'providers = ["echo"]\n[[tests]]\nvars = {day = 2024-01-31, n = 1_0}\n',
+    }
+    (tmp_path / name).write_text(texts[name])
+    suite = load_suite(tmp_path / name)
+    assert suite.providers[0].id == "echo"
+    assert suite.tests[0].vars == {"day": "2024-01-31", "n": 10}

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ from trioeval.suite import (
     TestOptions,
     parse_suite,
 )
-from trioeval.suite.keys import WITHOUT_MEANING
+from trioeval.suite.keys import UNTOLD, WITHOUT_MEANING
 from trioeval.suite.strict import find_mistakes
 
 
@@ -159,8 +160,11 @@ def test_a_test_has_everything_in_its_place() -> None:
 
 
 def test_keys_without_meaning_are_taken() -> None:
-    """Whatever stands under them; so is every key at the top that begins with x-."""
-    assert parsed(**dict.fromkeys(WITHOUT_MEANING, 5), **{"x-": [], "x-mine": {}}) == parsed()
+    """Whatever stands under them, and told of; so is every key at the top that begins with x-, untold."""
+    suite = parsed(**dict.fromkeys(WITHOUT_MEANING, 5), **{"x-": [], "x-mine": {}})
+    assert attrs.evolve(suite, warnings=()) == parsed()
+    told = {warning.path for warning in suite.warnings}
+    assert told == {f"$.{key}" for key in WITHOUT_MEANING if key not in UNTOLD}
 
 
 def test_null_is_as_good_as_nothing_where_there_is_a_choice() -> None:
@@ -196,7 +200,7 @@ def test_every_promptfoo_key_is_known_or_refused_by_name() -> None:
     """None of them is taken for a misspelling, and none is passed over."""
     problems = said_of(
         {
-            "providers": [{"id": "echo", "env": {}, "transform": "x"}],
+            "providers": [{"id": "echo", "env": {"A": 1}, "transform": "x"}],
             "outputPath": "o.json",
             "derivedMetrics": [],
             "command_line_options": {},
@@ -204,25 +208,31 @@ def test_every_promptfoo_key_is_known_or_refused_by_name() -> None:
                 {
                     "assert_scoring_function": "f",
                     "provider_output": "",
-                    "providers": [],
-                    "prompts": [],
-                    "options": {"storeOutputAs": "x", "disable_var_expansion": True},
+                    "providers": ["echo"],
+                    "prompts": ["{{prompt}}"],
+                    "options": {"storeOutputAs": "x", "disable_var_expansion": True, "top_p": 1},
                     "assert": [{"type": "is-json", "rubricPrompt": "x", "contextTransform": "x"}],
                 }
             ],
-            "evaluateOptions": {"show_progress_bar": False, "filterRange": "1:2"},
+            "evaluateOptions": {"show_progress_bar": False, "filterRange": "1:2", "grading": "x"},
         }
     )
     keys = [problem.partition(": ")[2] for problem in problems]
     assert sorted(keys) == sorted(
         f"{key} is not supported yet"
         for key in (
-            *("env", "transform", "outputPath", "derivedMetrics", "command_line_options"),
-            *("assert_scoring_function", "provider_output", "providers", "prompts"),
-            *("storeOutputAs", "disable_var_expansion", "rubricPrompt", "contextTransform"),
-            *("show_progress_bar", "filterRange"),
+            *("derivedMetrics", "assert_scoring_function", "rubricPrompt", "contextTransform"),
+            "grading",
         )
     )
+
+
+def test_other_options_of_a_test_are_those_of_its_provider() -> None:
+    """All but those that look like an option that is misspelt."""
+    suite = parsed(tests=[{"options": {"temperature": 0, "prefix": "a"}}])
+    assert suite.tests[0].options == TestOptions(prefix="a", overrides={"temperature": 0})
+    (problem,) = said_of({"providers": ["echo"], "tests": [{"options": {"storeOutputsAs": "x"}}]})
+    assert problem.startswith('$.tests[0].options.storeOutputsAs: "storeOutputsAs" is not a key')
 
 
 def test_one_spelling_of_a_key_is_enough() -> None:

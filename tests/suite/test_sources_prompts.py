@@ -163,8 +163,10 @@ def test_a_document_that_only_becomes_one_is_taken_as_it_is(
 
 def test_a_file_inside_a_document_must_be_there(tmp_path: Path) -> None:
     """A message must not be the name of a file."""
-    (tmp_path / "p.json").write_text('[{"role": "user", "content": "file://no.txt"}]')
-    assert refused("p.json", tmp_path) == [('there is no file "file://no.txt"', "known are p.json")]
+    (tmp_path / "note.txt").write_text("a")
+    (tmp_path / "p.json").write_text('[{"role": "user", "content": "file://nots.txt"}]')
+    hint = 'did you mean "note.txt"?'
+    assert refused("p.json", tmp_path) == [('there is no file "file://nots.txt"', hint)]
 
 
 def test_lines_of_json_are_prompts(tmp_path: Path) -> None:
@@ -182,7 +184,7 @@ def test_lines_of_json_are_prompts(tmp_path: Path) -> None:
         ("prompt\nTell {{a}}\n\nSay {{b}}\n", ["Tell {{a}}", "Say {{b}}"]),
         ("Tell {{a}}\nSay {{b}}\n", ["Tell {{a}}", "Say {{b}}"]),
         ("\ufeffPrompt\nTell\n", ["Tell"]),
-        ("prompt,label\nTell,T\n,none\nSay,S\n", ["Tell", "Say"]),
+        ("prompt,label\nTell,T\n\n,none\nSay,S\n", ["Tell", "Say"]),
         ('label, prompt\nT, "Tell, please"\n', ["Tell, please"]),
         ("prompt\nTell, please, all\nSay\n", ["Tell, please, all", "Say"]),
         ('prompt\n"Tell, all\nSay', ['"Tell, all', "Say"]),
@@ -247,6 +249,9 @@ def test_prompts_of_one_file_have_ids_that_begin_with_the_given_one(tmp_path: Pa
         ("file://empty.txt", ('there are no prompts in "empty.txt"', None)),
         ("file://other.csv", ('there are no prompts in "other.csv"', "needs a column")),
         ("file://bad.py:f", ("not Python", None)),
+        ("file://nul.py:f", ("not Python: source code string cannot contain null bytes", None)),
+        ("file://empty.json", ('there are no prompts in "empty.json"', None)),
+        ("file://.hidden", ('".hidden" is no file of prompts', "use one of .csv")),
         ("file://good.py:gt", ('there is no function "gt" in "good.py"', 'did you mean "get"?')),
         ("file://latin.txt", ("byte 1 (0xe4) is not UTF-8", "save the file as UTF-8")),
     ],
@@ -262,6 +267,9 @@ def test_a_file_that_cannot_be_used_is_told(
         "empty.txt": b" \n---\n",
         "other.csv": b"question,label\na,b\n",
         "bad.py": b"def f(:\n",
+        "nul.py": b"f = 1\0\n",
+        "empty.json": b" \n",
+        ".hidden": b"a",
         "good.py": b"def get(context):\n    return 'a'\n",
         "latin.txt": b"B\xe4r",
     }.items():

@@ -138,8 +138,8 @@ def test_a_file_that_cannot_be_loaded_is_told(around: Around) -> None:
 def test_a_function_that_takes_too_long_is_ended_with_its_children(around: Around) -> None:
     """Nothing of it is alive after the call."""
     pids = around.directory / "pids"
-    message, _ = told(around, "hang", str(pids), limit=2.0)
-    assert message == 'hang of "mine.py" did not end within 2 seconds'
+    message, _ = told(around, "hang", str(pids), limit=3.0)
+    assert message == 'hang of "mine.py" did not end within 3 seconds'
     for pid in map(int, pids.read_text().split()):
         deadline = time.monotonic() + 10
         while _is_alive(pid):

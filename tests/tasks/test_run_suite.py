@@ -41,7 +41,7 @@ def test_any_async_callable_is_a_provider() -> None:
     async def mine(request: Request) -> Reply | str:
         if request.test_idx == 0:
             return request.prompt.upper()
-        return Reply(output=dict(request.vars), cost=0.5)
+        return Reply(output={"word": request.vars["word"]}, cost=0.5)
 
     rows = collected(suite_of("a", "b"), mine)
     assert [row.output for row in rows] == ["SAY A", {"word": "b"}]

@@ -42,6 +42,9 @@ def bare(context):
 def nothing(context):
     return None
 
+def odd(context):
+    return {"prompt": "a", "config": [1]}
+
 def labels(context):
     return sorted(context["provider"])
 
@@ -103,19 +106,27 @@ def test_calls_run_side_by_side_as_the_environment_says(
 ) -> None:
     """As many processes as allowed wait at once, and all are gone after the call was given up."""
     pids = tmp_path / "pids"
-    pids.write_text("")
+    os.mkfifo(pids)
+    pipe = os.open(pids, os.O_RDWR | os.O_NONBLOCK)
+    waiting: list[str] = []
 
-    async def body(scripts: Scripts) -> int:
+    async def body(scripts: Scripts) -> None:
         async with trio.open_nursery() as nursery:
             for _ in range(4):
                 nursery.start_soon(scripts.call, tmp_path / "mine.py", "wait", [str(pids)])
-            while len(pids.read_text().split()) < expected:
-                await trio.sleep(0.01)
+            while len(waiting) < expected:
+                await trio.lowlevel.wait_readable(pipe)
+                waiting.extend(os.read(pipe, 4096).decode().split())
             nursery.cancel_scope.cancel()
-        return len(pids.read_text().split())
 
-    assert with_scripts(tmp_path, body, workers, **environ) == expected
-    for pid in pids.read_text().split():
+    try:
+        with_scripts(tmp_path, body, workers, **environ)
+        with pytest.raises(BlockingIOError):
+            os.read(pipe, 1)
+    finally:
+        os.close(pipe)
+    assert len(waiting) == expected
+    for pid in waiting:
         assert not Path(f"/proc/{pid}").exists()
 
 
@@ -186,15 +197,28 @@ def test_javascript_sees_nothing_but_its_arguments(tmp_path: Path) -> None:
             "globalThis.x = (globalThis.x || 0) + n",
             "n + x",
         ]
-        found: list[Any] = []
-        for text in texts[:2] * 2:
-            found.append(await scripts.javascript(Script(text, ("n",)), [2]))
+        scripted = [Script(text, ("n",)) for text in texts[:2] * 2]
+        found = [await scripts.javascript(script, [2]) for script in scripted]
         return [*found, (await failure(scripts.javascript(Script(texts[2], ("n",)), [2]))).message]
 
     kinds, one, kinds_again, again, error = with_scripts(tmp_path, body)
     assert kinds == kinds_again == "undefinedundefined"
     assert one == again == 2
     assert "ReferenceError: x is not defined" in error
+
+
+def test_javascript_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+    """By whichever of the two limits is reached first."""
+
+    async def body(scripts: Scripts) -> list[str]:
+        endless = transform_script("for (;;) {\n}", ())
+        return [
+            (await failure(scripts.javascript(endless, [], limit))).message for limit in (0.5, 60.0)
+        ]
+
+    first, second = with_scripts(tmp_path, body)
+    assert first.startswith("JavaScript did not answer within 0.5 seconds")
+    assert second.endswith(" fails: it took longer than 2 seconds")
 
 
 def test_a_program_gets_its_argument_and_prints(tmp_path: Path) -> None:
@@ -259,17 +283,26 @@ def test_a_function_makes_text_messages_or_both_with_config(
     assert with_scripts(tmp_path, body) == made
 
 
-def test_a_function_that_makes_no_prompt_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (
+            "nothing",
+            "mine.py:nothing must return text, messages, or an object with prompt, got null",
+        ),
+        ("odd", "mine.py:odd: config must be an object"),
+    ],
+)
+def test_a_function_that_makes_no_prompt_is_told(
+    function: str, message: str, tmp_path: Path
+) -> None:
     """Nothing is no prompt."""
 
     async def body(scripts: Scripts) -> ScriptError:
-        return await failure(
-            render_function(prompt("nothing", tmp_path), {}, {"id": "echo"}, scripts)
-        )
+        made = render_function(prompt(function, tmp_path), {}, {"id": "echo"}, scripts)
+        return await failure(made)
 
-    assert with_scripts(tmp_path, body).message == (
-        "mine.py:nothing must return text, messages, or an object with prompt, got null"
-    )
+    assert with_scripts(tmp_path, body).message == message
 
 
 def test_a_script_gets_the_context_as_its_argument(tmp_path: Path) -> None:

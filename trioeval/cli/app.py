@@ -16,7 +16,17 @@ from cyclopts.validators import Number
 
 from trioeval._version import __version__
 from trioeval.cli.exits import Exit
-from trioeval.cli.terminal import say
+from trioeval.cli.flags import (
+    NOT_PROVIDED,
+    Count,
+    LimitFlags,
+    NotNegative,
+    OutputFlags,
+    RowFlags,
+    RunFlags,
+    WhatFlags,
+)
+from trioeval.cli.terminal import say, show
 from trioeval.errors import OutputError, TrioevalError, leaves
 
 app = cyclopts.App(
@@ -27,76 +37,53 @@ app = cyclopts.App(
     suppress_keyboard_interrupt=False,
 )
 
-_Count = Annotated[int, Parameter(validator=Number(gte=1))]
-_NotNegative = Annotated[float, Parameter(validator=Number(gte=0))]
 _Share = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
 
 
 @app.default
 @app.command(name="run")
 def run(
-    suite: Path,
+    suite: Path | None = None,
     /,
     *,
-    output: Annotated[list[Path] | None, Parameter(name=["--output", "-o"], negative=())] = None,
-    max_concurrency: Annotated[_Count | None, Parameter(name=["--max-concurrency", "-j"])] = None,
-    repeat: _Count | None = None,
-    filter_first_n: Annotated[_Count | None, Parameter(name=["--filter-first-n", "-n"])] = None,
-    record: Path | None = None,
-    replay: Path | None = None,
-    env_file: Path | None = None,
-    progress: bool = True,
-    table: bool = True,
-    fail_exit_code: Annotated[int, Parameter(validator=Number(gte=1, lte=255))] = int(Exit.FAILED),
+    what: WhatFlags = WhatFlags(),  # noqa: B008 - frozen
+    rows: RowFlags = RowFlags(),  # noqa: B008
+    limits: LimitFlags = LimitFlags(),  # noqa: B008
+    output: OutputFlags = OutputFlags(),  # noqa: B008
 ) -> int:
     """Run a suite and show its results.
 
     Parameters
     ----------
     suite
-        The suite file: JSON or YAML.
-    output
-        Write results to this file as well; .json or .jsonl. May be given several times.
-    max_concurrency
-        Calls in flight that no lane may exceed; replaces the suite's maxConcurrency.
-    repeat
-        How often each test is asked; replaces the suite's repeat.
-    filter_first_n
-        Run only the first tests of the suite.
-    record
-        Write everything that providers answer to this JSONL file.
-    replay
-        Let the answers that this file holds stand for all providers: no network, no keys.
-    env_file
-        Read environment variables, such as keys, from this file; those that are set and not empty win.
-    progress
-        Show on stderr what each lane is doing.
-    table
-        Show a table of the rows after the run.
-    fail_exit_code
-        The exit code when some rows failed or have no verdict.
+        The suite file: JSON, YAML or TOML.
     """
-    from trioeval.suite import load_suite  # noqa: PLC0415 - see above
+    from trioeval.cli.command import run_command  # noqa: PLC0415 - see above
 
-    loaded = load_suite(suite)
-    # What is wrong with a suite is told before Trio is imported.
-    from trioeval.cli.run import RunFlags, run_loaded_suite  # noqa: PLC0415
+    return run_command(suite, RunFlags(what=what, rows=rows, limits=limits, output=output))
 
-    return run_loaded_suite(
-        loaded,
-        RunFlags(
-            outputs=tuple(output or ()),
-            max_concurrency=max_concurrency,
-            repeat=repeat,
-            first_n=filter_first_n,
-            record=record,
-            replay=replay,
-            env_file=env_file,
-            progress=progress,
-            table=table,
-            fail_exit_code=fail_exit_code,
-        ),
-    )
+
+@app.command(name="init")
+def init(folder: Path = Path(), /) -> int:
+    """Write a starter suite that runs at once.
+
+    Parameters
+    ----------
+    folder
+        Where to; it is made if it is not there.
+    """
+    from trioeval.cli.init import write_starter  # noqa: PLC0415 - see above
+
+    return write_starter(folder)
+
+
+@app.command(name="schema")
+def schema() -> int:
+    """Print the JSON Schema of suite files, for editors."""
+    from trioeval.cli.schema import schema_text  # noqa: PLC0415 - see above
+
+    show(schema_text().rstrip("\n"))
+    return Exit.OK
 
 
 @app.command(name="fake-provider")
@@ -104,13 +91,13 @@ def fake_provider(
     *,
     host: str = "127.0.0.1",
     port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 8765,
-    latency: _NotNegative = 0.0,
+    latency: NotNegative = 0.0,
     jitter: _Share = 0.0,
-    rpm: _Count | None = None,
-    burst: _Count | None = None,
-    tpm: _Count | None = None,
-    max_in_flight: _Count | None = None,
-    slow_from: _Count | None = None,
+    rpm: Count | None = None,
+    burst: Count | None = None,
+    tpm: Count | None = None,
+    max_in_flight: Count | None = None,
+    slow_from: Count | None = None,
     hints: str = "all",
     throttle_rate: _Share = 0.0,
     failure_rate: _Share = 0.0,
@@ -182,6 +169,10 @@ def fake_provider(
 
 def run_command_line(arguments: Sequence[str]) -> int:
     """Parse the arguments, run the command, and return the exit code."""
+    for argument in arguments:
+        if why := NOT_PROVIDED.get(argument.partition("=")[0]):
+            say(f"{argument}: {why}")
+            return Exit.USAGE
     try:
         code = app(
             arguments,

@@ -11,7 +11,7 @@ import attrs
 
 from trioeval.cli.exits import Exit
 from trioeval.errors import UsageError
-from trioeval.report import Strip
+from trioeval.report import KEEP_ALL, Strip
 
 _PREFIXES = ("TRIOEVAL_", "PROMPTFOO_")
 _TRUE = frozenset({"1", "true", "yes"})
@@ -29,7 +29,7 @@ class EnvironmentSettings:
     pass_rate_threshold: float = 100.0
     """Percent of the rows that must pass."""
     failed_exit_code: int = Exit.FAILED
-    strip: Strip = Strip()
+    strip: Strip = KEEP_ALL
     escape_formulas: bool = True
 
 

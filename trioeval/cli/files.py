@@ -27,6 +27,23 @@ def check_files(named: Iterable[tuple[str, Path]]) -> None:
         called |= dict.fromkeys(_marks(path), f"{name} {path}")
 
 
+def check_spared(written: Iterable[tuple[str, Path]], read: Iterable[Path]) -> None:
+    """Refuse to write over what a suite is made of. Opens nothing.
+
+    Args:
+        written: What each file is called in messages, and its path.
+        read: Files of the suite; one of them may stand there twice.
+
+    Raises:
+        UsageError: One file is both.
+    """
+    sources = {mark: path for path in read for mark in _marks(path)}
+    for name, path in written:
+        for mark in _marks(path):
+            if mark in sources:
+                raise UsageError(f"{name} {path} is the same file as the suite's {sources[mark]}")
+
+
 def _marks(path: Path) -> Iterator[Hashable]:
     """What two paths of one file have in common: where it is, and which one it is if it is there."""
     yield os.path.realpath(path)

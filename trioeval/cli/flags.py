@@ -14,9 +14,9 @@ from cyclopts.validators import Number
 Count = Annotated[int, Parameter(validator=Number(gte=1))]
 NotNegative = Annotated[float, Parameter(validator=Number(gte=0))]
 Whole = Annotated[int, Parameter(validator=Number(gte=0))]
-Texts = Annotated[tuple[str, ...], Parameter(negative=())]
-Paths = Annotated[tuple[Path, ...], Parameter(negative=())]
-Switch = Annotated[bool, Parameter(negative=())]
+Texts = Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)]
+Paths = Annotated[tuple[Path, ...], Parameter(negative=(), show_default=False)]
+Switch = Annotated[bool, Parameter(negative=(), show_default=False)]
 
 
 def _group(name: str, key: int) -> Any:
@@ -56,6 +56,8 @@ class WhatFlags:
     """Read environment variables, such as keys, from this file; those that are set and not empty win."""
     allow_outside: Switch = False
     """Let the suite read files outside of its folder."""
+    extension: Annotated[Texts, Parameter(name=["--extension", "-x"])] = ()
+    """A hook in place of the suite's, as `file://hooks.py:name`; may be given several times."""
     record: Path | None = None
     """Write everything that providers answer to this JSONL file."""
     replay: Path | None = None
@@ -128,7 +130,7 @@ class OutputFlags:
     """What is shown and written."""
 
     output: Annotated[Paths, Parameter(name=["--output", "-o"])] = ()
-    """Write results to this file; .json .jsonl .csv .yaml .txt .xml .junit.xml. May be given several times."""
+    """Write results to this file: .json .jsonl .csv .yaml .txt .xml .junit.xml; several times for several."""
     table: bool | None = None
     """Show a table of the first rows after the run."""
     table_cell_max_length: Annotated[int | None, Parameter(validator=Number(gte=8))] = None

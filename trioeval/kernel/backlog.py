@@ -92,7 +92,7 @@ class Backlog(Generic[P]):
         if plan.readiness is not None:
             self.tracking = True
             self._cursor = self._size
-            self._readiness = Checked(plan.readiness, self._size)
+            self._readiness = Checked(plan.readiness, self._size, skip)
             for index in self._readiness.begin():
                 self._free(index)
 

@@ -1,10 +1,11 @@
 """A readiness that somebody else wrote, held to its protocol.
 
-It names each job once: to begin with, as ready, or as blocked. What it does wrong is a fault of the plan,
-not of single jobs, and ends the run.
+It names each job once: to begin with, as ready, or as blocked. Serial jobs run whatever it says: it may name
+them as ready, which changes nothing, and cannot block them. What it does wrong is a fault of the plan, not
+of single jobs, and ends the run.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from trioeval.errors import PlanError
 from trioeval.kernel.jobs import Freed, Readiness
@@ -16,13 +17,17 @@ class Checked:
     Args:
         make: Makes the readiness of one run.
         size: Jobs of the plan.
+        serial: Those that run before all others.
 
     Raises:
         PlanError: It cannot be made.
     """
 
-    def __init__(self, make: Callable[[], Readiness], size: int) -> None:
+    def __init__(
+        self, make: Callable[[], Readiness], size: int, serial: Collection[int] = ()
+    ) -> None:
         self._named = bytearray(size)
+        self._serial = serial
         try:
             self._readiness = make()
         except Exception as error:
@@ -45,14 +50,22 @@ class Checked:
         """What an outcome sets free.
 
         Raises:
-            PlanError: It fails, or names what is no job, or a job for the second time.
+            PlanError: It fails, or names what is no job, or a job for the second time; or it blocks a
+                serial job.
         """
         try:
             freed = self._readiness.over(index, done=done)
-            named = (*freed.ready, *(blocked for blocked, _ in freed.blocked))
+            blocked = tuple(never for never, _ in freed.blocked)
+            named = (*freed.ready, *blocked)
         except Exception as error:
             raise _failure(error) from error
         self._name(named)
+        for index in blocked if self._serial else ():
+            if index in self._serial:
+                msg = (
+                    f"the readiness of the plan blocks job {index}, which is serial and runs anyway"
+                )
+                raise PlanError(msg)
         return freed
 
     def _name(self, indices: Iterable[int]) -> None:

@@ -4,10 +4,9 @@ The shape is that of promptfoo's result files, so that what reads those reads th
 come in as arguments, and so do rows, which may be more than fit into memory.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
-from trioeval.providers.secret_names import is_secret_name
+from trioeval.report.redact import redacted
 from trioeval.report.results import Results
 from trioeval.suite import Column, Suite
 from trioeval.tasks import Status
@@ -44,28 +43,6 @@ def document(results: Results) -> dict[str, Any]:
     }
 
 
-def redacted(config: Any) -> Any:
-    """A config without what looks like a credential."""
-    match config:
-        case Mapping():
-            return {
-                name: _blank(value) if _is_secret(str(name)) else redacted(value)
-                for name, value in config.items()
-            }
-        case list() | tuple():
-            return [redacted(value) for value in config]
-        case _:
-            return config
-
-
-def _blank(value: Any) -> Any:
-    return dict.fromkeys(value, "[redacted]") if isinstance(value, Mapping) else "[redacted]"
-
-
-def _is_secret(name: str) -> bool:
-    return name.lower() == "headers" or is_secret_name(name)
-
-
 def _column_json(results: Results, column: Column) -> dict[str, Any]:
     return {
         "id": column.prompt.id,
@@ -91,6 +68,7 @@ def _suite_json(results: Results) -> dict[str, Any]:
     suite = results.suite
     return {
         "description": suite.description,
+        "tags": dict(suite.tags),
         "providers": [
             {"id": entry.id, "label": entry.label, "config": redacted(entry.config)}
             for entry in suite.providers

@@ -43,5 +43,5 @@ class FirstRows:
 
     def _name(self, row: Row) -> str:
         given = row.step.test.description
-        variables = (f"{name}={value}" for name, value in row.step.vars.items())
+        variables = (f"{name}={value}" for name, value in row.vars.items())
         return inert(given or ", ".join(variables), self.width)

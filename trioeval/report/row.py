@@ -10,7 +10,10 @@ from typing import Any
 import attrs
 
 from trioeval.grading import Assertion, Verdict
+from trioeval.report.redact import redacted
 from trioeval.report.usage import usage_json
+from trioeval.suite import Prompt, TestOptions
+from trioeval.suite.strict import camel
 from trioeval.tasks import Row, Status
 
 _FAILURE_REASON = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2}
@@ -51,20 +54,22 @@ def row_json(row: Row, eval_id: str, strip: Strip = KEEP_ALL) -> dict[str, Any]:
         "prompt": {
             "raw": STRIPPED_PROMPT if strip.prompt_text else row.prompt,
             "label": STRIPPED_PROMPT if strip.prompt_text else step.column.prompt.label,
+            **_config(step.column.prompt),
         },
-        "vars": variables,
+        "vars": {} if strip.test_vars else dict(row.vars),
         "testCase": {
             "description": step.test.description,
             "vars": variables,
             "assert": [assertion_json(assertion) for assertion in step.test.assertions],
             "threshold": step.test.threshold,
-            "options": {"runSerially": bool(step.test.options.run_serially)},
+            "options": _options_json(step.test.options),
             "metadata": metadata,
         },
         "response": None
         if reply is None
         else {
             "output": STRIPPED_OUTPUT if strip.response_output else row.output,
+            **_raw(row, strip),
             "cached": False,
             "cost": reply.cost,
             "tokenUsage": usage,
@@ -83,6 +88,26 @@ def row_json(row: Row, eval_id: str, strip: Strip = KEEP_ALL) -> dict[str, Any]:
         "tokenUsage": usage,
         "metadata": {**metadata, "trioeval": _own(row, strip)},
     }
+
+
+def _config(prompt: Prompt) -> dict[str, Any]:
+    return {"config": redacted(prompt.config)} if prompt.config else {}
+
+
+def _options_json(options: TestOptions) -> dict[str, Any]:
+    given = {field.name: getattr(options, field.name) for field in attrs.fields(TestOptions)}
+    overrides = given.pop("overrides")
+    said = {camel(name): value for name, value in given.items() if value is not None}
+    found: dict[str, Any] = redacted(
+        {"runSerially": bool(options.run_serially), **said, **overrides}
+    )
+    return found
+
+
+def _raw(row: Row, strip: Strip) -> dict[str, Any]:
+    """What the provider sent, where transforms made something else of it, or failed."""
+    sent = None if row.reply is None else row.reply.output
+    return {} if strip.response_output or sent == row.output else {"raw": sent}
 
 
 def _own(row: Row, strip: Strip) -> dict[str, Any]:

@@ -113,7 +113,7 @@ class Totals:
     def add(self, row: Row) -> None:
         """Count one more row."""
         self.columns[row.step.prompt_idx].add(row)
-        self.vars.update(row.step.vars)
+        self.vars.update(row.vars)
         self.has_descriptions = self.has_descriptions or bool(row.step.test.description)
         if row.reply is not None:
             self.usage.add(row.reply.usage)

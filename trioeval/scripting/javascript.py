@@ -26,9 +26,16 @@ _SOURCE = """(function (written) {{
   const [{names}] = JSON.parse(written);
   const it = {it};
   const value = typeof it === "function" ? it({names}) : it;
-  if (value instanceof Promise) throw new TypeError("it is async; a result is needed at once");
-  return JSON.stringify(value);
+  if (!(value instanceof Promise)) return JSON.stringify(value);
+  const told = {{}};
+  value.then((made) => {{ told.made = [made]; }}, (error) => {{ told.error = [error]; }});
+  return () => {{
+    if (told.error) throw told.error[0];
+    if (!told.made) throw new TypeError("it waits for what never comes");
+    return JSON.stringify(told.made[0]);
+  }};
 }})"""
+"""Gives the result as JSON; or, where that is promised, a function that does so when all jobs are done."""
 
 _MODULE = """(function () {{
   const module = {{ exports: {{}} }};
@@ -74,7 +81,7 @@ class Script:
 
     @property
     def source(self) -> str:
-        """A function of the arguments, as a list in JSON, that gives the result in JSON."""
+        """A function of the arguments, as a list in JSON, for `program.run`."""
         return _SOURCE.format(names=", ".join(self.names), it=self._it)
 
     def fault(self) -> str | None:
@@ -122,7 +129,9 @@ def transform_script(code: str, names: tuple[str, ...]) -> Script:
         {'value': 3}
     """
     if is_function(code):
-        return Script(code.strip().rstrip(";"), names)
+        script = Script(code.strip().rstrip(";"), names)
+        if script.fault() is None:  # a body may begin with a function of its own
+            return script
     return Script(code, names, "body" if "\n" in code else "line")
 
 

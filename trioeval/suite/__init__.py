@@ -19,10 +19,12 @@ from trioeval.suite.models import PromptFunction as PromptFunction
 from trioeval.suite.models import ProviderEntry as ProviderEntry
 from trioeval.suite.models import Scenario as Scenario
 from trioeval.suite.models import Suite as Suite
+from trioeval.suite.models import Task as Task
 from trioeval.suite.models import Test as Test
 from trioeval.suite.models import TestOptions as TestOptions
 from trioeval.suite.paths import show_path as show_path
 from trioeval.suite.sources.around import Around as Around
 from trioeval.suite.sources.file_values import load_file_value as load_file_value
 from trioeval.suite.sources.filters import load_filters as load_filters
+from trioeval.suite.task_entries import in_every_task as in_every_task
 from trioeval.suite.templates import Templates as Templates

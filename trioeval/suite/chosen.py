@@ -1,7 +1,10 @@
 """What a command line puts in place of parts of a suite file, on plain data, before it is structured."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+from trioeval.suite.sources.around import FILE
 
 _SEPARATORS = ":/"
 """What stands before the end of an id that is a name of its own: `mini` names `openai:mini`."""
@@ -69,3 +72,15 @@ def _names(entry: Any) -> Iterator[str]:
             pass
     if isinstance(entry, dict) and isinstance(entry.get("label"), str):
         yield entry["label"]
+
+
+def folders_of(given: Mapping[str, Any]) -> tuple[Path, ...]:
+    """The folders of the files that are given. Whoever named them may read there.
+
+    Example:
+        >>> [str(folder) for folder in folders_of({"tests": "file:///t/a.csv", "prompts": ["x"]})]
+        ['/t']
+    """
+    named = [*given.get("prompts", ()), *given.get("extensions", ()), given.get("tests")]
+    files = (text.removeprefix(FILE) for text in named if isinstance(text, str) and FILE in text)
+    return tuple(dict.fromkeys(Path(file).parent for file in files))

@@ -132,10 +132,11 @@ class Expansion(Sequence[Step]):
     @property
     def serial_indices(self) -> Sequence[int]:
         """The steps whose test says `runSerially`, ascending. No indices are stored for a whole stretch."""
-        ends = (*self._firsts[1:], self._size)
+        ends = (*self._firsts, self._size)[1:]
         serial = [
             range(stretch.first_index, end)
-            for stretch, end in zip(self._stretches, ends, strict=True)
+            # There is an end too many if there are no steps at all.
+            for stretch, end in zip(self._stretches, ends, strict=False)
             if stretch.shape.serial and stretch.first_index < end
         ]
         if serial and all(one.stop == other.start for one, other in itertools.pairwise(serial)):
@@ -312,16 +313,30 @@ def combinations(variables: Mapping[str, Any]) -> int:
 
 
 def chosen(test: Test, combination: int) -> Mapping[str, Any]:
-    """The variables of one combination of a merged test; those of later keys vary fastest."""
-    if test.options.disable_var_expansion:
-        return dict(test.vars)
+    """The variables of one combination of a merged test; those of later names vary fastest.
+
+    Names that are whole numbers come before all others, and by size, as in the objects of JavaScript.
+
+    Example:
+        >>> test = Test(vars={"x": ["a", "b"], "10": ["c", "d"], "2": "e"})
+        >>> [tuple(chosen(test, combination).values()) for combination in range(4)]
+        [('a', 'c', 'e'), ('b', 'c', 'e'), ('a', 'd', 'e'), ('b', 'd', 'e')]
+    """
     found = dict(test.vars)
-    for name in reversed(list(found)):
-        value = found[name]
-        if _alternatives(value):
-            combination, place = divmod(combination, len(value))
-            found[name] = value[place]
+    if test.options.disable_var_expansion:
+        return found
+    several = [name for name, value in found.items() if _alternatives(value)]
+    if len(several) > 1:
+        several.sort(key=_js_order)
+    for name in reversed(several):
+        combination, place = divmod(combination, len(found[name]))
+        found[name] = found[name][place]
     return found
+
+
+def _js_order(name: str) -> tuple[bool, int]:
+    is_index = len(name) < 10 and name.isascii() and name.isdecimal() and str(int(name)) == name  # noqa: PLR2004 - digits of 32 bits
+    return (False, int(name)) if is_index else (True, 0)
 
 
 def _alternatives(value: Any) -> bool:

@@ -16,9 +16,10 @@ from trioeval.suite.models import Suite
 from trioeval.suite.paths import read_path, show_path
 from trioeval.suite.sources.around import FILE, Around
 from trioeval.suite.structure import respelled, structure_suite
+from trioeval.suite.task_entries import in_every_task
 from trioeval.suite.transformed import with_transformed_vars
 
-_OF_SEVERAL_FILES = ("prompts", "providers", "tests", "scenarios")
+_OF_SEVERAL_FILES = ("prompts", "providers", "tests", "scenarios", "tasks")
 """Lists to which several suite files add."""
 
 
@@ -61,21 +62,14 @@ def load_suite(
     suite: Suite | None = None
     try:
         suite = structure_suite(_with_own_paths(document, directory), around)
-        suite = with_transformed_vars(suite, around)
+        suite = in_every_task(suite, lambda one: with_transformed_vars(one, around))
     except MistakenError as error:
         mistakes += error.parts
     if suite is None or mistakes:
         raise SuiteError(_sorted(_problem(document.placed(mistake)) for mistake in mistakes))
     warnings = [*document.warnings, *(document.placed(warning) for warning in found.warnings)]
-    return attrs.evolve(
-        suite,
-        directory=directory,
-        file=files[0],
-        files=found.files,
-        roots=around.roots,
-        allow_outside=allow_outside,
-        warnings=tuple(map(_problem, warnings)),
-    )
+    suite = attrs.evolve(suite, file=files[0], files=found.files)
+    return _finished(suite, around, warnings)
 
 
 def parse_suite(
@@ -113,17 +107,11 @@ def parse_suite(
         note=found.add,
     )
     try:
-        suite = with_transformed_vars(structure_suite(document, around), around)
+        suite = structure_suite(document, around)
+        suite = in_every_task(suite, lambda one: with_transformed_vars(one, around))
     except MistakenError as error:
         raise SuiteError(map(_problem, error.parts)) from None
-    return attrs.evolve(
-        suite,
-        directory=directory,
-        files=found.files,
-        roots=around.roots,
-        allow_outside=allow_outside,
-        warnings=tuple(map(_problem, found.warnings)),
-    )
+    return _finished(attrs.evolve(suite, files=found.files), around, found.warnings)
 
 
 def place_problems(problems: Iterable[Problem], file: Path) -> list[Problem]:
@@ -141,6 +129,18 @@ def place_problems(problems: Iterable[Problem], file: Path) -> list[Problem]:
         problem if problem.file else _in_file(_mistake(problem, spots), file, spots)
         for problem in problems
     ]
+
+
+def _finished(suite: Suite, around: Around, warnings: Iterable[Mistake]) -> Suite:
+    """A suite that knows what its files are read against, and what is odd about it."""
+    roots = around.roots if len(around.roots) > 1 else ()
+    suite = in_every_task(
+        suite,
+        lambda one: attrs.evolve(
+            one, directory=around.directory, roots=roots, allow_outside=around.allow_outside
+        ),
+    )
+    return attrs.evolve(suite, warnings=tuple(map(_problem, dict.fromkeys(warnings))))
 
 
 class _Found:

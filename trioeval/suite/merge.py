@@ -25,6 +25,8 @@ _PLAIN_OPTIONS = [
 def merged(default: Test | None, test: Test) -> Test:
     """A test with what the suite's `default_test` adds: the test wins, its assertions come last.
 
+    Its description and what it gives in place of a reply are its own.
+
     Example:
         >>> default = Test(vars={"a": "1"}, threshold=0.5, description="default")
         >>> test = merged(default, Test(vars={"b": "2"}))
@@ -33,33 +35,42 @@ def merged(default: Test | None, test: Test) -> Test:
     """
     if default is None:
         return test
-    return attrs.evolve(_laid_over(default, test), description=test.description)
+    found = _laid_over(default, test)
+    # Whether it wants them is for the test to say, and for its scenario; not for the default itself.
+    wanted = not test.options.disable_default_asserts
+    return attrs.evolve(
+        found,
+        description=test.description,
+        provider_output=test.provider_output,
+        assertions=found.assertions if wanted else test.assertions,
+    )
 
 
 def scenario_test(
     scenario: Scenario, config: int, test: int, default: Test | None, number: int
 ) -> Test:
-    """One test of a scenario in one of its settings, without the assertions of the suite's default test.
+    """One test of a scenario in one of its settings, over the suite's default test.
+
+    The assertions of the default test are not among its own: `merged` adds them, as to any test.
 
     Args:
         scenario: The scenario.
         config: Which of its settings.
         test: Which of its tests.
-        default: The suite's default test; of its metadata only the conversation is looked at here.
+        default: The suite's default test.
         number: Settings before this one, over all scenarios; names the conversation of its tests where
             nothing else does.
     """
     found = _laid_over(scenario.config[config], scenario.tests[test])
-    named = CONVERSATION in found.metadata or (default and CONVERSATION in default.metadata)
-    if named:
+    if default is not None:
+        found = attrs.evolve(_laid_over(default, found), assertions=found.assertions)
+    if found.metadata.get(CONVERSATION) is not None:
         return found
     metadata = {**found.metadata, CONVERSATION: f"__scenario_{number}__"}
     return attrs.evolve(found, metadata=metadata)
 
 
 def _laid_over(under: Test, over: Test) -> Test:
-    options = _options_over(under.options, over.options)
-    inherited = () if options.disable_default_asserts else under.assertions
     return Test(
         description=_first(over.description, under.description),
         vars={**under.vars, **over.vars},
@@ -69,10 +80,10 @@ def _laid_over(under: Test, over: Test) -> Test:
         provider_output=under.provider_output
         if over.provider_output is ABSENT
         else over.provider_output,
-        assertions=(*inherited, *over.assertions),
+        assertions=(*under.assertions, *over.assertions),
         threshold=_first(over.threshold, under.threshold),
         metadata={**under.metadata, **over.metadata},
-        options=options,
+        options=_options_over(under.options, over.options),
         fault=over.fault,
     )
 

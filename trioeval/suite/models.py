@@ -291,3 +291,16 @@ class Suite:
     """Whether it may read files outside of its folder."""
     roots: tuple[Path, ...] = ()
     """Folders whose files it may read: those of its own files; empty means `directory`."""
+    tasks: tuple["Task", ...] = ()
+    """What it consists of, if that is several things; it has no prompts and tests of its own then."""
+
+
+@attrs.frozen(kw_only=True)
+class Task:
+    """One of several things that a suite does."""
+
+    id: str
+    suite: Suite
+    """What it does: a suite that has from the whole one what the task does not say itself."""
+    depends_on: tuple[str, ...] = ()
+    """Ids of the tasks that come first, and of which every row needs a verdict."""

@@ -9,6 +9,7 @@ from trioeval.suite.forms import provider_settings
 from trioeval.suite.mistakes import Mistake, MistakenError, nearest
 from trioeval.suite.models import Prompt
 from trioeval.suite.paths import DocumentPath
+from trioeval.suite.sources.around import FILE
 
 
 def check_references(
@@ -31,13 +32,18 @@ def check_references(
     if prompts is not None:
         for at, entry in (*providers, *_tests(document)):
             yield from (mistake.below(*at) for mistake in _prompt_mistakes(entry, prompts))
-    # Files may bring more of them.
-    if len(providers) == len(document.get("providers") or ()):
+    if _all_known(providers, document.get("providers")):
         names = {
             str(entry[key]) for _, entry in providers for key in ("id", "label") if entry.get(key)
         }
         for at, entry in _tests(document):
             yield from (mistake.below(*at) for mistake in _provider_mistakes(entry, names))
+
+
+def _all_known(found: Sequence[tuple[DocumentPath, Mapping[str, Any]]], providers: Any) -> bool:
+    """Whether the providers of a document are these: a file brings more of them."""
+    in_files = any(str(entry.get("id")).startswith(FILE) for _, entry in found)
+    return isinstance(providers, list) and len(found) == len(providers) and not in_files
 
 
 def _tests(document: Mapping[str, Any]) -> Iterator[tuple[DocumentPath, dict[str, Any]]]:

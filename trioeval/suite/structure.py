@@ -35,12 +35,14 @@ from trioeval.suite.models import (
     Prompt,
     ProviderEntry,
     Suite,
+    Task,
     Test,
     TestOptions,
 )
 from trioeval.suite.references import check_references
 from trioeval.suite.sources.around import Around
 from trioeval.suite.strict import Hook, object_hook, strict_converter
+from trioeval.suite.task_entries import read_tasks
 from trioeval.suite.tests_forms import (
     assertion_hook,
     default_test_hook,
@@ -52,7 +54,8 @@ from trioeval.suite.tests_forms import (
 
 _EVERYTHING = "{{prompt}}"
 """The prompt of a suite that names none."""
-_NOT_IN_FILES = ("allow_outside", "directory", "file", "files", "roots", "warnings")
+NOT_IN_FILES = ("allow_outside", "directory", "file", "files", "roots", "warnings")
+"""Fields of a suite that are found, not written."""
 _HOW_IT_RUNS = ("serialize", "registerScope")
 """Options that may stand at the top of a file as well."""
 
@@ -70,6 +73,9 @@ def structure_suite(document: Any, around: Around) -> Suite:
     if not isinstance(document, dict):
         raise MistakenError(Mistake(f"a suite must be an object, got {kind(document)}"))
     known, mistakes = _top(document, around)
+    has_tasks = "tasks" in known
+    if has_tasks:
+        mistakes += _take_tasks(known, around)
     filters = known.get("nunjucksFilters")
     read_prompts = prompts_hook(around, filters if isinstance(filters, dict) else ())
     prompts: tuple[Prompt, ...] | None = None
@@ -78,7 +84,8 @@ def structure_suite(document: Any, around: Around) -> Suite:
     except MistakenError as error:
         mistakes += [mistake.below("prompts") for mistake in error.parts]
         known["prompts"] = ()
-    mistakes += check_references(known, prompts)
+    if not has_tasks:  # what tasks have from the top is looked at in them
+        mistakes += check_references(known, prompts)
     suite: Suite | None = None
     try:
         suite = make_converter(around).structure(known, Suite)
@@ -88,7 +95,8 @@ def structure_suite(document: Any, around: Around) -> Suite:
         return _completed(suite, around)
     if "targets" in document:
         mistakes = [respelled(mistake) for mistake in mistakes]
-    raise MistakenError(*mistakes)
+    # A task tells what is wrong at the top as well.
+    raise MistakenError(*dict.fromkeys(mistakes))
 
 
 def make_converter(around: Around) -> cattrs.Converter:
@@ -116,7 +124,7 @@ def make_converter(around: Around) -> cattrs.Converter:
         object_hook(
             converter,
             Suite,
-            renamed=dict.fromkeys(_NOT_IN_FILES),
+            renamed=dict.fromkeys(NOT_IN_FILES),
             not_yet=NOT_YET_AT_TOP,
             hooks={
                 "prompts": prompts_hook(around),
@@ -128,6 +136,7 @@ def make_converter(around: Around) -> cattrs.Converter:
                 "tags": scalar_texts,
                 "output_path": one_or_more,
                 "extensions": one_or_more,
+                "tasks": lambda tasks, _wanted: tasks,  # read already
             },
         ),
     )
@@ -155,6 +164,8 @@ def _top(document: dict[str, Any], around: Around) -> tuple[dict[str, Any], list
             message = "providers and targets are the same key: write one of them"
             mistakes.append(Mistake(message, at=("targets",), key=True))
         known["providers"] = known.pop("targets")
+    if "tasks" in known:
+        return known, mistakes + _move_options(known)
     if not known.get("providers"):
         at = ("providers",) if "providers" in known else ()
         mistakes.append(
@@ -171,6 +182,20 @@ def _top(document: dict[str, Any], around: Around) -> tuple[dict[str, Any], list
             known["tests"] = []
     mistakes += _move_options(known)
     return known, mistakes
+
+
+def _take_tasks(known: dict[str, Any], around: Around) -> list[Mistake]:
+    """Read the tasks of a file; what is left is a suite without rows of its own."""
+    tasks: tuple[Task, ...] = ()
+    mistakes: list[Mistake] = []
+    try:
+        tasks = read_tasks(known, lambda document: structure_suite(document, around))
+    except MistakenError as error:
+        mistakes += error.parts
+    known.pop("scenarios", None)
+    known.setdefault("providers", [])
+    known.update(tasks=tasks, prompts=(), tests=[])
+    return mistakes
 
 
 def _move_options(known: dict[str, Any]) -> list[Mistake]:

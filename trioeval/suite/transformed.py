@@ -4,14 +4,14 @@ The code gets the variables of a test and of the default test together. All test
 done in one process.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 
 from trioeval.suite.joined import remarkable_places
 from trioeval.suite.merge import ScenarioTests
-from trioeval.suite.mistakes import MistakenError
+from trioeval.suite.mistakes import Mistake, MistakenError
 from trioeval.suite.models import Suite, Test
 from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.transform_vars import transform_vars_of_each
@@ -37,15 +37,17 @@ def with_transformed_vars(suite: Suite, around: Around) -> Suite:
             places.setdefault(code, []).append(place)
     if not places:
         return suite
-    made = {
-        place: variables
-        for code, several in places.items()
-        for place, variables in zip(
-            several,
-            _run(code, [{**default.vars, **tests[place].vars} for place in several], around),
-            strict=True,
-        )
-    }
+    made: dict[int, dict[str, Any]] = {}
+    mistakes: list[Mistake] = []
+    for code, several in places.items():
+        variables = [{**default.vars, **tests[place].vars} for place in several]
+        try:
+            made |= zip(several, transform_vars_of_each(code, variables, around), strict=True)
+        except MistakenError as error:
+            of_default = code == everywhere
+            mistakes += [_placed(part, several, of_default=of_default) for part in error.parts]
+    if mistakes:
+        raise MistakenError(*mistakes)
     changed = tuple(
         attrs.evolve(test, vars=made[place]) if place in made else test
         for place, test in enumerate(tests)
@@ -61,9 +63,12 @@ def _has_code(suite: Suite) -> bool:
     )
 
 
-def _run(code: str, variables: list[Mapping[str, Any]], around: Around) -> list[dict[str, Any]]:
-    try:
-        return transform_vars_of_each(code, variables, around)
-    except MistakenError as error:
-        at = ("defaultTest", "options", "transformVars")
-        raise MistakenError(*(attrs.evolve(part, at=at) for part in error.parts)) from None
+def _placed(mistake: Mistake, places: Sequence[int], *, of_default: bool) -> Mistake:
+    """A mistake at the code that made it; its path begins with the place among the tests of that code."""
+    at: tuple[str | int, ...] = ("defaultTest", "options", "transformVars")
+    if not of_default:
+        first = (
+            places[mistake.at[0]] if mistake.at and isinstance(mistake.at[0], int) else places[0]
+        )
+        at = ("tests", first, "options", "transformVars")
+    return mistake if mistake.file else attrs.evolve(mistake, at=at)

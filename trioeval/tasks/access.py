@@ -1,10 +1,14 @@
 """What a step may read of what others leave, and what it may leave itself, found in its templates.
 
 A step reads a register if one of its texts names it: the prompt, a variable, the value of an assertion.
-What cannot be looked into (a function of the user's, a program, a request whose config holds templates)
-may read any register. So what is found may be too much, but never too little.
+What cannot be looked into (a function of the user's, a program, a file, a request whose config holds
+templates) may read any register. So what is found may be too much, but never too little.
+
+A text names what its syntax tree refers to, and every word between marks: variables are also replaced where
+no template engine looks, in `raw` blocks and in texts that are no templates.
 """
 
+import json
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,6 +24,9 @@ CONVERSATION_VARIABLE = "_conversation"
 
 _FILE = "file://"
 _WORD = re.compile(r"\w+")
+_MARKED = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
+_ESCAPED = re.compile(r"\\.")
+"""What stands for one character in the texts of a prompt that is JSON; `\\n` is no part of a name."""
 _ALL_VARIABLES = "vars"
 """A piece of code with this word may look at any variable."""
 
@@ -72,7 +79,7 @@ def conversation_of(step: Step, provider: str) -> Hashable:
         provider,
         step.column.prompt.id,
         step.prompt_idx,
-        str(step.test.metadata.get(CONVERSATION, "")),
+        json.dumps(step.test.metadata.get(CONVERSATION), default=str),
     )
 
 
@@ -119,8 +126,7 @@ class FindAccess:
         if step.column.prompt.function is not None or step.provider_index in self.opaque:
             return True
         return any(_is_opaque(code) for code in self._codes(step)) or any(
-            isinstance(value, str) and value.startswith(_FILE) and ".py" in value
-            for value in step.vars.values()
+            isinstance(value, str) and value.startswith(_FILE) for value in step.vars.values()
         )
 
     def _codes(self, step: Step) -> Iterator[str]:
@@ -131,6 +137,7 @@ class FindAccess:
         found: set[str] = set()
         for text in self._texts(step):
             found |= self.templates.references(text)
+            found |= _between_marks(text)
         for code in self._codes(step):
             found |= set(_WORD.findall(code))
         return found
@@ -145,6 +152,14 @@ class FindAccess:
         yield from _texts_in(step.test.options.rubric_prompt)
         yield from _texts_in(step.test.options.overrides)
         yield from _texts_in(step.column.prompt.config)
+
+
+def _between_marks(text: str) -> set[str]:
+    """All words in a text between `{{` and `}}`, or `{%` and `%}`."""
+    if "{" not in text:
+        return set()
+    marked = " ".join(_MARKED.findall(text))
+    return {*_WORD.findall(marked), *_WORD.findall(_ESCAPED.sub(" ", marked))}
 
 
 def _is_opaque(code: str) -> bool:

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 
+import attrs
+
 from trioeval.errors import ProviderError, TrioevalError
 from trioeval.grading import Verdict
 from trioeval.kernel import Blocked, Cut, Done, Failed, Interrupted, NotRun, Outcome, TimedOut
+from trioeval.tasks.rows import Row
 
 NAMES: Mapping[type, str] = {
     Done: "done",
@@ -30,6 +33,11 @@ def provider_failure(outcome: Outcome[Verdict]) -> ProviderError | None:
     if isinstance(outcome, Failed) and isinstance(outcome.error, ProviderError):
         return outcome.error
     return None
+
+
+def blocked_by_task(row: Row, task: str) -> Row:
+    """A row of a task that never began, because another task is not complete."""
+    return attrs.evolve(row, outcome=NAMES[Blocked], error=f"blocked by task {task}")
 
 
 def explain(outcome: Outcome[Verdict]) -> str | None:

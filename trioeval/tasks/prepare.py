@@ -1,7 +1,8 @@
 """Checks everything about a suite that can be known before anything is asked of a provider."""
 
+import functools
 import os
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -30,11 +31,10 @@ from trioeval.suite import (
 )
 from trioeval.suite.joined import remarkable_places
 from trioeval.tasks.access import FindAccess, Sharing
-from trioeval.tasks.lanes import lane_names, lane_specs
+from trioeval.tasks.checks import shared_by_columns, unbounded, wrong_transforms
+from trioeval.tasks.lanes import lane_names, lane_specs, merge_lane_specs
 from trioeval.tasks.order import ByCells, OneByOne
-from trioeval.tasks.transforms import read_output_transform
-
-_PRICE_EXAMPLE = '"config": {"price": {"input": 1, "output": 4}}'
+from trioeval.tasks.task_problems import in_the_file
 
 
 @attrs.frozen(kw_only=True)
@@ -58,6 +58,18 @@ class PreparedSuite:
     """Whether its steps run one after another, whatever they share."""
     warnings: tuple[Problem, ...] = ()
     """What is odd about it but no mistake."""
+    tasks: tuple["PreparedTask", ...] = ()
+    """What it consists of, if that is several things; all steps are theirs then."""
+
+    @property
+    def parts(self) -> tuple["PreparedTask", ...]:
+        """Its tasks; a suite without them is one task without a name."""
+        return self.tasks or (PreparedTask(prepared=self),)
+
+    @property
+    def size(self) -> int:
+        """Rows of all of its tasks."""
+        return sum(len(part.prepared.steps) for part in self.parts)
 
     @property
     def provider_names(self) -> tuple[str, ...]:
@@ -89,6 +101,17 @@ class PreparedSuite:
         return lambda: ByCells.of(len(steps), serial, find)
 
 
+@attrs.frozen(kw_only=True)
+class PreparedTask:
+    """One of the tasks of a prepared suite."""
+
+    id: str | None = None
+    """None for a suite that has no tasks but is one."""
+    depends_on: tuple[str, ...] = ()
+    """Ids of the tasks that come first."""
+    prepared: PreparedSuite
+
+
 def prepare(
     suite: Suite | str | os.PathLike[str],
     *,
@@ -96,7 +119,7 @@ def prepare(
     environ: Mapping[str, str] | None = None,
     max_concurrency: int | None = None,
     replay: Path | None = None,
-    selected: Container[int] | None = None,
+    select: Callable[[Suite], Container[int] | None] | None = None,
     one_by_one: bool = False,
 ) -> PreparedSuite:
     """Load a suite if it is a path, and check all of its providers and transforms.
@@ -107,14 +130,68 @@ def prepare(
         environ: Where keys and base URLs are looked for; the process environment if None.
         max_concurrency: Calls in flight that no lane may exceed, ≥ 1.
         replay: A file of recordings that answers in place of every provider, each with its own.
-        selected: Places of the tests that are run, among `all_tests(suite)`; None is all of them.
-        one_by_one: Run one step after another, in order.
+        select: Gives the places of the tests that are run, among `all_tests` of a suite, or None for all
+            of them; asked once for each task.
+        one_by_one: Run one step of a task after another, in order.
 
     Raises:
         SuiteError: Everything that is wrong with it.
     """
     own = os.environ if environ is None else environ
     loaded = suite if isinstance(suite, Suite) else load_suite(suite, environ=own)
+    make = functools.partial(
+        _prepare,
+        providers=providers,
+        own=own,
+        max_concurrency=max_concurrency,
+        replay=replay,
+        select=select,
+        one_by_one=one_by_one,
+    )
+    try:
+        return _with_tasks(loaded, make) if loaded.tasks else make(loaded)
+    except SuiteError as error:
+        if loaded.file is None:
+            raise
+        raise SuiteError(place_problems(error.problems, loaded.file)) from None
+
+
+def _with_tasks(suite: Suite, make: Callable[[Suite], PreparedSuite]) -> PreparedSuite:
+    """A suite whose tasks are all known to be right."""
+    problems: list[Problem] = []
+    warnings: list[Problem] = [*suite.warnings]
+    tasks: list[PreparedTask] = []
+    for place, task in enumerate(suite.tasks):
+        try:
+            prepared = make(task.suite)
+        except SuiteError as error:
+            problems += in_the_file(error.problems, suite, place)
+        else:
+            warnings += in_the_file(prepared.warnings, suite, place)
+            tasks.append(PreparedTask(id=task.id, depends_on=task.depends_on, prepared=prepared))
+    if problems:
+        raise SuiteError(dict.fromkeys(problems))
+    # The top has no rows: what is made of it holds nothing that can be wrong.
+    top = make(attrs.evolve(suite, providers=(), default_test=None, tasks=()))
+    return attrs.evolve(
+        top,
+        lane_specs=merge_lane_specs(task.prepared.lane_specs for task in tasks),
+        warnings=tuple(dict.fromkeys(warnings)),
+        tasks=tuple(tasks),
+    )
+
+
+def _prepare(
+    loaded: Suite,
+    *,
+    providers: Mapping[str, Provider] | None,
+    own: Mapping[str, str],
+    max_concurrency: int | None,
+    replay: Path | None,
+    select: Callable[[Suite], Container[int] | None] | None,
+    one_by_one: bool,
+) -> PreparedSuite:
+    selected = None if select is None else select(loaded)
     steps = expand(loaded, selected)
     around = around_of(loaded, own)
     templates, problems = _templates(loaded, around)
@@ -139,17 +216,17 @@ def prepare(
                 specs.append(spec)
     else:
         specs = _replayed(loaded, steps.providers, replay)
-    problems += _wrong_transforms(steps, around)
+    problems += wrong_transforms(steps, around)
     wide = attrs.evolve(loaded, providers=steps.providers)
     lanes: tuple[LaneSpec, ...] = ()
     if len(specs) == len(steps.providers):
-        problems += _unbounded(wide, specs)
+        problems += unbounded(wide, specs)
         try:
             lanes = lane_specs(wide, specs, cap=max_concurrency)
         except SuiteError as error:
             problems += error.problems
     if problems:
-        raise SuiteError(place_problems(problems, loaded.file) if loaded.file else problems)
+        raise SuiteError(problems)
     shown = _without_secrets(loaded, specs)
     sharing = Sharing.of(
         steps, templates, conversation=not around.switch("DISABLE_CONVERSATION_VAR")
@@ -164,7 +241,7 @@ def prepare(
         around=around,
         sharing=sharing,
         one_by_one=one_by_one,
-        warnings=(*loaded.warnings, *_shared_by_columns(steps, sharing)),
+        warnings=(*loaded.warnings, *shared_by_columns(steps, sharing)),
     )
 
 
@@ -197,42 +274,6 @@ def _templates(suite: Suite, around: Around) -> tuple[Templates, list[Problem]]:
         json_aware=not around.switch("DISABLE_JSON_AUTOESCAPE"),
     )
     return templates, problems
-
-
-def _wrong_transforms(steps: Expansion, around: Around) -> Iterator[Problem]:
-    """Transforms that are wrong as they are written, each told once."""
-    named = [
-        (f"$.providers[{place}].transform", entry.transform)
-        for place, entry in enumerate(steps.suite.providers)
-    ]
-    default = steps.suite.default_test
-    if default is not None:
-        named.append(("$.defaultTest.options.transform", default.options.transform))
-    named += [
-        (f"$.tests[{place}].options.transform", steps.tests[place].options.transform)
-        for place in remarkable_places(steps.tests)
-    ]
-    seen: set[str] = set()
-    for path, text in named:
-        if text is None or text in seen:
-            continue
-        seen.add(text)
-        try:
-            read_output_transform(text, around)
-        except MistakenError as error:
-            for part in error.parts:
-                yield Problem(path, part.message, part.hint)
-
-
-def _shared_by_columns(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:
-    scope = steps.suite.evaluate_options.register_scope
-    if sharing.registers and len(steps.columns) > 1 and scope == "suite":
-        names = ", ".join(sorted(sharing.registers))
-        yield Problem(
-            "$.evaluateOptions",
-            f"all columns share what storeOutputAs stores: {names}",
-            '"registerScope": "column" gives each column its own',
-        )
 
 
 def _ignores_variables(spec: ProviderSpec) -> bool:
@@ -298,24 +339,3 @@ def _without_secrets(suite: Suite, specs: Sequence[ProviderSpec]) -> Suite:
         for entry, spec in zip(suite.providers, specs, strict=False)
     )
     return suite if entries == suite.providers else attrs.evolve(suite, providers=entries)
-
-
-def _unbounded(suite: Suite, specs: Sequence[ProviderSpec]) -> Iterator[Problem]:
-    """A budget cannot hold for services that cost nobody knows how much, or answer without bounds."""
-    budget = suite.evaluate_options.budget
-    if budget is None or (budget.usd is None and budget.tokens is None):
-        return
-    for position, spec in enumerate(specs):
-        known = spec.metering
-        if known.is_paid and not known.is_bounded:
-            yield Problem(
-                f"$.providers[{position}]",
-                f"there is a budget, and nothing bounds the replies of {spec.id}",
-                "give a bound in its config, for example max_completion_tokens or maxOutputTokens",
-            )
-        if known.is_paid and known.price is None and budget.usd is not None:
-            yield Problem(
-                f"$.providers[{position}]",
-                f"there is a budget in usd, and no price of {spec.id} is known",
-                "give it one in US dollars per million tokens: " + _PRICE_EXAMPLE,
-            )

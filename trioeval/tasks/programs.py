@@ -42,10 +42,16 @@ async def run_program(
     """
     output, errors = bytearray(), Tail()
     code: int | None = None
+    run = trio.CancelScope(relative_deadline=limit)
 
     def keep(part: bytes) -> bool:
         output.extend(part)
         return len(output) <= LARGEST
+
+    async def read_output(stream: trio.abc.ReceiveStream) -> None:
+        await read_stream(stream, keep)
+        if len(output) > LARGEST:  # nobody reads on, so it would wait for ever
+            run.cancel("too much output")
 
     try:
         started = await start_tree(
@@ -56,18 +62,18 @@ async def run_program(
         raise ScriptError(f"{command[0]} cannot be started: {reason}") from error
     async with started as tree, trio.open_nursery() as nursery:
         if tree.process.stdout is not None and tree.process.stderr is not None:
-            nursery.start_soon(read_stream, tree.process.stdout, keep)
+            nursery.start_soon(read_output, tree.process.stdout)
             nursery.start_soon(read_stream, tree.process.stderr, errors.feed)
-        with trio.move_on_after(limit):
+        with run:
             code = await tree.wait()
         # What it left behind may hold its pipes open for ever. That is no time of the program.
         await tree.end()
         nursery.cancel_scope.deadline = trio.current_time() + _LAST_WORDS
+    if len(output) > LARGEST:
+        raise ScriptError(f"{command[0]} printed more than {LARGEST} bytes", trace=errors.text)
     if code is None:
         raise ScriptError(f"{command[0]} did not end within {limit:g} seconds", trace=errors.text)
     if code != 0:
         message = f"{command[0]} {describe_end(code)}{last_line(errors.text)}"
         raise ScriptError(message, trace=errors.text)
-    if len(output) > LARGEST:
-        raise ScriptError(f"{command[0]} printed more than {LARGEST} bytes", trace=errors.text)
     return Printed(bytes(output), errors.text)

@@ -65,6 +65,7 @@ class PromptEval:
         tools: What makes prompts and outputs.
         meter: What says how much calls may use.
         order: In which order steps may start.
+        task: Which task of its suite it is, where that has several.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class PromptEval:
         tools: Tools,
         meter: Meter,
         order: Callable[[], Readiness] | None = None,
+        task: str | None = None,
     ) -> None:
         self._steps = steps
         self._providers = providers
@@ -83,6 +85,7 @@ class PromptEval:
         self._tools = tools
         self._meter = meter
         self._order = order
+        self._task = task
         self._known: dict[int, _Known] = {}
 
     def plan(self) -> Plan[Step]:
@@ -169,6 +172,7 @@ class PromptEval:
             latency_ms=known.latency_ms,
             wait_ms=waited * 1000,
             calls=calls,
+            task=self._task,
         )
 
     async def _send(self, known: _Known, asked: Asked, estimate: Estimate) -> Metered[Reply]:

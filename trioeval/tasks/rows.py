@@ -51,6 +51,8 @@ class Row:
     wait_ms: float
     """Time that the started row waited for lanes."""
     calls: int
+    task: str | None = None
+    """The id of its task; None where the suite has no tasks but is one."""
 
     @property
     def label(self) -> str:

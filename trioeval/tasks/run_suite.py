@@ -6,30 +6,29 @@ said before anything is asked of a provider.
 
 import functools
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from random import Random
 
 import attrs
 import trio
 
 from trioeval.errors import UsageError
-from trioeval.grading import Verdict
-from trioeval.kernel import Budget, Lanes, Observer, Outcome, run_plan
+from trioeval.kernel import Budget, Lanes, Observer
 from trioeval.providers import Provider, Recorder, open_providers
 from trioeval.suite import BudgetSettings, Suite
 from trioeval.tasks.history import History
 from trioeval.tasks.lanes import merge_lane_specs
 from trioeval.tasks.metering import Meter
-from trioeval.tasks.prepare import PreparedSuite, prepare
+from trioeval.tasks.prepare import PreparedSuite, PreparedTask, prepare
 from trioeval.tasks.prompt_eval import PromptEval
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.scripts import Scripts, open_scripts
+from trioeval.tasks.task_order import TaskOrder
+from trioeval.tasks.task_run import Emit, OpenTask, TaskRun, one_at_a_time, run_tasks
 from trioeval.tasks.tools import Tools
 from trioeval.tasks.transforms import read_output_transform
 from trioeval.tasks.variables import Variables
-
-Emit = Callable[[Row], Awaitable[None]]
-"""What gets the rows, one after another."""
 
 
 @attrs.frozen
@@ -68,12 +67,15 @@ async def run_suite(
 ) -> SuiteSummary:
     """Run a suite and emit its rows in index order. A checkpoint.
 
+    Tasks that do not depend on each other run side by side on the same lanes; their rows come in any
+    mixture, those of one task in index order.
+
     Cancelling the surrounding scope ends the calls at once; every row is still emitted, those that were
     not finished as errors that say so.
 
     Args:
         suite: A suite, a prepared suite, or the path of a suite file.
-        emit: Awaited with one row after another, each as soon as all before it are known.
+        emit: Awaited with one row after another, each as soon as all before it in its task are known.
         lanes: Lanes to run on, shared with other runs; its own if None. See `make_lanes`.
         providers: Async callables by the id that stands for them in the suite.
         stop: When set, no new row starts and those under way run to their end.
@@ -87,7 +89,7 @@ async def run_suite(
     Raises:
         SuiteError: The suite is wrong; nothing was called.
         UsageError: `providers` for a suite that was prepared with its own.
-        PlanError: `lanes` lacks a lane that the suite needs.
+        PlanError: `lanes` lacks a lane that the suite needs, or tasks made in Python wait for each other.
         Exception: Whatever `emit` raised; the run is ended for it.
 
     Example:
@@ -116,52 +118,27 @@ async def run_suite(
             raise UsageError("a prepared suite has its providers: give them to `prepare`")
         prepared = suite
     else:
-        make = functools.partial(prepare, suite, providers=providers)
-        # Files are read, and generators of tests may run: others go on meanwhile.
-        prepared = (
-            make()
-            if isinstance(suite, Suite)
-            else await trio.to_thread.run_sync(make, abandon_on_cancel=True)
-        )
-    counts = dict.fromkeys(Status, 0)
+        prepared = await _prepared(suite, providers)
     options = prepared.suite.evaluate_options
-    async with (
-        open_providers(prepared.specs, prepared.templates, recorder) as opened,
-        open_scripts(prepared.around.directory, prepared.around.environ) as scripts,
-    ):
-        task = PromptEval(
-            prepared.steps,
-            opened,
-            prepared.lane_names,
-            tools=_tools(prepared, scripts, run_id),
-            meter=Meter(
-                [spec.metering for spec in prepared.specs],
-                prepared.lane_names,
-                bounds_only=options.budget is not None,
-            ),
-            order=prepared.order,
-        )
-
-        async def pass_on(outcome: Outcome[Verdict]) -> None:
-            row = task.row(outcome)
-            await emit(row)
-            counts[row.status] += 1
-
-        limit_ms = options.max_eval_time_ms
+    limit_ms = options.max_eval_time_ms
+    async with AsyncExitStack() as stack:
+        tasks = [await _opened(part, stack, recorder, run_id) for part in prepared.parts]
         started_at = trio.current_time()
-        await run_plan(
-            task.plan(),
-            task.perform,
-            lanes=make_lanes(prepared) if lanes is None else lanes,
-            emit=pass_on,
-            deadline=started_at + (float("inf") if limit_ms is None else limit_ms / 1000),
-            stop=stop,
-            observe=observe,
-            salvage_rounds=options.salvage_rounds,
-            budget=_budget(options.budget),
+        run = TaskRun(
+            one_at_a_time(emit) if prepared.tasks else emit,
+            make_lanes(prepared) if lanes is None else lanes,
+            started_at + (float("inf") if limit_ms is None else limit_ms / 1000),
+            trio.Event() if stop is None else stop,
+            observe,
+            _budget(options.budget),
         )
+        if prepared.tasks:
+            await run_tasks(tasks, TaskOrder.of(prepared.tasks), run)
+        else:
+            await run.perform(tasks[0])
         duration = trio.current_time() - started_at
-    return SuiteSummary(counts[Status.PASS], counts[Status.FAIL], counts[Status.ERROR], duration)
+    found = run.counts
+    return SuiteSummary(found[Status.PASS], found[Status.FAIL], found[Status.ERROR], duration)
 
 
 async def collect(
@@ -171,6 +148,8 @@ async def collect(
     providers: Mapping[str, Provider] | None = None,
 ) -> list[Row]:
     """Run a suite and return its rows, `rows[i].index == i`. A checkpoint.
+
+    Of a suite with tasks, the rows of the first task come first, and so on.
 
     A caller that may cancel it and wants what was finished gives `run_suite` an `emit` of its own.
 
@@ -182,8 +161,46 @@ async def collect(
     async def keep(row: Row) -> None:  # noqa: ASYNC124 - lists do not wait
         rows.append(row)
 
-    await run_suite(suite, emit=keep, lanes=lanes, providers=providers)
-    return rows
+    prepared = suite if isinstance(suite, PreparedSuite) else await _prepared(suite, providers)
+    await run_suite(prepared, emit=keep, lanes=lanes)
+    places = {part.id: place for place, part in enumerate(prepared.parts)}
+    return sorted(rows, key=lambda row: places[row.task]) if prepared.tasks else rows
+
+
+async def _prepared(
+    suite: Suite | str | os.PathLike[str], providers: Mapping[str, Provider] | None
+) -> PreparedSuite:
+    make = functools.partial(prepare, suite, providers=providers)
+    if isinstance(suite, Suite):
+        return make()
+    # Files are read, and generators of tests may run: others go on meanwhile.
+    return await trio.to_thread.run_sync(make, abandon_on_cancel=True)
+
+
+async def _opened(
+    part: PreparedTask, stack: AsyncExitStack, recorder: Recorder | None, run_id: str | None
+) -> OpenTask:
+    prepared = part.prepared
+    around = prepared.around
+    opened = await stack.enter_async_context(
+        open_providers(prepared.specs, prepared.templates, recorder)
+    )
+    scripts = await stack.enter_async_context(open_scripts(around.directory, around.environ))
+    options = prepared.suite.evaluate_options
+    body = PromptEval(
+        prepared.steps,
+        opened,
+        prepared.lane_names,
+        tools=_tools(prepared, scripts, run_id),
+        meter=Meter(
+            [spec.metering for spec in prepared.specs],
+            prepared.lane_names,
+            bounds_only=options.budget is not None,
+        ),
+        order=prepared.order,
+        task=part.id,
+    )
+    return OpenTask(body, options.salvage_rounds)
 
 
 def _tools(prepared: PreparedSuite, scripts: Scripts, run_id: str | None) -> Tools:

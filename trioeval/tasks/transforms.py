@@ -129,7 +129,7 @@ async def apply_transform(
         limit: Seconds that code may take, > 0.
 
     Raises:
-        TransformError: It fails, or gives nothing.
+        ScriptError: It fails, or gives nothing.
     """
     try:
         match transform:
@@ -147,10 +147,12 @@ async def apply_transform(
                 value = await scripts.javascript(transform, [output, plain(context)], limit)
                 shown = transform.code
     except ScriptError as error:
-        raise TransformError(f"the transform fails: {error.message}") from error
+        raise ScriptError(f"the transform fails: {error.message}", trace=error.trace) from error
+    except TransformError as error:
+        raise ScriptError(f"the transform fails: {error}") from error
     if value is None:
         why = "; code on several lines needs a return" if "\n" in shown else ""
-        raise TransformError(f"the transform gives nothing{why}: {_one_line(shown)}")
+        raise ScriptError(f"the transform gives nothing{why}: {_one_line(shown)}")
     return value
 
 

@@ -4,6 +4,7 @@ JSON is read strictly, YAML by the core rules of YAML 1.2, and TOML with its dat
 """
 
 import codecs
+import functools
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -37,7 +38,7 @@ class Document:
     mistakes: Sequence[Mistake]
     """What was wrong with it that left it readable, with its places."""
     spots: Callable[[], SpotTree]
-    """Finds where everything stands; that is another pass over the text, for when there is a complaint."""
+    """Finds where everything stands; the first time that is another pass over the text, for a complaint."""
 
 
 def read_document(path: Path) -> Document:
@@ -130,12 +131,11 @@ def _document(
     data: Any, text: str, scan: Callable[[str], SpotTree], *, repeated: bool, odd: bool
 ) -> Document:
     """A document that is looked at more closely where there are signs of something wrong."""
-    foreign = check_plain(data) if odd else []
-    mistakes = scan(text).repeated if repeated else []
-    if foreign:
-        tree = scan(text)
-        raise MistakenError(*mistakes, *(tree.placed(mistake) for mistake in foreign))
-    return Document(data, text, mistakes, lambda: scan(text))
+    spots = functools.cache(lambda: scan(text))
+    mistakes = spots().repeated if repeated else []
+    if odd and (foreign := check_plain(data)):
+        raise MistakenError(*mistakes, *map(spots().placed, foreign))
+    return Document(data, text, mistakes, spots)
 
 
 def _place(text: str, at: int) -> Place:

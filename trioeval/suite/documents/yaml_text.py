@@ -18,7 +18,7 @@ import yaml
 from trioeval.grading.text import read_integer
 from trioeval.suite.documents.spots import DEEPEST
 from trioeval.suite.documents.yaml_spots import MERGE_KEY, mark_place, yaml_spots
-from trioeval.suite.mistakes import Mistake, MistakenError
+from trioeval.suite.mistakes import Mistake, MistakenError, Place
 
 _CONSTANTS = {"": None, "~": None} | {
     spelling: value
@@ -28,7 +28,6 @@ _CONSTANTS = {"": None, "~": None} | {
 _NUMERIC = frozenset("-+.0123456789")
 _INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_MERGE = object()
 _NO_NUMBER = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 
@@ -72,6 +71,13 @@ def read_yaml(text: str) -> YamlText | None:
     return YamlText(builder.root[0], builder.repeated, builder.odd_numbers)
 
 
+@attrs.frozen
+class _Merge:
+    """A key whose value is merged into the mapping that it stands in."""
+
+    place: Place
+
+
 class _Builder:
     """Puts values together from the events of the parser."""
 
@@ -100,15 +106,15 @@ class _Builder:
     def scalar(self, event: Any) -> None:
         if event.tag is not None:
             self._check()
-        value = event.value
-        if self._key is None and type(self._holder) is dict:
-            self._key = _MERGE if value == MERGE_KEY and event.implicit[0] else value
-        else:
-            if event.implicit[0]:
-                value = self._plain(value)
-            self._put(value, event)
+        text = event.value
+        value = self._plain(text) if event.implicit[0] else text
         if event.anchor is not None:
             self._anchors[event.anchor] = value
+        if self._key is None and type(self._holder) is dict:
+            merges = text == MERGE_KEY and event.implicit[0]
+            self._key = _Merge(mark_place(event.start_mark)) if merges else text
+        else:
+            self._put(value)
 
     def start(self, event: Any) -> None:
         is_key = self._key is None and type(self._holder) is dict
@@ -120,43 +126,42 @@ class _Builder:
         if event.anchor is not None:
             self._anchors[event.anchor] = self._holder
 
-    def end(self, event: Any) -> None:
+    def end(self, _event: Any) -> None:
         value = self._holder
         if self._overridable:
             self._overridable.pop(id(value), None)
         self._holder, self._key = self._outer.pop()
-        self._put(value, event)
+        self._put(value)
 
     def alias(self, event: Any) -> None:
         self._check()
         if event.anchor not in self._anchors:
             place = mark_place(event.start_mark)
             raise MistakenError(Mistake("not YAML: found undefined alias", place=place))
-        self._put(self._anchors[event.anchor], event)
+        self._put(self._anchors[event.anchor])
 
-    def _put(self, value: Any, event: Any) -> None:
+    def _put(self, value: Any) -> None:
         """A whole value, at its place in what holds it."""
         holder, key = self._holder, self._key
         if type(holder) is list:
             holder.append(value)
             return
         self._key = None
-        if key is _MERGE:
-            self._merge(value, event)
-        elif key not in holder:
-            holder[key] = value
-        elif key in self._overridable.get(id(holder), ()):
-            self._overridable[id(holder)].remove(key)
-            holder[key] = value
-        else:
-            self.repeated = True
+        if type(key) is _Merge:
+            self._merge(value, key.place)
+            return
+        if key in holder:
+            merged = self._overridable.get(id(holder), set())
+            self.repeated = self.repeated or key not in merged
+            merged.discard(key)
+        holder[key] = value
 
-    def _merge(self, value: Any, event: Any) -> None:
+    def _merge(self, value: Any, place: Place) -> None:
         """Members that the mapping does not have yet; they stand where the merge key stands."""
         parts = value if isinstance(value, list) else [value]
         if not all(isinstance(part, dict) for part in parts):
             message = f"the key {MERGE_KEY} takes a mapping or a list of mappings"
-            raise MistakenError(Mistake(message, place=mark_place(event.start_mark)))
+            raise MistakenError(Mistake(message, place=place))
         self.repeated = self.repeated or id(self._holder) in self._overridable
         overridable = self._overridable.setdefault(id(self._holder), set())
         for part in parts:

@@ -4,6 +4,7 @@ A suite from somebody else must not be able to put `/etc/passwd` into a prompt, 
 folder are refused unless the user allows them. Links are followed before that is asked.
 """
 
+import difflib
 import glob
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import attrs
 
 from trioeval.grading import quote
-from trioeval.suite.mistakes import Mistake, MistakenError, nearest
+from trioeval.suite.mistakes import Mistake, MistakenError
 
 FILE = "file://"
 _MAGIC = frozenset("*?[")
@@ -113,8 +114,10 @@ class Around:
             )
         if not path.parent.is_dir():
             return Mistake(f"there is no folder {path.parent}")
-        beside = [other.name for other in path.parent.iterdir() if other.is_file()]
-        return Mistake(f"there is no file {quote(reference)}", nearest(path.name, beside))
+        beside = sorted(other.name for other in path.parent.iterdir() if other.is_file())
+        close = difflib.get_close_matches(path.name, beside, n=1)
+        hint = f'did you mean "{close[0]}"?' if close else None
+        return Mistake(f"there is no file {quote(reference)}", hint)
 
 
 def is_glob(path: str) -> bool:

@@ -4,6 +4,7 @@ What a row says becomes a test as a suite file would write it, and goes the way 
 with that test is told at the cell it comes from.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -214,7 +215,7 @@ class _Plain:
         """What a cell adds that stands for something else than its text."""
         match column.role:
             case "threshold":
-                if (number := leading_number(text)) is not None:
+                if (number := cell_number(text)) is not None:
                     self.others["threshold"] = number
                     self._cells["threshold",] = cell
             case "metadata":
@@ -232,7 +233,7 @@ class _Plain:
                 pass
 
     def _take_threshold(self, column: str, text: str) -> None:
-        number = leading_number(text)
+        number = cell_number(text)
         if number is None:
             message = f"must be a number, got {quote(text)}"
             raise MistakenError(Mistake(message, "or leave the cell empty"))
@@ -259,12 +260,13 @@ class _Plain:
         return self._cells.get(path[:2], self._cells.get(path[:1], 0))
 
 
-def leading_number(text: str) -> float | None:
-    """The number that a text begins with, if it does.
+def cell_number(text: str) -> float | None:
+    """The number that a cell holds, if it holds nothing else.
 
     Example:
-        >>> leading_number(" 0.5 "), leading_number("80%"), leading_number("most")
-        (0.5, 80.0, None)
+        >>> cell_number(" .5 "), cell_number("80%")
+        (0.5, None)
     """
-    found = _NUMBER.match(text.strip(SPACES))
-    return float(found[0]) if found else None
+    text = text.strip(SPACES)
+    number = float(text) if _NUMBER.fullmatch(text) else math.inf
+    return number if math.isfinite(number) else None

@@ -17,7 +17,9 @@ SPACES = (
 )
 """What counts as space at the ends of a cell; those of JavaScript, not those of Python."""
 
-_SCRIPT = re.compile(r"(?:javascript|fn|eval):(.*)|(file://.*\.[cm]?[jt]s(?::\w+)?)", re.DOTALL)
+_SCRIPT = re.compile(
+    r"(?:javascript|fn|eval):(.*)|(file://.*\.(?i:[cm]?[jt]s)(?::\w+)?)", re.DOTALL
+)
 _RUBRIC = re.compile(r"(?:grade|llm-rubric):(.*)", re.DOTALL)
 _PYTHON = re.compile(r"python:(.*)|(file://(?:.*\.py|.*\.py:.*))", re.DOTALL)
 _NOT_IN_CELLS = {"assert-set", "human", "max-score", "select-best"}
@@ -46,7 +48,7 @@ _THRESHOLDS = {
 }
 """What holds where a cell gives no number."""
 _NO_THRESHOLD = re.compile(r"i?contains.*|is-.*|equals|regex|starts-with|word-count|finish-reason")
-_ELEMENT = re.compile(r'\s*(?:"(?P<quoted>(?:[^"\\]|\\.|"")*)"|(?P<plain>[^",][^,]*)?)\s*(?:,|\Z)')
+_ELEMENT = re.compile(r'\s*+(?:"(?P<quoted>(?:[^"\\]|\\.|"")*)"|(?P<plain>[^",][^,]*)?)\s*(?:,|\Z)')
 _ESCAPE = re.compile(r'\\(["\\])|""')
 
 

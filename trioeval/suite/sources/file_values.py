@@ -16,22 +16,34 @@ from trioeval.suite.sources.expected import SPACES
 from trioeval.suite.sources.prompt_files import read_text
 
 _IMAGES: Mapping[str, str] = {
+    ".avif": "image/avif",
     ".bmp": "image/bmp",
     ".gif": "image/gif",
+    ".heic": "image/heic",
+    ".heif": "image/heif",
     ".jpeg": "image/jpeg",
     ".jpg": "image/jpeg",
     ".png": "image/png",
     ".svg": "image/svg+xml",
+    ".tif": "image/tiff",
+    ".tiff": "image/tiff",
     ".webp": "image/webp",
 }
 _SOUND_OR_MOTION = frozenset(
-    ".aac .aiff .avi .flac .m4a .m4v .mkv .mov .mp3 .mp4 .ogg .opus .wav .webm .wma .wmv".split()  # noqa: SIM905
+    """
+    .3gp .3gpp .aac .aif .aifc .aiff .avi .flac .flv .m4a .m4v .mkv .mov .mp3 .mp4 .mpeg .mpg .ogg .opus
+    .wav .webm .wma .wmv
+    """.split()  # noqa: SIM905 - a list would be twenty lines
 )
 _BEGINNINGS: Mapping[bytes, str] = {
-    b"\xff\xd8\xff": "image/jpeg",
-    b"\x89PNG": "image/png",
-    b"GIF8": "image/gif",
     b"BM": "image/bmp",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+    b"II*": "image/tiff",
+    b"MM\0*": "image/tiff",
+    b"\0\0\1\0": "image/x-icon",
+    b"\x89PNG": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
 }
 
 

@@ -197,7 +197,8 @@ class _Reader:
             data = read_line(self._line(place))
             return self.structure(complete(data, self.around, self.beside, description))
         except MistakenError as error:
-            line = self.lines.number(self.starts[place])
+            here = all(part.file for part in error.parts)
+            line = 1 if here else self.lines.number(self.starts[place])
             raise MistakenError(*(self._placed(part, line) for part in error.parts)) from None
 
     def is_irregular(self, place: int) -> bool:
@@ -212,7 +213,7 @@ class _Reader:
 
     def _line(self, place: int) -> bytes:
         stop = self.starts[place + 1] if place + 1 < len(self.starts) else None
-        return self.lines.read(self.starts[place], stop)
+        return self.lines.read(self.starts[place], stop).rstrip()
 
     def _placed(self, mistake: Mistake, line: int) -> Mistake:
         if mistake.file is not None:
@@ -267,14 +268,14 @@ def is_irregular(test: Any) -> bool:
     """
     if not isinstance(test, dict) or not _IN_TESTS.isdisjoint(test):
         return True
-    options, metadata, variables = (test.get(key, {}) for key in ("options", "metadata", "vars"))
-    if not all(isinstance(part, dict) for part in (options, metadata, variables)):
+    options, variables, metadata = (test.get(key, {}) for key in ("options", "vars", "metadata"))
+    if not (isinstance(options, dict) and isinstance(variables, dict)):
         return True
     return (
         not _IN_OPTIONS.isdisjoint(options)
-        or "conversationId" in metadata
+        or (isinstance(metadata, dict) and "conversationId" in metadata)
         or any(map(_stands_for_several, variables.values()))
-        or any(map(_names_file, (*test.values(), *options.values(), *metadata.values())))
+        or any(map(_names_file, (metadata, *options.values())))
     )
 
 

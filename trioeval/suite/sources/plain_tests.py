@@ -16,15 +16,16 @@ def complete(entry: Any, around: Around, beside: Around, description: str | None
 
     Args:
         entry: The test, or the name of a file that holds it.
-        around: What `file://` in it is relative to.
-        beside: What files of variables are relative to.
+        around: What names with `file://` are relative to.
+        beside: What other names, and those of files of variables, are relative to.
         description: What it is called if it has no description.
 
     Raises:
         MistakenError: Files that there are not, or that are wrong; or it is no object.
     """
-    if isinstance(entry, str) and entry.startswith(FILE):
-        entry = with_files(entry, around)
+    if isinstance(entry, str):
+        named = entry.startswith(FILE)
+        entry = with_files(entry if named else FILE + entry, around if named else beside)
     if not isinstance(entry, dict):
         raise MistakenError(Mistake(f"a test must be an object, got {kind(entry)}"))
     found: dict[str, Any] = {}

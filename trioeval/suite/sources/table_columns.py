@@ -40,7 +40,7 @@ _NEARLY_SPECIAL = re.compile(
     "_(?:expected|prefix|suffix|description|providerOutput|metric|threshold|metadata|config)"
 )
 _CONFIG = re.compile(r"__config:(?P<of>[^:]*):(?P<key>[^:]*)")
-_EXPECTED = re.compile(r"__expected(?P<number>[0-9]*)")
+_EXPECTED = re.compile("__expected(?:0*[1-9][0-9]*)?")
 
 
 @attrs.frozen

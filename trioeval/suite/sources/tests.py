@@ -9,9 +9,11 @@ import attrs
 
 from trioeval.grading import quote
 from trioeval.suite.documents import read_document
+from trioeval.suite.documents.origins import Origin
+from trioeval.suite.documents.pointers import resolve_references
 from trioeval.suite.mistakes import Mistake, MistakenError, kind, nearest
 from trioeval.suite.models import Test
-from trioeval.suite.placing import placed, read_placed
+from trioeval.suite.placing import read_placed
 from trioeval.suite.sources.around import FILE, Around
 from trioeval.suite.sources.csv_tests import read_csv_tests
 from trioeval.suite.sources.functions import call_function
@@ -144,24 +146,29 @@ def _from_file(
         case ".jsonl":
             return read_jsonl_tests(file, around, structure, alone=alone)
         case ".json" | ".yaml" | ".yml" as suffix:
-            # Files that it names are relative to it, unless it is JSON and the only source.
-            numbered = alone and suffix == ".json"
-            beside = around if numbered else around.below(file)
-            document = read_placed(file, read_document)
-            entries = document.data if isinstance(document.data, list) else [document.data]
-            try:
-                found = _structured(entries, around, beside, structure, numbered=numbered)
-            except MistakenError as error:
-                parts = list(error.parts)
-                if not isinstance(document.data, list):
-                    parts = [
-                        part if part.file else attrs.evolve(part, at=part.at[1:]) for part in parts
-                    ]
-                raise MistakenError(*placed(parts, file, document)) from None
-            return tuple(found)
+            return _from_document(file, around, structure, numbered=alone and suffix == ".json")
         case suffix:
             message = f"tests from {quote(file.name)} are not supported"
             raise MistakenError(Mistake(message, f"use one of {', '.join(SUFFIXES)}"))
+
+
+def _from_document(
+    file: Path, around: Around, structure: Callable[[Any], Test], *, numbered: bool
+) -> Sequence[Test]:
+    origin = Origin(file, read_placed(file, read_document))
+    data, _ = resolve_references(origin, around)
+    entries = data if isinstance(data, list) else [data]
+    # Variables of JSON that is the only source are beside the suite.
+    beside = around if numbered else around.below(file)
+    try:
+        return tuple(_structured(entries, around, beside, structure, numbered=numbered))
+    except MistakenError as error:
+        parts = error.parts
+        if entries is not data:
+            parts = tuple(
+                part if part.file else attrs.evolve(part, at=part.at[1:]) for part in parts
+            )
+        raise MistakenError(*map(origin.placed, parts)) from None
 
 
 def _structured(

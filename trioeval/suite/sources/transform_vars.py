@@ -13,7 +13,7 @@ from trioeval.scripting.evaluator import program as evaluator
 from trioeval.scripting.javascript import Script, transform_script
 from trioeval.suite.mistakes import Mistake, MistakenError, kind
 from trioeval.suite.sources.around import FILE, Around
-from trioeval.suite.sources.functions import call_for_each
+from trioeval.suite.sources.functions import LIMIT, call_for_each
 from trioeval.suite.sources.prompt_files import read_python, read_text
 
 FUNCTION = "get_transform"
@@ -24,6 +24,9 @@ PYTHON = "python:"
 
 NAMES = ("vars", "context")
 """What the code sees: the variables, and `{"prompt": {}, "uuid": …}`."""
+
+_EACH = 0.1
+"""Seconds that each test adds to the time of all."""
 
 _FILE = re.compile(r"(.+\.(?:py|[cm]?js))(?::(\w+))?")
 
@@ -110,24 +113,31 @@ def _context() -> dict[str, Any]:
 
 
 def _run(text: str, calls: list[list[Any]], around: Around) -> list[Any]:
+    limit = LIMIT + len(calls) * _EACH
     if text.startswith(PYTHON):
         code = checked_python(text.removeprefix(PYTHON).strip(), NAMES)
         seen = [[code, dict(zip(NAMES, values, strict=True))] for values in calls]
-        return call_for_each(Path(evaluator.__file__), "run", seen, around, shown=quote(code))
+        program = Path(evaluator.__file__)
+        return call_for_each(program, "run", seen, around, limit=limit, shown=quote(code))
     if not text.startswith(FILE):
-        return _run_script(transform_script(text, NAMES), calls, around)
+        return _run_script(transform_script(text, NAMES), calls, around, limit)
     file, function = code_file(text, around)
     if file.suffix == ".py":
-        return call_for_each(file, function or FUNCTION, calls, around)
-    return _run_script(Script(read_text(file), NAMES, "module", function), calls, around)
+        return call_for_each(file, function or FUNCTION, calls, around, limit=limit)
+    return _run_script(Script(read_text(file), NAMES, "module", function), calls, around, limit)
 
 
-def _run_script(script: Script, calls: list[list[Any]], around: Around) -> list[Any]:
+def _run_script(script: Script, calls: list[list[Any]], around: Around, limit: float) -> list[Any]:
     asked = [[checked_script(script).source, values] for values in calls]
     # With this interpreter: the engine is installed for it.
-    program = Path(engine.__file__)
     told = call_for_each(
-        program, "run", asked, around, executable=sys.executable, shown="transformVars"
+        Path(engine.__file__),
+        "run",
+        asked,
+        around,
+        limit=limit,
+        executable=sys.executable,
+        shown="transformVars",
     )
     for position, answer in enumerate(told):
         if "error" in answer:

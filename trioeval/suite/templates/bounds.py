@@ -1,8 +1,8 @@
 """What one rendering may use at most: steps, printed characters, members of one value.
 
-A template is the suite's own program, but a file that comes from elsewhere must not hang a run of others. Steps
-are counted where a template can go round: members that a loop is about to visit, calls of macros and functions.
-All else that it does between two steps is bounded by its own length.
+A template is the suite's own program, but a file that comes from elsewhere must not hang a run of others.
+Steps are counted where a template can go round: members that a loop is about to visit, calls of macros and
+functions. All else that it does between two steps is bounded by its own length.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,8 +12,10 @@ import attrs
 from jinja2.exceptions import TemplateRuntimeError
 
 STEPS = 1_000_000
+CALL_STEPS = 10
+"""Steps that a call counts for: it takes so much longer than a round of a loop."""
 CHARACTERS = 10_000_000
-_MEMBERS = 1_000_000
+MEMBERS = 1_000_000
 """Most members that a value may have to be printed, those of its members included."""
 
 
@@ -80,6 +82,6 @@ def check_members(value: Any) -> None:
         one = waiting.pop()
         members = one.values() if isinstance(one, Mapping) else one
         seen += len(members)
-        if seen > _MEMBERS:
-            raise TooMuchError(f"the template printed a value of more than {_MEMBERS} members")
+        if seen > MEMBERS:
+            raise TooMuchError(f"the template printed a value of more than {MEMBERS} members")
         waiting += (part for part in members if isinstance(part, list | tuple | Mapping))

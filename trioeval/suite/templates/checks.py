@@ -1,5 +1,6 @@
 """The tests of nunjucks, which stand behind `is`."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -7,12 +8,17 @@ import jinja2
 from jinja2.exceptions import TemplateRuntimeError
 
 from trioeval.grading.text import quote
-from trioeval.suite.templates.text_filters import Safe, wanted_text
-from trioeval.suite.templates.values import identical, is_number, less, truth
+from trioeval.suite.templates.text_filters import Safe, only_text
+from trioeval.suite.templates.values import identical, is_number, less, number_of, truth
 
 
 def _divisible(value: Any, by: Any) -> bool:
-    return is_number(value) and is_number(by) and by != 0 and value % by == 0
+    return _remainder(value, by) == 0
+
+
+def _remainder(value: Any, by: Any) -> float:
+    number, divisor = number_of(value), number_of(by)
+    return math.fmod(number, divisor) if math.isfinite(number) and divisor else math.nan
 
 
 def _equal_or(value: Any, other: Any, *, order: bool) -> bool:
@@ -34,19 +40,19 @@ CHECKS: Mapping[str, Callable[..., bool]] = {
     "iterable": lambda value: isinstance(value, str | list | tuple),
     "le": lambda value, other: _equal_or(value, other, order=less(value, other)),
     "lessthan": less,
-    "lower": lambda value: wanted_text(value, "is lower").lower() == value,
+    "lower": lambda value: only_text(value, "is lower").lower() == value,
     "lt": less,
     "mapping": lambda value: isinstance(value, Mapping),
     "ne": lambda value, other: not identical(value, other),
     "none": lambda value: value is None,
     "null": lambda value: value is None,
     "number": is_number,
-    "odd": lambda value: is_number(value) and value > 0 and value % 2 == 1,
+    "odd": lambda value: _remainder(value, 2) == 1,
     "sameas": identical,
     "string": lambda value: isinstance(value, str),
     "truthy": truth,
     "undefined": lambda value: isinstance(value, jinja2.Undefined),
-    "upper": lambda value: wanted_text(value, "is upper").upper() == value,
+    "upper": lambda value: only_text(value, "is upper").upper() == value,
 }
 
 _WITH_ARGUMENT = {

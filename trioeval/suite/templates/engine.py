@@ -171,7 +171,9 @@ class Templates:
         """JSON data with its texts rendered; names of members stay as they are."""
         match value:
             case str():
-                return self._render(value, variables) if self.enabled and has_marks(value) else value
+                return (
+                    self._render(value, variables) if self.enabled and has_marks(value) else value
+                )
             case list():
                 return [self._inside(part, variables) for part in value]
             case dict():
@@ -188,7 +190,7 @@ class Templates:
         context = compiled.new_context({**sandbox.globals, **variables}, shared=True)
         try:
             return joined(compiled.root_render_func(context))
-        except Exception as error:  # noqa: BLE001, whatever the suite's expressions raise is its own fault
+        except Exception as error:
             raise _told(error, compiled, variables) from error
 
     def _compiled(self, text: str) -> _Compiled:

@@ -107,10 +107,10 @@ class NunjucksParser(Parser):
             raise NunjucksOnlyError(f"`{{% {token.value} %}}`", hint, token.lineno)
         return super().parse_statement()
 
-    def parse_primary(self) -> nodes.Expr:
+    def parse_primary(self, with_namespace: bool = False) -> nodes.Expr:  # noqa: FBT001, FBT002, as in jinja2
         """A name, a literal, or an expression in brackets."""
         is_grouped = self.stream.current.type == "lparen"
-        node = super().parse_primary()
+        node = super().parse_primary(with_namespace=with_namespace)
         if is_grouped:
             self.grouped.append(node)
         return node

@@ -1,4 +1,4 @@
-"""Filters of nunjucks that look at lists, objects and numbers; they take the same arguments, in the same places."""
+"""Filters of nunjucks that look at lists, objects and numbers, with the same arguments in the same places."""
 
 import functools
 import math
@@ -13,6 +13,7 @@ from trioeval.grading.text import quote
 from trioeval.suite.templates.bounds import check_size
 from trioeval.suite.templates.checks import check_named
 from trioeval.suite.templates.text_filters import Safe, string
+from trioeval.suite.templates.undefined import Lenient
 from trioeval.suite.templates.values import (
     is_nothing,
     less,
@@ -28,14 +29,16 @@ _FLOAT = re.compile(r"\s*([+-]?(?:Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+
 _BASES = range(2, 37)
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 _HEXADECIMAL = 16
-UNDEFINED = jinja2.ChainableUndefined()
+UNDEFINED = Lenient()
 
 
-def _list(value: Any, name: str) -> Sequence[Any]:
-    if isinstance(value, list | tuple | str):
+def _list(value: Any, name: str, *, texts: bool = True) -> Sequence[Any]:
+    """The members that a filter works on; a text has its characters, where it may be one."""
+    if isinstance(value, list | tuple) or (texts and isinstance(value, str)):
         return value
     shown = "undefined" if isinstance(value, jinja2.Undefined) else quote(value)
-    msg = f"`{name}` needs a list, got {shown}"
+    hint = "; `x | list` makes one" if isinstance(value, str) else ""
+    msg = f"`{name}` needs a list, got {shown}{hint}"
     raise TemplateRuntimeError(msg)
 
 
@@ -138,10 +141,7 @@ def items(value: Any) -> list[list[Any]]:
 
 def join(value: Any, separator: Any = "", attribute: Any = None) -> str:
     """The members as one text."""
-    if isinstance(value, str):
-        msg = f"`join` needs a list, got {quote(value)}; `x | list` makes one"
-        raise TemplateRuntimeError(msg)
-    members: Iterable[Any] = _list(value, "join")
+    members: Iterable[Any] = _list(value, "join", texts=False)
     if not is_nothing(attribute) and truth(attribute):
         members = [_member(member, attribute) for member in members]
     between = text_of(separator) if truth(separator) else ""
@@ -168,7 +168,7 @@ def listed(value: Any) -> list[Any]:
 
 def mapped(value: Any, attribute: Any) -> list[Any]:
     """An attribute of each member. Not one of nunjucks."""
-    return [_path(member, attribute) for member in _list(value, "map")]
+    return [_path(member, attribute) for member in _list(value, "map", texts=False)]
 
 
 def select(value: Any, name: Any = "truthy", argument: Any = UNDEFINED) -> list[Any]:
@@ -185,12 +185,16 @@ def reject(value: Any, name: Any = "truthy", argument: Any = UNDEFINED) -> list[
 
 def selectattr(value: Any, attribute: Any) -> list[Any]:
     """The members of which an attribute is true."""
-    return [one for one in _list(value, "selectattr") if truth(_member(one, attribute))]
+    return [
+        one for one in _list(value, "selectattr", texts=False) if truth(_member(one, attribute))
+    ]
 
 
 def rejectattr(value: Any, attribute: Any) -> list[Any]:
     """The members of which an attribute is not true."""
-    return [one for one in _list(value, "rejectattr") if not truth(_member(one, attribute))]
+    return [
+        one for one in _list(value, "rejectattr", texts=False) if not truth(_member(one, attribute))
+    ]
 
 
 def reverse(value: Any) -> Any:
@@ -217,21 +221,20 @@ def rounded(value: Any, digits: Any = None, method: Any = "common") -> float:
     return whole / factor
 
 
-def sliced(value: Any, count: Any, fill: Any = None) -> list[list[Any]]:
-    """So many lists of equal length, the first ones longer if it does not come out even."""
-    members = list(_list(value, "slice"))
+def sliced(value: Any, count: Any, fill: Any = None) -> list[Sequence[Any]]:
+    """So many parts of equal length, the first ones longer if it does not come out even."""
+    filled = fill is not None and truth(fill)
+    members = _list(value, "slice", texts=not filled)
     count = number_of(count)
     check_size(count)
     count = max(0, math.ceil(count)) if math.isfinite(count) else 0
     size, extra = divmod(len(members), count) if count else (0, 0)
-    rows = []
+    rows: list[Sequence[Any]] = []
     start = 0
     for place in range(count):
         end = start + size + (place < extra)
         row = members[start:end]
-        if fill is not None and truth(fill) and place >= extra:
-            row.append(fill)
-        rows.append(row)
+        rows.append([*row, fill] if filled and place >= extra else row)
         start = end
     return rows
 
@@ -239,7 +242,7 @@ def sliced(value: Any, count: Any, fill: Any = None) -> list[list[Any]]:
 def sort(
     value: Any, reverse: Any = None, case_sensitive: Any = None, attribute: Any = None
 ) -> list[Any]:
-    """In order, of small letters unless case counts; the only filter with names for its arguments but `int`."""
+    """In order, of small letters unless case counts."""
     if is_nothing(value):
         return []
 
@@ -252,7 +255,7 @@ def sort(
 
 def summed(value: Any, attribute: Any = None, start: Any = 0) -> Any:
     """The sum of the members, or of an attribute of them."""
-    members = _list(value, "sum")
+    members = _list(value, "sum", texts=False)
     if not is_nothing(attribute) and truth(attribute):
         members = [_member(member, attribute) for member in members]
     return plus(start, functools.reduce(plus, members, 0))

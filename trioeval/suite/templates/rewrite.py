@@ -78,7 +78,7 @@ def rewritten(tree: nodes.Template, grouped: Iterable[nodes.Node]) -> nodes.Temp
     return tree
 
 
-def _call(name: str, value: nodes.Expr, *arguments: nodes.Expr) -> nodes.Filter:
+def _call(name: str, value: nodes.Node, *arguments: nodes.Node) -> nodes.Filter:
     return nodes.Filter(value, name, list(arguments), [], None, None, lineno=value.lineno)
 
 
@@ -90,7 +90,7 @@ class _Rewriter(NodeTransformer):
         """Whether an expression of these kinds stands without brackets."""
         return isinstance(node, kinds) and id(node) not in self._grouped
 
-    def _condition(self, node: nodes.Expr) -> nodes.Expr:
+    def _condition(self, node: nodes.Node) -> Any:
         if isinstance(node, nodes.Test | nodes.Not):
             return node
         return _call(CONDITION, node)
@@ -131,8 +131,7 @@ class _Rewriter(NodeTransformer):
             raise NunjucksOnlyError("comparisons in a row", hint, node.lineno)
         self.generic_visit(node)
         [operand] = node.ops
-        result = _call(COMPARED[operand.op], node.expr, operand.expr)
-        return result
+        return _call(COMPARED[operand.op], node.expr, operand.expr)
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)

@@ -6,6 +6,7 @@ So there is no way to Python's own attributes from any variable.
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +18,7 @@ from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from trioeval.grading.text import quote
-from trioeval.suite.templates.bounds import Meter, check_size, joined
+from trioeval.suite.templates.bounds import CALL_STEPS, Meter, check_size, joined
 from trioeval.suite.templates.checks import CHECKS
 from trioeval.suite.templates.functions import Cycler, cycler, joiner, make_range
 from trioeval.suite.templates.grammar import NunjucksLexer, parse
@@ -48,9 +49,18 @@ from trioeval.suite.templates.values import (
     text_of,
 )
 
-_ASKING = {"default", "d", CONDITION, COMPARED["eq"], COMPARED["ne"]}
+_ASKING = {"default", "d", CONDITION, *(COMPARED[name] for name in ("eq", "ne", "in", "notin"))}
 """Filters that may be asked about an undefined value also where using one is an error."""
-_ASKING_CHECKS = {"defined", "undefined", "mapping", "string", "number", "iterable", "truthy", "falsy"}
+_ASKING_CHECKS = {
+    "defined",
+    "undefined",
+    "mapping",
+    "string",
+    "number",
+    "iterable",
+    "truthy",
+    "falsy",
+}
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
@@ -58,7 +68,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     intercepted_binops = frozenset({"+", *OPERATORS})
     intercepted_unops = frozenset({"+", "-"})
-    concat = staticmethod(joined)  # type: ignore[assignment]
+    concat = staticmethod(joined)
 
     def __init__(
         self, env: Mapping[str, str], filters: Mapping[str, Callable[..., Any]], *, strict: bool
@@ -72,7 +82,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.meter = Meter()
         self._lexer = NunjucksLexer(self)
         self._env = MappingProxyType(dict(env))
-        self.filters = {**TEXT_FILTERS, **LIST_FILTERS, **filters, **_internal(self.meter)}
+        known = {**TEXT_FILTERS, **LIST_FILTERS, **filters, **_internal(self.meter)}
+        self.filters = dict(known)
         self.tests = dict(CHECKS)
         self.globals = {
             "range": make_range(self.meter),
@@ -81,10 +92,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
             "env": self._env,
         }
         if strict:
-            for name in self.filters.keys() - _ASKING:
-                self.filters[name] = _guarded(self.filters[name])
-            for name in self.tests.keys() - _ASKING_CHECKS:
-                self.tests[name] = _guarded(self.tests[name])
+            self.filters = _all_guarded(known, _ASKING)
+            self.tests.update(_all_guarded(CHECKS, _ASKING_CHECKS))
 
     @property
     def lexer(self) -> Lexer:
@@ -114,11 +123,17 @@ class Sandbox(ImmutableSandboxedEnvironment):
             key = argument if isinstance(argument, str) else text_of(argument)
             if key in obj:
                 return obj[key]
-            return Lenient(name=key) if obj is self._env else self.undefined(obj=obj, name=key)
+            return (
+                Lenient(name=f"env.{key}")
+                if obj is self._env
+                else self.undefined(obj=obj, name=key)
+            )
         if isinstance(obj, jinja2.Undefined):
             return obj
         if isinstance(obj, str | list | tuple):
-            place = int(argument) if isinstance(argument, str) and argument.isdecimal() else argument
+            place = (
+                int(argument) if isinstance(argument, str) and argument.isdecimal() else argument
+            )
             if isinstance(place, float) and place.is_integer():
                 place = int(place)
             if isinstance(place, int) and 0 <= place < len(obj):
@@ -136,21 +151,27 @@ class Sandbox(ImmutableSandboxedEnvironment):
             return super().getattr(obj, name)
         return self.undefined(obj=obj, name=name)
 
-    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
+    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call a macro or a global function."""
-        __self.meter.take(1)
-        if not callable(__obj):
-            msg = f"{quote(__obj)} is called, which is no function"
+        self.meter.take(CALL_STEPS)
+        if not callable(obj):
+            msg = f"{quote(obj)} is called, which is no function"
             raise TemplateRuntimeError(msg)
-        return super().call(__context, __obj, *args, **kwargs)
+        return super().call(context, obj, *args, **kwargs)
 
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+    def call_binop(
+        self,
+        context: Context,  # noqa: ARG002
+        operator: str,
+        left: Any,
+        right: Any,
+    ) -> Any:
         """The result of an operator."""
         if operator == "+":
             return plus(left, right)
         return calculated(operator, OPERATORS[operator], left, right)
 
-    def call_unop(self, context: Context, operator: str, arg: Any) -> Any:
+    def call_unop(self, context: Context, operator: str, arg: Any) -> Any:  # noqa: ARG002
         """The number with a sign."""
         sign = -1 if operator == "-" else 1
         return calculated("*", OPERATORS["*"], sign, arg)
@@ -196,8 +217,6 @@ def _rounds(meter: Meter, value: Any) -> Iterable[Any]:
     if isinstance(value, list | tuple | str):
         meter.take(len(value))
         return value
-    if isinstance(value, Strict):
-        value.refuse()
     return ()
 
 
@@ -206,6 +225,15 @@ def _pairs(meter: Meter, value: Any) -> Iterable[Any]:
         hint = "write `| dictsort` behind the object"
         raise NunjucksOnlyError("`for` over the pairs of an object", hint)
     return _rounds(meter, value)
+
+
+def _all_guarded(
+    functions: Mapping[str, Callable[..., Any]], asking: AbstractSet[str]
+) -> dict[str, Callable[..., Any]]:
+    return {
+        name: function if name in asking else _guarded(function)
+        for name, function in functions.items()
+    }
 
 
 def _guarded(filter_: Callable[..., Any]) -> Callable[..., Any]:

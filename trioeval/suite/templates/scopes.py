@@ -1,9 +1,10 @@
 """Refuses `set` inside a `for` where the value would live longer in nunjucks than it does here.
 
-Theory. In jinja2 a round of a loop has variables of its own. In nunjucks the whole loop has them, so a value
-stays for the next round, and a variable that an enclosing part sets is changed there. Both languages agree on a
-`set` if, and only if, no enclosing part sets the name, and every look at it comes after a `set` in the same
-round. This is checked on the tree; names are followed through `if`, of which all branches must set them.
+Theory. In jinja2 a round of a loop has variables of its own. In nunjucks the whole loop has them, so a
+value stays for the next round, and a variable that an enclosing part sets is changed there. Both languages
+agree on a `set` if, and only if, no enclosing part sets the name, and every look at it comes after a `set`
+in the same round. This is checked on the tree; names are followed through `if`, of which all branches must
+set them.
 """
 
 from collections.abc import Iterable, Iterator

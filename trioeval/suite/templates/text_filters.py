@@ -21,7 +21,10 @@ from trioeval.suite.templates.values import (
     truth,
 )
 
-_SPACES = " \t\n\v\f\r\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+_SPACES = (
+    " \t\n\v\f\r\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008"
+    "\u2009\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+)
 """What JavaScript takes for white space."""
 _NOT_ENCODED = "-_.!~*'()"
 _ESCAPES = str.maketrans(
@@ -31,7 +34,9 @@ _TAGS = re.compile(r"</?([a-z][a-z0-9]*)\b[^>]*>|<!--.*?-->", re.IGNORECASE | re
 _WORD = re.compile(r"\w+", re.ASCII)
 _INDENT_UP_TO = 10  # JSON.stringify takes no more
 _PUNCTUATION = re.compile(r"(?:\(|<|&lt;)?(.*?)(?:\.|,|\)|\n|&gt;)?")
-_EMAIL = re.compile(r"[\w.!#$%&'*+\-/=?^`{|}~]+@[a-z\d\-]+(\.[a-z\d\-]+)+", re.I | re.ASCII)
+_EMAIL = re.compile(
+    r"[\w.!#$%&'*+\-/=?^`{|}~]+@[a-z\d\-]+(\.[a-z\d\-]+)+", re.IGNORECASE | re.ASCII
+)
 _DOMAIN = re.compile(r"\.(?:org|net|com)(?::|/|$)")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -61,7 +66,12 @@ def wanted_text(value: Any, name: str) -> str:
     raise TemplateRuntimeError(msg)
 
 
-def _only_text(value: Any, name: str) -> str:
+def only_text(value: Any, name: str) -> str:
+    """The text that a filter works on.
+
+    Raises:
+        TemplateRuntimeError: It is no text.
+    """
     if isinstance(value, str):
         return value
     shown = "undefined" if isinstance(value, jinja2.Undefined) else quote(value)
@@ -128,7 +138,7 @@ def nl2br(value: Any) -> str:
     """A `<br />` in front of each line feed."""
     if is_nothing(value):
         return ""
-    return _like(value, re.sub(r"\r\n|\n", "<br />\n", _only_text(value, "nl2br")))
+    return _like(value, re.sub(r"\r\n|\n", "<br />\n", only_text(value, "nl2br")))
 
 
 def replace(value: Any, old: Any, new: Any = None, most: Any = None) -> Any:
@@ -174,7 +184,7 @@ def title(value: Any) -> str:
 
 def trim(value: Any) -> str:
     """The text without white space around it."""
-    return _like(value, str(_only_text(value, "trim")).strip(_SPACES))
+    return _like(value, str(only_text(value, "trim")).strip(_SPACES))
 
 
 def truncate(value: Any, length: Any = None, kill_words: Any = None, end: Any = None) -> str:
@@ -184,7 +194,7 @@ def truncate(value: Any, length: Any = None, kill_words: Any = None, end: Any = 
     if len(text) <= length:
         return text
     if not truth(kill_words):
-        space = text.rfind(" ", 0, length + 1)
+        space = text.rfind(" ", 0, max(0, length) + 1)
         length = length if space == -1 else space
     return _like(value, text[: max(0, length)] + ("..." if is_nothing(end) else text_of(end)))
 
@@ -213,7 +223,7 @@ def _at(pair: Any, place: int) -> Any:
 
 def urlize(value: Any, length: Any = None, nofollow: Any = None) -> str:
     """The text with links around what looks like an address."""
-    text = _only_text(value, "urlize")
+    text = only_text(value, "urlize")
     limit = None if math.isnan(number := number_of(length)) or is_nothing(length) else int(number)
     mark = ' rel="nofollow"' if nofollow is True else ""
     words = re.split(rf"([{_SPACES}]+)", text)
@@ -265,8 +275,10 @@ def dump(value: Any, spaces: Any = None) -> str:
 def _pieces(value: Any, step: str, line: str) -> Iterator[str]:
     below = line + step
     match value:
-        case None | jinja2.Undefined():
+        case None:
             yield "null"
+        case jinja2.Undefined():
+            yield str(value) or "null"
         case bool():
             yield "true" if value else "false"
         case int() | float():
@@ -278,7 +290,7 @@ def _pieces(value: Any, step: str, line: str) -> Iterator[str]:
             members = [
                 (text_of(key), part)
                 for key, part in value.items()
-                if not isinstance(part, jinja2.Undefined)
+                if not (isinstance(part, jinja2.Undefined) and not str(part))
             ]
             members.sort(key=lambda member: _rank(member[0]))
             colon = ": " if step else ":"

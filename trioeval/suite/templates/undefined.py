@@ -15,17 +15,8 @@ class UnknownVariableError(UndefinedError):
     """A variable that there is not is used; the message is its name."""
 
 
-class Lenient(jinja2.ChainableUndefined):
-    """Prints nothing, has undefined members, and is false."""
-
-    __slots__ = ()
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(())
-
-
-class Strict(jinja2.ChainableUndefined):
-    """False, unequal, with undefined members, and good for nothing else."""
+class _Named(jinja2.ChainableUndefined):
+    """Tells what it was looked for in, and what may have been meant."""
 
     __slots__ = ()
 
@@ -54,6 +45,21 @@ class Strict(jinja2.ChainableUndefined):
         )
         hint = f'; did you mean "{close[0]}"?' if close else ""
         return f"{quote(name)} is not defined in {quote(owner)}{hint}"
+
+
+class Lenient(_Named):
+    """Prints nothing, has undefined members, and is false."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
+class Strict(_Named):
+    """False, unequal, with undefined members, and good for nothing else."""
+
+    __slots__ = ()
 
     def refuse(self) -> NoReturn:
         """Raise the error that names what is undefined."""

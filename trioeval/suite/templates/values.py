@@ -1,10 +1,10 @@
 """Values as JavaScript sees them: their text, their truth, how they are added and compared.
 
-Theory. Python and JavaScript agree on most of what templates do with JSON data and disagree on the rest without
-a word: an empty list is true there, `1 == "1"` holds, `"5" - 2` is 3. Of these, what says nothing surprising is
-done here as it is done there; what lives by conversion is refused with `NunjucksOnlyError`, so that no template
-ever means something else than where it comes from. Wherever both languages give the same, nothing is refused:
-`1 == "one"` is false in both.
+Theory. Python and JavaScript agree on most of what templates do with JSON data and disagree on the rest
+without a word: an empty list is true there, `1 == "1"` holds, `"5" - 2` is 3. Of these, what says nothing
+surprising is done here as it is done there; what lives by conversion is refused with `NunjucksOnlyError`,
+so that no template ever means something else than where it comes from. Wherever both languages give the
+same, nothing is refused: `1 == "one"` is false in both.
 """
 
 import math
@@ -115,7 +115,9 @@ def condition(value: Any) -> Any:
         return value
     if isinstance(value, list | tuple | Mapping) and not value:
         what = "an empty object" if isinstance(value, Mapping) else "an empty list"
-        raise NunjucksOnlyError(f"{what} as a condition, which counts as true", "write `x | length`")
+        raise NunjucksOnlyError(
+            f"{what} as a condition, which counts as true", "write `x | length`"
+        )
     if isinstance(value, float) and math.isnan(value):
         raise NunjucksOnlyError("not-a-number as a condition", "write `x is number`")
     return value
@@ -169,7 +171,7 @@ def plus(left: Any, right: Any) -> Any:
         check_size(len(left) + len(right))
         return str(left) + str(right)
     if isinstance(left, str) or isinstance(right, str):
-        what = f"text + another value, {quote(left)} + {quote(right)}"
+        what = f"text + another value, {_shown(left)} + {_shown(right)}"
         raise NunjucksOnlyError(what, "write `a ~ b`")
     return calculated("+", operator.add, left, right)
 
@@ -216,7 +218,7 @@ def _power(left: float, right: float) -> float:
     except OverflowError:
         return math.inf
     except ValueError:
-        return math.nan
+        return math.nan if left else math.inf
     return result
 
 
@@ -260,11 +262,10 @@ def _alike(left: Any, right: Any) -> bool:
             hint = "compare their texts: `a | dump == b | dump`"
             raise NunjucksOnlyError("`==` of two lists or objects, which are never equal", hint)
         return left is right
-    if both:
-        equal = text_of(left) == text_of(right)
-    else:
-        equal = number_of(left) == number_of(right)
-    if equal:
+    # A list becomes a text first, and that a number only beside one.
+    by_text = both and (isinstance(left, str) or isinstance(right, str))
+    convert = text_of if by_text else number_of
+    if convert(left) == convert(right):
         raise NunjucksOnlyError(f"{quote(left)} == {quote(right)}", hint)
     return bool(left == right)
 
@@ -320,4 +321,4 @@ def _is_compound(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    return "undefined" if isinstance(value, jinja2.Undefined) else quote(value)
+    return str(value) or "undefined" if isinstance(value, jinja2.Undefined) else quote(value)

@@ -1,9 +1,10 @@
 r"""Variables that hold templates themselves, before the prompt is rendered with them.
 
-Three steps, the first two of which a row keeps: one line feed off the end of each text; `{{ name }}` in a text
-replaced by that variable, one in each text and pass, in five passes; then texts whose variables are all defined
-are rendered. The second is no rendering but a replacement in text, whence its habits: the first reference only,
-null as `null`, and `$&`, `` $` ``, `$'` and `$$` in what is put in mean what they mean to `String.replace`.
+Three steps, the first two of which a row keeps: one line feed off the end of each text; `{{ name }}` in a
+text replaced by that variable, one in each text and pass, in five passes; then texts whose variables are
+all defined are rendered. The second is no rendering but a replacement in text, whence its habits: the first
+reference only, null as `null`, and `$&`, `` $` ``, `$'` and `$$` in what is put in mean what they mean to
+`String.replace`.
 """
 
 import re
@@ -40,9 +41,7 @@ def resolved(variables: Mapping[str, Any]) -> dict[str, Any]:
         name: value.removesuffix("\n") if isinstance(value, str) else value
         for name, value in variables.items()
     }
-    waiting = [
-        name for name, value in found.items() if isinstance(value, str) and "{{" in value
-    ]
+    waiting = [name for name, value in found.items() if isinstance(value, str) and "{{" in value]
     for _ in range(_PASSES if waiting else 0):
         changed = False
         for name in waiting:

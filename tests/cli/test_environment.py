@@ -1,0 +1,77 @@
+"""Settings from environment variables."""
+
+import pytest
+
+from trioeval.cli.environment import EnvironmentSettings, read_environment
+from trioeval.errors import UsageError
+from trioeval.report import Strip
+
+
+def test_nothing_said_is_the_default() -> None:
+    """An empty variable says nothing either."""
+    assert read_environment({}) == EnvironmentSettings()
+    assert read_environment({"PROMPTFOO_PASS_RATE_THRESHOLD": ""}) == EnvironmentSettings()
+
+
+@pytest.mark.parametrize("prefix", ["TRIOEVAL_", "PROMPTFOO_"])
+def test_every_variable_is_read_under_both_names(prefix: str) -> None:
+    """With the same meaning."""
+    variables = {
+        "DELAY_MS": "20",
+        "EVAL_TIMEOUT_MS": "300",
+        "MAX_EVAL_TIME_MS": "4000",
+        "CACHE_ENABLED": "no",
+        "PASS_RATE_THRESHOLD": "62.5",
+        "FAILED_TEST_EXIT_CODE": "0",
+        "STRIP_PROMPT_TEXT": "1",
+        "STRIP_RESPONSE_OUTPUT": "true",
+        "STRIP_TEST_VARS": "YES",
+        "STRIP_GRADING_RESULT": "true",
+        "STRIP_METADATA": "true",
+        "DISABLE_CSV_FORMULA_ESCAPING": "true",
+    }
+    assert read_environment(
+        {prefix + name: text for name, text in variables.items()}
+    ) == EnvironmentSettings(
+        delay_ms=20,
+        timeout_ms=300,
+        max_eval_time_ms=4000,
+        cache=False,
+        pass_rate_threshold=62.5,
+        failed_exit_code=0,
+        strip=Strip(
+            prompt_text=True,
+            response_output=True,
+            test_vars=True,
+            grading_result=True,
+            metadata=True,
+        ),
+        escape_formulas=False,
+    )
+
+
+def test_our_own_name_wins() -> None:
+    """Over promptfoo's."""
+    found = read_environment({"PROMPTFOO_DELAY_MS": "50", "TRIOEVAL_DELAY_MS": "20"})
+    assert found.delay_ms == 20
+
+
+def test_all_values_that_mean_nothing_are_named() -> None:
+    """With the variable that was set, and what would be right."""
+    with pytest.raises(UsageError) as caught:
+        read_environment(
+            {
+                "PROMPTFOO_DELAY_MS": "-1",
+                "TRIOEVAL_PASS_RATE_THRESHOLD": "all",
+                "PROMPTFOO_FAILED_TEST_EXIT_CODE": "256",
+                "TRIOEVAL_STRIP_METADATA": "maybe",
+                "PROMPTFOO_MAX_EVAL_TIME_MS": "inf",
+            }
+        )
+    assert str(caught.value).splitlines() == [
+        "PROMPTFOO_DELAY_MS must be a number at least 0, got '-1'",
+        "PROMPTFOO_MAX_EVAL_TIME_MS must be a number at least 0, got 'inf'",
+        "TRIOEVAL_PASS_RATE_THRESHOLD must be a number from 0 to 100, got 'all'",
+        "PROMPTFOO_FAILED_TEST_EXIT_CODE must be a whole number from 0 to 255, got '256'",
+        "TRIOEVAL_STRIP_METADATA must be true or false, got 'maybe'",
+    ]

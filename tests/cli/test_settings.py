@@ -1,0 +1,198 @@
+"""Who wins: flag, command line options of the suite, its evaluate options, environment."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trioeval.cli.environment import EnvironmentSettings
+from trioeval.cli.flags import LimitFlags, OutputFlags, RowFlags, RunFlags, WhatFlags
+from trioeval.cli.settings import (
+    EarlierFile,
+    RunSettings,
+    earlier_files,
+    filters_of,
+    settle,
+    with_flags,
+)
+from trioeval.errors import UsageError
+from trioeval.suite import BudgetSettings, Suite, parse_suite
+from trioeval.suite.filters import Filters
+
+NOTHING = EnvironmentSettings()
+
+
+def suite_of(**more: Any) -> Suite:
+    return parse_suite({"providers": ["echo"], "prompts": ["x"], **more}, directory=Path("/s"))
+
+
+def changed(suite: Suite, *, environment: EnvironmentSettings = NOTHING, **flags: Any) -> Suite:
+    return with_flags(suite, RunFlags(**flags), environment)
+
+
+@pytest.mark.parametrize(
+    ("flag", "said", "options", "environment", "delay"),
+    [
+        (1.0, {"delay": 2}, {"delay": 3}, 4.0, 1),
+        (None, {"delay": 2}, {"delay": 3}, 4.0, 2),
+        (None, {}, {"delay": 3}, 4.0, 3),
+        (None, {}, {}, 4.0, 4),
+        (None, {}, {}, None, 0),
+        (0.0, {"delay": 2}, {"delay": 3}, 4.0, 0),
+    ],
+)
+def test_the_nearest_says_it(
+    flag: float | None,
+    said: dict[str, Any],
+    options: dict[str, Any],
+    environment: float | None,
+    delay: float,
+) -> None:
+    """A flag, then commandLineOptions, then evaluateOptions, then the environment."""
+    suite = suite_of(commandLineOptions=said, evaluateOptions=options)
+    settings = EnvironmentSettings(delay_ms=environment)
+    found = changed(suite, environment=settings, limits=LimitFlags(delay=flag))
+    assert found.evaluate_options.delay == delay
+
+
+def test_limits_go_into_the_options_of_the_suite() -> None:
+    """Seconds become milliseconds, 0 means no limit, and a budget keeps what no flag says."""
+    suite = suite_of(
+        evaluateOptions={"timeoutMs": 5, "repeat": 2, "budget": {"usd": 1, "tokens": 10}},
+        commandLineOptions={"repeat": 3},
+    )
+    flags = LimitFlags(timeout=0, max_time=1.5, max_tokens=7, max_requests=0)
+    options = changed(suite, limits=flags).evaluate_options
+    assert (options.timeout_ms, options.max_eval_time_ms, options.repeat) == (None, 1500, 3)
+    assert options.budget == BudgetSettings(requests=0, tokens=7, usd=1)
+    environment = EnvironmentSettings(timeout_ms=9, max_eval_time_ms=8)
+    plain = changed(suite_of(), environment=environment).evaluate_options
+    assert (plain.timeout_ms, plain.max_eval_time_ms, plain.budget) == (9, 8, None)
+    assert changed(suite, environment=environment).evaluate_options.timeout_ms == 5
+
+
+def test_what_is_said_of_every_test_goes_into_the_default_test() -> None:
+    """Variables, prefix, suffix and grader of flags win over what stands there; the rest stays."""
+    default = {"vars": {"a": "1", "b": "2"}, "options": {"prefix": "p", "transform": "output"}}
+    suite = suite_of(defaultTest=default, commandLineOptions={"promptSuffix": "s", "grader": "g"})
+    flags = WhatFlags(var=("b=3=4", "c="), prompt_prefix="P", description="d", tag=("t=1",))
+    found = changed(suite, what=flags)
+    assert found.default_test is not None
+    assert found.default_test.vars == {"a": "1", "b": "3=4", "c": ""}
+    options = found.default_test.options
+    assert (options.prefix, options.suffix, options.provider) == ("P", "s", "g")
+    assert options.transform == "output"
+    assert (found.description, found.tags) == ("d", {"t": "1"})
+    assert changed(suite_of()).default_test is None
+
+
+def test_outputs_of_a_suite_are_relative_to_its_folder_and_those_of_flags_are_not() -> None:
+    """And what a flag names is written instead of all others."""
+    suite = suite_of(outputPath=["o.json", "/abs/o.csv"])
+    assert settle(suite, RunFlags(), NOTHING).outputs == (Path("/s/o.json"), Path("/abs/o.csv"))
+    flags = RunFlags(output=OutputFlags(output=(Path("mine.json"),)))
+    assert settle(suite, flags, NOTHING).outputs == (Path("mine.json"),)
+
+
+def test_the_picture_is_as_flags_or_the_suite_want_it() -> None:
+    """Table, cells, progress and the exit code of a run that failed."""
+    suite = suite_of(
+        commandLineOptions={"table": False, "tableCellMaxLength": 99, "maxConcurrency": 2},
+        evaluateOptions={"showProgressBar": False},
+    )
+    environment = EnvironmentSettings(failed_exit_code=3)
+    assert settle(suite, RunFlags(), environment) == RunSettings(
+        environment=environment,
+        table=False,
+        cell=99,
+        progress=False,
+        max_concurrency=2,
+        fail_exit_code=3,
+    )
+    output = OutputFlags(table=True, table_cell_max_length=8, progress=True, fail_exit_code=4)
+    flags = RunFlags(output=output, limits=LimitFlags(max_concurrency=5))
+    found = settle(suite, flags, environment)
+    assert (found.table, found.cell, found.progress, found.fail_exit_code) == (True, 8, True, 4)
+    assert found.max_concurrency == 5
+
+
+@pytest.mark.parametrize(
+    ("flag", "more", "one_by_one"),
+    [
+        (5.0, {}, True),
+        (None, {"commandLineOptions": {"delay": 5}}, True),
+        (None, {"evaluateOptions": {"delay": 5}}, False),
+        (0.0, {"commandLineOptions": {"delay": 5}}, False),
+        (5.0, {"evaluateOptions": {"serialize": "auto"}}, False),
+    ],
+)
+def test_a_delay_of_the_command_line_makes_the_run_serial(
+    flag: float | None, more: dict[str, Any], *, one_by_one: bool
+) -> None:
+    """As promptfoo does, unless the suite says that order is only kept where it matters."""
+    flags = RunFlags(limits=LimitFlags(delay=flag))
+    assert settle(suite_of(**more), flags, NOTHING).one_by_one is one_by_one
+
+
+def test_filters_of_flags_win_over_those_of_the_suite() -> None:
+    """And those of commandLineOptions over evaluateOptions."""
+    suite = suite_of(
+        commandLineOptions={
+            "filterFirstN": 4,
+            "filterMetadata": "k=v",
+            "filterRange": "1:2",
+            "filterPattern": "p",
+        },
+        evaluateOptions={"filterRange": "5:6"},
+    )
+    assert filters_of(suite, RowFlags()) == Filters(
+        metadata=(("k", "v"),), first_n=4, range=slice(1, 2), pattern=re.compile("p", re.ASCII)
+    )
+    flags = RowFlags(filter_range="3:", filter_metadata=("a=b", "c=d"), filter_sample_seed=1)
+    found = filters_of(suite, flags)
+    assert (found.range, found.metadata) == (slice(3, None), (("a", "b"), ("c", "d")))
+    only = suite_of(evaluateOptions={"filterRange": "5:6"})
+    assert filters_of(only, RowFlags()) == Filters(range=slice(5, 6))
+
+
+def test_a_filter_that_says_nothing_is_refused_by_its_name() -> None:
+    """Before anything is run."""
+    for flags, name in (
+        (RowFlags(filter_metadata=("k",)), "--filter-metadata"),
+        (RowFlags(filter_range="x"), "--filter-range"),
+        (RowFlags(filter_pattern="["), "--filter-pattern"),
+    ):
+        with pytest.raises(UsageError, match=f"^{name} "):
+            filters_of(suite_of(), flags)
+    for flags, name in (
+        (RowFlags(filter_prompts="["), "--filter-prompts"),
+        (RowFlags(filter_providers="["), "--filter-providers"),
+    ):
+        with pytest.raises(UsageError, match=f"^{name} "):
+            changed(suite_of(), rows=flags)
+
+
+def test_earlier_results_are_named_by_flags_or_the_suite() -> None:
+    """Each says which rows of its file count."""
+    suite = suite_of(commandLineOptions={"filterFailing": "old.json", "filterErrorsOnly": "e.json"})
+    flags = RowFlags(filter_failing_only=Path("f.json"), filter_errors_only=Path("x.json"))
+    assert earlier_files(suite, flags) == (
+        EarlierFile(Path("/s/old.json"), failures=True, errors=True),
+        EarlierFile(Path("f.json"), failures=True, errors=False),
+        EarlierFile(Path("x.json"), failures=False, errors=True),
+    )
+    assert earlier_files(suite_of(), RowFlags()) == ()
+
+
+def test_columns_are_filtered_before_they_are_numbered() -> None:
+    """By flags, or by the suite under either name."""
+    suite = suite_of(
+        providers=[{"id": "echo", "label": "one"}, {"id": "echo", "label": "two"}],
+        commandLineOptions={"filterTargets": "two"},
+    )
+    assert [entry.label for entry in changed(suite).providers] == ["two"]
+    rows = RowFlags(filter_providers="one", filter_prompts="nothing")
+    found = changed(suite, rows=rows)
+    assert [entry.label for entry in found.providers] == ["one"]
+    assert found.prompts == ()

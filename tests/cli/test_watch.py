@@ -1,0 +1,78 @@
+"""Waiting for files to change."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+
+from trioeval.cli.watch import Watched, marks_of, wait_changed, watch
+from trioeval.testing import run_virtual
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "written": lambda path: path.write_text("longer than it was"),
+    "touched": lambda path: os.utime(path, ns=(1, 1)),
+    "replaced": lambda path: path.with_suffix(".new").replace(path),
+    "removed": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("how", CHANGES)
+def test_a_change_is_seen_at_the_next_look(tmp_path: Path, how: str) -> None:
+    """However the file was changed, and not before it was."""
+    (tmp_path / "still").write_text("as it is")
+    changing = tmp_path / "changing"
+    changing.write_text("text")
+    os.utime(changing, ns=(2, 2))
+    changing.with_suffix(".new").write_text("text")
+    os.utime(changing.with_suffix(".new"), ns=(2, 2))
+
+    async def main() -> tuple[Path, float]:
+        marks = marks_of([tmp_path / "still", changing])
+        async with trio.open_nursery() as nursery:
+
+            async def change() -> None:
+                await trio.sleep(10.1)
+                CHANGES[how](changing)
+
+            nursery.start_soon(change)
+            return await wait_changed(marks), trio.current_time()
+
+    found, at = run_virtual(main)
+    assert found == changing
+    assert at % 1000 == pytest.approx(10.5)
+
+
+def test_a_file_that_comes_is_a_change(tmp_path: Path) -> None:
+    """It was missing, and the suite could not be loaded for it."""
+    path = tmp_path / "later"
+
+    async def main() -> Path:
+        marks = marks_of([path])
+        path.write_text("here")
+        return await wait_changed(marks)
+
+    assert run_virtual(main) == path
+
+
+def test_a_run_that_was_interrupted_ends_the_watch() -> None:
+    """With its own exit code, whatever run it is."""
+    codes = iter([130])
+    assert watch(lambda: Watched(next(codes), {})) == 130
+
+
+def test_runs_follow_changes(tmp_path: Path) -> None:
+    """Also a run that could not begin; what changed while it ran counts."""
+    path = tmp_path / "suite"
+    path.write_text("")
+    runs: list[str] = []
+
+    def run_once() -> Watched:
+        marks = marks_of([path])
+        runs.append(path.read_text())
+        path.write_text("x" * len(runs))
+        return Watched(143 if len(runs) == 3 else 2, marks)
+
+    assert watch(run_once) == 143
+    assert runs == ["", "x", "xx"]

@@ -1,0 +1,30 @@
+"""The page about templates says what there is."""
+
+import re
+
+from snippets import DOCS
+
+from trioeval.suite.templates.bounds import CHARACTERS, MEMBERS, STEPS
+from trioeval.suite.templates.checks import CHECKS
+from trioeval.suite.templates.list_filters import LIST_FILTERS
+from trioeval.suite.templates.text_filters import TEXT_FILTERS
+
+PAGE = (DOCS / "reference" / "templates.md").read_text()
+
+
+def section(title: str) -> str:
+    """The text below a heading, up to the next one."""
+    return re.split(r"\n#+ ", PAGE.split(f"# {title}\n", 1)[1], maxsplit=1)[0]
+
+
+def test_all_filters_and_tests_are_told() -> None:
+    """And no others."""
+    cells = re.findall(r"^\| (`.*?) \|", section("Filters"), re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", " ".join(cells))) == {*TEXT_FILTERS, *LIST_FILTERS}
+    assert re.findall(r"`(\w+)`", section("Tests")) == list(CHECKS)
+
+
+def test_all_bounds_are_told() -> None:
+    """In the order of the module."""
+    bounds = re.findall(r"\| (\d+) \|", section("Bounds"))
+    assert list(map(int, bounds)) == [STEPS, CHARACTERS, MEMBERS]

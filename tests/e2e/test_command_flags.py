@@ -1,0 +1,319 @@
+"""Flags, starter suites and watching, as a user meets them: real processes, files and signals."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ENV = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
+
+
+def trioeval(
+    *arguments: str | Path, cwd: Path, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "trioeval", *map(str, arguments)],
+        cwd=cwd,
+        env={**ENV, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def last_line(done: subprocess.CompletedProcess[str]) -> str:
+    return done.stderr.strip().splitlines()[-1]
+
+
+def write(path: Path, suite: object) -> None:
+    path.write_text(json.dumps(suite))
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+SUITE = {
+    "providers": ["echo", {"id": "echo", "label": "second"}],
+    "prompts": ["say {{word}}", {"raw": "shout {{word}}", "label": "loud"}],
+    "tests": [
+        {"description": f"says w{n}", "vars": {"word": f"w{n}"}, "metadata": {"n": n}}
+        | {"assert": [{"type": "contains", "value": "w0"}]}
+        for n in range(4)
+    ],
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a suite of 4 tests in 4 columns, of which one test passes."""
+    write(tmp_path / "suite.json", SUITE)
+    return tmp_path
+
+
+def run_rows(folder: Path, *flags: str) -> list[tuple[int, int, str]]:
+    done = trioeval("suite.json", "-o", "o.jsonl", "--no-table", *flags, cwd=folder)
+    assert done.returncode in {0, 100}, done.stderr
+    return [
+        (row["testIdx"], row["promptIdx"], row["response"]["output"])
+        for row in rows_of(folder / "o.jsonl")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "rows"),
+    [
+        (
+            "--filter-range 1:2 --filter-prompts loud --filter-providers ^s",
+            [(1, 0, "shout w1")],
+        ),
+        (
+            "--filter-metadata n=3 --filter-prompts say --filter-targets second",
+            [(3, 0, "say w3")],
+        ),
+        (
+            "--filter-pattern w[12]$ -n 1 --filter-prompts say",
+            [(1, 0, "say w1"), (1, 1, "say w1")],
+        ),
+        (
+            "-n 1 --filter-range 3: --filter-prompts say --filter-providers second --repeat 2 "
+            "--prompt-prefix <{{x}} --prompt-suffix > --var x=1",
+            [(6, 0, "<1say w3>"), (7, 0, "<1say w3>")],
+        ),
+    ],
+)
+def test_filters_choose_rows_and_flags_change_them(
+    folder: Path, flags: str, rows: list[tuple[int, int, str]]
+) -> None:
+    """Tests keep their numbers; columns are numbered without those that are left out."""
+    assert run_rows(folder, *flags.split()) == rows
+
+
+def test_what_did_not_pass_is_run_again(folder: Path) -> None:
+    """From a document or from lines; and a file that holds no results is refused."""
+    flags = ["--filter-prompts", "say", "--filter-providers", "second"]
+    first = trioeval("suite.json", "-o", "o.json", "-o", "o.jsonl", *flags, cwd=folder)
+    assert "exit 100: 3 rows failed" in last_line(first)
+    for name in ("o.json", "o.jsonl"):
+        again = ["-o", "again.jsonl", "--filter-failing", name, *flags]
+        done = trioeval("suite.json", *again, cwd=folder)
+        assert done.returncode == 100
+        assert [row["testIdx"] for row in rows_of(folder / "again.jsonl")] == [1, 2, 3]
+    for flag, file, line in (
+        ("--filter-errors-only", "o.json", "the filters leave no row to run"),
+        ("--filter-failing", "suite.json", "suite.json: holds no results"),
+        ("--filter-failing-only", "no.json", "no.json: cannot be read: No such file or directory"),
+    ):
+        done = trioeval("suite.json", flag, file, cwd=folder)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (["--filter-range", "3:1"], "--filter-range begins behind its end, got '3:1'"),
+        (["--filter-pattern", "("], "--filter-pattern '(' is no regular expression"),
+        (["--filter-pattern", "nobody"], "the filters leave no row to run"),
+        (["--filter-providers", "nobody"], "the filters leave no row to run"),
+        (["--share"], "--share: results are not shared"),
+        (["--resume"], "--resume: it comes with the store of runs"),
+        (["--assertions", "a.yaml"], "--assertions and --model-outputs need each other"),
+        (["--watch", "--record", "r.jsonl"], "--record and --watch exclude each other"),
+        (["-c", "no*.json"], "--config: "),
+        (["-o", "suite.json"], "-o suite.json is the same file as the suite suite.json"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_flags_that_cannot_be_used_are_refused(folder: Path, flags: list[str], line: str) -> None:
+    """In a line, with exit code 2, and nothing is run or shown."""
+    done = trioeval("suite.json", *flags, cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(line)
+
+
+def test_no_rows_may_be_allowed(folder: Path) -> None:
+    """Then nothing to run is no failure."""
+    done = trioeval("suite.json", "--filter-pattern", "nobody", "--allow-empty", cwd=folder)
+    assert (done.returncode, last_line(done)) == (0, "no rows to run; exit 0")
+
+
+def test_the_environment_says_what_is_enough_and_what_is_left_out(folder: Path) -> None:
+    """Under promptfoo's names; a value that means nothing is refused."""
+    env = {"PROMPTFOO_PASS_RATE_THRESHOLD": "25", "PROMPTFOO_STRIP_RESPONSE_OUTPUT": "true"}
+    done = trioeval("suite.json", "-o", "o.jsonl", cwd=folder, env=env)
+    assert done.returncode == 0
+    assert last_line(done).endswith("exit 0: 25.0 % passed, 25 % are needed")
+    outputs = {row["response"]["output"] for row in rows_of(folder / "o.jsonl")}
+    assert outputs == {"[output stripped]"}
+    done = trioeval("suite.json", cwd=folder, env={"PROMPTFOO_FAILED_TEST_EXIT_CODE": "3"})
+    assert done.returncode == 3
+    done = trioeval("suite.json", cwd=folder, env={"PROMPTFOO_DELAY_MS": "soon"})
+    assert (done.returncode, done.stderr) == (
+        2,
+        "PROMPTFOO_DELAY_MS must be a number at least 0, got 'soon'\n",
+    )
+
+
+def test_a_suite_says_where_its_results_go(tmp_path: Path) -> None:
+    """Relative to its own folder, wherever it is run from."""
+    (tmp_path / "suites").mkdir()
+    suite = {"providers": ["echo"], "prompts": ["x"], "outputPath": ["out/a.json", "out/a.csv"]}
+    write(tmp_path / "suites" / "s.json", suite)
+    assert trioeval("suites/s.json", cwd=tmp_path).returncode == 0
+    found = sorted(path.name for path in (tmp_path / "suites" / "out").iterdir())
+    assert found == ["a.csv", "a.json"]
+
+
+def test_a_plan_asks_nobody(tmp_path: Path) -> None:
+    """It tells rows, columns, lanes with their limits, and the time that these take."""
+    suite = {
+        "providers": [{"id": "openai:chat:m", "lane": {"rpm": 6, "burst": 2}}],
+        "prompts": ["{{x}}"],
+        "tests": [{"vars": {"x": str(n)}} for n in range(12)],
+    }
+    write(tmp_path / "s.json", suite)
+    env = {"OPENAI_API_KEY": "sk-x", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
+    done = trioeval("s.json", "--plan", "-o", "o.json", cwd=tmp_path, env=env)
+    assert done.returncode == 0
+    first, column, lane, last = done.stdout.splitlines()
+    assert first == "12 rows of 12 tests in 1 columns"
+    assert column == "  column 0: openai:chat:m | {{x}}"
+    assert lane.endswith(": 12 rows, 4 at once, 6 requests a minute")
+    assert last == "the rates make it last 0:01:40 at the least; nothing was asked"
+    assert not (tmp_path / "o.json").exists()
+
+
+def test_the_first_row_that_fails_may_end_the_run(folder: Path) -> None:
+    """Rows that were not started any more say so, and the last line why."""
+    done = trioeval("suite.json", "--fail-fast", "-j", "1", "-o", "o.jsonl", cwd=folder)
+    assert done.returncode == 100
+    assert "--fail-fast left" in last_line(done)
+    rows = rows_of(folder / "o.jsonl")
+    assert len(rows) == 16
+    assert {row["metadata"]["trioeval"]["outcome"] for row in rows} == {"done", "not_run"}
+
+
+def test_outputs_that_are_there_are_judged(tmp_path: Path) -> None:
+    """A file of assertions and a list of outputs are a suite."""
+    (tmp_path / "a.yaml").write_text("- type: contains\n  value: hi\n")
+    write(tmp_path / "o.json", ["hi there", {"output": "ho", "tags": ["a", "b"]}])
+    flags = ["-a", "a.yaml", "--model-outputs", "o.json", "-o", "r.jsonl"]
+    done = trioeval(*flags, cwd=tmp_path)
+    assert done.returncode == 100
+    rows = rows_of(tmp_path / "r.jsonl")
+    assert [(row["success"], row["vars"]) for row in rows] == [
+        (True, {"output": "hi there"}),
+        (False, {"output": "ho", "tags": "a, b"}),
+    ]
+    write(tmp_path / "o.json", ["hi", {"text": "ho"}])
+    done = trioeval(*flags, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--model-outputs o.json: entry 1 must be a text or" in done.stderr
+
+
+def test_files_of_flags_stand_in_place_of_those_of_the_suite(tmp_path: Path) -> None:
+    """Prompts, tests and providers by name; paths are those of the working directory."""
+    (tmp_path / "suites").mkdir()
+    write(tmp_path / "suites" / "s.json", SUITE)
+    (tmp_path / "t.csv").write_text("word,__expected\nhi,contains:hi\n")
+    (tmp_path / "a.txt").write_text("a {{word}}")
+    (tmp_path / "b.txt").write_text("b {{word}}")
+    flags = ["-t", "t.csv", "-p", "[ab].txt", "-p", "c {{word}}", "-r", "second", "-o", "o.jsonl"]
+    assert trioeval("suites/s.json", *flags, cwd=tmp_path).returncode == 0
+    rows = rows_of(tmp_path / "o.jsonl")
+    assert [row["response"]["output"] for row in rows] == ["a hi", "b hi", "c hi"]
+    assert {row["provider"]["label"] for row in rows} == {"second"}
+    # Without a suite as well.
+    flags = ["-t", "t.csv", "-p", "a.txt", "-r", "echo", "-o", "o.jsonl"]
+    assert trioeval(*flags, cwd=tmp_path).returncode == 0
+    assert [row["response"]["output"] for row in rows_of(tmp_path / "o.jsonl")] == ["a hi"]
+
+
+def test_several_suites_are_one(tmp_path: Path) -> None:
+    """Their prompts and tests are added."""
+    write(tmp_path / "a.json", {"providers": ["echo"], "prompts": ["a {{x}}"], "tests": []})
+    write(tmp_path / "b1.json", {"providers": ["echo"], "tests": [{"vars": {"x": "1"}}]})
+    write(tmp_path / "b2.json", {"providers": ["echo"], "tests": [{"vars": {"x": "2"}}]})
+    done = trioeval("a.json", "-c", "b*.json", "-o", "o.jsonl", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = rows_of(tmp_path / "o.jsonl")
+    assert "a 1" in {row["response"]["output"] for row in rows}
+    assert {row["vars"]["x"] for row in rows} == {"1", "2"}
+
+
+def test_environment_files_are_read_in_order(tmp_path: Path) -> None:
+    """Later ones win over earlier ones; what is set wins over all."""
+    (tmp_path / "a.env").write_text("ONE=a\nTWO=a\nSET=a\n")
+    (tmp_path / "b.env").write_text("TWO=b\n")
+    prompt = "{{env.ONE}} {{env.TWO}} {{env.SET}}"
+    write(tmp_path / "s.json", {"providers": ["echo"], "prompts": [prompt]})
+    flags = ["--env-file", "a.env", "--env-file", "b.env", "-o", "o.jsonl"]
+    done = trioeval("s.json", *flags, cwd=tmp_path, env={"SET": "set"})
+    assert done.returncode == 0
+    assert rows_of(tmp_path / "o.jsonl")[0]["response"]["output"] == "a b set"
+
+
+def test_a_starter_suite_runs_at_once_and_is_never_overwritten(tmp_path: Path) -> None:
+    """The command that it prints is all that is needed, without any key."""
+    done = trioeval("init", "new/suite", cwd=tmp_path)
+    assert done.returncode == 0
+    name, *arguments = done.stdout.split()
+    assert name == "trioeval"
+    env = {name: "" for name in os.environ if name.endswith("_API_KEY")}
+    ran = trioeval(*arguments, cwd=tmp_path, env=env)
+    assert ran.returncode == 0, ran.stderr
+    assert last_line(ran).endswith("4 passed, 0 failed, 0 errors; exit 0: every row passed")
+    (tmp_path / "new/suite/tests.csv").write_text("mine")
+    (tmp_path / "new/suite/suite.yaml").unlink()
+    again = trioeval("init", "new/suite", cwd=tmp_path)
+    assert again.returncode == 2
+    assert again.stderr == (
+        "new/suite/prompt.txt, new/suite/tests.csv: there already, and not overwritten\n"
+    )
+    assert (tmp_path / "new/suite/tests.csv").read_text() == "mine"
+    assert not (tmp_path / "new/suite/suite.yaml").exists()
+
+
+def test_a_watched_suite_runs_again_when_one_of_its_files_changes(tmp_path: Path) -> None:
+    """Also after a mistake that made it unusable; an interrupt while it waits is no failure."""
+    (tmp_path / "p.txt").write_text("say {{word}}")
+    suite = {"providers": ["echo"], "prompts": ["file://p.txt"], "tests": [{"vars": {"word": "a"}}]}
+    write(tmp_path / "s.json", suite)
+    command = [sys.executable, "-m", "trioeval", "s.json", "--watch", "--no-progress"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+
+        def wait_for(text: str) -> None:
+            assert process.stderr is not None
+            while text not in (line := process.stderr.readline()):
+                assert line, f"ended without saying {text!r}"
+
+        wait_for("watching 2 files")
+        (tmp_path / "p.txt").write_text("shout {{word}}!")
+        wait_for("p.txt has changed")
+        wait_for("watching 2 files")
+        (tmp_path / "s.json").write_text("{")
+        wait_for("s.json has changed")
+        wait_for("watching")
+        write(tmp_path / "s.json", suite)
+        wait_for("every row passed")
+        wait_for("watching 2 files")
+        process.send_signal(signal.SIGINT)
+        shown, rest = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "Traceback" not in rest
+    assert shown.count("PASS say a") == 1
+    assert shown.count("PASS shout a!") == 2

@@ -1,0 +1,159 @@
+"""The published schema against the loader: it never refuses what the loader takes."""
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from trioeval.cli.schema import schema_text
+from trioeval.errors import SuiteError
+from trioeval.suite import parse_suite
+from trioeval.suite.json_schema import Shape, suite_schema
+
+SCHEMA = suite_schema()
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+
+JUNK = st.sampled_from(
+    [None, True, False, 0, 1, -1, 1.5, "", "a", "echo", "auto", "1:2", [], ["a"], [1], {}, {"a": 1}]
+)
+WORDS = st.sampled_from(["a", "echo", "x {{ y }}", "contains", "file://no.txt"])
+
+
+@st.composite
+def documents(draw: st.DrawFn, shape: Shape | bool, mutants: bool) -> Any:  # noqa: C901, FBT001, PLR0912 - one case a form
+    """Something that a schema describes; with mutants, now and then something else inside."""
+    if isinstance(shape, bool) or (mutants and draw(st.integers(0, 30)) == 0):
+        return draw(JUNK)
+    match shape:
+        case {"$ref": str(name)}:
+            return draw(documents(SCHEMA["$defs"][name.rpartition("/")[2]], mutants))
+        case {"anyOf": [{"required": _}, *_]}:  # the top
+            keys = draw(st.sets(st.sampled_from(sorted(shape["properties"])), max_size=6))
+            return draw(
+                members(shape, {*keys, draw(st.sampled_from(["providers", "targets"]))}, mutants)
+            )
+        case {"anyOf": parts}:
+            return draw(documents(draw(st.sampled_from(parts)), mutants))
+        case {"enum": choices}:
+            return draw(st.sampled_from(choices))
+        case {"type": list(types)}:
+            return draw(documents({"type": draw(st.sampled_from(types))}, mutants))
+        case {"type": "string"}:
+            return draw(WORDS)
+        case {"type": "boolean"}:
+            return draw(st.booleans())
+        case {"type": "null"}:
+            return None
+        case {"type": "integer" | "number" as number}:
+            least = int(shape.get("minimum", 0))
+            found = draw(st.integers(least, least + 3))
+            return found + 0.5 if number == "number" and draw(st.booleans()) else found
+        case {"type": "array"}:
+            return draw(st.lists(documents(shape.get("items", True), mutants), max_size=2))
+        case {"type": "object"}:
+            keys = draw(st.sets(st.sampled_from(sorted(shape.get("properties", "a"))), max_size=4))
+            return draw(members(shape, {*keys, *shape.get("required", ())}, mutants))
+        case _:
+            return draw(JUNK)
+
+
+@st.composite
+def members(draw: st.DrawFn, shape: Shape, keys: set[str], mutants: bool) -> dict[str, Any]:  # noqa: FBT001
+    rest = shape.get("additionalProperties", True)
+    known = shape.get("properties", {})
+    if rest is not False and (not known or draw(st.booleans())):
+        keys = {*keys, draw(st.sampled_from(["openai:x", "temperature"]))}
+    if "maxProperties" in shape:
+        keys = {"echo"}
+    return {key: draw(documents(known.get(key, rest), mutants)) for key in sorted(keys)}
+
+
+@pytest.mark.slow
+@settings(suppress_health_check=list(HealthCheck))
+@given(st.booleans().flatmap(lambda mutants: documents(SCHEMA, mutants)))
+def test_what_the_loader_takes_the_schema_takes(document: Any) -> None:
+    """So nothing that an editor underlines is right."""
+    try:
+        parse_suite(document, directory=Path(__file__).parent)
+    except SuiteError:
+        return
+    assert [error.message for error in VALIDATOR.iter_errors(document)] == []
+
+
+WRONG: list[dict[str, Any]] = [
+    {"prompts": ["a"]},
+    {"prompst": []},
+    {"providers": 5},
+    {"providers": [5]},
+    {"providers": [{"label": "x", "config": {}}]},
+    {"providers": [{"id": "echo", "lable": "x"}]},
+    {"providers": [{"echo": {"lane": {"rpm": 0}}}]},
+    {"providers": [{"echo": {"id": "x"}}]},
+    {"prompts": [{"raw": 5}]},
+    {"tests": [{"vars": 5}]},
+    {"tests": [{"assert": [{"type": "contians"}]}]},
+    {"tests": [{"assert": [{"value": "x"}]}]},
+    {"tests": [{"options": {"repeat": 0}}]},
+    {"evaluateOptions": {"maxConcurrency": "5"}},
+    {"evaluateOptions": {"serialize": "sometimes"}},
+    {"serialize": "sometimes"},
+    {"scenarios": [{"tests": []}]},
+    {"commandLineOptions": {"filterFirstN": -1}},
+    {"defaultTest": []},
+    {"lanes": {"slow": {"burst": 1.5}}},
+    {"env": {"A": None}},
+    {"outputPath": 5},
+]
+
+
+@pytest.mark.parametrize("part", WRONG, ids=json.dumps)
+def test_wrong_shapes_are_refused_by_both(part: dict[str, Any]) -> None:
+    """Keys, types, bounds and choices."""
+    document = part if "prompts" in part else {"providers": ["echo"], **part}
+    assert not VALIDATOR.is_valid(document)
+    with pytest.raises(SuiteError):
+        parse_suite(document)
+
+
+RIGHT: list[dict[str, Any]] = [
+    {},
+    {"prompts": {"p.txt": "label"}},
+    {"prompts": "one"},
+    {"tests": None, "scenarios": []},
+    {"tests": {"vars": {"x": 1}}},
+    {"tests": ["t.csv", {"path": "t.py", "config": {"n": 1}}]},
+    {"default_test": "file://d.yaml", "x-own": 1, "$schema": "s"},
+    {"tests": [{"options": {"temperature": 1, "postprocess": "x"}, "vars": ["v.yaml"]}]},
+    {"providers": ["echo", {"openai:gpt-4.1": {"label": "a"}}, {"id": "x", "lane": "slow"}]},
+    {"scenarios": ["s.yaml", {"config": [{"vars": {"x": 1}}], "tests": "t.csv"}]},
+]
+
+
+@pytest.mark.parametrize("part", RIGHT, ids=json.dumps)
+def test_all_forms_of_entries_are_taken(part: dict[str, Any]) -> None:
+    """Also those that name files, which the schema does not look for."""
+    assert [*VALIDATOR.iter_errors({"providers": ["echo"], **part})] == []
+
+
+def test_the_schema_that_is_shipped_is_that_of_the_models() -> None:
+    """`trioeval schema` prints it; it is made anew by writing `suite_schema()` there."""
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    assert json.loads(schema_text()) == SCHEMA
+    shipped = resources.files("trioeval.suite").joinpath("suite-schema.json").read_text("utf-8")
+    assert shipped == json.dumps(SCHEMA, indent=2, ensure_ascii=False) + "\n"
+
+
+def test_fields_are_described_in_the_words_of_the_models() -> None:
+    """So an editor shows what the documentation says."""
+    lane = SCHEMA["$defs"]["LaneSettings"]
+    assert lane["description"] == "How hard one provider key may be used."
+    assert lane["properties"]["rpm"] == {
+        "anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "null"}],
+        "description": "Requests per minute, > 0; None does not limit them.",
+    }
+    assert lane["properties"]["max_concurrency"] == lane["properties"]["maxConcurrency"]

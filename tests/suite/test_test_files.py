@@ -1,0 +1,237 @@
+"""Tests from files of every kind, and what is said of those that cannot be read."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import openpyxl
+import pytest
+
+from trioeval.suite.mistakes import Mistake, MistakenError
+from trioeval.suite.models import Test
+from trioeval.suite.sources.around import Around
+from trioeval.suite.sources.tests import read_tests
+
+
+def plain(data: Any) -> Test:
+    """A stand-in for the reader of suites: a test whose metadata is everything that was written."""
+    if data.get("threshold") == "bad":
+        raise MistakenError(Mistake("a bad threshold", at=("threshold",)))
+    return Test(metadata=data)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    for name, text in {
+        "a.csv": "q\none\n",
+        "b.json": '[{"vars": {"q": "two"}}]',
+        "c.jsonl": '{"vars": {"q": "three"}}\n',
+        "d.yaml": "- vars: {q: four}\n",
+        "e.yml": "vars: {q: five}\n",
+        "sub/v.yaml": "q: six\n",
+        "sub/f.yaml": "- vars: v.yaml\n  metadata: file://m.json\n- file://e.yml\n- f1.yaml\n",
+        "sub/f1.yaml": "vars: [v.yaml, w.json]\n",
+        "sub/w.json": '{"r": "seven"}',
+        "m.json": '{"k": "v"}',
+        "g.py": "def generate_tests(*config):\n    return [{'vars': {'q': part}} for part in config]\n"
+        "def one():\n    return {'vars': {}}\n"
+        "def bad():\n    return [{}, {'threshold': 'bad'}, 'none.yaml']\n"
+        "def fails():\n    raise ValueError('no such thing')\n",
+    }.items():
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    return tmp_path
+
+
+def read(
+    directory: Path, reference: str | Mapping[str, Any], *, alone: bool = False
+) -> list[Mapping[str, Any]]:
+    found = read_tests(reference, Around(directory=directory), plain, alone=alone)
+    return [test.metadata for test in found]
+
+
+@pytest.mark.parametrize(
+    ("reference", "wanted"),
+    [
+        ("a.csv", ["one"]),
+        ("file://a.csv", ["one"]),
+        ("b.json", ["two"]),
+        ("c.jsonl", ["three"]),
+        ("d.yaml", ["four"]),
+        ("e.yml", ["five"]),
+        ("[a-e].*", ["one", "two", "three", "four", "five"]),
+        ({"path": "file://a.csv"}, ["one"]),
+        ({"path": "g.py"}, []),
+        ({"path": "g.py", "config": 1}, [1]),
+        ({"path": "g.py:generate_tests", "config": "file://m.json"}, [{"k": "v"}]),
+        ("file://g.py", []),
+    ],
+)
+def test_files_are_read_by_their_suffix(
+    files: Path, reference: str | Mapping[str, Any], wanted: list[Any]
+) -> None:
+    assert [test["vars"]["q"] for test in read(files, reference)] == wanted
+
+
+def test_files_that_a_test_names_are_read(files: Path) -> None:
+    """With `file://` beside the suite; variables and other names beside the file."""
+    assert read(files, "sub/f.yaml") == [
+        {"vars": {"q": "six"}, "metadata": {"k": "v"}},
+        {"vars": {"q": "five"}},
+        {"vars": {"q": "six", "r": "seven"}},
+    ]
+
+
+def test_references_of_a_file_are_resolved_in_it(files: Path) -> None:
+    (files / "t.yaml").write_text("- vars: {q: a}\n- {$ref: '#/0', threshold: 1}\n")
+    assert read(files, "t.yaml") == [{"vars": {"q": "a"}}, {"vars": {"q": "a"}, "threshold": 1}]
+
+
+@pytest.mark.parametrize(
+    ("reference", "alone", "wanted"),
+    [
+        ("a.csv", False, "Row #1"),
+        ("b.json", True, "Row #1"),
+        ("b.json", False, None),
+        ("c.jsonl", True, "Row #1"),
+        ("c.jsonl", False, None),
+        ({"path": "c.jsonl"}, False, "Row #1"),
+        ("d.yaml", True, None),
+    ],
+)
+def test_tests_are_numbered_where_promptfoo_numbers_them(
+    files: Path, reference: str | Mapping[str, Any], *, alone: bool, wanted: str | None
+) -> None:
+    (test,) = read(files, reference, alone=alone)
+    assert test.get("description") == wanted
+
+
+@pytest.mark.parametrize(
+    ("reference", "wanted"),
+    [
+        ("none.csv", 'there is no file "none.csv"\n  did you mean "a.csv"?'),
+        ("none/*.csv", "no file matches"),
+        ("../*.csv", "no file matches"),
+        ("huggingface://datasets/x", "tests from huggingface://… are not supported"),
+        ("https://docs.google.com/spreadsheets/d/1", "tests from https://… are not supported"),
+        ("az://account/box/t.csv", "tests from az://… are not supported"),
+        ("tests.js", 'tests from "tests.js" are not supported\n  write the generator in Python'),
+        ("file://tests.mjs:make", 'tests from "tests.mjs" are not supported'),
+        ("old.xls#1", 'tests from "old.xls#1" are not supported\n  save the file as .xlsx'),
+        ("g.py:one", "one must return a list of tests, got an object"),
+        ("g.py:fails", "no such thing"),
+        ("none.py", 'there is no file "none.py"'),
+        ({"path": 5}, "must be the name of a file, got 5"),
+        ({"path": "a.csv", "confg": 1}, '"confg" is not a key here\n  did you mean "config"?'),
+        ({"path": "g.py", "config": "file://none.json"}, 'there is no file "file://none.json"'),
+    ],
+)
+def test_what_cannot_be_read_is_told(
+    files: Path, reference: str | Mapping[str, Any], wanted: str
+) -> None:
+    with pytest.raises(MistakenError) as caught:
+        read(files, reference)
+    told = "\n".join(f"{part.message}\n  {part.hint}" for part in caught.value.parts)
+    assert wanted in told
+
+
+def test_a_file_outside_of_the_suites_folder_is_refused(files: Path) -> None:
+    around = Around(directory=files / "sub")
+    with pytest.raises(MistakenError, match="outside of the suite's folder"):
+        read_tests("../a.csv", around, plain)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wanted"),
+    [
+        ("t.yaml", "- vars: {}\n- threshold: bad\n- 5\n", [(2, 14), (3, 3)]),
+        ("t.json", '[{"threshold": "bad"},\n {"vars": "none.yaml"}]', [(1, 16), (2, 11)]),
+        ("t.json", '{"threshold": "bad"}', [(1, 15)]),
+        ("t.yaml", "- a: 1\n  a: 2\n", [(2, 3)]),
+        ("t.yaml", "- $ref: '#/1/metadata/t'\n- metadata: {t: {threshold: bad}}\n", [(2, 29)]),
+        ("t.yaml", "- $ref: '#/7'\n", [(1, 9)]),
+        ("t.txt", "", []),
+    ],
+)
+def test_all_mistakes_of_a_file_are_told_with_their_places(
+    files: Path, name: str, text: str, wanted: list[tuple[int, int]]
+) -> None:
+    (files / name).write_text(text)
+    with pytest.raises(MistakenError) as caught:
+        read(files, name)
+    assert [part.place for part in caught.value.parts if part.place] == wanted
+    if wanted:
+        assert {part.file for part in caught.value.parts} == {files / name}
+
+
+def test_mistakes_of_several_files_are_told_together(files: Path) -> None:
+    for name in ("1.x.yaml", "2.x.yaml"):
+        (files / name).write_text("- threshold: bad\n")
+    with pytest.raises(MistakenError) as caught:
+        read(files, "*.x.yaml")
+    assert [part.file for part in caught.value.parts] == [files / "1.x.yaml", files / "2.x.yaml"]
+
+
+def test_mistakes_in_what_a_generator_returns_name_its_file(files: Path) -> None:
+    with pytest.raises(MistakenError) as caught:
+        read(files, "g.py:bad")
+    told = [(part.file, part.at, part.hint) for part in caught.value.parts]
+    assert told[0] == (files / "g.py", (1, "threshold"), "bad returned it")
+    assert told[1][:2] == (files / "g.py", (2,))
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Path:
+    made = openpyxl.Workbook()
+    first = made.active
+    assert first is not None
+    for row in (["q", "n", "__expected"], ["a", 5, "contains: a"], [], [None, 1.5, None, None]):
+        first.append(row)
+    second = made.create_sheet("More tests")
+    second.append(["q"])
+    second.append([True])
+    ragged = made.create_sheet("Ragged")
+    ragged.append(["q"])
+    ragged.append(["a", "b"])
+    made.save(tmp_path / "t.xlsx")
+    return tmp_path
+
+
+def test_a_sheet_is_a_table(book: Path) -> None:
+    assert read(book, "t.xlsx") == [
+        {
+            "description": "Row #1",
+            "vars": {"q": "a", "n": "5"},
+            "assert": [{"type": "contains", "value": "a"}],
+        },
+        {"description": "Row #2", "vars": {"q": "", "n": "1.5"}},
+    ]
+
+
+@pytest.mark.parametrize("sheet", ["2", "More tests"])
+def test_a_sheet_has_a_name_and_a_number(book: Path, sheet: str) -> None:
+    assert [test["vars"] for test in read(book, f"file://t.xlsx#{sheet}")] == [{"q": "true"}]
+
+
+@pytest.mark.parametrize(
+    ("sheet", "message", "place"),
+    [
+        ("4", 'there is no sheet "4"', None),
+        ("More", 'there is no sheet "More"', None),
+        ("Ragged", "a row of 2 cells under a header of 1", (2, 1)),
+    ],
+)
+def test_a_mistake_in_a_sheet_is_told_with_row_and_column(
+    book: Path, sheet: str, message: str, place: tuple[int, int] | None
+) -> None:
+    with pytest.raises(MistakenError) as caught:
+        read(book, f"t.xlsx#{sheet}")
+    (mistake,) = caught.value.parts
+    assert (mistake.message, mistake.place, mistake.file) == (message, place, book / "t.xlsx")
+
+
+def test_a_file_that_is_no_book_is_told(tmp_path: Path) -> None:
+    (tmp_path / "t.xlsx").write_text("q\na\n")
+    with pytest.raises(MistakenError, match="not a spreadsheet"):
+        read(tmp_path, "t.xlsx")

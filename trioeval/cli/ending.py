@@ -1,0 +1,75 @@
+"""How a run ended, as an exit code and the sentence that says why. Pure."""
+
+import signal
+from collections.abc import Sequence
+
+import attrs
+
+from trioeval.cli.exits import Exit
+from trioeval.cli.settings import RunSettings
+from trioeval.report import Totals
+from trioeval.tasks import Status
+
+_ALL = 100  # percent
+
+
+@attrs.frozen
+class Ending:
+    """The last words of a run."""
+
+    code: int
+    line: str
+
+
+def ending(
+    totals: Totals,
+    settings: RunSettings,
+    duration: float,
+    *,
+    signals: Sequence[signal.Signals] = (),
+    stopped_early: bool = False,
+) -> Ending:
+    """The exit code of a run, and why.
+
+    Args:
+        totals: Of all rows.
+        settings: What counts as success.
+        duration: Of the run in seconds.
+        signals: Those that came, in order.
+        stopped_early: Whether no row was started any more after one that did not pass.
+    """
+    passed, failed, errors = (totals.count(status) for status in Status)
+    numbers = (
+        f"{totals.rows} rows in {duration:.1f} s: {passed} passed, {failed} failed, {errors} errors"
+    )
+    if signals:
+        code = Exit.SIGNAL + signals[0]
+        return Ending(code, f"{numbers}; exit {code}: interrupted by {signals[0].name}")
+    if not totals.rows:
+        return Ending(Exit.OK, "no rows to run; exit 0")
+    if not failed and not errors:
+        return Ending(Exit.OK, f"{numbers}; exit 0: every row passed")
+    needed, unfinished = settings.environment.pass_rate_threshold, _unfinished(totals)
+    rate = f"{totals.pass_rate:.1f} % passed, {needed:g} % are needed"
+    if totals.pass_rate >= needed and not unfinished:
+        return Ending(Exit.OK, f"{numbers}; exit 0: {rate}")
+    why = _why(totals, stopped_early=stopped_early)
+    if needed != _ALL:
+        why += f"; {rate}"
+    return Ending(settings.fail_exit_code, f"{numbers}; exit {settings.fail_exit_code}: {why}")
+
+
+def _unfinished(totals: Totals) -> int:
+    return totals.outcome("interrupted", "not_run", "blocked")
+
+
+def _why(totals: Totals, *, stopped_early: bool) -> str:
+    failed, errors = totals.count(Status.FAIL), totals.count(Status.ERROR)
+    unfinished = _unfinished(totals)
+    parts = [f"{failed} rows failed"] if failed else []
+    if errors > unfinished:
+        parts.append(f"{errors - unfinished} rows ended as errors")
+    if unfinished:
+        cause = "--fail-fast" if stopped_early else "the deadline"
+        parts.append(f"{cause} left {unfinished} rows without a verdict")
+    return ", ".join(parts)

@@ -1,0 +1,162 @@
+"""One run of a suite, from its first call to its last line.
+
+The first signal stops admission and lets what runs finish; the second cancels it. Either way every row is
+written: a reply that was paid for is never lost to an impatient hand.
+"""
+
+import platform
+import secrets
+import signal
+import sys
+from datetime import UTC, datetime
+
+import attrs
+import trio
+
+from trioeval._version import __version__
+from trioeval.cli.collector import Collector
+from trioeval.cli.ending import ending
+from trioeval.cli.progress import Progress
+from trioeval.cli.settings import RunSettings
+from trioeval.cli.terminal import draw, say, show
+from trioeval.errors import OutputError
+from trioeval.kernel import Event
+from trioeval.providers import Recorder
+from trioeval.report import RunInfo
+from trioeval.report.first_rows import FirstRows
+from trioeval.tasks import PreparedSuite, Row, Status, make_lanes, run_suite
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_TABLE_TESTS = 50  # tests that the table of rows shows; -o writes all of them
+
+
+@attrs.define
+class Execution:
+    """One run of a prepared suite."""
+
+    prepared: PreparedSuite
+    settings: RunSettings
+    recorder: Recorder | None
+    signals: list[signal.Signals] = attrs.field(factory=list)
+    stopped_early: bool = False
+    created: datetime = attrs.field(factory=lambda: datetime.now(UTC))
+    eval_id: str = attrs.field(init=False)
+    collector: Collector = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.eval_id = f"eval-{self.created:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+        suite, columns = self.prepared.suite, self.prepared.steps.columns
+        first = FirstRows(self.settings.cell, _TABLE_TESTS) if self.settings.table else None
+        outputs = self.settings.outputs
+        self.collector = Collector(suite, columns, outputs, self._info(0.0), first)
+
+    async def run(self) -> int:
+        """Everything from the first call to the last line."""
+        self.collector.open()
+        started_at = trio.current_time()
+        try:
+            await self._run_suite()
+        finally:
+            # Also when the run dies of a fault of ours: its rows were paid for.
+            duration = trio.current_time() - started_at
+            refused = self._write(duration)
+        self._show()
+        if refused is not None:
+            raise refused
+        ended = ending(
+            self.collector.totals,
+            self.settings,
+            duration,
+            signals=self.signals,
+            stopped_early=self.stopped_early,
+        )
+        say(ended.line)
+        return ended.code
+
+    async def _run_suite(self) -> None:
+        lanes = make_lanes(self.prepared)
+        progress = Progress(len(self.prepared.steps), lanes)
+        stop = trio.Event()
+
+        async def emit(row: Row) -> None:  # noqa: ASYNC124 - files do not wait
+            progress.add(row)
+            if self.collector.add(row) is not None:
+                stop.set()  # pay for nothing more that cannot be kept
+            if self.settings.fail_fast and row.status is not Status.PASS:
+                self.stopped_early = True
+                stop.set()
+
+        def observe(event: Event) -> None:
+            progress.observe(event)
+            if self.recorder is not None and self.recorder.error is not None:
+                stop.set()  # likewise, and at once: rows may come much later than their calls
+
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._watch_signals, stop, scope)
+                if self.settings.progress:
+                    nursery.start_soon(progress.show)
+                await run_suite(
+                    self.prepared,
+                    emit=emit,
+                    lanes=lanes,
+                    stop=stop,
+                    observe=observe,
+                    recorder=self.recorder,
+                    run_id=self.eval_id,
+                )
+                nursery.cancel_scope.cancel("the suite is over")
+
+    async def _watch_signals(
+        self,
+        stop: trio.Event,
+        scope: trio.CancelScope,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        # Who ignores a signal for us (nohup, a script's background job) means it.
+        heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        if not heeded:
+            task_status.started()
+            return
+        with trio.open_signal_receiver(*heeded) as received:
+            task_status.started()
+            async for number in received:
+                self.signals.append(signal.Signals(number))
+                if len(self.signals) == 1:
+                    stop.set()
+                    say("stopping: rows under way may finish; interrupt again to cancel them")
+                else:
+                    scope.cancel(f"second signal: {self.signals[-1].name}")
+
+    def _write(self, duration: float) -> OutputError | None:
+        try:
+            self.collector.close(self._info(duration))
+        except OutputError as error:
+            return error
+        return None
+
+    def _info(self, duration: float) -> RunInfo:
+        return RunInfo(
+            eval_id=self.eval_id,
+            utc_created=self.created.isoformat(),
+            utc_exported=datetime.now(UTC).isoformat(),
+            duration_ms=duration * 1000,
+            strip=self.settings.environment.strip,
+            escape_formulas=self.settings.environment.escape_formulas,
+            versions={
+                "trioevalVersion": __version__,
+                "pythonVersion": platform.python_version(),
+                "platform": sys.platform,
+                "arch": platform.machine(),
+            },
+        )
+
+    def _show(self) -> None:
+        from trioeval.report.tables import columns_table, rows_table  # noqa: PLC0415 - after the run
+
+        collector = self.collector
+        if (first := collector.first_rows) is not None:
+            draw(rows_table(collector.suite, collector.columns, first), sys.stdout)
+            if hidden := first.hidden:
+                show(f"… and {hidden} more rows; -o FILE writes them all")
+        draw(columns_table(collector.suite, collector.columns, collector.totals), sys.stderr)

@@ -1,0 +1,60 @@
+"""`--plan`: what a run would do, without asking anybody."""
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from trioeval.kernel import LaneSpec
+from trioeval.report import inert
+from trioeval.tasks import PreparedSuite
+
+_MINUTE = 60  # seconds
+
+
+def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
+    """Rows, columns, and for each lane its rows, its limits and the time that they take at the least."""
+    steps = prepared.steps
+    rows: Counter[str] = Counter()
+    tests, test_idx = 0, -1
+    for step in steps:
+        rows[prepared.lane_names[step.provider_index]] += 1
+        tests += step.test_idx != test_idx
+        test_idx = step.test_idx
+    yield f"{len(steps)} rows of {tests} tests in {len(steps.columns)} columns"
+    for column in steps.columns:
+        entry = steps.providers[column.provider_index]
+        name = inert(entry.label or entry.id, 60)
+        yield f"  column {column.prompt_idx}: {name} | {inert(column.prompt.label, 60)}"
+    lanes = [spec for spec in prepared.lane_specs if rows[spec.name]]
+    for spec in lanes:
+        yield f"  lane {inert(spec.name, 60)}: {rows[spec.name]} rows, {_limits(spec)}"
+    yield _duration([least_seconds(spec, rows[spec.name]) for spec in lanes])
+
+
+def least_seconds(spec: LaneSpec, calls: int) -> float:
+    """How long a lane takes at the least to start some calls, by its rate and its gap.
+
+    Example:
+        >>> least_seconds(LaneSpec("a", 4, rpm=60, burst=2), 12)
+        10.0
+    """
+    by_rate = max(0, calls - spec.burst) * _MINUTE / spec.rpm if spec.rpm else 0.0
+    return max(by_rate, max(0, calls - 1) * spec.min_gap)
+
+
+def _limits(spec: LaneSpec) -> str:
+    found = [f"{spec.width} at once"]
+    found += [f"{spec.rpm:g} requests a minute"] if spec.rpm else []
+    found += [f"{spec.tpm:g} tokens a minute"] if spec.tpm else []
+    found += [f"{1000 * spec.min_gap:g} ms between two"] if spec.min_gap else []
+    return ", ".join(found)
+
+
+def _duration(seconds: Sequence[float]) -> str:
+    longest = max(seconds, default=0.0)
+    if not longest:
+        return "no lane has a rate: the run takes as long as its calls; nothing was asked"
+    shown = dt.timedelta(seconds=round(longest, 1))
+    return (
+        f"the rates make it last {str(shown).removesuffix('00000')} at the least; nothing was asked"
+    )

@@ -1,0 +1,218 @@
+"""What a run does, settled from flags, suite and environment. Pure.
+
+A flag wins over the suite's `commandLineOptions`, those over its `evaluateOptions`, and those over the
+environment.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import attrs
+
+from trioeval.cli.environment import EnvironmentSettings
+from trioeval.cli.flags import LimitFlags, RowFlags, RunFlags, WhatFlags
+from trioeval.suite import BudgetSettings, CommandLineOptions, Suite, Test
+from trioeval.suite.filters import (
+    Filters,
+    keep_prompts,
+    keep_providers,
+    read_pair,
+    read_pattern,
+    read_range,
+)
+
+T = TypeVar("T")
+
+_CELL = 40  # characters of an answer in the table of rows
+
+
+@attrs.frozen(kw_only=True)
+class RunSettings:
+    """What the command does with a suite besides running it."""
+
+    environment: EnvironmentSettings = attrs.field(factory=EnvironmentSettings)
+    outputs: tuple[Path, ...] = ()
+    max_concurrency: int | None = None
+    """Calls in flight that no lane may exceed."""
+    one_by_one: bool = False
+    """Whether steps run one after another."""
+    record: Path | None = None
+    replay: Path | None = None
+    progress: bool = True
+    table: bool = True
+    cell: int = _CELL
+    """Characters of an answer in the table."""
+    plan: bool = False
+    fail_fast: bool = False
+    allow_empty: bool = False
+    fail_exit_code: int = 100
+
+
+def settle(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> RunSettings:
+    """What the command does with a suite."""
+    said, output = suite.command_line_options, flags.output
+    delay = first(flags.limits.delay, said.delay, 0.0)
+    compatible = suite.evaluate_options.serialize == "all"
+    shown = suite.evaluate_options.show_progress_bar
+    return RunSettings(
+        environment=environment,
+        outputs=output.output or _inside(suite, said.output or suite.output_path),
+        max_concurrency=first(flags.limits.max_concurrency, said.max_concurrency, None),
+        one_by_one=compatible and delay > 0,
+        record=flags.what.record,
+        replay=flags.what.replay,
+        progress=first(output.progress, said.progress_bar, shown),
+        table=first(output.table, said.table, True),  # noqa: FBT003 - the default
+        cell=first(output.table_cell_max_length, said.table_cell_max_length, _CELL),
+        plan=output.plan,
+        fail_fast=flags.limits.fail_fast,
+        allow_empty=flags.rows.allow_empty,
+        fail_exit_code=first(output.fail_exit_code, None, environment.failed_exit_code),
+    )
+
+
+def first(flag: T | None, option: T | None, default: T) -> T:
+    """What the flag says, else the suite's option, else the default."""
+    if flag is not None:
+        return flag
+    return default if option is None else option
+
+
+def _inside(suite: Suite, names: Sequence[str]) -> tuple[Path, ...]:
+    """Paths that a suite names: relative to its folder."""
+    return tuple(suite.directory / name for name in names)
+
+
+def with_flags(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> Suite:
+    """The suite as flags, its own command line options and the environment change it.
+
+    Raises:
+        UsageError: A flag says nothing that can be used.
+    """
+    suite = _with_limits(suite, flags.limits, environment)
+    suite = _with_default_test(suite, flags.what)
+    tags = dict(read_pair(text, "--tag") for text in flags.what.tag)
+    said = suite.command_line_options
+    suite = attrs.evolve(
+        suite,
+        description=first(flags.what.description, said.description, suite.description),
+        tags={**suite.tags, **tags},
+        tasks=tuple(
+            attrs.evolve(task, suite=with_flags(task.suite, flags, environment))
+            for task in suite.tasks
+        ),
+    )
+    return _with_columns(suite, flags.rows)
+
+
+def _with_limits(suite: Suite, flags: LimitFlags, environment: EnvironmentSettings) -> Suite:
+    said, options = suite.command_line_options, suite.evaluate_options
+    timeout, whole = _milliseconds(flags.timeout), _milliseconds(flags.max_time)
+    return attrs.evolve(
+        suite,
+        evaluate_options=attrs.evolve(
+            options,
+            repeat=first(flags.repeat, said.repeat, options.repeat),
+            delay=first(flags.delay, said.delay, options.delay or environment.delay_ms or 0),
+            timeout_ms=first(timeout, options.timeout_ms, environment.timeout_ms) or None,
+            max_eval_time_ms=first(whole, options.max_eval_time_ms, environment.max_eval_time_ms)
+            or None,
+            cache=first(flags.cache, said.cache, options.cache and environment.cache is not False),
+            budget=_budget(options.budget, flags),
+        ),
+    )
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else 1000 * seconds
+
+
+def _budget(budget: BudgetSettings | None, flags: LimitFlags) -> BudgetSettings | None:
+    said = budget or BudgetSettings()
+    changed = BudgetSettings(
+        requests=first(flags.max_requests, said.requests, None),
+        tokens=first(flags.max_tokens, said.tokens, None),
+        usd=first(flags.max_cost, said.usd, None),
+    )
+    return budget if changed == said else changed
+
+
+def _with_default_test(suite: Suite, flags: WhatFlags) -> Suite:
+    said, default = suite.command_line_options, suite.default_test or Test()
+    given = dict(read_pair(text, "--var") for text in flags.var)
+    options = default.options
+    changed = attrs.evolve(
+        default,
+        vars={**default.vars, **said.var, **given},
+        options=attrs.evolve(
+            options,
+            prefix=first(flags.prompt_prefix, said.prompt_prefix, options.prefix),
+            suffix=first(flags.prompt_suffix, said.prompt_suffix, options.suffix),
+            provider=first(flags.grader, said.grader, options.provider),
+        ),
+    )
+    return suite if changed == default else attrs.evolve(suite, default_test=changed)
+
+
+def _with_columns(suite: Suite, flags: RowFlags) -> Suite:
+    said = suite.command_line_options
+    prompts = first(flags.filter_prompts, said.filter_prompts, None)
+    named = said.filter_providers or said.filter_targets
+    providers = first(flags.filter_providers, named, None)
+    if prompts is not None:
+        suite = keep_prompts(suite, read_pattern(prompts, "--filter-prompts"))
+    if providers is not None:
+        suite = keep_providers(suite, read_pattern(providers, "--filter-providers"))
+    return suite
+
+
+def filters_of(suite: Suite, flags: RowFlags) -> Filters:
+    """Which tests are run, but for those of earlier results.
+
+    Raises:
+        UsageError: A filter says nothing that can be used.
+    """
+    said, options = suite.command_line_options, suite.evaluate_options
+    pattern = first(flags.filter_pattern, said.filter_pattern, None)
+    within = first(flags.filter_range, said.filter_range, options.filter_range)
+    metadata = flags.filter_metadata or _texts(said.filter_metadata)
+    return Filters(
+        metadata=tuple(read_pair(text, "--filter-metadata") for text in metadata),
+        pattern=None if pattern is None else read_pattern(pattern, "--filter-pattern"),
+        range=None if within is None else read_range(within, "--filter-range"),
+        first_n=first(flags.filter_first_n, said.filter_first_n, None),
+        sample=first(flags.filter_sample, said.filter_sample, None),
+        sample_seed=flags.filter_sample_seed,
+    )
+
+
+def _texts(said: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    if said is None:
+        return ()
+    return (said,) if isinstance(said, str) else said
+
+
+@attrs.frozen
+class EarlierFile:
+    """A result file whose rows say which tests are run."""
+
+    path: Path
+    failures: bool
+    errors: bool
+
+
+def earlier_files(suite: Suite, flags: RowFlags) -> tuple[EarlierFile, ...]:
+    """The result files that filters name; a test that one of them wants is run."""
+    said: CommandLineOptions = suite.command_line_options
+    named: Mapping[tuple[bool, bool], tuple[Path | None, str | None]] = {
+        (True, True): (flags.filter_failing, said.filter_failing),
+        (True, False): (flags.filter_failing_only, said.filter_failing_only),
+        (False, True): (flags.filter_errors_only, said.filter_errors_only),
+    }
+    found = []
+    for (failures, errors), (flag, option) in named.items():
+        path = first(flag, None if option is None else suite.directory / option, None)
+        if path is not None:
+            found.append(EarlierFile(path, failures, errors))
+    return tuple(found)

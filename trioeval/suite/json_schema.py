@@ -1,0 +1,264 @@
+"""The JSON Schema of suite files, for editors: made from the models that the loader fills.
+
+It says what shapes there are: keys, types, bounds, choices. What it takes may still be wrong in meaning,
+such as a lane that there is not; what it refuses, the loader refuses too, and a test holds them to that.
+The descriptions are the words under the fields of the models.
+"""
+
+import ast
+import inspect
+import itertools
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
+
+import attrs
+
+from trioeval.grading import ASSERTION_TYPES, Assertion
+from trioeval.grading.model import HEAVIEST
+from trioeval.suite.bounds import AtLeast
+from trioeval.suite.keys import WITHOUT_MEANING
+from trioeval.suite.models import (
+    BudgetSettings,
+    CommandLineOptions,
+    EvaluateOptions,
+    LaneSettings,
+    Prompt,
+    ProviderEntry,
+    Scenario,
+    Suite,
+    Test,
+    TestOptions,
+)
+from trioeval.suite.strict import camel, snake
+from trioeval.suite.structure import NOT_IN_FILES
+from trioeval.suite.task_entries import PROMPT_EVAL
+
+Shape: TypeAlias = dict[str, Any]
+
+_TEXT: Shape = {"type": "string"}
+_SCALARS: Shape = {
+    "type": "object",
+    "additionalProperties": {"type": ["string", "number", "boolean"]},
+}
+_TEXTS: Shape = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]}
+_NOTHING: Shape = {"type": "null"}
+_PROVIDER_FORMS = ("id", "label", "config", "lane", "prompts", "delay", "transform", "env")
+
+
+def suite_schema() -> Shape:
+    """The schema, of draft 2020-12.
+
+    Example:
+        >>> suite_schema()["$defs"]["EvaluateOptions"]["properties"]["maxConcurrency"]["minimum"]
+        1
+    """
+    top = _object(
+        Suite,
+        without=NOT_IN_FILES,
+        shapes={
+            "providers": _listed(_ref(ProviderEntry)),
+            "prompts": _or(_listed(_ref(Prompt)), _labels()),
+            "tests": _or(_tests(), _NOTHING),
+            "scenarios": _or(_listed(_or(_ref(Scenario), _TEXT)), _NOTHING),
+            "default_test": _or(_ref(Test), _TEXT, _NOTHING),
+            "env": _SCALARS,
+            "tags": _SCALARS,
+            "output_path": _TEXTS,
+            "extensions": _TEXTS,
+            "tasks": {"type": "array", "items": {"$ref": "#/$defs/Task"}},
+        },
+    )
+    options = _object(EvaluateOptions)["properties"]
+    top["properties"] |= {
+        "targets": top["properties"]["providers"],
+        **{name: options[name] for name in ("serialize", "registerScope", "register_scope")},
+        **dict.fromkeys(WITHOUT_MEANING, True),
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A suite of trioeval",
+        **top,
+        "patternProperties": {"^x-": True},
+        "anyOf": [{"required": ["providers"]}, {"required": ["targets"]}, {"required": ["tasks"]}],
+        "$defs": _definitions(),
+    }
+
+
+def _definitions() -> dict[str, Shape]:
+    flags = {"var": _SCALARS, "output": _TEXTS, "filter_metadata": _TEXTS}
+    found = {
+        LaneSettings: _object(LaneSettings),
+        BudgetSettings: _object(BudgetSettings),
+        EvaluateOptions: _object(EvaluateOptions),
+        CommandLineOptions: _object(CommandLineOptions, shapes=flags),
+        Assertion: _assertion(),
+        ProviderEntry: _provider(),
+        Prompt: _prompt(),
+        TestOptions: _options(),
+        Test: _object(
+            Test,
+            renamed={"assertions": "assert"},
+            without={"fault"},
+            shapes={"vars": {"type": ["object", "string", "array", "null"]}, "provider_output": {}},
+        ),
+        Scenario: _object(
+            Scenario, shapes={"config": _listed(_or(_ref(Test), _TEXT)), "tests": _tests()}
+        ),
+    }
+    task = {
+        "type": "object",
+        "required": ["type"],
+        "properties": {"id": _TEXT, "type": {"enum": [PROMPT_EVAL]}, "dependsOn": _TEXTS},
+    }
+    return {model.__name__: shape for model, shape in found.items()} | {"Task": task}
+
+
+def _provider() -> Shape:
+    """An id, an object with one, or an object whose one key is the id."""
+    settings = _object(ProviderEntry, shapes={"env": _SCALARS})
+    by_id: Shape = {
+        "type": "object",
+        "minProperties": 1,
+        "maxProperties": 1,
+        "propertyNames": {"not": {"enum": list(_PROVIDER_FORMS)}},
+        "additionalProperties": {
+            **settings,
+            "required": [],
+            "properties": {k: part for k, part in settings["properties"].items() if k != "id"},
+        },
+    }
+    return {"description": settings.pop("description"), "anyOf": [_TEXT, settings, by_id]}
+
+
+def _prompt() -> Shape:
+    """A text or the name of a file, or an object with it."""
+    kept = {"given_id": "id", "id": None, "function": None}
+    shape = _object(Prompt, renamed=kept)
+    shape["properties"] = {name: _or(part, _NOTHING) for name, part in shape["properties"].items()}
+    del shape["required"]
+    return {"description": shape.pop("description"), "anyOf": [_TEXT, shape]}
+
+
+def _assertion() -> Shape:
+    shape = _object(Assertion)
+    types = sorted(ASSERTION_TYPES)
+    shape["properties"]["type"]["enum"] = [*types, *(f"not-{name}" for name in types)]
+    shape["properties"]["weight"] |= {"minimum": 0, "maximum": HEAVIEST}
+    return shape
+
+
+def _options() -> Shape:
+    """Switches, and any key of a provider's config."""
+    shape = _object(TestOptions, without={"overrides"})
+    shape["properties"]["postprocess"] = shape["properties"]["transform"]
+    return {**shape, "additionalProperties": True}
+
+
+def _labels() -> Shape:
+    """Files of prompts with their labels."""
+    return {"type": "object", "additionalProperties": {"type": ["string", "null"]}}
+
+
+def _tests() -> Shape:
+    """A list of tests and of files with them, or one of these."""
+    source = {"type": "object", "required": ["path"], "properties": {"path": _TEXT, "config": {}}}
+    entry = _or(_ref(Test), _TEXT, source)
+    return _or({"type": "array", "items": entry}, entry)
+
+
+def _object(
+    model: type,
+    *,
+    renamed: Mapping[str, str | None] | None = None,
+    without: Collection[str] = (),
+    shapes: Mapping[str, Shape] | None = None,
+) -> Shape:
+    """A JSON object with the fields of a model as keys, in both spellings.
+
+    Args:
+        model: An attrs class.
+        renamed: Keys of fields that are called otherwise; None for one that is not in files.
+        without: Fields that are not in files.
+        shapes: What fields are that are written otherwise than their type says.
+    """
+    renamed = {**({} if renamed is None else renamed), **dict.fromkeys(without)}
+    shapes = {} if shapes is None else shapes
+    described = _descriptions(model)
+    properties: dict[str, Shape] = {}
+    required: list[str] = []
+    for field in attrs.fields(model):
+        key = renamed.get(field.name, camel(field.name))
+        if key is None:
+            continue
+        shape = dict(shapes[field.name] if field.name in shapes else _typed(field.type))
+        if text := described.get(field.name):
+            shape["description"] = text
+        properties |= {key: shape, snake(key): shape}
+        if field.default is attrs.NOTHING and model is not Suite:
+            required.append(key)
+    return {
+        "type": "object",
+        "description": inspect.getdoc(model),
+        "properties": properties,
+        "additionalProperties": False,
+        **({"required": required} if required else {}),
+    }
+
+
+def _typed(wanted: Any) -> Shape:
+    """The shape of what the strict converter makes a type of."""
+    if wanted is Any:
+        return {}
+    if attrs.has(wanted):
+        return _ref(wanted)
+    named = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
+    if wanted in named:
+        return {"type": named[wanted]}
+    arguments: Sequence[Any] = get_args(wanted)
+    origin = get_origin(wanted)
+    if origin is Literal:
+        return {"enum": list(arguments)}
+    if origin is Annotated:
+        return _typed(arguments[0]) | _bounds(arguments[1])
+    if origin is tuple:
+        return {"type": "array", "items": _typed(arguments[0])}
+    if origin in {UnionType, Union}:
+        return _or(*map(_typed, arguments))
+    # Mappings are all that is left.
+    return {"type": "object", "additionalProperties": _typed(arguments[1])}
+
+
+def _bounds(bound: AtLeast) -> Shape:
+    return {"exclusiveMinimum" if bound.above else "minimum": bound.least}
+
+
+def _ref(model: type) -> Shape:
+    return {"$ref": f"#/$defs/{model.__name__}"}
+
+
+def _or(*shapes: Shape) -> Shape:
+    return {"anyOf": list(shapes)}
+
+
+def _listed(entry: Shape) -> Shape:
+    """A list of entries, or one text without a list around it."""
+    return _or({"type": "array", "items": entry}, _TEXT)
+
+
+def _descriptions(model: type) -> dict[str, str]:
+    """The words under the fields of a model."""
+    source = textwrap.dedent(inspect.getsource(model))
+    (body,) = (node.body for node in ast.parse(source).body if isinstance(node, ast.ClassDef))
+    found: dict[str, str] = {}
+    for field, text in itertools.pairwise(body):
+        match field, text:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(words))),
+            ):
+                found[name] = " ".join(words.split())
+            case _:
+                pass
+    return found
