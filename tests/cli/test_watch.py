@@ -37,7 +37,8 @@ def test_a_change_is_seen_at_the_next_look(tmp_path: Path, how: str) -> None:
                 CHANGES[how](changing)
 
             nursery.start_soon(change)
-            return await wait_changed(marks), trio.current_time()
+            found = await wait_changed(marks)
+        return found, trio.current_time()
 
     found, at = run_virtual(main)
     assert found == changing

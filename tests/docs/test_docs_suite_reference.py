@@ -22,7 +22,6 @@ from trioeval.suite import (
     TestOptions,
     keys,
 )
-from trioeval.suite.models import ABSENT
 from trioeval.suite.strict import camel
 from trioeval.suite.structure import NOT_IN_FILES
 
@@ -92,8 +91,6 @@ def _default(field: "attrs.Attribute[Any]") -> str:
             return "none"
         case bool() as switch:
             return str(switch).lower()
-        case found if found is ABSENT:
-            return "none"
         case ():
             return "empty"
         case (Test(),):

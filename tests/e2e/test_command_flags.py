@@ -86,9 +86,12 @@ def run_rows(folder: Path, *flags: str) -> list[tuple[int, int, str]]:
             [(1, 0, "say w1"), (1, 1, "say w1")],
         ),
         (
-            "-n 1 --filter-range 3: --filter-prompts say --filter-providers second --repeat 2 "
-            "--prompt-prefix <{{x}} --prompt-suffix > --var x=1",
-            [(6, 0, "<1say w3>"), (7, 0, "<1say w3>")],
+            "--filter-range 3: --filter-prompts say --filter-providers second --repeat 2",
+            [(6, 0, "say w3"), (7, 0, "say w3")],
+        ),
+        (
+            "-n 1 --filter-prompts loud --prompt-prefix <{{x}} --prompt-suffix > --var x=1",
+            [(0, 0, "<1shout w0>"), (0, 1, "<1shout w0>")],
         ),
     ],
 )

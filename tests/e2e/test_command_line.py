@@ -53,6 +53,7 @@ def echo_suite(**more: Any) -> dict[str, Any]:
             {"vars": {"word": "ho"}, "assert": [{"type": "contains", "value": "hi"}]},
             {"vars": {"wrod": "hi"}},
         ],
+        "evaluateOptions": {"strictVariables": True},
         **more,
     }
 

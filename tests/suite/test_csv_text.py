@@ -110,6 +110,7 @@ TABLES = st.integers(1, 4).flatmap(
 )
 
 
+@pytest.mark.slow
 @given(table=TABLES, delimiter=st.sampled_from([",", ";"]), strict=st.booleans())
 def test_what_is_written_in_quotes_is_read_as_it_was(
     table: list[list[str]], delimiter: str, *, strict: bool
@@ -119,6 +120,7 @@ def test_what_is_written_in_quotes_is_read_as_it_was(
     assert rows(written.getvalue(), delimiter, strict=strict) == [tuple(row) for row in table]
 
 
+@pytest.mark.slow
 @given(st.text('ab,"\n', max_size=12))
 def test_a_text_that_strict_reading_takes_is_read_alike_without(text: str) -> None:
     try:

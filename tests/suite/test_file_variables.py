@@ -1,6 +1,7 @@
 """Variables from files: whole sets of them, patterns of files, and what a file is to a template."""
 
 import base64
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,12 @@ def test_the_text_of_a_pdf_is_that_of_its_pages(tmp_path: Path) -> None:
     file = tmp_path / "a.pdf"
     file.write_bytes(_pdf("Hello", "World"))
     assert load_file_value(file, Around(directory=tmp_path)) == "Hello\n\nWorld"
+
+
+def test_pdf_needs_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pypdf", None)
+    with pytest.raises(MistakenError, match=r'"a\.pdf" needs the extra pdf'):
+        value(tmp_path, "a.pdf", b"%PDF")
 
 
 def _pdf(*pages: str) -> bytes:

@@ -123,9 +123,10 @@ def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
         read(tmp_path / "none.jsonl")
 
 
-def test_a_large_file_is_a_sequence(large: Callable[..., JsonlTests]) -> None:
+def test_a_large_file_is_a_sequence(large: Callable[..., JsonlTests], tmp_path: Path) -> None:
     tests = large()
     assert len(tests) == MANY
+    assert repr(tests) == f"<{MANY} tests in {tmp_path / 't.jsonl'}>"
     assert tests[0].vars == {"q": "0"}
     assert tests[-1] == tests[MANY - 1]
     assert [test.vars["q"] for test in tests[3:6]] == ["3", "4", "5"]
@@ -150,6 +151,7 @@ def test_a_wrong_line_of_a_large_file_is_a_fault_when_it_is_looked_at(
     assert tests[0].fault is None
 
 
+@pytest.mark.slow
 def test_irregular_lines_of_a_large_file_are_checked_at_once(
     large: Callable[..., JsonlTests],
 ) -> None:
@@ -242,6 +244,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(
     tests=st.lists(VALUES, max_size=4),
     separators=st.sampled_from([(",", ":"), (", ", ": "), (" ,\t", " : ")]),

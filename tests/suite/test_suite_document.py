@@ -109,7 +109,8 @@ def test_references_that_lead_nowhere_are_told_all_at_once(tmp_path: Path) -> No
                 '"e": {"$ref": "https://example.com/x.json"},\n'
                 '"f": {"$ref": "oter.json#/x"},\n'
                 '"g": {"$ref": "other.json"},\n'
-                '"h": {"$ref": "twice.json"}}'
+                '"h": {"$ref": "twice.json"},\n'
+                f'"i": {{"$ref": "#/definitions/{"1" * 30}"}}}}'
             ),
             "other.json": '{"x": ]',
             "twice.json": '{"x": 1, "x": 2}',
@@ -140,6 +141,10 @@ def test_references_that_lead_nowhere_are_told_all_at_once(tmp_path: Path) -> No
         's.json:7:15: $.f.$ref: there is no file "oter.json" (did you mean "other.json"?)',
         "other.json:1:7: $: not JSON: expecting value",
         'twice.json:1:10: $.x: the key "x" stands here and in line 1',
+        (
+            f's.json:10:15: $.i.$ref: #/definitions/{"1" * 30} leads nowhere: there is no "{"1" * 30}" '
+            "in $.definitions ($.definitions has 1, counted from 0)"
+        ),
     ]
     allowed = read_suite_documents([tmp_path / "t.json"], environ={}, allow_outside=True)
     assert allowed.data == {"d": {}}
@@ -330,6 +335,45 @@ def test_a_file_without_prompts_beside_others_asks_the_plain_prompt(tmp_path: Pa
     ]
     write(tmp_path, {"a.yaml": "providers: [echo]\n"})
     assert "prompts" not in read(tmp_path, "a.yaml", "b.yaml").data
+
+
+def test_prompts_of_every_form_are_one_list(tmp_path: Path) -> None:
+    """Also files with labels beside texts."""
+    files = {
+        "a.yaml": "prompts: {p.txt: long}\n",
+        "b.yaml": "prompts: [b]\n",
+        "c.yaml": "prompts: c\n",
+    }
+    write(tmp_path, files)
+    assert read(tmp_path, *files).data == {"prompts": [{"raw": "p.txt", "label": "long"}, "b", "c"]}
+
+
+def test_null_is_as_good_as_nothing(tmp_path: Path) -> None:
+    """For keys that are known; others are kept, so that they are told."""
+    write(
+        tmp_path,
+        {
+            "a.yaml": "tests: ~\nscenarios: ~\nenv: ~\ndefaultTest: {vars: {a: 1}}\nbogus: ~\n",
+            "b.yaml": "env: {A: '1'}\ndefaultTest: ~\n",
+        },
+    )
+    assert read(tmp_path, "a.yaml", "b.yaml").data == {
+        "env": {"A": "1"},
+        "defaultTest": {"vars": {"a": 1}},
+        "bogus": None,
+    }
+
+
+def test_values_of_the_wrong_kind_are_kept_for_those_who_judge_them(tmp_path: Path) -> None:
+    """The later one wins, with its place."""
+    write(
+        tmp_path,
+        {"a.yaml": "env: {A: '1'}\ndefaultTest: {}\n", "b.yaml": "env: 5\ndefaultTest: 6\n"},
+    )
+    document = read(tmp_path, "a.yaml", "b.yaml")
+    assert document.data == {"env": 5, "defaultTest": 6}
+    assert placed(document, "env") == "b.yaml:1:6: $.env: x"
+    assert placed(document, "defaultTest") == "b.yaml:2:14: $.defaultTest: x"
 
 
 def test_a_default_test_in_a_file_is_not_merged_with(tmp_path: Path) -> None:

@@ -89,6 +89,16 @@ def test_sc_11_a_prompt_of_json_stays_json() -> None:
     )
 
 
+@pytest.mark.parametrize("text", ['{"a":  "{{ a"}', '["{% if %}"]', '["{{ a | nofilter }}"]'])
+def test_json_with_a_text_that_is_no_template_is_a_text(text: str) -> None:
+    """It is rendered as one, which may fail in turn."""
+    if is_template(text):
+        with pytest.raises(TemplateError, match=r"^not a template: "):
+            render(text, {"a": "x"})
+    else:
+        assert render(text, {"a": "x"}) == text
+
+
 def test_a_variable_that_is_no_template_spoils_a_text_only() -> None:
     """JSON gets it as it is written; a text says which one it is."""
     broken = {"a": "{% if %}"}
@@ -96,6 +106,13 @@ def test_a_variable_that_is_no_template_spoils_a_text_only() -> None:
     with pytest.raises(TemplateError, match=r'^the variable "a": not a template: line 1: '):
         render("{{ a }}", broken)
     assert Templates().render("{{ a }}", broken) == "{% if %}"
+
+
+def test_a_variable_with_what_only_nunjucks_can_do_is_refused_everywhere() -> None:
+    """It would be rendered there, so it must not stay as it is."""
+    for text in ("{{ a }}", '["{{ a }}"]'):
+        with pytest.raises(TemplateError, match=r"nunjucks-only: `\.length` at line 1"):
+            render(text, {"a": "{{ b.length }}", "b": "x"})
 
 
 @pytest.mark.parametrize(
@@ -113,7 +130,7 @@ def test_a_variable_that_is_no_template_spoils_a_text_only() -> None:
         ({"a": "{{ nowhere }} {{ b }}", "b": "x"}, {"a": "{{ nowhere }} {{ b }}", "b": "x"}),
     ],
 )
-def test_rows_keep_variables_with_references_replaced(
+def test_assertions_see_variables_with_references_replaced(
     variables: dict[str, Any], kept: dict[str, Any]
 ) -> None:
     """One line feed off, references of one name replaced as text; not rendered. The caller's own stay."""
@@ -157,15 +174,15 @@ def test_a_variable_that_doubles_itself_ends() -> None:
 
 
 def test_fill_takes_variables_as_they_are() -> None:
-    """As assertions do, with the variables of the row."""
+    """As assertions do, whose variables are treated already."""
     assert Templates().fill("{{ a }}|{{ b }}", {"a": "x\n", "b": "{{ a }}"}) == "x\n|{{ a }}"
 
 
 def test_other_values_print_as_in_python() -> None:
     """A suite made in Python may hold any; nunjucks has nothing to say of them."""
     day = date(2024, 1, 31)
-    assert (
-        render("{{ day }} {{ [day] }} {{ day.year }}|", {"day": day}) == "2024-01-31 2024-01-31 |"
+    assert render("{{ day }} {{ [day] }} {{ day.year }}|{{ [day] | dump }}", {"day": day}) == (
+        '2024-01-31 2024-01-31 |["2024-01-31"]'
     )
 
 

@@ -57,6 +57,12 @@ AT_LOAD: list[tuple[str, str]] = [
         "`//` beside another operator, which binds stronger at line 1; put brackets",
     ),
     ("{{ n // 2 % 3 }}", "`//` beside another operator"),
+    (
+        "{{ n + 1 is even }}",
+        "`is` beside an operator, which binds stronger at line 1; put brackets",
+    ),
+    ("{{ n is even == true }}", "`is` beside an operator, which binds stronger at line 1"),
+    ("{{ 'a' ~ n is even }}", "`is` beside an operator, which binds stronger at line 1"),
     ("{{ (1, 2) }}", "values in round brackets, of which the last one counts at line 1"),
     ("{% set a, b = 1 %}", "`set` of several names, which all get one value at line 1"),
     ("{% set x %}{% set y = 1 %}{% endset %}", "`set` inside of a block that is caught"),
@@ -130,6 +136,7 @@ def test_sc_13_what_only_nunjucks_can_do_is_refused_at_load(text: str, what: str
         "{% for x in list %}{% set a = x %}{% endfor %}{% for x in list %}{% set a = 1 %}{{ a }}{% endfor %}",
         "{% for x in list %}{% set a = x %}{% for y in list %}{{ a }}{% endfor %}{% endfor %}",
         "{% set a = 1 %}{% if n %}{% set a = 2 %}{% endif %}{{ a }}",
+        "{{ n + (n is odd) }}{{ -n is odd and n is even or not n is odd }}{{ (n + 1) is odd }}",
         "{{ 'r/x' }}{{ '===' }}{# {{ a.length }} #}{% raw %}{{ a === b }}{% endraw %}",
     ],
 )
@@ -216,6 +223,10 @@ INSIDE: list[tuple[str, str]] = [
     ("{{ name.__class__ }}{{ name['__class__'] }}{{ list.append }}{{ user.__dict__ }}", ""),
     ("{{ range.__globals__ }}{{ cycler('a').__class__ }}{{ env.__class__ }}{{ user.items }}", ""),
     ("{{ '{0.__class__}'.format(name) }}", '"format" is not defined in "{0.__class__}"'),
+    (
+        "{{ cycler('a').__init__() }}",
+        "the template does what the sandbox refuses: access to attribute",
+    ),
     ("{{ missing() }}", "{{ missing }} is not defined; the test has "),
     ("{{ name() }}", 'the template cannot be rendered: "Bob" is called, which is no function'),
     ("{{ list.append(1) }}", '"append" is not defined in [1,2]'),

@@ -1,6 +1,8 @@
 """Tests from files of every kind, and what is said of those that cannot be read."""
 
+import sys
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,10 @@ from trioeval.suite.sources.tests import read_tests
 
 def plain(data: Any) -> Test:
     """A stand-in for the reader of suites: a test whose metadata is everything that was written."""
+    if data.get("vars") == {"q": "elsewhere"}:
+        raise MistakenError(
+            Mistake("wrong elsewhere", at=("a",), file=Path("other.json"), place=(3, 4))
+        )
     if data.get("threshold") == "bad":
         raise MistakenError(Mistake("a bad threshold", at=("threshold",)))
     return Test(metadata=data)
@@ -122,6 +128,8 @@ def test_tests_are_numbered_where_promptfoo_numbers_them(
         ("g.py:one", "one must return a list of tests, got an object"),
         ("g.py:fails", "no such thing"),
         ("none.py", 'there is no file "none.py"'),
+        ({"path": "az://account/t.csv"}, "tests from az://… are not supported"),
+        ({"path": "none.csv"}, 'there is no file "none.csv"'),
         ({"path": 5}, "must be the name of a file, got 5"),
         ({"path": "a.csv", "confg": 1}, '"confg" is not a key here\n  did you mean "config"?'),
         ({"path": "g.py", "config": "file://none.json"}, 'there is no file "file://none.json"'),
@@ -165,6 +173,23 @@ def test_all_mistakes_of_a_file_are_told_with_their_places(
         assert {part.file for part in caught.value.parts} == {files / name}
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.csv", "q\nelsewhere\n"),
+        ("t.jsonl", '{"vars": {"q": "elsewhere"}}\n'),
+        ("t.yaml", "vars: {q: elsewhere}\n"),
+        ("t.py", "def generate_tests():\n    return [{'vars': {'q': 'elsewhere'}}]\n"),
+    ],
+)
+def test_a_mistake_in_another_file_stays_there(files: Path, name: str, text: str) -> None:
+    (files / name).write_text(text)
+    with pytest.raises(MistakenError) as caught:
+        read(files, name)
+    told = [(part.file, part.place, part.at) for part in caught.value.parts]
+    assert told == [(Path("other.json"), (3, 4), ("a",))]
+
+
 def test_mistakes_of_several_files_are_told_together(files: Path) -> None:
     for name in ("1.x.yaml", "2.x.yaml"):
         (files / name).write_text("- threshold: bad\n")
@@ -189,8 +214,8 @@ def book(tmp_path: Path) -> Path:
     for row in (["q", "n", "__expected"], ["a", 5, "contains: a"], [], [None, 1.5, None, None]):
         first.append(row)
     second = made.create_sheet("More tests")
-    second.append(["q"])
-    second.append([True])
+    second.append(["q", "when"])
+    second.append([True, datetime(2024, 5, 6, 7, 8, tzinfo=None)])  # noqa: DTZ001 - sheets have no zones
     ragged = made.create_sheet("Ragged")
     ragged.append(["q"])
     ragged.append(["a", "b"])
@@ -211,7 +236,9 @@ def test_a_sheet_is_a_table(book: Path) -> None:
 
 @pytest.mark.parametrize("sheet", ["2", "More tests"])
 def test_a_sheet_has_a_name_and_a_number(book: Path, sheet: str) -> None:
-    assert [test["vars"] for test in read(book, f"file://t.xlsx#{sheet}")] == [{"q": "true"}]
+    assert [test["vars"] for test in read(book, f"file://t.xlsx#{sheet}")] == [
+        {"q": "true", "when": "2024-05-06T07:08:00"}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -235,3 +262,10 @@ def test_a_file_that_is_no_book_is_told(tmp_path: Path) -> None:
     (tmp_path / "t.xlsx").write_text("q\na\n")
     with pytest.raises(MistakenError, match="not a spreadsheet"):
         read(tmp_path, "t.xlsx")
+
+
+def test_sheets_need_an_extra(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(MistakenError, match=r'tests from "t\.xlsx" need the extra xlsx') as caught:
+        read(book, "t.xlsx")
+    assert caught.value.parts[0].hint == "pip install trioeval[xlsx], or save the sheet as CSV"

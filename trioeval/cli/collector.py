@@ -14,32 +14,95 @@ from trioeval.errors import OutputError
 from trioeval.report import Results, RunInfo, Totals, row_json, to_json
 from trioeval.report.first_rows import FirstRows
 from trioeval.suite import Column, Suite
-from trioeval.tasks import Row
+from trioeval.tasks import PreparedSuite, Row
+
+
+@attrs.define(kw_only=True)
+class Part:
+    """What is known of the rows of one task."""
+
+    task: str | None
+    """None for a suite that has no tasks but is one."""
+    depends_on: tuple[str, ...]
+    suite: Suite
+    columns: Sequence[Column]
+    first_rows: FirstRows | None
+    """What will be shown; None to show no rows."""
+    totals: Totals
+    spool: Spool | None
+    """Where rows wait for documents, if there will be any."""
+
+    def results(self, info: RunInfo) -> Results | None:
+        """What documents are made of; None if there will be none."""
+        if self.spool is None:
+            return None
+        return Results(
+            suite=self.suite,
+            columns=self.columns,
+            totals=self.totals,
+            info=info,
+            rows=self.spool.rows,
+            task=self.task,
+            depends_on=self.depends_on,
+        )
 
 
 @attrs.define
 class Collector:
-    """Takes rows in index order."""
+    """Takes the rows of a run, those of each task in index order."""
 
-    suite: Suite
-    columns: Sequence[Column]
+    parts: Sequence[Part]
+    """Those of the suite's tasks, in their order."""
     outputs: Sequence[Path]
     info: RunInfo
     """Of the run as it begins."""
-    first_rows: FirstRows | None
-    """What will be shown; None to show no rows."""
-    totals: Totals = attrs.field(init=False)
     _lines: list[LinesFile] = attrs.field(init=False)
-    _spool: Spool | None = attrs.field(init=False)
+    _by_task: dict[str | None, Part] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.totals = Totals.of(self.columns)
         self._lines = [LinesFile(path) for path in self.outputs if output_suffix(path) == LINES]
-        documents = self._documents()
-        self._spool = Spool(documents[0].parent) if documents else None
+        self._by_task = {part.task: part for part in self.parts}
 
-    def _documents(self) -> list[Path]:
-        return [path for path in self.outputs if output_suffix(path) != LINES]
+    @classmethod
+    def of(
+        cls,
+        prepared: PreparedSuite,
+        outputs: Sequence[Path],
+        info: RunInfo,
+        *,
+        cell: int,
+        tests: int,
+    ) -> "Collector":
+        """One for the rows of a suite.
+
+        Args:
+            prepared: The suite.
+            outputs: Result files.
+            info: Of the run as it begins.
+            cell: Characters of an answer that are shown.
+            tests: Tests of each task that are shown; 0 shows no rows.
+        """
+        documents = [path for path in outputs if output_suffix(path) != LINES]
+        parts = [
+            Part(
+                task=part.id,
+                depends_on=part.depends_on,
+                suite=part.prepared.suite,
+                columns=part.prepared.steps.columns,
+                first_rows=FirstRows(cell, tests) if tests else None,
+                totals=Totals.of(part.prepared.steps.columns),
+                spool=Spool(documents[0].parent) if documents else None,
+            )
+            for part in prepared.parts
+        ]
+        return cls(parts, outputs, info)
+
+    @property
+    def totals(self) -> Totals:
+        """Those of all rows."""
+        if len(self.parts) == 1:
+            return self.parts[0].totals
+        return Totals.joined(part.totals for part in self.parts)
 
     def open(self) -> None:
         """Begin all files that get rows as they come.
@@ -54,20 +117,21 @@ class Collector:
 
     def add(self, row: Row) -> OutputError | None:
         """Take a row; the error is the first that a file met, and the row is counted all the same."""
-        self.totals.add(row)
-        if self.first_rows is not None:
-            self.first_rows.add(row)
-        if not self._lines and self._spool is None:
+        part = self._by_task[row.task]
+        part.totals.add(row)
+        if part.first_rows is not None:
+            part.first_rows.add(row)
+        if not self._lines and part.spool is None:
             return None
         text = to_json(row_json(row, self.info.eval_id, self.info.strip))
         for lines in self._lines:
             lines.add(text)
-        for spool in self._spools():
-            spool.add(text, row.step.prompt_idx)
+        if part.spool is not None:
+            part.spool.add(text, row.step.prompt_idx)
         return self.error
 
     def _spools(self) -> Sequence[Spool]:
-        return () if self._spool is None else (self._spool,)
+        return [part.spool for part in self.parts if part.spool is not None]
 
     @property
     def error(self) -> OutputError | None:
@@ -90,19 +154,15 @@ class Collector:
         for lines in self._lines:
             lines.close()
         first = self.error
+        results = [found for part in self.parts if (found := part.results(info)) is not None]
+        for path in self.outputs if results else ():
+            if output_suffix(path) == LINES:
+                continue
+            try:
+                write_results(path, results)
+            except OutputError as error:
+                first = first or error
         for spool in self._spools():
-            results = Results(
-                suite=self.suite,
-                columns=self.columns,
-                totals=self.totals,
-                info=info,
-                rows=spool.rows,
-            )
-            for path in self._documents():
-                try:
-                    write_results(path, results)
-                except OutputError as error:
-                    first = first or error
             spool.close()
         if first is not None:
             raise first

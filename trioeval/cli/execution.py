@@ -23,7 +23,6 @@ from trioeval.errors import OutputError
 from trioeval.kernel import Event
 from trioeval.providers import Recorder
 from trioeval.report import RunInfo
-from trioeval.report.first_rows import FirstRows
 from trioeval.tasks import PreparedSuite, Row, Status, make_lanes, run_suite
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -45,10 +44,13 @@ class Execution:
 
     def __attrs_post_init__(self) -> None:
         self.eval_id = f"eval-{self.created:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
-        suite, columns = self.prepared.suite, self.prepared.steps.columns
-        first = FirstRows(self.settings.cell, _TABLE_TESTS) if self.settings.table else None
-        outputs = self.settings.outputs
-        self.collector = Collector(suite, columns, outputs, self._info(0.0), first)
+        self.collector = Collector.of(
+            self.prepared,
+            self.settings.outputs,
+            self._info(0.0),
+            cell=self.settings.cell,
+            tests=_TABLE_TESTS if self.settings.table else 0,
+        )
 
     async def run(self) -> int:
         """Everything from the first call to the last line."""
@@ -75,7 +77,7 @@ class Execution:
 
     async def _run_suite(self) -> None:
         lanes = make_lanes(self.prepared)
-        progress = Progress(len(self.prepared.steps), lanes)
+        progress = Progress(self.prepared.size, lanes)
         stop = trio.Event()
 
         async def emit(row: Row) -> None:  # noqa: ASYNC124 - files do not wait
@@ -104,6 +106,7 @@ class Execution:
                     observe=observe,
                     recorder=self.recorder,
                     run_id=self.eval_id,
+                    warn=lambda text: say(f"warning: {text}"),
                 )
                 nursery.cancel_scope.cancel("the suite is over")
 
@@ -154,9 +157,14 @@ class Execution:
     def _show(self) -> None:
         from trioeval.report.tables import columns_table, rows_table  # noqa: PLC0415 - after the run
 
-        collector = self.collector
-        if (first := collector.first_rows) is not None:
-            draw(rows_table(collector.suite, collector.columns, first), sys.stdout)
-            if hidden := first.hidden:
-                show(f"… and {hidden} more rows; -o FILE writes them all")
-        draw(columns_table(collector.suite, collector.columns, collector.totals), sys.stderr)
+        for part in self.collector.parts:
+            if (first := part.first_rows) is not None:
+                if part.task is not None:
+                    show(f"task {part.task}")
+                draw(rows_table(part.suite, part.columns, first), sys.stdout)
+                if hidden := first.hidden:
+                    show(f"… and {hidden} more rows; -o FILE writes them all")
+        for part in self.collector.parts:
+            if part.task is not None:
+                say(f"task {part.task}")
+            draw(columns_table(part.suite, part.columns, part.totals), sys.stderr)

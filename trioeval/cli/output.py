@@ -9,7 +9,7 @@ from typing import IO
 import attrs
 
 from trioeval.errors import OutputError, UsageError
-from trioeval.report import Results, document, json_chunks
+from trioeval.report import Results, json_chunks, run_document
 
 LINES = ".jsonl"
 _NOT_YET = {".html": "write .json or .csv, and open that"}
@@ -100,13 +100,17 @@ class LinesFile:
                 self.error = self.error or _cannot_write(self.path, error)
 
 
-def write_results(path: Path, results: Results) -> None:
+def write_results(path: Path, parts: Sequence[Results]) -> None:
     """Write a result file, in the format of its suffix, whole or not at all.
+
+    Args:
+        path: The file.
+        parts: One run, or its tasks.
 
     Raises:
         OutputError: It cannot be written; what stood there before still does.
     """
-    write_whole(path, FORMATS[output_suffix(path)](results))
+    write_whole(path, FORMATS[output_suffix(path)](parts))
 
 
 def write_whole(path: Path, chunks: Iterable[str]) -> None:
@@ -132,37 +136,37 @@ def write_whole(path: Path, chunks: Iterable[str]) -> None:
         raise _cannot_write(path, error) from error
 
 
-def _json(results: Results) -> Iterator[str]:
-    yield from json_chunks(document(results))
+def _json(parts: Sequence[Results]) -> Iterator[str]:
+    yield from json_chunks(run_document(parts))
     yield "\n"
 
 
-def _yaml(results: Results) -> Iterator[str]:
+def _yaml(parts: Sequence[Results]) -> Iterator[str]:
     from trioeval.report.yaml_text import yaml_chunks  # noqa: PLC0415 - rarely needed
 
-    return yaml_chunks(document(results))
+    return yaml_chunks(run_document(parts))
 
 
-def _csv(results: Results) -> Iterator[str]:
+def _csv(parts: Sequence[Results]) -> Iterator[str]:
     from trioeval.report.csv_text import csv_chunks  # noqa: PLC0415 - rarely needed
 
-    return csv_chunks(results)
+    return csv_chunks(*parts)
 
 
-def _xml(results: Results) -> Iterator[str]:
+def _xml(parts: Sequence[Results]) -> Iterator[str]:
     from trioeval.report.xml_text import HEADER, xml_chunks  # noqa: PLC0415 - rarely needed
 
     yield HEADER
-    yield from xml_chunks("promptfoo", document(results))
+    yield from xml_chunks("promptfoo", run_document(parts))
 
 
-def _junit(results: Results) -> Iterator[str]:
+def _junit(parts: Sequence[Results]) -> Iterator[str]:
     from trioeval.report.junit import junit_chunks  # noqa: PLC0415 - rarely needed
 
-    return junit_chunks(results)
+    return junit_chunks(*parts)
 
 
-FORMATS: Mapping[str, Callable[[Results], Iterator[str]]] = {
+FORMATS: Mapping[str, Callable[[Sequence[Results]], Iterator[str]]] = {
     ".json": _json,
     ".yaml": _yaml,
     ".yml": _yaml,

@@ -6,29 +6,38 @@ from collections.abc import Iterator, Sequence
 
 from trioeval.kernel import LaneSpec
 from trioeval.report import inert
-from trioeval.tasks import PreparedSuite
+from trioeval.tasks import PreparedSuite, PreparedTask
 
 _MINUTE = 60  # seconds
 
 
 def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
     """Rows, columns, and for each lane its rows, its limits and the time that they take at the least."""
-    steps = prepared.steps
     rows: Counter[str] = Counter()
+    for part in prepared.parts:
+        yield from _part_lines(part, rows)
+    lanes = [spec for spec in prepared.lane_specs if rows[spec.name]]
+    for spec in lanes:
+        yield f"  lane {inert(spec.name, 60)}: {rows[spec.name]} rows, {_limits(spec)}"
+    yield _duration([least_seconds(spec, rows[spec.name]) for spec in lanes])
+
+
+def _part_lines(part: PreparedTask, rows: Counter[str]) -> Iterator[str]:
+    """What one task asks; its rows are added to those of the lanes."""
+    prepared = part.prepared
+    steps = prepared.steps
     tests, test_idx = 0, -1
     for step in steps:
         rows[prepared.lane_names[step.provider_index]] += 1
         tests += step.test_idx != test_idx
         test_idx = step.test_idx
-    yield f"{len(steps)} rows of {tests} tests in {len(steps.columns)} columns"
+    after = f", after {', '.join(part.depends_on)}" if part.depends_on else ""
+    task = "" if part.id is None else f"task {part.id}{after}: "
+    yield f"{task}{len(steps)} rows of {tests} tests in {len(steps.columns)} columns"
     for column in steps.columns:
         entry = steps.providers[column.provider_index]
         name = inert(entry.label or entry.id, 60)
         yield f"  column {column.prompt_idx}: {name} | {inert(column.prompt.label, 60)}"
-    lanes = [spec for spec in prepared.lane_specs if rows[spec.name]]
-    for spec in lanes:
-        yield f"  lane {inert(spec.name, 60)}: {rows[spec.name]} rows, {_limits(spec)}"
-    yield _duration([least_seconds(spec, rows[spec.name]) for spec in lanes])
 
 
 def least_seconds(spec: LaneSpec, calls: int) -> float:

@@ -54,10 +54,12 @@ def run_loaded(loaded: Loaded, flags: RunFlags) -> int:
         environ=environ,
         max_concurrency=settings.max_concurrency,
         replay=settings.replay,
-        select=lambda one: select_tests(one, filters),
+        select=lambda one: select_tests(
+            one, attrs.evolve(filters, range=filters_of(one, flags.rows).range)
+        ),
         one_by_one=settings.one_by_one,
     )
-    if not prepared.steps and not settings.allow_empty and expand(suite):
+    if not prepared.size and not settings.allow_empty and _has_rows(suite):
         raise UsageError("the filters leave no row to run; --allow-empty makes that no mistake")
     for warning in prepared.warnings:
         say(f"warning: {warning}")
@@ -67,6 +69,10 @@ def run_loaded(loaded: Loaded, flags: RunFlags) -> int:
             show(line)
         return Exit.OK
     return _run_prepared(prepared, settings)
+
+
+def _has_rows(suite: Suite) -> bool:
+    return any(map(expand, (suite, *(task.suite for task in suite.tasks))))
 
 
 def _run_prepared(prepared: PreparedSuite, settings: RunSettings) -> int:
@@ -100,7 +106,7 @@ def _check_files(suite: Suite, flags: RunFlags, settings: RunSettings) -> None:
 
 
 def _tell_cut_recordings(prepared: PreparedSuite) -> None:
-    replayed = [spec.settings for spec in prepared.specs]
+    replayed = [spec.settings for part in prepared.parts for spec in part.prepared.specs]
     cut = (one.file for one in replayed if isinstance(one, ReplaySettings) and one.is_cut)
     for file in dict.fromkeys(cut):
         say(f"{file}: the last line is cut off, and left out")

@@ -1,6 +1,7 @@
 """What is told of a run: pure functions from rows to JSON, tables and text."""
 
 from trioeval.report.document import document as document
+from trioeval.report.document import run_document as run_document
 from trioeval.report.inert import inert as inert
 from trioeval.report.json_text import json_chunks as json_chunks
 from trioeval.report.json_text import to_json as to_json

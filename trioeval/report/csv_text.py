@@ -16,21 +16,31 @@ from trioeval.report.results import Results
 _STATUSES = ("PASS", "FAIL", "ERROR")
 
 
-def csv_chunks(results: Results) -> Iterator[str]:
-    """The CSV text of all rows, a line at a time."""
-    escape = results.info.escape_formulas
-    totals = results.totals
-    names = _names(results)
-    yield _line(_headings(results), escape=escape)
-    for _, group in itertools.groupby(results.rows(None), key=lambda row: row["testIdx"]):
-        by_column = {row["promptIdx"]: row for row in group}
-        some = next(iter(by_column.values()))
-        cells = [some["testCase"]["description"] or ""] if totals.has_descriptions else []
-        cells += [output_text(some["vars"][name]) if name in some["vars"] else "" for name in names]
-        for column in results.columns:
-            metrics = totals.columns[column.prompt_idx].metrics
-            cells += _cells(by_column.get(column.prompt_idx), metrics)
-        yield _line(cells, escape=escape)
+def csv_chunks(*parts: Results) -> Iterator[str]:
+    """The CSV text of all rows, a line at a time.
+
+    Args:
+        parts: One run, or its tasks: each has columns of its own, which are empty for the others.
+    """
+    escape = parts[0].info.escape_formulas
+    described = any(part.totals.has_descriptions for part in parts)
+    names = _names(parts)
+    yield _line(_headings(parts, names, described=described), escape=escape)
+    for results in parts:
+        for _, group in itertools.groupby(results.rows(None), key=lambda row: row["testIdx"]):
+            by_column = {row["promptIdx"]: row for row in group}
+            some = next(iter(by_column.values()))
+            cells = [] if results.task is None else [results.task]
+            cells += [some["testCase"]["description"] or ""] if described else []
+            cells += [
+                output_text(some["vars"][name]) if name in some["vars"] else "" for name in names
+            ]
+            for part in parts:
+                for column in part.columns:
+                    metrics = part.totals.columns[column.prompt_idx].metrics
+                    row = by_column.get(column.prompt_idx) if part is results else None
+                    cells += _cells(row, metrics)
+            yield _line(cells, escape=escape)
 
 
 def inert_cell(text: str) -> str:
@@ -58,18 +68,22 @@ def _is_number(text: str) -> bool:
     return "n" not in text.lower() and "_" not in text  # neither nan nor infinity
 
 
-def _names(results: Results) -> list[str]:
-    return [] if results.info.strip.test_vars else sorted(results.totals.vars)
+def _names(parts: Sequence[Results]) -> list[str]:
+    if parts[0].info.strip.test_vars:
+        return []
+    return sorted({name for part in parts for name in part.totals.vars})
 
 
-def _headings(results: Results) -> list[str]:
-    found = ["Description"] if results.totals.has_descriptions else []
-    found += _names(results)
-    for column in results.columns:
-        metrics = results.totals.columns[column.prompt_idx].metrics
-        label = results.prompt_text(column.prompt.label)
-        found += [f"[{results.provider_name(column)}] {label}", "Status", "Score", "Named Scores"]
-        found += [*(f"Metric: {metric}" for metric in metrics), "Grader Reason", "Comment"]
+def _headings(parts: Sequence[Results], names: Sequence[str], *, described: bool) -> list[str]:
+    found = [] if parts[0].task is None else ["Task"]
+    found += ["Description"] if described else []
+    found += names
+    for results in parts:
+        for column in results.columns:
+            metrics = results.totals.columns[column.prompt_idx].metrics
+            name = f"[{results.provider_name(column)}] {results.prompt_text(column.prompt.label)}"
+            found += [name, "Status", "Score", "Named Scores"]
+            found += [*(f"Metric: {metric}" for metric in metrics), "Grader Reason", "Comment"]
     return found
 
 

@@ -4,16 +4,17 @@ The shape is that of promptfoo's result files, so that what reads those reads th
 come in as arguments, and so do rows, which may be more than fit into memory.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from trioeval.report.redact import redacted
-from trioeval.report.results import Results
+from trioeval.report.results import Results, RunInfo
 from trioeval.suite import Column, Suite
 from trioeval.tasks import Status
 
 
 def document(results: Results) -> dict[str, Any]:
-    """The whole run; its rows stand in it as an iterator, for `json_chunks` and its like."""
+    """A whole run, or a task of one; its rows stand in it as an iterator, for `json_chunks` and its like."""
     suite, totals, info = results.suite, results.totals, results.info
     return {
         "evalId": info.eval_id,
@@ -33,13 +34,33 @@ def document(results: Results) -> dict[str, Any]:
         },
         "config": _suite_json(results),
         "shareableUrl": None,
-        "metadata": {
-            **info.versions,
-            "exportedAt": info.utc_exported,
-            "evaluationCreatedAt": info.utc_created,
-        },
+        "metadata": _run_json(info),
         "vars": [] if info.strip.test_vars else sorted(totals.vars),
         "runtimeOptions": _options_json(suite),
+    }
+
+
+def run_document(parts: Sequence[Results]) -> dict[str, Any]:
+    """The document of a run: of its only part, or an object with one for each of its tasks."""
+    first, *_ = parts
+    if first.task is None:
+        return document(first)
+    info = first.info
+    return {
+        "evalId": info.eval_id,
+        "tasks": {
+            part.task: {"dependsOn": list(part.depends_on), **document(part)} for part in parts
+        },
+        "shareableUrl": None,
+        "metadata": _run_json(info),
+    }
+
+
+def _run_json(info: RunInfo) -> dict[str, Any]:
+    return {
+        **info.versions,
+        "exportedAt": info.utc_exported,
+        "evaluationCreatedAt": info.utc_created,
     }
 
 

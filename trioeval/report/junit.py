@@ -16,28 +16,34 @@ _MESSAGE = 1024  # characters of a message, which stands in an attribute
 _SKIPPED = {"not_run"}
 
 
-def junit_chunks(results: Results) -> Iterator[str]:
-    """The XML text of all rows, a case at a time."""
-    totals = results.totals
+def junit_chunks(*parts: Results) -> Iterator[str]:
+    """The XML text of all rows, a case at a time.
+
+    Args:
+        parts: One run, or its tasks.
+    """
+    counts = _counts([column for part in parts for column in part.totals.columns])
     yield HEADER
-    yield f"<testsuites{xml_attributes({'name': 'trioeval', **_counts(totals.columns)})}>\n"
-    for column, name in _names(results):
-        counts = _counts([totals.columns[column.prompt_idx]])
-        about = {"name": name, **counts, "timestamp": results.info.utc_created}
-        yield f"  <testsuite{xml_attributes(about)}>\n"
-        for row in results.rows(column.prompt_idx):
-            yield "".join(f"    {line}\n" for line in _case(row, name))
-        yield "  </testsuite>\n"
+    yield f"<testsuites{xml_attributes({'name': 'trioeval', **counts})}>\n"
+    for results in parts:
+        for column, name in _names(results):
+            counts = _counts([results.totals.columns[column.prompt_idx]])
+            about = {"name": name, **counts, "timestamp": results.info.utc_created}
+            yield f"  <testsuite{xml_attributes(about)}>\n"
+            for row in results.rows(column.prompt_idx):
+                yield "".join(f"    {line}\n" for line in _case(row, name))
+            yield "  </testsuite>\n"
     yield "</testsuites>\n"
 
 
 def _names(results: Results) -> Iterator[tuple[Column, str]]:
     """Each column as `[provider] prompt N`, with N counted for each name of a provider."""
+    task = "" if results.task is None else f"{inert(results.task, _NAME)}: "
     seen: Counter[str] = Counter()
     for column in results.columns:
         name = inert(results.provider_name(column), _NAME)
         seen[name] += 1
-        yield column, f"[{name}] prompt {seen[name]}"
+        yield column, f"{task}[{name}] prompt {seen[name]}"
 
 
 def _counts(columns: Sequence[ColumnTotals]) -> dict[str, object]:

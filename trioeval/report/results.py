@@ -29,7 +29,7 @@ class RunInfo:
 
 @attrs.frozen(kw_only=True)
 class Results:
-    """A run that is over. Its rows are read as often as they are needed, and never all held."""
+    """A run that is over, or one task of it. Its rows are read as often as they are needed, and never all held."""
 
     suite: Suite
     columns: Sequence[Column]
@@ -37,6 +37,10 @@ class Results:
     info: RunInfo
     rows: Callable[[int | None], Iterator[Mapping[str, Any]]]
     """Gives the rows of one `prompt_idx`, or all, as `row_json` makes them, in index order."""
+    task: str | None = None
+    """The id of the task that it is of; None where the suite has no tasks but is one."""
+    depends_on: tuple[str, ...] = ()
+    """Ids of the tasks that came before."""
 
     def provider_name(self, column: Column) -> str:
         """What result files call the provider of a column."""

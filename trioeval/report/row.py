@@ -45,8 +45,10 @@ def row_json(row: Row, eval_id: str, strip: Strip = KEEP_ALL) -> dict[str, Any]:
     verdict = None if strip.grading_result else row.verdict
     # What a failed row says is the reason of its verdict.
     hides_error = strip.grading_result and row.status is Status.FAIL
+    task = "" if row.task is None else f"-{row.task}"
     return {
-        "id": f"{eval_id}-test-{step.test_idx}-prompt-{step.prompt_idx}-repeat-{step.repeat_index}",
+        "id": f"{eval_id}{task}-test-{step.test_idx}-prompt-{step.prompt_idx}-repeat-{step.repeat_index}",
+        **_known({"task": row.task}),
         "testIdx": step.test_idx,
         "promptIdx": step.prompt_idx,
         "promptId": step.column.prompt.id,

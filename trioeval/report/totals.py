@@ -7,7 +7,7 @@ which row was finished first.
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -109,6 +109,16 @@ class Totals:
     def of(cls, columns: Sequence[Column]) -> "Totals":
         """No rows yet."""
         return cls([ColumnTotals() for _ in columns])
+
+    @classmethod
+    def joined(cls, several: Iterable["Totals"]) -> "Totals":
+        """Those of several runs together, to be read and not added to."""
+        found = cls([])
+        for totals in several:
+            found.columns = [*found.columns, *totals.columns]
+            found.vars |= totals.vars
+            found.has_descriptions = found.has_descriptions or totals.has_descriptions
+        return found
 
     def add(self, row: Row) -> None:
         """Count one more row."""

@@ -9,7 +9,6 @@ from trioeval.suite.load import load_suite as load_suite
 from trioeval.suite.load import parse_suite as parse_suite
 from trioeval.suite.load import place_problems as place_problems
 from trioeval.suite.mistakes import MistakenError as MistakenError
-from trioeval.suite.models import ABSENT as ABSENT
 from trioeval.suite.models import BudgetSettings as BudgetSettings
 from trioeval.suite.models import CommandLineOptions as CommandLineOptions
 from trioeval.suite.models import EvaluateOptions as EvaluateOptions

@@ -4,9 +4,11 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+import attrs
 import cattrs
 
 from trioeval.grading import quote
+from trioeval.grading.text import json_text
 from trioeval.suite.documents import read_document
 from trioeval.suite.mistakes import Mistake, MistakenError, kind
 from trioeval.suite.models import Prompt, ProviderEntry
@@ -68,6 +70,25 @@ def many(
     return tuple(found)
 
 
+@attrs.define
+class _Again:
+    """Entries that were read before: what stands twice, word for word, is meant once."""
+
+    what: str
+    around: Around
+    _seen: set[str] = attrs.field(init=False, factory=set)
+
+    def is_known(self, entry: Any) -> bool:
+        """Whether an entry was here before; if so, a warning says that it is left out."""
+        text = json_text(entry)
+        if text not in self._seen:
+            self._seen.add(text)
+            return False
+        message = f"the {self.what} {quote(entry)} stands twice, and counts once"
+        self.around.warn(Mistake(message, "give one of them a label to have both"))
+        return True
+
+
 def prompts_hook(around: Around, filters: Iterable[str] = ()) -> Hook:
     """For the list of prompts: texts, objects with the text as `raw`, and files of them.
 
@@ -77,9 +98,13 @@ def prompts_hook(around: Around, filters: Iterable[str] = ()) -> Hook:
     """
     templates = Templates(filters=dict.fromkeys(filters, str))
 
+    again = _Again("prompt", around)
+
     def read(entry: Any) -> tuple[Prompt, ...]:
         if isinstance(entry, str) and not entry.strip():
             raise MistakenError(Mistake("a prompt must not be empty"))
+        if isinstance(entry, str) and again.is_known(entry):
+            return ()
         prompts = read_prompts(entry, around)
         at = ("raw",) if isinstance(entry, dict) else ()
         errors = [templates.syntax_error(prompt.raw) for prompt in prompts if not prompt.function]
@@ -100,8 +125,11 @@ def prompts_hook(around: Around, filters: Iterable[str] = ()) -> Hook:
 def providers_hook(converter: cattrs.Converter, around: Around) -> Hook:
     """For the list of providers; `file://list.yaml` is a file with more of them."""
     structure = converter.get_structure_hook(ProviderEntry)
+    again = _Again("provider", around)
 
     def read(entry: Any) -> tuple[ProviderEntry, ...]:
+        if again.is_known(entry):
+            return ()
         match entry:
             case str() if entry.startswith(FILE) and not _PYTHON_FILE.search(entry):
                 file = around.file(entry)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, overload
 
 import attrs
 
-from trioeval.suite.models import ABSENT, Scenario, Suite, Test, TestOptions
+from trioeval.suite.models import Scenario, Suite, Test, TestOptions
 
 T = TypeVar("T")
 
@@ -77,9 +77,7 @@ def _laid_over(under: Test, over: Test) -> Test:
         provider=_first(over.provider, under.provider),
         providers=_first(over.providers, under.providers),
         prompts=_first(over.prompts, under.prompts),
-        provider_output=under.provider_output
-        if over.provider_output is ABSENT
-        else over.provider_output,
+        provider_output=_first(over.provider_output, under.provider_output),
         assertions=(*under.assertions, *over.assertions),
         threshold=_first(over.threshold, under.threshold),
         metadata={**under.metadata, **over.metadata},

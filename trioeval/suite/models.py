@@ -4,26 +4,15 @@ Field names are the keys of the file in snake_case. These classes can be made di
 a suite that was loaded from a file and one that was built by hand are the same thing.
 """
 
-import enum
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import attrs
 
 from trioeval.errors import Problem
 from trioeval.grading import Assertion
 from trioeval.suite.bounds import Count, ErrorStatus, NotNegative, Number, Positive
-
-
-class Absent(enum.Enum):
-    """The type of `ABSENT`, for fields where null means something too."""
-
-    ABSENT = "absent"
-
-
-ABSENT: Final = Absent.ABSENT
-"""What a field holds that is not given."""
 
 
 @attrs.frozen(kw_only=True)
@@ -166,8 +155,8 @@ class Test:
     """Labels or ids of the providers that get the test, as in `ProviderEntry.prompts`; None is all."""
     prompts: tuple[str, ...] | None = None
     """Labels or ids of the prompts that get it; None is all of them."""
-    provider_output: Any = ABSENT
-    """Stands for what a provider would answer; nobody is asked then."""
+    provider_output: Any = None
+    """Stands for what a provider would answer; nobody is asked then. An empty text is an answer too."""
     assertions: tuple[Assertion, ...] = ()
     """The key `assert` of the file."""
     threshold: float | None = None

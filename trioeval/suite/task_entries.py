@@ -35,7 +35,7 @@ _OF_TASKS_ONLY = ("prompts", "scenarios", "tests")
 _INTO_TASK = "write it into one of the tasks"
 _OF_THE_TOP_ONLY = ("budget", "maxEvalTimeMs")
 """Options that hold for the whole run."""
-_NOT_INHERITED = ("commandLineOptions", "description", "outputPath", "tasks", *_OF_TASKS_ONLY)
+_NOT_INHERITED = ("description", "outputPath", "tasks", *_OF_TASKS_ONLY)
 
 
 @attrs.frozen

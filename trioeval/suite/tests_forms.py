@@ -151,10 +151,10 @@ def tests_hook(converter: cattrs.Converter, around: Around) -> Hook:
             raise MistakenError(Mistake(message))
         return test
 
-    return _from_files(structure, around)
+    return _from_files(structure, around, (Test(),))
 
 
-def _from_files(structure: Callable[[Any], Test], around: Around) -> Hook:
+def _from_files(structure: Callable[[Any], Test], around: Around, no_tests: Sequence[Test]) -> Hook:
     def hook(value: Any, _wanted: Any) -> Sequence[Test]:
         entries = [value] if isinstance(value, str | dict) else value
         if not isinstance(entries, list):
@@ -165,7 +165,10 @@ def _from_files(structure: Callable[[Any], Test], around: Around) -> Hook:
         for position, entry in enumerate(entries):
             try:
                 if isinstance(entry, str) or (isinstance(entry, dict) and "path" in entry):
-                    parts += [tuple(here), read_tests(entry, around, structure)]
+                    parts += [
+                        tuple(here),
+                        read_tests(entry, around, structure, alone=entries is not value),
+                    ]
                     here = []
                 else:
                     here.append(structure(entry))
@@ -175,7 +178,10 @@ def _from_files(structure: Callable[[Any], Test], around: Around) -> Hook:
         if mistakes:
             raise MistakenError(*mistakes)
         parts = [part for part in (*parts, tuple(here)) if len(part)]
-        return parts[0] if len(parts) == 1 else Joined.of(*parts) if parts else ()
+        if len(parts) == 1:
+            return parts[0]
+        # A file without a test says as little as no file; an empty list is one of scenarios alone.
+        return Joined.of(*parts) if parts else no_tests if entries else ()
 
     return hook
 

@@ -1,6 +1,7 @@
 """One module a task type: how it expands into a plan, and what the body of its jobs does."""
 
 from trioeval.tasks.prepare import PreparedSuite as PreparedSuite
+from trioeval.tasks.prepare import PreparedTask as PreparedTask
 from trioeval.tasks.prepare import prepare as prepare
 from trioeval.tasks.rows import Row as Row
 from trioeval.tasks.rows import Status as Status

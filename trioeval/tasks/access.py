@@ -4,6 +4,10 @@ A step reads a register if one of its texts names it: the prompt, a variable, th
 What cannot be looked into (a function of the user's, a program, a file, a request whose config holds
 templates) may read any register. So what is found may be too much, but never too little.
 
+Who reads one register may read all. What a model answered is a template once it is in a variable, as
+promptfoo has it, and can name whatever it likes. So all registers of a scope are one cell. A cell each would
+let chains of registers run side by side that have nothing to do with each other, and was given up for this.
+
 A text names what its syntax tree refers to, and every word between marks: variables are also replaced where
 no template engine looks, in `raw` blocks and in texts that are no templates.
 """
@@ -58,7 +62,7 @@ class Sharing:
         speaking = frozenset(
             column.prompt_idx
             for column in steps.columns
-            if conversation and CONVERSATION_VARIABLE in templates.references(column.prompt.raw)
+            if conversation and _speaks(column.prompt.raw, templates)
         )
         return cls(speaking, frozenset(name for name in named if name))
 
@@ -66,6 +70,14 @@ class Sharing:
     def any(self) -> bool:
         """Whether some steps may depend on others."""
         return bool(self.conversations or self.registers)
+
+
+def _speaks(prompt: str, templates: Templates) -> bool:
+    """Whether a prompt uses `_conversation`; one that only its parts make templates, if it has the word."""
+    if CONVERSATION_VARIABLE not in prompt:
+        return False
+    named = CONVERSATION_VARIABLE in templates.references(prompt)
+    return named or templates.syntax_error(prompt) is not None
 
 
 def conversation_of(step: Step, provider: str) -> Hashable:
@@ -98,10 +110,12 @@ class FindAccess:
     def __call__(self, index: int) -> Access:
         """The access of a step."""
         step = self.steps[index]
-        reads: set[Cell] = set(self._read(step))
+        reads: set[Cell] = set()
         writes: set[Cell] = set()
-        if (name := step.test.options.store_output_as) is not None:
-            writes.add(self._register(step, name))
+        if self.sharing.registers and self._may_read(step):
+            reads.add(self._registers(step))
+        if step.test.options.store_output_as is not None:
+            writes.add(self._registers(step))
         if step.prompt_idx in self.sharing.conversations:
             provider = self.provider_names[step.column.provider_index]
             conversation = ("conversation", conversation_of(step, provider))
@@ -110,24 +124,18 @@ class FindAccess:
                 reads.add(conversation)
         return Access(frozenset(reads), frozenset(writes))
 
-    def _register(self, step: Step, name: str) -> Cell:
+    def _registers(self, step: Step) -> Cell:
         own = self.steps.suite.evaluate_options.register_scope == "column"
-        return ("register", name, step.prompt_idx if own else None)
+        return ("registers", step.prompt_idx if own else None)
 
-    def _read(self, step: Step) -> Iterator[Cell]:
-        registers = self.sharing.registers
-        if not registers:
-            return
-        named = registers if self._may_read_all(step) else self._named(step) & registers
-        for name in named:
-            yield self._register(step, name)
-
-    def _may_read_all(self, step: Step) -> bool:
+    def _may_read(self, step: Step) -> bool:
         if step.column.prompt.function is not None or step.provider_index in self.opaque:
             return True
-        return any(_is_opaque(code) for code in self._codes(step)) or any(
+        if any(_is_opaque(code) for code in self._codes(step)) or any(
             isinstance(value, str) and value.startswith(_FILE) for value in step.vars.values()
-        )
+        ):
+            return True
+        return not self.sharing.registers.isdisjoint(self._named(step))
 
     def _codes(self, step: Step) -> Iterator[str]:
         entry = self.steps.providers[step.column.provider_index]

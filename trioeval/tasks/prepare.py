@@ -29,6 +29,7 @@ from trioeval.suite import (
     place_problems,
     show_path,
 )
+from trioeval.suite.extensions import Extension, read_extensions, with_before_all
 from trioeval.suite.joined import remarkable_places
 from trioeval.tasks.access import FindAccess, Sharing
 from trioeval.tasks.checks import shared_by_columns, unbounded, wrong_transforms
@@ -56,6 +57,8 @@ class PreparedSuite:
     """What its steps leave for each other."""
     one_by_one: bool = False
     """Whether its steps run one after another, whatever they share."""
+    extensions: tuple[Extension, ...] = ()
+    """What is told of its rows, and of its end."""
     warnings: tuple[Problem, ...] = ()
     """What is odd about it but no mistake."""
     tasks: tuple["PreparedTask", ...] = ()
@@ -124,6 +127,8 @@ def prepare(
 ) -> PreparedSuite:
     """Load a suite if it is a path, and check all of its providers and transforms.
 
+    What it has as extensions is told that a run begins, and may change its tests and prompts.
+
     Args:
         suite: A suite, or the path of a suite file.
         providers: Async callables by the id that stands for them in the suite.
@@ -172,7 +177,7 @@ def _with_tasks(suite: Suite, make: Callable[[Suite], PreparedSuite]) -> Prepare
     if problems:
         raise SuiteError(dict.fromkeys(problems))
     # The top has no rows: what is made of it holds nothing that can be wrong.
-    top = make(attrs.evolve(suite, providers=(), default_test=None, tasks=()))
+    top = make(attrs.evolve(suite, providers=(), default_test=None, extensions=(), tasks=()))
     return attrs.evolve(
         top,
         lane_specs=merge_lane_specs(task.prepared.lane_specs for task in tasks),
@@ -191,9 +196,12 @@ def _prepare(
     select: Callable[[Suite], Container[int] | None] | None,
     one_by_one: bool,
 ) -> PreparedSuite:
+    around = around_of(loaded, own)
+    extensions: tuple[Extension, ...] = ()
+    if loaded.extensions:
+        loaded, extensions = _begun(loaded, around)
     selected = None if select is None else select(loaded)
     steps = expand(loaded, selected)
-    around = around_of(loaded, own)
     templates, problems = _templates(loaded, around)
     specs: list[ProviderSpec] = []
     if replay is None:
@@ -241,8 +249,20 @@ def _prepare(
         around=around,
         sharing=sharing,
         one_by_one=one_by_one,
+        extensions=extensions,
         warnings=(*loaded.warnings, *shared_by_columns(steps, sharing)),
     )
+
+
+def _begun(suite: Suite, around: Around) -> tuple[Suite, tuple[Extension, ...]]:
+    """A suite as its extensions want it, and those."""
+    try:
+        extensions = read_extensions(suite.extensions, around)
+        return with_before_all(suite, extensions, around), extensions
+    except MistakenError as error:
+        raise SuiteError(
+            Problem(show_path(part.at), part.message, part.hint) for part in error.parts
+        ) from None
 
 
 def around_of(suite: Suite, environ: Mapping[str, str]) -> Around:

@@ -12,10 +12,22 @@ import trio
 
 from trioeval.errors import InputError, ProviderError
 from trioeval.grading import Verdict, grade
-from trioeval.kernel import Blocked, Calls, Done, Job, Metered, NotRun, Outcome, Plan, Readiness
+from trioeval.kernel import (
+    Blocked,
+    Calls,
+    Done,
+    Failed,
+    Job,
+    Metered,
+    NotRun,
+    Outcome,
+    Plan,
+    Readiness,
+)
 from trioeval.providers import OpenProvider, Reply, Request, Usage
-from trioeval.suite import ABSENT, Expansion, Step
+from trioeval.suite import Expansion, Step
 from trioeval.tasks.endings import NAMES, explain, provider_failure
+from trioeval.tasks.hooks import Hooks
 from trioeval.tasks.metering import Estimate, Meter
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.tools import Asked, Tools
@@ -66,6 +78,7 @@ class PromptEval:
         meter: What says how much calls may use.
         order: In which order steps may start.
         task: Which task of its suite it is, where that has several.
+        hooks: What is told of rows, and may change them.
     """
 
     def __init__(
@@ -78,6 +91,7 @@ class PromptEval:
         meter: Meter,
         order: Callable[[], Readiness] | None = None,
         task: str | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         self._steps = steps
         self._providers = providers
@@ -86,6 +100,7 @@ class PromptEval:
         self._meter = meter
         self._order = order
         self._task = task
+        self._hooks = hooks
         self._known: dict[int, _Known] = {}
 
     def plan(self) -> Plan[Step]:
@@ -106,13 +121,28 @@ class PromptEval:
             ScriptError: Code of the suite failed.
             GradingError: An assertion could not be evaluated.
         """
-        step = job.payload
-        known = self._known[job.index] = _Known(step)
+        known = self._known[job.index] = _Known(job.payload)
+        if self._hooks is None:
+            return await self._judge(job, calls, known)
+        known.step = await self._hooks.before_each(job.payload)
+        outcome: Done[Verdict] | Failed
+        try:
+            outcome = Done(job.index, 0, 0, 0, 0, await self._judge(job, calls, known))
+        except Exception as error:  # noqa: BLE001 - extensions are told of it, and it is raised again
+            outcome = Failed(job.index, 0, 0, 0, 0, error)
+        judged = await self._hooks.after_each(self._row(outcome, known))
+        known.step, known.reply = judged.step, judged.reply
+        if isinstance(outcome, Failed):
+            raise outcome.error
+        return judged.verdict or outcome.value
+
+    async def _judge(self, job: Job[Step], calls: Calls[Step], known: _Known) -> Verdict:
+        step = known.step
         if step.test.fault is not None:
             raise InputError(step.test.fault)
         asked = await self._tools.ask(step)
         known.asked = asked
-        if step.test.provider_output is ABSENT:
+        if step.test.provider_output is None:
             reply = await self._call(job, calls, known, asked)
         else:
             reply = known.reply = Reply(output=step.test.provider_output, cost=0.0)
@@ -147,6 +177,9 @@ class PromptEval:
     def row(self, outcome: Outcome[Verdict]) -> Row:
         """The row of a job that is over. Each outcome is given once, in index order."""
         known = self._known.pop(outcome.index, None) or _Known(self._steps[outcome.index])
+        return self._row(outcome, known)
+
+    def _row(self, outcome: Outcome[Verdict], known: _Known) -> Row:
         step, asked = known.step, known.asked
         verdict = outcome.value if isinstance(outcome, Done) else None
         status = Status.ERROR
@@ -161,7 +194,6 @@ class PromptEval:
             provider=self._steps.suite.providers[step.column.provider_index],
             status=status,
             prompt=None if asked is None else asked.prompt,
-            vars=step.vars if asked is None else self._tools.kept_vars(step, asked),
             reply=known.reply,
             output=known.output,
             verdict=verdict,

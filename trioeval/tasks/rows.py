@@ -32,8 +32,6 @@ class Row:
     status: Status
     prompt: str | None
     """The rendered prompt; None if it was not rendered."""
-    vars: Mapping[str, Any]
-    """The variables as they were when the row ran: rendered, and with what earlier rows left."""
     reply: Reply | None
     """What the provider answered, also when grading it failed or was cut off."""
     output: Any
@@ -53,6 +51,11 @@ class Row:
     calls: int
     task: str | None = None
     """The id of its task; None where the suite has no tasks but is one."""
+
+    @property
+    def vars(self) -> Mapping[str, Any]:
+        """The variables of its test, as they stand there."""
+        return self.step.vars
 
     @property
     def label(self) -> str:

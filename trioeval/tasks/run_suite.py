@@ -5,8 +5,9 @@ said before anything is asked of a provider.
 """
 
 import functools
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from random import Random
 
@@ -18,6 +19,7 @@ from trioeval.kernel import Budget, Lanes, Observer
 from trioeval.providers import Provider, Recorder, open_providers
 from trioeval.suite import BudgetSettings, Suite
 from trioeval.tasks.history import History
+from trioeval.tasks.hooks import Hooks
 from trioeval.tasks.lanes import merge_lane_specs
 from trioeval.tasks.metering import Meter
 from trioeval.tasks.prepare import PreparedSuite, PreparedTask, prepare
@@ -29,6 +31,8 @@ from trioeval.tasks.task_run import Emit, OpenTask, TaskRun, one_at_a_time, run_
 from trioeval.tasks.tools import Tools
 from trioeval.tasks.transforms import read_output_transform
 from trioeval.tasks.variables import Variables
+
+_log = logging.getLogger("trioeval")
 
 
 @attrs.frozen
@@ -64,6 +68,7 @@ async def run_suite(
     observe: Observer | None = None,
     recorder: Recorder | None = None,
     run_id: str | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> SuiteSummary:
     """Run a suite and emit its rows in index order. A checkpoint.
 
@@ -82,6 +87,7 @@ async def run_suite(
         observe: Told of everything that lanes and jobs do.
         recorder: Writes down everything that providers answer.
         run_id: What templates see as `__evalId`.
+        warn: Told of what fails without harm, such as an extension behind a row; None logs it.
 
     Returns:
         How many rows ended in which way.
@@ -122,7 +128,10 @@ async def run_suite(
     options = prepared.suite.evaluate_options
     limit_ms = options.max_eval_time_ms
     async with AsyncExitStack() as stack:
-        tasks = [await _opened(part, stack, recorder, run_id) for part in prepared.parts]
+        tasks = [
+            await _opened(part, stack, recorder, run_id, warn or _log.warning)
+            for part in prepared.parts
+        ]
         started_at = trio.current_time()
         run = TaskRun(
             one_at_a_time(emit) if prepared.tasks else emit,
@@ -171,14 +180,18 @@ async def _prepared(
     suite: Suite | str | os.PathLike[str], providers: Mapping[str, Provider] | None
 ) -> PreparedSuite:
     make = functools.partial(prepare, suite, providers=providers)
-    if isinstance(suite, Suite):
+    if isinstance(suite, Suite) and not suite.extensions:
         return make()
     # Files are read, and generators of tests may run: others go on meanwhile.
     return await trio.to_thread.run_sync(make, abandon_on_cancel=True)
 
 
 async def _opened(
-    part: PreparedTask, stack: AsyncExitStack, recorder: Recorder | None, run_id: str | None
+    part: PreparedTask,
+    stack: AsyncExitStack,
+    recorder: Recorder | None,
+    run_id: str | None,
+    warn: Callable[[str], None],
 ) -> OpenTask:
     prepared = part.prepared
     around = prepared.around
@@ -187,6 +200,9 @@ async def _opened(
     )
     scripts = await stack.enter_async_context(open_scripts(around.directory, around.environ))
     options = prepared.suite.evaluate_options
+    hooks = None
+    if prepared.extensions:
+        hooks = Hooks(prepared.extensions, prepared.suite, run_id, scripts, around, warn)
     body = PromptEval(
         prepared.steps,
         opened,
@@ -199,8 +215,9 @@ async def _opened(
         ),
         order=prepared.order,
         task=part.id,
+        hooks=hooks,
     )
-    return OpenTask(body, options.salvage_rounds)
+    return OpenTask(body, options.salvage_rounds, hooks)
 
 
 def _tools(prepared: PreparedSuite, scripts: Scripts, run_id: str | None) -> Tools:

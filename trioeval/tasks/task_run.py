@@ -16,6 +16,7 @@ from trioeval.errors import PlanError
 from trioeval.grading import Verdict
 from trioeval.kernel import Budget, Lanes, Observer, Outcome, run_plan
 from trioeval.tasks.endings import blocked_by_task
+from trioeval.tasks.hooks import Hooks
 from trioeval.tasks.prompt_eval import PromptEval
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.task_order import Startable, TaskOrder
@@ -30,6 +31,8 @@ class OpenTask:
 
     body: PromptEval
     salvage_rounds: int = 0
+    hooks: Hooks | None = None
+    """What is told of its end."""
 
 
 @attrs.define(eq=False)
@@ -70,6 +73,8 @@ class TaskRun:
             await self.emit(row)
             self.counts[row.status] += 1
             complete = complete and row.status is not Status.ERROR
+            if task.hooks is not None:
+                task.hooks.keep(row)
 
         await run_plan(
             task.body.plan(),
@@ -82,6 +87,8 @@ class TaskRun:
             salvage_rounds=task.salvage_rounds,
             budget=self.budget,
         )
+        if task.hooks is not None and blocked_by is None:
+            await task.hooks.after_all()
         return complete
 
     @property

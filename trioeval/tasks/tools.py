@@ -25,10 +25,8 @@ class Asked:
     """What a row asks."""
 
     prompt: str
-    found: Mapping[str, Any]
-    """The variables as they were found."""
     vars: Mapping[str, Any]
-    """The same, rendered."""
+    """The variables, rendered, and with what earlier rows left."""
     options: Mapping[str, Any]
     """Keys of the provider's config that are different for this row."""
 
@@ -62,7 +60,6 @@ class Tools:
             template, config = made.raw, made.config
         return Asked(
             prompt=self.templates.render_prompt(template, found),
-            found=found,
             vars=self.templates.rendered_variables(found),
             options={**config, **step.test.options.overrides},
         )
@@ -101,16 +98,6 @@ class Tools:
         name = step.test.options.store_output_as
         if name is not None and output not in ("", 0, False):
             self.variables.history.store(step, name, output)
-
-    def kept_vars(self, step: Step, asked: Asked) -> Mapping[str, Any]:
-        """The variables that a row keeps, once all rows before it are known.
-
-        A step waits only for the registers that it reads; its row shows all that a serial run shows.
-        """
-        if not self.variables.sharing.registers:
-            return kept(asked.vars)
-        shown = {**asked.found, **self.variables.history.registers(step)}
-        return kept(self.templates.rendered_variables(shown))
 
 
 def kept(variables: Mapping[str, Any]) -> dict[str, Any]:

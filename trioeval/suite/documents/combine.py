@@ -31,6 +31,7 @@ _OBJECTS = frozenset(
         "lanes",
     }
 )
+_KNOWN = _LISTS | _OBJECTS | {"providers", "prompts", "defaultTest", "description"}
 _INHERITED = frozenset({"vars", "options", "metadata"})
 _NAMES = {"targets": "providers"} | {
     snake(name): name for name in _LISTS | _OBJECTS | {"defaultTest"}
@@ -77,11 +78,11 @@ def combine(documents: Sequence[Mapping[str, Any]], directories: Sequence[Path])
         {'providers': ['echo'], 'prompts': ['a', 'b'], 'evaluateOptions': {'repeat': 3}}
     """
     combiner = _Combiner()
-    named = any("prompts" in document for document in documents)
+    named = any(document.get("prompts") is not None for document in documents)
     for number, (document, directory) in enumerate(zip(documents, directories, strict=True)):
         for key, value in document.items():
             combiner.add(_NAMES.get(key, key), value, Piece(number, (key,)), directory)
-        if named and "prompts" not in document:
+        if named and document.get("prompts") is None:
             combiner.add("prompts", EVERYTHING, Piece(number, ()), directory)
             message = f"there are no prompts here, so {EVERYTHING} is asked as well"
             combiner.warn(number, Mistake(message, "name a prompt of the other files"))
@@ -100,17 +101,17 @@ class _Combiner:
         self.combined.warnings.append((number, mistake))
 
     def add(self, name: str, value: Any, piece: Piece, directory: Path) -> None:
-        """A key at the top of a file."""
+        """A key at the top of a file; null is as good as nothing."""
+        if value is None and name in _KNOWN:
+            return
         data = self.combined.data
         self.combined.pieces.setdefault((name,), piece)
         held = data.get(name)
         match name:
-            case "prompts" if isinstance(value if held is None else held, dict):
-                data[name] = self._merged((name,), held, value, piece)
             case "providers" | "prompts":
                 entries = [
                     (entry, origin)
-                    for entry, origin in _entries(value, piece)
+                    for entry, origin in _entries(_spelled_out(name, value), piece)
                     if self._is_new(name, entry, directory)
                 ]
                 data[name] = self._joined((name,), held, entries)
@@ -176,6 +177,13 @@ class _Combiner:
         for key in value:
             self.combined.pieces[*at, key] = piece.below(key)
         return {**(held or {}), **value}
+
+
+def _spelled_out(name: str, value: Any) -> Any:
+    """Prompts that are files with labels as a list of prompts."""
+    if name == "prompts" and isinstance(value, dict) and "raw" not in value:
+        return [{"raw": file, "label": label} for file, label in value.items()]
+    return value
 
 
 def _entries(value: Any, piece: Piece) -> list[tuple[Any, Piece]]:

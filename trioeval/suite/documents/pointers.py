@@ -25,6 +25,7 @@ from trioeval.suite.paths import DocumentPath, show_path
 from trioeval.suite.sources.around import FILE, Around
 
 REFERENCE = "$ref"
+_POSITION = re.compile(r"[0-9]{1,9}")
 _SCHEME = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -205,23 +206,15 @@ def is_reference(value: Any) -> TypeGuard[dict[str, Any]]:
 
 def _is_signature(path: DocumentPath) -> bool:
     """Whether the parameters of a function stand here that a provider offers to its model."""
-    match path:
-        case ("providers" | "targets", int(), "config", *rest) | (
-            "providers" | "targets",
-            int(),
-            str(),
-            "config",
-            *rest,
-        ):
-            match rest:
-                case ["functions", int(), "parameters"] | [
-                    "tools",
-                    int(),
-                    "function",
-                    "parameters",
-                ]:
-                    return True
-    return False
+    if path[:1] not in {("providers",), ("targets",)}:
+        return False
+    match path[2:] if "config" in path[2:3] else path[3:]:
+        case ("config", "functions", int(), "parameters"):
+            return True
+        case ("config", "tools", int(), "function", "parameters"):
+            return True
+        case _:
+            return False
 
 
 def _members(value: dict[str, Any] | list[Any]) -> Iterable[tuple[str | int, Any]]:
@@ -235,7 +228,7 @@ def _descended(origin: Origin, value: Any, token: str, reference: str) -> tuple[
     match value:
         case dict() if name in value:
             return name, value[name]
-        case list() if name.isascii() and name.isdigit() and int(name) < len(value):
+        case list() if _POSITION.fullmatch(name) and int(name) < len(value):
             return int(name), value[int(name)]
         case dict():
             hint = nearest(name, value)

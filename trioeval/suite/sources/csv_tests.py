@@ -61,10 +61,10 @@ def read_csv_tests(file: Path, around: Around, structure: Callable[[Any], Test])
     rows = read_rows(
         text, delimiter=around.variable("CSV_DELIMITER", ","), strict=around.switch("CSV_STRICT")
     )
-    return tests_of_table(Table(rows, lambda at: place_at(text, at)), file, around, structure)
+    return read_table(Table(rows, lambda at: place_at(text, at)), file, around, structure)
 
 
-def tests_of_table(
+def read_table(
     table: Table, file: Path, around: Around, structure: Callable[[Any], Test]
 ) -> Sequence[Test]:
     """The tests of a table whose first row is the header.

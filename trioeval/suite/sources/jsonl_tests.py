@@ -84,7 +84,9 @@ def read_jsonl_tests(
         lines, starts, around, around if alone else around.below(file), structure, alone
     )
     if len(starts) <= CHECKED_AT_ONCE:
-        return reader.all_of(range(len(starts)))
+        content = lines.read(0, None)
+        at_once = attrs.evolve(reader, read=lambda start, stop: content[start:stop])
+        return at_once.all_of(range(len(starts)))
     irregular = array("Q", (place for place in candidates if reader.is_irregular(place)))
     reader.all_of(irregular)
     return JsonlTests(reader, irregular)
@@ -168,6 +170,11 @@ class _Reader:
     beside: Around
     structure: Callable[[Any], Test]
     numbered: bool
+    read: Callable[[int, int | None], bytes] = attrs.field()
+
+    @read.default
+    def _lines(self) -> Callable[[int, int | None], bytes]:
+        return self.lines.read
 
     def all_of(self, places: Sequence[int]) -> tuple[Test, ...]:
         """Several tests.
@@ -213,7 +220,7 @@ class _Reader:
 
     def _line(self, place: int) -> bytes:
         stop = self.starts[place + 1] if place + 1 < len(self.starts) else None
-        return self.lines.read(self.starts[place], stop).rstrip()
+        return self.read(self.starts[place], stop).rstrip()
 
     def _placed(self, mistake: Mistake, line: int) -> Mistake:
         if mistake.file is not None:
@@ -222,7 +229,7 @@ class _Reader:
         return attrs.evolve(mistake, file=self.lines.file, place=(line, column))
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class JsonlTests(Sequence[Test]):
     """The tests of a JSONL file, made when they are looked at.
 
@@ -238,6 +245,9 @@ class JsonlTests(Sequence[Test]):
 
     def __len__(self) -> int:
         return len(self._reader.starts)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} tests in {self._reader.lines.file}>"
 
     @overload
     def __getitem__(self, index: int) -> Test: ...

@@ -12,7 +12,7 @@ from trioeval.grading.text import output_text
 from trioeval.suite.mistakes import Mistake, MistakenError, nearest
 from trioeval.suite.models import Test
 from trioeval.suite.sources.around import Around
-from trioeval.suite.sources.csv_tests import Table, tests_of_table
+from trioeval.suite.sources.csv_tests import Table, read_table
 from trioeval.suite.sources.csv_text import Row
 
 _WIDEST = 1 << 20
@@ -50,7 +50,7 @@ def read_xlsx_tests(
         raise MistakenError(Mistake(message, "save it as .xlsx", file=file)) from None
     try:
         table = Table(_rows(_chosen(book, sheet, file)), lambda at: divmod(at, _WIDEST))
-        return tests_of_table(table, file, around, structure)
+        return read_table(table, file, around, structure)
     finally:
         book.close()
 

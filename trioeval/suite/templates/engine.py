@@ -82,7 +82,7 @@ class Templates:
         return self._render(text, self._kept_or_rendered(self.rendered_variables(variables)))
 
     def fill(self, text: str, variables: Mapping[str, Any]) -> str:
-        """A text with variables filled in as they are: for assertions, with the variables of the row.
+        """A text with variables filled in as they are: for assertions, with `rendered_variables`.
 
         Raises:
             TemplateError: As in `render`.
@@ -121,7 +121,7 @@ class Templates:
         return self._render(raw, known) if is_template(raw) else raw
 
     def rendered_variables(self, variables: Mapping[str, Any]) -> dict[str, Any]:
-        """The variables of a row as it keeps them: with references between them replaced, see `variables`.
+        """Variables as assertions see them: with references between them replaced, see `variables`.
 
         Raises:
             TemplateError: One of them would grow very long.

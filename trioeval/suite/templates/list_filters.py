@@ -85,8 +85,6 @@ def dictsort(value: Any, case_sensitive: Any = None, by: Any = "key") -> list[li
     if not isinstance(value, Mapping):
         msg = f"`dictsort` needs an object, got {quote(value)}"
         raise TemplateRuntimeError(msg)
-    if is_nothing(by):
-        by = "key"
     if by not in {"key", "value"}:
         msg = f'`dictsort` sorts by "key" or "value", got {quote(by)}'
         raise TemplateRuntimeError(msg)

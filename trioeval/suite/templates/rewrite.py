@@ -72,9 +72,9 @@ def rewritten(tree: nodes.Template, grouped: Iterable[nodes.Node]) -> nodes.Temp
         NunjucksOnlyError: Something in it cannot be made the same.
     """
     check_loops(tree)
-    _Rewriter(grouped).visit(tree)
-    if tree.environment is not None:
-        tree.set_environment(tree.environment)
+    rewriter = _Rewriter(grouped)
+    rewriter.check_operands(tree)
+    rewriter.visit(tree)
     return tree
 
 
@@ -89,6 +89,15 @@ class _Rewriter(NodeTransformer):
     def _is_open(self, node: nodes.Node, *kinds: type[nodes.Node]) -> bool:
         """Whether an expression of these kinds stands without brackets."""
         return isinstance(node, kinds) and id(node) not in self._grouped
+
+    def check_operands(self, tree: nodes.Template) -> None:
+        """Refuse `a + b is c`, of which nunjucks tests the sum."""
+        for node in tree.find_all((nodes.BinExpr, nodes.Concat, nodes.Operand, nodes.Compare)):
+            if isinstance(node, nodes.And | nodes.Or):
+                continue
+            if any(self._is_open(operand, nodes.Test) for operand in node.iter_child_nodes()):
+                what = "`is` beside an operator, which binds stronger"
+                raise NunjucksOnlyError(what, "put brackets around the test", node.lineno)
 
     def _condition(self, node: nodes.Node) -> Any:
         if isinstance(node, nodes.Test | nodes.Not):

@@ -107,7 +107,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
             TemplateSyntaxError: It is no template.
             NunjucksOnlyError: It has what is not imitated.
         """
-        return rewritten(*parse(self, text))
+        tree = rewritten(*parse(self, text))
+        tree.set_environment(self)  # of the nodes that were put in
+        return tree
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """A member, or what is undefined."""

@@ -1,7 +1,7 @@
 """What is undefined: nothing at all, or, where the suite asks for it, an error that names it."""
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import jinja2
@@ -52,9 +52,6 @@ class Lenient(_Named):
 
     __slots__ = ()
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(())
-
 
 class Strict(_Named):
     """False, unequal, with undefined members, and good for nothing else."""
@@ -67,12 +64,3 @@ class Strict(_Named):
 
     def __str__(self) -> str:
         return self.refuse()
-
-    def __len__(self) -> int:
-        return self.refuse()
-
-    def __iter__(self) -> NoReturn:
-        self.refuse()
-
-    def __contains__(self, _member: object) -> NoReturn:
-        self.refuse()

@@ -1,6 +1,6 @@
 r"""Variables that hold templates themselves, before the prompt is rendered with them.
 
-Three steps, the first two of which a row keeps: one line feed off the end of each text; `{{ name }}` in a
+Three steps, of which assertions see the first two: one line feed off the end of each text; `{{ name }}` in a
 text replaced by that variable, one in each text and pass, in five passes; then texts whose variables are
 all defined are rendered. The second is no rendering but a replacement in text, whence its habits: the first
 reference only, null as `null`, and `$&`, `` $` ``, `$'` and `$$` in what is put in mean what they mean to
@@ -28,7 +28,7 @@ _ROOT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def resolved(variables: Mapping[str, Any]) -> dict[str, Any]:
-    r"""The variables as rows keep them.
+    r"""The variables as assertions see them.
 
     Raises:
         TooMuchError: One of them would grow very long.

@@ -1,0 +1,154 @@
+"""Extensions of a suite: Python functions of the user's that are told when a run begins and ends, and rows.
+
+One that is called as an event is told of that event alone, as `function(context, {"hookName": event})`;
+any other one is told of all of them, as `function(event, context)`. What it returns may change what it was
+told of.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+import attrs
+
+from trioeval.grading import quote
+from trioeval.suite.forms import many, prompts_hook
+from trioeval.suite.mistakes import Mistake, MistakenError, kind
+from trioeval.suite.models import Suite, Test
+from trioeval.suite.paths import show_path
+from trioeval.suite.plain_form import kept_or_read, key_of, plain_prompt, plain_suite, plain_test
+from trioeval.suite.sources.around import Around
+from trioeval.suite.sources.functions import call_function
+from trioeval.suite.sources.transform_vars import FUNCTION, code_file
+from trioeval.suite.strict import snake
+from trioeval.suite.structure import make_converter
+from trioeval.suite.tests_forms import scenarios_hook
+
+Event: TypeAlias = Literal["beforeAll", "beforeEach", "afterEach", "afterAll"]
+EVENTS: tuple[Event, ...] = get_args(Event)
+
+
+@attrs.frozen
+class Extension:
+    """One function."""
+
+    file: Path
+    function: str
+    event: Event | None = None
+    """What alone it is told of; None is everything."""
+
+    def hears(self, event: Event) -> bool:
+        """Whether it is told of an event."""
+        return self.event in {None, event}
+
+    def arguments(self, event: Event, context: Mapping[str, Any]) -> list[Any]:
+        """What it is called with."""
+        return [event, context] if self.event is None else [context, {"hookName": event}]
+
+    def __str__(self) -> str:
+        return f"{self.file.name}:{self.function}"
+
+
+def read_extensions(texts: Sequence[str], around: Around) -> tuple[Extension, ...]:
+    """The functions that `file://<file>.py[:<function>]` name.
+
+    Raises:
+        MistakenError: A file is not there, or not Python.
+    """
+    found: list[Extension] = []
+    mistakes: list[Mistake] = []
+    for position, text in enumerate(texts):
+        try:
+            found.append(_extension(text, around))
+        except MistakenError as error:
+            mistakes += [part.below("extensions", position) for part in error.parts]
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return tuple(found)
+
+
+def _extension(text: str, around: Around) -> Extension:
+    file, function = code_file(text, around)
+    if file.suffix != ".py":
+        message = f"extensions are functions in Python files, got {quote(text)}"
+        raise MistakenError(Mistake(message, "write file://<file>.py:<function>"))
+    event = next((one for one in EVENTS if one == function), None)
+    return Extension(file, function or FUNCTION, event)
+
+
+def with_before_all(suite: Suite, extensions: Sequence[Extension], around: Around) -> Suite:
+    """A suite as its extensions want it before a run begins.
+
+    They may change prompts, tests, scenarios and the default test; what they do not name stays.
+
+    Raises:
+        MistakenError: One of them fails, or returns what no suite can have.
+    """
+    for position, extension in enumerate(extensions):
+        if not extension.hears("beforeAll"):
+            continue
+        try:
+            context = {"suite": plain_suite(suite)}
+            arguments = extension.arguments("beforeAll", context)
+            returned = call_function(extension.file, extension.function, arguments, around)
+            if returned:
+                suite = _changed(suite, _suite_in(returned), around)
+        except MistakenError as error:
+            raise MistakenError(
+                *(_told(part, extension, position) for part in error.parts)
+            ) from None
+    return suite
+
+
+def _suite_in(returned: Any) -> dict[str, Any]:
+    match returned:
+        case {"suite": dict(suite)}:
+            return suite
+        case _:
+            hint = "return the context, or nothing"
+            raise MistakenError(
+                Mistake(f"must be an object with a suite, got {kind(returned)}", hint)
+            )
+
+
+def _told(mistake: Mistake, extension: Extension, position: int) -> Mistake:
+    """A mistake in what an extension returned, which stands in no file."""
+    where = f"{show_path(mistake.at)}: " if mistake.at else ""
+    message = f"beforeAll of {extension}: {where}{mistake.message}"
+    return Mistake(message, mistake.hint, at=("extensions", position))
+
+
+def _changed(suite: Suite, said: Mapping[str, Any], around: Around) -> Suite:
+    """A suite with other parts. What is returned as it was given stays the same object."""
+    before, structure = plain_suite(suite), make_converter(around)
+    prompts = {key_of(plain_prompt(one)): one for one in suite.prompts}
+    tests = {key_of(plain_test(one)): one for one in suite.tests}
+    new_prompts = prompts_hook(around, suite.nunjucks_filters)
+    readers: dict[str, Callable[[Any], Any]] = {
+        "prompts": lambda value: many(
+            value,
+            " of prompts",
+            lambda entry: kept_or_read(entry, prompts, lambda new: new_prompts([new], None)),
+        ),
+        "tests": lambda value: many(
+            value,
+            " of tests",
+            lambda entry: kept_or_read(entry, tests, lambda new: (structure.structure(new, Test),)),
+            alone=(),
+        ),
+        "scenarios": lambda value: scenarios_hook(structure, around)(value, None),
+        "defaultTest": lambda value: structure.structure(value, Test),
+    }
+    changes: dict[str, Any] = {}
+    mistakes: list[Mistake] = []
+    for key, read in readers.items():
+        value = said.get(key)
+        if value is None or value == before.get(key):
+            continue
+        try:
+            changes[snake(key)] = read(value)
+        except MistakenError as error:
+            mistakes += [part.below("suite", key) for part in error.parts]
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return attrs.evolve(suite, **changes)

@@ -1,0 +1,116 @@
+"""Parts of a suite as plain data, in the form of a suite file, and back."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import attrs
+
+from trioeval.suite.models import Prompt, Suite, Test, TestOptions
+from trioeval.suite.strict import camel
+
+T = TypeVar("T")
+
+
+def plain_test(test: Test) -> dict[str, Any]:
+    """A test as a file would say it.
+
+    Example:
+        >>> from trioeval.grading import Assertion
+        >>> test = Test(vars={"x": 1}, assertions=(Assertion(type="equals", value="a"),))
+        >>> plain_test(test)
+        {'vars': {'x': 1}, 'assert': [{'type': 'equals', 'value': 'a'}]}
+    """
+    found: dict[str, Any] = _plain(test)
+    return {"assert" if key == "assertions" else key: part for key, part in found.items()}
+
+
+def plain_prompt(prompt: Prompt) -> dict[str, Any]:
+    """A prompt as a file would say it; a function that makes its text is not part of that."""
+    found = {"raw": prompt.raw, "label": prompt.label, "id": prompt.given_id}
+    config = {"config": _plain(prompt.config)} if prompt.config else {}
+    return {key: part for key, part in found.items() if part is not None} | config
+
+
+def plain_suite(suite: Suite) -> dict[str, Any]:
+    """What a suite asks whom, as a file would say it. All of its tests are read."""
+    scenarios = [
+        {
+            "config": [plain_test(test) for test in scenario.config],
+            "tests": [plain_test(test) for test in scenario.tests],
+            **({"description": scenario.description} if scenario.description else {}),
+        }
+        for scenario in suite.scenarios or ()
+    ]
+    default = None if suite.default_test is None else plain_test(suite.default_test)
+    return {
+        "description": suite.description,
+        "providers": [_plain(entry) for entry in suite.providers],
+        "prompts": [plain_prompt(prompt) for prompt in suite.prompts],
+        "tests": [plain_test(test) for test in suite.tests],
+        **({"scenarios": scenarios} if suite.scenarios is not None else {}),
+        **({"defaultTest": default} if default is not None else {}),
+        "metadata": _plain(suite.metadata),
+        "tags": _plain(suite.tags),
+    }
+
+
+def kept_or_read(
+    entry: Any, originals: Mapping[str, T], read: Callable[[Any], tuple[T, ...]]
+) -> tuple[T, ...]:
+    """The original of an entry that is as it was, or what a new entry stands for.
+
+    Args:
+        entry: Plain data.
+        originals: By the `key_of` of their plain form.
+        read: From a new entry to what it stands for.
+    """
+    original = originals.get(key_of(entry))
+    return read(entry) if original is None else (original,)
+
+
+def key_of(entry: Any) -> str:
+    """Text that is the same for equal plain data.
+
+    Example:
+        >>> key_of({"b": [1], "a": None}) == key_of({"a": None, "b": [1]})
+        True
+    """
+    return repr(_sorted(entry))
+
+
+def _sorted(value: Any) -> Any:
+    match value:
+        case dict():
+            return [(key, _sorted(value[key])) for key in sorted(value)]
+        case list():
+            return ["list", *map(_sorted, value)]
+        case _:
+            return value
+
+
+def _plain(value: Any) -> Any:
+    if attrs.has(type(value)):
+        return _members(value)
+    match value:
+        case Mapping():
+            return {str(key): _plain(part) for key, part in value.items()}
+        case list() | tuple():
+            return [_plain(part) for part in value]
+        case _:
+            return value
+
+
+def _members(value: Any) -> dict[str, Any]:
+    """The fields that say something, as the keys that a file has for them."""
+    found: dict[str, Any] = {}
+    for field in attrs.fields(type(value)):
+        part, default = getattr(value, field.name), field.default
+        if isinstance(default, attrs.Factory):  # type: ignore[arg-type] # a class at run time
+            default = default.factory()
+        if part == default:
+            continue
+        if isinstance(value, TestOptions) and field.name == "overrides":
+            found |= _plain(part)
+        else:
+            found[camel(field.name)] = _plain(part)
+    return found
