@@ -171,7 +171,7 @@ def test_references_to_the_environment_are_filled_in() -> None:
         "list": ["{{env.GONE}}", {"b": "{{-env.LOST-}}"}],
         "body": "{{prompt}} {{env.REGION}}",
     }
-    expanded = expand_env(config, {"MY_TOKEN": "t0ken", "REGION": "eu"})
+    expanded = expand_env(config, {"MY_TOKEN": "t0ken", "REGION": "eu"}, Templates())
     assert expanded.value["headers"] == {"authorization": "Bearer t0ken", "x-region": "eu"}
     assert expanded.value["body"] == "{{prompt}} eu"
     assert expanded.secrets == ["t0ken"]
@@ -199,7 +199,24 @@ def test_parts_of_a_secret_variable_are_secrets() -> None:
     """A variable may hold a whole header; names that are no secret ones give none."""
     config = {"a": "{{env.MY_AUTH}} {{env.AUTHOR}} {{env.MAX_TOKENS}}"}
     environ = {"MY_AUTH": "Bearer sk-1234", "AUTHOR": "John", "MAX_TOKENS": "1000"}
-    assert expand_env(config, environ).secrets == ["sk-1234"]
+    assert expand_env(config, environ, Templates()).secrets == ["sk-1234"]
+
+
+def test_references_behind_a_filter_are_filled_in() -> None:
+    """They may name what is not set; what is made of a secret is one, and what cannot be made is told."""
+    environ = {"MY_TOKEN": " t0ken-1234 "}
+    config = {
+        "apiKey": "{{ env['MY_TOKEN'] | trim }}",
+        "region": "{{ env.REGION | default('eu') }} {{ prompt | trim }}",
+        "bad": "{{ env.REGION | nothing }}",
+    }
+    expanded = expand_env(config, environ, Templates(env=environ))
+    assert expanded.value["apiKey"] == "t0ken-1234"
+    assert expanded.value["region"] == "eu {{ prompt | trim }}"
+    assert {" t0ken-1234 ", "t0ken-1234"} & set(expanded.secrets)
+    (problem,) = expanded.problems
+    assert problem.path == ".config.bad"
+    assert "nothing" in problem.message
 
 
 def test_what_was_answered_is_graded_as_it_came() -> None:

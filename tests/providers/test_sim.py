@@ -14,7 +14,9 @@ from trioeval.testing import run_virtual
 
 
 def spec(entry_id: str = "sim:m", **config: Any) -> ProviderSpec:
-    return resolve(entry_id, config, environ={}, directory=Path(), templates=Templates(), custom={})
+    return resolve(
+        entry_id, config, environ={}, directory=Path(), templates=Templates(strict=True), custom={}
+    )
 
 
 def answers(prompts: list[str], *, at_once: bool = False, **config: Any) -> list[Reply | str]:
@@ -22,7 +24,7 @@ def answers(prompts: list[str], *, at_once: bool = False, **config: Any) -> list
     found: dict[int, Reply | str] = {}
 
     async def main() -> None:
-        async with open_providers([spec(**config)], Templates()) as [model]:
+        async with open_providers([spec(**config)], Templates(strict=True)) as [model]:
 
             async def ask(position: int) -> None:
                 request = Request(
@@ -71,7 +73,7 @@ def test_tests_that_render_alike_have_fates_of_their_own() -> None:
 
         async def main() -> None:
             settings = spec(errorRate=0.4, refusalRate=0.3, quality=0.5)
-            async with open_providers([settings], Templates()) as [model]:
+            async with open_providers([settings], Templates(strict=True)) as [model]:
                 for number in order:
                     request = Request(prompt="same", test_idx=number, prompt_idx=number % 2)
                     try:
@@ -107,7 +109,7 @@ def test_a_wrong_answer_stays_wrong_and_a_mishap_passes() -> None:
 
     async def main() -> None:
         settings = spec(errorRate=0.5, quality=0.5, answer="right", wrongAnswer="wrong")
-        async with open_providers([settings], Templates()) as [model]:
+        async with open_providers([settings], Templates(strict=True)) as [model]:
             for number in range(50):
                 seen = set()
                 mishaps = 0
@@ -127,7 +129,7 @@ def test_time_is_latency_and_writing() -> None:
 
     async def main() -> tuple[float, Reply]:
         settings = spec(latencyMs=500, tokensPerSecond=2, price={"input": 1, "output": 4})
-        async with open_providers([settings], Templates()) as [model]:
+        async with open_providers([settings], Templates(strict=True)) as [model]:
             started_at = trio.current_time()
             reply = await model(Request(prompt="x" * 16))
             return trio.current_time() - started_at, reply
@@ -164,7 +166,9 @@ def test_a_sequence_says_its_inputs_and_repeats_the_last() -> None:
     """One after another, over all calls; a strict one ends."""
 
     async def said(calls: int, **config: Any) -> list[Any]:
-        async with open_providers([spec("sequence", **config)], Templates()) as [provider]:
+        async with open_providers([spec("sequence", **config)], Templates(strict=True)) as [
+            provider
+        ]:
             return [(await provider(Request(prompt="?"))).output for _ in range(calls)]
 
     assert run_virtual(lambda: said(4, inputs=["a", {"b": 1}])) == [

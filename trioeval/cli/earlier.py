@@ -33,4 +33,6 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
         if path.suffix == ".jsonl":
             yield from (json.loads(line) for line in file if line.strip())
         else:
-            yield from json.load(file)["results"]["results"]
+            document = json.load(file)
+            for part in document["tasks"].values() if "tasks" in document else (document,):
+                yield from part["results"]["results"]

@@ -6,11 +6,15 @@ from typing import Any
 
 import attrs
 
-from trioeval.errors import Problem
+from trioeval.errors import Problem, TemplateError
 from trioeval.providers.secret_names import is_secret_name
 from trioeval.providers.secrets import secret_parts
+from trioeval.providers.settings import Templates
 
-_REFERENCE = re.compile(r"\{\{-?\s*env\.([A-Za-z_]\w*)\s*-?\}\}")
+_NAME = r"""env(?:\.([A-Za-z_]\w*)|\[(?:'([^']+)'|"([^"]+)")\])"""
+_REFERENCE = re.compile(rf"\{{\{{-?\s*{_NAME}\s*-?\}}\}}")
+_NAMES = re.compile(rf"\b{_NAME}")
+_PART = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 
 
 @attrs.define
@@ -23,42 +27,68 @@ class Expanded:
     problems: list[Problem] = attrs.field(factory=list)
 
 
-def expand_env(config: Mapping[str, Any], environ: Mapping[str, str]) -> Expanded:
+def expand_env(
+    config: Mapping[str, Any], environ: Mapping[str, str], templates: Templates
+) -> Expanded:
     """Fill in every `{{env.NAME}}` in the texts of a config; other templates stay as they are.
 
+    A name alone must be set. Behind a filter, as in `{{ env.NAME | default('x') }}`, it need not be.
+
+    Args:
+        config: The config of an entry.
+        environ: What names are looked up in.
+        templates: What renders those that are more than a name.
+
     Example:
-        >>> expand_env({"headers": {"x-team": "{{env.TEAM}}"}}, {"TEAM": "blue"}).value
-        {'headers': {'x-team': 'blue'}}
+        >>> from trioeval.suite import Templates
+        >>> environ = {"TEAM": "blue"}
+        >>> config = {"headers": {"x-team": "{{env.TEAM}}", "x-a": "{{ env.TEAM | upper }} {{x}}"}}
+        >>> expand_env(config, environ, Templates(env=environ)).value
+        {'headers': {'x-team': 'blue', 'x-a': 'BLUE {{x}}'}}
     """
-    expanded = Expanded(None)
-    expanded.value = _expand(config, environ, ".config", expanded)
-    return expanded
+    expander = _Expander(environ, templates, Expanded(None))
+    expander.into.value = expander.expand(config, ".config")
+    return expander.into
 
 
-def _expand(value: Any, environ: Mapping[str, str], path: str, into: Expanded) -> Any:
-    match value:
-        case str() if "{{" in value:
+@attrs.frozen
+class _Expander:
+    environ: Mapping[str, str] = attrs.field(repr=False)
+    templates: Templates
+    into: Expanded
 
-            def fill(found: re.Match[str]) -> str:
-                name = found[1]
-                text = environ.get(name, "")
-                if not text:
-                    into.problems.append(
-                        Problem(path, f"the environment variable {name} is not set", f"set {name}")
-                    )
-                elif is_secret_name(name):
-                    into.secrets += sorted(secret_parts(text))
-                return text
+    def expand(self, value: Any, path: str) -> Any:
+        """The value at a path, with its references filled in."""
+        match value:
+            case str() if "{{" in value and "env" in value:
+                return _PART.sub(lambda part: self._part(part[0], path), value)
+            case Mapping():
+                return {key: self.expand(part, f"{path}.{key}") for key, part in value.items()}
+            case list() | tuple():
+                return [self.expand(part, f"{path}[{place}]") for place, part in enumerate(value)]
+            case _:
+                return value
 
-            return _REFERENCE.sub(fill, value)
-        case Mapping():
-            return {
-                key: _expand(part, environ, f"{path}.{key}", into) for key, part in value.items()
-            }
-        case list() | tuple():
-            return [
-                _expand(part, environ, f"{path}[{position}]", into)
-                for position, part in enumerate(value)
-            ]
-        case _:
-            return value
+    def _part(self, part: str, path: str) -> str:
+        names = ["".join(found) for found in _NAMES.findall(part)]
+        if not names:
+            return part
+        if _REFERENCE.fullmatch(part):
+            text = self.environ.get(names[0], "")
+            if not text:
+                message = f"the environment variable {names[0]} is not set"
+                self.into.problems.append(Problem(path, message, f"set {names[0]}"))
+        else:
+            text = self._rendered(part, path)
+        for name in names:
+            if is_secret_name(name):
+                parts = {*secret_parts(self.environ.get(name, "")), *secret_parts(text)}
+                self.into.secrets += sorted(parts)
+        return text
+
+    def _rendered(self, part: str, path: str) -> str:
+        try:
+            return self.templates.render(part, {})
+        except TemplateError as error:
+            self.into.problems.append(Problem(path, str(error)))
+            return ""

@@ -92,7 +92,7 @@ def resolve(
         >>> spec.lane_key
         'echo'
     """
-    filled = expand_env(config, environ)
+    filled = expand_env(config, environ, templates)
     if filled.problems:  # alone: what else would be wrong follows from what is missing
         raise SuiteError(filled.problems)
     own, max_retries, problems = _split(filled.value)

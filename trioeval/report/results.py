@@ -29,7 +29,7 @@ class RunInfo:
 
 @attrs.frozen(kw_only=True)
 class Results:
-    """A run that is over, or one task of it. Its rows are read as often as they are needed, and never all held."""
+    """A run that is over, or a task of one. Its rows are read as often as needed, and never all held."""
 
     suite: Suite
     columns: Sequence[Column]

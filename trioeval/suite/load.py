@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from trioeval.errors import Problem, SuiteError
+from trioeval.suite.chosen import apply_given, folders_of
 from trioeval.suite.documents import SuiteDocument, check_plain, read_document, read_suite_documents
 from trioeval.suite.documents.spots import Spot
 from trioeval.suite.mistakes import Mistake, MistakenError
@@ -28,6 +29,7 @@ def load_suite(
     *more: str | PathLike[str],
     environ: Mapping[str, str] | None = None,
     allow_outside: bool = False,
+    given: Mapping[str, Any] | None = None,
 ) -> Suite:
     """Load a suite from a file, or from several that are laid over each other.
 
@@ -38,12 +40,15 @@ def load_suite(
         more: Other suite files, whose prompts, providers and tests are added; else what is later wins.
         environ: What `{{env.NAME}}` and switches are looked up in; the process environment if None.
         allow_outside: Whether the suite may read files outside of its folder.
+        given: Keys of a suite that stand in place of the files', as `apply_given` has it. Its paths are
+            absolute, and the folders of its files may be read.
 
     Raises:
         SuiteError: Everything that is wrong with it, with file, line and column, in the order of the file.
     """
     files = [Path(path), *map(Path, more)]
     environ = os.environ if environ is None else environ
+    given = {} if given is None else given
     try:
         document = read_suite_documents(files, environ=environ, allow_outside=allow_outside)
     except MistakenError as error:
@@ -53,21 +58,29 @@ def load_suite(
     around = Around(
         directory=directory,
         environ=_environ(document.data, environ),
-        roots=tuple(dict.fromkeys(file.absolute().parent for file in files)),
+        roots=tuple(
+            dict.fromkeys([*(file.absolute().parent for file in files), *folders_of(given)])
+        ),
         allow_outside=allow_outside,
         warn=found.warnings.append,
         note=found.add,
     )
+
+    def placed(mistake: Mistake) -> Mistake:
+        # What a command line says stands in no file.
+        return mistake if {*mistake.at[:1]} & given.keys() else document.placed(mistake)
+
     mistakes = list(document.mistakes)
     suite: Suite | None = None
     try:
-        suite = structure_suite(_with_own_paths(document, directory), around)
+        whole = apply_given(_with_own_paths(document, directory), given)
+        suite = structure_suite(whole, around)
         suite = in_every_task(suite, lambda one: with_transformed_vars(one, around))
     except MistakenError as error:
         mistakes += error.parts
     if suite is None or mistakes:
-        raise SuiteError(_sorted(_problem(document.placed(mistake)) for mistake in mistakes))
-    warnings = [*document.warnings, *(document.placed(warning) for warning in found.warnings)]
+        raise SuiteError(_sorted(_problem(placed(mistake)) for mistake in mistakes))
+    warnings = [*document.warnings, *(placed(warning) for warning in found.warnings)]
     suite = attrs.evolve(suite, file=files[0], files=found.files)
     return _finished(suite, around, warnings)
 

@@ -102,7 +102,7 @@ def read(
     prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
 ) -> GenericSettings | list[Problem]:
     """Read an entry; see `Reader`. `{{env.NAME}}` in the URL of an id is the environment's NAME."""
-    filled = expand_env({"url": rest}, around.environ)
+    filled = expand_env({"url": rest}, around.environ, around.templates)
     problems = [attrs.evolve(one, path=".id") for one in filled.problems]
     found = read_entry(prefix, filled.value["url"], config, around)
     if isinstance(found, list) or problems:

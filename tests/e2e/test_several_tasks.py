@@ -1,0 +1,131 @@
+"""A suite of three tasks and one with extensions, as a user runs them: real processes and real files."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytestmark = pytest.mark.slow
+
+ENV = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
+SUITE = """
+providers = ["echo", { id = "exec:false", label = "down" }]
+commandLineOptions = { promptSuffix = "!" }
+
+[[tasks]]
+id = "smoke"
+type = "prompt_eval"
+providers = ["echo"]
+prompts = ["ping"]
+tests = [{ assert = [{ type = "equals", value = "ping!" }] }]
+
+[[tasks]]
+id = "tone"
+type = "prompt_eval"
+dependsOn = ["smoke"]
+prompts = ["Is {{word}} kind?"]
+tests = [{ vars = { word = ["please", "hey"] } }]
+
+[[tasks]]
+id = "last"
+type = "prompt_eval"
+dependsOn = ["tone"]
+providers = ["echo"]
+prompts = ["never asked"]
+"""
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "trioeval", *arguments],
+        cwd=cwd,
+        env=ENV,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_three_tasks_of_a_toml_file(tmp_path: Path) -> None:
+    """Every file tells of every row which task it is of; what is blocked is neither asked nor lost."""
+    (tmp_path / "suite.toml").write_text(SUITE)
+    kinds = ("json", "jsonl", "csv", "yaml", "junit.xml")
+    outputs = [part for kind in kinds for part in ("-o", f"r.{kind}")]
+    done = run("suite.toml", "--no-progress", *outputs, cwd=tmp_path)
+    assert done.returncode == 100, done.stderr
+    assert "6 rows" in done.stderr.splitlines()[-1]
+    assert [line for line in done.stdout.splitlines() if line.startswith("task ")] == [
+        "task smoke",
+        "task tone",
+        "task last",
+    ]
+    document = json.loads((tmp_path / "r.json").read_text())
+    assert yaml.safe_load((tmp_path / "r.yaml").read_text()) == document
+    found = {
+        name: [row["metadata"]["trioeval"]["outcome"] for row in task["results"]["results"]]
+        for name, task in document["tasks"].items()
+    }
+    assert found == {
+        "smoke": ["done"],
+        "tone": ["done", "failed", "done", "failed"],
+        "last": ["blocked"],
+    }
+    assert document["tasks"]["last"]["dependsOn"] == ["tone"]
+    assert document["tasks"]["last"]["results"]["results"][0]["error"] == "blocked by task tone"
+    lines = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
+    assert [row["task"] for row in lines] == ["smoke"] + 4 * ["tone"] + ["last"]
+    assert len({row["id"] for row in lines}) == 6
+    table = list(csv.DictReader((tmp_path / "r.csv").open(newline="")))
+    assert [line["Task"] for line in table] == ["smoke", "tone", "tone", "last"]
+    assert [line["[echo] ping"] for line in table] == ["ping!", "", "", ""]
+    suites = ET.parse(tmp_path / "r.junit.xml").getroot()  # noqa: S314 - our own text
+    assert [suite.get("name") for suite in suites] == [
+        "smoke: [echo] prompt 1",
+        "tone: [echo] prompt 1",
+        "tone: [down] prompt 1",
+        "last: [echo] prompt 1",
+    ]
+
+
+def test_flags_reach_every_task(tmp_path: Path) -> None:
+    """Filters apply inside each task; the rows of an earlier result are found again."""
+    (tmp_path / "suite.toml").write_text(SUITE)
+    run("suite.toml", "-o", "r.json", cwd=tmp_path)
+    again = run("suite.toml", "--filter-errors-only", "r.json", "-o", "a.jsonl", cwd=tmp_path)
+    assert again.returncode == 100, again.stderr
+    one = run("suite.toml", "--filter-providers", "echo", "--filter-range", "0:1", cwd=tmp_path)
+    assert one.returncode == 0, one.stderr
+    assert one.stderr.splitlines()[-1].startswith("4 rows in ")
+    none = run("suite.toml", "--filter-range", "7:", cwd=tmp_path)
+    assert none.returncode == 2
+    assert "the filters leave no row to run" in none.stderr
+
+
+def test_extensions_of_a_suite_run_and_warn(tmp_path: Path) -> None:
+    """What fails behind a row is a warning, and the run passes."""
+    (tmp_path / "hooks.py").write_text(
+        "def afterEach(context, options):\n"
+        "    context['result']['namedScores']['n'] = 2\n"
+        "    return context\n"
+        "def afterAll(context, options):\n"
+        "    raise RuntimeError('no mail was sent')\n"
+    )
+    suite = {
+        "providers": ["echo"],
+        "prompts": ["hi"],
+        "extensions": ["file://hooks.py:afterEach", "file://hooks.py:afterAll"],
+    }
+    (tmp_path / "suite.json").write_text(json.dumps(suite))
+    done = run("suite.json", "-o", "r.jsonl", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (row,) = map(json.loads, (tmp_path / "r.jsonl").read_text().splitlines())
+    assert row["namedScores"] == {"n": 2}
+    assert "warning: afterAll of hooks.py:afterAll failed" in done.stderr
+    assert "no mail was sent" in done.stderr
