@@ -208,7 +208,7 @@ def test_a_readiness_that_forgets_a_job_ends_the_run() -> None:
     """Nothing is under way and nothing can start: the plan's fault, said with the number of jobs."""
     emitted: list[Outcome[None]] = []
 
-    async def emit(outcome: Outcome[None]) -> None:
+    async def emit(outcome: Outcome[None]) -> None:  # noqa: ASYNC124 - lists do not wait
         emitted.append(outcome)
 
     async def main() -> None:
@@ -285,7 +285,7 @@ def test_a_readiness_cannot_block_a_serial_job(blocks: int) -> None:
     with pytest.raises(PlanError) as caught:
         run_listed(Listed([3], {0: Freed(blocked=[(blocks, 0)])}), [0, 1, 2], [1, 1, 1, 1])
     assert str(caught.value) == (
-        f"the readiness of the plan blocks job {blocks}, which is serial and runs anyway"
+        f"the readiness of the plan blocks job {blocks}, which is serial: it runs anyway"
     )
 
 

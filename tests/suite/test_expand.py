@@ -1,130 +1,24 @@
-import itertools
+"""Expansion by example; the laws of it are properties elsewhere."""
+
 import sys
-from collections.abc import Iterator
-from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from trioeval.errors import PlanError
-from trioeval.grading import Assertion
-from trioeval.suite import (
-    EvaluateOptions,
-    Prompt,
-    ProviderEntry,
-    Suite,
-    Test,
-    TestOptions,
-    expand,
-    parse_suite,
-)
-from trioeval.suite.expand import merged
+from trioeval.suite import Prompt, ProviderEntry, Suite, Test, TestOptions, expand, parse_suite
 
-VALUES: st.SearchStrategy[Any] = (
-    st.sampled_from(["a", 1, None, []])
-    | st.lists(st.sampled_from("abc"), max_size=3)
-    | st.lists(st.integers(), max_size=2)
-)
-OPTIONS = st.builds(
-    TestOptions,
-    run_serially=st.none() | st.booleans(),
-    repeat=st.none() | st.integers(1, 3),
-)
-TESTS = st.builds(
-    Test,
-    vars=st.dictionaries(st.sampled_from("xyz"), VALUES, max_size=3),
-    options=OPTIONS,
-)
-PROMPTS = [
+PROMPTS = tuple(
     Prompt(raw=label, label=label, id=f"digest of {label}", given_id=given_id)
     for label, given_id in [("a", None), ("ab", "p1"), ("b:1", None), ("b:2", "p2")]
-]
-REFERENCES = st.lists(st.sampled_from(["a", "a*", "b", "p1", "p*", "digest of a", "*", "z"]))
-SUITES = st.builds(
-    Suite,
-    providers=st.lists(
-        st.builds(ProviderEntry, id=st.just("echo"), prompts=st.none() | REFERENCES.map(tuple)),
-        max_size=3,
-    ).map(tuple),
-    prompts=st.lists(st.sampled_from(PROMPTS), max_size=4, unique=True).map(tuple),
-    tests=st.lists(TESTS, max_size=4).map(tuple),
-    default_test=st.none() | TESTS,
-    evaluate_options=st.builds(EvaluateOptions, repeat=st.integers(1, 2)),
 )
-
-
-def names(reference: str, prompt: Prompt) -> bool:
-    known = [prompt.label, prompt.id, prompt.given_id or prompt.label]
-    if reference.endswith("*"):
-        return any(name.startswith(reference.rstrip("*")) for name in known)
-    return any(name == reference or name.split(":")[0] == reference for name in known)
-
-
-def by_nested_loops(suite: Suite) -> Iterator[tuple[int, int, int, int, Prompt, dict[str, Any]]]:
-    """The order of the specification, written as it is written there."""
-    test_idx = itertools.count()
-    default = suite.default_test or Test()
-    for test in suite.tests:
-        variables = {**default.vars, **test.vars}
-        repeat = test.options.repeat or default.options.repeat or suite.evaluate_options.repeat
-        choices = [
-            value if isinstance(value, list) and value and isinstance(value[0], str) else [value]
-            for value in variables.values()
-        ]
-        for repeat_index in range(repeat):
-            for choice in itertools.product(*choices):
-                number = next(test_idx)
-                prompt_idx = itertools.count()
-                for place, provider in enumerate(suite.providers):
-                    for prompt in suite.prompts:
-                        wanted = provider.prompts
-                        if wanted is None or any(names(reference, prompt) for reference in wanted):
-                            chosen = dict(zip(variables, choice, strict=True))
-                            yield number, next(prompt_idx), repeat_index, place, prompt, chosen
-
-
-@pytest.mark.slow
-@given(SUITES)
-def test_steps_are_those_of_the_nested_loops(suite: Suite) -> None:
-    """Indices are 0, 1, 2, …, and whatever is at an index is the same from either end."""
-    steps = expand(suite)
-    assert [
-        (
-            step.test_idx,
-            step.prompt_idx,
-            step.repeat_index,
-            step.column.provider_index,
-            step.column.prompt,
-            step.vars,
-        )
-        for step in steps
-    ] == list(by_nested_loops(suite))
-    assert [step.index for step in steps] == list(range(len(steps)))
-    assert [steps[-position - 1] for position in range(len(steps))] == list(steps[::-1])
-
-
-@pytest.mark.slow
-@given(SUITES)
-def test_serial_indices_are_the_steps_that_say_so(suite: Suite) -> None:
-    """Ascending, and by the merged options: a test may say no where the default says yes."""
-    default = suite.default_test or Test()
-    steps = expand(suite)
-    assert list(steps.serial_indices) == [
-        step.index for step in steps if step.test.options.run_serially
-    ]
-    for test in suite.tests:
-        said = test.options.run_serially
-        wanted = default.options.run_serially if said is None else said
-        assert bool(merged(suite.default_test, test).options.run_serially) is bool(wanted)
 
 
 def test_sc_01_the_documented_example() -> None:
     """Two values by two values, repeated, then a second test; two prompts for two providers."""
     suite = parse_suite(
         {
-            "providers": ["echo", "echo"],
+            "providers": [{"id": "echo", "label": label} for label in "lr"],
             "prompts": ["p", "q"],
             "evaluateOptions": {"repeat": 2},
             "tests": [{"vars": {"x": ["1", "2"], "y": ["3", "4"]}}, {"vars": {"x": "5"}}],
@@ -174,28 +68,87 @@ def test_sc_04_only_lists_that_begin_with_text_are_alternatives() -> None:
     ]
 
 
-def test_sc_06_assertions_of_the_default_come_first() -> None:
-    """Variables, metadata and threshold are those of the test where it has them."""
-    one, two = (Assertion(type="contains", value=value) for value in "ab")
-    default = Test(
-        description="default",
-        vars={"x": "1", "y": "1"},
-        assertions=(one,),
-        threshold=0.5,
-        metadata={"k": 1, "l": 1},
-        options=TestOptions(repeat=2, run_serially=True),
+def test_sc_02_excluded_columns_leave_holes() -> None:
+    """By provider, by prompt, or by both; the other steps keep their numbers."""
+    suite = parse_suite(
+        {
+            "providers": [{"id": "echo", "label": label} for label in ("left", "right")],
+            "prompts": [{"raw": "a", "label": "a"}, {"raw": "b", "label": "b"}],
+            "tests": [
+                {"vars": {}, "providers": ["right"]},
+                {"vars": {}, "prompts": ["b"], "providers": ["left"]},
+                {"vars": {}, "providers": []},
+                {"vars": {}},
+            ],
+        }
     )
-    test = Test(vars={"y": "2"}, assertions=(two,), metadata={"l": 2})
-    both = merged(default, test)
-    assert both == Test(
-        vars={"x": "1", "y": "2"},
-        assertions=(one, two),
-        threshold=0.5,
-        metadata={"k": 1, "l": 2},
-        options=TestOptions(repeat=2, run_serially=True),
+    steps = expand(suite)
+    assert [(step.test_idx, step.prompt_idx) for step in steps] == [
+        (0, 2),
+        (0, 3),
+        (1, 1),
+        *((3, column) for column in range(4)),
+    ]
+    assert [step.index for step in steps] == list(range(7))
+
+
+def test_sc_07_scenarios_come_behind_all_plain_tests() -> None:
+    """Two settings by two tests, in the order scenario, setting, test."""
+    suite = parse_suite(
+        {
+            "providers": ["echo"],
+            "tests": [{"vars": {"x": "plain"}}],
+            "scenarios": [
+                {
+                    "config": [{"vars": {"y": "1"}}, {"vars": {"y": "2"}}],
+                    "tests": [{"vars": {"x": "a"}}, {"vars": {"x": "b"}}],
+                }
+            ],
+        }
     )
-    assert merged(default, attrs.evolve(test, threshold=0.0)).threshold == 0.0
-    assert merged(None, test) is test
+    steps = expand(suite)
+    assert [(step.test_idx, *step.vars.values()) for step in steps] == [
+        (0, "plain"),
+        (1, "1", "a"),
+        (2, "1", "b"),
+        (3, "2", "a"),
+        (4, "2", "b"),
+    ]
+    names = [step.test.metadata.get("conversationId") for step in steps]
+    assert names == [None, *["__scenario_0__"] * 2, *["__scenario_1__"] * 2]
+
+
+def test_sc_08_no_tests_are_one_and_no_scenarios_are_none() -> None:
+    """One step a column; but nothing at all where there is a list of scenarios, and it is empty."""
+    assert len(expand(parse_suite({"providers": ["echo"], "prompts": ["a", "b"]}))) == 2
+    nothing = expand(parse_suite({"providers": ["echo"], "scenarios": []}))
+    assert (len(nothing), list(nothing.serial_indices), nothing.used_providers) == (0, [], ())
+
+
+def test_prefix_and_suffix_stand_around_the_prompt() -> None:
+    """Not rendered yet."""
+    suite = Suite(
+        providers=(ProviderEntry(id="echo"),),
+        prompts=PROMPTS[:1],
+        tests=(Test(options=TestOptions(prefix="<{{x}}")), Test()),
+        default_test=Test(options=TestOptions(suffix=">")),
+    )
+    assert [step.template for step in expand(suite)] == ["<{{x}}a>", "a>"]
+
+
+def test_a_provider_of_a_test_answers_in_place_of_its_columns() -> None:
+    """It stands behind those of the suite, once however many tests have it."""
+    own = ProviderEntry(id="echo", config={"k": [1]})
+    suite = Suite(
+        providers=(ProviderEntry(id="a"), ProviderEntry(id="b")),
+        prompts=PROMPTS[:1],
+        tests=(Test(provider=own), Test(), Test(provider=attrs.evolve(own))),
+    )
+    steps = expand(suite)
+    assert steps.providers == (*suite.providers, own)
+    assert [step.provider_index for step in steps] == [2, 2, 0, 1, 2, 2]
+    assert [step.column.provider_index for step in steps] == [0, 1] * 3
+    assert steps.used_providers == (0, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +169,7 @@ def test_a_provider_gets_the_prompts_that_it_names(
     references: tuple[str, ...] | None, labels: list[str]
 ) -> None:
     """By label, id, beginning or group; in the order of the suite, not of the references."""
-    suite = Suite(providers=(ProviderEntry(id="echo", prompts=references),), prompts=tuple(PROMPTS))
+    suite = Suite(providers=(ProviderEntry(id="echo", prompts=references),), prompts=PROMPTS)
     assert [column.prompt.label for column in expand(suite).columns] == labels
 
 
@@ -249,7 +202,7 @@ def test_separate_stretches_of_serial_steps_are_listed() -> None:
     serial = {"options": {"runSerially": True}}
     suite = parse_suite(
         {
-            "providers": ["echo", "echo"],
+            "providers": [{"id": "echo", "label": label} for label in "lr"],
             "tests": [{"metadata": {}}, serial, {"metadata": {}}, serial],
         }
     )

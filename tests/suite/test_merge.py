@@ -6,7 +6,6 @@ import pytest
 from trioeval.grading import Assertion
 from trioeval.suite import ProviderEntry, Scenario, Suite, Test, TestOptions
 from trioeval.suite.merge import ScenarioTests, merged
-from trioeval.suite.models import ABSENT
 
 ONE, TWO, THREE = (Assertion(type="contains", value=value) for value in "abc")
 FULL = Test(
@@ -44,7 +43,7 @@ def scenario(default: Test | None, *settings: Test, tests: tuple[Test, ...] = (T
 
 def test_an_empty_test_takes_everything_but_what_is_a_tests_own() -> None:
     """Its description, and what stands for a reply, are not those of the default."""
-    own = attrs.evolve(FULL, description=None, provider_output=ABSENT)
+    own = attrs.evolve(FULL, description=None, provider_output=None)
     assert merged(FULL, Test()) == own
     assert merged(None, FULL) is FULL
     assert merged(Test(), FULL) == FULL

@@ -224,10 +224,12 @@ def test_what_holds_for_the_whole_run_stands_at_the_top() -> None:
 
 def test_a_name_that_means_two_providers_is_refused() -> None:
     """Nobody knows which of them is meant."""
-    assert said_of({"providers": ["echo"]}, providers=["echo", {"id": "echo", "label": "x"}]) == [
-        '$.tasks[0].providers[0]: "echo" names 2 providers'
-        "\n  give labels to $.providers[0], $.providers[1], and name one of them"
-    ]
+    top = ["echo", {"id": "echo", "label": "x"}]
+    (said,) = said_of({"providers": ["echo"]}, providers=top)
+    assert said == (
+        '$.tasks[0].providers[0]: "echo" names 2 providers\n'
+        "  give labels to $.providers[0], $.providers[1], and name one of them"
+    )
 
 
 def test_mistakes_are_placed_in_the_file(tmp_path: Path) -> None:

@@ -90,18 +90,21 @@ def test_what_before_all_does_wrong_is_told_before_anything_is_asked(tmp_path: P
             context["suite"]["tests"] = [{"vrs": {}}]
             return context
         """
-    assert wrong(suite_of(tmp_path, code, "raises")) == [
+    (raised,) = wrong(suite_of(tmp_path, code, "raises"))
+    assert raised == (
         '$.extensions[0]: beforeAll of hooks.py:raises: raises of "hooks.py" failed: '
         "RuntimeError: no database\n  in line 3 of hooks.py"
-    ]
-    assert wrong(suite_of(tmp_path, code, "text")) == [
-        '$.extensions[0]: beforeAll of hooks.py:text: must be an object with a suite, got the text "done"\n'
-        "  return the context, or nothing"
-    ]
-    assert wrong(suite_of(tmp_path, code, "mistaken")) == [
-        '$.extensions[0]: beforeAll of hooks.py:mistaken: $.suite.tests[0].vrs: "vrs" is not a key here\n'
-        '  did you mean "vars"?'
-    ]
+    )
+    (text,) = wrong(suite_of(tmp_path, code, "text"))
+    assert text == (
+        "$.extensions[0]: beforeAll of hooks.py:text: must be an object with a suite, "
+        'got the text "done"\n  return the context, or nothing'
+    )
+    (mistaken,) = wrong(suite_of(tmp_path, code, "mistaken"))
+    assert mistaken == (
+        "$.extensions[0]: beforeAll of hooks.py:mistaken: $.suite.tests[0].vrs: "
+        '"vrs" is not a key here\n  did you mean "vars"?'
+    )
 
 
 @pytest.mark.parametrize(
@@ -304,7 +307,7 @@ def test_the_plain_form_of_a_suite_means_the_same_suite() -> None:
                 "vars": {"x": ["1", "2"]},
                 "assert": [{"type": "not-equals", "value": 1, "weight": 2}],
             },
-            {"providerOutput": None, "threshold": 0.5, "providers": ["b"], "prompts": ["c"]},
+            {"providerOutput": "", "threshold": 0.5, "providers": ["b"], "prompts": ["c"]},
             {"options": {"temperature": 0, "runSerially": True, "prefix": "p"}, "vars": {}},
         ],
         "defaultTest": {"metadata": {"k": [1]}, "provider": {"id": "echo", "config": {"a": 1}}},

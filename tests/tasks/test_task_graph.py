@@ -9,7 +9,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trioeval.errors import PlanError, SuiteError
+from trioeval.errors import PlanError, SuiteError, UsageError
 from trioeval.kernel import Lanes, LaneSpec
 from trioeval.providers import Request
 from trioeval.suite import Suite, Task, parse_suite
@@ -25,7 +25,7 @@ class Asked:
     """Names, and when they were asked."""
 
     async def __call__(self, request: Request) -> str:
-        name, does = request.prompt.split()
+        name, does, *_ = request.prompt.split()
         self.calls.append((name, trio.current_time()))
         if does == "fails":
             raise ValueError("no luck")
@@ -38,7 +38,7 @@ def task(name: str, *prompts: str, after: Sequence[str] = (), **more: Any) -> di
     return {
         "id": name,
         "type": "prompt_eval",
-        "prompts": [f"{name} {prompt}" for prompt in prompts],
+        "prompts": [f"{name} {prompt} {place}" for place, prompt in enumerate(prompts)],
         "dependsOn": [*after],
         **more,
     }
@@ -123,7 +123,7 @@ def test_a_row_without_a_verdict_blocks_what_depends_on_it_and_so_on() -> None:
             task("d", "3"),
         )
     )
-    assert [name for name, _ in found.asked.calls] == ["a", "a", "d"]
+    assert sorted(name for name, _ in found.asked.calls) == ["a", "a", "d"]
     assert found.outcomes() == {
         "a": ["failed", "done"],
         "b": ["blocked", "blocked"],
@@ -261,6 +261,13 @@ def test_collected_rows_are_in_the_order_of_the_tasks() -> None:
     ]
 
 
+def test_providers_cannot_be_given_to_what_is_prepared() -> None:
+    """Neither to a run nor to a collection: they would not be used."""
+    prepared = prepare(suite_of(task("a", "1"), task("b", "1")), providers={"mine": Asked()})
+    with pytest.raises(UsageError, match="give them to `prepare`"):
+        run_virtual(lambda: collect(prepared, providers={"mine": Asked()}))
+
+
 def test_serial_rows_of_a_task_wait_for_those_of_others() -> None:
     """`runSerially` means alone over all lanes, whichever task a row is of."""
     alone = [{"options": {"runSerially": True}}]
@@ -272,7 +279,9 @@ def test_each_task_has_its_own_registers() -> None:
     """What a task stores is not seen by another one, although they run on the same providers."""
     stores = [{"options": {"storeOutputAs": "x"}}]
     shown = task("b", "{{x}}1", after=["a"])
-    assert ran(suite_of(task("a", "7", tests=stores), shown)).asked.calls == [("a", 0), ("b", 7)]
+    found = ran(suite_of(task("a", "7", tests=stores), shown))
+    assert found.asked.calls == [("a", 0), ("b", 7)]
+    assert found.rows[-1][-1] == 8
 
 
 @pytest.mark.parametrize(

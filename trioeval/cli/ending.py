@@ -65,11 +65,14 @@ def _unfinished(totals: Totals) -> int:
 
 def _why(totals: Totals, *, stopped_early: bool) -> str:
     failed, errors = totals.count(Status.FAIL), totals.count(Status.ERROR)
-    unfinished = _unfinished(totals)
+    blocked = totals.outcome("blocked")
+    unfinished = _unfinished(totals) - blocked
     parts = [f"{failed} rows failed"] if failed else []
-    if errors > unfinished:
-        parts.append(f"{errors - unfinished} rows ended as errors")
+    if errors > unfinished + blocked:
+        parts.append(f"{errors - unfinished - blocked} rows ended as errors")
     if unfinished:
         cause = "--fail-fast" if stopped_early else "the deadline"
         parts.append(f"{cause} left {unfinished} rows without a verdict")
+    if blocked:
+        parts.append(f"another task blocked {blocked} rows")
     return ", ".join(parts)

@@ -60,10 +60,10 @@ class Checked:
         except Exception as error:
             raise _failure(error) from error
         self._name(named)
-        for index in blocked if self._serial else ():
-            if index in self._serial:
+        for never in blocked if self._serial else ():
+            if never in self._serial:
                 msg = (
-                    f"the readiness of the plan blocks job {index}, which is serial and runs anyway"
+                    f"the readiness of the plan blocks job {never}, which is serial: it runs anyway"
                 )
                 raise PlanError(msg)
         return freed

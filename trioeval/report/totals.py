@@ -56,8 +56,12 @@ class ColumnTotals:
             self.usage.add(row.reply.usage)
             if row.reply.cost is not None:
                 self.cost = (self.cost or 0) + row.reply.cost
-        for part in row.verdict.parts if row.verdict is not None else ():
+        parts = row.verdict.parts if row.verdict is not None else ()
+        for part in parts:
             self._add_part(part)
+        told = {part.assertion.metric for part in parts if part.assertion is not None}
+        for name in row.named_scores.keys() - told:  # an extension added it
+            self._add_score(name, row.named_scores[name], 1)
 
     def _add_part(self, part: Verdict) -> None:
         if part.passed:
@@ -66,8 +70,10 @@ class ColumnTotals:
             self.failed_parts += 1
         if part.assertion is None or part.assertion.metric is None:
             return
-        metric, weight = part.assertion.metric, part.assertion.weight
-        self.named_scores[metric] = self.named_scores.get(metric, 0) + part.score * weight
+        self._add_score(part.assertion.metric, part.score, part.assertion.weight)
+
+    def _add_score(self, metric: str, score: float, weight: float) -> None:
+        self.named_scores[metric] = self.named_scores.get(metric, 0) + score * weight
         self.named_weights[metric] = self.named_weights.get(metric, 0) + weight
         self.named_counts[metric] += 1
 

@@ -36,7 +36,8 @@ def plain_suite(suite: Suite) -> dict[str, Any]:
     scenarios = [
         {
             "config": [plain_test(test) for test in scenario.config],
-            "tests": [plain_test(test) for test in scenario.tests],
+            # A test that says nothing has to say so.
+            "tests": [plain_test(test) or {"vars": {}} for test in scenario.tests],
             **({"description": scenario.description} if scenario.description else {}),
         }
         for scenario in suite.scenarios or ()

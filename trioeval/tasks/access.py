@@ -135,20 +135,20 @@ class FindAccess:
             isinstance(value, str) and value.startswith(_FILE) for value in step.vars.values()
         ):
             return True
-        return not self.sharing.registers.isdisjoint(self._named(step))
+        words = (word for code in self._codes(step) for word in _WORD.findall(code))
+        return any(word in self.sharing.registers for word in words) or any(
+            self._names_register(text) for text in self._texts(step)
+        )
 
     def _codes(self, step: Step) -> Iterator[str]:
         entry = self.steps.providers[step.column.provider_index]
         yield from (code for code in (entry.transform, step.test.options.transform) if code)
 
-    def _named(self, step: Step) -> set[str]:
-        found: set[str] = set()
-        for text in self._texts(step):
-            found |= self.templates.references(text)
-            found |= _between_marks(text)
-        for code in self._codes(step):
-            found |= set(_WORD.findall(code))
-        return found
+    def _names_register(self, text: str) -> bool:
+        found = {name for name in self.sharing.registers if name in text}
+        if not found:
+            return False
+        return not found.isdisjoint(self.templates.references(text) | _between_marks(text))
 
     def _texts(self, step: Step) -> Iterator[str]:
         yield step.template
@@ -164,8 +164,6 @@ class FindAccess:
 
 def _between_marks(text: str) -> set[str]:
     """All words in a text between `{{` and `}}`, or `{%` and `%}`."""
-    if "{" not in text:
-        return set()
     marked = " ".join(_MARKED.findall(text))
     return {*_WORD.findall(marked), *_WORD.findall(_ESCAPED.sub(" ", marked))}
 

@@ -6,7 +6,6 @@ from trioeval.errors import Problem
 from trioeval.providers import ProviderSpec
 from trioeval.suite import Around, Expansion, MistakenError, Suite
 from trioeval.suite.joined import remarkable_places
-from trioeval.tasks.access import Sharing
 from trioeval.tasks.transforms import read_output_transform
 
 _PRICE_EXAMPLE = '"config": {"price": {"input": 1, "output": 4}}'
@@ -35,18 +34,6 @@ def wrong_transforms(steps: Expansion, around: Around) -> Iterator[Problem]:
         except MistakenError as error:
             for part in error.parts:
                 yield Problem(path, part.message, part.hint)
-
-
-def shared_by_columns(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:
-    """What may surprise where columns share registers."""
-    scope = steps.suite.evaluate_options.register_scope
-    if sharing.registers and len(steps.columns) > 1 and scope == "suite":
-        names = ", ".join(sorted(sharing.registers))
-        yield Problem(
-            "$.evaluateOptions",
-            f"all columns share what storeOutputAs stores: {names}",
-            '"registerScope": "column" gives each column its own',
-        )
 
 
 def unbounded(suite: Suite, specs: Sequence[ProviderSpec]) -> Iterator[Problem]:

@@ -12,7 +12,7 @@ there are. Edges would be as many as readers times writers.
 Law: BLOCK.
 """
 
-import heapq
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeAlias
 
@@ -81,8 +81,8 @@ class _CellState:
     """Writers that are over, and all before them."""
     over: set[int] = attrs.field(factory=set)
     """Numbers of other writers that are over."""
-    waiting: list[tuple[int, int]] = attrs.field(factory=list)
-    """A heap of how many writers a reader waits for, and the reader."""
+    waiting: deque[tuple[int, int]] = attrs.field(factory=deque)
+    """How many writers a reader waits for, and the reader; both ascend."""
 
 
 @attrs.define(eq=False)
@@ -122,7 +122,7 @@ class ByCells:
                 cell.over.remove(cell.finished)
                 cell.finished += 1
             while cell.waiting and cell.waiting[0][0] <= cell.finished:
-                _, reader = heapq.heappop(cell.waiting)
+                _, reader = cell.waiting.popleft()
                 self._left[reader] -= 1
                 if not self._left[reader]:
                     del self._left[reader]
@@ -139,12 +139,17 @@ class ByCells:
         for name in access.reads:
             cell = self._cells.get(name)
             if cell is not None and cell.writers:
-                heapq.heappush(cell.waiting, (cell.writers, index))
+                cell.waiting.append((cell.writers, index))
                 waits += 1
+        numbers = []
         for name in access.writes:
-            cell = self._cells.setdefault(name, _CellState())
-            self._numbers.setdefault(index, []).append((cell, cell.writers))
+            cell = self._cells.get(name)
+            if cell is None:
+                cell = self._cells[name] = _CellState()
+            numbers.append((cell, cell.writers))
             cell.writers += 1
+        if numbers:
+            self._numbers[index] = numbers
         if waits:
             self._left[index] = waits
         return not waits

@@ -32,8 +32,9 @@ from trioeval.suite import (
 from trioeval.suite.extensions import Extension, read_extensions, with_before_all
 from trioeval.suite.joined import remarkable_places
 from trioeval.tasks.access import FindAccess, Sharing
-from trioeval.tasks.checks import shared_by_columns, unbounded, wrong_transforms
+from trioeval.tasks.checks import unbounded, wrong_transforms
 from trioeval.tasks.lanes import lane_names, lane_specs, merge_lane_specs
+from trioeval.tasks.oddities import oddities
 from trioeval.tasks.order import ByCells, OneByOne
 from trioeval.tasks.task_problems import in_the_file
 
@@ -250,7 +251,7 @@ def _prepare(
         sharing=sharing,
         one_by_one=one_by_one,
         extensions=extensions,
-        warnings=(*loaded.warnings, *shared_by_columns(steps, sharing)),
+        warnings=(*loaded.warnings, *oddities(steps, sharing, templates)),
     )
 
 

@@ -119,12 +119,7 @@ async def run_suite(
         SAY HI pass
         1
     """
-    if isinstance(suite, PreparedSuite):
-        if providers is not None:
-            raise UsageError("a prepared suite has its providers: give them to `prepare`")
-        prepared = suite
-    else:
-        prepared = await _prepared(suite, providers)
+    prepared = await _prepared(suite, providers)
     options = prepared.suite.evaluate_options
     limit_ms = options.max_eval_time_ms
     async with AsyncExitStack() as stack:
@@ -170,15 +165,20 @@ async def collect(
     async def keep(row: Row) -> None:  # noqa: ASYNC124 - lists do not wait
         rows.append(row)
 
-    prepared = suite if isinstance(suite, PreparedSuite) else await _prepared(suite, providers)
+    prepared = await _prepared(suite, providers)
     await run_suite(prepared, emit=keep, lanes=lanes)
     places = {part.id: place for place, part in enumerate(prepared.parts)}
     return sorted(rows, key=lambda row: places[row.task]) if prepared.tasks else rows
 
 
 async def _prepared(
-    suite: Suite | str | os.PathLike[str], providers: Mapping[str, Provider] | None
+    suite: Suite | PreparedSuite | str | os.PathLike[str],
+    providers: Mapping[str, Provider] | None,
 ) -> PreparedSuite:
+    if isinstance(suite, PreparedSuite):
+        if providers is not None:
+            raise UsageError("a prepared suite has its providers: give them to `prepare`")
+        return suite
     make = functools.partial(prepare, suite, providers=providers)
     if isinstance(suite, Suite) and not suite.extensions:
         return make()

@@ -1,0 +1,92 @@
+"""Result files of a run that has several tasks: each of them is told apart."""
+
+import csv
+import io
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+import yaml
+from finished import SUITE, results_of, rows_of
+
+from trioeval.cli.output import write_results
+from trioeval.report import Results, Totals, run_document
+from trioeval.report.csv_text import csv_chunks
+from trioeval.report.junit import junit_chunks
+from trioeval.report.totals import ColumnTotals
+from trioeval.tasks import Status
+
+
+def two() -> Sequence[Results]:
+    """The same run as two tasks, with other variables in the second one."""
+    other = {"providers": ["mine"], "tests": [{"vars": {"prompt": "x", "z": 1}}]}
+    return [
+        attrs.evolve(results_of(), task="first"),
+        attrs.evolve(results_of(other), task="second", depends_on=("first",)),
+    ]
+
+
+def test_a_document_has_one_for_each_task(tmp_path: Path) -> None:
+    """Under its id, streamed like any other, in every format."""
+    parts = two()
+    for suffix in ("json", "yaml", "xml"):
+        write_results(tmp_path / f"r.{suffix}", parts)
+    found = json.loads((tmp_path / "r.json").read_text())
+    assert list(found) == ["evalId", "tasks", "shareableUrl", "metadata"]
+    assert list(found["tasks"]) == ["first", "second"]
+    assert found["tasks"]["second"]["dependsOn"] == ["first"]
+    assert len(found["tasks"]["first"]["results"]["results"]) == 4
+    assert yaml.safe_load((tmp_path / "r.yaml").read_text()) == found
+    root = ET.parse(tmp_path / "r.xml").getroot()  # noqa: S314 - our own text
+    assert len(root.findall("tasks/first/results/results")) == 4
+
+
+def test_a_run_without_tasks_has_the_document_of_its_only_part() -> None:
+    """Nothing around it."""
+    assert "results" in run_document([results_of()])
+
+
+def test_a_table_has_the_columns_of_all_tasks() -> None:
+    """Those of other tasks are empty; variables are joined; the first column is the task."""
+    first, *lines = csv.reader(io.StringIO("".join(csv_chunks(*two()))))
+    assert first[:5] == ["Task", "Description", "prompt", "word", "z"]
+    assert [line[0] for line in lines] == ["first", "first", "second"]
+    place = first.index("[mine] {{prompt}}")
+    assert [line[place + 1] for line in lines] == ["", "", "PASS"]
+    assert {len(line) for line in lines} == {len(first)}
+
+
+def test_junit_counts_all_tasks_and_names_them() -> None:
+    """The counts at the top are those of the whole run."""
+    root = ET.fromstring("".join(junit_chunks(*two())))  # noqa: S314 - our own text
+    assert root.get("tests") == "5"
+    assert [suite.get("name") for suite in root] == [
+        "first: [mine] prompt 1",
+        "first: [back] prompt 1",
+        "second: [mine] prompt 1",
+    ]
+
+
+def test_scores_that_an_extension_added_are_counted_like_metrics() -> None:
+    """Once each, with weight 1; those of assertions keep theirs."""
+    _, rows = rows_of()
+    scored = next(row for row in rows if row.verdict is not None and row.verdict.parts)
+    assert scored.verdict is not None
+    scores = {**scored.verdict.named_scores, "extra": 0.25}
+    totals = ColumnTotals()
+    totals.add(attrs.evolve(scored, verdict=attrs.evolve(scored.verdict, named_scores=scores)))
+    assert totals.named_scores == {"m": 3, "extra": 0.25}
+    assert totals.named_weights == {"m": 4, "extra": 1}
+    assert totals.metrics == ["extra", "m"]
+
+
+def test_joined_totals_count_what_all_of_them_count() -> None:
+    """Rows, statuses and how rows ended."""
+    joined = Totals.joined(part.totals for part in two())
+    assert joined.rows == 2 * len(SUITE["providers"]) + 1
+    alone = [part.totals for part in two()]
+    for status in Status:
+        assert joined.count(status) == sum(totals.count(status) for totals in alone)
+    assert joined.outcome("done") == sum(totals.outcome("done") for totals in alone)

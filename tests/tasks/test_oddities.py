@@ -1,0 +1,63 @@
+"""Warnings about suites in which nothing is wrong."""
+
+from typing import Any
+
+import pytest
+
+from trioeval.suite import parse_suite
+from trioeval.tasks import prepare
+
+
+def warned_of(**suite: Any) -> list[str]:
+    prepared = prepare(parse_suite({"providers": ["echo"], **suite}), environ={})
+    return [str(warning) for warning in prepared.warnings]
+
+
+def test_a_variable_that_is_nearly_right_is_told() -> None:
+    """Once a name, with the test and what was meant."""
+    tests = [{"vars": {"word": "a"}}, {"vars": {"wrod": "b"}}, {"vars": {"wrod": "c"}}]
+    assert warned_of(prompts=["Say {{word}}"], tests=tests) == [
+        (
+            '$.tests[1].vars: the prompt uses word, and the test has "wrod"\n'
+            '  did you mean "word"? What is not defined prints nothing'
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "suite",
+    [
+        {"prompts": ["{% if word %}{{word}}{% endif %}"], "tests": [{"vars": {"other": "a"}}]},
+        {"prompts": ["{{word}}{{words}}"], "tests": [{"vars": {"words": "a"}}]},
+        {
+            "prompts": ["{{word}}"],
+            "defaultTest": {"vars": {"word": "a"}},
+            "tests": [{"vars": {"wrod": "b"}}],
+        },
+        {
+            "prompts": ["{{word}}"],
+            "tests": [{"vars": {"wrod": "b"}}],
+            "evaluateOptions": {"strictVariables": True},
+        },
+        {
+            "prompts": ["{{word}}"],
+            "tests": [{"vars": {"wrod": "b"}, "options": {"storeOutputAs": "word"}}],
+        },
+    ],
+    ids=["not alike", "used elsewhere", "in the default test", "an error anyway", "a register"],
+)
+def test_what_may_be_meant_is_not_told(suite: dict[str, Any]) -> None:
+    """A variable may be left out on purpose."""
+    assert warned_of(**suite) == []
+
+
+def test_columns_that_share_registers_are_told() -> None:
+    """Which registers, and what gives each column its own."""
+    suite = {"prompts": ["a", "b"], "tests": [{"options": {"storeOutputAs": "it"}}]}
+    assert warned_of(**suite) == [
+        (
+            "$.evaluateOptions: all columns share what storeOutputAs stores: it\n"
+            '  "registerScope": "column" gives each column its own'
+        )
+    ]
+    assert warned_of(**suite, registerScope="column") == []

@@ -1,0 +1,57 @@
+"""What is odd about a suite, though nothing is wrong with it."""
+
+import difflib
+from collections.abc import Iterator
+
+from trioeval.errors import Problem
+from trioeval.grading import quote
+from trioeval.suite import Expansion, Templates
+from trioeval.suite.joined import remarkable_places
+from trioeval.tasks.access import CONVERSATION_VARIABLE, Sharing
+
+_ALIKE = 0.75  # of difflib's ratio, from which two names are taken for one
+_LOOKED_AT = 10_000  # tests
+
+
+def oddities(steps: Expansion, sharing: Sharing, templates: Templates) -> Iterator[Problem]:
+    """Warnings for whoever runs a suite."""
+    yield from _shared_by_columns(steps, sharing)
+    yield from _misspelt(steps, sharing, templates)
+
+
+def _shared_by_columns(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:
+    scope = steps.suite.evaluate_options.register_scope
+    if sharing.registers and len(steps.columns) > 1 and scope == "suite":
+        names = ", ".join(sorted(sharing.registers))
+        yield Problem(
+            "$.evaluateOptions",
+            f"all columns share what storeOutputAs stores: {names}",
+            '"registerScope": "column" gives each column its own',
+        )
+
+
+def _misspelt(steps: Expansion, sharing: Sharing, templates: Templates) -> Iterator[Problem]:
+    """Tests without a variable that a prompt uses, and with one of nearly the same name that none uses.
+
+    What is not defined prints nothing, and a prompt may mean that; a name that is nearly right is a slip.
+    Each name is told once.
+    """
+    if steps.suite.evaluate_options.strict_variables:
+        return  # the rows say it
+    prompts = [prompt for prompt in steps.suite.prompts if prompt.function is None]
+    used = [templates.references(prompt.raw) for prompt in prompts]
+    wanted = frozenset().union(*used) - sharing.registers - {CONVERSATION_VARIABLE, "env"}
+    default = steps.suite.default_test
+    common = frozenset() if default is None else frozenset(default.vars)
+    told: set[str] = set()
+    for count, place in enumerate(remarkable_places(steps.tests)):
+        if count == _LOOKED_AT:
+            return
+        given = common.union(steps.tests[place].vars)
+        for name in sorted(wanted - given - told):
+            close = difflib.get_close_matches(name, sorted(given - wanted), n=1, cutoff=_ALIKE)
+            if close:
+                told.add(name)
+                message = f"the prompt uses {name}, and the test has {quote(close[0])}"
+                hint = f'did you mean "{name}"? What is not defined prints nothing'
+                yield Problem(f"$.tests[{place}].vars", message, hint)
