@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from hypothesis import example, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from trioeval import Provider, ProviderError, Reply, Request, Row, collect, parse_suite, run_suite
@@ -58,8 +58,10 @@ class Case:
             raise ProviderError("bad_request", "no")
         if request.test_idx in self.silent:
             return Reply(output=None)
+        # No broken templates: in a register, one fails also rows that do not read it, if it is there by then.
+        said = request.prompt.replace("{%", "(").replace("{{ open", "(")[-60:]
         seen = [request.vars.get(name) for name in "rs"] if self.looks else ""
-        return Reply(output=f"<{place} {request.prompt[-60:]} {seen}>", metadata={"place": place})
+        return Reply(output=f"<{place} {said} {seen}>", metadata={"place": place})
 
     def prepared(self, mode: str, **more: Any) -> PreparedSuite:
         options = {**self.document.get("evaluateOptions", {}), "serialize": mode, **more}
@@ -195,6 +197,9 @@ def of(prompts: list[str], *tests: Mapping[str, Any], columns: str = "left", **m
     }
 
 
+# To explain a failure, hypothesis traces every line: whole runs of suites are too slow for that.
+UNTRACED = settings(phases=[phase for phase in Phase if phase is not Phase.explain])
+
 ANSWER_IS_TEMPLATE = of(
     ["{{q}}"],
     stores("r", "1"),
@@ -208,7 +213,7 @@ TWO_WRITERS = of(["{{q}}"], stores("r", "1"), stores("r", "2"), {"vars": {"q": "
 LATER_WRITER = of(["{{q}}"], stores("r", "1"), {"vars": {"q": "see {{r}}"}}, stores("r", "3"))
 
 
-@settings(max_examples=250)
+@settings(UNTRACED, max_examples=250)
 @given(CASES, MODES, st.random_module())
 @example(Case(ANSWER_IS_TEMPLATE, (9,)), "auto", None)
 @example(Case(ASSERTED, (9,)), "auto", None)
