@@ -107,7 +107,7 @@ def prompts_hook(around: Around, filters: Iterable[str] = ()) -> Hook:
             return ()
         prompts = read_prompts(entry, around)
         at = ("raw",) if isinstance(entry, dict) else ()
-        errors = [templates.syntax_error(prompt.raw) for prompt in prompts if not prompt.function]
+        errors = [templates.prompt_error(prompt.raw) for prompt in prompts if not prompt.function]
         if mistakes := [Mistake(error, at=at) for error in errors if error]:
             raise MistakenError(*mistakes)
         return prompts

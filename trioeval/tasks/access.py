@@ -112,9 +112,9 @@ class FindAccess:
         step = self.steps[index]
         reads: set[Cell] = set()
         writes: set[Cell] = set()
-        if self.sharing.registers and self._may_read(step):
+        if self.sharing.registers and self.may_read(step):
             reads.add(self._registers(step))
-        if step.test.options.store_output_as is not None:
+        if step.test.options.store_output_as:
             writes.add(self._registers(step))
         if step.prompt_idx in self.sharing.conversations:
             provider = self.provider_names[step.column.provider_index]
@@ -128,7 +128,8 @@ class FindAccess:
         own = self.steps.suite.evaluate_options.register_scope == "column"
         return ("registers", step.prompt_idx if own else None)
 
-    def _may_read(self, step: Step) -> bool:
+    def may_read(self, step: Step) -> bool:
+        """Whether a step may look at a register."""
         if step.column.prompt.function is not None or step.provider_index in self.opaque:
             return True
         if any(_is_opaque(code) for code in self._codes(step)) or any(

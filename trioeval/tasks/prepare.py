@@ -81,11 +81,21 @@ class PreparedSuite:
         return tuple(entry.label or entry.id for entry in self.suite.providers)
 
     @property
+    def access(self) -> FindAccess:
+        """What its steps may read of what others leave, and what they leave themselves."""
+        opaque = (place for place, spec in enumerate(self.specs) if not _ignores_variables(spec))
+        return FindAccess(
+            self.steps, self.sharing, self.templates, self.provider_names, frozenset(opaque)
+        )
+
+    @property
     def order(self) -> Callable[[], Readiness] | None:
         """What decides which steps may start; None if all of them may at once."""
         steps, sharing = self.steps, self.sharing
-        mode = self.suite.evaluate_options.serialize
         serial = steps.serial_indices
+        mode = self.suite.evaluate_options.serialize
+        # A hook may change what a test reads, which nobody can know before.
+        mode = "all" if self.extensions else mode
         kept = (sharing.conversations and mode not in {"conversation", "auto"}) or (
             sharing.registers and mode not in {"register", "auto"}
         )
@@ -93,16 +103,8 @@ class PreparedSuite:
             return lambda: OneByOne.of(len(steps), serial)
         if not sharing.any:
             return None
-        find = FindAccess(
-            steps,
-            sharing,
-            self.templates,
-            self.provider_names,
-            frozenset(
-                place for place, spec in enumerate(self.specs) if not _ignores_variables(spec)
-            ),
-        )
-        return lambda: ByCells.of(len(steps), serial, find)
+        access = self.access
+        return lambda: ByCells.of(len(steps), serial, access)
 
 
 @attrs.frozen(kw_only=True)

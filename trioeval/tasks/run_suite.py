@@ -226,6 +226,7 @@ def _tools(prepared: PreparedSuite, scripts: Scripts, run_id: str | None) -> Too
         scripts=scripts,
         history=History(prepared.suite.evaluate_options.register_scope),
         sharing=prepared.sharing,
+        may_read=prepared.access.may_read,
         provider_names=prepared.provider_names,
         run_id=run_id,
     )

@@ -96,7 +96,7 @@ class Tools:
     def store(self, step: Step, output: Any) -> None:
         """Leave an output in the register that the test names, unless it is empty."""
         name = step.test.options.store_output_as
-        if name is not None and output not in ("", 0, False):
+        if name and output not in ("", 0, False):
             self.variables.history.store(step, name, output)
 
 

@@ -5,7 +5,7 @@ run itself tells. Files are read first: what a model answered must never name a 
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ class Variables:
     scripts: Scripts
     history: History
     sharing: Sharing
+    may_read: Callable[[Step], bool]
+    """Whether a row may look at a register; one that does not is not concerned by what is in it."""
     provider_names: Sequence[str]
     """Label or id of each provider of the suite."""
     run_id: str | None = None
@@ -52,7 +54,7 @@ class Variables:
             step.test.options.disable_conversation_var
         ):
             found[CONVERSATION_VARIABLE] = self.history.turns(step, self.conversation(step))
-        if self.sharing.registers:
+        if self.sharing.registers and self.may_read(step):
             found |= self.history.registers(step)
         return found | self.runtime(step)
 

@@ -2,7 +2,7 @@
 
 import difflib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, TypeAlias
 
@@ -138,6 +138,14 @@ class Templates:
         compiled = self._compile(text)
         return str(compiled) if isinstance(compiled, TemplateError) else None
 
+    def prompt_error(self, raw: str) -> str | None:
+        """What is wrong with a prompt as a template: of one that is JSON, with one of its texts."""
+        document = self._json(raw) if self.json_aware else _NO_JSON
+        if document is _NO_JSON:
+            return self.syntax_error(raw)
+        errors = (self.syntax_error(text) for text in _texts_in(document))
+        return next((error for error in errors if error is not None), None)
+
     def references(self, text: str) -> frozenset[str]:
         """The variables that a text may look at, also if not always; none if it is no template.
 
@@ -228,6 +236,20 @@ def _self_of(tree: nodes.Template) -> set[str]:
     return {"self"} if any(tree.find_all(nodes.ContextReference)) else set()
 
 
+def _texts_in(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case list():
+            for part in value:
+                yield from _texts_in(part)
+        case dict():
+            for part in value.values():
+                yield from _texts_in(part)
+        case _:
+            pass
+
+
 def _is_to_render(value: Any, variables: Mapping[str, Any]) -> bool:
     return isinstance(value, str) and is_template(value) and not uses_undefined(value, variables)
 
@@ -253,7 +275,7 @@ def _told(
         case TooMuchError():
             return _RefusedError(str(error))
         case UnknownVariableError():
-            return TemplateError(_undefined(str(error), variables))
+            return TemplateError(_undefined(str(error), _of_the_test(variables)))
         case SecurityError():
             return TemplateError(f"the template does what the sandbox refuses: {error}")
         case UndefinedError():
@@ -264,6 +286,11 @@ def _told(
             return TemplateError(
                 f"the template cannot be rendered: {type(error).__name__}: {error}"
             )
+
+
+def _of_the_test(variables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The variables without those that the run adds to them."""
+    return {name: value for name, value in variables.items() if not name.startswith("__")}
 
 
 def _line(trace: TracebackType | None, template: jinja2.Template) -> int | None:
