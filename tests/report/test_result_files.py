@@ -140,7 +140,7 @@ def test_junit_has_a_suite_a_column_and_a_case_a_row() -> None:
 
 def test_junit_counts_prompts_for_each_name_of_a_provider() -> None:
     """Columns of one provider are told apart, also where two entries have one name."""
-    suite = {"providers": ["mine", "mine"], "prompts": ["x", "y"]}
+    suite = {"providers": ["mine", {"id": "mine"}], "prompts": ["x", "y"]}
     root = ET.fromstring("".join(junit_chunks(results_of(suite))))  # noqa: S314 - our own text
     assert [found.get("name") for found in root] == [f"[mine] prompt {n}" for n in (1, 2, 3, 4)]
 

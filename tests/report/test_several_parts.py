@@ -51,7 +51,7 @@ def test_a_run_without_tasks_has_the_document_of_its_only_part() -> None:
 def test_a_table_has_the_columns_of_all_tasks() -> None:
     """Those of other tasks are empty; variables are joined; the first column is the task."""
     first, *lines = csv.reader(io.StringIO("".join(csv_chunks(*two()))))
-    assert first[:5] == ["Task", "Description", "prompt", "word", "z"]
+    assert first[:5] == ["Task", "Description", "word", "prompt", "z"]
     assert [line[0] for line in lines] == ["first", "first", "second"]
     place = first.index("[mine] {{prompt}}")
     assert [line[place + 1] for line in lines] == ["", "", "PASS"]

@@ -25,9 +25,7 @@ def load_inputs(suite: Path | None, flags: WhatFlags, environ: Mapping[str, str]
     given = given_parts(flags)
     files = ([] if suite is None else [suite]) + _configs(flags.config)
     if files and given:
-        return load_suite(
-            *files, environ=environ, allow_outside=flags.allow_outside, given=given
-        )
+        return load_suite(*files, environ=environ, allow_outside=flags.allow_outside, given=given)
     if files:
         return load_suite(*files, environ=environ, allow_outside=flags.allow_outside)
     if not given:

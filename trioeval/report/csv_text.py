@@ -71,7 +71,7 @@ def _is_number(text: str) -> bool:
 def _names(parts: Sequence[Results]) -> list[str]:
     if parts[0].info.strip.test_vars:
         return []
-    return sorted({name for part in parts for name in part.totals.vars})
+    return list({name: None for part in parts for name in part.totals.vars})
 
 
 def _headings(parts: Sequence[Results], names: Sequence[str], *, described: bool) -> list[str]:

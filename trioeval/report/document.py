@@ -35,7 +35,7 @@ def document(results: Results) -> dict[str, Any]:
         "config": _suite_json(results),
         "shareableUrl": None,
         "metadata": _run_json(info),
-        "vars": [] if info.strip.test_vars else sorted(totals.vars),
+        "vars": [] if info.strip.test_vars else list(totals.vars),
         "runtimeOptions": _options_json(suite),
     }
 

@@ -106,8 +106,8 @@ class Totals:
 
     columns: Sequence[ColumnTotals]
     usage: UsageSum = attrs.field(factory=UsageSum)
-    vars: set[str] = attrs.field(factory=set)
-    """Names of the variables of all rows."""
+    vars: dict[str, None] = attrs.field(factory=dict)
+    """Names of the variables of all rows, in the order in which they turn up."""
     has_descriptions: bool = False
     """Whether some test has one."""
 
@@ -129,7 +129,7 @@ class Totals:
     def add(self, row: Row) -> None:
         """Count one more row."""
         self.columns[row.step.prompt_idx].add(row)
-        self.vars.update(row.vars)
+        self.vars.update(dict.fromkeys(row.vars))
         self.has_descriptions = self.has_descriptions or bool(row.step.test.description)
         if row.reply is not None:
             self.usage.add(row.reply.usage)
