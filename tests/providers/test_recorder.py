@@ -280,7 +280,7 @@ def ask_all(prepared: PreparedSuite) -> list[Any]:
 def test_two_entries_of_one_name_keep_their_own_answers(tmp_path: Path) -> None:
     """The name alone does not tell them apart."""
     write_for_entries(tmp_path / "r.jsonl")
-    suite = suite_of(providers=["mine", "mine"])
+    suite = suite_of(providers=["mine", {"id": "mine"}])
     found = ask_all(prepare(suite, replay=tmp_path / "r.jsonl"))
     assert found == ["of the first", "of the second"]
 

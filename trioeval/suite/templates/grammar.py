@@ -16,8 +16,10 @@ from jinja2.parser import Parser
 
 from trioeval.suite.templates.values import NunjucksOnlyError
 
-_RETURN = "\x1f"
-"""Stands for carriage returns while jinja2 reads, which would make line feeds of them; white space to it."""
+_RETURN, _SEPARATOR = "\x1f", "\x1e"
+"""White space to jinja2. The first stands for carriage returns while it reads, which would make line feeds of
+them; so that the first may stand in a text as well, a second one is put behind each that does."""
+_RETURNS = re.compile(f"({_RETURN}){_SEPARATOR}|{_RETURN}")
 _STRING_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
@@ -127,13 +129,13 @@ def parse(environment: jinja2.Environment, text: str) -> tuple[nodes.Template, l
     tree = parser.parse()
     if "\r" in text:
         for data in tree.find_all(nodes.TemplateData):
-            data.data = data.data.replace(_RETURN, "\r")
+            data.data = _RETURNS.sub(lambda found: found[1] or "\r", data.data)
     return tree, parser.grouped
 
 
 def _prepared(text: str) -> str:
     if "\r" in text:
-        text = text.replace("\r", _RETURN)
+        text = text.replace(_RETURN, _RETURN + _SEPARATOR).replace("\r", _RETURN)
     if "verbatim" not in text or not (found := _VERBATIM_TAG.search(text)):
         return text
     if _RAW_TAG.search(text):

@@ -4,7 +4,7 @@ Three steps, of which assertions see the first two: one line feed off the end of
 text replaced by that variable, one in each text and pass, in five passes; then texts whose variables are
 all defined are rendered. The second is no rendering but a replacement in text, whence its habits: the first
 reference only, null as `null`, and `$&`, `` $` ``, `$'` and `$$` in what is put in mean what they mean to
-`String.replace`.
+`String.replace`. The third does not look into `raw` blocks, which are there to be left alone.
 """
 
 import re
@@ -16,6 +16,7 @@ from trioeval.suite.templates.values import text_of
 
 _PASSES = 5
 _REFERENCE = re.compile(r"\{\{\s*([A-Za-z0-9_]+)\s*\}\}")
+_RAW = re.compile(r"\{%-?\s*(raw|verbatim)\s*-?%\}.*?\{%-?\s*end\1\s*-?%\}", re.DOTALL)
 _DOLLAR = re.compile(r"\$([$&`'])")
 _COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)
 _LINE = r"[^\n\r\u2028\u2029]*?"
@@ -73,7 +74,7 @@ def uses_undefined(text: str, variables: Mapping[str, Any]) -> bool:
         >>> uses_undefined("{{ a | upper }}", {}), uses_undefined("{{ env.HOME }}", {})
         (True, False)
     """
-    text = _COMMENT.sub("", text)
+    text = _COMMENT.sub("", _RAW.sub("", text))
     used = {first or second for first, second in _USED.findall(text)}
     for member, source in _LOOP.findall(text):
         used.discard(member)
