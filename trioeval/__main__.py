@@ -11,9 +11,16 @@ def main() -> None:
 
         sys.stdout.write(f"trioeval {__version__}\n")
         return
-    from trioeval.cli import run_command_line
+    try:
+        from trioeval.cli import Interrupts, run_command_line
 
-    sys.exit(run_command_line(sys.argv[1:]))
+        interrupts = Interrupts.installed()
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted before the run began; exit 130\n")
+        sys.exit(130)
+    code = run_command_line(sys.argv[1:], interrupts)
+    interrupts.end()
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ that. Failures of single jobs never leave a run as exceptions: they are outcomes
 import enum
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import attrs
@@ -125,10 +126,21 @@ class Problem:
 
 
 class SuiteError(TrioevalError, ValueError):
-    """A suite that cannot be run, with everything that is wrong with it."""
+    """A suite that cannot be run, with everything that is wrong with it.
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    Args:
+        problems: What is wrong.
+        files: Those that were asked for; when one of them changes, it may be right.
+        partial: The `Suite` that could be read all the same, for those who look for more problems in it.
+    """
+
+    def __init__(
+        self, problems: Iterable[Problem], *, files: Iterable[Path] = (), partial: Any = None
+    ) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
+        self.partial = partial
+        named = (Path(problem.file) for problem in self.problems if problem.file is not None)
+        self.files: tuple[Path, ...] = tuple(dict.fromkeys([*files, *named]))
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 

@@ -43,6 +43,8 @@ def settings(threshold: float = 100, code: int = 100) -> RunSettings:
             "the deadline left 1 rows without a verdict; 60.0 % passed, 10 % are needed",
         ),
         (totals(), 100, 0, "no rows to run; exit 0"),
+        (totals(299_999, 1), 99.99999, 7, "; 99.9 % passed, 100 % are needed"),
+        (totals(1, 300_000), 1, 7, "; 0.1 % passed, 1 % are needed"),
     ],
 )
 def test_enough_rows_passed_or_the_line_says_what_is_missing(

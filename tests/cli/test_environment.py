@@ -1,8 +1,10 @@
 """Settings from environment variables."""
 
+import re
+
 import pytest
 
-from trioeval.cli.environment import EnvironmentSettings, read_environment
+from trioeval.cli.environment import ELSEWHERE, EnvironmentSettings, read_environment
 from trioeval.errors import UsageError
 from trioeval.report import Strip
 
@@ -56,6 +58,22 @@ def test_our_own_name_wins() -> None:
     assert found.delay_ms == 20
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        *((name, "maybe", "must be true or false, got 'maybe'") for name in ELSEWHERE),
+        ("PYTHON_WORKERS", "0", "must be a whole number from 1 to 64, got '0'"),
+        ("CSV_DELIMITER", "ab", "must be one character, got 'ab'"),
+    ],
+)
+def test_what_is_used_elsewhere_is_refused_here(name: str, value: str, why: str) -> None:
+    """Before a file is read; values that are right pass."""
+    with pytest.raises(UsageError, match=re.escape(f"PROMPTFOO_{name} {why}")):
+        read_environment({f"PROMPTFOO_{name}": value})
+    right = {"PYTHON_WORKERS": "2", "CSV_DELIMITER": "\t"}.get(name, "true")
+    assert read_environment({f"TRIOEVAL_{name}": right}) == EnvironmentSettings()
+
+
 def test_all_values_that_mean_nothing_are_named() -> None:
     """With the variable that was set, and what would be right."""
     with pytest.raises(UsageError) as caught:
@@ -75,3 +93,13 @@ def test_all_values_that_mean_nothing_are_named() -> None:
         "PROMPTFOO_FAILED_TEST_EXIT_CODE must be a whole number from 0 to 255, got '256'",
         "TRIOEVAL_STRIP_METADATA must be true or false, got 'maybe'",
     ]
+
+
+def test_what_has_no_meaning_yet_or_is_not_safe_is_told() -> None:
+    """Under the name that was used; a switch that is off is not."""
+    found = read_environment({"PROMPTFOO_CONFIG_DIR": "/x", "TRIOEVAL_INSECURE_SSL": "1"})
+    assert found.warnings == (
+        "TRIOEVAL_INSECURE_SSL: servers need not prove who they are",
+        "PROMPTFOO_CONFIG_DIR has no meaning here yet",
+    )
+    assert read_environment({"PROMPTFOO_INSECURE_SSL": "false"}).warnings == ()

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from trioeval.cli.environment import EnvironmentSettings
@@ -13,10 +14,11 @@ from trioeval.cli.settings import (
     RunSettings,
     earlier_files,
     filters_of,
+    said_in_vain,
     settle,
     with_flags,
 )
-from trioeval.errors import UsageError
+from trioeval.errors import SuiteError, UsageError
 from trioeval.suite import BudgetSettings, Suite, parse_suite
 from trioeval.suite.filters import Filters
 
@@ -196,3 +198,43 @@ def test_columns_are_filtered_before_they_are_numbered() -> None:
     found = changed(suite, rows=rows)
     assert [entry.label for entry in found.providers] == ["one"]
     assert found.prompts == ()
+
+
+def test_options_of_promptfoo_are_taken() -> None:
+    """Those that mean something here mean it; flags win; of the others only a wish is told."""
+    suite = suite_of(
+        tags={"a": "1", "b": "1"},
+        commandLineOptions={
+            "envPath": [".env", ".env.local"],
+            "extension": "file://hooks.py:told",
+            "filterSampleSeed": 7,
+            "generateSuggestions": False,
+            "noShare": True,
+            "share": True,
+            "tags": {"b": 2},
+            "verbose": True,
+            "watch": False,
+        },
+    )
+    assert suite.command_line_options.env_path == (".env", ".env.local")
+    assert filters_of(suite, RowFlags()).sample_seed == 7
+    assert filters_of(suite, RowFlags(filter_sample_seed=0)).sample_seed == 0
+    found = changed(suite)
+    assert found.tags == {"a": "1", "b": "2"}
+    assert found.extensions == ("file://hooks.py:told",)
+    # What the flag names stands in the suite already.
+    given = attrs.evolve(suite, extensions=("file://own.py:told",))
+    found = changed(given, what=WhatFlags(extension=("own.py:told",), tag=("b=3",)))
+    assert found.tags == {"a": "1", "b": "3"}
+    assert found.extensions == ("file://own.py:told",)
+    assert said_in_vain(suite) == (
+        "commandLineOptions.share: results are not shared: send the file that -o writes",
+    )
+
+
+def test_all_known_keys_are_listed_once() -> None:
+    """However many keys are wrong."""
+    with pytest.raises(SuiteError) as caught:
+        suite_of(commandLineOptions={"qqq": 1, "zzz": 2, "repaet": 3})
+    assert str(caught.value).count("known are") == 1
+    assert 'did you mean "repeat"?' in str(caught.value)

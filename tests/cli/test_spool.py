@@ -1,5 +1,7 @@
 """Rows that wait on disk."""
 
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -57,3 +59,31 @@ def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
     spool.add("{}", 0)
     assert list(spool.rows()) == []
     spool.close()
+
+
+def test_a_disk_that_fills_up_is_kept_as_an_error_and_closing_is_none(tmp_path: Path) -> None:
+    """Rows in the buffer of the file are given up with it."""
+    script = """
+import resource, sys
+from pathlib import Path
+from trioeval.cli.spool import Spool
+from trioeval.errors import OutputError
+spool = Spool(Path(sys.argv[1]))
+spool.open()
+resource.setrlimit(resource.RLIMIT_FSIZE, (40_960, 40_960))
+for _ in range(1000):
+    spool.add("x" * 100, 0)
+try:
+    list(spool.rows())
+except OutputError as error:
+    print(error)
+spool.close()
+print(spool.error)
+"""
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "kept rows cannot be read: File too large",
+        f"rows cannot be kept in {tmp_path}: File too large",
+    ]
+    assert list(tmp_path.iterdir()) == []

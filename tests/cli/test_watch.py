@@ -1,12 +1,14 @@
 """Waiting for files to change."""
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import trio
 
+from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.watch import Watched, marks_of, wait_changed, watch
 from trioeval.testing import run_virtual
 
@@ -57,23 +59,34 @@ def test_a_file_that_comes_is_a_change(tmp_path: Path) -> None:
     assert run_virtual(main) == path
 
 
-def test_a_run_that_was_interrupted_ends_the_watch() -> None:
-    """With its own exit code, whatever run it is."""
-    codes = iter([130])
-    assert watch(lambda: Watched(next(codes), {})) == 130
+@pytest.mark.parametrize("code", [130, 100, 0])
+def test_a_run_in_which_a_signal_came_ends_the_watch(code: int) -> None:
+    """With the exit code of that run."""
+    interrupts = Interrupts()
+
+    def run_once() -> Watched:
+        interrupts.received.append(signal.SIGINT)
+        return Watched(code, {})
+
+    assert watch(run_once, interrupts) == code
 
 
-def test_runs_follow_changes(tmp_path: Path) -> None:
-    """Also a run that could not begin; what changed while it ran counts."""
+@pytest.mark.parametrize("code", [2, 100, 130, 200])
+def test_runs_follow_changes(tmp_path: Path, code: int) -> None:
+    """Also a run that could not begin, whatever its exit code; what changed while it ran counts."""
     path = tmp_path / "suite"
     path.write_text("")
     runs: list[str] = []
+    interrupts = Interrupts()
 
     def run_once() -> Watched:
         marks = marks_of([path])
         runs.append(path.read_text())
         path.write_text("x" * len(runs))
-        return Watched(143 if len(runs) == 3 else 2, marks)
+        if len(runs) == 3:
+            interrupts.received.append(signal.SIGTERM)
+            return Watched(143, marks)
+        return Watched(code, marks)
 
-    assert watch(run_once) == 143
+    assert watch(run_once, interrupts) == 143
     assert runs == ["", "x", "xx"]

@@ -14,6 +14,7 @@ from snippets import DOCS, ROOT, table
 
 from trioeval import errors
 from trioeval.cli.app import app
+from trioeval.cli.environment import NOT_YET
 from trioeval.cli.exits import Exit
 
 REFERENCE = DOCS / "reference"
@@ -82,6 +83,16 @@ def test_every_command_stands_there() -> None:
     page = (REFERENCE / "cli.md").read_text()
     commands = {name for name in app if not name.startswith("-")}
     assert set(re.findall(r"^## (.*)$", page, re.MULTILINE)) == commands
+
+
+def test_every_variable_stands_there() -> None:
+    """All that some part of the code asks for, and no other."""
+    asked = re.compile(r'(?:switch|variable|number|whole)\(\s*"([A-Z0-9_]+)"')
+    code = [file.read_text() for file in (ROOT / "trioeval").rglob("*.py")]
+    read = {name for text in code for name in asked.findall(text)} | {*NOT_YET}
+    section = (REFERENCE / "cli.md").read_text().partition("### Environment variables")[2]
+    listed = [name for row in table(section, "name") for name in re.findall(r"`(\w+)`", row[0])]
+    assert sorted(listed) == sorted(read)
 
 
 def test_every_exit_code_stands_there() -> None:

@@ -4,7 +4,7 @@ import re
 
 from snippets import DOCS
 
-from trioeval.suite.templates.bounds import CHARACTERS, MEMBERS, STEPS
+from trioeval.suite.templates.bounds import CHARACTERS, LEVELS, STEPS
 from trioeval.suite.templates.checks import CHECKS
 from trioeval.suite.templates.list_filters import LIST_FILTERS
 from trioeval.suite.templates.text_filters import TEXT_FILTERS
@@ -27,4 +27,4 @@ def test_all_filters_and_tests_are_told() -> None:
 def test_all_bounds_are_told() -> None:
     """In the order of the module."""
     bounds = re.findall(r"\| (\d+) \|", section("Bounds"))
-    assert list(map(int, bounds)) == [STEPS, CHARACTERS, MEMBERS]
+    assert list(map(int, bounds)) == [STEPS, CHARACTERS, LEVELS]

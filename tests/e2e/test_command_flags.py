@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,13 @@ def test_what_did_not_pass_is_run_again(folder: Path) -> None:
         (["--filter-providers", "nobody"], "the filters leave no row to run"),
         (["--share"], "--share: results are not shared"),
         (["--resume"], "--resume: it comes with the store of runs"),
+        (["--shuffle", "3"], "--shuffle: rows start in the order of the suite"),
+        (["--plan", "-o", "o.json"], "--plan and -o exclude each other"),
+        (["-r", "ehco"], '-r ehco: "ehco" is not a provider'),
+        (["-p", "none.txt"], '-p none.txt: there is no file "none.txt"'),
+        (["-x", "zzz"], "-x zzz: "),
+        (["-t", "none.csv"], "-t none.csv: there is no file"),
+        (["other.json"], "other.json: a command takes one suite"),
         (["--assertions", "a.yaml"], "--assertions and --model-outputs need each other"),
         (["--watch", "--record", "r.jsonl"], "--record and --watch exclude each other"),
         (["-c", "no*.json"], "--config: "),
@@ -143,6 +151,22 @@ def test_flags_that_cannot_be_used_are_refused(folder: Path, flags: list[str], l
     done = trioeval("suite.json", *flags, cwd=folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(line)
+
+
+def test_a_command_that_there_is_not_is_guessed(folder: Path) -> None:
+    """A suite is not what was meant."""
+    done = trioeval("rnu", "suite.json", cwd=folder)
+    assert done.returncode == 2
+    assert done.stderr == 'there is no command "rnu"; did you mean "run"?\n'
+
+
+def test_results_are_written_through_a_link(folder: Path) -> None:
+    """The link stays one, and the file that it names gets them."""
+    (folder / "there").mkdir()
+    (folder / "o.json").symlink_to(folder / "there" / "results.json")
+    trioeval("suite.json", "-o", "o.json", cwd=folder)
+    assert (folder / "o.json").is_symlink()
+    assert json.loads((folder / "there" / "results.json").read_text())["results"]["results"]
 
 
 def test_no_rows_may_be_allowed(folder: Path) -> None:
@@ -168,6 +192,23 @@ def test_the_environment_says_what_is_enough_and_what_is_left_out(folder: Path) 
     )
 
 
+def test_a_row_may_end_at_its_first_failure(folder: Path) -> None:
+    """And is a failure then, whatever its threshold; variables without meaning are told."""
+    parts = [{"type": "equals", "value": value} for value in ("no", "say w0", "say w0")]
+    tests = [{"vars": {"word": "w0"}, "assert": parts, "threshold": 0.5}]
+    write(
+        folder / "suite.json", {"providers": ["echo"], "prompts": ["say {{word}}"], "tests": tests}
+    )
+    environ = {"PROMPTFOO_SHORT_CIRCUIT_TEST_FAILURES": "true", "PROMPTFOO_CACHE_TTL": "5"}
+    for env, code, judged in (({}, 0, 3), (environ, 100, 1)):
+        done = trioeval("suite.json", "-o", "o.jsonl", cwd=folder, env=env)
+        (row,) = rows_of(folder / "o.jsonl")
+        assert (done.returncode, len(row["gradingResult"]["componentResults"])) == (code, judged)
+    assert row["failureReason"] == 1
+    assert row["error"] == 'the output does not equal "no"'
+    assert done.stderr.startswith("warning: PROMPTFOO_CACHE_TTL has no meaning here yet\n")
+
+
 def test_a_suite_says_where_its_results_go(tmp_path: Path) -> None:
     """Relative to its own folder, wherever it is run from."""
     (tmp_path / "suites").mkdir()
@@ -187,14 +228,13 @@ def test_a_plan_asks_nobody(tmp_path: Path) -> None:
     }
     write(tmp_path / "s.json", suite)
     env = {"OPENAI_API_KEY": "sk-x", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
-    done = trioeval("s.json", "--plan", "-o", "o.json", cwd=tmp_path, env=env)
+    done = trioeval("s.json", "--plan", cwd=tmp_path, env=env)
     assert done.returncode == 0
     first, column, lane, last = done.stdout.splitlines()
     assert first == "12 rows of 12 tests in 1 columns"
     assert column == "  column 0: openai:chat:m | {{x}}"
     assert lane.endswith(": 12 rows, 4 at once, 6 requests a minute")
     assert last == "the rates make it last 0:01:40 at the least; nothing was asked"
-    assert not (tmp_path / "o.json").exists()
 
 
 def test_the_first_row_that_fails_may_end_the_run(folder: Path) -> None:
@@ -215,14 +255,45 @@ def test_outputs_that_are_there_are_judged(tmp_path: Path) -> None:
     done = trioeval(*flags, cwd=tmp_path)
     assert done.returncode == 100
     rows = rows_of(tmp_path / "r.jsonl")
-    assert [(row["success"], row["vars"]) for row in rows] == [
-        (True, {"output": "hi there"}),
-        (False, {"output": "ho", "tags": "a, b"}),
+    assert [(row["success"], row["response"]["output"]) for row in rows] == [
+        (True, "hi there"),
+        (False, "ho"),
     ]
+    assert rows[1]["testCase"]["metadata"]["tags"] == "a, b"
     write(tmp_path / "o.json", ["hi", {"text": "ho"}])
     done = trioeval(*flags, cwd=tmp_path)
     assert done.returncode == 2
     assert "--model-outputs o.json: entry 1 must be a text or" in done.stderr
+    (tmp_path / "o.json").write_text('["a", "\\ud800"]')
+    done = trioeval(*flags, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--model-outputs o.json: $[1]: half of a surrogate pair" in done.stderr
+
+
+def test_outputs_are_neither_files_nor_templates(tmp_path: Path) -> None:
+    """A model must not be able to read what the user can; neither do assertions from elsewhere."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (tmp_path / "secret.txt").write_text("secret")
+    (folder / "note.txt").write_text("a note")
+    outputs = [
+        f"file://{tmp_path}/secret.txt",
+        "file://note.txt",
+        "{{ env.HOME }}",
+        "{% raw %}a{% endraw %}",
+        "{{ _",
+        "",
+    ]
+    write(folder / "o.json", outputs)
+    (folder / "a.yaml").write_text("- type: not-contains\n  value: secret!\n")
+    flags = ["-a", "a.yaml", "--model-outputs", "o.json", "-o", "r.jsonl"]
+    done = trioeval(*flags, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert [row["response"]["output"] for row in rows_of(folder / "r.jsonl")] == outputs
+    (folder / "a.yaml").write_text(f"- type: equals\n  value: file://{tmp_path}/secret.txt\n")
+    done = trioeval(*flags, cwd=folder)
+    assert done.returncode == 2
+    assert "is outside of the suite's folder" in done.stderr
 
 
 def test_files_of_flags_stand_in_place_of_those_of_the_suite(tmp_path: Path) -> None:
@@ -237,10 +308,22 @@ def test_files_of_flags_stand_in_place_of_those_of_the_suite(tmp_path: Path) -> 
     rows = rows_of(tmp_path / "o.jsonl")
     assert [row["response"]["output"] for row in rows] == ["a hi", "b hi", "c hi"]
     assert {row["provider"]["label"] for row in rows} == {"second"}
+    # The same on every machine, and from wherever the suite is.
+    assert [row["prompt"]["label"] for row in rows] == [
+        "a.txt: a {{word}}",
+        "b.txt: b {{word}}",
+        "c {{word}}",
+    ]
     # Without a suite as well.
     flags = ["-t", "t.csv", "-p", "a.txt", "-r", "echo", "-o", "o.jsonl"]
     assert trioeval(*flags, cwd=tmp_path).returncode == 0
-    assert [row["response"]["output"] for row in rows_of(tmp_path / "o.jsonl")] == ["a hi"]
+    (row,) = rows_of(tmp_path / "o.jsonl")
+    assert (row["response"]["output"], row["prompt"]["label"]) == ("a hi", "a.txt: a {{word}}")
+    # Whoever names a file may read there, wherever that is.
+    flags = ["-t", "../t.csv", "-p", "../a.txt", "-r", "echo", "-o", "o.jsonl"]
+    assert trioeval(*flags, cwd=tmp_path / "suites").returncode == 0
+    (row,) = rows_of(tmp_path / "suites" / "o.jsonl")
+    assert (row["response"]["output"], row["prompt"]["label"]) == ("a hi", "../a.txt: a {{word}}")
 
 
 def test_several_suites_are_one(tmp_path: Path) -> None:
@@ -320,3 +403,42 @@ def test_a_watched_suite_runs_again_when_one_of_its_files_changes(tmp_path: Path
     assert "Traceback" not in rest
     assert shown.count("PASS say a") == 1
     assert shown.count("PASS shout a!") == 2
+
+
+def test_watching_goes_on_after_any_mistake_and_any_exit_code(tmp_path: Path) -> None:
+    """A file with a mistake is watched, one that is missing is awaited, and 200 is no signal."""
+    suite = {
+        "providers": ["echo"],
+        "prompts": ["say {{word}}"],
+        "tests": "file://t.csv",
+        "defaultTest": {"assert": [{"type": "contains", "value": "hi"}]},
+    }
+    write(tmp_path / "s.json", suite)
+    flags = ["--watch", "--no-progress", "--fail-exit-code", "200"]
+    command = [sys.executable, "-m", "trioeval", "s.json", *flags]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        watchdog = threading.Timer(60, process.kill)
+        watchdog.start()
+
+        def wait_for(text: str) -> None:
+            assert process.stderr is not None
+            while text not in (line := process.stderr.readline()):
+                assert line, f"ended without saying {text!r}"
+
+        for content, said in (
+            (None, 'there is no file "file://t.csv"'),
+            ("word\nho,ho,ho\n", "t.csv:2"),
+            ("word\nho\n", "exit 200"),
+            ("word\nhi\n", "every row passed"),
+        ):
+            if content is not None:
+                (tmp_path / "t.csv").write_text(content)
+            wait_for(said)
+            wait_for("watching")
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+        watchdog.cancel()
+    assert process.returncode == 143

@@ -383,9 +383,55 @@ def test_a_full_disk_is_said_and_costs_no_row_that_was_paid(tmp_path: Path) -> N
     write(tmp_path / "suite.json", echo_suite())
     done = trioeval("suite.json", "-o", "full.jsonl", "-o", "good.json", cwd=tmp_path)
     assert done.returncode == 1
-    assert last_line(done) == "-o full.jsonl: cannot be written: No space left on device"
+    assert "-o full.jsonl: cannot be written: No space left on device\n" in done.stderr
+    assert last_line(done).endswith("exit 1: not everything could be written, see above")
     rows = json.loads((tmp_path / "good.json").read_text())["results"]["results"]
     assert len(rows) == 3
+
+
+def test_rows_that_cannot_be_kept_cost_neither_tables_nor_the_last_line(tmp_path: Path) -> None:
+    """Documents need all rows; each that cannot be made is named, and no traceback is shown."""
+    tests = [{"vars": {"word": "x" * 500}} for _ in range(300)]
+    write(tmp_path / "suite.json", {**echo_suite(), "tests": tests})
+    command = [sys.executable, "-m", "trioeval", "suite.json", "-o", "a.json", "-o", "b.csv"]
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -f 40 && exec "$@"', "sh", *command, "--no-progress"],
+        cwd=tmp_path,
+        env=ENV,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    first, *more = done.stderr.splitlines()
+    assert first == "rows cannot be kept in .: File too large"
+    assert more[:2] == [
+        "-o a.json: kept rows cannot be read: File too large",
+        "-o b.csv: kept rows cannot be read: File too large",
+    ]
+    assert "pass rate" in done.stderr
+    assert "… and 250 more rows" in done.stdout
+    assert last_line(done).endswith("exit 1: not everything could be written, see above")
+    assert [path.name for path in tmp_path.iterdir()] == ["suite.json"]
+
+
+def test_a_reply_that_is_nested_too_deeply_costs_no_document(tmp_path: Path) -> None:
+    """Its row is an error; every file has all rows."""
+    inputs = ["1", "[" * 500 + "]" * 500]
+    tests = [
+        {"vars": {"n": "1"}},
+        {"vars": {"n": "2"}, "options": {"transform": "JSON.parse(output)"}},
+    ]
+    provider = {"id": "sequence", "config": {"inputs": inputs}}
+    write(tmp_path / "suite.json", {"providers": [provider], "tests": tests})
+    names = ["only.csv", "a.json", "a.yaml", "a.xml", "a.junit.xml", "a.jsonl"]
+    outputs = [part for name in names for part in ("-o", name)]
+    done = trioeval("suite.json", *outputs, cwd=tmp_path)
+    assert done.returncode == 100
+    assert last_line(done).startswith("2 rows in ")
+    assert {path.name for path in tmp_path.iterdir()} == {"suite.json", *names}
+    assert len((tmp_path / "only.csv").read_text().splitlines()) == 3
+    assert len(json.loads((tmp_path / "a.json").read_text())["results"]["results"]) == 2
 
 
 @pytest.mark.parametrize("closed", ["stdout", "stderr"])

@@ -1,5 +1,6 @@
 from typing import Any
 
+import attrs
 import pytest
 
 from trioeval.errors import GradingError, TemplateError
@@ -22,6 +23,17 @@ def test_parts_stand_in_the_order_of_the_assertions() -> None:
     assert [part.passed for part in verdict.parts] == [True, False, True]
     assert verdict.passed
     assert verdict.assertion is None
+
+
+def test_the_first_assertion_that_fails_may_decide() -> None:
+    """Nothing behind it is judged, and no threshold saves the row; one without weight never fails."""
+    free, broken = attrs.evolve(NO, weight=0), Assertion(type="contains", value="{{ x }}")
+    verdict = grade(
+        "a", [YES, free, NO, broken], threshold=0.1, short_circuit=True, render=no_template
+    )
+    assert [part.passed for part in verdict.parts] == [True, True, False]
+    assert (verdict.passed, verdict.score, verdict.reason) == (False, 0.5, verdict.parts[2].reason)
+    assert grade("a", [YES, free], threshold=0.5, short_circuit=True).passed
 
 
 def test_an_output_without_assertions_passes() -> None:

@@ -64,7 +64,7 @@ class Case:
     def prepared(self, mode: str, **more: Any) -> PreparedSuite:
         options = {**self.document.get("evaluateOptions", {}), "serialize": mode, **more}
         suite = parse_suite({**self.document, "evaluateOptions": options})
-        found = prepare(suite, providers={"mine": self.ask}, environ={})
+        found = prepare(suite, providers={"mine": self.ask}, environ={"KEY": "secret"})
         if self.looks:
             return found
         specs = tuple(attrs.evolve(spec, settings=PromptOnly(self.ask)) for spec in found.specs)
@@ -81,7 +81,17 @@ PROMPTS = [
     HISTORY + "{{q}}",
     "{{ r }}" + HISTORY,
 ]
-TEXTS = ["1", "see {{r}}", "{% raw %}{{ s }}{% endraw %}", "{{ open and {{s}}", ["a", "b{{r}}"]]
+TEXTS = [
+    "1",
+    "see {{r}}",
+    "{% raw %}{{ s }}{% endraw %}",
+    "{{ open and {{s}}",
+    ["a", "b{{r}}"],
+    "{{ composed }}",
+    "{{ pieced }}",
+]
+COMPOSED = {"composed": "{{ {{name}} }}", "name": "r"}
+PIECED = {"pieced": "{{piece}}{ s }}", "piece": "{"}
 ASSERTIONS = [
     {"type": "contains", "value": "{{r}}"},
     {"type": "contains", "value": "zzz"},
@@ -99,12 +109,21 @@ OPTIONS = st.fixed_dictionaries(
     },
 )
 TESTS = st.fixed_dictionaries(
-    {"vars": st.fixed_dictionaries({"q": st.sampled_from(TEXTS)}), "options": OPTIONS},
+    {
+        "vars": st.builds(
+            lambda q, more: {"q": q, **more},
+            st.sampled_from(TEXTS),
+            st.sampled_from([{}, {}, COMPOSED, PIECED]),
+        ),
+        "options": OPTIONS,
+    },
     optional={
         "metadata": st.fixed_dictionaries({"conversationId": st.sampled_from(["a", "b", 1])}),
         "assert": st.lists(st.sampled_from(ASSERTIONS), max_size=2),
         "providers": st.sampled_from([["left"], ["mine"]]),
-        "providerOutput": st.sampled_from(["", "given", "given {{q}}"]),
+        "providerOutput": st.sampled_from(
+            ["", "given", "given {{q}}", "{{ 1 | nothing }}", "{% if %}", "{{ env.KEY }}"]
+        ),
     },
 )
 SCENARIOS = st.fixed_dictionaries(
@@ -204,6 +223,18 @@ ANSWER_IS_TEMPLATE = of(
 ASSERTED = of(["{{q}}"], stores("r", "1"), {"vars": {"q": "2"}, "assert": [ASSERTIONS[0]]})
 RAW = of(["{{q}}"], stores("s", "1"), {"vars": {"q": TEXTS[2]}})
 TWO_WRITERS = of(["{{q}}"], stores("r", "1"), stores("r", "2"), {"vars": {"q": "see {{r}}"}})
+NAME_OF_PIECES = of(
+    ["{{q}}"],
+    stores("r", "1"),
+    {"vars": {"q": "{{ composed }}", **COMPOSED}},
+    {"vars": {"q": "{{ pieced }}", "pieced": "{{piece}}{ r }}", "piece": "{"}},
+)
+BROKEN = of(
+    ["{{q}}"],
+    {**stores("r", "1"), "providerOutput": "{{ 1 | nothing }}"},
+    {"vars": {"q": "2"}},
+    {"vars": {"q": "{{r}}"}},
+)
 LATER_WRITER = of(["{{q}}"], stores("r", "1"), {"vars": {"q": "see {{r}}"}}, stores("r", "3"))
 
 
@@ -212,6 +243,8 @@ LATER_WRITER = of(["{{q}}"], stores("r", "1"), {"vars": {"q": "see {{r}}"}}, sto
 @example(Case(ANSWER_IS_TEMPLATE, (9,)), "auto", None)
 @example(Case(ASSERTED, (9,)), "auto", None)
 @example(Case(RAW, (9,)), "auto", None)
+@example(Case(NAME_OF_PIECES, (9,)), "auto", None)
+@example(Case(BROKEN, (9,)), "auto", None)
 @example(Case(TWO_WRITERS, (9, 1, 1, 1, 1), frozenset({1})), "auto", None)
 @example(Case(LATER_WRITER, (9, 1, 1, 1, 1)), "auto", None)
 @example(
@@ -330,3 +363,17 @@ def test_readers_run_after_a_writer_that_failed() -> None:
     rows, _ = run(Case(document, (1,), failing=frozenset({1})).prepared("auto"))
     assert [row["status"].value for row in rows] == ["pass", "error", "pass"]
     assert rows[2]["prompt"] == "3<<0 1<> >>"
+
+
+def test_a_name_that_is_put_together_of_pieces_names_a_register() -> None:
+    """In every mode, whichever text becomes the reference."""
+    for mode in ("all", "auto"):
+        rows, _ = run(Case(NAME_OF_PIECES, (1,)).prepared(mode))
+        assert [row["prompt"] for row in rows] == ["1", "<0 1 >", "<0 1 >"]
+
+
+def test_a_register_that_is_no_template_fails_only_rows_that_name_it() -> None:
+    """In every mode."""
+    for mode in ("all", "auto"):
+        rows, _ = run(Case(BROKEN, (1,)).prepared(mode))
+        assert [row["status"].value for row in rows] == ["pass", "pass", "error"]

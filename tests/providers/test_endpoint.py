@@ -316,3 +316,28 @@ def test_a_lane_is_one_account_and_model() -> None:
         endpoint({"apiBaseUrl": "http://127.0.0.1"}, {}),
     ]
     assert len({read.lane_key, *(other.lane_key for other in others)}) == 6
+
+
+@pytest.mark.parametrize(
+    ("config", "environ", "seconds"),
+    [
+        ({}, {}, 300),
+        ({}, {"REQUEST_TIMEOUT_MS": "1500"}, 1.5),
+        ({}, {"REQUEST_TIMEOUT_MS": " "}, 300),
+        ({"timeoutMs": 20}, {"REQUEST_TIMEOUT_MS": "never"}, 0.02),
+    ],
+)
+def test_an_exchange_takes_no_longer_than_the_config_or_the_environment_says(
+    config: dict[str, Any], environ: dict[str, str], seconds: float
+) -> None:
+    """The config wins, and then nobody looks at the environment."""
+    assert endpoint(config, KEY | environ).timeout == seconds
+
+
+@pytest.mark.parametrize("written", ["never", "0", "-5", "inf", "nan"])
+def test_a_limit_of_the_environment_must_be_one(written: str) -> None:
+    """It is told before the first call."""
+    fault = "the environment variable REQUEST_TIMEOUT_MS must be a number of milliseconds above 0"
+    assert problems({}, KEY | {"REQUEST_TIMEOUT_MS": written}) == [
+        Problem(".config.timeoutMs", f'{fault}, got "{written}"')
+    ]

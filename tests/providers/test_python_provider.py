@@ -36,6 +36,17 @@ def call_classification_api(text, options):
 
 async def later(prompt, options, context):
     return prompt
+
+class Model:
+    name = "model"
+
+    @classmethod
+    def call_api(cls, prompt, options, context):
+        return f"{cls.name}: {prompt}"
+
+    @staticmethod
+    def call_embedding_api(text, options):
+        return {"embedding": [len(text)]}
 """
 TRIO = """
 import trio
@@ -117,6 +128,23 @@ def test_embeddings_and_classifications_have_functions_of_their_own(folder: Path
     assert (reply.output, reply.usage.total) == ([2, 0.5], 3)
     reply = run(lambda: ask(settings("mine.py:call_classification_api", folder)))
     assert reply.output == {"good": 0.75, "bad": 0.25}
+
+
+@pytest.mark.parametrize("mode", ["process", "thread"])
+def test_a_method_of_a_class_is_a_function(folder: Path, mode: str) -> None:
+    """If it needs no object; its own name says what it returns."""
+    assert run(lambda: ask(settings("mine.py:Model.call_api", folder, mode=mode))).output == (
+        "model: Hi"
+    )
+    found = settings("mine.py:Model.call_embedding_api", folder, mode=mode)
+    assert run(lambda: ask(found)).output == [2]
+    fault = f'.id: there is no class "Modal" in "{folder}/mine.py"\n  did you mean "Model"?'
+    assert problems("mine.py:Modal.call_api", folder) == [fault]
+    assert problems("mine.py:Model.", folder)[0].startswith(
+        '.id: "Model." is not the name of a function'
+    )
+    with pytest.raises(ProviderError, match=r"there is no function Model\.no in "):
+        run(lambda: ask(settings("mine.py:Model.no", folder)))
 
 
 def test_async_functions_run_on_asyncio_in_workers(folder: Path) -> None:

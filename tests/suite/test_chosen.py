@@ -63,6 +63,7 @@ def test_folders_of_given_files_are_each_told_once() -> None:
         "prompts": ["file:///p/a.txt", "file:///p/b.txt", "a text"],
         "tests": "file:///t/t.csv",
         "extensions": ["file:///x/hooks.py:name"],
+        "providers": ["file:///r/list.yaml", "file://list.yaml", "echo"],
     }
-    assert folders_of(given) == (Path("/p"), Path("/x"), Path("/t"))
+    assert folders_of(given) == (Path("/p"), Path("/x"), Path("/r"), Path("/t"))
     assert folders_of({}) == ()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from trioeval.cli.schema import schema_text
 from trioeval.errors import SuiteError
-from trioeval.suite import parse_suite
+from trioeval.suite import load_suite, parse_suite
 from trioeval.suite.json_schema import Shape, suite_schema
 
 SCHEMA = suite_schema()
@@ -32,12 +32,18 @@ def documents(draw: st.DrawFn, shape: Shape | bool, mutants: bool) -> Any:  # no
     match shape:
         case {"$ref": str(name)}:
             return draw(documents(SCHEMA["$defs"][name.rpartition("/")[2]], mutants))
-        case {"anyOf": [{"required": _}, *_]}:  # the top
+        case {"title": _}:  # the top
             keys = draw(st.sets(st.sampled_from(sorted(shape["properties"])), max_size=6))
+            keys -= {"providers", "targets", "tasks"}
             return draw(
                 members(shape, {*keys, draw(st.sampled_from(["providers", "targets"]))}, mutants)
             )
+        case {"type": "object"}:
+            keys = draw(st.sets(st.sampled_from(sorted(shape.get("properties", "a"))), max_size=4))
+            needed = [part["required"] for part in shape.get("anyOf", ())]
+            return draw(members(shape, {*keys, *(needed or [[]])[0]}, mutants))
         case {"anyOf": parts}:
+            parts = [part for part in parts if part != {"$ref": "#/$defs/Reference"}]
             return draw(documents(draw(st.sampled_from(parts)), mutants))
         case {"enum": choices}:
             return draw(st.sampled_from(choices))
@@ -55,9 +61,6 @@ def documents(draw: st.DrawFn, shape: Shape | bool, mutants: bool) -> Any:  # no
             return found + 0.5 if number == "number" and draw(st.booleans()) else found
         case {"type": "array"}:
             return draw(st.lists(documents(shape.get("items", True), mutants), max_size=2))
-        case {"type": "object"}:
-            keys = draw(st.sets(st.sampled_from(sorted(shape.get("properties", "a"))), max_size=4))
-            return draw(members(shape, {*keys, *shape.get("required", ())}, mutants))
         case _:
             return draw(JUNK)
 
@@ -70,6 +73,8 @@ def members(draw: st.DrawFn, shape: Shape, keys: set[str], mutants: bool) -> dic
         keys = {*keys, draw(st.sampled_from(["openai:x", "temperature"]))}
     if "maxProperties" in shape:
         keys = {"echo"}
+    # References are of files, and told of elsewhere.
+    keys -= {"$ref"}
     return {key: draw(documents(known.get(key, rest), mutants)) for key in sorted(keys)}
 
 
@@ -108,6 +113,19 @@ WRONG: list[dict[str, Any]] = [
     {"lanes": {"slow": {"burst": 1.5}}},
     {"env": {"A": None}},
     {"outputPath": 5},
+    {"providers": []},
+    {"providers": None},
+    {"providers": ""},
+    {"providers": [" "]},
+    {"providers": [{"id": ""}]},
+    {"targets": ["echo"]},
+    {"prompts": [], "providers": ["echo"]},
+    {"prompts": [""], "providers": ["echo"]},
+    {"prompts": ["a"], "providers": ["echo"], "tasks": [{"type": "prompt_eval"}]},
+    {"tests": [{}], "tasks": [{"type": "prompt_eval"}]},
+    {"tasks": []},
+    {"derivedMetrics": [{"name": "x"}]},
+    {"evaluateOptions": {"timeoutMs": -1}},
 ]
 
 
@@ -131,6 +149,11 @@ RIGHT: list[dict[str, Any]] = [
     {"tests": [{"options": {"temperature": 1, "postprocess": "x"}, "vars": ["v.yaml"]}]},
     {"providers": ["echo", {"openai:gpt-4.1": {"label": "a"}}, {"id": "x", "lane": "slow"}]},
     {"scenarios": ["s.yaml", {"config": [{"vars": {"x": 1}}], "tests": "t.csv"}]},
+    {"targets": None, "tasks": None, "prompts": None, "evaluateOptions": {"repeat": None}},
+    {"providers": [{"echo": None}, {"id": "x", "config": None}]},
+    {"description": 2024, "tests": [{"description": 1.5, "assert": None, "vars": None}]},
+    {"derivedMetrics": [], "tests": [{"vars": {}, "assert_scoring_function": ""}]},
+    {"evaluateOptions": {"timeoutMs": 0, "silent": True, "generate_suggestions": False}},
 ]
 
 
@@ -157,3 +180,68 @@ def test_fields_are_described_in_the_words_of_the_models() -> None:
         "description": "Requests per minute, > 0; None does not limit them.",
     }
     assert lane["properties"]["max_concurrency"] == lane["properties"]["maxConcurrency"]
+
+
+REFERRING: dict[str, Any] = {
+    "definitions": {
+        "provider": {"id": "echo", "label": "a"},
+        "text": "Say {{x}}",
+        "tests": [{"vars": {"x": 1}}],
+        "vars": {"x": 2},
+        "slow": {"rpm": 60},
+        "options": {"repeat": 2},
+        "settings": [{"vars": {"x": 3}}],
+    },
+    "assertionTemplates": {"short": {"type": "contains", "value": "Say"}},
+    "providers": [{"$ref": "#/definitions/provider"}, {"echo": {"$ref": "#/x-own"}}],
+    "x-own": {"label": "b"},
+    "prompts": [{"$ref": "#/definitions/text"}],
+    "tests": {"$ref": "#/definitions/tests"},
+    "defaultTest": {"assert": [{"$ref": "#/assertionTemplates/short", "weight": 2}]},
+    "lanes": {"slow": {"$ref": "#/definitions/slow"}},
+    "env": {"$ref": "#/definitions/vars"},
+    "evaluateOptions": {"$ref": "#/definitions/options"},
+    "scenarios": [
+        {
+            "config": {"$ref": "#/definitions/settings"},
+            "tests": [
+                {
+                    "vars": {"$ref": "#/definitions/vars"},
+                    "options": {"$ref": "#/definitions/options"},
+                }
+            ],
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        REFERRING,
+        {"providers": ["echo"], "tests": [{"$ref": "#/x-own"}], "x-own": {"vars": {"x": 1}}},
+        {"$ref": "base.json", "prompts": ["a"]},
+    ],
+)
+def test_references_stand_wherever_the_loader_takes_them(
+    document: dict[str, Any], tmp_path: Path
+) -> None:
+    """For lists, for their entries, and for objects; what stands beside them is looked at."""
+    file = tmp_path / "suite.json"
+    file.write_text(json.dumps(document))
+    (tmp_path / "base.json").write_text('{"providers": ["echo"]}')
+    assert load_suite(file).providers[0].id == "echo"
+    assert [error.message for error in VALIDATOR.iter_errors(document)] == []
+
+
+@pytest.mark.parametrize(
+    "entry", [{"$ref": 5}, {"$ref": "#/x-own", "vrs": {}}, {"$ref": "#/x-own", "threshold": "1"}]
+)
+def test_what_stands_beside_a_reference_is_looked_at(entry: dict[str, Any], tmp_path: Path) -> None:
+    """It is put over what the reference leads to."""
+    document = {"providers": ["echo"], "tests": [entry], "x-own": {"vars": {"x": 1}}}
+    file = tmp_path / "suite.json"
+    file.write_text(json.dumps(document))
+    assert not VALIDATOR.is_valid(document)
+    with pytest.raises(SuiteError):
+        load_suite(file)

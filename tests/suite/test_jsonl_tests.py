@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -138,7 +139,7 @@ def test_a_large_file_is_a_sequence(large: Callable[..., JsonlTests], tmp_path: 
 def test_a_wrong_line_of_a_large_file_is_a_fault_when_it_is_looked_at(
     large: Callable[..., JsonlTests], tmp_path: Path
 ) -> None:
-    tests = large("{'", {"vars": {"q": "bad"}}, "", "7")
+    tests = large("{'", {"vars": {"q": "bad"}}, "", '{"vars": {}} 7')
     file = tmp_path / "t.jsonl"
     assert [test.fault for test in tests[-3:]] == [
         (
@@ -146,7 +147,7 @@ def test_a_wrong_line_of_a_large_file_is_a_fault_when_it_is_looked_at(
             "  write one object a line"
         ),
         f"{file}:{MANY + 2}:1: $.vars.q: a bad value",
-        f"{file}:{MANY + 4}:1: $: a test must be an object, got 7",
+        f"{file}:{MANY + 4}:14: $: not JSON: extra data\n  write one object a line",
     ]
     assert tests[0].fault is None
 
@@ -162,6 +163,57 @@ def test_irregular_lines_of_a_large_file_are_checked_at_once(
     with pytest.raises(MistakenError) as caught:
         large({"vars": {"q": "bad"}, "prompts": ["p"]}, '{"options": ')
     assert [part.place for part in caught.value.parts] == [(MANY + 1, 1), (MANY + 2, 12)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("space", ["", " \t"])
+def test_a_line_that_names_a_file_is_read_at_once_whatever_the_name(
+    large: Callable[..., JsonlTests], tmp_path: Path, space: str
+) -> None:
+    """It stands for whatever is in there."""
+    (tmp_path / "extra.yaml").write_text("vars: {q: [a, b]}")
+    tests = large(f'{space}"extra.yaml"', {"vars": {"q": "c"}})
+    assert list(tests.irregular) == [MANY]
+    assert tests[MANY].vars == {"q": ["a", "b"]}
+    with pytest.raises(MistakenError, match=re.escape('there is no file "file://none.yaml"')):
+        large(f'{space}"none.yaml"')
+
+
+@given(
+    lines=st.lists(
+        st.sampled_from(['{"vars": {}}', ' {"vars": {}}', '"a.yaml"', ' "a.yaml"', "7", "[1]", ""])
+        | st.sampled_from([" \t", "null", "\x0b7", "é", '{"vars": [1]}', '{"prompts": []}']),
+        max_size=12,
+    ),
+    end=st.sampled_from(["\n", "\r\n"]),
+)
+def test_lines_are_counted_and_told_apart_in_one_pass(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], end: str
+) -> None:
+    """Whatever is blank, and whatever they begin with."""
+    file = tmp_path_factory.getbasetemp() / "counted.jsonl"
+    file.write_bytes(end.join(lines).encode())
+    scanned = Lines(file)
+    starts, candidates = scanned.scan()
+    filled = [number for number, line in enumerate(lines, 1) if line.strip()]
+    assert [scanned.number(place, start) for place, start in enumerate(starts)] == filled
+    texts = [line.strip() for line in lines if line.strip()]
+    assert list(candidates) == [
+        place for place, text in enumerate(texts) if text != '{"vars": {}}'
+    ]
+
+
+def test_a_file_that_is_wrong_everywhere_is_told_soon_and_shortly(tmp_path: Path) -> None:
+    """Fifty mistakes are enough; no line is looked for from the beginning of the file."""
+    count = CHECKED_AT_ONCE
+    file = written(tmp_path, *(line for _ in range(count // 2) for line in ("", "7" + " " * 200)))
+    begun = time.process_time()
+    with pytest.raises(MistakenError) as caught:
+        read(file)
+    assert time.process_time() - begun < 5  # 16 s where each looks for itself
+    *told, last = caught.value.parts
+    assert [part.place for part in told] == [(2 * number, 1) for number in range(1, 51)]
+    assert (last.message, last.place) == (f"… and {count // 2 - 50} more mistakes", (102, 1))
 
 
 def test_a_file_must_stay_as_it_was_when_it_was_loaded(
@@ -274,14 +326,9 @@ def test_every_irregular_line_shows_it_in_its_bytes(
     file.write_text("\n \n".join(texts), encoding="utf-8")
     starts, candidates = Lines(file).scan()
     assert len(starts) == len(texts)
-    irregular = {place for place, text in enumerate(texts) if is_irregular_test(json.loads(text))}
+    irregular = {place for place, text in enumerate(texts) if is_irregular(json.loads(text))}
     assert irregular <= set(candidates)
     assert sorted(set(candidates)) == list(candidates)
-
-
-def is_irregular_test(test: Any) -> bool:
-    """Values that are no objects are no tests: they are told when they are looked at."""
-    return isinstance(test, dict) and is_irregular(test)
 
 
 def _is_json(text: str) -> bool:

@@ -7,6 +7,7 @@ import pytest
 from trioeval.errors import SuiteError
 from trioeval.suite import load_suite
 
+NEEDED = "assert, metadata, options, provider, providerOutput, threshold, vars"
 KNOWN = "contains, equals, icontains, is-json, regex, starts-with, each also with not-"
 
 JSON = """\
@@ -91,7 +92,7 @@ tests:
   - {type: contains}
   - {value: x}
   - {type: 5}
-  - {type: assert-set, assert: []}
+  - {type: assert-set, assert: [1]}
   - {type: llm-rubric, value: x, provider: y}
   - [contains, x]
 - options: {runSerially: 1, repeat: 0, prefix: x, bogus: 1}
@@ -99,11 +100,11 @@ tests:
 - vars: {1: x}
 evaluateOptions:
   max_concurrency: 0
-  timeoutMs: 0
+  timeoutMs: -1
   repeat: "5"
   delay: -1
   cache: true
-description: 5
+description: [5]
 """
 
 YAML_PROBLEMS = f"""\
@@ -113,8 +114,8 @@ suite.yaml:1:27: $.targets[2]: there is no file "file://list.yaml"
 suite.yaml:4:10: $.defaultTest.vars[0]: there is no file "a"
 suite.yaml:6:13: $.tests[0].vars.q: there is no file "file://q.txt"
 suite.yaml:6:36: $.tests[0].vars.r[1]: there is no file "file://r.txt"
-suite.yaml:7:3: $.tests[1]: a test needs at least one of assert, metadata, options, threshold, vars
-suite.yaml:8:3: $.tests[2]: a test needs at least one of assert, metadata, options, threshold, vars
+suite.yaml:7:3: $.tests[1]: a test needs at least one of {NEEDED}
+suite.yaml:8:3: $.tests[2]: a test needs at least one of {NEEDED}
 suite.yaml:9:3: $.tests[3]: there is no file "file://tests.csv"
 suite.yaml:11:5: $.tests[4].assert[0]: must be an object, got the text "contains: x"
   write {{"type": "contains", "value": "contains: x"}}
@@ -142,10 +143,10 @@ suite.yaml:22:26: $.tests[5].options.runSerially: must be true or false, got 1
 suite.yaml:22:37: $.tests[5].options.repeat: must be at least 1, got 0
 suite.yaml:23:14: $.tests[5].threshold: must be a number, got the text "0.5"
 suite.yaml:26:20: $.evaluateOptions.max_concurrency: must be at least 1, got 0
-suite.yaml:27:14: $.evaluateOptions.timeoutMs: must be more than 0, got 0
+suite.yaml:27:14: $.evaluateOptions.timeoutMs: must be at least 0, got -1
 suite.yaml:28:11: $.evaluateOptions.repeat: must be a whole number, got the text "5"
 suite.yaml:29:10: $.evaluateOptions.delay: must be at least 0, got -1
-suite.yaml:31:14: $.description: must be text, got 5"""
+suite.yaml:31:14: $.description: must be text, got a list"""
 
 
 def said_of(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trioeval.errors import Problem
-from trioeval.suite import place_problems
+from trioeval.suite import load_suite, parse_suite, place_problems
 from trioeval.suite.paths import DocumentPath, read_path, show_path
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -40,19 +40,21 @@ def test_problems_found_later_are_placed_in_the_file(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     file.write_text("targets:\n- id: echo\n  config: {sped: 1}\n")
     elsewhere = Problem("$", "broken", file="replies.jsonl", line=7)
+    suite = load_suite(file)
     assert place_problems(
-        [Problem("$.providers[0].config.sped", "no", "speed"), elsewhere], file
+        [elsewhere, Problem("$.providers[0].config.sped", "no", "speed")], suite
     ) == [
         Problem("$.targets[0].config.sped", "no", "speed", str(file), 3, 18),
         elsewhere,
     ]
     file.write_text("providers: [echo]\n")
+    suite = load_suite(file)
     assert [
-        problem.column for problem in place_problems([Problem("$.providers[0].x", "no")], file)
+        problem.column for problem in place_problems([Problem("$.providers[0].x", "no")], suite)
     ] == [13]
 
 
-def test_problems_of_a_file_that_has_gone_have_no_place(tmp_path: Path) -> None:
-    """They name the file all the same."""
-    file = tmp_path / "gone.json"
-    assert place_problems([Problem("$.a", "no")], file) == [Problem("$.a", "no", file=str(file))]
+def test_problems_of_data_have_no_place() -> None:
+    """There is no file that they could be in."""
+    suite = parse_suite({"providers": ["echo"]})
+    assert place_problems([Problem("$.a", "no")], suite) == [Problem("$.a", "no")]

@@ -165,8 +165,26 @@ def test_a_file_inside_a_document_must_be_there(tmp_path: Path) -> None:
     """A message must not be the name of a file."""
     (tmp_path / "note.txt").write_text("a")
     (tmp_path / "p.json").write_text('[{"role": "user", "content": "file://nots.txt"}]')
-    hint = 'did you mean "note.txt"?'
+    rule = f"paths in a file of prompts count from the suite's folder, {tmp_path}"
+    hint = f'did you mean "note.txt"?; {rule}'
     assert refused("p.json", tmp_path) == [('there is no file "file://nots.txt"', hint)]
+
+
+def test_all_files_that_are_missing_in_a_document_are_told_where_they_are_named(
+    tmp_path: Path,
+) -> None:
+    """The file, line and column, and what paths in it are relative to."""
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "sys.txt").write_text("beside it")
+    file = tmp_path / "d" / "p.yaml"
+    file.write_text("- role: system\n  content: file://sys.txt\n- content: [file://../x.txt]\n")
+    with pytest.raises(MistakenError) as caught:
+        read("file://d/p.yaml", tmp_path)
+    rule = f"paths in a file of prompts count from the suite's folder, {tmp_path}"
+    assert [(part.file, part.place, part.at, part.hint) for part in caught.value.parts] == [
+        (file, (2, 12), (0, "content"), rule),
+        (file, (3, 13), (1, "content", 0), f"allow it with --allow-outside; {rule}"),
+    ]
 
 
 def test_lines_of_json_are_prompts(tmp_path: Path) -> None:
@@ -225,6 +243,7 @@ def test_a_pattern_is_all_files_that_match_in_order(tmp_path: Path) -> None:
     assert raws("d/*", tmp_path) == ["a", "b", "c"]
     named = read({"raw": "d/*.md", "label": "L", "id": "i"}, tmp_path)
     assert [(prompt.label, prompt.given_id) for prompt in named] == [("L: d/c.md", "i:d/c.md")]
+    assert labels({"raw": "d/*.txt", "label": "L"}, tmp_path) == ["L: d/a.txt: a", "L: d/b.txt: b"]
     assert raws({"id": "file://d/a.txt"}, tmp_path) == ["a"]
 
 

@@ -2,17 +2,21 @@
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
+from trioeval.suite import parse_suite
 from trioeval.suite.mistakes import MistakenError
 from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.filters import load_filters
-from trioeval.suite.sources.functions import call_for_each, call_function
+from trioeval.suite.sources.functions import Calls, call_for_each, call_function
 from trioeval.suite.sources.transform_vars import transform_vars, transform_vars_of_each
+from trioeval.tasks import collect
 
 pytestmark = pytest.mark.slow  # processes
 
@@ -60,6 +64,23 @@ def large(size):
     print("x" * size)
     return "y" * size
 
+class Made:
+    @staticmethod
+    def tests(count=1):
+        return [{"vars": {"q": str(number)}} for number in range(count)]
+
+    @classmethod
+    async def late(cls):
+        return cls.__name__
+
+    class Inner:
+        @staticmethod
+        def tests():
+            return []
+
+    def bound(self):
+        return self
+
 def get_transform(vars, context):
     return {"greeting": "hi " + vars["name"], "uuid": context["uuid"], "prompt": context["prompt"]}
 """
@@ -87,6 +108,45 @@ def test_a_function_is_called_and_what_it_prints_is_no_answer(around: Around) ->
     assert call(around, "add", 1) == 2
     assert call(around, "add", "a", "b") == "ab"
     assert call(around, "later", None) == {"value": None}
+
+
+def test_methods_that_need_no_object_are_called_by_their_class(around: Around) -> None:
+    """Static ones, those of classes, and those of classes in classes."""
+    assert call(around, "Made.tests", 1) == [{"vars": {"q": "0"}}]
+    assert call(around, "Made.late") == "Made"
+    assert call(around, "Made.Inner.tests") == []
+    assert told(around, "Made.nothing")[0].startswith(
+        'Made.nothing of "mine.py" failed: TypeError: there is no function Made.nothing; known are'
+    )
+    assert "missing 1 required positional argument: 'self'" in told(around, "Made.bound")[0]
+
+
+def test_tests_prompts_and_providers_are_made_by_methods(around: Around) -> None:
+    """Wherever a function may be named."""
+    folder = around.directory
+    (folder / "p.py").write_text(
+        "class P:\n"
+        "    @staticmethod\n"
+        "    def prompt(context):\n        return 'made ' + context['vars']['q']\n"
+        "    @classmethod\n"
+        "    def call_api(cls, prompt, options, context):\n        return prompt.upper()\n"
+        "    @staticmethod\n"
+        "    def tr(output, context):\n        return output + '!'\n"
+        "    @staticmethod\n"
+        "    def vars(vars, context):\n        return {'q': vars['q'] + 'x'}\n"
+    )
+    document = {
+        "prompts": ["file://p.py:P.prompt"],
+        "providers": ["python:p.py:P.call_api", {"id": "file://p.py:P.call_api", "label": "b"}],
+        "tests": "file://mine.py:Made.tests",
+        "defaultTest": {
+            "options": {"transform": "file://p.py:P.tr", "transformVars": "file://p.py:P.vars"}
+        },
+    }
+    suite = parse_suite(document, directory=folder, environ=around.environ)
+    assert suite.prompts[0].label == "p.py:P.prompt"
+    rows = trio.run(collect, suite)
+    assert [row.output for row in rows] == ["MADE 0X!"] * 2
 
 
 def test_a_function_runs_in_the_folder_of_the_suite(around: Around) -> None:
@@ -222,6 +282,7 @@ def test_a_file_without_a_function_has_get_transform(around: Around) -> None:
         ("python: 1/0", '"1/0" failed: ZeroDivisionError: division by zero'),
         ("file://no.py", 'there is no file "no.py"'),
         ("file://mine.py:nothing", 'there is no function "nothing" in "mine.py"'),
+        ("file://mine.py:Made.mane", 'there is no function "Made.mane" in "mine.py"'),
         ("file://notes.txt", '"file://notes.txt" is no code that can be run'),
     ],
 )
@@ -286,3 +347,32 @@ def test_an_interrupt_ends_the_function(around: Around) -> None:
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert not _is_alive(int(pids.read_text()))
+
+
+def test_nothing_is_started_any_more_when_loading_is_given_up(around: Around) -> None:
+    """And what runs in other threads ends at once; others are not concerned."""
+    pids = around.directory / "pids"
+    calls, found = Calls(), []
+
+    def load() -> None:
+        with calls.noted():
+            for _ in range(2):
+                try:
+                    call(around, "hang", str(pids))
+                except MistakenError as error:
+                    found.append(str(error))
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    while len(pids.read_text().split() if pids.exists() else ()) < 2:
+        assert thread.is_alive()
+    calls.end()
+    leader, child = map(int, pids.read_text().split())
+    assert not _is_alive(leader)
+    thread.join(timeout=10)
+    assert found == [
+        'hang of "mine.py" ended without an answer, with exit code -9',
+        "loading was given up",
+    ]
+    assert not _is_alive(child)
+    assert call(around, "add", 1) == 2

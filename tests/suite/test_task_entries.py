@@ -111,7 +111,7 @@ def test_mistakes_of_the_top_are_told_once_and_those_of_tasks_in_them() -> None:
     """However many tasks have them from there."""
     said = said_of(
         {"tests": [{"vrs": {}}]},
-        {"evaluateOptions": {"timeoutMs": 0}, "prompts": ["{% if %}"]},
+        {"evaluateOptions": {"timeoutMs": -1}, "prompts": ["{% if %}"]},
         {"providers": ["gpt", {"id": "echo", "colour": 1}], "defaultTest": {"promts": []}},
         providers=["echo", {**GPT, "dely": 1}],
         evaluateOptions={"repeat": 0},
@@ -166,7 +166,6 @@ def test_keys_and_types_of_tasks() -> None:
     [
         ([], "there are no tasks"),
         ({}, "must be a list of tasks"),
-        (None, "must be a list of tasks"),
     ],
 )
 def test_tasks_are_a_list(tasks: object, said: str) -> None:

@@ -283,7 +283,6 @@ def test_nothing_of_python_is_within_reach(text: str, message: str) -> None:
 
 STEPS = "the template took more than 1000000 steps"
 PRINTED = "the template printed more than 10000000 characters"
-MEMBERS = "the template printed a value of more than 1000000 members"
 DOUBLED = "{% set a = a ~ a %}" * 40
 ENDLESS: list[tuple[str, str]] = [
     ("{% for i in range(10**9) %}{% endfor %}", STEPS),
@@ -295,21 +294,21 @@ ENDLESS: list[tuple[str, str]] = [
     ),
     (
         "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
-        "the template cannot be rendered: RecursionError: ",
+        "a call is nested more than 100 levels deep",
     ),
-    ("{% set a = 'xx' %}" + DOUBLED + "{{ a }}", PRINTED),
+    ("{% set a = 'xx' %}" + DOUBLED + "{{ a }}", STEPS),
     ("{% set a = 'xx' %}" + DOUBLED.replace("~", "+") + "{{ a }}", PRINTED),
     ("{% set a %}{{ name }}{% endset %}" + "{% set a %}{{ a }}{{ a }}{% endset %}" * 40, PRINTED),
-    ("{% set l = [1] %}" + "{% set l = [l, l] %}" * 40 + "{{ l }}", MEMBERS),
-    ("{% set l = [1] %}" + "{% set l = [l, l] %}" * 40 + "{{ l | dump }}", MEMBERS),
+    ("{% set l = [1] %}" + "{% set l = [l, l] %}" * 40 + "{{ l }}", STEPS),
+    ("{% set l = [1] %}" + "{% set l = [l, l] %}" * 40 + "{{ l | dump }}", STEPS),
     ("{% set a = name | center(900000) %}{% for i in range(50) %}{{ a }}{% endfor %}", PRINTED),
     ("{{ name | center(10**12) }}", PRINTED),
     ("{{ name | indent(10**12, true) }}", PRINTED),
-    ("{{ list | batch(10**12, 'x') }}", PRINTED),
-    ("{{ list | slice(10**12) }}", PRINTED),
+    ("{{ list | batch(10**12, 'x') }}", STEPS),
+    ("{{ list | slice(10**12) }}", STEPS),
     ("{{ list | join('x' | center(9000000)) | replace('', 'yyyy') }}", PRINTED),
     ("{% set a = 'x' | center(9000) %}{{ a | replace(' ', a) }}", PRINTED),
-    ("{{ '1' | replace('1', '1' | center(900000) | replace(' ', '1')) | int }}", PRINTED),
+    ("{{ '1' | replace('1', '1' | center(900000) | replace(' ', '1')) | int }}", STEPS),
 ]
 
 

@@ -269,3 +269,24 @@ def test_sheets_need_an_extra(book: Path, monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(MistakenError, match=r'tests from "t\.xlsx" need the extra xlsx') as caught:
         read(book, "t.xlsx")
     assert caught.value.parts[0].hint == "pip install trioeval[xlsx], or save the sheet as CSV"
+
+
+@pytest.mark.parametrize("name", ["many.csv", "many.json", "many.yaml", "many.py"])
+def test_of_many_mistakes_in_a_file_the_first_are_told(files: Path, name: str) -> None:
+    """And how many more there are, behind the others."""
+    many = [{"vars": {"q": "bad"}}] * 60
+    texts = {
+        ".csv": "q\n" + "bad\n" * 60,
+        ".json": "[\n" + ",\n".join(map(json.dumps, many)) + "\n]",
+        ".yaml": "- vars: {q: bad}\n" * 60,
+        ".py": f"def generate_tests():\n    return {many}\n",
+    }
+    (files / name).write_text(texts[Path(name).suffix])
+    with pytest.raises(MistakenError) as caught:
+        read(files, name)
+    *told, last = caught.value.parts
+    assert len(told) == 50
+    assert last.message == "… and 10 more mistakes"
+    assert last.file == files / name
+    lines = [part.place[0] for part in (*told, last) if part.place]
+    assert lines == ([] if name == "many.py" else [*range(lines[0], lines[0] + 51)])

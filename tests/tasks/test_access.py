@@ -1,5 +1,6 @@
 """Which registers and conversations a step may use, found in its texts."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from trioeval.suite import Expansion, Templates, expand, parse_suite
 from trioeval.tasks.access import FindAccess, Sharing, conversation_of
-from trioeval.tasks.order import NO_ACCESS, Access
+from trioeval.tasks.order import Access
 
 HISTORY = "{% for t in _conversation %}{{t.output}}{% endfor %}"
 STORES = {"vars": {"q": "1"}, "options": {"storeOutputAs": "r"}}
@@ -50,6 +51,15 @@ def reads(prompt: str, test: Any, **more: Any) -> bool:
         ("{{q}}", {"vars": {"q": "1"}, "options": {"temperature": "{{r}}"}}),
         ("{{q}}", {"vars": {"q": "1"}, "options": {"transform": "output + r"}}),
         ("{{q}}", {"vars": {"q": "1"}, "options": {"transform": "output + context.vars['a' + q]"}}),
+        ("{{q}}", {"vars": {"q": "1"}, "options": {"transform": "JSON.stringify(arguments[1])"}}),
+        ("{{q}}", {"vars": {"q": "1"}, "options": {"transform": "(o, c) => JSON.stringify(c)"}}),
+        ("{{q}}", {"vars": {"q": "1"}, "options": {"transform": "python: str(output)"}}),
+        ("{{q}}", {"vars": {"q": "{{ a }}", "a": "{{ re{{b}} }}", "b": "g"}}),
+        ("{{q}}", {"vars": {"q": "{{b}}{ x }}", "b": "{"}}),
+        ("{{q}}", {"vars": {"q": "{{b}}", "b": {"json": "a {"}}}),
+        ("{{q}}", {"vars": {"q": "see {{ _conversation }}"}}),
+        ('{"text": "{{ \\u0072 }}"}', {"vars": {"q": "1"}}),
+        ('{{ "}}" ~ r }}', {"vars": {"q": "1"}}),
     ],
 )
 def test_a_text_that_may_look_at_a_register_is_found(prompt: str, test: Any) -> None:
@@ -63,7 +73,10 @@ def test_a_text_that_may_look_at_a_register_is_found(prompt: str, test: Any) -> 
         ("{{q}} and r", {"vars": {"q": "r"}}),
         ("{# r #}{{q}}", {"vars": {"q": "1"}}),
         ("{{q}}", {"vars": {"q": "1"}, "metadata": {"r": "{{r}}"}, "description": "{{r}}"}),
-        ("{{q}}", {"vars": {"q": "1"}, "options": {"transform": "output.trim()"}}),
+        ("{{q}}", {"vars": {"q": "1"}, "options": {"transform": "output.answer.r"}}),
+        ("{{q}}", {"vars": {"q": "1"}, "options": {"transform": "$.r"}}),
+        ("{{q}}", {"vars": {"q": "{{ a }}", "a": "{{ b }}", "b": "r"}}),
+        ("{{q}}", {"vars": {"q": '{"json": {"r": 1}}', "a": "{{q} r"}}),
     ],
 )
 def test_words_that_are_no_references_are_not(prompt: str, test: Any) -> None:
@@ -85,9 +98,35 @@ def test_a_file_may_hold_anything(tmp_path: Path) -> None:
 def test_a_provider_that_is_given_the_variables_may_read_them_all() -> None:
     """So may a prompt that is a program."""
     steps = steps_of("{{q}}", STORES, {"vars": {"q": "1"}})
-    assert finder(steps)(1) == NO_ACCESS
+    assert finder(steps)(1) == Access()
     assert finder(steps, frozenset({0}))(1) == Access(reads=REGISTERS)
     assert finder(steps, frozenset({0}))(0) == Access(REGISTERS, REGISTERS)
+
+
+def test_a_row_sees_what_its_texts_name_and_what_that_names() -> None:
+    """Nothing else, unless an answer may make names of pieces with its variables."""
+    steps = steps_of("{{a}}", STORES, {"vars": {"q": "1"}})
+    found = {"a": "{{ b }}", "b": ["see {{c}}"], "c": "3", "d": "{{a}}", "e": "{"}
+    visible = finder(steps).visible
+    assert list(visible(steps[1], found)) == ["a", "b", "c"]
+    assert visible(steps[1], {"d": "1"}) == {}
+    assert visible(steps[1], {}) == {}
+    found["b"] = "{{ e }} {"
+    assert visible(steps[1], found) == found
+
+
+@pytest.mark.slow
+def test_long_answers_and_many_names_are_looked_at_in_linear_time() -> None:
+    """Marks that never close, and ten thousand registers."""
+    steps = steps_of("{{a}} {{ name_77 }}", STORES, {"vars": {"q": "1"}})
+    visible = finder(steps).visible
+    many = {f"name_{number}": "text" for number in range(10_000)}
+    hostile = {"a": "{{" * 200_000 + "{%" * 200_000}
+    began = time.process_time()
+    assert list(visible(steps[1], {**many, **hostile})) == ["name_77", "a"]
+    for _ in range(200):
+        visible(steps[1], many)
+    assert time.process_time() - began < 2  # some 0.6 s on an idle machine
 
 
 def test_registers_of_columns_are_their_own() -> None:
@@ -110,7 +149,7 @@ def test_a_turn_reads_and_writes_its_conversation() -> None:
     conversation = frozenset({("conversation", conversation_of(steps[0], "echo"))})
     assert find(0) == Access(conversation, conversation)
     assert find(1) == Access(writes=conversation)
-    assert finder(steps_of("_conversation {{q}}", {"vars": {"q": "1"}}))(0) == NO_ACCESS
+    assert finder(steps_of("_conversation {{q}}", {"vars": {"q": "1"}}))(0) == Access()
 
 
 def test_conversations_have_names_of_any_kind() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,33 @@ def test_before_each_may_change_the_test_of_a_row(tmp_path: Path) -> None:
     assert len(rows[0].verdict.parts) == 1
 
 
+@pytest.mark.parametrize("name", ["secret.txt", "evil.py", "*.txt"])
+def test_before_each_names_no_file_outside_of_the_suites_folder(tmp_path: Path, name: str) -> None:
+    """What a hook returns is not looked at when the suite is loaded."""
+    (tmp_path / "secret.txt").write_text("secret")
+    (tmp_path / "evil.py").write_text("open(__file__ + '.ran', 'w')")
+    (tmp_path / "suite").mkdir()
+    (tmp_path / "suite" / "note.txt").write_text("a note")
+    suite = suite_of(
+        tmp_path / "suite",
+        f"""
+        def beforeEach(context, options):
+            context["test"]["vars"]["word"] = {{
+                "1": "file://../{name}", "2": "file://{tmp_path}/{name}", "3": "file://note.txt"
+            }}[context["test"]["vars"]["word"]]
+            return context
+        """,
+        "beforeEach",
+        tests=[{"vars": {"word": ["1", "2", "3"]}}],
+    )
+    *refused, read = ran(suite)
+    assert read.output == "say a note"
+    for row in refused:
+        assert row.output is None
+        assert "is outside of the suite's folder" in str(row.error)
+    assert not (tmp_path / "evil.py.ran").exists()
+
+
 def test_before_each_that_fails_makes_its_row_an_error(tmp_path: Path) -> None:
     """Nothing is asked for it; other rows go on."""
     suite = suite_of(
@@ -172,6 +200,79 @@ def test_before_each_that_fails_makes_its_row_an_error(tmp_path: Path) -> None:
     assert second.error is not None
     assert '"asert" is not a key here' in second.error
     assert third.status is Status.PASS
+
+
+def test_before_each_may_name_a_register(tmp_path: Path) -> None:
+    """Later rows have it; they run in order, for the file has the word."""
+    suite = suite_of(
+        tmp_path,
+        """
+        def beforeEach(context, options):
+            test = context["test"]
+            if test["vars"]["word"] == "a":
+                test["options"] = {**test.get("options", {}), "storeOutputAs": "kept"}
+            return context
+        """,
+        "beforeEach",
+        prompts=["{{word}}{{kept}}"],
+        tests=[{"vars": {"word": ["a", "b", "c"]}}],
+    )
+    assert prepare(suite).in_order
+    assert [row.output for row in ran(suite)] == ["a", "ba", "ca"]
+
+
+def test_rows_with_hooks_that_store_nothing_run_side_by_side(tmp_path: Path) -> None:
+    """Nor does the end of a row change what others read."""
+    assert not prepare(suite_of(tmp_path, "def beforeEach(c, o): pass", "beforeEach")).in_order
+    storing = suite_of(tmp_path, "def afterEach(c, o): 'storeOutputAs'", "afterEach")
+    assert not prepare(storing).in_order
+
+
+SLOW_AFTER_EACH = """
+    import time
+
+    def afterEach(context, options):
+        time.sleep(60)
+    """
+
+
+@pytest.mark.parametrize("limit", ["timeoutMs", "maxEvalTimeMs"])
+def test_after_each_that_takes_too_long_costs_no_verdict(tmp_path: Path, limit: str) -> None:
+    """It is cut off and told of; the row is what it was before."""
+    warnings: list[str] = []
+    suite = suite_of(tmp_path, SLOW_AFTER_EACH, "afterEach", evaluateOptions={limit: 1500})
+    (row,) = ran(suite, warnings)
+    assert (row.status, row.outcome, row.output) == (Status.PASS, "done", "say hi")
+    assert row.error is None
+    assert len(warnings) == 1
+    assert warnings[0].startswith("afterEach of row 0 was cut off: ")
+
+
+def test_an_error_is_told_as_it_was_however_long_after_each_takes(tmp_path: Path) -> None:
+    """Not as a timeout."""
+
+    async def mine(request: Request) -> Reply:
+        await trio.lowlevel.checkpoint()
+        raise ValueError("no luck")
+
+    options = {"timeoutMs": 500}
+    suite = suite_of(
+        tmp_path, SLOW_AFTER_EACH, "afterEach", providers=["mine"], evaluateOptions=options
+    )
+    (row,) = ran(suite, [], mine=mine)
+    assert (row.status, row.outcome) == (Status.ERROR, "failed")
+    assert "no luck" in str(row.error)
+
+
+def test_the_end_of_a_run_is_not_told_of_for_ever(tmp_path: Path) -> None:
+    """A few seconds behind its deadline, no longer."""
+    warnings: list[str] = []
+    code = SLOW_AFTER_EACH.replace("afterEach", "afterAll")
+    suite = suite_of(tmp_path, code, "afterAll", evaluateOptions={"maxEvalTimeMs": 10})
+    began = time.monotonic()
+    assert len(ran(suite, warnings)) == 1
+    assert time.monotonic() - began < 30
+    assert warnings == ["afterAll was cut off: the run's deadline (maxEvalTimeMs) passed"]
 
 
 def test_after_each_adds_scores_and_metadata(tmp_path: Path) -> None:

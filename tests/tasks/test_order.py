@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.tasks.order import NO_ACCESS, Access, ByCells, OneByOne
+from trioeval.tasks.order import Access, ByCells, OneByOne
 
 CELLS = st.frozensets(st.sampled_from("abc"), max_size=2)
 ACCESSES = st.lists(st.builds(Access, reads=CELLS, writes=CELLS), max_size=10)
@@ -51,6 +51,35 @@ def test_a_step_is_ready_when_the_last_it_waits_for_is_over(
     assert ended == set(waiting)
 
 
+@given(
+    ACCESSES,
+    st.frozensets(st.integers(0, 9), max_size=3),
+    st.integers(1, 4),
+    st.randoms(use_true_random=False),
+)
+def test_of_a_long_run_only_so_many_steps_are_looked_at(
+    accesses: list[Access], serial: frozenset[int], ahead: int, chance: random.Random
+) -> None:
+    """Each step starts once, never before those it waits for, and none is looked at too early."""
+    size = len(accesses)
+    looked: list[int] = []
+
+    def access(index: int) -> Access:
+        looked.append(index)
+        return accesses[index]
+
+    order = ByCells.of(size, serial, access, ahead)
+    ready, ended = list(order.begin()), set[int]()
+    while ready:
+        assert len(looked) - len(ended) <= ahead
+        index = ready.pop(chance.randrange(len(ready)))
+        assert waits_for(accesses, serial, index) <= ended
+        ended.add(index)
+        ready += order.over(index, done=True).ready
+    assert ended == set(range(size)) - serial
+    assert looked == sorted(ended)
+
+
 @given(st.integers(0, 8), st.frozensets(st.integers(0, 9)))
 def test_one_by_one_is_index_order_without_the_serial_steps(
     size: int, serial: frozenset[int]
@@ -70,7 +99,7 @@ def test_one_by_one_is_index_order_without_the_serial_steps(
 def test_a_cell_that_a_step_reads_and_writes_makes_a_chain() -> None:
     """As the turns of a conversation; what writes only waits for nobody."""
     turn = Access(frozenset("c"), frozenset("c"))
-    accesses: Mapping[int, Access] = {0: turn, 1: NO_ACCESS, 2: turn, 3: Access(writes=turn.writes)}
+    accesses: Mapping[int, Access] = {0: turn, 1: Access(), 2: turn, 3: Access(writes=turn.writes)}
     order = ByCells.of(4, (), accesses.__getitem__)
     assert order.begin() == [0, 1, 3]
     assert order.over(3, done=True).ready == []

@@ -49,6 +49,13 @@ def test_any_async_callable_is_a_provider() -> None:
     assert [row.index for row in rows] == [0, 1]
 
 
+def test_limits_of_zero_do_not_limit() -> None:
+    """Neither a row nor the run."""
+    suite = suite_of("3", evaluateOptions={"timeoutMs": 0, "maxEvalTimeMs": 0})
+    (row,) = collected(suite, slow_echo)
+    assert (row.output, row.latency_ms) == ("say 3", 3000)
+
+
 def test_rows_are_emitted_in_order_and_timed_without_their_waits() -> None:
     """Latency is the provider's call alone; the second row waited three seconds for its slot."""
     suite = suite_of("3", "1", evaluateOptions={"maxConcurrency": 1})
@@ -231,13 +238,14 @@ def test_a_suite_may_be_a_path(tmp_path: Path) -> None:
 def test_all_wrong_providers_are_told_at_once() -> None:
     """Each with its place in the suite."""
     suite = trioeval.parse_suite(
-        {"providers": ["ehco", {"id": "echo", "config": {"x": 1}}, "openai:gpt-4.1"]}
+        {"providers": ["ehco", {"id": "sequence", "config": {"x": 1}}, "openai:gpt-4.1"]}
     )
     with pytest.raises(SuiteError) as caught:
         trioeval.prepare(suite, environ={})
     paths = [problem.path for problem in caught.value.problems]
-    assert paths[:2] == ["$.providers[0].id", "$.providers[1].config.x"]
-    assert paths[2].startswith("$.providers[2]")
+    assert paths[0] == "$.providers[0].id"
+    assert paths[1:3] == ["$.providers[1].config.x", "$.providers[1].config.inputs"]
+    assert paths[3].startswith("$.providers[2]")
 
 
 LANES: list[tuple[Mapping[str, Any], int | None, list[LaneSpec]]] = [

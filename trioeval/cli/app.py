@@ -4,14 +4,14 @@
 each command imports the rest when it is run, so that help and mistakes are answered fast.
 """
 
-import signal
+import difflib
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import cyclopts
-from cyclopts import Parameter
+from cyclopts import CycloptsPanel, Parameter
 from cyclopts.validators import Number
 
 from trioeval._version import __version__
@@ -26,6 +26,7 @@ from trioeval.cli.flags import (
     RunFlags,
     WhatFlags,
 )
+from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.terminal import say, show
 from trioeval.errors import OutputError, TrioevalError, leaves
 
@@ -37,6 +38,7 @@ app = cyclopts.App(
     suppress_keyboard_interrupt=False,
 )
 
+_Injected = Annotated[Interrupts, Parameter(parse=False)]
 _Share = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
 
 
@@ -50,6 +52,7 @@ def run(
     rows: RowFlags = RowFlags(),  # noqa: B008
     limits: LimitFlags = LimitFlags(),  # noqa: B008
     output: OutputFlags = OutputFlags(),  # noqa: B008
+    interrupts: _Injected,
 ) -> int:
     """Run a suite and show its results.
 
@@ -60,7 +63,8 @@ def run(
     """
     from trioeval.cli.command import run_command  # noqa: PLC0415 - see above
 
-    return run_command(suite, RunFlags(what=what, rows=rows, limits=limits, output=output))
+    flags = RunFlags(what=what, rows=rows, limits=limits, output=output)
+    return run_command(suite, flags, interrupts)
 
 
 @app.command(name="init")
@@ -105,6 +109,7 @@ def fake_provider(
     replay: Path | None = None,
     reply: Annotated[list[str] | None, Parameter(negative=())] = None,
     seed: int = 0,
+    interrupts: _Injected,
 ) -> int:
     """Serve a fake OpenAI-compatible provider until interrupted.
 
@@ -163,22 +168,36 @@ def fake_provider(
             failure_rate=failure_rate,
             disconnect_rate=disconnect_rate,
             seed=seed,
-        )
+        ),
+        interrupts,
     )
 
 
-def run_command_line(arguments: Sequence[str]) -> int:
-    """Parse the arguments, run the command, and return the exit code."""
+def run_command_line(arguments: Sequence[str], interrupts: Interrupts | None = None) -> int:
+    """Parse the arguments, run the command, and return the exit code.
+
+    Args:
+        arguments: Without the name of the program.
+        interrupts: The signals of this process; None leaves them to the caller.
+    """
+    interrupts = Interrupts() if interrupts is None else interrupts
+    try:
+        return _run_command_line(arguments, interrupts)
+    except KeyboardInterrupt:  # comes once, and never from a run
+        say(f"interrupted before the run began; exit {interrupts.code}")
+        return interrupts.code
+
+
+def _run_command_line(arguments: Sequence[str], interrupts: Interrupts) -> int:
     for argument in arguments:
         if why := NOT_PROVIDED.get(argument.partition("=")[0]):
             say(f"{argument}: {why}")
             return Exit.USAGE
     try:
-        code = app(
-            arguments,
-            exit_on_error=False,
-            result_action="return_value",
+        command, bound, injected = app.parse_args(
+            arguments, exit_on_error=False, error_formatter=_formatted
         )
+        code = command(*bound.args, **bound.kwargs, **dict.fromkeys(injected, interrupts))
     except cyclopts.CycloptsError:  # printed already
         return Exit.USAGE
     except OutputError as error:
@@ -187,19 +206,25 @@ def run_command_line(arguments: Sequence[str]) -> int:
     except TrioevalError as error:
         say(error)
         return Exit.USAGE
-    except KeyboardInterrupt:
-        say("interrupted before the run began; exit 130")
-        return Exit.SIGNAL + signal.SIGINT
-    except BaseExceptionGroup as group:
+    except ExceptionGroup as group:
         return _explain(group)
     return code if isinstance(code, int) else Exit.OK
 
 
-def _explain(group: BaseExceptionGroup[BaseException]) -> int:
+def _formatted(error: cyclopts.CycloptsError) -> object:
+    """What is printed of a command line that cannot be read."""
+    if not isinstance(error, cyclopts.UnusedCliTokensError):
+        return CycloptsPanel(error)
+    first = (error.root_input_tokens or [""])[0]
+    close = difflib.get_close_matches(first, [name for name in app if name[0] != "-"], n=1)
+    if close and first not in app and not Path(first).exists():
+        return f'there is no command "{first}"; did you mean "{close[0]}"?'
+    rest = " ".join(error.unused_tokens or ())
+    return f"{rest}: a command takes one suite, or folder; other suites are added with -c"
+
+
+def _explain(group: ExceptionGroup[Exception]) -> int:
     """What a run as a whole died of. The only place that looks into groups."""
-    if group.subgroup(KeyboardInterrupt) is not None:
-        say("interrupted before the run began; exit 130")
-        return Exit.SIGNAL + signal.SIGINT
     expected = group.subgroup(TrioevalError)
     if expected is not None and group.split(TrioevalError)[1] is None:
         say("\n".join(str(leaf) for leaf in leaves(expected)))

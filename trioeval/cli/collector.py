@@ -3,7 +3,7 @@
 The JSON text of a row is made once, whoever wants it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import attrs
@@ -128,32 +128,28 @@ class Collector:
             lines.add(text)
         if part.spool is not None:
             part.spool.add(text, row.step.prompt_idx)
-        return self.error
+        return next(self._errors(), None)
 
     def _spools(self) -> Sequence[Spool]:
         return [part.spool for part in self.parts if part.spool is not None]
 
-    @property
-    def error(self) -> OutputError | None:
-        """The first error that a file met."""
-        met = [
-            *(lines.error for lines in self._lines),
-            *(spool.error for spool in self._spools()),
-        ]
-        return next((error for error in met if error is not None), None)
+    def _errors(self) -> Iterator[OutputError]:
+        """The first that each file met while rows came."""
+        met = [lines.error for lines in self._lines] + [spool.error for spool in self._spools()]
+        yield from (error for error in met if error is not None)
 
-    def close(self, info: RunInfo) -> None:
+    def close(self, info: RunInfo) -> Sequence[OutputError]:
         """No row will follow: write all documents. Each is written even if another cannot be.
 
         Args:
             info: Of the run as it ended.
 
-        Raises:
-            OutputError: A file cannot be written; the first one that could not.
+        Returns:
+            Why files could not be written.
         """
         for lines in self._lines:
             lines.close()
-        first = self.error
+        errors = [*self._errors()]
         results = [found for part in self.parts if (found := part.results(info)) is not None]
         for path in self.outputs if results else ():
             if output_suffix(path) == LINES:
@@ -161,8 +157,10 @@ class Collector:
             try:
                 write_results(path, results)
             except OutputError as error:
-                first = first or error
+                errors.append(error)
+            except Exception as error:  # noqa: BLE001 - a fault of ours must not cost the other files
+                fault = f"{type(error).__name__}: {error}; this is a fault of trioeval"
+                errors.append(OutputError(f"-o {path}: cannot be written: {fault}"))
         for spool in self._spools():
             spool.close()
-        if first is not None:
-            raise first
+        return errors

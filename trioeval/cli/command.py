@@ -3,18 +3,22 @@
 What is wrong with a suite is told before Trio is imported.
 """
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 
+from trioeval.cli.blame import blaming_flags
+from trioeval.cli.environment import read_environment
 from trioeval.cli.exits import Exit
 from trioeval.cli.flags import RunFlags
 from trioeval.cli.inputs import environ_with, load_inputs
+from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.terminal import say
-from trioeval.errors import TrioevalError, UsageError
-from trioeval.suite import Suite
+from trioeval.errors import SuiteError, TrioevalError, UsageError
+from trioeval.suite import Suite, told_together
 
 
-def run_command(suite: Path | None, flags: RunFlags) -> int:
+def run_command(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
     """Load a suite and run it, and return the exit code.
 
     Raises:
@@ -23,26 +27,40 @@ def run_command(suite: Path | None, flags: RunFlags) -> int:
         OutputError: A result or recording cannot be written.
     """
     if flags.output.watch:
-        return _watch(suite, flags)
-    return _run(*_load(suite, flags), flags)
+        return _watch(suite, flags, interrupts)
+    with blaming_flags(flags.what):
+        loaded, environ = _load(suite, flags)
+        if not loaded.command_line_options.watch:
+            return _run(loaded, environ, flags, interrupts)
+    return _watch(suite, flags, interrupts)
 
 
 def _load(suite: Path | None, flags: RunFlags) -> tuple[Suite, Mapping[str, str]]:
     environ = environ_with(flags.what.env_file)
-    loaded = load_inputs(suite, flags.what, environ)
-    said = loaded.command_line_options.env_file
-    if said is not None and not flags.what.env_file:
-        environ = environ_with([loaded.directory / said])
+    read_environment(environ)  # files are read as it says
+    try:
+        loaded = load_inputs(suite, flags.what, environ)
+    except SuiteError as error:
+        if error.partial is None:
+            raise
+        from trioeval.tasks import prepare  # noqa: PLC0415 - see above
+
+        check = functools.partial(prepare, environ=environ, replay=flags.what.replay)
+        raise told_together(error, check) from None
+    said = loaded.command_line_options
+    named = [loaded.directory / name for name in (*said.env_file, *said.env_path)]
+    if named and not flags.what.env_file:
+        environ = environ_with(named)
     return loaded, environ
 
 
-def _run(suite: Suite, environ: Mapping[str, str], flags: RunFlags) -> int:
+def _run(suite: Suite, environ: Mapping[str, str], flags: RunFlags, interrupts: Interrupts) -> int:
     from trioeval.cli.run import Loaded, run_loaded  # noqa: PLC0415 - see above
 
-    return run_loaded(Loaded(suite, environ), flags)
+    return run_loaded(Loaded(suite, environ), flags, interrupts)
 
 
-def _watch(suite: Path | None, flags: RunFlags) -> int:
+def _watch(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
     from trioeval.cli.watch import Watched, marks_of, watch  # noqa: PLC0415 - see above
 
     if flags.what.record is not None:
@@ -52,12 +70,17 @@ def _watch(suite: Path | None, flags: RunFlags) -> int:
     def run_once() -> Watched:
         marks = marks_of(named)
         try:
-            loaded, environ = _load(suite, flags)
-            marks = marks_of(loaded.files or named)
-            code = _run(loaded, environ, flags)
+            with blaming_flags(flags.what):
+                loaded, environ = _load(suite, flags)
+                marks = marks_of(loaded.files or named)
+                code = _run(loaded, environ, flags, interrupts)
         except TrioevalError as error:
             say(error)
             code = Exit.USAGE
+            if isinstance(error, SuiteError):
+                # What is missing may come, in a folder that a pattern looks into, for example.
+                files = [path.absolute() for path in (*named, *error.files)]
+                marks = {**marks, **marks_of({*files, *(file.parent for file in files)})}
         return Watched(code, marks)
 
-    return watch(run_once)
+    return watch(run_once, interrupts)

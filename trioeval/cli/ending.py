@@ -8,6 +8,7 @@ import attrs
 from trioeval.cli.exits import Exit
 from trioeval.cli.settings import RunSettings
 from trioeval.report import Totals
+from trioeval.report.totals import percent
 from trioeval.tasks import Status
 
 _ALL = 100  # percent
@@ -28,6 +29,7 @@ def ending(
     *,
     signals: Sequence[signal.Signals] = (),
     stopped_early: bool = False,
+    unwritten: bool = False,
 ) -> Ending:
     """The exit code of a run, and why.
 
@@ -37,11 +39,14 @@ def ending(
         duration: Of the run in seconds.
         signals: Those that came, in order.
         stopped_early: Whether no row was started any more after one that did not pass.
+        unwritten: Whether something that was to be written could not be.
     """
     passed, failed, errors = (totals.count(status) for status in Status)
     numbers = (
         f"{totals.rows} rows in {duration:.1f} s: {passed} passed, {failed} failed, {errors} errors"
     )
+    if unwritten:
+        return Ending(Exit.FAULT, f"{numbers}; exit 1: not everything could be written, see above")
     if signals:
         code = Exit.SIGNAL + signals[0]
         return Ending(code, f"{numbers}; exit {code}: interrupted by {signals[0].name}")
@@ -50,7 +55,7 @@ def ending(
     if not failed and not errors:
         return Ending(Exit.OK, f"{numbers}; exit 0: every row passed")
     needed, unfinished = settings.environment.pass_rate_threshold, _unfinished(totals)
-    rate = f"{totals.pass_rate:.1f} % passed, {needed:g} % are needed"
+    rate = f"{percent(passed, totals.rows)} % passed, {needed:g} % are needed"
     if totals.pass_rate >= needed and not unfinished:
         return Ending(Exit.OK, f"{numbers}; exit 0: {rate}")
     why = _why(totals, stopped_early=stopped_early)

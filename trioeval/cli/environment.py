@@ -4,7 +4,7 @@ What templates, sources of tests and providers read is theirs; here are those of
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import overload
 
 import attrs
@@ -16,6 +16,30 @@ from trioeval.report import KEEP_ALL, Strip
 _PREFIXES = ("TRIOEVAL_", "PROMPTFOO_")
 _TRUE = frozenset({"1", "true", "yes"})
 _FALSE = frozenset({"0", "false", "no", ""})
+
+NOT_YET = (
+    "ASSERTIONS_MAX_CONCURRENCY",
+    "CACHE_PATH",
+    "CACHE_TTL",
+    "CACHE_TYPE",
+    "CONFIG_DIR",
+    "DISABLE_OBJECT_STRINGIFY",
+    "REQUIRE_JSON_PROMPTS",
+)
+"""Variables of promptfoo that have no meaning yet: what is told of is not missed unseen."""
+
+ELSEWHERE = (
+    "CSV_STRICT",
+    "DISABLE_CONVERSATION_VAR",
+    "DISABLE_JSON_AUTOESCAPE",
+    "DISABLE_MULTIMEDIA_AS_BASE64",
+    "DISABLE_PDF_AS_TEXT",
+    "DISABLE_TEMPLATE_ENV_VARS",
+    "DISABLE_TEMPLATING",
+    "DISABLE_VAR_EXPANSION",
+    "SHORT_CIRCUIT_TEST_FAILURES",
+)
+"""Switches that are used elsewhere, where they cannot be refused."""
 
 
 @attrs.frozen(kw_only=True)
@@ -31,6 +55,8 @@ class EnvironmentSettings:
     failed_exit_code: int = Exit.FAILED
     strip: Strip = KEEP_ALL
     escape_formulas: bool = True
+    warnings: tuple[str, ...] = ()
+    """What of it is not safe, or has no meaning yet."""
 
 
 def read_environment(environ: Mapping[str, str]) -> EnvironmentSettings:
@@ -59,7 +85,12 @@ def read_environment(environ: Mapping[str, str]) -> EnvironmentSettings:
             metadata=bool(found.switch("STRIP_METADATA")),
         ),
         escape_formulas=not found.switch("DISABLE_CSV_FORMULA_ESCAPING"),
+        warnings=tuple(found.warnings()),
     )
+    for name in ELSEWHERE:
+        found.switch(name)
+    found.whole("PYTHON_WORKERS", least=1, most=64, default=1)
+    found.character("CSV_DELIMITER")
     if found.mistakes:
         raise UsageError("\n".join(found.mistakes))
     return settings
@@ -76,6 +107,15 @@ class _Reader:
             if value := self.environ.get(prefix + name, "").strip():
                 return prefix + name, value
         return _PREFIXES[0] + name, ""
+
+    def warnings(self) -> Iterator[str]:
+        """What there is to say of variables that are set."""
+        if self.switch("INSECURE_SSL"):
+            yield f"{self.text('INSECURE_SSL')[0]}: servers need not prove who they are"
+        for name in NOT_YET:
+            variable, value = self.text(name)
+            if value:
+                yield f"{variable} has no meaning here yet"
 
     def switch(self, name: str) -> bool | None:
         """What a switch says; None if nothing."""
@@ -107,12 +147,21 @@ class _Reader:
         self.mistakes.append(f"{variable} must be a number {bounds}, got {value!r}")
         return default
 
-    def whole(self, name: str, *, most: int, default: int) -> int:
+    def character(self, name: str) -> None:
+        """Refuse what is not one character that a table may have between its cells."""
+        for prefix in _PREFIXES:
+            if value := self.environ.get(prefix + name, ""):
+                if len(value) != 1 or value in '"\r\n':
+                    self.mistakes.append(f"{prefix}{name} must be one character, got {value!r}")
+                return
+
+    def whole(self, name: str, *, least: int = 0, most: int, default: int) -> int:
         """What a whole number says; the default if nothing."""
         variable, value = self.text(name)
         if not value:
             return default
-        if value.isascii() and value.isdecimal() and int(value) <= most:
+        if value.isascii() and value.isdecimal() and least <= int(value) <= most:
             return int(value)
-        self.mistakes.append(f"{variable} must be a whole number from 0 to {most}, got {value!r}")
+        bounds = f"from {least} to {most}"
+        self.mistakes.append(f"{variable} must be a whole number {bounds}, got {value!r}")
         return default

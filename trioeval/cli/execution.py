@@ -1,7 +1,8 @@
 """One run of a suite, from its first call to its last line.
 
-The first signal stops admission and lets what runs finish; the second cancels it. Either way every row is
-written: a reply that was paid for is never lost to an impatient hand.
+The first signal stops admission and lets what runs finish; the second cancels it; more change nothing, nor
+does one that comes when the last row is there. Either way every row is written: a reply that was paid for is
+never lost to an impatient hand.
 """
 
 import platform
@@ -16,16 +17,15 @@ import trio
 from trioeval._version import __version__
 from trioeval.cli.collector import Collector
 from trioeval.cli.ending import ending
+from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.progress import Progress
 from trioeval.cli.settings import RunSettings
 from trioeval.cli.terminal import draw, say, show
-from trioeval.errors import OutputError
 from trioeval.kernel import Event
 from trioeval.providers import Recorder
 from trioeval.report import RunInfo
 from trioeval.tasks import PreparedSuite, Row, Status, make_lanes, run_suite
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TABLE_TESTS = 50  # tests that the table of rows shows; -o writes all of them
 
 
@@ -36,6 +36,7 @@ class Execution:
     prepared: PreparedSuite
     settings: RunSettings
     recorder: Recorder | None
+    interrupts: Interrupts
     signals: list[signal.Signals] = attrs.field(factory=list)
     stopped_early: bool = False
     created: datetime = attrs.field(factory=lambda: datetime.now(UTC))
@@ -61,16 +62,20 @@ class Execution:
         finally:
             # Also when the run dies of a fault of ours: its rows were paid for.
             duration = trio.current_time() - started_at
-            refused = self._write(duration)
+            unwritten = self.collector.close(self._info(duration))
+            for error in unwritten:
+                say(error)
         self._show()
-        if refused is not None:
-            raise refused
+        if self.recorder is not None and self.recorder.error is not None:
+            say(self.recorder.error)
+            unwritten = [*unwritten, self.recorder.error]
         ended = ending(
             self.collector.totals,
             self.settings,
             duration,
             signals=self.signals,
             stopped_early=self.stopped_early,
+            unwritten=bool(unwritten),
         )
         say(ended.line)
         return ended.code
@@ -93,9 +98,16 @@ class Execution:
             if self.recorder is not None and self.recorder.error is not None:
                 stop.set()  # likewise, and at once: rows may come much later than their calls
 
-        with trio.CancelScope() as scope:
+        def interrupt(number: signal.Signals) -> None:
+            self.signals.append(number)
+            if len(self.signals) == 1:
+                stop.set()
+                say("stopping: rows under way may finish; interrupt again to cancel them")
+            else:
+                scope.cancel(f"second signal: {number.name}")
+
+        with trio.CancelScope() as scope, self.interrupts.told_to(interrupt):
             async with trio.open_nursery() as nursery:
-                await nursery.start(self._watch_signals, stop, scope)
                 if self.settings.progress:
                     nursery.start_soon(progress.show)
                 await run_suite(
@@ -110,39 +122,11 @@ class Execution:
                 )
                 nursery.cancel_scope.cancel("the suite is over")
 
-    async def _watch_signals(
-        self,
-        stop: trio.Event,
-        scope: trio.CancelScope,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
-        # Who ignores a signal for us (nohup, a script's background job) means it.
-        heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        if not heeded:
-            task_status.started()
-            return
-        with trio.open_signal_receiver(*heeded) as received:
-            task_status.started()
-            async for number in received:
-                self.signals.append(signal.Signals(number))
-                if len(self.signals) == 1:
-                    stop.set()
-                    say("stopping: rows under way may finish; interrupt again to cancel them")
-                else:
-                    scope.cancel(f"second signal: {self.signals[-1].name}")
-
-    def _write(self, duration: float) -> OutputError | None:
-        try:
-            self.collector.close(self._info(duration))
-        except OutputError as error:
-            return error
-        return None
-
     def _info(self, duration: float) -> RunInfo:
         return RunInfo(
             eval_id=self.eval_id,
-            utc_created=self.created.isoformat(),
-            utc_exported=datetime.now(UTC).isoformat(),
+            utc_created=_utc(self.created),
+            utc_exported=_utc(datetime.now(UTC)),
             duration_ms=duration * 1000,
             strip=self.settings.environment.strip,
             escape_formulas=self.settings.environment.escape_formulas,
@@ -168,3 +152,8 @@ class Execution:
             if part.task is not None:
                 say(f"task {part.task}")
             draw(columns_table(part.suite, part.columns, part.totals), sys.stderr)
+
+
+def _utc(instant: datetime) -> str:
+    """As JavaScript writes instants."""
+    return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,7 +1,6 @@
 """`trioeval fake-provider`: the fake server in the foreground."""
 
 import gc
-import signal
 from pathlib import Path
 from typing import get_args
 
@@ -9,6 +8,7 @@ import attrs
 import trio
 
 from trioeval.cli.exits import Exit
+from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.terminal import say, show
 from trioeval.errors import Problem, SuiteError, UsageError
 from trioeval.providers.fake import (
@@ -24,7 +24,7 @@ from trioeval.providers.fake import (
 from trioeval.providers.local.recordings import Recording, parse_file
 
 
-def serve_until_interrupted(settings: FakeSettings) -> int:
+def serve_until_interrupted(settings: FakeSettings, interrupts: Interrupts) -> int:
     """Serve, print the base URL on stdout, and return when a signal comes.
 
     Raises:
@@ -33,7 +33,8 @@ def serve_until_interrupted(settings: FakeSettings) -> int:
     # A full collection would delay the replies of a moment by as much as a slow provider.
     gc.collect()
     gc.freeze()
-    refusal = trio.run(_serve, settings)
+    interrupts.begin_run()
+    refusal = trio.run(_serve, settings, interrupts)
     if refusal is not None:
         where = f"{settings.host}:{settings.port}"
         raise UsageError(f"cannot listen on {where}: {refusal.strerror or refusal}")
@@ -84,10 +85,11 @@ def _read_recordings(path: Path) -> tuple[Recording, ...]:
     return found.recordings
 
 
-async def _serve(settings: FakeSettings) -> OSError | None:
+async def _serve(settings: FakeSettings, interrupts: Interrupts) -> OSError | None:
     """Returns why it could not listen; None once it has served."""
     refusal: OSError | None = None
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
+    over = trio.Event()
+    with interrupts.told_to(lambda _number: over.set()):
         async with trio.open_nursery() as nursery:
             try:
                 address: FakeAddress = await nursery.start(serve_fake, settings)
@@ -96,7 +98,6 @@ async def _serve(settings: FakeSettings) -> OSError | None:
             else:
                 show(address.base_url)
                 say("serving; interrupt to stop")
-                async for _number in received:
-                    break
+                await over.wait()
             nursery.cancel_scope.cancel("interrupted")
     return refusal

@@ -144,6 +144,10 @@ class OutputFlags:
     """Show on stderr what each lane is doing."""
     write: bool | None = None
     """Keep a record of the run. There is no store yet: only -o writes."""
+    verbose: Switch = False
+    """As without: all warnings and errors are told anyway."""
+    no_share: Switch = False
+    """As without: results are never shared."""
     plan: Switch = False
     """Show what would run and how long it takes at the least; ask nobody."""
     watch: Annotated[Switch, Parameter(name=["--watch", "-w"])] = False
@@ -164,11 +168,11 @@ class RunFlags:
 
 NOT_PROVIDED = {
     "--share": "results are not shared: send the file that -o writes",
-    "--no-share": "results are never shared",
     "--view": "there is no web view: open the file that -o writes",
     "--suggest-prompts": "prompts are not suggested here",
     "--remote": "nothing is graded or generated elsewhere than by your own providers",
     "--interactive-providers": "-j 1 asks one question at a time",
+    "--shuffle": "rows start in the order of the suite, and are written in it",
     "--resume": "it comes with the store of runs, which is not there yet",
     "--retry-errors": "it comes with the store of runs; --filter-errors-only FILE runs those tests again",
 }

@@ -10,9 +10,13 @@ from typing import Any
 from trioeval.cli.flags import WhatFlags
 from trioeval.errors import UsageError
 from trioeval.suite import MistakenError, Suite, load_suite, parse_suite
-from trioeval.suite.documents import read_document, suite_files
+from trioeval.suite.anchors import anchored
+from trioeval.suite.documents import check_plain, read_document, suite_files
+from trioeval.suite.paths import show_path
+from trioeval.suite.sources.around import FILE
 
-_FILE = "file://"
+_GIVEN = "an output that was given"
+"""The prompt of outputs that are there already: nobody was asked for them."""
 
 
 def load_inputs(suite: Path | None, flags: WhatFlags, environ: Mapping[str, str]) -> Suite:
@@ -24,14 +28,23 @@ def load_inputs(suite: Path | None, flags: WhatFlags, environ: Mapping[str, str]
     """
     given = given_parts(flags)
     files = ([] if suite is None else [suite]) + _configs(flags.config)
+    _check_once(files)
     if files and given:
         return load_suite(*files, environ=environ, allow_outside=flags.allow_outside, given=given)
     if files:
         return load_suite(*files, environ=environ, allow_outside=flags.allow_outside)
     if not given:
         raise UsageError("name a suite file: trioeval run SUITE, or see --help")
-    # All that there is was named on the command line, so it may lie anywhere.
-    return parse_suite(given, environ=environ, allow_outside=True)
+    return parse_suite({}, environ=environ, allow_outside=flags.allow_outside, given=given)
+
+
+def _check_once(files: Sequence[Path]) -> None:
+    """Refuse a suite that is laid over itself: its rows would be asked twice."""
+    seen: set[Path] = set()
+    for file in files:
+        if (real := file.resolve()) in seen:
+            raise UsageError(f"{file} is named twice")
+        seen.add(real)
 
 
 def _configs(patterns: Sequence[str]) -> list[Path]:
@@ -65,21 +78,30 @@ def given_parts(flags: WhatFlags) -> dict[str, Any]:
 
 def _prompts(text: str) -> Iterable[str]:
     """The files that a text names; itself if it names none, for it may be a prompt."""
-    plain = text.removeprefix(_FILE)
+    plain = text.removeprefix(FILE)
     if Path(plain).is_file():
-        return [_absolute(text)]
+        return [_anchored(text)]
     found = sorted(name for name in glob.iglob(plain, recursive=True) if Path(name).is_file())  # noqa: PTH207 - absolute too
-    return [_absolute(name) for name in found] or [_absolute(text) if text != plain else text]
+    return [_anchored(name) for name in found] or [_anchored(text) if text != plain else text]
+
+
+def _anchored(reference: str) -> str:
+    """The same for a prompt, whose label says what was written."""
+    plain = reference.removeprefix(FILE)
+    return reference if "://" in plain else f"{FILE}{anchored(plain, Path.cwd())}"
 
 
 def _absolute(reference: str) -> str:
     """A path of the working directory as a suite elsewhere can say it; other schemes as they are."""
-    plain = reference.removeprefix(_FILE)
-    return reference if "://" in plain else f"{_FILE}{Path.cwd() / plain}"
+    plain = reference.removeprefix(FILE)
+    return reference if "://" in plain else f"{FILE}{Path.cwd() / plain}"
 
 
 def _of_outputs(assertions: Path, outputs: Path) -> dict[str, Any]:
-    """A suite that judges outputs that are there already."""
+    """A suite that judges outputs that are there already.
+
+    They are given as outputs, not as variables: nothing in them is read as a file or as a template.
+    """
     try:
         judged = read_document(assertions).data
     except MistakenError as error:
@@ -88,13 +110,10 @@ def _of_outputs(assertions: Path, outputs: Path) -> dict[str, Any]:
     if not isinstance(judged, list):
         raise UsageError(f"--assertions {assertions}: must be a list of assertions")
     return {
-        "prompts": ["{{output}}"],
+        "prompts": [_GIVEN],
         "providers": ["echo"],
         "tests": [
-            {
-                "vars": _output_vars(entry, f"--model-outputs {outputs}: entry {place}"),
-                "assert": judged,
-            }
+            {**_given_output(entry, f"--model-outputs {outputs}: entry {place}"), "assert": judged}
             for place, entry in enumerate(_read_outputs(outputs))
         ],
     }
@@ -109,17 +128,20 @@ def _read_outputs(path: Path) -> list[Any]:
         raise UsageError(f"--model-outputs {path}: not JSON: {error}") from None
     if not isinstance(found, list):
         raise UsageError(f"--model-outputs {path}: must be a list of texts or objects")
+    if foreign := check_plain(found):
+        wrong = "; ".join(f"{show_path(part.at)}: {part.message}" for part in foreign)
+        raise UsageError(f"--model-outputs {path}: {wrong}")
     return found
 
 
-def _output_vars(entry: Any, where: str) -> dict[str, Any]:
+def _given_output(entry: Any, where: str) -> dict[str, Any]:
     match entry:
         case str():
-            return {"output": entry}
+            return {"providerOutput": entry}
         case {"output": str(output), "tags": list(tags)}:
-            return {"output": output, "tags": ", ".join(map(str, tags))}
+            return {"providerOutput": output, "metadata": {"tags": ", ".join(map(str, tags))}}
         case {"output": str(output)}:
-            return {"output": output}
+            return {"providerOutput": output}
         case _:
             raise UsageError(f'{where} must be a text or {{"output": "…", "tags": ["…"]}}')
 

@@ -120,18 +120,19 @@ def write_whole(path: Path, chunks: Iterable[str]) -> None:
         OutputError: It cannot be written; what stood there before still does.
     """
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        target = Path(os.path.realpath(path))  # a link stays one
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{path.name}.")
         try:
             os.close(handle)
             with _open_text(Path(name)) as file:
                 file.writelines(chunks)
             # mkstemp makes files for one's own eyes; results get the rights of any new file.
             Path(name).chmod(0o666 & ~_umask())
-            Path(name).replace(path)
+            Path(name).replace(target)
         finally:
             Path(name).unlink(missing_ok=True)
-    except OutputError:
-        raise
+    except OutputError as error:  # rows cannot be read
+        raise OutputError(f"-o {path}: {error}") from error
     except OSError as error:
         raise _cannot_write(path, error) from error
 

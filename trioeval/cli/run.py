@@ -13,9 +13,17 @@ from trioeval.cli.execution import Execution
 from trioeval.cli.exits import Exit
 from trioeval.cli.files import check_files, check_spared
 from trioeval.cli.flags import RunFlags
+from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.output import check_outputs
 from trioeval.cli.plan import plan_lines
-from trioeval.cli.settings import RunSettings, earlier_files, filters_of, settle, with_flags
+from trioeval.cli.settings import (
+    RunSettings,
+    earlier_files,
+    filters_of,
+    said_in_vain,
+    settle,
+    with_flags,
+)
 from trioeval.cli.terminal import say, show
 from trioeval.errors import UsageError
 from trioeval.providers import Recorder
@@ -33,7 +41,7 @@ class Loaded:
     environ: Mapping[str, str]
 
 
-def run_loaded(loaded: Loaded, flags: RunFlags) -> int:
+def run_loaded(loaded: Loaded, flags: RunFlags, interrupts: Interrupts) -> int:
     """Run a suite and return the exit code.
 
     Raises:
@@ -44,6 +52,8 @@ def run_loaded(loaded: Loaded, flags: RunFlags) -> int:
     suite, environ = loaded.suite, loaded.environ
     environment = read_environment({**environ, **suite.env})
     settings = settle(suite, flags, environment)
+    if settings.plan and flags.output.output:
+        raise UsageError("--plan and -o exclude each other: a plan has no results")
     _check_files(suite, flags, settings)
     changed = with_flags(suite, flags, environment)
     filters = filters_of(suite, flags.rows)
@@ -61,31 +71,32 @@ def run_loaded(loaded: Loaded, flags: RunFlags) -> int:
     )
     if not prepared.size and not settings.allow_empty and _has_rows(suite):
         raise UsageError("the filters leave no row to run; --allow-empty makes that no mistake")
-    for warning in prepared.warnings:
+    for warning in (*said_in_vain(suite), *environment.warnings, *prepared.warnings):
         say(f"warning: {warning}")
     _tell_cut_recordings(prepared)
     if settings.plan:
         for line in plan_lines(prepared):
             show(line)
         return Exit.OK
-    return _run_prepared(prepared, settings)
+    return _run_prepared(prepared, settings, interrupts)
 
 
 def _has_rows(suite: Suite) -> bool:
     return any(map(expand, (suite, *(task.suite for task in suite.tasks))))
 
 
-def _run_prepared(prepared: PreparedSuite, settings: RunSettings) -> int:
+def _run_prepared(prepared: PreparedSuite, settings: RunSettings, interrupts: Interrupts) -> int:
     check_outputs(settings.outputs)
     recording = nullcontext() if settings.record is None else Recorder.create(settings.record)
     # What is loaded by now lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
     with recording as recorder:
-        execution = Execution(prepared, settings, recorder)
+        execution = Execution(prepared, settings, recorder, interrupts)
+        interrupts.begin_run()
         code = trio.run(execution.run, restrict_keyboard_interrupt_to_checkpoints=True)
-    if recorder is not None and recorder.error is not None:
-        raise recorder.error
+    if code != Exit.FAULT and recorder is not None and recorder.error is not None:
+        raise recorder.error  # it could not be closed
     return code
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 import attrs
 
 from trioeval.cli.environment import EnvironmentSettings
-from trioeval.cli.flags import LimitFlags, RowFlags, RunFlags, WhatFlags
+from trioeval.cli.flags import NOT_PROVIDED, LimitFlags, RowFlags, RunFlags, WhatFlags
 from trioeval.suite import BudgetSettings, CommandLineOptions, Suite, Test
 from trioeval.suite.filters import (
     Filters,
@@ -72,6 +72,17 @@ def settle(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> R
     )
 
 
+def said_in_vain(suite: Suite) -> tuple[str, ...]:
+    """What a suite's `commandLineOptions` ask for and do not get, as warnings."""
+    said = suite.command_line_options
+    asked = {"share": said.share, "generateSuggestions": said.generate_suggestions}
+    why = {
+        "share": NOT_PROVIDED["--share"],
+        "generateSuggestions": NOT_PROVIDED["--suggest-prompts"],
+    }
+    return tuple(f"commandLineOptions.{name}: {why[name]}" for name, wish in asked.items() if wish)
+
+
 def first(flag: T | None, option: T | None, default: T) -> T:
     """What the flag says, else the suite's option, else the default."""
     if flag is not None:
@@ -97,7 +108,8 @@ def with_flags(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) 
     suite = attrs.evolve(
         suite,
         description=first(flags.what.description, said.description, suite.description),
-        tags={**suite.tags, **tags},
+        tags={**suite.tags, **said.tags, **tags},
+        extensions=suite.extensions if flags.what.extension else said.extension or suite.extensions,
         tasks=tuple(
             attrs.evolve(task, suite=with_flags(task.suite, flags, environment))
             for task in suite.tasks
@@ -183,7 +195,7 @@ def filters_of(suite: Suite, flags: RowFlags) -> Filters:
         range=None if within is None else read_range(within, "--filter-range"),
         first_n=first(flags.filter_first_n, said.filter_first_n, None),
         sample=first(flags.filter_sample, said.filter_sample, None),
-        sample_seed=flags.filter_sample_seed,
+        sample_seed=first(flags.filter_sample_seed, said.filter_sample_seed, None),
     )
 
 

@@ -4,6 +4,7 @@ A run may have more rows than fit into memory, and a document tells its totals b
 on disk, in the folder that the document goes to: where it has room, they have.
 """
 
+import contextlib
 import json
 import tempfile
 from array import array
@@ -76,5 +77,8 @@ class Spool:
 
     def close(self) -> None:
         """Forget all rows."""
-        if self._file is not None:
+        if self._file is None:
+            return
+        # It writes out what its buffer holds, which a full disk refuses, and is closed all the same.
+        with contextlib.suppress(OSError):
             self._file.close()

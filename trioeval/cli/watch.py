@@ -4,6 +4,7 @@ Files are looked at twice a second: that works on every system and in every fold
 anybody would notice.
 """
 
+import signal
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeAlias
@@ -12,6 +13,7 @@ import attrs
 import trio
 
 from trioeval.cli.exits import Exit
+from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.terminal import say
 
 PERIOD = 0.5
@@ -31,22 +33,37 @@ class Watched:
     """How the files that it was made of were when it began."""
 
 
-def watch(run_once: Callable[[], Watched]) -> int:
-    """Run, wait for a change, and run again, until interrupted: within a run that is its exit code, else 0.
+def watch(run_once: Callable[[], Watched], interrupts: Interrupts) -> int:
+    """Run, wait for a change, and run again, until a signal comes.
 
     Args:
         run_once: Runs the suite as it is now; says itself what is wrong.
+        interrupts: The signals that end it.
+
+    Returns:
+        The exit code of the run in which the signal came; between runs 0 for SIGINT, as that is how one
+        stops watching, and for others what they ask for.
     """
     while True:
+        interrupts.begin_loading()
         done = run_once()
-        if done.code > Exit.SIGNAL:
+        interrupts.begin_run()
+        if interrupts.received:
             return done.code
-        try:
-            say(f"watching {len(done.marks)} files; interrupt to stop")
-            changed = trio.run(wait_changed, done.marks)
-        except KeyboardInterrupt:
-            return Exit.OK
+        files = sum(not path.is_dir() for path in done.marks)
+        say(f"watching {files} files; interrupt to stop")
+        changed = trio.run(_wait_changed, done.marks, interrupts)
+        if changed is None:
+            return Exit.OK if interrupts.received[0] is signal.SIGINT else interrupts.code
         say(f"{changed} has changed")
+
+
+async def _wait_changed(marks: Mapping[Path, Mark], interrupts: Interrupts) -> Path | None:
+    """The file that is not as it was; None if a signal comes first."""
+    found = None
+    with trio.CancelScope() as scope, interrupts.told_to(lambda number: scope.cancel(number.name)):
+        found = await wait_changed(marks)
+    return found
 
 
 async def wait_changed(marks: Mapping[Path, Mark], period: float = PERIOD) -> Path:

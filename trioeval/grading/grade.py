@@ -18,6 +18,7 @@ def grade(
     *,
     threshold: float | None = None,
     render: Callable[[str], str] = str,
+    short_circuit: bool = False,
 ) -> Verdict:
     """The verdict on an output: that of each assertion, and what they add up to. Pure if `render` is.
 
@@ -26,6 +27,8 @@ def grade(
         assertions: What is expected of it. None at all is a pass.
         threshold: Least weighted score to pass; None wants every assertion to pass.
         render: Fills in the templates of values and metrics.
+        short_circuit: Judge nothing more after the first assertion that fails, which then decides, whatever
+            the threshold is.
 
     Raises:
         GradingError: An assertion could not be evaluated, its template included, and its weight is not
@@ -46,7 +49,12 @@ def grade(
     except RecursionError as error:
         msg = "the output cannot be graded: it is nested too deeply"
         raise GradingError(msg) from error
-    parts = [_judge(assertion, place, text, render) for place, assertion in enumerate(assertions)]
+    parts: list[Verdict] = []
+    for place, assertion in enumerate(assertions):
+        part = _judge(assertion, place, text, render)
+        parts.append(part)
+        if short_circuit and not part.passed and assertion.weight:
+            return aggregate(parts)
     return aggregate(parts, threshold=threshold)
 
 

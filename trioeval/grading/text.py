@@ -1,10 +1,11 @@
 """JSON values as text, printed the way JavaScript prints them, so that verdicts agree with promptfoo's."""
 
+import itertools
 import json
 import math
 import reprlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -168,9 +169,27 @@ def quote(value: object, limit: int = _QUOTED) -> str:
     elif isinstance(value, int) and value.bit_length() > sys.int_info.str_digits_check_threshold:
         return "a number with very many digits"
     try:
-        text = json_text(value)
+        text = json_text(_beginning(value, [limit + 1]))
     except (TypeError, ValueError, RecursionError):
         text = reprlib.repr(value)
     # Half of a surrogate pair cannot be printed.
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _beginning(value: Any, room: list[int]) -> Any:
+    """As much of a value as fills a message: its parts in order, each at least one character long."""
+    room[0] -= 1
+    match value:
+        case str():
+            return value[: max(0, room[0]) + 1]
+        case list() | tuple():
+            return [_beginning(part, room) for part in _while_room(value, room)]
+        case Mapping():
+            return {key: _beginning(part, room) for key, part in _while_room(value.items(), room)}
+        case _:
+            return value
+
+
+def _while_room(parts: Iterable[Any], room: list[int]) -> Iterator[Any]:
+    return itertools.takewhile(lambda _: room[0] > 0, parts)

@@ -6,6 +6,7 @@ that can be wrong is found here, before the first call.
 
 import functools
 import hashlib
+import math
 from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Any
@@ -21,6 +22,7 @@ from trioeval.providers.config import (
     is_text,
     is_visible,
     is_visible_text,
+    show,
     to_snake,
 )
 from trioeval.providers.prices import Price, is_price, list_prices, read_price
@@ -28,7 +30,9 @@ from trioeval.providers.secret_names import is_secret_name
 from trioeval.providers.secrets import longest_first, secret_parts, without_scheme
 
 ATTEMPT_LIMIT = 300.0
-"""Seconds that one exchange may take where the config says nothing."""
+"""Seconds that one exchange may take where neither config nor environment says anything."""
+LIMIT_VARIABLE = "REQUEST_TIMEOUT_MS"
+"""The environment variable that says it, in milliseconds."""
 
 
 def _is_headers(value: Any) -> bool:
@@ -173,6 +177,8 @@ def read_endpoint(
     if not given_key:
         key, faults = _key(service, given, environ, base_url)
         problems += faults
+    limit, faults = read_limit(given, environ)
+    problems += faults
     account, faults = _account(service, given, headers, environ)
     problems += faults
     if problems:
@@ -190,9 +196,30 @@ def read_endpoint(
         credential=key or without_scheme(given_key),
         organization=account.get("organization", ""),
         project=account.get("project", ""),
-        timeout=given.get("timeout_ms", ATTEMPT_LIMIT * 1000) / 1000,
+        timeout=limit,
         price=list_prices().find(service.family, model) if price is None else read_price(price),
     ), []
+
+
+def read_limit(given: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[float, list[Problem]]:
+    """Seconds that one exchange may take, and what is wrong with the environment that says so.
+
+    Example:
+        >>> read_limit({}, {"REQUEST_TIMEOUT_MS": "500"}), read_limit({"timeout_ms": 1}, {})
+        ((0.5, []), (0.001, []))
+    """
+    written = environ.get(LIMIT_VARIABLE, "").strip()
+    if "timeout_ms" in given or not written:
+        return given.get("timeout_ms", ATTEMPT_LIMIT * 1000) / 1000, []
+    try:
+        milliseconds = float(written)
+    except ValueError:
+        milliseconds = math.nan
+    if 0 < milliseconds < math.inf:
+        return milliseconds / 1000, []
+    right = "a number of milliseconds above 0"
+    fault = f"the environment variable {LIMIT_VARIABLE} must be {right}, got {show(written)}"
+    return ATTEMPT_LIMIT, [Problem(config_path("timeoutMs"), fault)]
 
 
 def _account(

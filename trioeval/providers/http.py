@@ -244,6 +244,9 @@ def _tls_context(tls: TlsSettings) -> ssl.SSLContext:
             else ssl.create_default_context(cafile=tls.ca)
         )
         load_identity(context, tls)
+        if not tls.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
     except (OSError, EncryptedKeyError) as error:  # ssl.SSLError is an OSError
         files = ", ".join(str(file) for file in (tls.ca, tls.certificate, tls.key) if file)
         msg = f"the certificates in {files or 'the environment'} cannot be used: {error}"

@@ -23,7 +23,11 @@ from trioeval.providers.wire import HttpClient, TlsSettings
 
 @asynccontextmanager
 async def open_providers(
-    specs: Sequence[ProviderSpec], templates: Templates, recorder: Recorder | None = None
+    specs: Sequence[ProviderSpec],
+    templates: Templates,
+    recorder: Recorder | None = None,
+    *,
+    tls: TlsSettings | None = None,
 ) -> AsyncGenerator[tuple["OpenProvider", ...]]:
     """Open providers, in the order of `specs`, and close them with everything they opened.
 
@@ -34,13 +38,14 @@ async def open_providers(
         specs: From `resolve`.
         templates: For configs that hold templates.
         recorder: Writes down all that they answer, under their names.
+        tls: How servers are trusted of which a config says nothing; None is the usual way.
 
     Raises:
         ProviderError: One of them cannot be opened.
     """
     secrets = longest_first(one for spec in specs for one in spec.secrets)
     async with AsyncExitStack() as stack:
-        shared = _Shared(templates, stack)
+        shared = _Shared(templates, stack, tls or TlsSettings())
         opened = [await stack.enter_async_context(spec.settings.open(shared)) for spec in specs]
         yield tuple(
             OpenProvider(spec, position, CustomProvider(spec.id, provider), secrets, recorder)
@@ -167,9 +172,14 @@ def _hide_in_guardrails(guardrails: Guardrails | None, keys: Sequence[str]) -> G
 class _Shared:
     templates: Templates
     _stack: AsyncExitStack
-    _clients: dict[TlsSettings | None, HttpClient] = attrs.field(factory=dict)
+    _tls: TlsSettings
+    _clients: dict[TlsSettings, HttpClient] = attrs.field(factory=dict)
 
     async def http(self, tls: TlsSettings | None = None) -> HttpClient:
+        usual = self._tls
+        tls = (
+            usual if tls is None else attrs.evolve(tls, ca=tls.ca or usual.ca, verify=usual.verify)
+        )
         client = self._clients.get(tls)
         if client is None:
             from trioeval.providers.http import open_http  # noqa: PLC0415 - costs more than a small run

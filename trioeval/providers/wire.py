@@ -42,6 +42,8 @@ class TlsSettings:
     certificate: Path | None = None
     """The client's own certificate."""
     key: Path | None = attrs.field(default=None, repr=False)
+    verify: bool = True
+    """Whether a server has to prove who it is."""
 
 
 class HttpClient(Protocol):

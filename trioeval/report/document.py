@@ -7,9 +7,9 @@ come in as arguments, and so do rows, which may be more than fit into memory.
 from collections.abc import Sequence
 from typing import Any
 
-from trioeval.report.redact import redacted
+from trioeval.report.config import config_json, options_json
 from trioeval.report.results import Results, RunInfo
-from trioeval.suite import Column, Suite
+from trioeval.suite import Column
 from trioeval.tasks import Status
 
 
@@ -32,11 +32,11 @@ def document(results: Results) -> dict[str, Any]:
                 "evaluationDurationMs": info.duration_ms,
             },
         },
-        "config": _suite_json(results),
+        "config": config_json(results),
         "shareableUrl": None,
         "metadata": _run_json(info),
         "vars": [] if info.strip.test_vars else list(totals.vars),
-        "runtimeOptions": _options_json(suite),
+        "runtimeOptions": options_json(suite),
     }
 
 
@@ -71,29 +71,4 @@ def _column_json(results: Results, column: Column) -> dict[str, Any]:
         "label": results.prompt_text(column.prompt.label),
         "provider": results.provider_name(column),
         "metrics": results.totals.columns[column.prompt_idx].json(),
-    }
-
-
-def _options_json(suite: Suite) -> dict[str, Any]:
-    options = suite.evaluate_options
-    return {
-        "maxConcurrency": options.max_concurrency,
-        "repeat": options.repeat,
-        "delay": options.delay,
-        "timeoutMs": options.timeout_ms,
-        "maxEvalTimeMs": options.max_eval_time_ms,
-    }
-
-
-def _suite_json(results: Results) -> dict[str, Any]:
-    suite = results.suite
-    return {
-        "description": suite.description,
-        "tags": dict(suite.tags),
-        "providers": [
-            {"id": entry.id, "label": entry.label, "config": redacted(entry.config)}
-            for entry in suite.providers
-        ],
-        "prompts": [results.prompt_text(prompt.raw) for prompt in suite.prompts],
-        "evaluateOptions": _options_json(suite),
     }

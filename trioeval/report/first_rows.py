@@ -3,6 +3,7 @@
 import attrs
 
 from trioeval.report.inert import inert
+from trioeval.report.json_text import shallow
 from trioeval.tasks import Row, Status
 
 
@@ -39,9 +40,11 @@ class FirstRows:
                 return
             self.names[test_idx] = self._name(row)
         shown = row.error if row.status is Status.ERROR else row.output
-        self.cells[test_idx, row.step.prompt_idx] = Cell(row.status, inert(shown, self.width))
+        self.cells[test_idx, row.step.prompt_idx] = Cell(
+            row.status, inert(shallow(shown), self.width)
+        )
 
     def _name(self, row: Row) -> str:
         given = row.step.test.description
-        variables = (f"{name}={value}" for name, value in row.vars.items())
+        variables = (f"{name}={shallow(value)}" for name, value in row.vars.items())
         return inert(given or ", ".join(variables), self.width)

@@ -5,6 +5,11 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+DEEPEST = 100
+"""Lists and objects in each other that are written; parsers of many languages give up not far beyond."""
+TOO_DEEP = f"[nested more than {DEEPEST} levels deep]"
+"""What stands for those that are nested deeper."""
+
 
 def to_json(value: Any, indent: int | None = None) -> str:
     """JSON text: numbers that JSON does not have become null, foreign objects their text."""
@@ -23,6 +28,48 @@ def finite(value: Any) -> Any:
             return {key: finite(part) for key, part in value.items()}
         case list() | tuple():
             return [finite(part) for part in value]
+        case _:
+            return value
+
+
+def shallow(value: Any) -> Any:
+    """The same value with `TOO_DEEP` in place of what is nested deeper than `DEEPEST`.
+
+    Everything that walks through values, writers of files included, would break at some depth, and one
+    reply must not cost the results of a whole run.
+
+    Example:
+        >>> deep: list[object] = []
+        >>> for _ in range(100_000):
+        ...     deep = [deep]
+        >>> to_json(shallow(deep)) == "[" * DEEPEST + to_json(TOO_DEEP) + "]" * DEEPEST
+        True
+    """
+    return _cut(value, DEEPEST) if _is_deep(value) else value
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        level = [
+            part
+            for whole in level
+            if isinstance(whole, dict | list | tuple)
+            for part in (whole.values() if isinstance(whole, dict) else whole)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _cut(value: Any, levels: int) -> Any:
+    match value:
+        case dict() | list() | tuple() if not levels:
+            return TOO_DEEP
+        case dict():
+            return {key: _cut(part, levels - 1) for key, part in value.items()}
+        case list() | tuple():
+            return [_cut(part, levels - 1) for part in value]
         case _:
             return value
 

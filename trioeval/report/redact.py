@@ -5,6 +5,9 @@ from typing import Any
 
 from trioeval.providers.secret_names import is_secret_name
 
+REDACTED = "[redacted]"
+"""What stands for a credential."""
+
 
 def redacted(config: Any) -> Any:
     """A config without what looks like a credential."""
@@ -21,7 +24,7 @@ def redacted(config: Any) -> Any:
 
 
 def _blank(value: Any) -> Any:
-    return dict.fromkeys(value, "[redacted]") if isinstance(value, Mapping) else "[redacted]"
+    return dict.fromkeys(value, REDACTED) if isinstance(value, Mapping) else REDACTED
 
 
 def _is_secret(name: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from trioeval.grading import Assertion, Verdict
+from trioeval.report.json_text import shallow
 from trioeval.report.redact import redacted
 from trioeval.report.usage import usage_json
 from trioeval.suite import Prompt, TestOptions
@@ -37,7 +38,12 @@ KEEP_ALL = Strip()
 
 
 def row_json(row: Row, eval_id: str, strip: Strip = KEEP_ALL) -> dict[str, Any]:
-    """One row, ready for `json.dumps`."""
+    """One row, ready for `json.dumps`; what is nested too deeply for any reader is cut."""
+    found: dict[str, Any] = shallow(_row_json(row, eval_id, strip))
+    return found
+
+
+def _row_json(row: Row, eval_id: str, strip: Strip) -> dict[str, Any]:
     step, reply = row.step, row.reply
     usage = usage_json() if reply is None else usage_json(reply.usage)
     variables = {} if strip.test_vars else dict(step.vars)
@@ -93,16 +99,14 @@ def row_json(row: Row, eval_id: str, strip: Strip = KEEP_ALL) -> dict[str, Any]:
 
 
 def _config(prompt: Prompt) -> dict[str, Any]:
-    return {"config": redacted(prompt.config)} if prompt.config else {}
+    return {"config": redacted(shallow(prompt.config))} if prompt.config else {}
 
 
 def _options_json(options: TestOptions) -> dict[str, Any]:
     given = {field.name: getattr(options, field.name) for field in attrs.fields(TestOptions)}
     overrides = given.pop("overrides")
     said = {camel(name): value for name, value in given.items() if value is not None}
-    found: dict[str, Any] = redacted(
-        {"runSerially": bool(options.run_serially), **said, **overrides}
-    )
+    found: dict[str, Any] = redacted(shallow({**said, **overrides}))
     return found
 
 
@@ -135,6 +139,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         "score": verdict.score,
         "reason": verdict.reason,
         "namedScores": dict(verdict.named_scores),
+        **_weights(verdict),
         "tokensUsed": usage_json(),
     }
     if verdict.assertion is not None:
@@ -142,6 +147,15 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
     else:
         found["componentResults"] = [verdict_json(part) for part in verdict.parts]
     return found
+
+
+def _weights(verdict: Verdict) -> dict[str, Any]:
+    """What the scores of metrics were weighed with, where there are metrics."""
+    found: dict[str, float] = {}
+    for part in verdict.parts:
+        if part.assertion is not None and (metric := part.assertion.metric) is not None:
+            found[metric] = found.get(metric, 0) + part.assertion.weight
+    return {"namedScoreWeights": found} if found else {}
 
 
 def assertion_json(assertion: Assertion) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from trioeval.report.first_rows import Cell, FirstRows
 from trioeval.report.inert import inert
-from trioeval.report.totals import Totals, nearest_rank
+from trioeval.report.totals import Totals, nearest_rank, percent
 from trioeval.suite import Column, Suite
 from trioeval.tasks import Status
 
@@ -40,7 +40,7 @@ def columns_table(suite: Suite, columns: Sequence[Column], totals: Totals) -> Ta
         table.add_row(
             Text(_heading(suite, column, 60)),
             *(Text(str(n), style=_STYLES[status] if n else "dim") for status, n in counts),
-            f"{100 * own.statuses[Status.PASS] / own.rows:.1f} %" if own.rows else "–",
+            f"{percent(own.statuses[Status.PASS], own.rows)} %" if own.rows else "–",
             f"{own.score / own.rows:.3f}" if own.rows else "–",
             _measured(nearest_rank(own.latencies, 0.50)),
             _measured(nearest_rank(own.latencies, 0.95)),

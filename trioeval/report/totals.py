@@ -153,6 +153,22 @@ class Totals:
         return 100 * self.count(Status.PASS) / self.rows if self.rows else 100.0
 
 
+def percent(part: int, whole: int) -> str:
+    """A share in percent with one decimal; only all of it is 100.0, and only nothing 0.0.
+
+    Args:
+        part: 0 to `whole`.
+        whole: At least 1.
+
+    Example:
+        >>> percent(299_999, 300_000), percent(1, 300_000), percent(1, 3)
+        ('99.9', '0.1', '33.3')
+    """
+    shown = 1000 * part / whole
+    within = min(max(round(shown), 1), 999)
+    return f"{(within if 0 < part < whole else round(shown)) / 10:.1f}"
+
+
 def nearest_rank(values: "array[float]", share: float) -> float | None:
     """The least of the values that at least a share of them does not exceed; None of no values.
 

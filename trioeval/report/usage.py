@@ -1,5 +1,6 @@
 """Token usage as result files tell it, of one reply or of many."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -10,6 +11,7 @@ _FIELDS = (
     "prompt",
     "completion",
     "cached",
+    "cache_creation",
     "total",
     "reasoning",
     "accepted_prediction",
@@ -43,20 +45,32 @@ class UsageSum:
         return self._tokens[field]
 
     def json(self) -> dict[str, Any]:
-        """All of it, ready for `json.dumps`."""
-        tokens = self._tokens
+        """All of it, ready for `json.dumps`.
+
+        No assertion asks a model yet, so what assertions used is nothing.
+        """
+        nothing = dict.fromkeys(_FIELDS, 0)
         return {
-            "prompt": tokens["prompt"],
-            "completion": tokens["completion"],
-            "cached": tokens["cached"],
-            "total": tokens["total"],
-            "numRequests": self.requests,
-            "completionDetails": {
-                "reasoning": tokens["reasoning"],
-                "acceptedPrediction": tokens["accepted_prediction"],
-                "rejectedPrediction": tokens["rejected_prediction"],
-            },
+            **_json(self._tokens, self.requests),
+            "assertions": _json(nothing, 0),
         }
+
+
+def _json(tokens: Mapping[str, int], requests: int) -> dict[str, Any]:
+    return {
+        "prompt": tokens["prompt"],
+        "completion": tokens["completion"],
+        "cached": tokens["cached"],
+        "total": tokens["total"],
+        "numRequests": requests,
+        "completionDetails": {
+            "reasoning": tokens["reasoning"],
+            "acceptedPrediction": tokens["accepted_prediction"],
+            "rejectedPrediction": tokens["rejected_prediction"],
+            "cacheReadInputTokens": tokens["cached"],
+            "cacheCreationInputTokens": tokens["cache_creation"],
+        },
+    }
 
 
 def usage_json(*usages: Usage) -> dict[str, Any]:

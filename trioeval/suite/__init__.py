@@ -8,6 +8,7 @@ from trioeval.suite.expand import expand as expand
 from trioeval.suite.load import load_suite as load_suite
 from trioeval.suite.load import parse_suite as parse_suite
 from trioeval.suite.load import place_problems as place_problems
+from trioeval.suite.load import told_together as told_together
 from trioeval.suite.mistakes import MistakenError as MistakenError
 from trioeval.suite.models import BudgetSettings as BudgetSettings
 from trioeval.suite.models import CommandLineOptions as CommandLineOptions

@@ -1,10 +1,11 @@
 """What a command line puts in place of parts of a suite file, on plain data, before it is structured."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trioeval.suite.sources.around import FILE
+from trioeval.suite.sources.around import FILE, names_file
 
 _SEPARATORS = ":/"
 """What stands before the end of an id that is a name of its own: `mini` names `openai:mini`."""
@@ -81,6 +82,7 @@ def folders_of(given: Mapping[str, Any]) -> tuple[Path, ...]:
         >>> [str(folder) for folder in folders_of({"tests": "file:///t/a.csv", "prompts": ["x"]})]
         ['/t']
     """
-    named = [*given.get("prompts", ()), *given.get("extensions", ()), given.get("tests")]
-    files = (text.removeprefix(FILE) for text in named if isinstance(text, str) and FILE in text)
-    return tuple(dict.fromkeys(Path(file).parent for file in files))
+    lists = (given.get(key, ()) for key in ("prompts", "extensions", "providers"))
+    named = [*itertools.chain.from_iterable(lists), given.get("tests")]
+    files = (Path(text.removeprefix(FILE)) for text in named if names_file(text))
+    return tuple(dict.fromkeys(file.parent for file in files if file.is_absolute()))

@@ -23,7 +23,7 @@ import attrs
 from trioeval.errors import PlanError
 from trioeval.suite.columns import Column, columns_of, means_prompt, means_provider
 from trioeval.suite.joined import Joined, SparseTests
-from trioeval.suite.merge import ScenarioTests, merged
+from trioeval.suite.merge import ScenarioTests, inner, merged
 from trioeval.suite.models import ProviderEntry, Suite, Test
 
 
@@ -258,16 +258,16 @@ class _Shapes:
     def _shape(self, test: Test) -> _Shape:
         default = self._suite.default_test or Test()
         options, inherited = test.options, default.options
-        whole = _first(options.disable_var_expansion, inherited.disable_var_expansion)
+        whole = inner(options.disable_var_expansion, inherited.disable_var_expansion)
         variables = {**default.vars, **test.vars} if default.vars else test.vars
         return _Shape(
             options.repeat or inherited.repeat or self._suite.evaluate_options.repeat,
             1 if whole else combinations(variables),
             self._allowed(
-                _first(test.providers, default.providers), _first(test.prompts, default.prompts)
+                inner(test.providers, default.providers), inner(test.prompts, default.prompts)
             ),
-            self._place(_first(test.provider, default.provider)),
-            bool(_first(options.run_serially, inherited.run_serially)),
+            self._place(inner(test.provider, default.provider)),
+            bool(inner(options.run_serially, inherited.run_serially)),
         )
 
     def _allowed(
@@ -341,7 +341,3 @@ def _js_order(name: str) -> tuple[bool, int]:
 
 def _alternatives(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], str)
-
-
-def _first(one: Any, other: Any) -> Any:
-    return other if one is None else one

@@ -1,7 +1,8 @@
 """Providers and prompts as a suite writes them: in several forms, some of which are files."""
 
+import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import attrs
@@ -15,13 +16,14 @@ from trioeval.suite.models import Prompt, ProviderEntry
 from trioeval.suite.paths import DocumentPath
 from trioeval.suite.placing import read_placed, structured
 from trioeval.suite.sources.around import FILE, Around
+from trioeval.suite.sources.nested_files import with_files
 from trioeval.suite.sources.prompts import read_prompts
 from trioeval.suite.strict import Hook, object_hook
 from trioeval.suite.templates import Templates
 
 T = TypeVar("T")
 
-_PYTHON_FILE = re.compile(r"\.py(:\w+)?$")
+_PYTHON_FILE = re.compile(r"\.py(:\w+(\.\w+)*)?$")
 """A function in a file is a provider itself, not the description of one."""
 _PROVIDER_KEYS = {
     "id",
@@ -34,6 +36,10 @@ _PROVIDER_KEYS = {
     "env",
 }
 """An object with one key is read as settings where it is one of these, and otherwise the key is the id."""
+
+
+_SENT = {"multipart"}
+"""Keys of a config in which `file://` names what is sent as it is."""
 
 
 def many(
@@ -96,8 +102,7 @@ def prompts_hook(around: Around, filters: Iterable[str] = ()) -> Hook:
         around: What files are read against.
         filters: Names of filters that the suite brings along, which its prompts may use.
     """
-    templates = Templates(filters=dict.fromkeys(filters, str))
-
+    templates = templates_of(around, filters)
     again = _Again("prompt", around)
 
     def read(entry: Any) -> tuple[Prompt, ...]:
@@ -110,7 +115,12 @@ def prompts_hook(around: Around, filters: Iterable[str] = ()) -> Hook:
         errors = [templates.prompt_error(prompt.raw) for prompt in prompts if not prompt.function]
         if mistakes := [Mistake(error, at=at) for error in errors if error]:
             raise MistakenError(*mistakes)
-        return prompts
+        return tuple(map(with_config, prompts))
+
+    def with_config(prompt: Prompt) -> Prompt:
+        if not prompt.config:
+            return prompt
+        return attrs.evolve(prompt, config=with_files({"config": prompt.config}, around)["config"])
 
     def hook(value: Any, _wanted: Any) -> tuple[Prompt, ...]:
         if isinstance(value, tuple):  # read already
@@ -120,6 +130,17 @@ def prompts_hook(around: Around, filters: Iterable[str] = ()) -> Hook:
         return many(value, " of prompts", read)
 
     return hook
+
+
+def templates_of(around: Around, filters: Iterable[str]) -> Templates:
+    """What tells whether texts of a suite are templates; for their syntax only.
+
+    Args:
+        around: Says whether there are templates at all.
+        filters: Names of filters that the suite brings along.
+    """
+    enabled = not around.switch("DISABLE_TEMPLATING")
+    return Templates(filters=dict.fromkeys(filters, str), enabled=enabled)
 
 
 def providers_hook(converter: cattrs.Converter, around: Around) -> Hook:
@@ -141,8 +162,11 @@ def providers_hook(converter: cattrs.Converter, around: Around) -> Hook:
     return lambda value, _wanted: many(value, " of providers", read)
 
 
-def provider_hook(converter: cattrs.Converter) -> Hook:
-    """For one provider: an id, an object with one, or an object whose one key is the id."""
+def provider_hook(converter: cattrs.Converter, around: Around) -> Hook:
+    """For one provider: an id, an object with one, or an object whose one key is the id.
+
+    Files that its config names are read.
+    """
     structure = object_hook(converter, ProviderEntry, hooks={"env": scalar_texts})
 
     def hook(value: Any, wanted: Any) -> ProviderEntry:
@@ -154,9 +178,24 @@ def provider_hook(converter: cattrs.Converter) -> Hook:
         at = ("id",) if isinstance(value, dict) and "id" in value else below
         if not entry.id.strip():
             raise MistakenError(Mistake("the id of a provider must not be empty", at=at))
-        return entry
+        if entry.id == "echo" and entry.config:
+            message = "the config of a provider echo is not looked at"
+            around.warn(Mistake(message, "echo answers with the prompt, whatever it says"))
+        try:
+            return attrs.evolve(entry, config=_with_files(entry, around))
+        except MistakenError as error:
+            parts = (mistake.below(*below, "config") for mistake in error.parts)
+            raise MistakenError(*parts) from None
 
     return hook
+
+
+def _with_files(entry: ProviderEntry, around: Around) -> Mapping[str, Any]:
+    """The config of a provider with what its files hold; programs in it keep their names."""
+    if entry.id.startswith("exec:"):  # gets it as it is written
+        return entry.config
+    read = with_files({k: part for k, part in entry.config.items() if k not in _SENT}, around)
+    return {key: read.get(key, part) for key, part in entry.config.items()}
 
 
 def provider_settings(value: Any) -> tuple[DocumentPath, Any]:
@@ -174,7 +213,10 @@ def provider_settings(value: Any) -> tuple[DocumentPath, Any]:
             return (), {"id": value}
         case dict() if len(value) == 1 and not value.keys() & _PROVIDER_KEYS:
             ((name, rest),) = value.items()
+            rest = {} if rest is None else rest
             if not isinstance(rest, dict):
+                if difflib.get_close_matches(name, _PROVIDER_KEYS, n=1):
+                    return (), value
                 raise MistakenError(Mistake(f"must be an object, got {kind(rest)}", at=(name,)))
             if "id" in rest:
                 message = f"the id is given twice, here and as {quote(name)}"
@@ -182,6 +224,15 @@ def provider_settings(value: Any) -> tuple[DocumentPath, Any]:
             return (name,), {"id": name, **rest}
         case _:
             return (), value
+
+
+def text_or_number(value: Any, _wanted: Any) -> str:
+    """A text, as which a number is taken too."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return quote(value)
+    raise MistakenError(Mistake(f"must be text, got {kind(value)}"))
 
 
 def scalar_texts(value: Any, _wanted: Any) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import bisect
 import itertools
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Protocol, overload, runtime_checkable
 
 import attrs
@@ -13,6 +14,11 @@ from trioeval.suite.models import Test
 @runtime_checkable
 class SparseTests(Protocol):
     """Tests of which most have the shape of an empty test, and are not looked at to expand them."""
+
+    @property
+    def file(self) -> Path:
+        """Where they stand."""
+        ...
 
     @property
     def irregular(self) -> Sequence[int]:

@@ -2,6 +2,7 @@
 
 It says what shapes there are: keys, types, bounds, choices. What it takes may still be wrong in meaning,
 such as a lane that there is not; what it refuses, the loader refuses too, and a test holds them to that.
+Where objects, lists and their entries are asked for, a `$ref` may stand for them, or for a part of them.
 The descriptions are the words under the fields of the models.
 """
 
@@ -18,7 +19,16 @@ import attrs
 from trioeval.grading import ASSERTION_TYPES, Assertion
 from trioeval.grading.model import HEAVIEST
 from trioeval.suite.bounds import AtLeast
-from trioeval.suite.keys import WITHOUT_MEANING
+from trioeval.suite.keys import (
+    DEFINITIONS,
+    NOT_YET_AT_TOP,
+    NOT_YET_IN_ASSERTIONS,
+    NOT_YET_IN_LANES,
+    NOT_YET_IN_OPTIONS,
+    NOT_YET_IN_TESTS,
+    WITHOUT_MEANING,
+    WITHOUT_MEANING_IN_OPTIONS,
+)
 from trioeval.suite.models import (
     BudgetSettings,
     CommandLineOptions,
@@ -38,12 +48,16 @@ from trioeval.suite.task_entries import PROMPT_EVAL
 Shape: TypeAlias = dict[str, Any]
 
 _TEXT: Shape = {"type": "string"}
+_SOME_TEXT: Shape = {"type": "string", "pattern": r"\S"}
+_NOTHING: Shape = {"type": "null"}
+_EMPTY: Shape = {"enum": [None, "", [], {}]}
+_REFERENCE: Shape = {"$ref": "#/$defs/Reference"}
 _SCALARS: Shape = {
     "type": "object",
     "additionalProperties": {"type": ["string", "number", "boolean"]},
 }
 _TEXTS: Shape = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]}
-_NOTHING: Shape = {"type": "null"}
+_WORDS: Shape = {"anyOf": [_TEXT, {"type": "number"}]}
 _PROVIDER_FORMS = ("id", "label", "config", "lane", "prompts", "delay", "transform", "env")
 
 
@@ -57,12 +71,19 @@ def suite_schema() -> Shape:
     top = _object(
         Suite,
         without=NOT_IN_FILES,
+        not_yet=NOT_YET_AT_TOP,
         shapes={
-            "providers": _listed(_ref(ProviderEntry)),
-            "prompts": _or(_listed(_ref(Prompt)), _labels()),
-            "tests": _or(_tests(), _NOTHING),
-            "scenarios": _or(_listed(_or(_ref(Scenario), _TEXT)), _NOTHING),
-            "default_test": _or(_ref(Test), _TEXT, _NOTHING),
+            "description": _WORDS,
+            "providers": _or(*_listed(_ref(ProviderEntry))["anyOf"], _NOTHING),
+            "prompts": _or(
+                {"type": "array", "minItems": 1, "items": _ref(Prompt)},
+                _SOME_TEXT,
+                _labels(),
+                _NOTHING,
+            ),
+            "tests": _tests(),
+            "scenarios": _listed(_or(_ref(Scenario), _TEXT)),
+            "default_test": _or(_ref(Test), _TEXT),
             "env": _SCALARS,
             "tags": _SCALARS,
             "output_path": _TEXTS,
@@ -74,24 +95,79 @@ def suite_schema() -> Shape:
     top["properties"] |= {
         "targets": top["properties"]["providers"],
         **{name: options[name] for name in ("serialize", "registerScope", "register_scope")},
-        **dict.fromkeys(WITHOUT_MEANING, True),
+        **dict.fromkeys((*WITHOUT_MEANING, *DEFINITIONS), True),
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A suite of trioeval",
-        **top,
+        **_with_references(top),
         "patternProperties": {"^x-": True},
-        "anyOf": [{"required": ["providers"]}, {"required": ["targets"]}, {"required": ["tasks"]}],
-        "$defs": _definitions(),
+        "anyOf": [
+            _has("providers", without=("targets", "tasks")),
+            _has("targets", without=("providers", "tasks")),
+            _has("tasks", without=("prompts", "scenarios", "tests")),
+            {"required": ["$ref"]},
+        ],
+        "$defs": {
+            **{name: _with_references(shape) for name, shape in _definitions().items()},
+            "Reference": _reference(),
+        },
+    }
+
+
+def _has(key: str, *, without: Collection[str]) -> Shape:
+    """A file with something in a key, and nothing in others."""
+    nothing = dict.fromkeys(without, _NOTHING)
+    return {"required": [key], "properties": {key: {"not": _EMPTY}, **nothing}}
+
+
+def _with_references(shape: Shape) -> Shape:
+    """The same, with references allowed in place of objects and of lists and their entries."""
+    match shape:
+        case {"type": "object", **rest}:
+            known = {
+                key: part if isinstance(part, bool) else _with_references(part)
+                for key, part in rest.pop("properties", {}).items()
+            }
+            if isinstance(other := rest.get("additionalProperties"), dict):
+                rest["additionalProperties"] = _with_references(other)
+            if required := rest.pop("required", None):
+                rest["anyOf"] = [{"required": required}, {"required": ["$ref"]}]
+            return {"type": "object", **rest, "properties": {**known, "$ref": _TEXT}}
+        case {"type": "array", "items": entry, **rest}:
+            items = _with_references(entry)
+            if not _may_be_object(entry):
+                items = _or(_REFERENCE, items)
+            return {**rest, "anyOf": [_REFERENCE, {"type": "array", "items": items}]}
+        case {"anyOf": parts, **rest}:
+            return {**rest, "anyOf": [_with_references(part) for part in parts]}
+        case _:
+            return shape
+
+
+def _may_be_object(shape: Shape) -> bool:
+    """Whether objects are asked for, which have a `$ref` of their own."""
+    if "anyOf" in shape:
+        return any(map(_may_be_object, shape["anyOf"]))
+    return "$ref" in shape or shape.get("type") == "object"
+
+
+def _reference() -> Shape:
+    return {
+        "type": "object",
+        "description": "What stands in another place of the file, or in another file.",
+        "required": ["$ref"],
+        "properties": {"$ref": _TEXT},
     }
 
 
 def _definitions() -> dict[str, Shape]:
-    flags = {"var": _SCALARS, "output": _TEXTS, "filter_metadata": _TEXTS}
+    several = ("env_file", "env_path", "extension", "filter_metadata", "output")
+    flags = {"tags": _SCALARS, "var": _SCALARS, **dict.fromkeys(several, _TEXTS)}
     found = {
-        LaneSettings: _object(LaneSettings),
+        LaneSettings: _object(LaneSettings, not_yet=NOT_YET_IN_LANES),
         BudgetSettings: _object(BudgetSettings),
-        EvaluateOptions: _object(EvaluateOptions),
+        EvaluateOptions: _run_options(),
         CommandLineOptions: _object(CommandLineOptions, shapes=flags),
         Assertion: _assertion(),
         ProviderEntry: _provider(),
@@ -101,51 +177,76 @@ def _definitions() -> dict[str, Shape]:
             Test,
             renamed={"assertions": "assert"},
             without={"fault"},
-            shapes={"vars": {"type": ["object", "string", "array", "null"]}, "provider_output": {}},
+            not_yet=NOT_YET_IN_TESTS,
+            shapes={
+                "description": _WORDS,
+                "vars": {"type": ["object", "string", "array", "null"]},
+                "provider_output": {},
+            },
         ),
         Scenario: _object(
-            Scenario, shapes={"config": _listed(_or(_ref(Test), _TEXT)), "tests": _tests()}
+            Scenario,
+            shapes={
+                "description": _WORDS,
+                "config": _listed(_or(_ref(Test), _TEXT)),
+                "tests": _tests(),
+            },
         ),
     }
     task = {
         "type": "object",
         "required": ["type"],
-        "properties": {"id": _TEXT, "type": {"enum": [PROMPT_EVAL]}, "dependsOn": _TEXTS},
+        "properties": {
+            "id": _or_nothing(_TEXT),
+            "type": {"enum": [PROMPT_EVAL]},
+            "dependsOn": _or_nothing(_TEXTS),
+        },
     }
     return {model.__name__: shape for model, shape in found.items()} | {"Task": task}
 
 
+def _run_options() -> Shape:
+    shape = _object(EvaluateOptions, not_yet=NOT_YET_IN_OPTIONS)
+    for key in WITHOUT_MEANING_IN_OPTIONS:
+        shape["properties"] |= {key: True, snake(key): True}
+    return shape
+
+
 def _provider() -> Shape:
     """An id, an object with one, or an object whose one key is the id."""
-    settings = _object(ProviderEntry, shapes={"env": _SCALARS})
+    settings = _object(ProviderEntry, shapes={"id": _SOME_TEXT, "env": _SCALARS})
     by_id: Shape = {
         "type": "object",
         "minProperties": 1,
         "maxProperties": 1,
         "propertyNames": {"not": {"enum": list(_PROVIDER_FORMS)}},
-        "additionalProperties": {
-            **settings,
-            "required": [],
-            "properties": {k: part for k, part in settings["properties"].items() if k != "id"},
-        },
+        "additionalProperties": _or(
+            {
+                **settings,
+                "required": [],
+                "properties": {k: part for k, part in settings["properties"].items() if k != "id"},
+            },
+            _NOTHING,
+        ),
     }
-    return {"description": settings.pop("description"), "anyOf": [_TEXT, settings, by_id]}
+    return {"description": settings.pop("description"), "anyOf": [_SOME_TEXT, settings, by_id]}
 
 
 def _prompt() -> Shape:
     """A text or the name of a file, or an object with it."""
     kept = {"given_id": "id", "id": None, "function": None}
-    shape = _object(Prompt, renamed=kept)
+    shape = _object(Prompt, renamed=kept, shapes={"raw": _SOME_TEXT})
     shape["properties"] = {name: _or(part, _NOTHING) for name, part in shape["properties"].items()}
     del shape["required"]
-    return {"description": shape.pop("description"), "anyOf": [_TEXT, shape]}
+    return {"description": shape.pop("description"), "anyOf": [_SOME_TEXT, shape]}
 
 
 def _assertion() -> Shape:
-    shape = _object(Assertion)
+    shape = _object(Assertion, not_yet=NOT_YET_IN_ASSERTIONS)
     types = sorted(ASSERTION_TYPES)
     shape["properties"]["type"]["enum"] = [*types, *(f"not-{name}" for name in types)]
-    shape["properties"]["weight"] |= {"minimum": 0, "maximum": HEAVIEST}
+    number = shape["properties"]["weight"]["anyOf"][0]
+    number |= {"minimum": 0, "maximum": HEAVIEST}
     return shape
 
 
@@ -163,7 +264,12 @@ def _labels() -> Shape:
 
 def _tests() -> Shape:
     """A list of tests and of files with them, or one of these."""
-    source = {"type": "object", "required": ["path"], "properties": {"path": _TEXT, "config": {}}}
+    source: Shape = {
+        "type": "object",
+        "required": ["path"],
+        "properties": {"path": _TEXT, "config": {}},
+        "additionalProperties": False,
+    }
     entry = _or(_ref(Test), _TEXT, source)
     return _or({"type": "array", "items": entry}, entry)
 
@@ -173,6 +279,7 @@ def _object(
     *,
     renamed: Mapping[str, str | None] | None = None,
     without: Collection[str] = (),
+    not_yet: Collection[str] = (),
     shapes: Mapping[str, Shape] | None = None,
 ) -> Shape:
     """A JSON object with the fields of a model as keys, in both spellings.
@@ -181,18 +288,23 @@ def _object(
         model: An attrs class.
         renamed: Keys of fields that are called otherwise; None for one that is not in files.
         without: Fields that are not in files.
+        not_yet: Keys in which nothing may stand.
         shapes: What fields are that are written otherwise than their type says.
     """
     renamed = {**({} if renamed is None else renamed), **dict.fromkeys(without)}
     shapes = {} if shapes is None else shapes
     described = _descriptions(model)
-    properties: dict[str, Shape] = {}
+    properties: dict[str, Shape] = {
+        spelling: _EMPTY for key in not_yet for spelling in (key, snake(key))
+    }
     required: list[str] = []
     for field in attrs.fields(model):
         key = renamed.get(field.name, camel(field.name))
         if key is None:
             continue
         shape = dict(shapes[field.name] if field.name in shapes else _typed(field.type))
+        if field.default is not attrs.NOTHING:
+            shape = _or_nothing(shape)
         if text := described.get(field.name):
             shape["description"] = text
         properties |= {key: shape, snake(key): shape}
@@ -240,6 +352,17 @@ def _ref(model: type) -> Shape:
 
 def _or(*shapes: Shape) -> Shape:
     return {"anyOf": list(shapes)}
+
+
+def _or_nothing(shape: Shape) -> Shape:
+    """The shape, or null."""
+    match shape:
+        case {"anyOf": parts}:
+            return shape if _NOTHING in parts else _or(*parts, _NOTHING)
+        case {"$ref": _} | {"enum": _} | {"type": str()}:
+            return _or(shape, _NOTHING)
+        case _:
+            return shape
 
 
 def _listed(entry: Shape) -> Shape:

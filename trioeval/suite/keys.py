@@ -9,6 +9,7 @@ WITHOUT_MEANING: Collection[str] = (
     "$schema",
     "redteam",
     "sharing",
+    "telemetry",
     "tracing",
     "writeLatestResults",
 )
@@ -17,7 +18,19 @@ WITHOUT_MEANING: Collection[str] = (
 UNTOLD: Collection[str] = ("$schema",)
 """Of those, what is not worth telling."""
 
-NOT_YET_AT_TOP: Collection[str] = ("assertionTemplates", "derivedMetrics")
+DEFINITIONS: Collection[str] = ("$defs", "assertionTemplates", "definitions")
+"""At the top; what stands there means something where a `$ref` leads to it, and nothing by itself."""
+
+WITHOUT_MEANING_IN_OPTIONS: Collection[str] = (
+    "generateSuggestions",
+    "interactiveProviders",
+    "isRedteam",
+    "silent",
+    "suggestionsCount",
+)
+"""Taken, not looked at, and told of."""
+
+NOT_YET_AT_TOP: Collection[str] = ("derivedMetrics",)
 
 NOT_YET_IN_OPTIONS: Collection[str] = ("grading",)
 

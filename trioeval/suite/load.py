@@ -10,18 +10,16 @@ import attrs
 
 from trioeval.errors import Problem, SuiteError
 from trioeval.suite.chosen import apply_given, folders_of
-from trioeval.suite.documents import SuiteDocument, check_plain, read_document, read_suite_documents
-from trioeval.suite.documents.spots import Spot
-from trioeval.suite.mistakes import Mistake, MistakenError
+from trioeval.suite.documents import check_plain, read_suite_documents
+from trioeval.suite.extensions import extension_mistakes
+from trioeval.suite.mistakes import Mistake, MistakenError, PartlyRightError
 from trioeval.suite.models import Suite
+from trioeval.suite.own_paths import with_own_paths
 from trioeval.suite.paths import read_path, show_path
-from trioeval.suite.sources.around import FILE, Around
+from trioeval.suite.sources.around import Around
 from trioeval.suite.structure import respelled, structure_suite
 from trioeval.suite.task_entries import in_every_task
 from trioeval.suite.transformed import with_transformed_vars
-
-_OF_SEVERAL_FILES = ("prompts", "providers", "tests", "scenarios", "tasks")
-"""Lists to which several suite files add."""
 
 
 def load_suite(
@@ -50,9 +48,15 @@ def load_suite(
     environ = os.environ if environ is None else environ
     given = {} if given is None else given
     try:
-        document = read_suite_documents(files, environ=environ, allow_outside=allow_outside)
+        document = read_suite_documents(
+            files,
+            environ=environ,
+            allow_outside=allow_outside,
+            with_own_paths=with_own_paths,
+        )
     except MistakenError as error:
-        raise SuiteError(_sorted(_problem(mistake) for mistake in error.parts)) from None
+        problems = _sorted(map(_problem, error.parts), files)
+        raise SuiteError(problems, files=[file.absolute() for file in files]) from None
     found = _Found(document.files)
     directory = files[0].absolute().parent
     around = Around(
@@ -70,19 +74,27 @@ def load_suite(
         # What a command line says stands in no file.
         return mistake if {*mistake.at[:1]} & given.keys() else document.placed(mistake)
 
-    mistakes = list(document.mistakes)
-    suite: Suite | None = None
-    try:
-        whole = apply_given(_with_own_paths(document, directory), given)
-        suite = structure_suite(whole, around)
-        suite = in_every_task(suite, lambda one: with_transformed_vars(one, around))
-    except MistakenError as error:
-        mistakes += error.parts
-    if suite is None or mistakes:
-        raise SuiteError(_sorted(_problem(placed(mistake)) for mistake in mistakes))
+    def place(problem: Problem) -> Problem:
+        if problem.file is not None:
+            return problem
+        mistake = Mistake(problem.message, problem.hint, at=read_path(problem.path))
+        return _problem(placed(respelled(mistake) if "targets" in document.data else mistake))
+
+    whole = document.whole and not document.has_gaps
+    suite, mistakes = _read(apply_given(document.data, given), around, whole=whole)
     warnings = [*document.warnings, *(placed(warning) for warning in found.warnings)]
-    suite = attrs.evolve(suite, file=files[0], files=found.files)
-    return _finished(suite, around, warnings)
+    if suite is not None:
+        suite = attrs.evolve(suite, file=files[0], files=found.files, place=place)
+        suite = _finished(suite, around, warnings)
+    if suite is None or mistakes or document.mistakes:
+        told = [
+            *document.mistakes,
+            *(mistake for mistake in map(placed, mistakes) if not document.follows(mistake)),
+        ]
+        problems = _sorted(map(_problem, dict.fromkeys(told)), found.files)
+        partial = None if document.has_gaps else suite
+        raise SuiteError(problems, files=found.files, partial=partial)
+    return suite
 
 
 def parse_suite(
@@ -91,6 +103,7 @@ def parse_suite(
     directory: Path | None = None,
     environ: Mapping[str, str] | None = None,
     allow_outside: bool = False,
+    given: Mapping[str, Any] | None = None,
 ) -> Suite:
     """A suite from data of the shape of a suite file.
 
@@ -99,6 +112,7 @@ def parse_suite(
         directory: What relative paths are relative to; the working directory if None.
         environ: What switches are looked up in; the process environment if None.
         allow_outside: Whether the suite may read files outside of `directory`.
+        given: As for `load_suite`.
 
     Raises:
         SuiteError: Everything that is wrong with it.
@@ -110,38 +124,85 @@ def parse_suite(
     """
     if foreign := check_plain(document):
         raise SuiteError(map(_problem, foreign))
+    given = {} if given is None else given
     directory = Path.cwd() if directory is None else directory.absolute()
     found = _Found(())
     around = Around(
         directory=directory,
         environ=_environ(document, os.environ if environ is None else environ),
+        roots=tuple(dict.fromkeys([directory, *folders_of(given)])),
         allow_outside=allow_outside,
         warn=found.warnings.append,
         note=found.add,
     )
-    try:
-        suite = structure_suite(document, around)
-        suite = in_every_task(suite, lambda one: with_transformed_vars(one, around))
-    except MistakenError as error:
-        raise SuiteError(map(_problem, error.parts)) from None
-    return _finished(attrs.evolve(suite, files=found.files), around, found.warnings)
+    suite, mistakes = _read(apply_given(document, given), around)
+    if suite is not None:
+        suite = attrs.evolve(suite, files=found.files)
+        suite = _finished(suite, around, found.warnings)
+    if suite is None or mistakes:
+        raise SuiteError(map(_problem, mistakes), files=found.files, partial=suite)
+    return suite
 
 
-def place_problems(problems: Iterable[Problem], file: Path) -> list[Problem]:
+def place_problems(problems: Iterable[Problem], suite: Suite) -> Sequence[Problem]:
     """The places of problems that were found after loading, such as those of a provider's config.
 
     Args:
         problems: With the paths of the document; those that name a file are left as they are.
-        file: The suite file.
+        suite: In which they were found.
     """
+    if suite.place is None:
+        return list(problems)
+    return _sorted(dict.fromkeys(map(suite.place, problems)), suite.files)
+
+
+def told_together(error: SuiteError, check: Callable[[Suite], object]) -> SuiteError:
+    """The same error, with what else is wrong with the suite.
+
+    Args:
+        error: What loading it said.
+        check: Is called with the part of the suite that is right; its SuiteError is what else there is.
+    """
+    if error.partial is None:
+        return error
     try:
-        spots = read_document(file).spots().root
-    except MistakenError:  # gone or changed since it was loaded
-        spots = None
-    return [
-        problem if problem.file else _in_file(_mistake(problem, spots), file, spots)
-        for problem in problems
-    ]
+        check(error.partial)
+    except SuiteError as more:
+        problems = _sorted(dict.fromkeys([*error.problems, *more.problems]), error.files)
+        return SuiteError(problems, files=error.files, partial=error.partial)
+    return error
+
+
+def _read(
+    document: Any, around: Around, *, whole: bool = True
+) -> tuple[Suite | None, list[Mistake]]:
+    """The suite that a document is, or the part of it that is right; and what is wrong."""
+    mistakes: list[Mistake] = []
+    suite: Suite | None = None
+    try:
+        suite = structure_suite(document, around, whole=whole)
+    except PartlyRightError as error:
+        mistakes += error.parts
+        suite = error.right
+    except MistakenError as error:
+        mistakes += error.parts
+    if suite is None:
+        return None, mistakes
+
+    def changed(one: Suite) -> Suite:
+        try:
+            return with_transformed_vars(one, around)
+        except MistakenError as error:
+            mistakes.extend(error.parts)
+        return one
+
+    suite = in_every_task(suite, changed)
+    if (
+        mistakes
+    ):  # code of extensions is for a suite that is right, and so has to be looked for here
+        mistakes += extension_mistakes(suite.extensions, around)
+        suite = in_every_task(suite, lambda one: attrs.evolve(one, extensions=()))
+    return suite, mistakes
 
 
 def _finished(suite: Suite, around: Around, warnings: Iterable[Mistake]) -> Suite:
@@ -179,57 +240,26 @@ def _environ(document: Any, environ: Mapping[str, str]) -> Mapping[str, str]:
     return {**environ, **{name: value for name, value in own.items() if isinstance(value, str)}}
 
 
-def _with_own_paths(document: SuiteDocument, directory: Path) -> Any:
-    """The document, with the paths of files from other folders made absolute."""
-    if len({file.absolute().parent for file in document.files}) < 2:  # noqa: PLR2004 - two folders
-        return document.data
-    data = dict(document.data)
-    for key in _OF_SEVERAL_FILES:
-        if isinstance(data.get(key), list):
-            data[key] = [
-                _absolute(entry, folder)
-                if (folder := document.directory_of((key, place))) != directory
-                else entry
-                for place, entry in enumerate(data[key])
-            ]
-    return data
-
-
-def _absolute(value: Any, directory: Path) -> Any:
-    match value:
-        case str() if value.startswith(FILE):
-            return f"{FILE}{directory / value.removeprefix(FILE)}"
-        case dict():
-            return {key: _absolute(part, directory) for key, part in value.items()}
-        case list():
-            return [_absolute(part, directory) for part in value]
-        case _:
-            return value
-
-
-def _mistake(problem: Problem, spots: Spot | None) -> Mistake:
-    mistake = Mistake(problem.message, problem.hint, at=read_path(problem.path))
-    return respelled(mistake) if spots is not None and "targets" in spots.members else mistake
-
-
-def _in_file(mistake: Mistake, file: Path, spots: Spot | None) -> Problem:
-    place = None if spots is None else spots.find(mistake.at, key=mistake.key)
-    return _problem(attrs.evolve(mistake, file=file, place=mistake.place or place))
-
-
 def _problem(mistake: Mistake) -> Problem:
     line, column = mistake.place or (None, None)
-    file = None if mistake.file is None else str(mistake.file)
+    file = None if mistake.file is None else _shown(mistake.file)
     return Problem(show_path(mistake.at), mistake.message, mistake.hint, file, line, column)
 
 
-def _sorted(problems: Iterable[Problem]) -> Sequence[Problem]:
-    """Problems by file, each in the order of its lines; files in the order in which they turn up."""
+def _shown(file: Path) -> str:
+    """A file as one would name it from the working directory."""
+    here = Path.cwd()
+    return str(file.relative_to(here) if file.is_relative_to(here) else file)
+
+
+def _sorted(problems: Iterable[Problem], files: Iterable[Path]) -> Sequence[Problem]:
+    """Problems by file, each in the order of its lines; other files in the order in which they turn up."""
     found = list(problems)
-    files = list(dict.fromkeys(problem.file for problem in found))
-    by_place: Callable[[Problem], tuple[int, int, int]] = lambda problem: (  # noqa: E731 - typed
-        files.index(problem.file),
-        problem.line or 0,
-        problem.column or 0,
+    named = [os.path.abspath(problem.file) if problem.file else "" for problem in found]  # noqa: PTH100 - without links, and with no `..`
+    order = {name: place for place, name in enumerate(dict.fromkeys([*map(str, files), *named]))}
+    by_place: Callable[[tuple[str, Problem]], tuple[int, int, int]] = lambda pair: (  # noqa: E731 - typed
+        order[pair[0]],
+        pair[1].line or 0,
+        pair[1].column or 0,
     )
-    return sorted(found, key=by_place)
+    return [problem for _, problem in sorted(zip(named, found, strict=True), key=by_place)]

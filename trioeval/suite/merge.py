@@ -72,14 +72,14 @@ def scenario_test(
 
 def _laid_over(under: Test, over: Test) -> Test:
     return Test(
-        description=_first(over.description, under.description),
+        description=inner(over.description, under.description),
         vars={**under.vars, **over.vars},
-        provider=_first(over.provider, under.provider),
-        providers=_first(over.providers, under.providers),
-        prompts=_first(over.prompts, under.prompts),
-        provider_output=_first(over.provider_output, under.provider_output),
+        provider=inner(over.provider, under.provider),
+        providers=inner(over.providers, under.providers),
+        prompts=inner(over.prompts, under.prompts),
+        provider_output=inner(over.provider_output, under.provider_output),
         assertions=(*under.assertions, *over.assertions),
-        threshold=_first(over.threshold, under.threshold),
+        threshold=inner(over.threshold, under.threshold),
         metadata={**under.metadata, **over.metadata},
         options=_options_over(under.options, over.options),
         fault=over.fault,
@@ -90,7 +90,7 @@ def _options_over(under: TestOptions, over: TestOptions) -> TestOptions:
     if over == under:
         return over
     plain: dict[str, Any] = {
-        name: _first(getattr(over, name), getattr(under, name)) for name in _PLAIN_OPTIONS
+        name: inner(getattr(over, name), getattr(under, name)) for name in _PLAIN_OPTIONS
     }
     return TestOptions(
         **plain,
@@ -100,7 +100,8 @@ def _options_over(under: TestOptions, over: TestOptions) -> TestOptions:
     )
 
 
-def _first(one: T | None, other: T | None) -> T | None:
+def inner(one: T | None, other: T | None) -> T | None:
+    """What the inner of two places gives, or else the outer one."""
     return other if one is None else one
 
 

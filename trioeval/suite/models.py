@@ -4,7 +4,7 @@ Field names are the keys of the file in snake_case. These classes can be made di
 a suite that was loaded from a file and one that was built by hand are the same thing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -183,10 +183,10 @@ class EvaluateOptions:
 
     max_concurrency: Count = 4
     """Width of every lane that names none of its own, ≥ 1."""
-    timeout_ms: Positive | None = None
-    """Working time of one row in milliseconds, > 0."""
-    max_eval_time_ms: Positive | None = None
-    """Time of the whole run in milliseconds, > 0."""
+    timeout_ms: NotNegative | None = None
+    """Working time of one row in milliseconds; None and 0 do not limit it."""
+    max_eval_time_ms: NotNegative | None = None
+    """Time of the whole run in milliseconds; None and 0 do not limit it."""
     repeat: Count = 1
     """How often each test is asked, ≥ 1."""
     delay: NotNegative = 0
@@ -219,7 +219,11 @@ class CommandLineOptions:
     """Milliseconds."""
     cache: bool | None = None
     description: str | None = None
-    env_file: str | None = None
+    env_file: tuple[str, ...] = ()
+    env_path: tuple[str, ...] = ()
+    """The same."""
+    extension: tuple[str, ...] = ()
+    """Hooks in place of the suite's."""
     filter_errors_only: str | None = None
     filter_failing: str | None = None
     filter_failing_only: str | None = None
@@ -230,15 +234,23 @@ class CommandLineOptions:
     filter_providers: str | None = None
     filter_range: str | None = None
     filter_sample: Count | None = None
+    filter_sample_seed: int | None = None
     filter_targets: str | None = None
+    generate_suggestions: bool | None = None
+    """Without meaning, as are `no_share`, `share` and `verbose`; `true` is told where it would be missed."""
     grader: str | None = None
+    no_share: bool | None = None
     output: tuple[str, ...] = ()
     progress_bar: bool | None = None
     prompt_prefix: str | None = None
     prompt_suffix: str | None = None
+    share: bool | None = None
     table: bool | None = None
     table_cell_max_length: Count | None = None
+    tags: Mapping[str, str] = attrs.field(factory=dict)
     var: Mapping[str, str] = attrs.field(factory=dict)
+    verbose: bool | None = None
+    watch: bool | None = None
     write: bool | None = None
 
 
@@ -280,6 +292,8 @@ class Suite:
     """Whether it may read files outside of its folder."""
     roots: tuple[Path, ...] = ()
     """Folders whose files it may read: those of its own files; empty means `directory`."""
+    place: Callable[[Problem], Problem] | None = attrs.field(default=None, eq=False, repr=False)
+    """Finds the file, line and column of a problem from its path; None for a suite made in Python."""
     tasks: tuple["Task", ...] = ()
     """What it consists of, if that is several things; it has no prompts and tests of its own then."""
 

@@ -1,6 +1,6 @@
 """Places of mistakes in other files than the suite's own."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,6 +10,9 @@ from trioeval.suite.documents import Document
 from trioeval.suite.mistakes import Mistake, MistakenError
 
 T = TypeVar("T")
+
+TOLD = 50
+"""Mistakes of one file that are told; of more there is only the number."""
 
 
 def placed(mistakes: Iterable[Mistake], file: Path, document: Document | None) -> list[Mistake]:
@@ -25,6 +28,29 @@ def placed(mistakes: Iterable[Mistake], file: Path, document: Document | None) -
         )
         for mistake in mistakes
     ]
+
+
+def shortened(
+    mistakes: Sequence[Mistake], file: Path, place: Callable[[Mistake], Mistake] = lambda one: one
+) -> tuple[Mistake, ...]:
+    """The first mistakes of a file, and how many more there are.
+
+    Args:
+        mistakes: All of them, in the order of the file.
+        file: The file whose mistakes they are.
+        place: Finds where one stands, for those that are told.
+
+    Example:
+        >>> told = shortened([Mistake("odd")] * 60, Path("t.jsonl"))
+        >>> len(told), told[-1].message
+        (51, '… and 10 more mistakes')
+    """
+    more = len(mistakes) - TOLD
+    told = tuple(map(place, mistakes[: TOLD + 1]))
+    if more <= 0:
+        return told
+    last = f"… and {more} more mistake{'s' if more > 1 else ''}"
+    return (*told[:-1], Mistake(last, file=file, place=told[-1].place))
 
 
 def read_placed(file: Path, read: Callable[[Path], Document]) -> Document:

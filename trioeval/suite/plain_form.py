@@ -20,14 +20,14 @@ def plain_test(test: Test) -> dict[str, Any]:
         >>> plain_test(test)
         {'vars': {'x': 1}, 'assert': [{'type': 'equals', 'value': 'a'}]}
     """
-    found: dict[str, Any] = _plain(test)
+    found: dict[str, Any] = plain_data(test)
     return {"assert" if key == "assertions" else key: part for key, part in found.items()}
 
 
 def plain_prompt(prompt: Prompt) -> dict[str, Any]:
     """A prompt as a file would say it; a function that makes its text is not part of that."""
     found = {"raw": prompt.raw, "label": prompt.label, "id": prompt.given_id}
-    config = {"config": _plain(prompt.config)} if prompt.config else {}
+    config = {"config": plain_data(prompt.config)} if prompt.config else {}
     return {key: part for key, part in found.items() if part is not None} | config
 
 
@@ -45,13 +45,13 @@ def plain_suite(suite: Suite) -> dict[str, Any]:
     default = None if suite.default_test is None else plain_test(suite.default_test)
     return {
         "description": suite.description,
-        "providers": [_plain(entry) for entry in suite.providers],
+        "providers": [plain_data(entry) for entry in suite.providers],
         "prompts": [plain_prompt(prompt) for prompt in suite.prompts],
         "tests": [plain_test(test) for test in suite.tests],
         **({"scenarios": scenarios} if suite.scenarios is not None else {}),
         **({"defaultTest": default} if default is not None else {}),
-        "metadata": _plain(suite.metadata),
-        "tags": _plain(suite.tags),
+        "metadata": plain_data(suite.metadata),
+        "tags": plain_data(suite.tags),
     }
 
 
@@ -89,14 +89,15 @@ def _sorted(value: Any) -> Any:
             return value
 
 
-def _plain(value: Any) -> Any:
+def plain_data(value: Any) -> Any:
+    """Any part of a suite as a file would say it; what it does not say itself is left out."""
     if attrs.has(type(value)):
         return _members(value)
     match value:
         case Mapping():
-            return {str(key): _plain(part) for key, part in value.items()}
+            return {str(key): plain_data(part) for key, part in value.items()}
         case list() | tuple():
-            return [_plain(part) for part in value]
+            return [plain_data(part) for part in value]
         case _:
             return value
 
@@ -111,7 +112,7 @@ def _members(value: Any) -> dict[str, Any]:
         if part == default:
             continue
         if isinstance(value, TestOptions) and field.name == "overrides":
-            found |= _plain(part)
+            found |= plain_data(part)
         else:
-            found[camel(field.name)] = _plain(part)
+            found[camel(field.name)] = plain_data(part)
     return found

@@ -1,7 +1,7 @@
 """Strict structuring with cattrs: nothing converted, nothing ignored, every mistake found and placed."""
 
 import difflib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
 import attrs
@@ -41,13 +41,14 @@ def object_hook(
 ) -> Hook:
     """A hook from a JSON object to a model.
 
-    Keys are the model's fields in camelCase; the snake_case spelling is taken as well.
+    Keys are the model's fields in camelCase; the snake_case spelling is taken as well. A key with null is
+    as good as none where there is a default.
 
     Args:
         converter: What structures the fields.
         model: An attrs class.
         renamed: Keys of fields that are called otherwise; None for a field that is not in files.
-        not_yet: Keys that are known and not supported, in camelCase.
+        not_yet: Keys that are known and not supported, in camelCase; with nothing in them they are taken.
         hooks: Hooks of single fields, in place of those of their types.
         rest: A field that takes all keys that are not known, unless one looks like a known one.
     """
@@ -65,26 +66,30 @@ def object_hook(
         **overrides,
     )
     known = {key for key in keys.values() if key is not None} - {rest}
+    needed = {keys[field.name] for field in attrs.fields(model) if field.default is attrs.NOTHING}
     camel_by_snake = {snake(key): key for key in (*known, *not_yet)}
 
     def hook(value: Any, _wanted: Any) -> Any:
         mistakes: list[Mistake] = []
-        given: dict[str, Any] = {}
+        others: dict[str, Any] = {}
         spelled: dict[str, str] = {}
         for key, part in _object(value).items():
             name = camel_by_snake.get(key, key)
-            if name in given:
+            if name in spelled:
                 message = f"{spelled[name]} and {key} are the same key: write one of them"
                 mistakes.append(Mistake(message, at=(key,), key=True))
+            elif name in known:
+                spelled[name] = key
             elif name in not_yet:
-                mistakes.append(Mistake(f"{key} is not supported yet", at=(key,), key=True))
-            elif name not in known and rest is not None and not _resembles(key, known):
-                given.setdefault(rest, {})[key] = part
-            elif name not in known:
-                message, hint = f'"{key}" is not a key here', nearest(key, known)
-                mistakes.append(Mistake(message, hint, at=(key,), key=True))
+                mistakes += _refused(key, part)
+            elif rest is not None and not _resembles(key, known):
+                others[key] = part
             else:
-                given[name], spelled[name] = part, key
+                mistakes.append(_unknown(key, known, mistakes))
+        said = {name: value[key] for name, key in spelled.items()}
+        given = {name: part for name, part in said.items() if part is not None or name in needed}
+        if rest is not None and others:
+            given[rest] = others
         try:
             found = structure(given, model)
         except cattrs.ClassValidationError as error:
@@ -97,6 +102,19 @@ def object_hook(
         return found
 
     return hook
+
+
+def _refused(key: str, part: Any) -> Iterator[Mistake]:
+    """A key that is not supported yet, unless nothing stands in it."""
+    if part is not None and part not in ("", [], {}):
+        yield Mistake(f"{key} is not supported yet", at=(key,), key=True)
+
+
+def _unknown(key: str, known: Collection[str], before: Iterable[Mistake]) -> Mistake:
+    """A key that is not known; one list of those that are is enough, however many are wrong."""
+    hint = nearest(key, known)
+    told = any(hint == mistake.hint for mistake in before)
+    return Mistake(f'"{key}" is not a key here', None if told else hint, at=(key,), key=True)
 
 
 def _resembles(key: str, known: Collection[str]) -> bool:

@@ -18,15 +18,19 @@ from trioeval.suite.forms import (
     provider_hook,
     providers_hook,
     scalar_texts,
+    templates_of,
+    text_or_number,
 )
 from trioeval.suite.keys import (
+    DEFINITIONS,
     NOT_YET_AT_TOP,
     NOT_YET_IN_LANES,
     NOT_YET_IN_OPTIONS,
     UNTOLD,
     WITHOUT_MEANING,
+    WITHOUT_MEANING_IN_OPTIONS,
 )
-from trioeval.suite.mistakes import Mistake, MistakenError, kind
+from trioeval.suite.mistakes import Mistake, MistakenError, PartlyRightError, kind
 from trioeval.suite.models import (
     BudgetSettings,
     CommandLineOptions,
@@ -39,10 +43,12 @@ from trioeval.suite.models import (
     Test,
     TestOptions,
 )
+from trioeval.suite.partly import right_part
 from trioeval.suite.references import check_references
 from trioeval.suite.sources.around import Around
-from trioeval.suite.strict import Hook, object_hook, strict_converter
+from trioeval.suite.strict import Hook, camel, object_hook, strict_converter
 from trioeval.suite.task_entries import read_tasks
+from trioeval.suite.templates import Templates
 from trioeval.suite.tests_forms import (
     assertion_hook,
     default_test_hook,
@@ -54,53 +60,65 @@ from trioeval.suite.tests_forms import (
 
 _EVERYTHING = "{{prompt}}"
 """The prompt of a suite that names none."""
-NOT_IN_FILES = ("allow_outside", "directory", "file", "files", "roots", "warnings")
+NOT_IN_FILES = ("allow_outside", "directory", "file", "files", "place", "roots", "warnings")
 """Fields of a suite that are found, not written."""
 _HOW_IT_RUNS = ("serialize", "registerScope")
 """Options that may stand at the top of a file as well."""
 
 
-def structure_suite(document: Any, around: Around) -> Suite:
+def structure_suite(document: Any, around: Around, *, whole: bool = True) -> Suite:
     """The suite that plain data of the shape of a suite file stands for.
 
     Args:
         document: JSON data.
         around: What the files that it names are read against.
+        whole: Whether that is all; otherwise nothing is said of what may stand in the rest.
 
     Raises:
-        MistakenError: Everything that is wrong with it.
+        PartlyRightError: Everything that is wrong with it, with the suite that the rest of it is.
+        MistakenError: It is no object.
     """
     if not isinstance(document, dict):
         raise MistakenError(Mistake(f"a suite must be an object, got {kind(document)}"))
-    known, mistakes = _top(document, around)
+    known, mistakes = _top(document, around, whole=whole)
     has_tasks = "tasks" in known
     if has_tasks:
         mistakes += _take_tasks(known, around)
     filters = known.get("nunjucksFilters")
-    read_prompts = prompts_hook(around, filters if isinstance(filters, dict) else ())
+    filters = filters if isinstance(filters, dict) else {}
+    read_prompts = prompts_hook(around, filters)
     prompts: tuple[Prompt, ...] | None = None
     try:
         prompts = known["prompts"] = read_prompts(known["prompts"], None)
     except MistakenError as error:
         mistakes += [mistake.below("prompts") for mistake in error.parts]
         known["prompts"] = ()
-    if not has_tasks:  # what tasks have from the top is looked at in them
+    if whole and not has_tasks:  # what tasks have from the top is looked at in them
         mistakes += check_references(known, prompts)
     suite: Suite | None = None
     try:
-        suite = make_converter(around).structure(known, Suite)
+        converter = make_converter(around, templates_of(around, filters))
+        suite = converter.structure(known, Suite)
     except MistakenError as error:
         mistakes += error.parts
     if suite is not None and not mistakes:
         return _completed(suite, around)
-    if "targets" in document:
+    if known["providers"] is document.get("targets") or "providers" not in document:
         mistakes = [respelled(mistake) for mistake in mistakes]
+    mistakes = [_moved_back(mistake, document) for mistake in mistakes]
+    silent = attrs.evolve(around, warn=lambda _: None)
+    right = suite or right_part(known, make_converter(silent))
     # A task tells what is wrong at the top as well.
-    raise MistakenError(*dict.fromkeys(mistakes))
+    raise PartlyRightError(*dict.fromkeys(mistakes), right=_completed(right, around))
 
 
-def make_converter(around: Around) -> cattrs.Converter:
-    """The converter whose `structure(document, Suite)` is the meaning of a suite file."""
+def make_converter(around: Around, templates: Templates | None = None) -> cattrs.Converter:
+    """The converter whose `structure(document, Suite)` is the meaning of a suite file.
+
+    Args:
+        around: What files are read against.
+        templates: Tell what is wrong with the templates in tests; None to find that out as rows run.
+    """
     converter = strict_converter()
 
     def lane_or_name(value: Any, _wanted: Any) -> LaneSettings | str | None:
@@ -115,9 +133,9 @@ def make_converter(around: Around) -> cattrs.Converter:
     register(BudgetSettings, object_hook(converter, BudgetSettings))
     register(EvaluateOptions, object_hook(converter, EvaluateOptions, not_yet=NOT_YET_IN_OPTIONS))
     register(CommandLineOptions, _flags_hook(converter))
-    register(Assertion, assertion_hook(converter, around))
-    register(ProviderEntry, provider_hook(converter))
-    register(TestOptions, options_hook(converter))
+    register(Assertion, assertion_hook(converter, around, templates))
+    register(ProviderEntry, provider_hook(converter, around))
+    register(TestOptions, options_hook(converter, around, templates))
     register(Test, test_hook(converter, around))
     register(
         Suite,
@@ -132,6 +150,7 @@ def make_converter(around: Around) -> cattrs.Converter:
                 "tests": tests_hook(converter, around),
                 "default_test": default_test_hook(converter, around),
                 "scenarios": scenarios_hook(converter, around),
+                "description": text_or_number,
                 "env": scalar_texts,
                 "tags": scalar_texts,
                 "output_path": one_or_more,
@@ -144,17 +163,20 @@ def make_converter(around: Around) -> cattrs.Converter:
 
 
 def _flags_hook(converter: cattrs.Converter) -> Hook:
-    hooks = {"var": scalar_texts, "output": one_or_more, "filter_metadata": one_or_more}
+    several = ("env_file", "env_path", "extension", "filter_metadata", "output")
+    hooks = {"tags": scalar_texts, "var": scalar_texts, **dict.fromkeys(several, one_or_more)}
     return object_hook(converter, CommandLineOptions, hooks=hooks)
 
 
-def _top(document: dict[str, Any], around: Around) -> tuple[dict[str, Any], list[Mistake]]:
+def _top(
+    document: dict[str, Any], around: Around, *, whole: bool
+) -> tuple[dict[str, Any], list[Mistake]]:
     """The top of a file in its plain form, and what is wrong with it as a whole."""
     mistakes: list[Mistake] = []
     known = {
         key: part
         for key, part in document.items()
-        if not (key in WITHOUT_MEANING or key.startswith("x-"))
+        if not (part is None or key in (*WITHOUT_MEANING, *DEFINITIONS) or key.startswith("x-"))
     }
     for key in document:
         if key in WITHOUT_MEANING and key not in UNTOLD:
@@ -164,18 +186,18 @@ def _top(document: dict[str, Any], around: Around) -> tuple[dict[str, Any], list
             message = "providers and targets are the same key: write one of them"
             mistakes.append(Mistake(message, at=("targets",), key=True))
         known["providers"] = known.pop("targets")
+    _leave_out_options(known, around)
     if "tasks" in known:
         return known, mistakes + _move_options(known)
     if not known.get("providers"):
-        at = ("providers",) if "providers" in known else ()
-        mistakes.append(
-            Mistake("there are no providers", 'for example "providers": ["echo"]', at=at)
-        )
+        at = ("providers",) if {"providers", "targets"} & document.keys() else ()
+        missing = Mistake("there are no providers", 'for example "providers": ["echo"]', at=at)
+        mistakes += [missing] if whole else []
         known["providers"] = []
     if known.setdefault("prompts", [_EVERYTHING]) == []:
         hint = f"leave the key out for the one prompt {_EVERYTHING}"
         mistakes.append(Mistake("there are no prompts", hint, at=("prompts",)))
-    if known.get("tests") in ([], None):
+    if known.get("tests", []) == []:
         # A file without tests has an empty one, but a file with scenarios means what it says.
         known.pop("tests", None)
         if known.get("scenarios") is not None:
@@ -190,12 +212,27 @@ def _take_tasks(known: dict[str, Any], around: Around) -> list[Mistake]:
     mistakes: list[Mistake] = []
     try:
         tasks = read_tasks(known, lambda document: structure_suite(document, around))
+    except PartlyRightError as error:
+        mistakes += error.parts
+        tasks = error.right
     except MistakenError as error:
         mistakes += error.parts
     known.pop("scenarios", None)
     known.setdefault("providers", [])
     known.update(tasks=tasks, prompts=(), tests=[])
     return mistakes
+
+
+def _leave_out_options(known: dict[str, Any], around: Around) -> None:
+    """Leave out options without meaning, and tell of them."""
+    options = known.get("evaluateOptions")
+    if not isinstance(options, dict):
+        return
+    ignored = [key for key in options if camel(key) in WITHOUT_MEANING_IN_OPTIONS]
+    for key in ignored:
+        at = ("evaluateOptions", key)
+        around.warn(Mistake(f"{key} has no meaning here", at=at, key=True))
+    known["evaluateOptions"] = {key: part for key, part in options.items() if key not in ignored}
 
 
 def _move_options(known: dict[str, Any]) -> list[Mistake]:
@@ -212,6 +249,17 @@ def _move_options(known: dict[str, Any]) -> list[Mistake]:
         elif isinstance(options, dict):
             known["evaluateOptions"] = {**options, name: value}
     return mistakes
+
+
+def _moved_back(mistake: Mistake, document: dict[str, Any]) -> Mistake:
+    """The same mistake where the option stands, if that is the top."""
+    match mistake.at:
+        case ("evaluateOptions", str(name), *rest) if (
+            name in _HOW_IT_RUNS and name in document and mistake.file is None
+        ):
+            return attrs.evolve(mistake, at=(name, *rest))
+        case _:
+            return mistake
 
 
 def _completed(suite: Suite, around: Around) -> Suite:

@@ -13,7 +13,7 @@ import attrs
 
 from trioeval.grading import quote
 from trioeval.suite.forms import provider_settings
-from trioeval.suite.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.suite.mistakes import Mistake, MistakenError, PartlyRightError, kind, nearest
 from trioeval.suite.models import Suite, Task
 from trioeval.suite.paths import DocumentPath, show_path
 from trioeval.suite.strict import camel
@@ -75,7 +75,8 @@ def read_tasks(top: Mapping[str, Any], structure: Callable[[Any], Suite]) -> tup
         structure: From such data to a suite.
 
     Raises:
-        MistakenError: Everything that is wrong with them.
+        PartlyRightError: Everything that is wrong with them, with the tasks that the rest of them are.
+        MistakenError: There are none.
     """
     mistakes = [
         Mistake(f"{key} stands beside $.tasks", _INTO_TASK, at=(key,), key=True)
@@ -94,19 +95,20 @@ def read_tasks(top: Mapping[str, Any], structure: Callable[[Any], Suite]) -> tup
         documents += [found] if found else []
         mistakes += (mistake.below("tasks", place) for mistake in wrong)
     mistakes += _graph_mistakes(documents)
-    tasks: list[Task] = []
+    # Where one cannot be read, there is a task without anything.
+    tasks = [Task(id="", suite=Suite(providers=(), prompts=())) for _ in entries]
     for document in documents:
         if document.data is None:
             continue
         try:
             suite = structure(document.data)
-        except MistakenError as error:
+        except PartlyRightError as error:
             mistakes += map(document.placed, error.parts)
-        else:
-            tasks.append(Task(id=document.id, suite=suite, depends_on=document.depends_on))
+            suite = error.right
+        tasks[document.place] = Task(id=document.id, suite=suite, depends_on=document.depends_on)
     if mistakes:
         # What several tasks have from the top is told once.
-        raise MistakenError(*dict.fromkeys(mistakes))
+        raise PartlyRightError(*dict.fromkeys(mistakes), right=tuple(tasks))
     return tuple(tasks)
 
 
@@ -160,7 +162,7 @@ def _spelled_out(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake
         elif name in said:
             message = f"{name} and {key} are the same key: write one of them"
             mistakes.append(Mistake(message, at=(key,), key=True))
-        else:
+        elif part is not None:
             said[name] = part
     return said, mistakes
 

@@ -1,23 +1,29 @@
 """Tests, assertions and scenarios as a suite writes them: in place, or in files."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import attrs
 import cattrs
 
 from trioeval.grading import Assertion, check_assertion, quote
 from trioeval.suite.documents import read_document
-from trioeval.suite.forms import many
+from trioeval.suite.forms import many, text_or_number
 from trioeval.suite.joined import Joined
 from trioeval.suite.keys import NOT_YET_IN_ASSERTIONS, NOT_YET_IN_TESTS
 from trioeval.suite.mistakes import Mistake, MistakenError, kind
 from trioeval.suite.models import Scenario, Test, TestOptions
+from trioeval.suite.paths import DocumentPath
 from trioeval.suite.placing import read_placed, structured
-from trioeval.suite.sources.around import FILE, Around
+from trioeval.suite.sources.around import Around, names_file
+from trioeval.suite.sources.nested_files import with_files
 from trioeval.suite.sources.tests import read_tests
 from trioeval.suite.sources.variables import read_vars, resolve_file_vars
 from trioeval.suite.strict import Hook, object_hook
+from trioeval.suite.templates import Templates
 
+_MARKED = re.compile(r"(?s)\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}")
 _NEEDS_ONE = {
     "assert",
     "metadata",
@@ -30,7 +36,9 @@ _NEEDS_ONE = {
 }
 
 
-def assertion_hook(converter: cattrs.Converter, around: Around) -> Hook:
+def assertion_hook(
+    converter: cattrs.Converter, around: Around, templates: Templates | None
+) -> Hook:
     """For assertions: objects, checked by the rules of their type, with values from files."""
     structure = object_hook(converter, Assertion, not_yet=NOT_YET_IN_ASSERTIONS)
 
@@ -39,7 +47,7 @@ def assertion_hook(converter: cattrs.Converter, around: Around) -> Hook:
             hint = f'write {{"type": "contains", "value": {quote(value)}}}'
             raise MistakenError(Mistake(f"must be an object, got {kind(value)}", hint))
         mistakes: list[Mistake] = []
-        if isinstance(value, dict) and _names_file(value.get("value")):
+        if isinstance(value, dict) and _has_files(value.get("value")):
             try:
                 value = {**value, "value": _file_value(value["value"], around)}
             except MistakenError as error:
@@ -57,6 +65,8 @@ def assertion_hook(converter: cattrs.Converter, around: Around) -> Hook:
             Mistake(problem.message, problem.hint, at=tuple(problem.path.split(".")[1:]))
             for problem in check_assertion(assertion, value_given="value" in value)
         )
+        if templates is not None:
+            mistakes += _template_mistakes(templates, _texts_of(value))
         if mistakes:
             raise MistakenError(*mistakes)
         return assertion
@@ -64,16 +74,35 @@ def assertion_hook(converter: cattrs.Converter, around: Around) -> Hook:
     return hook
 
 
-def _names_file(value: Any) -> bool:
-    members = value if isinstance(value, list) else (value,)
-    return any(isinstance(member, str) and member.startswith(FILE) for member in members)
+def _texts_of(assertion: dict[str, Any]) -> Iterator[tuple[DocumentPath, str]]:
+    """The texts of an assertion that are rendered when it is judged, and where they stand."""
+    value, metric = assertion.get("value"), assertion.get("metric")
+    places: list[tuple[DocumentPath, Any]] = [(("value",), value), (("metric",), metric)]
+    if isinstance(value, list):
+        places += [(("value", position), member) for position, member in enumerate(value)]
+    yield from ((at, text) for at, text in places if isinstance(text, str))
+
+
+def _template_mistakes(
+    templates: Templates, texts: Iterator[tuple[DocumentPath, str]]
+) -> Iterator[Mistake]:
+    """What is found out when a row has been paid for, if not now."""
+    for at, text in texts:
+        # Most texts differ only outside of their marks, and what is inside is read once.
+        marked = "".join(_MARKED.findall(text))
+        if templates.syntax_error(marked) and (error := templates.syntax_error(text)):
+            yield Mistake(error, at=at)
+
+
+def _has_files(value: Any) -> bool:
+    return any(map(names_file, value if isinstance(value, list) else (value,)))
 
 
 def _file_value(value: Any, around: Around) -> Any:
     """A value with its files read: a document of JSON or YAML, or the text of any other file."""
     if isinstance(value, list):
         return [_file_value(member, around) for member in value]
-    if not (isinstance(value, str) and value.startswith(FILE)):
+    if not names_file(value):
         return value
     name = value.partition(".py")[0] + ".py" if ".py" in value else value
     file = around.file(name)
@@ -88,7 +117,7 @@ def _file_value(value: Any, around: Around) -> Any:
         raise MistakenError(Mistake(f"{quote(value)} cannot be read: {error}")) from None
 
 
-def options_hook(converter: cattrs.Converter) -> Hook:
+def options_hook(converter: cattrs.Converter, around: Around, templates: Templates | None) -> Hook:
     """For the options of a test; keys that are none are those of a provider's config."""
     structure = object_hook(converter, TestOptions, rest="overrides")
 
@@ -101,7 +130,14 @@ def options_hook(converter: cattrs.Converter) -> Hook:
                 "transform" if key == "postprocess" else key: part for key, part in value.items()
             }
         options: TestOptions = structure(value, wanted)
-        return options
+        if templates is not None:
+            parts = (("prefix", options.prefix), ("suffix", options.suffix))
+            texts = (((key,), text) for key, text in parts if text is not None)
+            if mistakes := [*_template_mistakes(templates, texts)]:
+                raise MistakenError(*mistakes)
+        if not options.overrides:
+            return options
+        return attrs.evolve(options, overrides=with_files(options.overrides, around))
 
     return hook
 
@@ -113,6 +149,7 @@ def test_hook(converter: cattrs.Converter, around: Around) -> Hook:
         Test,
         renamed={"assertions": "assert", "fault": None},
         not_yet=NOT_YET_IN_TESTS,
+        hooks={"description": text_or_number},
     )
 
     def hook(value: Any, wanted: Any) -> Test:
@@ -147,7 +184,8 @@ def tests_hook(converter: cattrs.Converter, around: Around) -> Hook:
     def structure(value: Any) -> Test:
         test: Test = one(value, Test)
         if isinstance(value, dict) and value.keys().isdisjoint(_NEEDS_ONE):
-            message = "a test needs at least one of assert, metadata, options, threshold, vars"
+            needed = sorted(_NEEDS_ONE - {"provider_output"})
+            message = f"a test needs at least one of {', '.join(needed)}"
             raise MistakenError(Mistake(message))
         return test
 
@@ -217,7 +255,8 @@ def scenarios_hook(converter: cattrs.Converter, around: Around) -> Hook:
     def tests(value: Any, _wanted: Any) -> tuple[Test, ...]:
         return tuple(listed(value, None)) or (Test(),)
 
-    structure = object_hook(converter, Scenario, hooks={"config": settings, "tests": tests})
+    hooks = {"config": settings, "tests": tests, "description": text_or_number}
+    structure = object_hook(converter, Scenario, hooks=hooks)
 
     def read(entry: Any) -> tuple[Scenario, ...]:
         if not isinstance(entry, str):

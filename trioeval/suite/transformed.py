@@ -4,7 +4,7 @@ The code gets the variables of a test and of the default test together. All test
 done in one process.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -15,6 +15,7 @@ from trioeval.suite.mistakes import Mistake, MistakenError
 from trioeval.suite.models import Suite, Test
 from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.transform_vars import transform_vars_of_each
+from trioeval.suite.sources.variables import resolve_file_vars
 
 
 def with_transformed_vars(suite: Suite, around: Around) -> Suite:
@@ -23,7 +24,7 @@ def with_transformed_vars(suite: Suite, around: Around) -> Suite:
     Tests from a large file are all read if the default test has such code, and so are those of scenarios.
 
     Raises:
-        MistakenError: Code fails, or gives no object.
+        MistakenError: Code fails, or gives no object, or variables that cannot be written either.
     """
     default = suite.default_test or Test()
     everywhere = default.options.transform_vars
@@ -33,7 +34,8 @@ def with_transformed_vars(suite: Suite, around: Around) -> Suite:
         suite = attrs.evolve(suite, scenarios=())
     places: dict[str, list[int]] = {}
     for place in range(len(tests)) if everywhere else remarkable_places(tests):
-        if code := tests[place].options.transform_vars or everywhere:
+        code = tests[place].options.transform_vars or everywhere
+        if code and tests[place].fault is None:
             places.setdefault(code, []).append(place)
     if not places:
         return suite
@@ -42,7 +44,8 @@ def with_transformed_vars(suite: Suite, around: Around) -> Suite:
     for code, several in places.items():
         variables = [{**default.vars, **tests[place].vars} for place in several]
         try:
-            made |= zip(several, transform_vars_of_each(code, variables, around), strict=True)
+            found = transform_vars_of_each(code, variables, around)
+            made |= zip(several, _resolved(found, around), strict=True)
         except MistakenError as error:
             of_default = code == everywhere
             mistakes += [_placed(part, several, of_default=of_default) for part in error.parts]
@@ -53,6 +56,27 @@ def with_transformed_vars(suite: Suite, around: Around) -> Suite:
         for place, test in enumerate(tests)
     )
     return attrs.evolve(suite, tests=changed)
+
+
+def _resolved(found: Sequence[Mapping[str, Any]], around: Around) -> list[dict[str, Any]]:
+    """Variables that code made, as if they were written: what they may be called, and the files they name.
+
+    Raises:
+        MistakenError: Everything that is wrong with them; paths begin with the position of the test.
+    """
+    resolved: list[dict[str, Any]] = []
+    mistakes: list[Mistake] = []
+    for position, variables in enumerate(found):
+        try:
+            resolved.append(resolve_file_vars(variables, around))
+        except MistakenError as error:
+            mistakes += (
+                Mistake(f"transformVars gives {part.message}", part.hint, at=(position,))
+                for part in error.parts
+            )
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return resolved
 
 
 def _has_code(suite: Suite) -> bool:

@@ -1,8 +1,13 @@
 """What a step may read of what others leave, and what it may leave itself, found in its templates.
 
 A step reads a register if one of its texts names it: the prompt, a variable, the value of an assertion.
-What cannot be looked into (a function of the user's, a program, a file, a request whose config holds
-templates) may read any register. So what is found may be too much, but never too little.
+What cannot be looked into (code of the user's, a program, a file, a request whose config holds templates)
+may read any register. So what is found may be too much, but never too little.
+
+Names cannot be computed in templates, but they can be put together of pieces: references between variables
+are replaced in their texts, so `{{ re{{b}} }}` may become any name. New marks come about only where a brace
+opens outside of a whole mark in some variable; a step with such a one, and with a reference between
+variables, may read any register as well.
 
 Who reads one register may read all. What a model answered is a template once it is in a variable, as
 promptfoo has it, and can name whatever it likes. So all registers of a scope are one cell. A cell each would
@@ -14,7 +19,9 @@ no template engine looks, in `raw` blocks and in texts that are no templates.
 
 import json
 import re
+from collections import deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import attrs
@@ -22,17 +29,20 @@ import attrs
 from trioeval.suite import Expansion, Step, Templates
 from trioeval.suite.joined import remarkable_places
 from trioeval.suite.merge import CONVERSATION
+from trioeval.suite.sources.around import names_file
 from trioeval.tasks.order import Access, Cell
+from trioeval.tasks.transforms import is_path
 
 CONVERSATION_VARIABLE = "_conversation"
 
-_FILE = "file://"
 _WORD = re.compile(r"\w+")
-_MARKED = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
+_OPENING = re.compile(r"\{[{%]")
 _ESCAPED = re.compile(r"\\.")
 """What stands for one character in the texts of a prompt that is JSON; `\\n` is no part of a name."""
-_ALL_VARIABLES = "vars"
-"""A piece of code with this word may look at any variable."""
+_WHOLE_MARK = re.compile(r"\{\{[^{}]*\}\}|\{%[^{}]*%\}")
+_REFERENCE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+_CODE_POINT = "\\u"
+"""How a prompt that is JSON may write any character, a brace among them."""
 
 
 @attrs.frozen
@@ -130,26 +140,47 @@ class FindAccess:
 
     def may_read(self, step: Step) -> bool:
         """Whether a step may look at a register."""
-        if step.column.prompt.function is not None or step.provider_index in self.opaque:
-            return True
-        if any(_is_opaque(code) for code in self._codes(step)) or any(
-            isinstance(value, str) and value.startswith(_FILE) for value in step.vars.values()
-        ):
-            return True
-        words = (word for code in self._codes(step) for word in _WORD.findall(code))
-        return any(word in self.sharing.registers for word in words) or any(
-            self._names_register(text) for text in self._texts(step)
+        names = self.sharing.registers
+        return self._may_read_all(step) or any(
+            self._named(text, names) for text in self._texts(step)
         )
 
-    def _codes(self, step: Step) -> Iterator[str]:
-        entry = self.steps.providers[step.column.provider_index]
-        yield from (code for code in (entry.transform, step.test.options.transform) if code)
+    def visible(self, step: Step, registers: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Those of some registers that a step may look at, directly or through what others hold."""
+        if not registers or self._may_read_all(step):
+            return registers
+        found: set[str] = set()
+        texts = deque(self._texts(step))
+        while texts:
+            new = self._named(texts.popleft(), registers.keys()) - found
+            found |= new
+            texts.extend(text for name in new for text in _texts_in(registers[name]))
+        # One name needs no order, and registers may be very many.
+        ordered = registers if len(found) > 1 else found
+        seen = {name: registers[name] for name in ordered if name in found}
+        return registers if seen and _makes_names({**step.vars, **seen}) else seen
 
-    def _names_register(self, text: str) -> bool:
-        found = {name for name in self.sharing.registers if name in text}
-        if not found:
-            return False
-        return not found.isdisjoint(self.templates.references(text) | _between_marks(text))
+    def _may_read_all(self, step: Step) -> bool:
+        """Whether what a step reads cannot be told from its texts."""
+        entry = self.steps.providers[step.column.provider_index]
+        codes = (entry.transform, step.test.options.transform)
+        return (
+            step.column.prompt.function is not None
+            or step.provider_index in self.opaque
+            or any(code and not is_path(code) for code in codes)
+            or any(map(names_file, step.vars.values()))
+            or _CODE_POINT in step.template
+            or _makes_names(step.vars)
+        )
+
+    def _named(self, text: str, names: AbstractSet[str]) -> set[str]:
+        """The names among some that a text refers to."""
+        if "{" not in text:
+            return set()
+        found = _between_marks(text) & names
+        # Marks in the texts of a mark end it too early for a pattern.
+        others = {*_WORD.findall(text), *_WORD.findall(_ESCAPED.sub(" ", text))} & names
+        return found if others <= found else found | (others & self.templates.references(text))
 
     def _texts(self, step: Step) -> Iterator[str]:
         yield step.template
@@ -165,12 +196,45 @@ class FindAccess:
 
 def _between_marks(text: str) -> set[str]:
     """All words in a text between `{{` and `}}`, or `{%` and `%}`."""
-    marked = " ".join(_MARKED.findall(text))
+    marked = " ".join(_marks(text))
     return {*_WORD.findall(marked), *_WORD.findall(_ESCAPED.sub(" ", marked))}
 
 
-def _is_opaque(code: str) -> bool:
-    return code.startswith(_FILE) or _ALL_VARIABLES in code or "context" in code
+def _marks(text: str) -> Iterator[str]:
+    """Its marks, each to the first end of its kind; in time that grows as the text does."""
+    place = 0
+    unclosed: set[str] = set()
+    while (opening := _OPENING.search(text, place)) is not None:
+        closing = "}}" if opening[0] == "{{" else "%}"
+        end = -1 if closing in unclosed else text.find(closing, opening.end())
+        if end < 0:
+            unclosed.add(closing)
+            place = opening.start() + 1
+        else:
+            yield text[opening.start() : end]
+            place = end + len(closing)
+
+
+def _makes_names(variables: Mapping[str, Any]) -> bool:
+    """Whether replacing references between variables may make references that none of them has."""
+    texts = [value for value in variables.values() if isinstance(value, str) and "{{" in value]
+    used = {name for text in texts for name in _REFERENCE.findall(text)}
+    if CONVERSATION_VARIABLE in used:
+        return True
+    if used.isdisjoint(variables):
+        return False
+    return any(map(_opens_brace, variables.values()))
+
+
+def _opens_brace(value: Any) -> bool:
+    """Whether a brace opens in the text of a value outside of whole marks."""
+    match value:
+        case str():
+            return "{" in _WHOLE_MARK.sub("", value)
+        case list() | tuple():
+            return any(map(_opens_brace, value))
+        case _:
+            return isinstance(value, Mapping)
 
 
 def _texts_in(value: Any) -> Iterator[str]:

@@ -4,9 +4,13 @@ A step sees what a strictly serial run would show it: what steps before it left,
 come before all others and steps of a kind come in index order. Steps may end in any order, so everything
 is kept with its place in that run, and a reader looks at what stands before its own place. Whether all of
 that is known when a step starts is not this module's business: see `order`.
+
+Behind the steps that are over, only the latest value of each register can be seen any more: earlier ones are
+dropped. Turns of a conversation are kept, because each later turn shows all of them.
 """
 
 import bisect
+import heapq
 from collections.abc import Hashable, Mapping
 from typing import Any, Literal, TypeAlias
 
@@ -30,13 +34,56 @@ class _Entries:
     ranks: list[Rank] = attrs.field(factory=list)
     values: list[Any] = attrs.field(factory=list)
 
-    def add(self, at: Rank, value: Any) -> None:
-        place = bisect.bisect_left(self.ranks, at)
+    def put(self, at: Rank, value: Any) -> bool:
+        """Keep a value; whether the step has none here yet. One that runs again replaces its own."""
+        place = self.count_before(at)
+        if place < len(self.ranks) and self.ranks[place] == at:
+            self.values[place] = value
+            return False
         self.ranks.insert(place, at)
         self.values.insert(place, value)
+        return True
 
     def count_before(self, at: Rank) -> int:
         return bisect.bisect_left(self.ranks, at)
+
+
+@attrs.define(eq=False)
+class _Registers:
+    """Registers that are seen together."""
+
+    settled: dict[str, Any] = attrs.field(factory=dict)
+    """The latest values behind the steps that are over, in the order in which names were first used."""
+    recent: dict[str, _Entries] = attrs.field(factory=dict)
+    """What may still be seen in several states."""
+    _ahead: list[tuple[Rank, str]] = attrs.field(factory=list)
+    """A heap of what is in `recent`."""
+
+    def store(self, at: Rank, name: str, value: Any) -> None:
+        if self.recent.setdefault(name, _Entries()).put(at, value):
+            heapq.heappush(self._ahead, (at, name))
+
+    def seen(self, at: Rank) -> dict[str, Any]:
+        """The values before a place, in the order in which names were first used."""
+        found = self.settled.copy()
+        shown = [
+            (entries.ranks[0], name, entries.values[count - 1])
+            for name, entries in self.recent.items()
+            if (count := entries.count_before(at))
+        ]
+        for _, name, value in sorted(shown, key=lambda one: one[0]):
+            found[name] = value
+        return found
+
+    def settle(self, before: Rank) -> None:
+        """Nobody looks from a place before this one any more."""
+        while self._ahead and self._ahead[0][0] < before:
+            _, name = heapq.heappop(self._ahead)
+            entries = self.recent[name]
+            del entries.ranks[0]
+            self.settled[name] = entries.values.pop(0)
+            if not entries.ranks:
+                del self.recent[name]
 
 
 @attrs.define(eq=False)
@@ -48,31 +95,47 @@ class History:
     """
 
     scope: Literal["suite", "column"] = "suite"
-    _registers: dict[tuple[int | None, str], _Entries] = attrs.field(init=False, factory=dict)
+    _registers: dict[int | None, _Registers] = attrs.field(init=False, factory=dict)
     _conversations: dict[Hashable, _Entries] = attrs.field(init=False, factory=dict)
+    _over: Rank = (False, 0)
+    """The first place from which somebody may still look."""
+
+    def __len__(self) -> int:
+        """How many outputs and turns are kept."""
+        kept = [len(one.settled) for one in self._registers.values()]
+        kept += [
+            len(entries.ranks)
+            for one in self._registers.values()
+            for entries in one.recent.values()
+        ]
+        return sum(kept) + sum(len(one.ranks) for one in self._conversations.values())
 
     def store(self, step: Step, name: str, output: Any) -> None:
         """A step leaves its output in a register."""
-        place = self._column(step), name
-        self._registers.setdefault(place, _Entries()).add(rank(step), output)
+        registers = self._registers.setdefault(self._column(step), _Registers())
+        registers.store(rank(step), name, output)
 
     def registers(self, step: Step) -> dict[str, Any]:
-        """The registers that a step sees."""
-        at, column = rank(step), self._column(step)
-        return {
-            name: entries.values[seen - 1]
-            for (scope, name), entries in self._registers.items()
-            if scope == column and (seen := entries.count_before(at))
-        }
+        """The registers that a step sees, in the order in which their names were first used."""
+        registers = self._registers.get(self._column(step))
+        return {} if registers is None else registers.seen(rank(step))
 
     def add_turn(self, step: Step, conversation: Hashable, turn: Mapping[str, Any]) -> None:
         """A call of a step was answered."""
-        self._conversations.setdefault(conversation, _Entries()).add(rank(step), turn)
+        self._conversations.setdefault(conversation, _Entries()).put(rank(step), turn)
 
     def turns(self, step: Step, conversation: Hashable) -> list[Mapping[str, Any]]:
         """The turns of a conversation that a step sees."""
         entries = self._conversations.get(conversation)
         return [] if entries is None else entries.values[: entries.count_before(rank(step))]
+
+    def over(self, step: Step) -> None:
+        """A step is over, and all with a lower index: told of every step, in index order."""
+        # Serial steps run before all others, so behind one of those there are none left.
+        with_others, _ = rank(step)
+        self._over = (self._over[0] or with_others, step.index + 1)
+        for registers in self._registers.values():
+            registers.settle(self._over)
 
     def _column(self, step: Step) -> int | None:
         return step.prompt_idx if self.scope == "column" else None

@@ -23,6 +23,7 @@ from trioeval.suite.structure import make_converter
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.scripts import Scripts
 
+_STORE = b"storeOutputAs"
 _FAILURE_REASONS = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2}
 
 
@@ -87,7 +88,9 @@ class Hooks:
         except MistakenError as error:
             msg = f"beforeEach returned a test that is wrong: {error}"
             raise InputError(msg) from error
-        return attrs.evolve(step, test=test, vars=test.vars)
+        # When it runs is settled already.
+        options = attrs.evolve(test.options, run_serially=step.test.options.run_serially)
+        return attrs.evolve(step, test=attrs.evolve(test, options=options), vars=test.vars)
 
     async def after_each(self, row: Row) -> Judged:
         """What extensions make of a row that is over. Never raises but when it is cancelled."""
@@ -143,6 +146,16 @@ class Hooks:
         except (TypeError, ValueError) as error:  # what a provider of the caller's answered
             msg = f"{event} of {extension} cannot be told of what is not JSON: {error}"
             raise ScriptError(msg) from error
+
+
+def may_store(extension: Extension) -> bool:
+    """Whether an extension may give tests a register that they do not have: its file has the word."""
+    if not extension.hears("beforeEach"):
+        return False
+    try:
+        return _STORE in extension.file.read_bytes()
+    except OSError:
+        return True
 
 
 def result_json(row: Row) -> dict[str, Any]:

@@ -9,6 +9,10 @@ Waiting is counted, never searched: for each cell, writers are numbered, and a r
 it waits until the first n of them are over. So a reader costs one number a cell, however many writers
 there are. Edges would be as many as readers times writers.
 
+Finding what a step reads means looking at it, and steps may be lines of a huge file. So steps are looked at
+in index order, and no more of them than `AHEAD` at a time that are not over. The first of those waits for
+nobody, so the run goes on whatever the others wait for.
+
 Law: BLOCK.
 """
 
@@ -22,6 +26,9 @@ from trioeval.kernel import Freed
 
 Cell: TypeAlias = Hashable
 
+AHEAD = 8192
+"""Steps that are looked at and not over, at most: of a run that has more, later ones start later."""
+
 
 @attrs.frozen
 class Access:
@@ -29,9 +36,6 @@ class Access:
 
     reads: frozenset[Cell] = frozenset()
     writes: frozenset[Cell] = frozenset()
-
-
-NO_ACCESS = Access()
 
 
 @attrs.define(eq=False)
@@ -92,6 +96,11 @@ class ByCells:
     _size: int
     _serial: frozenset[int]
     _access: Callable[[int], Access]
+    _ahead: int = AHEAD
+    _cursor: int = attrs.field(init=False, default=0)
+    """The first step that is not looked at yet."""
+    _live: int = attrs.field(init=False, default=0)
+    """Steps that are looked at and not over."""
     _cells: dict[Cell, _CellState] = attrs.field(init=False, factory=dict)
     _left: dict[int, int] = attrs.field(init=False, factory=dict)
     """Steps that wait, and for how many cells."""
@@ -99,22 +108,29 @@ class ByCells:
     """The cells that a step writes, and which of their writers it is."""
 
     @classmethod
-    def of(cls, size: int, serial: Iterable[int], access: Callable[[int], Access]) -> "ByCells":
+    def of(
+        cls,
+        size: int,
+        serial: Iterable[int],
+        access: Callable[[int], Access],
+        ahead: int = AHEAD,
+    ) -> "ByCells":
         """Nothing has started yet.
 
         Args:
             size: How many steps there are.
             serial: Those that the kernel runs first.
             access: What a step reads and writes.
+            ahead: Steps that are looked at and not over, at most; ≥ 1.
         """
-        return cls(size, frozenset(serial), access)
+        return cls(size, frozenset(serial), access, ahead)
 
     def begin(self) -> Sequence[int]:
-        """The steps that wait for nobody."""
-        return [index for index in range(self._size) if self._enter(index)]
+        """The first steps that wait for nobody."""
+        return self._look_on()
 
     def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - a failed writer leaves the value before
-        """The readers that waited for this step last."""
+        """The readers that waited for this step last, and what is looked at in its place."""
         ready: list[int] = []
         for cell, number in self._numbers.pop(index, ()):
             cell.over.add(number)
@@ -127,18 +143,31 @@ class ByCells:
                 if not self._left[reader]:
                     del self._left[reader]
                     ready.append(reader)
-        return Freed(sorted(ready))
+        # What serial steps write is there before any other step starts, so nobody waits for them.
+        if index not in self._serial:
+            self._live -= 1
+        return Freed(sorted(ready) + self._look_on())
+
+    def _look_on(self) -> list[int]:
+        """Look at further steps; those of them that may start at once."""
+        ready = []
+        while self._live < self._ahead and self._cursor < self._size:
+            index = self._cursor
+            self._cursor += 1
+            if index in self._serial:
+                continue
+            self._live += 1
+            if self._enter(index):
+                ready.append(index)
+        return ready
 
     def _enter(self, index: int) -> bool:
         """Take note of a step; whether it may start at once."""
-        # What serial steps write is there before any other step starts, so nobody waits for them.
-        if index in self._serial:
-            return False
         access = self._access(index)
         waits = 0
         for name in access.reads:
             cell = self._cells.get(name)
-            if cell is not None and cell.writers:
+            if cell is not None and cell.finished < cell.writers:
                 cell.waiting.append((cell.writers, index))
                 waits += 1
         numbers = []

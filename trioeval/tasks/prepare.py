@@ -16,6 +16,7 @@ from trioeval.providers.local.echo import EchoSettings
 from trioeval.providers.local.replay import ReplaySettings, read_for_all
 from trioeval.providers.local.sequence import SequenceSettings
 from trioeval.providers.secrets import hide, hide_in
+from trioeval.providers.wire import TlsSettings
 from trioeval.suite import (
     Around,
     Expansion,
@@ -28,15 +29,18 @@ from trioeval.suite import (
     load_suite,
     place_problems,
     show_path,
+    told_together,
 )
 from trioeval.suite.extensions import Extension, read_extensions, with_before_all
 from trioeval.suite.joined import remarkable_places
 from trioeval.tasks.access import FindAccess, Sharing
 from trioeval.tasks.checks import unbounded, wrong_transforms
+from trioeval.tasks.hooks import may_store
 from trioeval.tasks.lanes import lane_names, lane_specs, merge_lane_specs
 from trioeval.tasks.oddities import oddities
 from trioeval.tasks.order import ByCells, OneByOne
 from trioeval.tasks.task_problems import in_the_file
+from trioeval.tasks.trust import read_trust
 
 
 @attrs.frozen(kw_only=True)
@@ -56,6 +60,8 @@ class PreparedSuite:
     around: Around = attrs.field(repr=False)
     sharing: Sharing
     """What its steps leave for each other."""
+    trust: TlsSettings = attrs.field(factory=TlsSettings)
+    """How servers are trusted of which no config says anything."""
     one_by_one: bool = False
     """Whether its steps run one after another, whatever they share."""
     extensions: tuple[Extension, ...] = ()
@@ -89,19 +95,26 @@ class PreparedSuite:
         )
 
     @property
-    def order(self) -> Callable[[], Readiness] | None:
-        """What decides which steps may start; None if all of them may at once."""
-        steps, sharing = self.steps, self.sharing
-        serial = steps.serial_indices
+    def in_order(self) -> bool:
+        """Whether its steps run one after another."""
+        sharing = self.sharing
         mode = self.suite.evaluate_options.serialize
-        # A hook may change what a test reads, which nobody can know before.
-        mode = "all" if self.extensions else mode
+        if self.extensions:
+            # A hook may change what a test reads, which nobody can know before.
+            return self.one_by_one or sharing.any or any(map(may_store, self.extensions))
         kept = (sharing.conversations and mode not in {"conversation", "auto"}) or (
             sharing.registers and mode not in {"register", "auto"}
         )
-        if self.one_by_one or kept:
+        return self.one_by_one or bool(kept)
+
+    @property
+    def order(self) -> Callable[[], Readiness] | None:
+        """What decides which steps may start; None if all of them may at once."""
+        steps = self.steps
+        serial = steps.serial_indices
+        if self.in_order:
             return lambda: OneByOne.of(len(steps), serial)
-        if not sharing.any:
+        if not self.sharing.any:
             return None
         access = self.access
         return lambda: ByCells.of(len(steps), serial, access)
@@ -146,7 +159,6 @@ def prepare(
         SuiteError: Everything that is wrong with it.
     """
     own = os.environ if environ is None else environ
-    loaded = suite if isinstance(suite, Suite) else load_suite(suite, environ=own)
     make = functools.partial(
         _prepare,
         providers=providers,
@@ -156,12 +168,20 @@ def prepare(
         select=select,
         one_by_one=one_by_one,
     )
+
+    def prepared(loaded: Suite) -> PreparedSuite:
+        try:
+            return _with_tasks(loaded, make) if loaded.tasks else make(loaded)
+        except SuiteError as error:
+            raise SuiteError(place_problems(error.problems, loaded), files=error.files) from None
+
+    if isinstance(suite, Suite):
+        return prepared(suite)
     try:
-        return _with_tasks(loaded, make) if loaded.tasks else make(loaded)
+        loaded = load_suite(suite, environ=own)
     except SuiteError as error:
-        if loaded.file is None:
-            raise
-        raise SuiteError(place_problems(error.problems, loaded.file)) from None
+        raise told_together(error, prepared) from None
+    return prepared(loaded)
 
 
 def _with_tasks(suite: Suite, make: Callable[[Suite], PreparedSuite]) -> PreparedSuite:
@@ -201,11 +221,16 @@ def _prepare(
 ) -> PreparedSuite:
     around = around_of(loaded, own)
     extensions: tuple[Extension, ...] = ()
+    early: Sequence[Problem] = ()
     if loaded.extensions:
-        loaded, extensions = _begun(loaded, around)
+        try:
+            loaded, extensions = _begun(loaded, around)
+        except SuiteError as error:
+            early = error.problems
     selected = None if select is None else select(loaded)
     steps = expand(loaded, selected)
     templates, problems = _templates(loaded, around)
+    problems += early
     specs: list[ProviderSpec] = []
     if replay is None:
         for position, entry in enumerate(steps.providers):
@@ -228,6 +253,8 @@ def _prepare(
     else:
         specs = _replayed(loaded, steps.providers, replay)
     problems += wrong_transforms(steps, around)
+    trust, faults = read_trust(around)
+    problems += faults
     wide = attrs.evolve(loaded, providers=steps.providers)
     lanes: tuple[LaneSpec, ...] = ()
     if len(specs) == len(steps.providers):
@@ -251,6 +278,7 @@ def _prepare(
         templates=templates,
         around=around,
         sharing=sharing,
+        trust=trust,
         one_by_one=one_by_one,
         extensions=extensions,
         warnings=(*loaded.warnings, *oddities(steps, sharing, templates)),
@@ -290,7 +318,8 @@ def _templates(suite: Suite, around: Around) -> tuple[Templates, list[Problem]]:
             for part in error.parts
         ]
     templates = Templates(
-        env={} if around.switch("DISABLE_TEMPLATE_ENV_VARS") else around.environ,
+        # The suite's own is no secret of the machine's.
+        env=suite.env if around.switch("DISABLE_TEMPLATE_ENV_VARS") else around.environ,
         filters=filters,
         strict=suite.evaluate_options.strict_variables,
         enabled=not around.switch("DISABLE_TEMPLATING"),

@@ -17,12 +17,14 @@ from trioeval.kernel import (
     Calls,
     Done,
     Failed,
+    Interrupted,
     Job,
     Metered,
     NotRun,
     Outcome,
     Plan,
     Readiness,
+    TimedOut,
 )
 from trioeval.providers import OpenProvider, Reply, Request, Usage
 from trioeval.suite import Expansion, Step
@@ -43,6 +45,8 @@ class _Known:
     output: Any = None
     """The reply's output, transformed."""
     latency_ms: float | None = None
+    ending: Done[Verdict] | Failed | None = None
+    """How it ended, before extensions are told of that."""
 
 
 @attrs.frozen
@@ -106,7 +110,7 @@ class PromptEval:
     def plan(self) -> Plan[Step]:
         """The jobs. Lazy: a step becomes an object when its job starts."""
         timeout_ms = self._steps.suite.evaluate_options.timeout_ms
-        timeout = float("inf") if timeout_ms is None else timeout_ms / 1000
+        timeout = timeout_ms / 1000 if timeout_ms else float("inf")
         jobs = _StepJobs(self._steps, self._lanes, timeout)
         used = {self._lanes[provider] for provider in self._steps.used_providers}
         return Plan(jobs, sorted(used), self._steps.serial_indices, readiness=self._order)
@@ -130,6 +134,7 @@ class PromptEval:
             outcome = Done(job.index, 0, 0, 0, 0, await self._judge(job, calls, known))
         except Exception as error:  # noqa: BLE001 - extensions are told of it, and it is raised again
             outcome = Failed(job.index, 0, 0, 0, 0, error)
+        known.ending = outcome
         judged = await self._hooks.after_each(self._row(outcome, known))
         known.step, known.reply = judged.step, judged.reply
         if isinstance(outcome, Failed):
@@ -147,17 +152,18 @@ class PromptEval:
         else:
             reply = known.reply = Reply(output=step.test.provider_output, cost=0.0)
             known.latency_ms = 0.0
-        self._tools.remember_turn(step, asked, reply)
         if reply.output is None:
             msg = "the reply has no output"
             raise ProviderError("empty_reply", msg)
+        self._tools.remember_turn(step, asked, reply)
         output = await self._tools.transform(step, asked, reply)
         known.output = output
         verdict = grade(
             output,
             step.test.assertions,
             threshold=step.test.threshold,
-            render=lambda text: self._tools.templates.fill(text, asked.vars),
+            render=asked.fill,
+            short_circuit=self._tools.short_circuit,
         )
         self._tools.store(step, output)
         return verdict
@@ -177,7 +183,25 @@ class PromptEval:
     def row(self, outcome: Outcome[Verdict]) -> Row:
         """The row of a job that is over. Each outcome is given once, in index order."""
         known = self._known.pop(outcome.index, None) or _Known(self._steps[outcome.index])
-        return self._row(outcome, known)
+        if known.ending is not None and isinstance(outcome, TimedOut | Interrupted):
+            outcome = self._without_hook(outcome, known.ending)
+        row = self._row(outcome, known)
+        self._tools.over(row.step)
+        return row
+
+    def _without_hook(
+        self, cut: TimedOut | Interrupted, ending: Done[Verdict] | Failed
+    ) -> Outcome[Verdict]:
+        """How a job ended that was cut off while extensions were told of that: as if there were none."""
+        if self._hooks is not None:
+            self._hooks.warn(f"afterEach of row {cut.index} was cut off: {explain(cut)}")
+        return attrs.evolve(
+            ending,
+            started_at=cut.started_at,
+            finished_at=cut.finished_at,
+            waited=cut.waited,
+            calls=cut.calls,
+        )
 
     def _row(self, outcome: Outcome[Verdict], known: _Known) -> Row:
         step, asked = known.step, known.asked

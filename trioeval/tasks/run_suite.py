@@ -18,6 +18,7 @@ from trioeval.errors import UsageError
 from trioeval.kernel import Budget, Lanes, Observer
 from trioeval.providers import Provider, Recorder, open_providers
 from trioeval.suite import BudgetSettings, Suite
+from trioeval.suite.sources.functions import Calls
 from trioeval.tasks.history import History
 from trioeval.tasks.hooks import Hooks
 from trioeval.tasks.lanes import merge_lane_specs
@@ -33,6 +34,9 @@ from trioeval.tasks.transforms import read_output_transform
 from trioeval.tasks.variables import Variables
 
 _log = logging.getLogger("trioeval")
+
+_ENDED_WITHIN = 5.0
+"""Seconds in which processes that are killed have ended."""
 
 
 @attrs.frozen
@@ -122,25 +126,28 @@ async def run_suite(
     prepared = await _prepared(suite, providers)
     options = prepared.suite.evaluate_options
     limit_ms = options.max_eval_time_ms
-    async with AsyncExitStack() as stack:
-        tasks = [
-            await _opened(part, stack, recorder, run_id, warn or _log.warning)
-            for part in prepared.parts
-        ]
-        started_at = trio.current_time()
-        run = TaskRun(
-            one_at_a_time(emit) if prepared.tasks else emit,
-            make_lanes(prepared) if lanes is None else lanes,
-            started_at + (float("inf") if limit_ms is None else limit_ms / 1000),
-            trio.Event() if stop is None else stop,
-            observe,
-            _budget(options.budget),
-        )
-        if prepared.tasks:
-            await run_tasks(tasks, TaskOrder.of(prepared.tasks), run)
-        else:
-            await run.perform(tasks[0])
-        duration = trio.current_time() - started_at
+    # Cancelled while it is opened, a suite would end without its rows.
+    with trio.CancelScope(shield=True) as opening:
+        async with AsyncExitStack() as stack:
+            tasks = [
+                await _opened(part, stack, recorder, run_id, warn or _log.warning)
+                for part in prepared.parts
+            ]
+            opening.shield = False
+            started_at = trio.current_time()
+            run = TaskRun(
+                one_at_a_time(emit) if prepared.tasks else emit,
+                make_lanes(prepared) if lanes is None else lanes,
+                started_at + (limit_ms / 1000 if limit_ms else float("inf")),
+                trio.Event() if stop is None else stop,
+                observe,
+                _budget(options.budget),
+            )
+            if prepared.tasks:
+                await run_tasks(tasks, TaskOrder.of(prepared.tasks), run)
+            else:
+                await run.perform(tasks[0])
+            duration = trio.current_time() - started_at
     found = run.counts
     return SuiteSummary(found[Status.PASS], found[Status.FAIL], found[Status.ERROR], duration)
 
@@ -182,8 +189,19 @@ async def _prepared(
     make = functools.partial(prepare, suite, providers=providers)
     if isinstance(suite, Suite) and not suite.extensions:
         return make()
+    started = Calls()
+
+    def load() -> PreparedSuite:
+        with started.noted():
+            return make()
+
     # Files are read, and generators of tests may run: others go on meanwhile.
-    return await trio.to_thread.run_sync(make, abandon_on_cancel=True)
+    try:
+        return await trio.to_thread.run_sync(load, abandon_on_cancel=True)
+    finally:
+        # Of a thread that is left alone no process may stay: test_sources_prompts_code.py.
+        with trio.move_on_after(_ENDED_WITHIN, shield=True):
+            await trio.to_thread.run_sync(started.end, abandon_on_cancel=True)
 
 
 async def _opened(
@@ -196,7 +214,7 @@ async def _opened(
     prepared = part.prepared
     around = prepared.around
     opened = await stack.enter_async_context(
-        open_providers(prepared.specs, prepared.templates, recorder)
+        open_providers(prepared.specs, prepared.templates, recorder, tls=prepared.trust)
     )
     scripts = await stack.enter_async_context(open_scripts(around.directory, around.environ))
     options = prepared.suite.evaluate_options
@@ -226,7 +244,8 @@ def _tools(prepared: PreparedSuite, scripts: Scripts, run_id: str | None) -> Too
         scripts=scripts,
         history=History(prepared.suite.evaluate_options.register_scope),
         sharing=prepared.sharing,
-        may_read=prepared.access.may_read,
+        visible=prepared.access.visible,
+        in_order=prepared.in_order,
         provider_names=prepared.provider_names,
         run_id=run_id,
     )
@@ -238,6 +257,7 @@ def _tools(prepared: PreparedSuite, scripts: Scripts, run_id: str | None) -> Too
         read_transform=functools.lru_cache(
             functools.partial(read_output_transform, around=prepared.around)
         ),
+        short_circuit=prepared.around.switch("SHORT_CIRCUIT_TEST_FAILURES"),
     )
 
 

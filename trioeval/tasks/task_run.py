@@ -21,6 +21,8 @@ from trioeval.tasks.prompt_eval import PromptEval
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.task_order import Startable, TaskOrder
 
+_AFTER_ALL = 5.0  # seconds that the end of a run may be told of behind its deadline
+
 Emit = Callable[[Row], Awaitable[None]]
 """What gets the rows, one after another."""
 
@@ -88,7 +90,11 @@ class TaskRun:
             budget=self.budget,
         )
         if task.hooks is not None and blocked_by is None:
-            await task.hooks.after_all()
+            grace_ends = trio.current_time() + _AFTER_ALL
+            with trio.CancelScope(deadline=max(self.deadline, grace_ends)) as scope:
+                await task.hooks.after_all()
+            if scope.cancelled_caught:
+                task.hooks.warn("afterAll was cut off: the run's deadline (maxEvalTimeMs) passed")
         return complete
 
     @property

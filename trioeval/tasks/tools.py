@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.errors import InputError
+from trioeval.errors import InputError, TemplateError
 from trioeval.providers import Reply
 from trioeval.suite import Expansion, MistakenError, Step, Templates
 from trioeval.tasks.prompt_functions import render_function
@@ -29,6 +29,21 @@ class Asked:
     """The variables, rendered, and with what earlier rows left."""
     options: Mapping[str, Any]
     """Keys of the provider's config that are different for this row."""
+    templates: Templates
+    """What renders its texts."""
+    named: Mapping[str, Any]
+    """The variables that its texts may name, not rendered."""
+
+    def fill(self, text: str) -> str:
+        """A text of an assertion, with the variables.
+
+        Raises:
+            TemplateError: It cannot be rendered; what is told of variables is the same in every mode.
+        """
+        try:
+            return self.templates.fill(text, self.vars)
+        except TemplateError:
+            return self.templates.fill(text, self.templates.rendered_variables(self.named))
 
 
 @attrs.frozen(kw_only=True)
@@ -41,6 +56,8 @@ class Tools:
     scripts: Scripts
     read_transform: Callable[[str], OutputTransform]
     """From the text of a transform to what can be applied; the same text is read once."""
+    short_circuit: bool = False
+    """Whether the first assertion of a row that fails decides."""
 
     async def ask(self, step: Step) -> Asked:
         """What a row asks: its variables, and the prompt that they make.
@@ -50,8 +67,19 @@ class Tools:
             ScriptError: A function of the user's failed.
             TemplateError: The prompt cannot be rendered.
         """
-        prompt = step.column.prompt
         found = await self.variables.of(step)
+        # What a model wrote is rendered as a variable: it must not look up a key.
+        templates = self.templates.without_env() if found.holds_marks else self.templates
+        if found.others:
+            try:
+                asked = await self._asked(step, found.everything, templates)
+                return attrs.evolve(asked, named=found.named)
+            except TemplateError:
+                pass  # perhaps of a register that the row has nothing to do with
+        return await self._asked(step, found.named, templates)
+
+    async def _asked(self, step: Step, found: Mapping[str, Any], templates: Templates) -> Asked:
+        prompt = step.column.prompt
         template, config = step.template, prompt.config
         if prompt.function is not None:
             entry = self.steps.suite.providers[step.column.provider_index]
@@ -59,9 +87,11 @@ class Tools:
             made = await render_function(prompt, found, named, self.scripts)
             template, config = made.raw, made.config
         return Asked(
-            prompt=self.templates.render_prompt(template, found),
-            vars=self.templates.rendered_variables(found),
+            prompt=templates.render_prompt(template, found),
+            vars=templates.rendered_variables(found),
             options={**config, **step.test.options.overrides},
+            templates=templates,
+            named=found,
         )
 
     async def transform(self, step: Step, asked: Asked, reply: Reply) -> Any:
@@ -74,12 +104,11 @@ class Tools:
         output = reply.output
         entry = self.steps.providers[step.column.provider_index]
         prompt = {"label": step.column.prompt.label, "raw": asked.prompt}
-        context: dict[str, Any] = {"vars": kept(asked.vars), "prompt": prompt}
-        for text in (entry.transform, step.test.options.transform):
+        early: dict[str, Any] = {"vars": kept(asked.vars), "prompt": prompt}
+        late = {**early, "metadata": dict(reply.metadata)}
+        for text, context in ((entry.transform, early), (step.test.options.transform, late)):
             if text is None:
                 continue
-            if text is step.test.options.transform:
-                context["metadata"] = dict(reply.metadata)
             try:
                 transform = self.read_transform(text)
             except MistakenError as error:
@@ -98,6 +127,10 @@ class Tools:
         name = step.test.options.store_output_as
         if name and output not in ("", 0, False):
             self.variables.history.store(step, name, output)
+
+    def over(self, step: Step) -> None:
+        """A row is over, and all with a lower index."""
+        self.variables.history.over(step)
 
 
 def kept(variables: Mapping[str, Any]) -> dict[str, Any]:

@@ -85,6 +85,21 @@ class PythonFunction:
 OutputTransform: TypeAlias = Query | Members | PythonCode | PythonFunction | Script
 
 
+def is_path(text: str) -> bool:
+    """Whether a transform looks at nothing but the output: a path, or a query.
+
+    Example:
+        >>> is_path("output.answer.text"), is_path("$.answer"), is_path("output.trim()")
+        (True, True, False)
+    """
+    code = text.strip()
+    return bool(_QUERY.match(code)) or _names_members(code)
+
+
+def _names_members(code: str) -> bool:
+    return bool(_MEMBERS.fullmatch(code)) and not code.endswith(_LENGTH)
+
+
 def read_output_transform(text: str, around: Around) -> OutputTransform:
     """The transform that a text is.
 
@@ -100,7 +115,7 @@ def read_output_transform(text: str, around: Around) -> OutputTransform:
         raise MistakenError(Mistake("a transform must not be empty", "leave the key out"))
     if _QUERY.match(code):
         return Query(_path(code))
-    if _MEMBERS.fullmatch(code) and not code.endswith(_LENGTH):
+    if _names_members(code):
         return Members(_members(code))
     if code.startswith(PYTHON):
         return PythonCode(checked_python(code.removeprefix(PYTHON).strip(), NAMES))

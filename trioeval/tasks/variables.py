@@ -2,11 +2,14 @@
 
 In this order, so that what comes later wins: the test's own, the conversation, the registers, and what the
 run itself tells. Files are read first: what a model answered must never name a file that is read.
+
+A row gets the registers that it may look at. Where rows run in order anyway nothing is gained by leaving out
+the others, so it gets those as well, unless they are many: a thousand rows with a register each would show
+each other half a million.
 """
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -14,12 +17,43 @@ import trio
 
 from trioeval.errors import InputError
 from trioeval.suite import Around, MistakenError, Step, load_file_value
+from trioeval.suite.sources.around import names_file
+from trioeval.suite.templates.marks import has_marks
 from trioeval.tasks.access import CONVERSATION_VARIABLE, Sharing, conversation_of
 from trioeval.tasks.history import History
 from trioeval.tasks.scripts import Scripts
 
-_FILE = "file://"
 _GET_VAR = "get_var"
+_FEW = 64  # registers that a row may get without looking at them
+
+
+@attrs.frozen(kw_only=True)
+class Found:
+    """The variables of a row, not rendered."""
+
+    own: Mapping[str, Any]
+    """Those of its test, and its conversation."""
+    seen: Mapping[str, Any]
+    """The registers that it may look at."""
+    others: Mapping[str, Any]
+    """Registers that it is given though it does not name them."""
+    runtime: Mapping[str, Any]
+    """What the run tells."""
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """What the row needs."""
+        return {**self.own, **self.seen, **self.runtime}
+
+    @property
+    def everything(self) -> dict[str, Any]:
+        """All of it."""
+        return {**self.own, **self.seen, **self.others, **self.runtime}
+
+    @property
+    def holds_marks(self) -> bool:
+        """Whether an answer that the row looks at holds marks of templates: a model may write any."""
+        return _has_marks([*self.seen.values(), self.own.get(CONVERSATION_VARIABLE)])
 
 
 @attrs.frozen(kw_only=True)
@@ -30,14 +64,16 @@ class Variables:
     scripts: Scripts
     history: History
     sharing: Sharing
-    may_read: Callable[[Step], bool]
-    """Whether a row may look at a register; one that does not is not concerned by what is in it."""
+    visible: Callable[[Step, Mapping[str, Any]], Mapping[str, Any]]
+    """Those of some registers that a row may look at; it is not concerned by what is in others."""
+    in_order: bool
+    """Whether rows run one after another."""
     provider_names: Sequence[str]
     """Label or id of each provider of the suite."""
     run_id: str | None = None
 
-    async def of(self, step: Step) -> dict[str, Any]:
-        """The variables of a row, not rendered. A checkpoint if a file is read.
+    async def of(self, step: Step) -> Found:
+        """The variables of a row. A checkpoint if a file is read.
 
         Raises:
             InputError: A file cannot be read, or its function gives no text.
@@ -48,15 +84,18 @@ class Variables:
             for name, value in step.vars.items()
         }
         for name, value in step.vars.items():
-            if isinstance(value, str) and value.startswith(_FILE):
+            if names_file(value):
                 found[name] = await self._from_file(name, value, step, found)
         if step.prompt_idx in self.sharing.conversations and not (
             step.test.options.disable_conversation_var
         ):
             found[CONVERSATION_VARIABLE] = self.history.turns(step, self.conversation(step))
-        if self.sharing.registers and self.may_read(step):
-            found |= self.history.registers(step)
-        return found | self.runtime(step)
+        registers = self.history.registers(step)
+        seen = self.visible(step, registers)
+        others: Mapping[str, Any] = {}
+        if self.in_order and len(registers) <= _FEW:
+            others = {name: value for name, value in registers.items() if name not in seen}
+        return Found(own=found, seen=seen, others=others, runtime=self.runtime(step))
 
     def runtime(self, step: Step) -> dict[str, Any]:
         """What the run tells of a step, for templates and providers; rows do not keep it."""
@@ -71,17 +110,30 @@ class Variables:
     async def _from_file(
         self, name: str, reference: str, step: Step, variables: Mapping[str, Any]
     ) -> str:
-        path = Path(self.around.directory, reference.removeprefix(_FILE))
-        if path.suffix == ".py":
-            arguments = [name, step.column.prompt.raw, dict(variables)]
-            answer = await self.scripts.call(path, _GET_VAR, arguments)
-            return _output(answer, name, reference)
         try:
-            return await trio.to_thread.run_sync(
-                load_file_value, path, self.around, abandon_on_cancel=True
-            )
+            # Whoever made the value: a hook is not asked when the suite is loaded.
+            path = self.around.file(reference)
+            if path.suffix != ".py":
+                return await trio.to_thread.run_sync(
+                    load_file_value, path, self.around, abandon_on_cancel=True
+                )
         except MistakenError as error:
             raise InputError(f"variable {name}: {error}") from error
+        arguments = [name, step.column.prompt.raw, dict(variables)]
+        answer = await self.scripts.call(path, _GET_VAR, arguments)
+        return _output(answer, name, reference)
+
+
+def _has_marks(value: Any) -> bool:
+    match value:
+        case str():
+            return has_marks(value)
+        case Mapping():
+            return any(map(_has_marks, value.values()))
+        case list() | tuple():
+            return any(map(_has_marks, value))
+        case _:
+            return False
 
 
 def _output(answer: Any, name: str, reference: str) -> str:

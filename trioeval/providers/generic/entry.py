@@ -9,7 +9,7 @@ import attrs
 
 from trioeval.errors import Problem
 from trioeval.providers.config import read_config, show, to_snake
-from trioeval.providers.endpoint import ATTEMPT_LIMIT
+from trioeval.providers.endpoint import ATTEMPT_LIMIT, read_limit
 from trioeval.providers.generic.auth import NO_AUTH, Auth, read_auth
 from trioeval.providers.generic.body import (
     Body,
@@ -106,6 +106,8 @@ class _Reader:
         rewrite = self._rewrite()
         transform = self._transform()
         tls = self._tls()
+        limit, faults = read_limit(self._values, self._around.environ)
+        self._problems += faults
         if request is None or self._problems:
             return self._problems
         values = self._values
@@ -116,7 +118,7 @@ class _Reader:
             statuses=read_statuses(values.get("validate_status")) or SUCCESS,
             transform=None if isinstance(transform, WorkerSpec) else transform,
             function=transform if isinstance(transform, WorkerSpec) else None,
-            timeout=values["timeout_ms"] / 1000 if "timeout_ms" in values else ATTEMPT_LIMIT,
+            timeout=limit,
             tls=tls,
             price=read_price(values["price"]) if "price" in values else None,
             lane_key=lane_key(request),
@@ -317,7 +319,7 @@ class _Reader:
             files[field], keys[field] = path, key
         if "key" in files and "certificate" not in files:
             self._fault("tls.key", "a key is of no use without its certificate", "set cert as well")
-        tls = TlsSettings(**files)
+        tls = TlsSettings(files.get("ca"), files.get("certificate"), files.get("key"))
         if len(self._problems) == before:
             for field, fault in check_tls(tls).items():
                 self._fault(f"tls.{keys[field]}", fault)

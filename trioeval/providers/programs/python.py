@@ -1,5 +1,7 @@
 """`python:<file>[:function]`: a function of the user's, mostly in worker processes.
 
+`Class.method` names a method that needs no object.
+
 The function is called with the prompt, the options `{"id", "config"}` and the context `{"vars", …}`, and
 returns an object with `output` or `error`, or text. Where it runs is its `mode`:
 
@@ -170,7 +172,7 @@ class PythonProvider:
                 `read_result`; or `bad_request`, if the variables cannot be handed over.
         """
         settings = self.settings
-        function = settings.workers.function
+        function = settings.workers.function.rpartition(".")[2]
         timeout, own = read_call(settings.own, KEYS, request)
         arguments: list[Any] = [request.prompt, {"id": settings.name, "config": own}]
         if function not in OUTPUT_BY_FUNCTION:
@@ -194,7 +196,7 @@ def _find_function(
     """The function, if it is to run in this process; or what is wrong with the id or the file."""
     if not rest.strip():
         return Problem(".id", '"python:" names no file', "write python:<file.py>[:function]")
-    if not function.isidentifier():
+    if not all(part.isidentifier() for part in function.split(".")):
         hint = "write python:<file.py>[:function]"
         return Problem(".id", f'"{function}" is not the name of a function', hint)
     if not file.is_file():
@@ -204,9 +206,10 @@ def _find_function(
             return load(str(file), function)
         if not foreign:  # another Python may have another syntax
             names = top_level_names(ast.parse(file.read_bytes(), str(file)))
-            if names is not None and function not in names:
-                fault = f'there is no function "{function}" in "{file}"'
-                return Problem(".id", fault, did_you_mean(function, names))
+            outer, _, method = function.partition(".")
+            if names is not None and outer not in names:
+                fault = f'there is no {"class" if method else "function"} "{outer}" in "{file}"'
+                return Problem(".id", fault, did_you_mean(outer, names))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - it is the user's code that is run
         return Problem(".id", f'"{file}" cannot be loaded: {describe(error)["what"]}')
     return None

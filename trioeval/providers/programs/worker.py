@@ -134,7 +134,7 @@ class _Function:
 
 
 def load(file: str, name: str) -> Callable[..., Any]:
-    """A function of a file, which is run as a module that nothing else is called like.
+    """A function of a file, or `Class.method`; the file is run as a module that nothing else is called like.
 
     Raises:
         Exception: Whatever the file raises; `AttributeError`, `TypeError`: it has no such function.
@@ -147,7 +147,9 @@ def load(file: str, name: str) -> Callable[..., Any]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module  # before it runs: classes look for their module there
     spec.loader.exec_module(module)
-    function = getattr(module, name, None)
+    function: Any = module
+    for part in name.split("."):  # a class, and a method of it that needs no object
+        function = getattr(function, part, None)
     if not callable(function):
         msg = f"there is no function {name} in {file}"
         raise TypeError(msg)

@@ -1,5 +1,6 @@
 """Files as plain data: read by their own rules, put together, with the place of everything in them."""
 
+from trioeval.suite.documents.combine import top_key as top_key
 from trioeval.suite.documents.plain import check_plain as check_plain
 from trioeval.suite.documents.read import Document as Document
 from trioeval.suite.documents.read import read_document as read_document

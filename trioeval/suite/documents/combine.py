@@ -81,12 +81,22 @@ def combine(documents: Sequence[Mapping[str, Any]], directories: Sequence[Path])
     named = any(document.get("prompts") is not None for document in documents)
     for number, (document, directory) in enumerate(zip(documents, directories, strict=True)):
         for key, value in document.items():
-            combiner.add(_NAMES.get(key, key), value, Piece(number, (key,)), directory)
+            combiner.add(top_key(key), value, Piece(number, (key,)), directory)
         if named and document.get("prompts") is None:
             combiner.add("prompts", EVERYTHING, Piece(number, ()), directory)
             message = f"there are no prompts here, so {EVERYTHING} is asked as well"
             combiner.warn(number, Mistake(message, "name a prompt of the other files"))
     return combiner.combined
+
+
+def top_key(key: str) -> str:
+    """A key at the top of a file in its usual spelling.
+
+    Example:
+        >>> top_key("targets"), top_key("default_test")
+        ('providers', 'defaultTest')
+    """
+    return _NAMES.get(key, key)
 
 
 class _Combiner:

@@ -20,7 +20,7 @@ from trioeval.suite.documents.origins import Origin
 from trioeval.suite.documents.read import Document, read_document
 from trioeval.suite.documents.spots import DEEPEST, SHOWN_STEPS, too_deep
 from trioeval.suite.documents.yaml_spots import GROWTH
-from trioeval.suite.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.suite.mistakes import Mistake, MistakenError, PartlyRightError, kind, nearest
 from trioeval.suite.paths import DocumentPath, show_path
 from trioeval.suite.sources.around import FILE, Around
 
@@ -51,15 +51,18 @@ def resolve_references(origin: Origin, around: Around) -> tuple[Any, list[Origin
         around: Finds other files.
 
     Raises:
-        MistakenError: Every reference that leads nowhere, outside or in a circle, placed in its file.
+        PartlyRightError: Every reference that leads nowhere, outside or in a circle, placed in its file;
+            with the same for the others, and null in place of these.
+        MistakenError: They make the document too large or too deep.
     """
     if REFERENCE not in origin.document.text:
         return origin.document.data, []
     resolver = _Resolver(origin, around)
     resolved = resolver.resolve(origin, origin.document.data, 0)
+    right = resolved.data, [found for found in resolver.files.values() if found is not origin]
     if resolver.mistakes:
-        raise MistakenError(*resolver.mistakes.values())
-    return resolved.data, [found for found in resolver.files.values() if found is not origin]
+        raise PartlyRightError(*resolver.mistakes.values(), right=right)
+    return right
 
 
 class _Resolver:
@@ -91,6 +94,11 @@ class _Resolver:
             raise MistakenError(attrs.evolve(deep, at=deep.at[:SHOWN_STEPS]))
         if is_reference(value):
             return self._replaced(origin, value, at, depth)
+        if isinstance(value, dict) and not isinstance(value.get(REFERENCE, ""), str | dict):
+            # An object is the property of that name in a JSON Schema.
+            message = f"{REFERENCE} must be text, got {kind(value[REFERENCE])}"
+            self._tell(origin, at, Mistake(message))
+            return Resolved(None, origin)
         members: list[Resolved] = []
         for step, member in _members(value):
             members.append(self._walked(origin, member, (*at, step), depth + 1))
@@ -115,9 +123,7 @@ class _Resolver:
             source, found = self._find(origin, value[REFERENCE])
             target = self._target(source, found, value[REFERENCE], depth + 1)
         except _AstrayError as error:
-            here = (origin.document, (*origin.path, *at))
-            mistakes = [origin.placed(part.below(*at, REFERENCE)) for part in error.parts]
-            self.mistakes |= {(*here, number): part for number, part in enumerate(mistakes)}
+            self._tell(origin, at, *error.parts)
             return Resolved(None, origin)
         origin.grafts[at] = target.origin
         beside = {key: member for key, member in value.items() if key != REFERENCE}
@@ -131,6 +137,12 @@ class _Resolver:
             own.size + target.size,
             1 + max(own.height, target.height),
         )
+
+    def _tell(self, origin: Origin, at: DocumentPath, *parts: Mistake) -> None:
+        """What is wrong with the reference at `at`."""
+        here = (origin.document, (*origin.path, *at))
+        mistakes = [origin.placed(part.below(*at, REFERENCE)) for part in parts]
+        self.mistakes |= {(*here, number): part for number, part in enumerate(mistakes)}
 
     def _target(self, origin: Origin, found: Any, reference: str, depth: int) -> Resolved:
         """What a reference leads to, resolved once."""

@@ -117,10 +117,19 @@ def _read_yaml(text: str) -> Document:
         mark = error.problem_mark or error.context_mark
         place = mark_place(mark) if mark else None
         message = ", ".join(part for part in (error.context, error.problem) if part)
-        raise MistakenError(Mistake(f"not YAML: {message}", place=place)) from None
+        hint = None
+        if place and _character(text, place) == "\t":
+            message, hint = "a tab stands where only spaces may", "indent with spaces"
+        raise MistakenError(Mistake(f"not YAML: {message}", hint, place=place)) from None
     if found is None:
         raise MistakenError(Mistake("the file is empty"))
     return _document(found.data, text, yaml_spots, repeated=found.repeated, odd=found.odd_numbers)
+
+
+def _character(text: str, place: Place) -> str:
+    """What stands at a place; empty if there is nothing."""
+    line, column = place
+    return "".join(text.split("\n")[line - 1 : line])[column - 1 : column]
 
 
 def _read_toml(text: str) -> Document:

@@ -1,7 +1,8 @@
 """The document of a suite: one file or several, with references and the environment filled in."""
 
 import glob
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ from trioeval.grading import quote
 from trioeval.suite.documents.combine import Piece, combine
 from trioeval.suite.documents.environment import render_environment
 from trioeval.suite.documents.origins import Origin
-from trioeval.suite.documents.pointers import resolve_references
+from trioeval.suite.documents.pointers import REFERENCE, resolve_references
 from trioeval.suite.documents.read import read_document
-from trioeval.suite.mistakes import Mistake, MistakenError, kind
+from trioeval.suite.mistakes import Mistake, MistakenError, PartlyRightError, kind
 from trioeval.suite.paths import DocumentPath
 from trioeval.suite.sources.around import Around, is_glob
 
@@ -31,6 +32,8 @@ class SuiteDocument:
     """What is odd, placed likewise."""
     files: Sequence[Path]
     """Everything that was read, those that are only referred to included; absolute."""
+    whole: bool
+    """Whether all files could be read: names that are used may stand in the others."""
     _origins: Sequence[Origin] = attrs.field(repr=False)
     _pieces: Mapping[DocumentPath, Piece] = attrs.field(repr=False)
 
@@ -41,10 +44,20 @@ class SuiteDocument:
         number, path = self._found(mistake.at)
         return self._origins[number].placed(attrs.evolve(mistake, at=path))
 
-    def directory_of(self, path: DocumentPath) -> Path:
-        """What relative paths in the value at `path` are relative to: the folder of the suite it is from."""
-        number, _ = self._found(path)
-        return self._origins[number].file.absolute().parent
+    @property
+    def has_gaps(self) -> bool:
+        """Whether there is null in place of references that lead nowhere."""
+        return bool(self._gaps)
+
+    def follows(self, mistake: Mistake) -> bool:
+        """Whether a mistake, placed, is only that such a reference leads nowhere."""
+        gaps, steps = self._gaps, range(len(mistake.at) + 1)
+        return any((mistake.file, mistake.at[:depth]) in gaps for depth in steps)
+
+    @property
+    def _gaps(self) -> AbstractSet[tuple[Path | None, DocumentPath]]:
+        astray = (mistake for mistake in self.mistakes if mistake.at[-1:] == (REFERENCE,))
+        return {(mistake.file, mistake.at[:-1]) for mistake in astray}
 
     def _found(self, path: DocumentPath) -> tuple[int, DocumentPath]:
         """Which of the files a value is from, and its path there."""
@@ -55,7 +68,11 @@ class SuiteDocument:
 
 
 def read_suite_documents(
-    files: Sequence[Path], *, environ: Mapping[str, str], allow_outside: bool = False
+    files: Sequence[Path],
+    *,
+    environ: Mapping[str, str],
+    allow_outside: bool = False,
+    with_own_paths: Callable[[Mapping[str, Any], Path], Mapping[str, Any]] = lambda data, _: data,
 ) -> SuiteDocument:
     """Read the files of a suite.
 
@@ -63,9 +80,12 @@ def read_suite_documents(
         files: Later ones add to earlier ones, or win over them.
         environ: The environment variables.
         allow_outside: Whether references may lead out of the folder of the file that they stand in.
+        with_own_paths: Makes paths in a file independent of its folder; asked for the files that are in
+            another folder than the first.
 
     Raises:
-        MistakenError: Everything that is wrong with any of them as documents, placed in its file.
+        MistakenError: Everything that is wrong with them as documents, placed in its file, if none of them
+            can be read.
     """
     read: list[_Read] = []
     mistakes: list[Mistake] = []
@@ -73,14 +93,18 @@ def read_suite_documents(
         directory = file.absolute().parent
         around = Around(directory=directory, environ=environ, allow_outside=allow_outside)
         try:
-            read.append(_read(file, around, alone=len(files) == 1))
+            one = _read(file, around, alone=len(files) == 1)
         except MistakenError as error:
             mistakes += error.parts
-    if mistakes:
+            continue
+        if directory != files[0].absolute().parent:
+            one = attrs.evolve(one, data=with_own_paths(one.data, directory))
+        read.append(one)
+    if not read:
         raise MistakenError(*mistakes)
     data, pieces = read[0].data, {}
     warnings = [warning for one in read for warning in one.warnings]
-    if len(read) > 1:
+    if len(files) > 1:
         combined = combine(
             [one.data for one in read], [one.origin.file.absolute().parent for one in read]
         )
@@ -89,9 +113,17 @@ def read_suite_documents(
     origins = [one.origin for one in read]
     return SuiteDocument(
         data,
-        [origin.placed(mistake) for origin in origins for mistake in origin.document.mistakes],
+        [
+            *mistakes,
+            *(mistake for one in read for mistake in one.astray),
+            *(origin.placed(mistake) for origin in origins for mistake in origin.document.mistakes),
+        ],
         warnings,
-        [origin.file.absolute() for one in read for origin in (one.origin, *one.others)],
+        [
+            *(file.absolute() for file in files),
+            *(origin.file.absolute() for one in read for origin in one.others),
+        ],
+        len(read) == len(files),
         origins,
         pieces,
     )
@@ -128,6 +160,8 @@ class _Read:
     origin: Origin
     others: Sequence[Origin]
     """What it refers to."""
+    astray: Sequence[Mistake]
+    """References that lead nowhere."""
     warnings: Sequence[Mistake]
 
 
@@ -137,12 +171,17 @@ def _read(file: Path, around: Around, *, alone: bool) -> _Read:
     except MistakenError as error:
         raise MistakenError(*(attrs.evolve(part, file=file) for part in error.parts)) from None
     origin = Origin(file, document)
-    data, others = resolve_references(origin, around)
+    astray: Sequence[Mistake] = ()
+    try:
+        data, others = resolve_references(origin, around)
+    except PartlyRightError as error:
+        astray = error.parts
+        data, others = error.right
     texts = [document.text, *(other.document.text for other in others)]
     rendered = render_environment(data, texts, around)
     mistakes = rendered.wrong
     if not (alone or isinstance(rendered.data, dict)):
         mistakes = [*mistakes, Mistake(f"a suite must be an object, got {kind(rendered.data)}")]
     if mistakes:
-        raise MistakenError(*map(origin.placed, mistakes))
-    return _Read(rendered.data, origin, others, [*map(origin.placed, rendered.unset)])
+        raise MistakenError(*map(origin.placed, [*astray, *mistakes]))
+    return _Read(rendered.data, origin, others, astray, [*map(origin.placed, rendered.unset)])

@@ -8,13 +8,15 @@ import difflib
 import glob
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import attrs
 
 from trioeval.grading import quote
+from trioeval.suite.anchors import FILE as FILE
+from trioeval.suite.anchors import unanchored
 from trioeval.suite.mistakes import Mistake, MistakenError
 
-FILE = "file://"
 _MAGIC = frozenset("*?[")
 _PREFIXES = ("TRIOEVAL_", "PROMPTFOO_")
 _TRUE = frozenset({"1", "true", "yes"})
@@ -43,7 +45,7 @@ class Around:
     warn: Callable[[Mistake], None] = attrs.field(default=_forget, repr=False)
     """Told of what is odd but no mistake."""
     note: Callable[[Path], None] = attrs.field(default=lambda _path: None, repr=False)
-    """Told of every file that is found."""
+    """Told of every file that is asked for."""
 
     @roots.default
     def _directory(self) -> tuple[Path, ...]:
@@ -70,11 +72,12 @@ class Around:
         Raises:
             MistakenError: There is none, or it is outside of the suite's folder.
         """
+        folder, reference = unanchored(reference)
         named = reference.removeprefix(FILE)
-        path = self._inside(reference, self.directory / named)
+        path = self._inside(reference, (folder or self.directory) / named)
+        self.note(path)  # also if it is not there: it may come
         if not path.is_file():
             raise MistakenError(self._missing(reference, path))
-        self.note(path)
         return path
 
     def files(self, reference: str) -> tuple[Path, ...]:
@@ -83,6 +86,9 @@ class Around:
         Raises:
             MistakenError: There is none, or one of them is outside of the suite's folder.
         """
+        folder, reference = unanchored(reference)
+        if folder is not None:
+            return attrs.evolve(self, directory=folder).files(reference)
         named = reference.removeprefix(FILE)
         if not is_glob(named) or (self.directory / named).is_file():
             return (self.file(reference),)
@@ -90,6 +96,7 @@ class Around:
         found = sorted(Path(path) for path in glob.glob(pattern, recursive=True))  # noqa: PTH207 - pathlib's has no way to say "absolute or not"
         inside = tuple(self._inside(reference, path) for path in found if path.is_file())
         if not inside:
+            self.note(Path(pattern).parent)
             message = f"no file matches {quote(named)} in {self.directory}"
             raise MistakenError(Mistake(message, "check the pattern"))
         for path in inside:
@@ -118,6 +125,16 @@ class Around:
         close = difflib.get_close_matches(path.name, beside, n=1)
         hint = f'did you mean "{close[0]}"?' if close else None
         return Mistake(f"there is no file {quote(reference)}", hint)
+
+
+def names_file(value: Any) -> bool:
+    """Whether a value is a text that names a file.
+
+    Example:
+        >>> names_file("file://a.txt"), names_file("a.txt"), names_file(["file://a.txt"])
+        (True, False, False)
+    """
+    return isinstance(value, str) and value.startswith(FILE)
 
 
 def is_glob(path: str) -> bool:

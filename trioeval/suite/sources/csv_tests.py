@@ -16,6 +16,7 @@ from trioeval.grading import quote
 from trioeval.suite.mistakes import Mistake, MistakenError, Place
 from trioeval.suite.models import Test
 from trioeval.suite.paths import DocumentPath
+from trioeval.suite.placing import TOLD, shortened
 from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.csv_text import Row, place_at, read_rows
 from trioeval.suite.sources.expected import SPACES, assertion_from_text
@@ -93,11 +94,14 @@ def read_table(
             try:
                 tests.append(_test(columns, row, number, structure))
             except _CellError as error:
-                mistakes += table.placed(row, error.found, file)
+                if len(mistakes) <= TOLD:
+                    mistakes += table.placed(row, error.found, file)
+                else:  # they are only counted; to place one is to look at all that is before it
+                    mistakes += (mistake for _, mistake in error.found)
     except MistakenError as error:  # from here on nothing can be read
         mistakes += (attrs.evolve(mistake, file=file) for mistake in error.parts)
     if mistakes:
-        raise MistakenError(*mistakes)
+        raise MistakenError(*shortened(mistakes, file))
     if not tests:
         around.warn(Mistake("there are no tests in it: only a header", file=file))
     return tuple(tests)

@@ -1,8 +1,9 @@
 """Functions of the user's that are called while a suite is loaded, each time in a process of its own.
 
 Nothing that such a function does can hurt the run: it has a limit of time, and with it ends everything in
-its process group. Question and answer are files without a name, so that neither what the function prints
-nor what it leaves unread can stop the other side.
+its process group. So it does when this process is killed, by a pipe whose other end nobody else holds, and
+when whoever wants the suite gives up (`Calls`). Question and answer are files without a name, so that
+neither what the function prints nor what it leaves unread can stop the other side.
 """
 
 import json
@@ -11,8 +12,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,57 @@ LIMIT = 60.0
 """Seconds that the calls of one function may take together."""
 
 _PRINTED = 2048
+
+_calls: ContextVar["Calls | None"] = ContextVar("calls", default=None)
+
+
+class Calls:
+    """The processes that one thread starts while it loads a suite, so that another can end them.
+
+    They are noted in the context of that thread: what loads a suite goes through many hands that have
+    nothing to do with processes.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._ended = False
+
+    @contextmanager
+    def noted(self) -> Generator[None]:
+        """Note what is started within the block."""
+        token = _calls.set(self)
+        try:
+            yield
+        finally:
+            _calls.reset(token)
+
+    def start(self, start: Callable[[], "subprocess.Popen[bytes]"]) -> "subprocess.Popen[bytes]":
+        """Start a process, unless all have been ended.
+
+        Raises:
+            MistakenError: Nobody waits any more for what it would say.
+            OSError: It cannot be started.
+        """
+        with self._lock:
+            if self._ended:
+                raise MistakenError(Mistake("loading was given up"))
+            process = start()
+            self._running.add(process)
+        return process
+
+    def forget(self, process: "subprocess.Popen[bytes]") -> None:
+        """Note that a process has ended."""
+        with self._lock:
+            self._running.discard(process)
+
+    def end(self) -> None:
+        """End all processes and let none be started any more; waits until they have ended."""
+        with self._lock:
+            self._ended = True
+            running = tuple(self._running)
+        for process in running:
+            _kill(process)
 
 
 def call_function(
@@ -80,22 +134,27 @@ def call_for_each(
         asked.write(json.dumps(question, default=str).encode())
         asked.seek(0)
         interpreter = executable or around.variable("PYTHON") or sys.executable
-        command = [interpreter, one_shot.__file__, str(asked.fileno()), str(answered.fileno())]
-        try:
-            process = subprocess.Popen(  # noqa: S603 - the user's own code, by an absolute path
-                command,
-                cwd=around.directory,
-                env=dict(around.environ),
-                stdin=subprocess.DEVNULL,
-                stdout=printed,
-                stderr=subprocess.STDOUT,
-                pass_fds=[asked.fileno(), answered.fileno()],
-                start_new_session=True,
-            )
-        except OSError as error:
-            message = f"{name}: {quote(interpreter)} cannot be started: {error.strerror}"
-            raise MistakenError(Mistake(message)) from None
-        ended = _wait(process, limit)
+        under_way = _calls.get() or Calls()
+        with _lifeline() as lifeline:
+            descriptors = [asked.fileno(), answered.fileno(), lifeline]
+            try:
+                process = under_way.start(
+                    lambda: subprocess.Popen(  # noqa: S603 - the user's own code, by an absolute path
+                        [interpreter, one_shot.__file__, *map(str, descriptors)],
+                        cwd=around.directory,
+                        env=dict(around.environ),
+                        stdin=subprocess.DEVNULL,
+                        stdout=printed,
+                        stderr=subprocess.STDOUT,
+                        pass_fds=descriptors,
+                        start_new_session=True,
+                    )
+                )
+            except OSError as error:
+                message = f"{name}: {quote(interpreter)} cannot be started: {error.strerror}"
+                raise MistakenError(Mistake(message)) from None
+            ended = _wait(process, limit)
+            under_way.forget(process)
         answered.seek(0)
         printed.seek(-min(_PRINTED, printed.seek(0, os.SEEK_END)), os.SEEK_END)
         answer, said = answered.read(), printed.read().decode("utf-8", "replace").strip()
@@ -116,6 +175,17 @@ def call_for_each(
     return values
 
 
+@contextmanager
+def _lifeline() -> Generator[int]:
+    """The end of a pipe for a process whose group is to end when this process is killed."""
+    watched, held = os.pipe()
+    try:
+        yield watched
+    finally:
+        os.close(watched)
+        os.close(held)
+
+
 def _wait(process: subprocess.Popen[bytes], limit: float) -> bool:
     """Wait for a process, and end what is left of its group; whether it ended by itself."""
     try:
@@ -123,7 +193,11 @@ def _wait(process: subprocess.Popen[bytes], limit: float) -> bool:
     except subprocess.TimeoutExpired:
         return False
     finally:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        _kill(process)
     return True
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,10 +1,12 @@
 r"""Tests from JSONL: one on each line, read when they are looked at if they are very many.
 
 A file of a million lines must not have to be in memory, nor be parsed before the first call is made. One
-pass over its bytes finds where each line begins: eight bytes of memory for each. The same pass looks for
-words without which a line stands for one row that depends on no other. Lines with such a word are parsed,
-and those that do change how many rows there are, or their order, are `irregular`: they are checked at once.
-All others are parsed and checked when they are looked at, and what is wrong with one becomes its `fault`.
+pass over its bytes finds where each line begins: eight bytes of memory for each, and for each blank one, so
+that the number of a line is known without another pass. The same pass looks for lines that are no object,
+and for words without which an object stands for one row that depends on no other. Lines with either are
+parsed, and those that do change how many rows there are, or their order, are `irregular`: they are checked
+at once. All others are parsed and checked when they are looked at, and what is wrong with one becomes its
+`fault`.
 
 The words are looked for in bytes, so every way to write them must be seen: a key can hide behind an escape
 such as `\u0072`, and a slash behind `\/`. That a line without such a word is regular is tested for lines
@@ -18,7 +20,7 @@ import operator
 import os
 import re
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -30,7 +32,8 @@ from trioeval.suite.documents import check_plain
 from trioeval.suite.mistakes import Mistake, MistakenError
 from trioeval.suite.models import Test
 from trioeval.suite.paths import show_path
-from trioeval.suite.sources.around import FILE, Around
+from trioeval.suite.placing import shortened
+from trioeval.suite.sources.around import Around, names_file
 from trioeval.suite.sources.plain_tests import complete
 
 CHECKED_AT_ONCE = 20_000
@@ -99,6 +102,8 @@ class Lines:
     file: Path
     _state: tuple[int, int] | None = attrs.field(default=None, init=False)
     """Its size, and when it was changed last."""
+    _blank: "array[int]" = attrs.field(factory=lambda: array("Q"), init=False, repr=False)
+    """Where blank lines begin."""
 
     def scan(self) -> tuple[Sequence[int], Sequence[int]]:
         """Where lines begin that are not blank, and which of them may be irregular.
@@ -107,6 +112,7 @@ class Lines:
             MistakenError: The file cannot be read.
         """
         starts, candidates = array("Q"), array("Q")
+        self._blank = array("Q")
         at = 0
         try:
             with self.file.open("rb") as file:
@@ -116,19 +122,18 @@ class Lines:
                 file.seek(at)
                 while lines := file.readlines(_CHUNK):
                     chunk = b"".join(lines)
-                    every = itertools.accumulate(map(len, lines), initial=at)
+                    every: Iterable[int] = itertools.accumulate(map(len, lines), initial=at)
                     first = len(starts)
-                    starts.extend(
-                        itertools.compress(every, map(operator.not_, map(bytes.isspace, lines)))
+                    blank = list(map(bytes.isspace, lines))
+                    if any(blank):
+                        every = list(every)
+                        self._blank.extend(itertools.compress(every, blank))
+                    starts.extend(itertools.compress(every, map(operator.not_, blank)))
+                    places = (
+                        bisect.bisect_right(starts, at + found, lo=first) - 1
+                        for found in _signs(chunk, lines)
                     )
-                    if _has_sign(chunk):
-                        candidates.extend(
-                            place
-                            for place, _ in itertools.groupby(
-                                bisect.bisect_right(starts, at + found.start(), lo=first) - 1
-                                for found in _CANDIDATE.finditer(chunk)
-                            )
-                        )
+                    candidates.extend(place for place, _ in itertools.groupby(places))
                     at += len(chunk)
         except OSError as error:
             message = f"cannot be read: {error.strerror}"
@@ -153,11 +158,9 @@ class Lines:
             message = f"cannot be read any more: {error.strerror}"
             raise MistakenError(Mistake(message, file=self.file)) from None
 
-    def number(self, start: int) -> int:
-        """The number of the line that begins at a place, from 1. Reads all that is before it."""
-        with self.file.open("rb") as file:
-            chunks = iter(lambda: file.read(min(_CHUNK, start - file.tell())), b"")
-            return sum(chunk.count(b"\n") for chunk in chunks) + 1
+    def number(self, place: int, start: int) -> int:
+        """The number, from 1, of a line that is not blank: which of those it is, and where it begins."""
+        return place + bisect.bisect_left(self._blank, start) + 1
 
 
 @attrs.frozen
@@ -190,7 +193,7 @@ class _Reader:
             except MistakenError as error:
                 mistakes += error.parts
         if mistakes:
-            raise MistakenError(*mistakes)
+            raise MistakenError(*shortened(mistakes, self.lines.file))
         return tuple(tests)
 
     def test(self, place: int) -> Test:
@@ -204,8 +207,7 @@ class _Reader:
             data = read_line(self._line(place))
             return self.structure(complete(data, self.around, self.beside, description))
         except MistakenError as error:
-            here = all(part.file for part in error.parts)
-            line = 1 if here else self.lines.number(self.starts[place])
+            line = self.lines.number(place, self.starts[place])
             raise MistakenError(*(self._placed(part, line) for part in error.parts)) from None
 
     def is_irregular(self, place: int) -> bool:
@@ -242,6 +244,11 @@ class JsonlTests(Sequence[Test]):
     """The tests, ascending, that may stand for another number of rows than one, or for rows that depend on
     others. Each has been looked at and is without fault."""
     _latest: dict[int, Test] = attrs.field(factory=dict, init=False)
+
+    @property
+    def file(self) -> Path:
+        """Where they stand."""
+        return self._reader.lines.file
 
     def __len__(self) -> int:
         return len(self._reader.starts)
@@ -285,7 +292,7 @@ def is_irregular(test: Any) -> bool:
         not _IN_OPTIONS.isdisjoint(options)
         or (isinstance(metadata, dict) and "conversationId" in metadata)
         or any(map(_stands_for_several, variables.values()))
-        or any(map(_names_file, (metadata, *options.values())))
+        or any(map(names_file, (metadata, *options.values())))
     )
 
 
@@ -324,6 +331,23 @@ def read_line(line: bytes) -> Any:
     return data
 
 
+def _signs(chunk: bytes, lines: Sequence[bytes]) -> Iterator[int]:
+    """Where in a chunk there is something of lines that may be irregular, ascending."""
+    found: list[int] = []
+    # Nearly always every line begins with an object: then there is nothing to look for one by one.
+    if not (chunk.startswith(b"{") and chunk.count(b"\n{") == len(lines) - 1):
+        begins = itertools.accumulate(map(len, lines), initial=0)
+        found += (
+            begin
+            for begin, line in zip(begins, lines, strict=False)
+            if not line.isspace() and not line.lstrip().startswith(b"{")
+        )
+    if _has_sign(chunk):
+        found += (sign.start() for sign in _CANDIDATE.finditer(chunk))
+        found.sort()
+    return iter(found)
+
+
 def _has_sign(chunk: bytes) -> bool:
     return (
         any(sign in chunk for sign in _SIGNS)
@@ -335,15 +359,11 @@ def _has_sign(chunk: bytes) -> bool:
 def _stands_for_several(value: Any) -> bool:
     match value:
         case str():
-            return value.startswith(FILE)
+            return names_file(value)
         case list():
             return bool(value) and isinstance(value[0], str)
         case _:
             return False
-
-
-def _names_file(value: Any) -> bool:
-    return isinstance(value, str) and value.startswith(FILE)
 
 
 def _state(descriptor: int) -> tuple[int, int]:

@@ -1,9 +1,12 @@
 """Calls a function of the user's while a suite is loaded, and ends.
 
-Run by path, with any Python from 3.9 on, and so made of the standard library alone. Its arguments are two
-descriptors: of a file with `{"file", "function", "calls"}`, where each call is a list of arguments, and of
-one for `{"values"}`, or for `{"error": {"what", "line", "call"}}` of the first call that fails. What the
-user's code prints goes elsewhere.
+Run by path, with any Python from 3.9 on, and so made of the standard library alone. Its arguments are three
+descriptors: of a file with `{"file", "function", "calls"}`, where each call is a list of arguments; of one
+for `{"values"}`, or for `{"error": {"what", "line", "call"}}` of the first call that fails; and of a pipe.
+What the user's code prints goes elsewhere.
+
+Nobody writes into the pipe: that nobody holds its other end any more means that whoever started this was
+killed. Its process group then is killed as well, on Linux by the system itself, whatever it is doing.
 """
 
 from __future__ import annotations
@@ -13,7 +16,10 @@ import importlib.util
 import inspect
 import json
 import os
+import select
+import signal
 import sys
+import threading
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +32,8 @@ _SHOWN = 200
 
 def main() -> None:
     """Answer, and end without waiting for threads of the user's code."""
-    asked, answered = map(int, sys.argv[1:])
+    asked, answered, lifeline = map(int, sys.argv[1:])
+    _end_with(lifeline)
     with os.fdopen(asked, encoding="utf-8") as file:
         request = json.load(file)
     os.set_inheritable(answered, False)  # noqa: FBT003 - it takes no names
@@ -40,6 +47,26 @@ def main() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def _end_with(lifeline: int) -> None:
+    """Kill this process group as soon as nobody holds the other end of a pipe."""
+    os.set_inheritable(lifeline, False)  # noqa: FBT003 - it takes no names
+    try:
+        from fcntl import F_GETFL, F_SETFL, F_SETOWN, F_SETSIG, fcntl  # noqa: PLC0415 - on Linux only
+    except ImportError:
+        threading.Thread(target=_watch, args=(lifeline,), daemon=True).start()
+        return
+    fcntl(lifeline, F_SETOWN, -os.getpgrp())
+    fcntl(lifeline, F_SETSIG, signal.SIGKILL)
+    fcntl(lifeline, F_SETFL, fcntl(lifeline, F_GETFL) | os.O_ASYNC)
+    if select.select([lifeline], [], [], 0)[0]:  # it was let go before
+        os.killpg(0, signal.SIGKILL)
+
+
+def _watch(lifeline: int) -> None:
+    os.read(lifeline, 1)
+    os.killpg(0, signal.SIGKILL)
 
 
 def _answer(file: str, name: str, calls: list[list[Any]]) -> dict[str, Any]:
@@ -69,7 +96,9 @@ def _load(file: str, name: str) -> Callable[..., Any]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module  # before it runs: classes look for their module there
     spec.loader.exec_module(module)
-    function = getattr(module, name, None)
+    function: Any = module
+    for part in name.split("."):  # a class, and a method of it that needs no object
+        function = getattr(function, part, None)
     if not callable(function):
         known = sorted(key for key, value in vars(module).items() if inspect.isfunction(value))
         msg = f"there is no function {name}; known are {', '.join(known) or 'none'}"

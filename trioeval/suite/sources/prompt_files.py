@@ -7,7 +7,7 @@ import ast
 import csv
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from trioeval.grading import quote
 from trioeval.grading.text import json_text
 from trioeval.suite.documents import read_document
 from trioeval.suite.mistakes import Mistake, MistakenError, nearest
-from trioeval.suite.placing import read_placed
+from trioeval.suite.placing import read_placed, structured
 from trioeval.suite.sources.around import FILE, Around
 
 SUFFIXES = (".csv", ".j2", ".json", ".jsonl", ".md", ".txt", ".yaml", ".yml")
@@ -105,7 +105,7 @@ def read_text(file: Path) -> str:
 
 
 def read_python(file: Path, shown: str, function: str | None) -> str:
-    """A Python file, after a look at whether it can be run and has the function.
+    """A Python file, after a look at whether it can be run and has the function, or the class and the method.
 
     Raises:
         MistakenError: It cannot be read or parsed, or never mentions the function.
@@ -118,9 +118,10 @@ def read_python(file: Path, shown: str, function: str | None) -> str:
         raise MistakenError(Mistake(f"not Python: {error.msg}", place=place, file=file)) from None
     except ValueError as error:  # a NUL
         raise MistakenError(Mistake(f"not Python: {error}", file=file)) from None
-    if function and not re.search(rf"\b{function}\b", source):
+    parts = function.split(".") if function else []
+    if not all(re.search(rf"\b{part}\b", source) for part in parts):
         message = f"there is no function {quote(function)} in {quote(shown)}"
-        raise MistakenError(Mistake(message, nearest(function, _DEF.findall(source))))
+        raise MistakenError(Mistake(message, nearest(parts[-1], _DEF.findall(source))))
     return source
 
 
@@ -198,25 +199,51 @@ def _as_json(file: Path, text: str, around: Around) -> str:
     if not text.strip():
         return ""
     try:
-        data = read_document(file).data
+        document = read_document(file)
     except MistakenError:
         return text
-    return json_text(_with_files(data, around))
+    return json_text(structured(document, file, lambda data: _with_files(data, around)))
 
 
 def _with_files(data: Any, around: Around) -> Any:
     match data:
         case dict():
-            return {key: _with_files(value, around) for key, value in data.items()}
+            return dict(_members(data.items(), around))
         case list():
-            return [_with_files(value, around) for value in data]
+            return [member for _, member in _members(enumerate(data), around)]
         case str() if data.startswith(FILE) and "{{" not in data:
-            file = around.file(data)
+            file = _named_inside(data, around)
             if file.suffix.lower() in {".json", ".yaml", ".yml"}:
                 return read_placed(file, read_document).data
             return read_text(file)
         case _:
             return data
+
+
+def _members(members: Iterable[tuple[Any, Any]], around: Around) -> list[tuple[Any, Any]]:
+    found: list[tuple[Any, Any]] = []
+    mistakes: list[Mistake] = []
+    for step, member in members:
+        try:
+            found.append((step, _with_files(member, around)))
+        except MistakenError as error:
+            mistakes += (mistake.below(step) for mistake in error.parts)
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return found
+
+
+def _named_inside(reference: str, around: Around) -> Path:
+    try:
+        return around.file(reference)
+    except MistakenError as error:
+        rule = f"paths in a file of prompts count from the suite's folder, {around.directory}"
+        raise MistakenError(
+            *(
+                attrs.evolve(part, hint=f"{part.hint}; {rule}" if part.hint else rule)
+                for part in error.parts
+            )
+        ) from None
 
 
 def _columns(file: Path) -> str | None:

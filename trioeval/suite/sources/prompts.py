@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 
 from trioeval.grading import quote
+from trioeval.suite.anchors import unanchored
 from trioeval.suite.mistakes import Mistake, MistakenError, kind
 from trioeval.suite.models import Prompt, PromptFunction
 from trioeval.suite.sources.around import FILE, Around, is_glob
@@ -31,7 +32,7 @@ from trioeval.suite.strict import object_hook, strict_converter
 _EXEC = "exec:"
 _SCRIPTS = (".cjs", ".cts", ".js", ".mjs", ".mts", ".ts")
 _LIKE_A_FILE = (*SUFFIXES, *PROGRAMS, *_SCRIPTS, ".py")
-_FUNCTION = re.compile(r"(?P<file>.+\.(?:py|[cm]?[jt]s)):(?P<function>\w+)")
+_FUNCTION = re.compile(r"(?P<file>.+\.(?:py|[cm]?[jt]s)):(?P<function>\w+(?:\.\w+)*)")
 _PATH = re.compile(r"[^\s{}]+")
 _HOSTED = re.compile(r"(langfuse|portkey|helicone)://")
 
@@ -60,7 +61,9 @@ def read_prompts(entry: Any, around: Around) -> tuple[Prompt, ...]:
         'Why is {{thing}} blue?'
     """
     given, at = _given(entry)
-    text = given.raw or ""
+    folder, text = unanchored(given.raw or "")
+    if folder is not None:
+        around = attrs.evolve(around, directory=folder)
     try:
         if text.startswith(_EXEC):
             return (_program(given, text.removeprefix(_EXEC).strip(), around),)
@@ -110,6 +113,16 @@ def _files(text: str, around: Around) -> tuple[Path, ...]:
     return ()
 
 
+def means_file(text: str, around: Around) -> bool:
+    """Whether a prompt is, or must be meant as, the name of a file, or a command."""
+    if text.startswith(_EXEC):
+        return True
+    try:
+        return bool(_files(text, around))
+    except MistakenError:
+        return _HOSTED.match(text) is None
+
+
 def _could_be_path(text: str) -> bool:
     """Whether a text may be a path at all: a file called `Hello` is no reason not to say hello."""
     marks = text[-3:-2] == "." or text[-4:-3] == "." or any(mark in text for mark in "*/\\")
@@ -129,8 +142,8 @@ def _split(named: str) -> tuple[str, str | None]:
     """A file and the function in it.
 
     Example:
-        >>> _split("p.py:ask"), _split("p.txt")
-        (('p.py', 'ask'), ('p.txt', None))
+        >>> _split("p.py:ask"), _split("p.py:Prompts.ask"), _split("p.txt")
+        (('p.py', 'ask'), ('p.py', 'Prompts.ask'), ('p.txt', None))
     """
     found = _FUNCTION.fullmatch(named)
     return (found["file"], found["function"]) if found else (named, None)
@@ -140,10 +153,12 @@ def _in_file(file: Path, text: str, given: _Entry, around: Around) -> Iterator[P
     """The prompts of one file."""
     named, function = _split(text.removeprefix(FILE))
     shown = _shown(file, around) if is_glob(named) else named
-    if is_glob(named):  # the same label or id for several files would make one prompt of them
-        label = given.label and f"{given.label}: {shown}"
-        given = attrs.evolve(given, label=label, id=given.id and f"{given.id}:{shown}")
     suffix = file.suffix.lower()
+    if is_glob(named):  # the same label or id for several files would make one prompt of them
+        label = given.label
+        if label and suffix != ".txt":  # its labels hold the path anyway
+            label = f"{label}: {shown}"
+        given = attrs.evolve(given, label=label, id=given.id and f"{given.id}:{shown}")
     if suffix in _SCRIPTS:
         message = f"{quote(shown)} is JavaScript or TypeScript: functions of prompts are in Python"
         raise MistakenError(

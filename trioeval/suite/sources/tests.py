@@ -13,7 +13,7 @@ from trioeval.suite.documents.origins import Origin
 from trioeval.suite.documents.pointers import resolve_references
 from trioeval.suite.mistakes import Mistake, MistakenError, kind, nearest
 from trioeval.suite.models import Test
-from trioeval.suite.placing import read_placed
+from trioeval.suite.placing import read_placed, shortened
 from trioeval.suite.sources.around import FILE, Around
 from trioeval.suite.sources.csv_tests import read_csv_tests
 from trioeval.suite.sources.functions import call_function
@@ -132,7 +132,7 @@ def _from_script(
         raise MistakenError(
             *(
                 attrs.evolve(part, file=file, hint=part.hint or message) if not part.file else part
-                for part in error.parts
+                for part in shortened(error.parts, file)
             )
         ) from None
 
@@ -168,7 +168,7 @@ def _from_document(
             parts = tuple(
                 part if part.file else attrs.evolve(part, at=part.at[1:]) for part in parts
             )
-        raise MistakenError(*map(origin.placed, parts)) from None
+        raise MistakenError(*shortened(parts, file, origin.placed)) from None
 
 
 def _structured(

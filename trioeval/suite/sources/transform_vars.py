@@ -28,7 +28,7 @@ NAMES = ("vars", "context")
 _EACH = 0.1
 """Seconds that each test adds to the time of all."""
 
-_FILE = re.compile(r"(.+\.(?:py|[cm]?js))(?::(\w+))?")
+_CODE_FILE = re.compile(r"(.+\.(?:py|[cm]?js))(?::(\w+(?:\.\w+)*))?")
 
 
 def transform_vars(text: str, variables: Mapping[str, Any], around: Around) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def code_file(text: str, around: Around) -> tuple[Path, str | None]:
     Raises:
         MistakenError: There is none, or it is neither Python nor JavaScript.
     """
-    parts = _FILE.fullmatch(text.removeprefix(FILE))
+    parts = _CODE_FILE.fullmatch(text.removeprefix(FILE))
     if parts is None:
         message = f"{quote(text)} is no code that can be run"
         raise MistakenError(Mistake(message, "write file://<file>.py[:<function>], or a .js file"))

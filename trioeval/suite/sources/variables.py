@@ -8,7 +8,7 @@ from trioeval.grading import quote
 from trioeval.suite.documents import read_document
 from trioeval.suite.mistakes import Mistake, MistakenError, kind
 from trioeval.suite.placing import read_placed, structured
-from trioeval.suite.sources.around import FILE, Around
+from trioeval.suite.sources.around import FILE, Around, names_file
 from trioeval.suite.sources.nested_files import with_files
 
 RESERVED = frozenset({"_conversation", "__evalId", "__evalStepId", "__repeatIndex"})
@@ -86,23 +86,19 @@ def resolve_file_vars(variables: Mapping[str, Any], around: Around) -> dict[str,
 
 def _resolved(value: Any, around: Around) -> Any:
     if isinstance(value, str):
-        if not value.startswith(FILE):
+        if not names_file(value):
             return value
         names = _names(value, around)
         return names[0] if len(names) == 1 else names
-    if not (isinstance(value, list) and any(_names_file(member) for member in value)):
+    if not (isinstance(value, list) and any(map(names_file, value))):
         return value
     found: list[Any] = []
     for position, member in enumerate(value):
         try:
-            found += _names(member, around) if _names_file(member) else [member]
+            found += _names(member, around) if names_file(member) else [member]
         except MistakenError as error:
             raise MistakenError(*(mistake.below(position) for mistake in error.parts)) from None
     return found
-
-
-def _names_file(value: Any) -> bool:
-    return isinstance(value, str) and value.startswith(FILE)
 
 
 def _names(reference: str, around: Around) -> list[str]:

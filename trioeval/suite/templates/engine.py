@@ -14,7 +14,7 @@ from jinja2.meta import find_undeclared_variables
 
 from trioeval.errors import TemplateError
 from trioeval.grading.text import parse_json, quote
-from trioeval.suite.templates.bounds import TooMuchError, joined
+from trioeval.suite.templates.bounds import LEVELS, TooMuchError, joined, too_deep
 from trioeval.suite.templates.grammar import refuse_syntax
 from trioeval.suite.templates.marks import has_marks, is_template
 from trioeval.suite.templates.sandbox import Sandbox
@@ -26,6 +26,7 @@ from trioeval.suite.templates.variables import resolved, uses_undefined
 _KEPT = 1024  # compiled texts
 _INDENT = 2  # spaces in a prompt that is JSON
 _NO_JSON: Any = object()
+_DEEP = TemplateError(str(too_deep("the JSON of the prompt")))
 
 _Compiled: TypeAlias = jinja2.Template | TemplateError
 
@@ -59,12 +60,26 @@ class Templates:
     _compile: Callable[[str], _Compiled] = attrs.field(init=False, repr=False)
     _names: Callable[[str], frozenset[str]] = attrs.field(init=False, repr=False)
     _json: Callable[[str], Any] = attrs.field(init=False, repr=False)
+    _without_env: "Templates | None" = attrs.field(init=False, repr=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         self._sandbox = Sandbox(self.env, self.filters, strict=self.strict)
         self._compile = functools.lru_cache(_KEPT)(self._compiled)
         self._names = functools.lru_cache(_KEPT)(self._found_names)
         self._json = functools.lru_cache(_KEPT)(_parsed)
+
+    def without_env(self) -> "Templates":
+        """The same but for `env`, which is empty: for texts that come from a model. Always the same object.
+
+        Example:
+            >>> Templates(env={"KEY": "s3cret"}).without_env().render("<{{ env.KEY }}>", {})
+            '<>'
+        """
+        if not self.env:
+            return self
+        if self._without_env is None:
+            self._without_env = attrs.evolve(self, env={})
+        return self._without_env
 
     def render(self, text: str, variables: Mapping[str, Any]) -> str:
         r"""A text with variables filled in that may be templates themselves.
@@ -79,6 +94,7 @@ class Templates:
         """
         if not (self.enabled and is_template(text)):
             return text
+        self._sandbox.meter.start()
         return self._render(text, self._kept_or_rendered(self.rendered_variables(variables)))
 
     def fill(self, text: str, variables: Mapping[str, Any]) -> str:
@@ -87,7 +103,10 @@ class Templates:
         Raises:
             TemplateError: As in `render`.
         """
-        return self._render(text, variables) if self.enabled and is_template(text) else text
+        if not (self.enabled and is_template(text)):
+            return text
+        self._sandbox.meter.start()
+        return self._render(text, variables)
 
     def render_prompt(self, raw: str, variables: Mapping[str, Any]) -> str:
         r"""A prompt as it is sent: variables first, then inside of its JSON, or as a text.
@@ -102,8 +121,11 @@ class Templates:
             >>> Templates().render_prompt('{"to": "{{ name }}"}', {"name": 'a "b"'})
             '{\n  "to": "a \\"b\\""\n}'
         """
+        self._sandbox.meter.start()
         row = self.rendered_variables(variables)
         document = self._json(raw) if self.json_aware else _NO_JSON
+        if isinstance(document, TemplateError):
+            raise _RefusedError(str(document))
         if document is not _NO_JSON:
             known = self._kept_or_rendered(row)
             try:
@@ -143,6 +165,8 @@ class Templates:
         document = self._json(raw) if self.json_aware else _NO_JSON
         if document is _NO_JSON:
             return self.syntax_error(raw)
+        if isinstance(document, TemplateError):
+            return str(document)
         errors = (self.syntax_error(text) for text in _texts_in(document))
         return next((error for error in errors if error is not None), None)
 
@@ -193,9 +217,7 @@ class Templates:
         compiled = self._compile(text)
         if isinstance(compiled, TemplateError):
             raise type(compiled)(str(compiled)) from compiled
-        sandbox = self._sandbox
-        sandbox.meter.start()
-        context = compiled.new_context({**sandbox.globals, **variables}, shared=True)
+        context = compiled.new_context({**self._sandbox.globals, **variables}, shared=True)
         try:
             return joined(compiled.root_render_func(context))
         except Exception as error:
@@ -255,10 +277,22 @@ def _is_to_render(value: Any, variables: Mapping[str, Any]) -> bool:
 
 
 def _parsed(text: str) -> Any:
+    """The value of a text that is JSON; an error if it is nested too deeply to be looked into."""
     try:
-        return parse_json(text)
-    except ValueError:
-        return _NO_JSON
+        document = parse_json(text)
+    except ValueError as error:
+        return _DEEP if isinstance(error.__context__, RecursionError) else _NO_JSON
+    return _DEEP if _levels(document) > LEVELS else document
+
+
+def _levels(value: Any) -> int:
+    levels, parts = 0, [value]
+    while parts := [part for part in parts if isinstance(part, list | dict)]:
+        levels += 1
+        parts = [
+            one for part in parts for one in (part.values() if isinstance(part, dict) else part)
+        ]
+    return levels
 
 
 def _refused(error: NunjucksOnlyError, line: int | None) -> _RefusedError:
@@ -280,6 +314,8 @@ def _told(
             return TemplateError(f"the template does what the sandbox refuses: {error}")
         case UndefinedError():
             return TemplateError(str(error))
+        case RecursionError():
+            return _RefusedError("the template or its values are nested too deeply")
         case jinja2.TemplateRuntimeError():
             return TemplateError(f"the template cannot be rendered: {error}")
         case _:

@@ -10,7 +10,7 @@ import jinja2
 from jinja2.exceptions import TemplateRuntimeError
 
 from trioeval.grading.text import quote
-from trioeval.suite.templates.bounds import check_size
+from trioeval.suite.templates.bounds import check_count, check_size
 from trioeval.suite.templates.checks import check_named
 from trioeval.suite.templates.text_filters import Safe, string
 from trioeval.suite.templates.undefined import Lenient
@@ -68,7 +68,7 @@ def batch(value: Any, size: Any, fill: Any = None) -> list[list[Any]]:
     size = max(1, int(number_of(size) or len(members) or 1))
     rows = [members[start : start + size] for start in range(0, len(members), size)]
     if rows and fill is not None and truth(fill):
-        check_size(size)
+        check_count(size)
         rows[-1] += [fill] * (size - len(rows[-1]))
     return rows
 
@@ -224,7 +224,7 @@ def sliced(value: Any, count: Any, fill: Any = None) -> list[Sequence[Any]]:
     filled = fill is not None and truth(fill)
     members = _list(value, "slice", texts=not filled)
     count = number_of(count)
-    check_size(count)
+    check_count(count)
     count = max(0, math.ceil(count)) if math.isfinite(count) else 0
     size, extra = divmod(len(members), count) if count else (0, 0)
     rows: list[Sequence[Any]] = []

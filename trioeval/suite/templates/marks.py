@@ -3,10 +3,13 @@
 import re
 
 _MARK = re.compile(r"\{[{%#]")
-_UNCLOSED = re.compile(
-    r"(?:\{\{[^}\n\r\u2028\u2029]*|\{%[^%\n\r\u2028\u2029]*|\{#[^#\n\r\u2028\u2029]*)"
-    r"(?:[\n\r\u2028\u2029]|\Z)"
-)
+_END = r"\n\r\u2028\u2029"
+_OPENED = {
+    mark: re.compile(rf"{re.escape(mark)}[^{close}{_END}]*+({close}?)")
+    for mark, close in {"{{": "}", "{%": "%", "{#": "#"}.items()
+}
+"""From a mark to the first sign that may close it, or to the end of its line. One match takes in all marks up
+to there, which share their fate, so that many of them are not looked at many times."""
 _RAW = re.compile(r"\{%-?\s*raw\s*-?%\}")
 
 
@@ -24,4 +27,5 @@ def is_template(text: str) -> bool:
     """
     if not has_marks(text):
         return False
-    return _UNCLOSED.search(text) is None or _RAW.search(text) is not None
+    closed = all("" not in opened.findall(text) for mark, opened in _OPENED.items() if mark in text)
+    return closed or _RAW.search(text) is not None

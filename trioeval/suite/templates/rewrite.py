@@ -15,6 +15,7 @@ from trioeval.suite.templates.scopes import check_loops
 from trioeval.suite.templates.values import NunjucksOnlyError
 
 CONDITION, CONCAT, ROUNDS, PAIRS = " condition", " concat", " rounds", " pairs"
+STEPS = " steps"
 """Internal filters, besides those of `COMPARED`."""
 COMPARED = {
     "eq": " ==",
@@ -42,7 +43,7 @@ METHODS = {
     "toString": "write `x | string`",
     "toFixed": "write `x | round(2)`",
     "filter": "write `x | select(test)` or `x | selectattr(name)`",
-    "entries": "write `x | dictsort`",
+    "entries": "write `x | items`",
     **dict.fromkeys(
         (
             *("at", "charAt", "charCodeAt", "concat", "endsWith", "every", "find", "findIndex"),
@@ -57,6 +58,7 @@ METHODS = {
 }
 """Methods of JavaScript's texts, lists, numbers and objects, and what to write instead."""
 _LOOP = {"index", "index0", "revindex", "revindex0", "first", "last", "length"}
+_NODES_A_STEP = 4
 _BY_NAME = {"sort", "int", "map"}
 """Filters whose arguments may be given by name."""
 
@@ -168,6 +170,7 @@ class _Rewriter(NodeTransformer):
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
         several = isinstance(node.target, nodes.Tuple)
+        steps = _steps_of(node.body)
         if several:
             self._check_pairs(node)
             # The names are no list of their own; `visit_Tuple` refuses those.
@@ -176,11 +179,22 @@ class _Rewriter(NodeTransformer):
             node.else_ = [self.visit(part) for part in node.else_]
         else:
             self.generic_visit(node)
-        node.iter = _call(PAIRS if several else ROUNDS, node.iter)
+        rounds = PAIRS if several else ROUNDS
+        node.iter = _call(rounds, node.iter, nodes.Const(steps, lineno=node.lineno))
         if node.test is not None:
             hint = "write `if` inside of the loop"
             raise NunjucksOnlyError("a condition of a loop", hint, node.lineno)
+        if node.recursive:  # its members are seen by no filter
+            _count_first(node.body, steps)
         return node
+
+    def visit_Macro(self, node: nodes.Macro | nodes.CallBlock) -> nodes.Node:  # noqa: N802
+        steps = _steps_of(node.body)
+        self.generic_visit(node)
+        _count_first(node.body, steps)
+        return node
+
+    visit_CallBlock = visit_Macro  # noqa: N815
 
     def _check_pairs(self, node: nodes.For) -> None:
         source = node.iter
@@ -188,7 +202,7 @@ class _Rewriter(NodeTransformer):
             isinstance(source, nodes.Filter) and source.name != "groupby"
         )
         if not is_list:
-            hint = "write `| dictsort` behind the object, or `| list` behind a list of pairs"
+            hint = "write `| items` behind the object, or `| list` behind a list of pairs"
             what = "`for` with several names, over what may be an object"
             raise NunjucksOnlyError(what, hint, node.lineno)
 
@@ -250,6 +264,18 @@ class _Rewriter(NodeTransformer):
             what = f"`{node.name}` with a test, which is not looked at"
             raise NunjucksOnlyError(what, "write `if` inside of a loop", node.lineno)
         return self.generic_visit(node)
+
+
+def _steps_of(body: Iterable[nodes.Node]) -> int:
+    """The steps that one round of a body counts for, without what is counted as it goes."""
+    return 1 + sum(1 for part in body for _ in part.find_all(nodes.Node)) // _NODES_A_STEP
+
+
+def _count_first(body: list[nodes.Node], steps: int) -> None:
+    if body:
+        line = body[0].lineno
+        call = nodes.Filter(nodes.Const(steps), STEPS, [], [], None, None)
+        body.insert(0, nodes.ExprStmt(call, lineno=line).set_lineno(line))
 
 
 def _is_text(node: nodes.Node) -> bool:

@@ -18,8 +18,9 @@ from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from trioeval.grading.text import quote
-from trioeval.suite.templates.bounds import CALL_STEPS, Meter, check_size, joined
+from trioeval.suite.templates.bounds import Meter, check_size
 from trioeval.suite.templates.checks import CHECKS
+from trioeval.suite.templates.costs import metered
 from trioeval.suite.templates.functions import Cycler, cycler, joiner, make_range
 from trioeval.suite.templates.grammar import NunjucksLexer, parse
 from trioeval.suite.templates.list_filters import LIST_FILTERS
@@ -31,6 +32,7 @@ from trioeval.suite.templates.rewrite import (
     METHODS,
     PAIRS,
     ROUNDS,
+    STEPS,
     rewritten,
 )
 from trioeval.suite.templates.text_filters import TEXT_FILTERS
@@ -68,7 +70,6 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     intercepted_binops = frozenset({"+", *OPERATORS})
     intercepted_unops = frozenset({"+", "-"})
-    concat = staticmethod(joined)
 
     def __init__(
         self, env: Mapping[str, str], filters: Mapping[str, Callable[..., Any]], *, strict: bool
@@ -77,23 +78,30 @@ class Sandbox(ImmutableSandboxedEnvironment):
             undefined=Strict if strict else Lenient,
             keep_trailing_newline=True,
             autoescape=False,
-            finalize=_shown,
+            finalize=self._shown,
         )
         self.meter = Meter()
+        self.concat = self.meter.joined
         self._lexer = NunjucksLexer(self)
         self._env = MappingProxyType(dict(env))
-        known = {**TEXT_FILTERS, **LIST_FILTERS, **filters, **_internal(self.meter)}
-        self.filters = dict(known)
-        self.tests = dict(CHECKS)
+        known: Mapping[str, Callable[..., Any]] = {
+            **TEXT_FILTERS,
+            **LIST_FILTERS,
+            **filters,
+            **_internal(self.meter),
+        }
+        checks = CHECKS
+        if strict:
+            known = _all_guarded(known, _ASKING)
+            checks = _all_guarded(CHECKS, _ASKING_CHECKS)
+        self.filters = metered(self.meter, known)
+        self.tests = metered(self.meter, checks)
         self.globals = {
             "range": make_range(self.meter),
             "cycler": cycler,
             "joiner": joiner,
             "env": self._env,
         }
-        if strict:
-            self.filters = _all_guarded(known, _ASKING)
-            self.tests.update(_all_guarded(CHECKS, _ASKING_CHECKS))
 
     @property
     def lexer(self) -> Lexer:
@@ -122,7 +130,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             NunjucksOnlyError: It is a property or a method of JavaScript's values.
         """
         if isinstance(obj, Mapping) or obj.__class__ is Context:
-            key = argument if isinstance(argument, str) else text_of(argument)
+            key = argument if isinstance(argument, str) else self._text_of(argument)
             if key in obj:
                 return obj[key]
             return (
@@ -148,6 +156,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
             raise NunjucksOnlyError(f"`.{argument}`", METHODS[argument])
         return self.undefined(obj=obj, name=argument)
 
+    def _text_of(self, value: Any) -> str:
+        self.meter.walk(value)
+        return text_of(value)
+
     def _attribute(self, obj: Any, name: Any) -> Any:
         if isinstance(obj, LoopContext | Cycler) and isinstance(name, str):
             return super().getattr(obj, name)
@@ -155,11 +167,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call a macro or a global function."""
-        self.meter.take(CALL_STEPS)
         if not callable(obj):
             msg = f"{quote(obj)} is called, which is no function"
             raise TemplateRuntimeError(msg)
-        return super().call(context, obj, *args, **kwargs)
+        self.meter.enter()
+        made = super().call(context, obj, *args, **kwargs)
+        self.meter.leave()  # only what ends a rendering is raised
+        return made
 
     def call_binop(
         self,
@@ -170,7 +184,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
     ) -> Any:
         """The result of an operator."""
         if operator == "+":
-            return plus(left, right)
+            made = plus(left, right)
+            if isinstance(made, str):
+                self.meter.take_text(len(made))
+            return made
         return calculated(operator, OPERATORS[operator], left, right)
 
     def call_unop(self, context: Context, operator: str, arg: Any) -> Any:  # noqa: ARG002
@@ -178,12 +195,16 @@ class Sandbox(ImmutableSandboxedEnvironment):
         sign = -1 if operator == "-" else 1
         return calculated("*", OPERATORS["*"], sign, arg)
 
-
-def _shown(value: Any) -> Any:
-    kind = value.__class__
-    if kind is str:
-        return value
-    return OBJECT if isinstance(value, LoopContext | Cycler) else printed(value)
+    @jinja2.pass_context
+    def _shown(self, _context: Context, value: Any) -> Any:
+        kind = value.__class__
+        if kind is str:
+            return value
+        if kind is LoopContext or kind is Cycler:
+            return OBJECT
+        if isinstance(value, list | tuple):
+            self.meter.walk(value)
+        return printed(value)
 
 
 def _internal(meter: Meter) -> Mapping[str, Callable[..., Any]]:
@@ -193,6 +214,7 @@ def _internal(meter: Meter) -> Mapping[str, Callable[..., Any]]:
         CONCAT: _concat,
         ROUNDS: functools.partial(_rounds, meter),
         PAIRS: functools.partial(_pairs, meter),
+        STEPS: meter.take,
         COMPARED["eq"]: same,
         COMPARED["ne"]: lambda left, right: not same(left, right),
         COMPARED["lt"]: less,
@@ -214,19 +236,19 @@ def _concat(*parts: Any) -> str:
     return "".join(texts)
 
 
-def _rounds(meter: Meter, value: Any) -> Iterable[Any]:
+def _rounds(meter: Meter, value: Any, steps: int) -> Iterable[Any]:
     """What a loop goes over: members of a list, characters of a text; nothing else has any."""
     if isinstance(value, list | tuple | str):
-        meter.take(len(value))
+        meter.take(len(value) * steps)
         return value
     return ()
 
 
-def _pairs(meter: Meter, value: Any) -> Iterable[Any]:
+def _pairs(meter: Meter, value: Any, steps: int) -> Iterable[Any]:
     if isinstance(value, Mapping):
-        hint = "write `| dictsort` behind the object"
+        hint = "write `| items` behind the object"
         raise NunjucksOnlyError("`for` over the pairs of an object", hint)
-    return _rounds(meter, value)
+    return _rounds(meter, value, steps)
 
 
 def _all_guarded(

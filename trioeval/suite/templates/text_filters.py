@@ -1,17 +1,19 @@
 """Filters of nunjucks that make texts; they take the same arguments, in the same places."""
 
+import itertools
 import json
 import math
 import re
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import attrs
 import jinja2
 from jinja2.exceptions import TemplateRuntimeError
 
 from trioeval.grading.text import number_text, parse_json, quote
-from trioeval.suite.templates.bounds import check_members, check_size
+from trioeval.suite.templates.bounds import LEVELS, check_size, too_deep
 from trioeval.suite.templates.values import (
     is_nothing,
     is_number,
@@ -30,7 +32,9 @@ _NOT_ENCODED = "-_.!~*'()"
 _ESCAPES = str.maketrans(
     {"&": "&amp;", '"': "&quot;", "'": "&#39;", "<": "&lt;", ">": "&gt;", "\\": "&#92;"}
 )
-_TAGS = re.compile(r"</?([a-z][a-z0-9]*)\b[^>]*>|<!--.*?-->", re.IGNORECASE | re.DOTALL | re.ASCII)
+_TAG = r"</?[a-z][a-z0-9]*\b[^>]*>"
+_TAGS = re.compile(_TAG, re.IGNORECASE | re.ASCII)
+_TAGS_AND_COMMENTS = re.compile(rf"{_TAG}|<!--.*?-->", re.IGNORECASE | re.DOTALL | re.ASCII)
 _WORD = re.compile(r"\w+", re.ASCII)
 _INDENT_UP_TO = 10  # JSON.stringify takes no more
 _PUNCTUATION = re.compile(r"(?:\(|<|&lt;)?(.*?)(?:\.|,|\)|\n|&gt;)?")
@@ -169,12 +173,20 @@ def string(value: Any) -> str:
 
 def striptags(value: Any, keep_lines: Any = None) -> str:
     """The text without HTML tags, and with single spaces."""
-    text = _TAGS.sub("", wanted_text(value, "striptags")).strip(_SPACES)
+    text = _without_tags(wanted_text(value, "striptags")).strip(_SPACES)
     if truth(keep_lines):
-        text = re.sub(r"^ +| +$", "", text, flags=re.MULTILINE)
+        text = "\n".join(line.strip(" ") for line in text.split("\n"))
         text = re.sub(r" +", " ", text).replace("\r\n", "\n")
         return _like(value, re.sub(r"\n\n\n+", "\n\n", text))
     return _like(value, re.sub(rf"[{_SPACES}]+", " ", text))
+
+
+def _without_tags(text: str) -> str:
+    """In three parts, so that nothing is looked for that does not come any more."""
+    comments = text.rfind("-->") + 3 if "-->" in text else 0
+    tags = text.rfind(">") + 1
+    first = _TAGS_AND_COMMENTS.sub("", text[:comments])
+    return first + _TAGS.sub("", text[comments:tags]) + text[tags:]
 
 
 def title(value: Any) -> str:
@@ -261,51 +273,68 @@ def dump(value: Any, spaces: Any = None) -> str:
     """
     if isinstance(value, jinja2.Undefined):
         return str(value)
-    if isinstance(value, list | tuple | Mapping):
-        check_members(value)
     if is_number(spaces):
         step = " " * int(min(max(spaces, 0), _INDENT_UP_TO))
     else:
         step = spaces[:_INDENT_UP_TO] if isinstance(spaces, str) else ""
-    text = "".join(_pieces(value, step, "\n"))
-    check_size(len(text))
-    return text
+    writer = _Writer(step)
+    writer.write(value, "\n", 0)
+    return "".join(writer.pieces)
 
 
-def _pieces(value: Any, step: str, line: str) -> Iterator[str]:
-    below = line + step
-    match value:
-        case None:
-            yield "null"
-        case jinja2.Undefined():
-            yield str(value) or "null"
-        case bool():
-            yield "true" if value else "false"
-        case int() | float():
-            yield number_text(value) if math.isfinite(value) else "null"
-        case str():
-            written = json.dumps(value, ensure_ascii=False)
-            yield _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", written)
-        case Mapping():
-            members = [
-                (text_of(key), part)
-                for key, part in value.items()
-                if not (isinstance(part, jinja2.Undefined) and not str(part))
-            ]
-            members.sort(key=lambda member: _rank(member[0]))
-            colon = ": " if step else ":"
-            begin = below if step else ""
-            for place, (key, part) in enumerate(members):
-                yield f"{',' if place else '{'}{begin}{json.dumps(key, ensure_ascii=False)}{colon}"
-                yield from _pieces(part, step, below)
-            yield f"{line if step else ''}}}" if members else "{}"
-        case list() | tuple():
-            for place, part in enumerate(value):
-                yield f"{',' if place else '['}{below if step else ''}"
-                yield from _pieces(part, step, below)
-            yield f"{line if step else ''}]" if value else "[]"
-        case _:
-            yield json.dumps(str(printed(value)), ensure_ascii=False)
+@attrs.define
+class _Writer:
+    """Writes JSON; stops where it becomes too long or is nested too deeply."""
+
+    step: str
+    pieces: list[str] = attrs.field(factory=list)
+    _size: int = 0
+
+    def _put(self, *pieces: str) -> None:
+        self._size += sum(map(len, pieces))
+        check_size(self._size)
+        self.pieces += pieces
+
+    def write(self, value: Any, line: str, level: int) -> None:
+        """Write a value; `line` is a line feed and the indent of the value."""
+        if level > LEVELS:
+            raise too_deep("a value")
+        match value:
+            case None:
+                self._put("null")
+            case jinja2.Undefined():
+                self._put(str(value) or "null")
+            case bool():
+                self._put("true" if value else "false")
+            case int() | float():
+                self._put(number_text(value) if math.isfinite(value) else "null")
+            case str():
+                written = json.dumps(value, ensure_ascii=False)
+                self._put(_SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", written))
+            case Mapping():
+                members = [
+                    (text_of(key), part)
+                    for key, part in value.items()
+                    if not (isinstance(part, jinja2.Undefined) and not str(part))
+                ]
+                members.sort(key=lambda member: _rank(member[0]))
+                colon = ": " if self.step else ":"
+                heads = [f"{json.dumps(key, ensure_ascii=False)}{colon}" for key, _ in members]
+                self._members("{}", [part for _, part in members], heads, line, level)
+            case list() | tuple():
+                self._members("[]", value, itertools.repeat(""), line, level)
+            case _:
+                self._put(json.dumps(str(printed(value)), ensure_ascii=False))
+
+    def _members(
+        self, brackets: str, members: Sequence[Any], heads: Iterable[str], line: str, level: int
+    ) -> None:
+        opened, closed = brackets
+        below = line + self.step if self.step else ""
+        for place, (head, part) in enumerate(zip(heads, members, strict=False)):
+            self._put("," if place else opened, below, head)
+            self.write(part, line + self.step, level + 1)
+        self._put((line if self.step else "") + closed if members else brackets)
 
 
 def _rank(key: str) -> tuple[bool, int]:

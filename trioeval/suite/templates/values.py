@@ -10,18 +10,18 @@ same, nothing is refused: `1 == "one"` is false in both.
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import jinja2
 from jinja2.exceptions import TemplateRuntimeError
 
 from trioeval.grading.text import number_text, quote
-from trioeval.suite.templates.bounds import check_members, check_size
+from trioeval.suite.templates.bounds import check_size
 
 OBJECT = "[object Object]"
 _EXACT_BELOW = 2**53  # whole numbers up to here are the same in JavaScript
-_DECIMAL = re.compile(r"[+-]?(?:Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)")
+_DECIMAL = re.compile(r"[+-]?(?:Infinity|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)")
 _WITH_BASE = re.compile(r"0(?:[xX][0-9a-fA-F]{1,250}|[oO][0-7]{1,250}|[bB][01]{1,250})")
 
 
@@ -43,7 +43,7 @@ def text_of(value: Any) -> str:
     """The text of a value as `String(value)` has it, for all that JSON can hold.
 
     Raises:
-        TemplateRuntimeError: It has very many members, or is a function.
+        TemplateRuntimeError: It is very long, or is a function.
 
     Example:
         >>> text_of(True), text_of(None), text_of([1.0, [None, "x"]]), text_of({"a": 1})
@@ -62,7 +62,7 @@ def printed(value: Any) -> Any:
     """What is printed for a value, if not the value itself.
 
     Raises:
-        TemplateRuntimeError: It has very many members, or is a function.
+        TemplateRuntimeError: It is very long, or is a function.
 
     Example:
         >>> printed(True), printed(None), printed([1.0, "x"]), printed({"a": 1})
@@ -80,16 +80,29 @@ def printed(value: Any) -> Any:
         case Mapping():
             return OBJECT
         case Iterable():
-            members = list(value)
-            check_members(members)
-            texts = [str(printed(member)) for member in members]
-            check_size(sum(map(len, texts)))
-            return ",".join(texts)
+            return ",".join(_leaves(value))
         case _ if callable(value):
             msg = f"a function is printed, {getattr(value, '__name__', 'without a name')}: call it"
             raise TemplateRuntimeError(msg)
         case _:
             return value
+
+
+def _leaves(value: Iterable[Any]) -> Iterator[str]:
+    """The texts of all members on all levels; a list without members counts as an empty one."""
+    waiting = [iter(value)]
+    size = 0
+    while waiting:
+        for one in waiting[-1]:
+            if isinstance(one, list | tuple) and one:
+                waiting.append(iter(one))
+                break
+            text = "" if isinstance(one, list | tuple) else str(printed(one))
+            size += len(text) + 1
+            check_size(size)
+            yield text
+        else:
+            waiting.pop()
 
 
 def truth(value: Any) -> bool:

@@ -8,22 +8,20 @@ reference only, null as `null`, and `$&`, `` $` ``, `$'` and `$$` in what is put
 """
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trioeval.suite.templates.bounds import check_size
+from trioeval.suite.templates.bounds import Meter, check_size
 from trioeval.suite.templates.values import text_of
 
 _PASSES = 5
 _REFERENCE = re.compile(r"\{\{\s*([A-Za-z0-9_]+)\s*\}\}")
-_RAW = re.compile(r"\{%-?\s*(raw|verbatim)\s*-?%\}.*?\{%-?\s*end\1\s*-?%\}", re.DOTALL)
+_RAW_TAG = re.compile(r"\{%-?\s*(end)?(raw|verbatim)\s*-?%\}")
 _DOLLAR = re.compile(r"\$([$&`'])")
 _COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)
-_LINE = r"[^\n\r\u2028\u2029]*?"
-_USED = re.compile(
-    r"\{\{\s*([^{}\s|]+)\s*(?:\|[^}]+)?\}\}"
-    rf"|\{{%\s*(?:if|for)\s+([^{{}}\s]+)\s*{_LINE}%\}}"
-)
+_LINE_END = re.compile(r"[\n\r\u2028\u2029]")
+_OPENED = re.compile(r"\{\{\s*(?P<print>[^{}\s|]+)\s*+|\{%\s*(?:if|for)\s+(?P<block>[^{}\s]+)\s*+")
 _LOOP = re.compile(r"\{%\s*for\s+([A-Za-z0-9_]+)\s+in\s+([A-Za-z0-9_]+)\s*%\}")
 _ROOT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -32,7 +30,7 @@ def resolved(variables: Mapping[str, Any]) -> dict[str, Any]:
     r"""The variables as assertions see them.
 
     Raises:
-        TooMuchError: One of them would grow very long.
+        TooMuchError: One of them would grow very long, or all would together.
 
     Example:
         >>> resolved({"a": "<{{ b }}>", "b": "{{c}}!\n", "c": [1, None], "d": "{{ 1 + 1 }}"})
@@ -43,6 +41,7 @@ def resolved(variables: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in variables.items()
     }
     waiting = [name for name, value in found.items() if isinstance(value, str) and "{{" in value]
+    meter = Meter()
     for _ in range(_PASSES if waiting else 0):
         changed = False
         for name in waiting:
@@ -50,9 +49,9 @@ def resolved(variables: Mapping[str, Any]) -> dict[str, Any]:
             match = _REFERENCE.search(value)
             if match is None or match[1] not in found:
                 continue
-            text = _put(value, match, text_of(found[match[1]]))
-            check_size(len(text))
-            found[name] = text
+            meter.walk(found[match[1]])
+            found[name] = _put(value, match, text_of(found[match[1]]))
+            meter.take_text(len(found[name]))
             changed = True
         if not changed:
             break
@@ -61,8 +60,13 @@ def resolved(variables: Mapping[str, Any]) -> dict[str, Any]:
 
 def _put(value: str, match: re.Match[str], text: str) -> str:
     before, after = value[: match.start()], value[match.end() :]
+    size = len(before) + len(text) + len(after)
     if "$" in text:
         meanings = {"$": "$", "&": match[0], "`": before, "'": after}
+        signs = Counter(_DOLLAR.findall(text))
+        size += sum(times * (len(meanings[sign]) - 2) for sign, times in signs.items())
+    check_size(size)
+    if "$" in text:
         text = _DOLLAR.sub(lambda found: meanings[found[1]], text)
     return before + text + after
 
@@ -74,10 +78,67 @@ def uses_undefined(text: str, variables: Mapping[str, Any]) -> bool:
         >>> uses_undefined("{{ a | upper }}", {}), uses_undefined("{{ env.HOME }}", {})
         (True, False)
     """
-    text = _COMMENT.sub("", _RAW.sub("", text))
-    used = {first or second for first, second in _USED.findall(text)}
+    text = _without_raw(text)
+    end = text.rfind("#}") + 2 if "#}" in text else 0  # a comment that does not end is none
+    text = _COMMENT.sub("", text[:end]) + text[end:]
+    used = set(_used(text))
     for member, source in _LOOP.findall(text):
         used.discard(member)
         used.add(source)
     roots = (found[0] for name in used if (found := _ROOT.match(name)))
     return any(root != "env" and root not in variables for root in roots)
+
+
+def _without_raw(text: str) -> str:
+    tags = list(_RAW_TAG.finditer(text)) if "%}" in text else []
+    last_end = {tag[2]: tag.start() for tag in tags if tag[1]}
+    kept, begin, word = [], 0, ""
+    for tag in tags:
+        if not word and not tag[1] and tag.start() < last_end.get(tag[2], 0):
+            kept.append(text[begin : tag.start()])
+            word = tag[2]
+        elif tag[1] and tag[2] == word:
+            begin, word = tag.end(), ""
+    return "".join(kept) + text[begin:]
+
+
+def _used(text: str) -> Iterator[str]:
+    """What stands first in each `{{ … }}`, `if` and `for` that closes; one look at each character or two."""
+    braces, percents, line_ends = _Ahead("}", text), _Ahead("%}", text), _Ahead(_LINE_END, text)
+    begin = 0
+    while found := _OPENED.search(text, begin):
+        begin = found.start() + 1
+        here = found.end()
+        if name := found["print"]:
+            piped = text.startswith("|", here)
+            close = braces.after(here) if piped else here
+            if close - here != 1 and text.startswith(
+                "}}", close
+            ):  # 1 is a pipe with nothing behind it
+                yield name
+                begin = close + 2
+            continue
+        close = percents.after(here)
+        name, end = found["block"], found.end("block")
+        if close < line_ends.after(here):
+            yield name
+            begin = close + 2
+        elif len(name) > 1 and text.startswith("%}", end - 1):
+            yield name[:-1]
+            begin = end + 1
+
+
+class _Ahead:
+    """Where something comes next; asked at places that do not go back, it looks at no part twice."""
+
+    def __init__(self, what: str | re.Pattern[str], text: str) -> None:
+        self._pattern = re.compile(re.escape(what)) if isinstance(what, str) else what
+        self._text = text
+        self._found = -1
+
+    def after(self, place: int) -> int:
+        """The first one that does not begin before a place; behind the text if there is none."""
+        if self._found < place:
+            found = self._pattern.search(self._text, place)
+            self._found = found.start() if found else len(self._text) + 1
+        return self._found

@@ -1,0 +1,117 @@
+"""Signals at any instant: no traceback, a last line that tells the truth, and files that are whole or absent."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+from test_command_line import ENV, write
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="sees in /proc which signals are handled"),
+]
+
+ROWS = 12
+OUTPUTS = ("o.jsonl", "o.json", "o.csv")
+SUITE = {
+    "providers": ["echo", "exec:sh -c 'sleep 0.05; echo done'"],
+    "prompts": ["say {{word}}"],
+    "tests": [{"vars": {"word": f"w{n}"}} for n in range(ROWS // 2)],
+}
+
+
+def handles(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler of its own for a signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
+def run_interrupted(
+    folder: Path, signals: Sequence[tuple[float, signal.Signals]]
+) -> tuple[int, str]:
+    """Exit code and stderr of a run that gets signals, each so many seconds after the one before.
+
+    The first is counted from when the process begins to listen: before that it is Python that is asked.
+    """
+    command = [sys.executable, "-m", "trioeval", "s.json", "--no-progress"]
+    command += [word for name in OUTPUTS for word in ("-o", name)]
+    with subprocess.Popen(
+        command, cwd=folder, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        while process.poll() is None and not handles(process.pid, signal.SIGTERM):
+            pass
+        for gap, number in signals:
+            time.sleep(gap)  # the instants are what is varied; nothing is waited for
+            if process.poll() is None:
+                os.kill(process.pid, number)
+        _, said = process.communicate(timeout=60)
+    return process.returncode, said
+
+
+def check_end(folder: Path, code: int, said: str) -> str:
+    """The laws of an interrupted run; returns its last line."""
+    assert "Traceback" not in said
+    last = said.strip().splitlines()[-1]
+    found = re.search(r"exit (\d+)", last)
+    assert found is not None, said
+    assert int(found[1]) == code
+    assert code in {0, 100, 129, 130, 143}
+    if "before the run began" in last:
+        assert not any((folder / name).exists() for name in OUTPUTS)
+        return last
+    assert last.startswith(f"{ROWS} rows in")
+    lines = (folder / "o.jsonl").read_text().splitlines()
+    document = json.loads((folder / "o.json").read_text())
+    assert [json.loads(line) for line in lines] == document["results"]["results"]
+    assert len(lines) == ROWS
+    assert len((folder / "o.csv").read_text().splitlines()) == 1 + ROWS // 2
+    return last
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_signals_at_any_instant_leave_whole_files_and_a_true_last_line(
+    tmp_path: Path, seed: int
+) -> None:
+    """From one to six, from all at once to across the whole run and its end."""
+    random = Random(seed)
+    write(tmp_path / "s.json", SUITE)
+    spread = random.choice([0.003, 0.02, 0.1, 0.4])
+    numbers = random.choices(
+        [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], [6, 1, 1], k=random.randint(1, 6)
+    )
+    signals = [(random.uniform(0, spread), number) for number in numbers]
+    first_gap = random.choice([0.0, 0.3, 0.6, 0.9]) + signals[0][0]
+    code, said = run_interrupted(tmp_path, [(first_gap, numbers[0]), *signals[1:]])
+    last = check_end(tmp_path, code, said)
+    if code > 128:
+        assert code == 128 + numbers[0] or len({*numbers}) > 1, last
+
+
+def test_a_signal_while_a_suite_is_loaded_ends_it_before_the_run(tmp_path: Path) -> None:
+    """Also if it is not the terminal's."""
+    (tmp_path / "tests.py").write_text(
+        "import time\n\ndef make():\n    open('began', 'w').close()\n    time.sleep(600)\n"
+    )
+    write(tmp_path / "s.json", {**SUITE, "tests": "file://tests.py:make"})
+    command = [sys.executable, "-m", "trioeval", "s.json", "-o", "o.jsonl"]
+    for number in (signal.SIGINT, signal.SIGTERM):
+        (tmp_path / "began").unlink(missing_ok=True)
+        with subprocess.Popen(
+            command, cwd=tmp_path, env=ENV, stderr=subprocess.PIPE, text=True
+        ) as process:
+            while not (tmp_path / "began").exists():
+                assert process.poll() is None
+            process.send_signal(number)
+            _, said = process.communicate(timeout=30)
+        assert process.returncode == 128 + number
+        assert said == f"interrupted before the run began; exit {128 + number}\n"
+        assert not (tmp_path / "o.jsonl").exists()

@@ -1,0 +1,114 @@
+"""The suite in a document: enough to tell what was run, and no secret."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from finished import results_of
+
+import trioeval
+from trioeval.report import Results, Strip, document, json_chunks
+
+SUITE: dict[str, Any] = {
+    "description": "d",
+    "tags": {"team": "a"},
+    "providers": [
+        {
+            "id": "mine",
+            "label": "m",
+            "config": {"apiKey": "sk-1", "temperature": 0},
+            "env": {"DSN": "s3cret"},
+            "lane": {"rpm": 60},
+        }
+    ],
+    "prompts": [{"raw": "say {{word}}", "label": "saying", "config": {"apiKey": "sk-2"}}],
+    "defaultTest": {"options": {"prefix": "please "}, "vars": {"tone": "kind"}},
+    "tests": [{"vars": {"word": "hi"}, "assert": [{"type": "contains", "value": "hi"}]}],
+    "scenarios": [
+        {"description": "s", "config": [{"vars": {"a": "1"}}], "tests": [{"vars": {"word": "ho"}}]}
+    ],
+    "env": {"MY_DSN": "postgres://u:s3cret@host", "PROMPTFOO_CSV_STRICT": "true"},
+    "metadata": {"owner": "me"},
+    "outputPath": "out.json",
+    "evaluateOptions": {"repeat": 2, "serialize": "auto"},
+    "commandLineOptions": {"var": {"tone": "rude"}},
+}
+
+
+def written(results: Results) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads("".join(json_chunks(document(results))))["config"]
+    return found
+
+
+def results_from(suite: trioeval.Suite, strip: Strip | None = None) -> Results:
+    results = results_of({"providers": ["echo"]})
+    info = results.info if strip is None else attrs.evolve(results.info, strip=strip)
+    return attrs.evolve(results, suite=suite, info=info, columns=())
+
+
+def test_a_config_says_what_was_run() -> None:
+    """All of the suite, with defaults where promptfoo has them as well; credentials are blanked."""
+    assert written(results_from(trioeval.parse_suite(SUITE))) == {
+        "description": "d",
+        "tags": {"team": "a"},
+        "providers": [
+            {
+                "id": "mine",
+                "label": "m",
+                "config": {"apiKey": "[redacted]", "temperature": 0},
+                "env": {"DSN": "[redacted]"},
+                "lane": {"rpm": 60},
+            }
+        ],
+        "prompts": [{"raw": "say {{word}}", "label": "saying", "config": {"apiKey": "[redacted]"}}],
+        "tests": SUITE["tests"],
+        "scenarios": SUITE["scenarios"],
+        "defaultTest": {**SUITE["defaultTest"], "metadata": {"owner": "me"}},
+        "env": {"MY_DSN": "[redacted]", "PROMPTFOO_CSV_STRICT": "true"},
+        "outputPath": ["out.json"],
+        "metadata": {"owner": "me"},
+        "commandLineOptions": {"var": {"tone": "rude"}},
+        "evaluateOptions": {
+            "maxConcurrency": 4,
+            "repeat": 2,
+            "delay": 0,
+            "timeoutMs": None,
+            "maxEvalTimeMs": None,
+            "serialize": "auto",
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        ("prompt_text", ["say {{word}}", "saying", "please"]),
+        ("test_vars", ['"word"', '"kind"', '"rude"', '"a": "1"']),
+        ("metadata", ["owner"]),
+        ("response_output", ["given"]),
+    ],
+)
+def test_a_config_does_not_say_what_is_left_out(name: str, texts: list[str]) -> None:
+    """Neither in tests nor in defaults, scenarios and options."""
+    one = {"vars": {"word": "hi"}, "providerOutput": "given"}
+    suite = trioeval.parse_suite({**SUITE, "tests": [one]})
+    whole = json.dumps(written(results_from(suite)))
+    left = json.dumps(written(results_from(suite, Strip(**{name: True}))))
+    for text in texts:
+        assert text in whole
+        assert text not in left
+
+
+@pytest.mark.slow
+def test_a_large_file_of_tests_is_told_by_its_name(tmp_path: Path) -> None:
+    """Among tests that are not in it."""
+    lines = (json.dumps({"vars": {"n": str(n)}}) for n in range(20_001))
+    (tmp_path / "many.jsonl").write_text("\n".join(lines))
+    one = {"vars": {"n": "first"}}
+    (tmp_path / "s.json").write_text(
+        json.dumps({"providers": ["echo"], "tests": [one, "file://many.jsonl"]})
+    )
+    found = written(results_from(trioeval.load_suite(tmp_path / "s.json")))
+    assert found["tests"] == [one, f"file://{tmp_path / 'many.jsonl'}"]

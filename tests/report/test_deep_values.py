@@ -1,0 +1,92 @@
+"""What is nested too deeply costs its cell, and no result file."""
+
+import csv
+import io
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import yaml
+from finished import results_of, rows_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.cli.output import FORMATS, write_results
+from trioeval.report import row_json, to_json
+from trioeval.report.first_rows import FirstRows
+from trioeval.report.json_text import DEEPEST, TOO_DEEP, shallow
+
+
+def nested(levels: int, kind: type = list) -> Any:
+    """Lists, or objects, in each other."""
+    found: Any = "x"
+    for _ in range(levels):
+        found = [found] if kind is list else {"a": found}
+    return found
+
+
+@pytest.mark.parametrize("kind", [list, dict])
+def test_what_is_nested_too_deeply_is_cut(kind: type) -> None:
+    """At a depth that is the same for all, and that every reader can take."""
+    assert shallow(nested(DEEPEST, kind)) == nested(DEEPEST, kind)
+    for levels in (DEEPEST + 1, 100_000):
+        found = shallow(nested(levels, kind))
+        for _ in range(DEEPEST):
+            found = found[0] if kind is list else found["a"]
+        assert found == TOO_DEEP
+
+
+@given(
+    st.recursive(
+        st.none() | st.text() | st.floats(allow_nan=False),
+        lambda parts: st.lists(parts) | st.dictionaries(st.text(), parts),
+        max_leaves=10,
+    )
+)
+def test_what_is_not_is_the_same_object(value: Any) -> None:
+    """Nothing is copied for it."""
+    assert shallow(value) is value
+
+
+@pytest.mark.parametrize("suffix", sorted(FORMATS.keys() - {".yml", ".txt"}))
+@pytest.mark.parametrize("kind", [list, dict])
+@pytest.mark.parametrize("levels", [DEEPEST - 10, 500, 3000])
+def test_every_document_is_written(tmp_path: Path, suffix: str, kind: type, levels: int) -> None:
+    """Whatever its rows hold as outputs, variables and metadata; other rows are whole."""
+    suite, rows = rows_of()
+    deep = nested(levels, kind)
+    step = attrs.evolve(rows[0].step, vars={"word": deep})
+    rows[0] = attrs.evolve(rows[0], step=step, output=deep)
+    texts = [to_json(row_json(row, "e1")) for row in rows]
+
+    def read(column: int | None) -> Any:
+        found = map(json.loads, texts)
+        return (row for row in found if column is None or row["promptIdx"] == column)
+
+    path = tmp_path / f"out{suffix}"
+    write_results(path, [attrs.evolve(results_of(), suite=suite, rows=read)])
+    text = path.read_text()
+    match suffix:
+        case ".json":
+            results = json.loads(text)["results"]["results"]
+            assert results[1]["response"]["output"] == "say hi"
+        case ".yaml":
+            assert len(yaml.load(text, yaml.CSafeLoader)["results"]["results"]) == 4
+        case ".csv":
+            assert len(list(csv.reader(io.StringIO(text)))) == 3
+        case _:
+            ET.fromstring(text)  # noqa: S314 - our own
+    assert (TOO_DEEP in text) is (levels > DEEPEST and suffix != ".junit.xml")
+
+
+def test_the_table_of_rows_shows_it_as_well() -> None:
+    """As far as its width goes."""
+    _, rows = rows_of()
+    deep = nested(100_000)
+    first = FirstRows(40, 5)
+    first.add(attrs.evolve(rows[0], output=deep, step=attrs.evolve(rows[0].step, vars={"d": deep})))
+    assert first.names[0].startswith("d=[[[[")
+    assert first.cells[0, 0].text.startswith("[[[[")

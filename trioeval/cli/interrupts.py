@@ -1,0 +1,92 @@
+"""The signals that ask the process to end, from its first command to its very end.
+
+They are ours all the time, because a default in any gap would lose a run or print a traceback:
+
+* while a suite is loaded, the first one ends it by `KeyboardInterrupt`;
+* while something listens, it is told of each, inside of Trio's loop;
+* otherwise, while files are written, they are only noted.
+
+Handlers do nothing but note and wake, so it does not matter where they break in.
+"""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import attrs
+
+from trioeval.cli.exits import Exit
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@attrs.define(eq=False)
+class Interrupts:
+    """Those that came. One that is not installed never hears of any."""
+
+    received: list[signal.Signals] = attrs.field(factory=list)
+    _begun: bool = False
+    _wake: Callable[[], None] | None = None
+
+    @classmethod
+    def installed(cls) -> "Interrupts":
+        """Take the signals of this process, for as long as it lives."""
+        found = cls()
+        for number in found._heeded():
+            signal.signal(number, found._note)
+        return found
+
+    def begin_loading(self) -> None:
+        """From now on a signal ends what is done by `KeyboardInterrupt`, if it is the first one."""
+        self._begun = False
+
+    def begin_run(self) -> None:
+        """From now on nothing is raised."""
+        self._begun = True
+
+    def end(self) -> None:
+        """The last word was said: what comes now is ignored, also by an interpreter that shuts down."""
+        for number in self._heeded():
+            signal.signal(number, signal.SIG_IGN)
+
+    @property
+    def code(self) -> int:
+        """The exit code that the first signal asks for; that of SIGINT if there was none."""
+        return Exit.SIGNAL + (self.received[0] if self.received else signal.SIGINT)
+
+    @contextmanager
+    def told_to(self, deliver: Callable[[signal.Signals], None]) -> Iterator[None]:
+        """Inside of `trio.run`: tell of each signal since `begin_run`, for as long as the block.
+
+        Args:
+            deliver: Called in Trio's loop, in the order of the signals.
+        """
+        import trio  # noqa: PLC0415 - help and mistakes are answered without it
+
+        token = trio.lowlevel.current_trio_token()
+        told = 0
+
+        def deliver_new() -> None:
+            nonlocal told
+            while told < len(self.received):
+                told += 1
+                deliver(self.received[told - 1])
+
+        self._wake = lambda: token.run_sync_soon(deliver_new, idempotent=True)
+        try:
+            deliver_new()
+            yield
+        finally:
+            self._wake = None
+
+    def _heeded(self) -> list[signal.Signals]:
+        # Who ignores a signal for us (nohup, a script's background job) means it.
+        return [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self.received.append(signal.Signals(number))
+        if self._wake is not None:
+            self._wake()
+        elif not self._begun and len(self.received) == 1:
+            raise KeyboardInterrupt
