@@ -26,7 +26,7 @@ def _flags(command: str) -> Iterator[tuple[str, ...]]:
     for argument in app[command].assemble_argument_collection():
         # The parser makes an `--empty-…` of every list; nobody needs it.
         names = [f"`{n}`" for n in argument.names if n[0] == "-" and "--empty-" not in n]
-        if names:
+        if names and argument.parse:
             (value,) = [_VALUES[kind] for kind in _VALUES if kind in _parts(argument.hint)]
             default = argument.field_info.default
             yield ", ".join(names), value, _range(argument), _written(default)

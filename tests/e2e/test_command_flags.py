@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -222,7 +223,13 @@ def test_a_suite_says_where_its_results_go(tmp_path: Path) -> None:
 def test_a_plan_asks_nobody(tmp_path: Path) -> None:
     """It tells rows, columns, lanes with their limits, and the time that these take."""
     suite = {
-        "providers": [{"id": "openai:chat:m", "lane": {"rpm": 6, "burst": 2}}],
+        "providers": [
+            {
+                "id": "openai:chat:m",
+                "config": {"max_tokens": 100, "price": {"input": 10000, "output": 10000}},
+                "lane": {"rpm": 6, "burst": 2},
+            }
+        ],
         "prompts": ["{{x}}"],
         "tests": [{"vars": {"x": str(n)}} for n in range(12)],
     }
@@ -230,10 +237,14 @@ def test_a_plan_asks_nobody(tmp_path: Path) -> None:
     env = {"OPENAI_API_KEY": "sk-x", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
     done = trioeval("s.json", "--plan", cwd=tmp_path, env=env)
     assert done.returncode == 0
-    first, column, lane, last = done.stdout.splitlines()
+    first, column, lane, use, last = done.stdout.splitlines()
     assert first == "12 rows of 12 tests in 1 columns"
     assert column == "  column 0: openai:chat:m | {{x}}"
     assert lane.endswith(": 12 rows, 4 at once, 6 requests a minute")
+    found = re.fullmatch(r"at most about (\d+) tokens, at most about ([\d.]+) US dollars", use)
+    assert found is not None
+    assert 12 * 100 < int(found[1]) < 12 * 250
+    assert float(found[2]) == pytest.approx(int(found[1]) * 0.01, abs=0.01)
     assert last == "the rates make it last 0:01:40 at the least; nothing was asked"
 
 

@@ -16,9 +16,12 @@ from trioeval.report import document, inert, json_chunks, row_json
 from trioeval.report.first_rows import FirstRows
 from trioeval.report.redact import redacted
 from trioeval.report.tables import columns_table, rows_table
+from trioeval.report.usage import usage_json
 from trioeval.suite import expand
 from trioeval.tasks import Row
 from trioeval.testing import run_virtual
+
+SPENT = trioeval.Usage(prompt=2, completion=3, total=5)
 
 
 def test_a_document_has_the_shape_of_version_3() -> None:
@@ -72,6 +75,11 @@ def test_a_row_tells_everything_of_itself() -> None:
         (True, "contains"),
         (False, "equals"),
     ]
+    assert first["gradingResult"]["namedScoreWeights"] == {"m": 4}
+    assert first["testCase"]["options"] == {}
+    nothing = usage_json()["assertions"]
+    assert first["tokenUsage"] == {**usage_json(SPENT), "assertions": nothing}
+    assert set(nothing) == set(first["tokenUsage"]) - {"assertions"}
     assert first["metadata"] == {
         "case": 7,
         "trioeval": {"outcome": "done", "lane": "mine", "attempts": 1, "waitMs": 0.0},
@@ -79,6 +87,13 @@ def test_a_row_tells_everything_of_itself() -> None:
     assert failed["error"] == "server: down"
     assert (failed["response"], failed["gradingResult"], failed["failureReason"]) == (None, None, 2)
     assert failed["testCase"]["description"] == "second"
+
+
+def test_usage_tells_what_came_from_caches_and_went_into_them() -> None:
+    """As promptfoo calls it."""
+    used = trioeval.Usage(cached=3, cache_creation=4)
+    details = usage_json(used, used)["completionDetails"]
+    assert (details["cacheReadInputTokens"], details["cacheCreationInputTokens"]) == (6, 8)
 
 
 def test_no_credential_stands_in_a_document() -> None:

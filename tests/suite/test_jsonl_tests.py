@@ -198,9 +198,7 @@ def test_lines_are_counted_and_told_apart_in_one_pass(
     filled = [number for number, line in enumerate(lines, 1) if line.strip()]
     assert [scanned.number(place, start) for place, start in enumerate(starts)] == filled
     texts = [line.strip() for line in lines if line.strip()]
-    assert list(candidates) == [
-        place for place, text in enumerate(texts) if text != '{"vars": {}}'
-    ]
+    assert list(candidates) == [place for place, text in enumerate(texts) if text != '{"vars": {}}']
 
 
 def test_a_file_that_is_wrong_everywhere_is_told_soon_and_shortly(tmp_path: Path) -> None:

@@ -400,7 +400,7 @@ def test_a_default_test_in_a_file_is_not_merged_with(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_read_are_told_together(tmp_path: Path) -> None:
-    """Each under its name; a file of a suite that is no object is told as well, and what others say wrongly."""
+    """Each under its name, with those that are no object, and with what else the others say wrongly."""
     write(tmp_path, {"a.json": "{", "b.yaml": "- 1\n", "c.yaml": "a: {$ref: '#/b'}\n"})
     assert refused(tmp_path, "a.json", "b.yaml", "c.yaml", "d.yaml") == [
         "a.json:1:2: $: not JSON: expecting property name enclosed in double quotes",

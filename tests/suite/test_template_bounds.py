@@ -1,5 +1,6 @@
 """No template, and no text that looks like one, takes long: scans are linear, and all work takes steps."""
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from trioeval.errors import TemplateError
 from trioeval.grading.text import quote
 from trioeval.suite import Templates
 from trioeval.suite.templates import is_template
+from trioeval.suite.templates.bounds import TooMuchError
 from trioeval.suite.templates.text_filters import striptags
 from trioeval.suite.templates.values import number_of
 from trioeval.suite.templates.variables import resolved, uses_undefined
@@ -106,7 +108,8 @@ def test_a_megabyte_is_scanned_at_once(name: str, end: str) -> None:
     for unit in UNITS:
         text = "x" + unit * (MEGABYTE // len(unit)) + end
         started = time.process_time()
-        SCANS[name](text)
+        with contextlib.suppress(TooMuchError):  # some double themselves
+            SCANS[name](text)
         assert time.process_time() - started < SECONDS, (unit, end)
 
 
@@ -130,7 +133,7 @@ OF_SHARED = (
     *("a == b", "a == 5", "a != 'x'", "a < 3", "a in 'x'", "o[a]", "a ~ 'x'", "a", "a is even"),
     *("a | dump", "a | string", "[a] | join", "[a, 1] | sort", "a | upper", "a | int"),
     *("[{'a': a}] | groupby('a')", "x | select('divisibleby', a)", "{'a': a} | dump(2)"),
-    *("[a] | urlencode", "{'k': a} | dictsort(false, 'value')", "a | sum", "[a] | map('x.y')"),
+    *("[a] | urlencode", "{'k': a} | dictsort(false, 'value')", "a | sum"),
 )
 REPEATED = (
     *("x | sort", "x == y", "'z' in long", "'z' in chars", "long | replace('z', 'y')"),
@@ -150,11 +153,10 @@ STOPPED = [
     "{% macro m() %}{{ long }}!{% endmacro %}{% for i in x %}{% set q = m() %}{% endfor %}",
     "{% for i in [" + "1," * 300 + "1] %}{% for j in 'x' | center(90000) %}{% endfor %}{% endfor %}",
     "{% for i in range(900000) %}" + "{% if i == 2 %}{% endif %}" * 300 + "{% endfor %}",
-    "{% macro m(i) %}" + "{% if i == 2 %}{% endif %}" * 300 + "{% endmacro %}"
-    "{% for i in range(90000) %}{{ m(i) }}{% endfor %}",
-    "{% for q in [x] recursive %}"
-    "{% if q is iterable %}{{ loop(q) }}{% else %}{{ loop(chars) if q == 9 or q == 'a' }}{% endif %}"
-    "{% endfor %}",
+    "{% macro m(i) %}"
+    + "{% if i == 2 %}{% endif %}" * 300
+    + "{% endmacro %}{% for i in range(90000) %}{{ m(i) }}{% endfor %}",
+    "{% for q in [x, x] recursive %}{{ loop(chars) if q is iterable else loop(x) }}{% endfor %}",
 ]  # fmt: skip
 
 
@@ -210,8 +212,9 @@ def test_texts_of_one_prompt_share_its_steps() -> None:
     assert templates.render_prompt(loop, {}) == ""
     with pytest.raises(TemplateError, match=f"^{STEPS}$"):
         templates.render_prompt(f'["{loop}", "{loop}"]', {})
+    rounds = dict.fromkeys("abc", "{% for i in l %}{% endfor %}") | {"l": [0] * 350_000}
     with pytest.raises(TemplateError, match=f"{STEPS}$"):
-        templates.render_prompt("{{ a }}{{ b }}", {"a": loop, "b": loop})
+        templates.render_prompt("{{ a }}{{ b }}{{ c }}", rounds)
 
 
 def test_references_that_multiply_are_stopped_before_they_are_put_in() -> None:

@@ -1,5 +1,6 @@
 """Tests from files of every kind, and what is said of those that cannot be read."""
 
+import json
 import sys
 from collections.abc import Mapping
 from datetime import datetime
@@ -274,11 +275,11 @@ def test_sheets_need_an_extra(book: Path, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("name", ["many.csv", "many.json", "many.yaml", "many.py"])
 def test_of_many_mistakes_in_a_file_the_first_are_told(files: Path, name: str) -> None:
     """And how many more there are, behind the others."""
-    many = [{"vars": {"q": "bad"}}] * 60
+    many = [{"threshold": "bad"}] * 60
     texts = {
-        ".csv": "q\n" + "bad\n" * 60,
+        ".csv": "q\n" + "too,many\n" * 60,
         ".json": "[\n" + ",\n".join(map(json.dumps, many)) + "\n]",
-        ".yaml": "- vars: {q: bad}\n" * 60,
+        ".yaml": "- threshold: bad\n" * 60,
         ".py": f"def generate_tests():\n    return {many}\n",
     }
     (files / name).write_text(texts[Path(name).suffix])

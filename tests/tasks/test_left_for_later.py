@@ -1,4 +1,4 @@
-"""What rows leave for later ones, in whole runs: keys that stay secret, calls made again, and what it costs."""
+"""What rows leave for later ones, in whole runs: secret keys, calls that are made again, and costs."""
 
 import json
 import time
@@ -66,7 +66,7 @@ def test_an_empty_reply_adds_no_turn_and_a_row_that_runs_again_adds_one() -> Non
         if request.test_idx == 0 and asked.count(0) == 1:
             return Reply(output=None)
         if request.test_idx == 1 and asked.count(1) < 3:
-            raise ProviderError("network", "gone")
+            raise ProviderError("connection", "gone")
         return Reply(output=f"<{request.test_idx}>")
 
     document = {

@@ -149,7 +149,7 @@ class OutputFlags:
     no_share: Switch = False
     """As without: results are never shared."""
     plan: Switch = False
-    """Show what would run and how long it takes at the least; ask nobody."""
+    """Show what would run, what it may use and how long it takes at the least; ask nobody."""
     watch: Annotated[Switch, Parameter(name=["--watch", "-w"])] = False
     """Run again whenever a file of the suite changes."""
     fail_exit_code: Annotated[int | None, Parameter(validator=Number(gte=1, lte=255))] = None

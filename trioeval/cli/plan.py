@@ -9,6 +9,7 @@ from trioeval.report import inert
 from trioeval.tasks import PreparedSuite, PreparedTask
 
 _MINUTE = 60  # seconds
+_SAMPLE = 1000  # rows of a task whose prompts are looked at
 
 
 def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
@@ -19,6 +20,7 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
     lanes = [spec for spec in prepared.lane_specs if rows[spec.name]]
     for spec in lanes:
         yield f"  lane {inert(spec.name, 60)}: {rows[spec.name]} rows, {_limits(spec)}"
+    yield from _use_lines(prepared.parts)
     yield _duration([least_seconds(spec, rows[spec.name]) for spec in lanes])
 
 
@@ -38,6 +40,30 @@ def _part_lines(part: PreparedTask, rows: Counter[str]) -> Iterator[str]:
         entry = steps.providers[column.provider_index]
         name = inert(entry.label or entry.id, 60)
         yield f"  column {column.prompt_idx}: {name} | {inert(column.prompt.label, 60)}"
+
+
+def _use_lines(parts: Sequence[PreparedTask]) -> Iterator[str]:
+    """What services may use, by their bounds and the length of what prompts are made of."""
+    tokens, money, priced, paid = 0.0, 0.0, False, False
+    for part in parts:
+        steps, metering = part.prepared.steps, [spec.metering for spec in part.prepared.specs]
+        looked_at = min(len(steps), _SAMPLE)
+        for place in range(looked_at):
+            step = steps[place * len(steps) // looked_at]
+            known = metering[step.provider_index]
+            if not known.is_paid and known.price is None:
+                continue
+            text = step.template + "".join(v for v in step.vars.values() if isinstance(v, str))
+            prompt, weight = known.overhead + known.count(text), len(steps) / looked_at
+            tokens += weight * (prompt + known.longest_reply)
+            if known.price is not None:
+                money += weight * known.price.most(prompt, known.longest_reply)
+            priced = priced or known.price is not None
+            paid = paid or known.price is None
+    if tokens:
+        cost = f", at most about {money:.2f} US dollars" if priced else ""
+        unknown = ("; some prices" if priced else "; prices") + " are not known" if paid else ""
+        yield f"at most about {tokens:.0f} tokens{cost}{unknown}"
 
 
 def least_seconds(spec: LaneSpec, calls: int) -> float:

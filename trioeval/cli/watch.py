@@ -60,10 +60,9 @@ def watch(run_once: Callable[[], Watched], interrupts: Interrupts) -> int:
 
 async def _wait_changed(marks: Mapping[Path, Mark], interrupts: Interrupts) -> Path | None:
     """The file that is not as it was; None if a signal comes first."""
-    found = None
     with trio.CancelScope() as scope, interrupts.told_to(lambda number: scope.cancel(number.name)):
-        found = await wait_changed(marks)
-    return found
+        return await wait_changed(marks)
+    return None
 
 
 async def wait_changed(marks: Mapping[Path, Mark], period: float = PERIOD) -> Path:

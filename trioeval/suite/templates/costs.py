@@ -12,6 +12,7 @@ import jinja2
 from jinja2.runtime import Context
 
 from trioeval.suite.templates.bounds import Meter
+from trioeval.suite.templates.rewrite import CONDITION, PAIRS, ROUNDS, STEPS
 from trioeval.suite.templates.values import is_nothing
 
 _Arguments: TypeAlias = tuple[Any, ...]
@@ -21,10 +22,10 @@ _FREE = frozenset(
     {
         *("default", "d", "first", "last", "length"),
         *("callable", "defined", "escaped", "falsy", "iterable", "mapping", "none", "null"),
-        *("number", "truthy", "undefined"),
+        *("number", "truthy", "undefined", CONDITION, ROUNDS, PAIRS, STEPS),
     }
 )
-"""What looks at the kind or the length of a value alone."""
+"""What looks at the kind or the length of a value alone, or counts by itself."""
 _PER_CHARACTER = {
     "int": 1,
     "title": 2,

@@ -5,7 +5,9 @@ import re
 _MARK = re.compile(r"\{[{%#]")
 _END = r"\n\r\u2028\u2029"
 _OPENED = {
-    mark: re.compile(rf"{re.escape(mark)}[^{close}{_END}]*+({close}?)")
+    mark: re.compile(
+        rf"{re.escape(mark)}[^{close}{{{_END}]*+(?:\{{(?!{close})[^{close}{{{_END}]*+)*+(?=\{{?({close}?))"
+    )
     for mark, close in {"{{": "}", "{%": "%", "{#": "#"}.items()
 }
 """From a mark to the first sign that may close it, or to the end of its line. One match takes in all marks up

@@ -81,7 +81,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             finalize=self._shown,
         )
         self.meter = Meter()
-        self.concat = self.meter.joined
+        self.concat = self.meter.joined  # type: ignore[method-assign]
         self._lexer = NunjucksLexer(self)
         self._env = MappingProxyType(dict(env))
         known: Mapping[str, Callable[..., Any]] = {
@@ -94,8 +94,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if strict:
             known = _all_guarded(known, _ASKING)
             checks = _all_guarded(CHECKS, _ASKING_CHECKS)
-        self.filters = metered(self.meter, known)
-        self.tests = metered(self.meter, checks)
+        self.filters: dict[str, Callable[..., Any]] = metered(self.meter, known)
+        self.tests = dict(metered(self.meter, checks))
         self.globals = {
             "range": make_range(self.meter),
             "cycler": cycler,

@@ -329,7 +329,7 @@ class _Writer:
     def _members(
         self, brackets: str, members: Sequence[Any], heads: Iterable[str], line: str, level: int
     ) -> None:
-        opened, closed = brackets
+        opened, closed = brackets[0], brackets[1]
         below = line + self.step if self.step else ""
         for place, (head, part) in enumerate(zip(heads, members, strict=False)):
             self._put("," if place else opened, below, head)
