@@ -169,4 +169,4 @@ def test_quoting_survives_what_contains_itself() -> None:
     """A message about a value must not fail because of the value."""
     loop: list[Any] = []
     loop.append(loop)
-    assert quote(loop) == "[[[[[[[...]]]]]]]"
+    assert quote(loop) == "[" * 79 + "…"

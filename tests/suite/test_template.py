@@ -43,6 +43,8 @@ def test_carriage_returns_stay() -> None:
     """In the text of a template, between its marks and inside of blocks."""
     text = "{{ a }}\r\n{% if a %}x\r{% endif %}\n{{- a }}\r\n"
     assert render(text, {"a": "b\r\n"}) == "b\r\r\nx\rb\r\r\n"
+    control = "\r\x1e\x1f\x1d\r\x1f\x1e|"
+    assert render(control + "{{ a }}", {"a": "b"}) == control + "b"
 
 
 def test_what_is_missing_prints_nothing() -> None:

@@ -10,10 +10,9 @@ from typing import Any
 from trioeval.cli.flags import WhatFlags
 from trioeval.errors import UsageError
 from trioeval.suite import MistakenError, Suite, load_suite, parse_suite
-from trioeval.suite.anchors import anchored
+from trioeval.suite.anchors import FILE, anchored
 from trioeval.suite.documents import check_plain, read_document, suite_files
 from trioeval.suite.paths import show_path
-from trioeval.suite.sources.around import FILE
 
 _GIVEN = "an output that was given"
 """The prompt of outputs that are there already: nobody was asked for them."""

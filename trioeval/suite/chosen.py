@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trioeval.suite.sources.around import FILE, names_file
+from trioeval.suite.anchors import FILE
+from trioeval.suite.sources.around import names_file
 
 _SEPARATORS = ":/"
 """What stands before the end of an id that is a name of its own: `mini` names `openai:mini`."""

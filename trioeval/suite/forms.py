@@ -10,12 +10,13 @@ import cattrs
 
 from trioeval.grading import quote
 from trioeval.grading.text import json_text
+from trioeval.suite.anchors import FILE
 from trioeval.suite.documents import read_document
 from trioeval.suite.mistakes import Mistake, MistakenError, kind
 from trioeval.suite.models import Prompt, ProviderEntry
 from trioeval.suite.paths import DocumentPath
 from trioeval.suite.placing import read_placed, structured
-from trioeval.suite.sources.around import FILE, Around
+from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.nested_files import with_files
 from trioeval.suite.sources.prompts import read_prompts
 from trioeval.suite.strict import Hook, object_hook

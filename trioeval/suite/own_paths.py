@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trioeval.suite.anchors import anchored
+from trioeval.suite.anchors import FILE, anchored
 from trioeval.suite.documents import top_key
-from trioeval.suite.sources.around import FILE, Around
+from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.prompts import means_file
 
 _NO_PATHS = {"description", "env", "metadata", "tags"}

@@ -4,12 +4,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.grading import quote
+from trioeval.suite.anchors import FILE
 from trioeval.suite.columns import means_prompt, refers_to
 from trioeval.suite.forms import provider_settings
 from trioeval.suite.mistakes import Mistake, MistakenError, nearest
 from trioeval.suite.models import Prompt
 from trioeval.suite.paths import DocumentPath
-from trioeval.suite.sources.around import FILE
 
 
 def check_references(

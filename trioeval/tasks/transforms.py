@@ -33,8 +33,9 @@ from trioeval.providers.generic.transform import (
     read_transform,
 )
 from trioeval.scripting.javascript import Script, transform_script
+from trioeval.suite.anchors import FILE
 from trioeval.suite.mistakes import Mistake, MistakenError
-from trioeval.suite.sources.around import FILE, Around
+from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.prompt_files import read_text
 from trioeval.suite.sources.transform_vars import (
     FUNCTION,

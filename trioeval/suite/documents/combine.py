@@ -12,9 +12,9 @@ from typing import Any
 import attrs
 
 from trioeval.grading import quote
+from trioeval.suite.anchors import FILE
 from trioeval.suite.mistakes import Mistake
 from trioeval.suite.paths import DocumentPath
-from trioeval.suite.sources.around import FILE
 from trioeval.suite.strict import snake
 
 EVERYTHING = "{{prompt}}"

@@ -16,13 +16,14 @@ from typing import Any, TypeGuard
 import attrs
 
 from trioeval.grading import quote
+from trioeval.suite.anchors import FILE
 from trioeval.suite.documents.origins import Origin
 from trioeval.suite.documents.read import Document, read_document
 from trioeval.suite.documents.spots import DEEPEST, SHOWN_STEPS, too_deep
 from trioeval.suite.documents.yaml_spots import GROWTH
 from trioeval.suite.mistakes import Mistake, MistakenError, PartlyRightError, kind, nearest
 from trioeval.suite.paths import DocumentPath, show_path
-from trioeval.suite.sources.around import FILE, Around
+from trioeval.suite.sources.around import Around
 
 REFERENCE = "$ref"
 _POSITION = re.compile(r"[0-9]{1,9}")

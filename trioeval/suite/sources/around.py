@@ -13,8 +13,7 @@ from typing import Any
 import attrs
 
 from trioeval.grading import quote
-from trioeval.suite.anchors import FILE as FILE
-from trioeval.suite.anchors import unanchored
+from trioeval.suite.anchors import FILE, unanchored
 from trioeval.suite.mistakes import Mistake, MistakenError
 
 _MAGIC = frozenset("*?[")

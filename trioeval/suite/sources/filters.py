@@ -13,8 +13,9 @@ from types import ModuleType
 from typing import Any
 
 from trioeval.grading import quote
+from trioeval.suite.anchors import FILE
 from trioeval.suite.mistakes import Mistake, MistakenError, kind, nearest
-from trioeval.suite.sources.around import FILE, Around
+from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.prompt_files import read_python
 
 

@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+from trioeval.suite.anchors import FILE
 from trioeval.suite.documents import read_document
 from trioeval.suite.mistakes import MistakenError
 from trioeval.suite.placing import read_placed
-from trioeval.suite.sources.around import FILE, Around, is_glob
+from trioeval.suite.sources.around import Around, is_glob
 from trioeval.suite.sources.csv_text import read_rows
 from trioeval.suite.sources.prompt_files import read_text
 

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from trioeval.suite.anchors import FILE
 from trioeval.suite.mistakes import Mistake, MistakenError, kind
-from trioeval.suite.sources.around import FILE, Around
+from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.nested_files import with_files
 from trioeval.suite.sources.variables import read_vars
 

@@ -15,10 +15,11 @@ import attrs
 
 from trioeval.grading import quote
 from trioeval.grading.text import json_text
+from trioeval.suite.anchors import FILE
 from trioeval.suite.documents import read_document
 from trioeval.suite.mistakes import Mistake, MistakenError, nearest
 from trioeval.suite.placing import read_placed, structured
-from trioeval.suite.sources.around import FILE, Around
+from trioeval.suite.sources.around import Around
 
 SUFFIXES = (".csv", ".j2", ".json", ".jsonl", ".md", ".txt", ".yaml", ".yml")
 """Of files that hold prompts."""

@@ -15,10 +15,10 @@ from typing import Any
 import attrs
 
 from trioeval.grading import quote
-from trioeval.suite.anchors import unanchored
+from trioeval.suite.anchors import FILE, unanchored
 from trioeval.suite.mistakes import Mistake, MistakenError, kind
 from trioeval.suite.models import Prompt, PromptFunction
-from trioeval.suite.sources.around import FILE, Around, is_glob
+from trioeval.suite.sources.around import Around, is_glob
 from trioeval.suite.sources.prompt_files import (
     PROGRAMS,
     SUFFIXES,

@@ -8,13 +8,14 @@ from typing import Any
 import attrs
 
 from trioeval.grading import quote
+from trioeval.suite.anchors import FILE
 from trioeval.suite.documents import read_document
 from trioeval.suite.documents.origins import Origin
 from trioeval.suite.documents.pointers import resolve_references
 from trioeval.suite.mistakes import Mistake, MistakenError, kind, nearest
 from trioeval.suite.models import Test
 from trioeval.suite.placing import read_placed, shortened
-from trioeval.suite.sources.around import FILE, Around
+from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.csv_tests import read_csv_tests
 from trioeval.suite.sources.functions import call_function
 from trioeval.suite.sources.jsonl_tests import read_jsonl_tests

@@ -11,8 +11,9 @@ from trioeval.grading import quote
 from trioeval.scripting.engine import program as engine
 from trioeval.scripting.evaluator import program as evaluator
 from trioeval.scripting.javascript import Script, transform_script
+from trioeval.suite.anchors import FILE
 from trioeval.suite.mistakes import Mistake, MistakenError, kind
-from trioeval.suite.sources.around import FILE, Around
+from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.functions import LIMIT, call_for_each
 from trioeval.suite.sources.prompt_files import read_python, read_text
 

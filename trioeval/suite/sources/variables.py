@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trioeval.grading import quote
+from trioeval.suite.anchors import FILE
 from trioeval.suite.documents import read_document
 from trioeval.suite.mistakes import Mistake, MistakenError, kind
 from trioeval.suite.placing import read_placed, structured
-from trioeval.suite.sources.around import FILE, Around, names_file
+from trioeval.suite.sources.around import Around, names_file
 from trioeval.suite.sources.nested_files import with_files
 
 RESERVED = frozenset({"_conversation", "__evalId", "__evalStepId", "__repeatIndex"})

@@ -22,10 +22,10 @@ _FREE = frozenset(
     {
         *("default", "d", "first", "last", "length"),
         *("callable", "defined", "escaped", "falsy", "iterable", "mapping", "none", "null"),
-        *("number", "truthy", "undefined", CONDITION, ROUNDS, PAIRS, STEPS),
+        *("number", "truthy", "undefined", CONDITION),
     }
 )
-"""What looks at the kind or the length of a value alone, or counts by itself."""
+"""What looks at the kind or the length of a value alone."""
 _PER_CHARACTER = {
     "int": 1,
     "title": 2,
@@ -109,6 +109,8 @@ _COSTS: Mapping[str, _Cost] = {
     **dict.fromkeys((" in", " not in"), _looked_into),
     "groupby": _grouped,
 }
+_COUNTING = {PAIRS, ROUNDS, STEPS}
+"""What counts by itself."""
 _ROWS = {"batch", "slice"}
 """Filters that make lists of lists."""
 
@@ -124,10 +126,12 @@ def metered(
 
 
 def _metered(meter: Meter, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of the context, which is not worked out while a template is compiled and nothing counts."""
+    if name in _COUNTING:
+        return jinja2.pass_context(lambda _context, *arguments: function(*arguments))
     cost = _COSTS.get(name, _all)
     has_rows = name in _ROWS
 
-    # A function of the context is not worked out while the template is compiled, where nothing counts.
     @jinja2.pass_context
     @functools.wraps(function)
     def run(_context: Context, *args: Any, **kwargs: Any) -> Any:

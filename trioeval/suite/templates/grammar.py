@@ -16,10 +16,11 @@ from jinja2.parser import Parser
 
 from trioeval.suite.templates.values import NunjucksOnlyError
 
-_RETURN, _SEPARATOR = "\x1f", "\x1e"
+_MARK = "\x1f"
+_RETURN, _ITSELF = f"{_MARK}\x1e", f"{_MARK}\x1d"
 """White space to jinja2. The first stands for carriage returns while it reads, which would make line feeds of
-them; so that the first may stand in a text as well, a second one is put behind each that does."""
-_RETURNS = re.compile(f"({_RETURN}){_SEPARATOR}|{_RETURN}")
+them; the second for the mark that both begin with, which may stand in a text as well."""
+_RETURNS = re.compile(f"{_RETURN}|{_ITSELF}")
 _STRING_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
@@ -129,13 +130,15 @@ def parse(environment: jinja2.Environment, text: str) -> tuple[nodes.Template, l
     tree = parser.parse()
     if "\r" in text:
         for data in tree.find_all(nodes.TemplateData):
-            data.data = _RETURNS.sub(lambda found: found[1] or "\r", data.data)
+            data.data = _RETURNS.sub(
+                lambda found: "\r" if found[0] == _RETURN else _MARK, data.data
+            )
     return tree, parser.grouped
 
 
 def _prepared(text: str) -> str:
     if "\r" in text:
-        text = text.replace(_RETURN, _RETURN + _SEPARATOR).replace("\r", _RETURN)
+        text = text.replace(_MARK, _ITSELF).replace("\r", _RETURN)
     if "verbatim" not in text or not (found := _VERBATIM_TAG.search(text)):
         return text
     if _RAW_TAG.search(text):
