@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, overload
 
 import attrs
@@ -71,6 +72,7 @@ class Lines(Sequence[Test]):
     """Tests of which some are known to be like an empty one, as those of a large file are."""
 
     tests: tuple[Test, ...]
+    file: Path = Path("tests.jsonl")
     irregular: tuple[int, ...] = attrs.field(init=False)
 
     @irregular.default

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import trioeval
-from trioeval.report import KEEP_ALL, Results, RunInfo, Strip, Totals, row_json, to_json
+from trioeval.report import Results, RunInfo, Totals, row_json, to_json
 from trioeval.suite import expand
+from trioeval.suite.strip import KEEP_ALL, Strip
 from trioeval.tasks import Row
 from trioeval.testing import run_virtual
 

@@ -9,7 +9,8 @@ import pytest
 from finished import results_of
 
 import trioeval
-from trioeval.report import Results, Strip, document, json_chunks
+from trioeval.report import Results, document, json_chunks
+from trioeval.suite.strip import Strip
 
 SUITE: dict[str, Any] = {
     "description": "d",

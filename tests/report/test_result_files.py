@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import trioeval
-from trioeval.report import Strip, document, json_chunks, to_json
+from trioeval.report import document, json_chunks, to_json
 from trioeval.report.csv_text import csv_chunks, inert_cell
 from trioeval.report.junit import junit_chunks
 from trioeval.report.results import Results
 from trioeval.report.xml_text import xml_chunks
 from trioeval.report.yaml_text import yaml_chunks
+from trioeval.suite.strip import Strip
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -11,7 +11,7 @@ import attrs
 
 from trioeval.cli.exits import Exit
 from trioeval.errors import UsageError
-from trioeval.report import KEEP_ALL, Strip
+from trioeval.suite.strip import KEEP_ALL, Strip
 
 _PREFIXES = ("TRIOEVAL_", "PROMPTFOO_")
 _TRUE = frozenset({"1", "true", "yes"})

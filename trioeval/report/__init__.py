@@ -7,7 +7,5 @@ from trioeval.report.json_text import json_chunks as json_chunks
 from trioeval.report.json_text import to_json as to_json
 from trioeval.report.results import Results as Results
 from trioeval.report.results import RunInfo as RunInfo
-from trioeval.report.row import KEEP_ALL as KEEP_ALL
-from trioeval.report.row import Strip as Strip
 from trioeval.report.row import row_json as row_json
 from trioeval.report.totals import Totals as Totals

@@ -9,10 +9,11 @@ from typing import Any
 from trioeval.report.json_text import shallow
 from trioeval.report.redact import REDACTED, redacted
 from trioeval.report.results import Results
-from trioeval.report.row import STRIPPED_PROMPT, Strip
+from trioeval.report.row import STRIPPED_PROMPT
 from trioeval.suite import Suite, Test
 from trioeval.suite.joined import Joined, SparseTests
 from trioeval.suite.plain_form import plain_data, plain_prompt, plain_test
+from trioeval.suite.strip import Strip
 
 _OWN = ("TRIOEVAL_", "PROMPTFOO_")
 """What variables begin with that say how a run goes; all others may hold a key."""

@@ -5,9 +5,10 @@ from typing import Any
 
 import attrs
 
-from trioeval.report.row import KEEP_ALL, STRIPPED_PROMPT, Strip
+from trioeval.report.row import STRIPPED_PROMPT
 from trioeval.report.totals import Totals
 from trioeval.suite import Column, Suite
+from trioeval.suite.strip import KEEP_ALL, Strip
 
 
 @attrs.frozen(kw_only=True)

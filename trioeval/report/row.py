@@ -15,26 +15,13 @@ from trioeval.report.redact import redacted
 from trioeval.report.usage import usage_json
 from trioeval.suite import Prompt, TestOptions
 from trioeval.suite.strict import camel
+from trioeval.suite.strip import KEEP_ALL, Strip
 from trioeval.tasks import Row, Status
 
 _FAILURE_REASON = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2}
 
 STRIPPED_PROMPT = "[prompt stripped]"
 STRIPPED_OUTPUT = "[output stripped]"
-
-
-@attrs.frozen(kw_only=True)
-class Strip:
-    """What is left out of everything that is written."""
-
-    prompt_text: bool = False
-    response_output: bool = False
-    test_vars: bool = False
-    grading_result: bool = False
-    metadata: bool = False
-
-
-KEEP_ALL = Strip()
 
 
 def row_json(row: Row, eval_id: str, strip: Strip = KEEP_ALL) -> dict[str, Any]:

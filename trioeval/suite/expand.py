@@ -242,15 +242,14 @@ class _Shapes:
             for part in tests.parts:
                 yield from self.walk(part)
         elif isinstance(tests, SparseTests) and not self._default_expands:
-            regular = self._shape(Test())
             behind = 0
             for place in tests.irregular:
                 if place > behind:
-                    yield place - behind, regular
+                    yield place - behind, self._shape(Test())
                 yield 1, self._shape(tests[place])
                 behind = place + 1
             if len(tests) > behind:
-                yield len(tests) - behind, regular
+                yield len(tests) - behind, self._shape(Test())
         else:
             for test in tests:
                 yield 1, self._shape(test)

@@ -65,7 +65,8 @@ def suite_schema() -> Shape:
     """The schema, of draft 2020-12.
 
     Example:
-        >>> suite_schema()["$defs"]["EvaluateOptions"]["properties"]["maxConcurrency"]["minimum"]
+        >>> options = suite_schema()["$defs"]["EvaluateOptions"]["properties"]
+        >>> options["maxConcurrency"]["anyOf"][0]["minimum"]
         1
     """
     top = _object(
