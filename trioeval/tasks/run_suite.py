@@ -6,6 +6,7 @@ said before anything is asked of a provider.
 
 import functools
 import logging
+import math
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
@@ -14,7 +15,7 @@ from random import Random
 import attrs
 import trio
 
-from trioeval.errors import UsageError
+from trioeval.errors import ProviderError, UsageError
 from trioeval.kernel import Budget, Lanes, Observer
 from trioeval.providers import Provider, Recorder, open_providers
 from trioeval.suite import BudgetSettings, Suite
@@ -34,6 +35,9 @@ from trioeval.tasks.transforms import read_output_transform
 from trioeval.tasks.variables import Variables
 
 _log = logging.getLogger("trioeval")
+
+OPENED_WITHIN = 60.0
+"""Seconds in which all providers of a suite have to be open."""
 
 _ENDED_WITHIN = 5.0
 """Seconds in which processes that are killed have ended."""
@@ -98,6 +102,7 @@ async def run_suite(
 
     Raises:
         SuiteError: The suite is wrong; nothing was called.
+        ProviderError: A provider cannot be opened, or not within `OPENED_WITHIN`; nothing was called.
         UsageError: `providers` for a suite that was prepared with its own.
         PlanError: `lanes` lacks a lane that the suite needs, or tasks made in Python wait for each other.
         Exception: Whatever `emit` raised; the run is ended for it.
@@ -126,14 +131,14 @@ async def run_suite(
     prepared = await _prepared(suite, providers)
     options = prepared.suite.evaluate_options
     limit_ms = options.max_eval_time_ms
-    # Cancelled while it is opened, a suite would end without its rows.
-    with trio.CancelScope(shield=True) as opening:
+    # Cancelled while it is opened, a suite would end without its rows: test_interrupts.py.
+    with trio.move_on_after(OPENED_WITHIN, shield=True) as opening:
         async with AsyncExitStack() as stack:
             tasks = [
                 await _opened(part, stack, recorder, run_id, warn or _log.warning)
                 for part in prepared.parts
             ]
-            opening.shield = False
+            opening.shield, opening.deadline = False, math.inf
             started_at = trio.current_time()
             run = TaskRun(
                 one_at_a_time(emit) if prepared.tasks else emit,
@@ -148,6 +153,9 @@ async def run_suite(
             else:
                 await run.perform(tasks[0])
             duration = trio.current_time() - started_at
+    if opening.cancelled_caught:
+        msg = f"the providers were not open within {OPENED_WITHIN:g} seconds"
+        raise ProviderError("attempt_timeout", msg)
     found = run.counts
     return SuiteSummary(found[Status.PASS], found[Status.FAIL], found[Status.ERROR], duration)
 
