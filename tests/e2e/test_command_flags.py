@@ -7,38 +7,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from test_command_line import ENV, last_line, trioeval, write
 
 pytestmark = pytest.mark.slow
-
-ENV = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
-
-
-def trioeval(
-    *arguments: str | Path, cwd: Path, env: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "trioeval", *map(str, arguments)],
-        cwd=cwd,
-        env={**ENV, **(env or {})},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-def last_line(done: subprocess.CompletedProcess[str]) -> str:
-    return done.stderr.strip().splitlines()[-1]
-
-
-def write(path: Path, suite: object) -> None:
-    path.write_text(json.dumps(suite))
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,14 @@ pytestmark = pytest.mark.slow
 ENV = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
 
 
-def trioeval(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+def trioeval(
+    *arguments: str | Path, cwd: Path, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
     return subprocess.run(
         [sys.executable, "-m", "trioeval", *map(str, arguments)],
         cwd=cwd,
-        env=ENV,
+        env={**ENV, **(env or {})},
         capture_output=True,
         text=True,
         timeout=60,

@@ -2,18 +2,15 @@
 
 import csv
 import json
-import os
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 import yaml
+from test_command_line import trioeval
 
 pytestmark = pytest.mark.slow
 
-ENV = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
 SUITE = """
 providers = ["echo", { id = "exec:false", label = "down" }]
 commandLineOptions = { promptSuffix = "!" }
@@ -41,24 +38,12 @@ prompts = ["never asked"]
 """
 
 
-def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "trioeval", *arguments],
-        cwd=cwd,
-        env=ENV,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
 def test_three_tasks_of_a_toml_file(tmp_path: Path) -> None:
     """Every file tells of every row which task it is of; what is blocked is neither asked nor lost."""
     (tmp_path / "suite.toml").write_text(SUITE)
     kinds = ("json", "jsonl", "csv", "yaml", "junit.xml")
     outputs = [part for kind in kinds for part in ("-o", f"r.{kind}")]
-    done = run("suite.toml", "--no-progress", *outputs, cwd=tmp_path)
+    done = trioeval("suite.toml", "--no-progress", *outputs, cwd=tmp_path)
     assert done.returncode == 100, done.stderr
     last = done.stderr.splitlines()[-1]
     assert last.endswith("exit 100: 2 rows ended as errors, another task blocked 1 rows")
@@ -98,13 +83,15 @@ def test_three_tasks_of_a_toml_file(tmp_path: Path) -> None:
 def test_flags_reach_every_task(tmp_path: Path) -> None:
     """Filters apply inside each task; the rows of an earlier result are found again."""
     (tmp_path / "suite.toml").write_text(SUITE)
-    run("suite.toml", "-o", "r.json", cwd=tmp_path)
-    again = run("suite.toml", "--filter-errors-only", "r.json", "-o", "a.jsonl", cwd=tmp_path)
+    trioeval("suite.toml", "-o", "r.json", cwd=tmp_path)
+    again = trioeval("suite.toml", "--filter-errors-only", "r.json", "-o", "a.jsonl", cwd=tmp_path)
     assert again.returncode == 100, again.stderr
-    one = run("suite.toml", "--filter-providers", "echo", "--filter-range", "0:1", cwd=tmp_path)
+    one = trioeval(
+        "suite.toml", "--filter-providers", "echo", "--filter-range", "0:1", cwd=tmp_path
+    )
     assert one.returncode == 0, one.stderr
     assert one.stderr.splitlines()[-1].startswith("4 rows in ")
-    none = run("suite.toml", "--filter-range", "7:", cwd=tmp_path)
+    none = trioeval("suite.toml", "--filter-range", "7:", cwd=tmp_path)
     assert none.returncode == 2
     assert "the filters leave no row to run" in none.stderr
 
@@ -124,7 +111,7 @@ def test_extensions_of_a_suite_run_and_warn(tmp_path: Path) -> None:
         "extensions": ["file://hooks.py:afterEach", "file://hooks.py:afterAll"],
     }
     (tmp_path / "suite.json").write_text(json.dumps(suite))
-    done = run("suite.json", "-o", "r.jsonl", cwd=tmp_path)
+    done = trioeval("suite.json", "-o", "r.jsonl", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (row,) = map(json.loads, (tmp_path / "r.jsonl").read_text().splitlines())
     assert row["namedScores"] == {"n": 2}

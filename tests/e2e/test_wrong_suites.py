@@ -1,26 +1,11 @@
 """What a user is told of suites that are wrong: real processes and files."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from test_command_line import trioeval
 
 pytestmark = pytest.mark.slow
-
-
-def trioeval(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "trioeval", *arguments],
-        cwd=cwd,
-        env={**os.environ, "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 def test_the_loader_and_the_providers_are_told_of_together(tmp_path: Path) -> None:
