@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers.adapter import AdapterSettings, HttpProvider
-from trioeval.providers.base import Guardrails, Reply, Request, Usage
+from trioeval.providers.base import Guardrails, Reply, Request
 from trioeval.providers.fake import FakeAddress
 from trioeval.providers.server_events import ServerEvent
 from trioeval.providers.settings import Surroundings
@@ -21,6 +21,7 @@ from trioeval.providers.vendors.streams import join_stream
 from trioeval.providers.wire import HttpClient, HttpReply
 from trioeval.rates.hints import Allowance, RateHint
 from trioeval.suite import Templates
+from trioeval.usage import Usage
 
 TEMPLATES = Templates()
 KEY = {"ANTHROPIC_API_KEY": "sk-ant-1234"}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioeval.errors import ProviderError
-from trioeval.providers.base import Reply, Usage
+from trioeval.providers.base import Reply
 from trioeval.providers.generic.auth import TokenRequest
 from trioeval.providers.generic.incoming import Reading, read_answer
 from trioeval.providers.generic.oauth import TokenSource, read_token, token_request
@@ -20,6 +20,7 @@ from trioeval.providers.generic.transform import TransformError, read_transform
 from trioeval.providers.prices import Price
 from trioeval.providers.wire import HttpReply, HttpRequest
 from trioeval.scripting.javascript import Script
+from trioeval.usage import Usage
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

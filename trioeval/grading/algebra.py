@@ -11,15 +11,68 @@ of its parts.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import attrs
 
-from trioeval.grading.model import Verdict
+from trioeval.grading.model import Assertion, Verdict
 from trioeval.grading.text import number_text
+
+SET = "assert-set"
+"""The type of a set of assertions, which judges nothing itself."""
+
+Place: TypeAlias = tuple[int, ...]
+"""Where an assertion stands among those of its row: one number, or two in a set."""
 
 ALL_PASSED = "all assertions passed"
 NO_ASSERTIONS = "no assertions"
+
+
+def leaves(assertions: Iterable[Assertion]) -> Iterator[tuple[Place, Assertion]]:
+    """The assertions that are judged, in order, with their places; members of sets have the set's config.
+
+    Example:
+        >>> one = Assertion(type="equals", value="a")
+        >>> both = Assertion(type="assert-set", assertions=(one, one))
+        >>> [place for place, _ in leaves([one, both])]
+        [(0,), (1, 0), (1, 1)]
+    """
+    for place, assertion in enumerate(assertions):
+        if assertion.type != SET:
+            yield (place,), assertion
+            continue
+        for inner, member in enumerate(assertion.assertions):
+            if member.config is None and assertion.config is not None:
+                yield (place, inner), attrs.evolve(member, config=assertion.config)
+            else:
+                yield (place, inner), member
+
+
+def fold(
+    assertions: Sequence[Assertion],
+    verdicts: Mapping[Place, Verdict],
+    threshold: float | None,
+) -> Verdict:
+    """The verdict of a row from those of its leaves, in the order of the assertions.
+
+    Args:
+        assertions: Those of the row.
+        verdicts: By place; leaves without one are left out.
+        threshold: Least score to pass; None wants every part to pass.
+    """
+    parts: list[Verdict] = []
+    for place, assertion in enumerate(assertions):
+        if assertion.type != SET:
+            if (found := verdicts.get((place,))) is not None:
+                parts.append(found)
+            continue
+        inner = [(place, member) for member in range(len(assertion.assertions))]
+        members = [verdicts[at] for at in inner if at in verdicts]
+        if members:
+            whole = aggregate(members, threshold=assertion.threshold)
+            parts.append(attrs.evolve(whole, assertion=assertion))
+    return aggregate(parts, threshold=threshold)
 
 
 def aggregate(parts: Sequence[Verdict], *, threshold: float | None = None) -> Verdict:

@@ -3,16 +3,18 @@
 import difflib
 import math
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 
 from trioeval.errors import Problem
-from trioeval.grading.kinds import ASSERTION_TYPES, KINDS, regex_fault, split_type
+from trioeval.grading.algebra import SET
+from trioeval.grading.kind import Kinds
+from trioeval.grading.kinds import KINDS, split_type
 from trioeval.grading.model import HEAVIEST, Assertion
-from trioeval.grading.regex import compile_javascript
-from trioeval.grading.text import number_text, quote
+from trioeval.grading.text import is_template, number_text, quote
 
 NOT_YET = frozenset(
     """
-    agent-rubric answer-relevance assert-set bleu classifier contains-all contains-any contains-html
+    agent-rubric answer-relevance bleu classifier contains-all contains-any contains-html
     contains-json contains-sql contains-xml context-faithfulness context-recall context-relevance
     conversation-relevance cost factuality finish-reason g-eval gleu guardrails human icontains-all
     icontains-any is-html is-refusal is-sql is-valid-function-call is-valid-openai-function-call
@@ -36,12 +38,15 @@ INSTEAD: Mapping[str, str] = {
 """What to write in place of types that are often guessed."""
 
 
-def check_assertion(assertion: Assertion, *, value_given: bool = True) -> Iterator[Problem]:
+def check_assertion(
+    assertion: Assertion, *, value_given: bool = True, kinds: Kinds = KINDS
+) -> Iterator[Problem]:
     """Everything that is wrong with an assertion, as far as it can be known before a run.
 
     Args:
         assertion: What to check. A value that is a template is checked again when it is rendered.
         value_given: False where the file has no key `value`; a value of null is given.
+        kinds: The assertion types that there are.
 
     Yields:
         Problems without a file. Their paths are one key of the assertion (`.type`, `.value`, `.weight`,
@@ -53,13 +58,10 @@ def check_assertion(assertion: Assertion, *, value_given: bool = True) -> Iterat
         .type: "contians" is not an assertion type
           did you mean "contains"?
     """
-    base, _ = split_type(assertion.type)
-    if base not in KINDS:
-        yield _unknown(assertion.type, base)
-    elif not value_given and not KINDS[base].bare:
-        yield Problem("", '"value" is missing', f"it must be {KINDS[base].right}")
+    if assertion.type == SET:
+        yield from _set_problems(assertion)
     else:
-        yield from _value_problems(base, assertion.value)
+        yield from _kind_problems(assertion, kinds, value_given=value_given)
     if not 0 <= assertion.weight <= HEAVIEST:
         most = number_text(HEAVIEST)
         yield Problem(".weight", f"must be from 0 to {most}, got {quote(assertion.weight)}")
@@ -67,37 +69,48 @@ def check_assertion(assertion: Assertion, *, value_given: bool = True) -> Iterat
         yield Problem(".threshold", f"must be a finite number, got {quote(assertion.threshold)}")
 
 
-def _unknown(name: str, base: str) -> Problem:
+def _set_problems(assertion: Assertion) -> Iterator[Problem]:
+    if not assertion.assertions:
+        yield Problem("", "a set has no assertions", 'write them as a list under "assert"')
+    for place, member in enumerate(assertion.assertions):
+        if member.type == SET:
+            hint = "write its assertions here"
+            yield Problem(f".assert[{place}].type", "a set cannot stand in a set", hint)
+
+
+def _kind_problems(assertion: Assertion, kinds: Kinds, *, value_given: bool) -> Iterator[Problem]:
+    base, inverted = split_type(assertion.type)
+    if assertion.assertions:
+        hint = f'only a set has members: write "type": "{SET}"'
+        yield Problem(".assert", f"{quote(assertion.type)} has no assertions of its own", hint)
+    kind = kinds.get(base)
+    if kind is None:
+        yield _unknown(assertion.type, base, kinds)
+    else:
+        if inverted and not kind.invertible:
+            message = f"{quote(assertion.type)} is not an assertion type: {base} has no opposite"
+            yield Problem(".type", message, f'write "{base}"')
+        if kind.requires is not None and find_spec(kind.requires.module) is None:
+            hint = f"pip install 'trioeval[{kind.requires.name}]'"
+            yield Problem(".type", f"{base} needs a package that is not installed", hint)
+        elif not value_given and not kind.bare:
+            yield Problem("", '"value" is missing', f"it must be {kind.right}")
+        elif value_given and not is_template(assertion.value) and not kind.accepts(assertion.value):
+            yield Problem(".value", f"must be {kind.right}, got {quote(assertion.value)}")
+        else:
+            yield from kind.check(assertion)
+
+
+def _unknown(name: str, base: str, kinds: Kinds) -> Problem:
     if name in INSTEAD:
         return Problem(".type", f"{quote(name)} is not an assertion type", INSTEAD[name])
     if base in NOT_YET:
-        return Problem(".type", f"{quote(name)} is not supported yet", _known())
-    both = [*ASSERTION_TYPES, *(f"not-{known}" for known in ASSERTION_TYPES)]
+        return Problem(".type", f"{quote(name)} is not supported yet", _known(kinds))
+    both = [*kinds, *(f"not-{known}" for known, kind in kinds.items() if kind.invertible)]
     close = difflib.get_close_matches(name.lower(), sorted(both), n=1)
-    hint = f'did you mean "{close[0]}"?' if close else _known()
+    hint = f'did you mean "{close[0]}"?' if close else _known(kinds)
     return Problem(".type", f"{quote(name)} is not an assertion type", hint)
 
 
-def _known() -> str:
-    return f"known are {', '.join(sorted(ASSERTION_TYPES))}, each also with not-"
-
-
-def _value_problems(base: str, value: object) -> Iterator[Problem]:
-    if isinstance(value, str) and value.startswith("file://"):
-        message = "values from files are not supported yet"
-        yield Problem(".value", message, "write the value here")
-    elif base == "is-json" and value is not None:
-        message = f"{base} with a schema is not supported yet, got {quote(value)}"
-        yield Problem(".value", message, "leave the value out to accept any JSON")
-    elif not KINDS[base].accepts(value):
-        yield Problem(".value", f"must be {KINDS[base].right}, got {quote(value)}")
-    elif base == "regex" and isinstance(value, str) and not _has_template(value):
-        try:
-            compile_javascript(value)
-        except ValueError as error:
-            hint = "patterns are those of JavaScript, without flags"
-            yield Problem(".value", regex_fault(value, error), hint)
-
-
-def _has_template(value: str) -> bool:
-    return any(mark in value for mark in ("{{", "{%", "{#"))
+def _known(kinds: Kinds) -> str:
+    return f"known are {', '.join(sorted(kinds))}, most also with not-"

@@ -1,4 +1,10 @@
-"""Judges an output by all assertions of a row."""
+"""From an assertion as it stands in a suite to a verdict, in steps that are all pure.
+
+`make_ready` renders the texts of an assertion and checks its value; its kind judges; `verdict_of` turns the
+finding into a verdict, and round for `not-`; `ungraded` and `grading_error` say what becomes of an
+assertion that could not be evaluated. Whoever runs rows puts the waiting between these steps; `grade` does
+without, for types that judge by themselves.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,10 +12,27 @@ from typing import Any
 import attrs
 
 from trioeval.errors import GradingError, TemplateError
-from trioeval.grading.algebra import aggregate
+from trioeval.grading.algebra import Place, fold, leaves
+from trioeval.grading.kind import Asking, Comparing, Finding, Judge, Kind, Kinds
 from trioeval.grading.kinds import KINDS, split_type
-from trioeval.grading.model import HEAVIEST, Assertion, Verdict
-from trioeval.grading.text import number_text, output_text, quote
+from trioeval.grading.model import HEAVIEST, NOTHING_SPENT, Assertion, Spent, Verdict
+from trioeval.grading.subject import Subject
+from trioeval.grading.text import number_text, quote
+
+Render = Callable[[str], str]
+"""Fills in the templates of values and metrics; raises `TemplateError`."""
+
+
+@attrs.frozen
+class Ready:
+    """An assertion that can be judged."""
+
+    assertion: Assertion
+    """Its metric is rendered; its value is as it stands in the suite."""
+    kind: Kind
+    inverted: bool
+    value: Any
+    """Rendered, and accepted by the kind."""
 
 
 def grade(
@@ -17,18 +40,22 @@ def grade(
     assertions: Sequence[Assertion],
     *,
     threshold: float | None = None,
-    render: Callable[[str], str] = str,
+    render: Render = str,
     short_circuit: bool = False,
+    kinds: Kinds = KINDS,
 ) -> Verdict:
     """The verdict on an output: that of each assertion, and what they add up to. Pure if `render` is.
 
+    Types that ask outside (a model, a script, a server) are judged by `run_suite` only.
+
     Args:
-        output: What the provider answered: text, or JSON data.
+        output: What the provider answered: text, JSON data, or a `Subject` where more is known.
         assertions: What is expected of it. None at all is a pass.
         threshold: Least weighted score to pass; None wants every assertion to pass.
         render: Fills in the templates of values and metrics.
         short_circuit: Judge nothing more after the first assertion that fails, which then decides, whatever
             the threshold is.
+        kinds: The assertion types that there are.
 
     Raises:
         GradingError: An assertion could not be evaluated, its template included, and its weight is not
@@ -41,36 +68,48 @@ def grade(
         >>> verdict.passed, verdict.score, verdict.parts[0].reason
         (True, 1.0, 'the output contains "ll"')
     """
-    try:
-        text = output_text(output)
-    except (TypeError, ValueError) as error:
-        msg = f"the output cannot be graded: {error}"
-        raise GradingError(msg) from error
-    except RecursionError as error:
-        msg = "the output cannot be graded: it is nested too deeply"
-        raise GradingError(msg) from error
-    parts: list[Verdict] = []
-    for place, assertion in enumerate(assertions):
-        part = _judge(assertion, place, text, render)
-        parts.append(part)
-        if short_circuit and not part.passed and assertion.weight:
-            return aggregate(parts)
-    return aggregate(parts, threshold=threshold)
+    subject = output if isinstance(output, Subject) else Subject.of(output)
+    weights = [assertion.weight for assertion in assertions]
+    verdicts: dict[Place, Verdict] = {}
+    for place, assertion in leaves(assertions):
+        counts = bool(assertion.weight and weights[place[0]])
+        try:
+            verdict = judged_here(subject, assertion, render, kinds)
+        except (GradingError, TemplateError) as error:
+            if counts:
+                raise grading_error(assertion, place, error) from error
+            verdict = ungraded(assertion, error)
+        verdicts[place] = verdict
+        if short_circuit and counts and not verdict.passed:
+            return fold(assertions, verdicts, None)
+    return fold(assertions, verdicts, threshold)
 
 
-def _judge(assertion: Assertion, place: int, output: str, render: Callable[[str], str]) -> Verdict:
-    try:
-        return _verdict(assertion, output, render)
-    except (GradingError, TemplateError) as error:
-        if assertion.weight == 0:
-            return Verdict(passed=True, score=0.0, reason=str(error), assertion=assertion)
-        msg = f"assert[{place}] ({assertion.type}): {error}"
-        raise GradingError(msg) from error
+def judged_here(
+    subject: Subject, assertion: Assertion, render: Render, kinds: Kinds = KINDS
+) -> Verdict:
+    """The verdict of one assertion whose kind judges by itself.
+
+    Raises:
+        GradingError: It could not be evaluated.
+        TemplateError: A text of it cannot be rendered.
+    """
+    ready = make_ready(assertion, render, kinds)
+    if isinstance(ready.kind.judge, Asking | Comparing):
+        msg = "it cannot be judged by itself: it asks others, or compares rows"
+        raise GradingError(msg)
+    return verdict_of(ready, find(ready, ready.kind.judge, subject))
 
 
-def _verdict(assertion: Assertion, output: str, render: Callable[[str], str]) -> Verdict:
+def make_ready(assertion: Assertion, render: Render, kinds: Kinds) -> Ready:
+    """An assertion with its texts rendered.
+
+    Raises:
+        GradingError: Its type, weight or rendered value is wrong.
+        TemplateError: It cannot be rendered.
+    """
     base, inverted = split_type(assertion.type)
-    kind = KINDS.get(base)
+    kind = kinds.get(base)
     if kind is None:
         msg = f"{quote(assertion.type)} is not an assertion type"
         raise GradingError(msg)
@@ -78,21 +117,67 @@ def _verdict(assertion: Assertion, output: str, render: Callable[[str], str]) ->
         msg = f"the weight must be from 0 to {number_text(HEAVIEST)}, got {quote(assertion.weight)}"
         raise GradingError(msg)
     value = _rendered(assertion.value, render)
-    if not kind.accepts(value):
+    if not (value is None and kind.bare) and not kind.accepts(value):
         origin = "" if value == assertion.value else f", rendered from {quote(assertion.value)}"
         msg = f"the value must be {kind.right}, got {quote(value)}{origin}"
         raise GradingError(msg)
-    finding = kind.judge(output, value)
-    passed = finding.invertible and finding.holds is not inverted
+    return Ready(_with_metric(assertion, render), kind, inverted, value)
+
+
+def find(ready: Ready, judge: Judge, subject: Subject) -> Finding:
+    """What the judge of a kind finds; a judge of the user's may fail in any way.
+
+    Raises:
+        GradingError: It could not find out.
+    """
+    try:
+        return judge(subject, ready.value, ready.assertion)
+    except GradingError:
+        raise
+    except Exception as error:
+        msg = f"its judge failed: {type(error).__name__}: {error}"
+        raise GradingError(msg) from error
+
+
+def verdict_of(ready: Ready, finding: Finding, spent: Spent = NOTHING_SPENT) -> Verdict:
+    """The verdict that a finding means, turned round for `not-`."""
+    passed = finding.invertible and finding.holds is not ready.inverted
+    metadata = finding.metadata
+    if ready.value != ready.assertion.value:
+        metadata = {**metadata, "renderedAssertionValue": ready.value}
     return Verdict(
         passed=passed,
-        score=float(passed),
+        score=_score(finding, inverted=ready.inverted, passed=passed),
         reason=finding.reason,
-        assertion=_with_metric(assertion, render),
+        assertion=ready.assertion,
+        named_scores=finding.named_scores,
+        named_score_weights=finding.named_score_weights,
+        parts=finding.parts,
+        spent=spent,
+        metadata=metadata,
     )
 
 
-def _rendered(value: Any, render: Callable[[str], str]) -> Any:
+def ungraded(assertion: Assertion, error: Exception, spent: Spent = NOTHING_SPENT) -> Verdict:
+    """What stands for an assertion that could not be evaluated and does not count."""
+    return Verdict(passed=True, score=0.0, reason=str(error), assertion=assertion, spent=spent)
+
+
+def grading_error(assertion: Assertion, place: Place, error: Exception) -> GradingError:
+    """The error of a row whose assertion at `place` could not be evaluated."""
+    where = ".".join(f"assert[{number}]" for number in place)
+    return GradingError(f"{where} ({assertion.type}): {error}")
+
+
+def _score(finding: Finding, *, inverted: bool, passed: bool) -> float:
+    if finding.score is None or not finding.invertible:
+        return float(passed)
+    if not inverted:
+        return finding.score
+    return 1 - finding.score if finding.negated is None else finding.negated
+
+
+def _rendered(value: Any, render: Render) -> Any:
     match value:
         case str():
             return render(value)
@@ -102,7 +187,7 @@ def _rendered(value: Any, render: Callable[[str], str]) -> Any:
             return value
 
 
-def _with_metric(assertion: Assertion, render: Callable[[str], str]) -> Assertion:
+def _with_metric(assertion: Assertion, render: Render) -> Assertion:
     if assertion.metric is None:
         return assertion
     metric = render(assertion.metric)

@@ -155,6 +155,16 @@ def _equal(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
+def is_template(value: object) -> bool:
+    """Whether a value is a text that becomes another one when it is rendered.
+
+    Example:
+        >>> is_template("{{name}}"), is_template("name"), is_template(["{{name}}"])
+        (True, False, False)
+    """
+    return isinstance(value, str) and any(mark in value for mark in ("{{", "{%", "{#"))
+
+
 def quote(value: object, limit: int = _QUOTED) -> str:
     """A value as a message shows it: as JSON on one line, cut at `limit` characters. Never fails.
 

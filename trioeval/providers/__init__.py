@@ -12,7 +12,6 @@ from trioeval.providers.base import Guardrails as Guardrails
 from trioeval.providers.base import Provider as Provider
 from trioeval.providers.base import Reply as Reply
 from trioeval.providers.base import Request as Request
-from trioeval.providers.base import Usage as Usage
 from trioeval.providers.local.record import Recorder as Recorder
 from trioeval.providers.metering import Metering as Metering
 from trioeval.providers.opening import OpenProvider as OpenProvider
@@ -23,3 +22,4 @@ from trioeval.providers.settings import Templates as Templates
 from trioeval.providers.wire import HttpClient as HttpClient
 from trioeval.providers.wire import HttpReply as HttpReply
 from trioeval.providers.wire import HttpRequest as HttpRequest
+from trioeval.usage import Usage as Usage

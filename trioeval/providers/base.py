@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import attrs
 
 from trioeval.rates.hints import RateHint
+from trioeval.usage import Usage
 
 
 @attrs.frozen(kw_only=True)
@@ -28,24 +29,6 @@ class Request:
 
 
 @attrs.frozen(kw_only=True)
-class Usage:
-    """Tokens as the provider reported them; what it did not report is None, never an estimate."""
-
-    prompt: int | None = None
-    """All tokens of the prompt, those from and into a cache among them."""
-    completion: int | None = None
-    """All tokens of the reply, those of its reasoning among them."""
-    total: int | None = None
-    cached: int | None = None
-    """Prompt tokens served from the provider's own cache."""
-    cache_creation: int | None = None
-    """Prompt tokens written to the provider's own cache."""
-    reasoning: int | None = None
-    accepted_prediction: int | None = None
-    rejected_prediction: int | None = None
-
-
-@attrs.frozen(kw_only=True)
 class Guardrails:
     """What the provider's own filters said of prompt and reply."""
 
@@ -61,7 +44,7 @@ class Reply:
 
     output: Any
     """Text, or structured output (tool calls, parsed JSON, a vector of an embedding)."""
-    usage: Usage = Usage()
+    usage: Usage = attrs.field(factory=Usage)
     hint: RateHint | None = attrs.field(default=None, repr=False)
     """What it says of the provider's limits; None where it says nothing."""
     cost: float | None = None

@@ -13,8 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
-from trioeval.providers.base import Usage
 from trioeval.providers.config import is_number
+from trioeval.usage import Usage
 
 _DATE = re.compile(r"-(\d{4}-\d\d-\d\d|20\d{6})$")
 

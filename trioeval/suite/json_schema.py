@@ -16,13 +16,13 @@ from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_orig
 
 import attrs
 
-from trioeval.grading import ASSERTION_TYPES, Assertion
+from trioeval.grading import KINDS, Assertion
+from trioeval.grading.algebra import SET
 from trioeval.grading.model import HEAVIEST
 from trioeval.suite.bounds import AtLeast
 from trioeval.suite.keys import (
     DEFINITIONS,
     NOT_YET_AT_TOP,
-    NOT_YET_IN_ASSERTIONS,
     NOT_YET_IN_LANES,
     NOT_YET_IN_OPTIONS,
     NOT_YET_IN_TESTS,
@@ -243,9 +243,14 @@ def _prompt() -> Shape:
 
 
 def _assertion() -> Shape:
-    shape = _object(Assertion, not_yet=NOT_YET_IN_ASSERTIONS)
-    types = sorted(ASSERTION_TYPES)
-    shape["properties"]["type"]["enum"] = [*types, *(f"not-{name}" for name in types)]
+    members = {"type": "array", "items": _ref(Assertion)}
+    shape = _object(Assertion, renamed={"assertions": "assert"}, shapes={"assertions": members})
+    types = sorted(KINDS)
+    shape["properties"]["type"]["enum"] = [
+        *types,
+        *(f"not-{name}" for name in types if KINDS[name].invertible),
+        SET,
+    ]
     number = shape["properties"]["weight"]["anyOf"][0]
     number |= {"minimum": 0, "maximum": HEAVIEST}
     return shape

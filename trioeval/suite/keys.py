@@ -36,13 +36,4 @@ NOT_YET_IN_OPTIONS: Collection[str] = ("grading",)
 
 NOT_YET_IN_LANES: Collection[str] = ("exclusiveGroup", "itpm", "otpm")
 
-NOT_YET_IN_ASSERTIONS: Collection[str] = (
-    "assert",
-    "config",
-    "contextTransform",
-    "provider",
-    "rubricPrompt",
-    "transform",
-)
-
 NOT_YET_IN_TESTS: Collection[str] = ("assertScoringFunction",)

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from trioeval.errors import Problem, SuiteError
+from trioeval.grading import KINDS, Kinds
 from trioeval.suite.chosen import apply_given, folders_of
 from trioeval.suite.documents import check_plain, read_suite_documents
 from trioeval.suite.extensions import extension_mistakes
@@ -28,6 +29,7 @@ def load_suite(
     environ: Mapping[str, str] | None = None,
     allow_outside: bool = False,
     given: Mapping[str, Any] | None = None,
+    kinds: Kinds = KINDS,
 ) -> Suite:
     """Load a suite from a file, or from several that are laid over each other.
 
@@ -40,6 +42,7 @@ def load_suite(
         allow_outside: Whether the suite may read files outside of its folder.
         given: Keys of a suite that stand in place of the files', as `apply_given` has it. Its paths are
             absolute, and the folders of its files may be read.
+        kinds: The assertion types that there are.
 
     Raises:
         SuiteError: Everything that is wrong with it, with file, line and column, in the order of the file.
@@ -68,6 +71,7 @@ def load_suite(
         allow_outside=allow_outside,
         warn=found.warnings.append,
         note=found.add,
+        kinds=kinds,
     )
 
     def placed(mistake: Mistake) -> Mistake:
@@ -104,6 +108,7 @@ def parse_suite(
     environ: Mapping[str, str] | None = None,
     allow_outside: bool = False,
     given: Mapping[str, Any] | None = None,
+    kinds: Kinds = KINDS,
 ) -> Suite:
     """A suite from data of the shape of a suite file.
 
@@ -113,6 +118,7 @@ def parse_suite(
         environ: What switches are looked up in; the process environment if None.
         allow_outside: Whether the suite may read files outside of `directory`.
         given: As for `load_suite`.
+        kinds: The assertion types that there are.
 
     Raises:
         SuiteError: Everything that is wrong with it.
@@ -134,6 +140,7 @@ def parse_suite(
         allow_outside=allow_outside,
         warn=found.warnings.append,
         note=found.add,
+        kinds=kinds,
     )
     suite, mistakes = _read(apply_given(document, given), around)
     if suite is not None:
@@ -211,7 +218,11 @@ def _finished(suite: Suite, around: Around, warnings: Iterable[Mistake]) -> Suit
     suite = in_every_task(
         suite,
         lambda one: attrs.evolve(
-            one, directory=around.directory, roots=roots, allow_outside=around.allow_outside
+            one,
+            directory=around.directory,
+            roots=roots,
+            allow_outside=around.allow_outside,
+            kinds=around.kinds,
         ),
     )
     return attrs.evolve(suite, warnings=tuple(map(_problem, dict.fromkeys(warnings))))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import attrs
 
 from trioeval.errors import Problem
-from trioeval.grading import Assertion
+from trioeval.grading import KINDS, Assertion, Kinds
 from trioeval.suite.bounds import Count, ErrorStatus, NotNegative, Number, Positive
 
 
@@ -294,6 +294,8 @@ class Suite:
     """Folders whose files it may read: those of its own files; empty means `directory`."""
     place: Callable[[Problem], Problem] | None = attrs.field(default=None, eq=False, repr=False)
     """Finds the file, line and column of a problem from its path; None for a suite made in Python."""
+    kinds: Kinds = attrs.field(default=KINDS, eq=False, repr=False)
+    """The assertion types that its tests may use."""
     tasks: tuple["Task", ...] = ()
     """What it consists of, if that is several things; it has no prompts and tests of its own then."""
 

@@ -60,7 +60,16 @@ from trioeval.suite.tests_forms import (
 
 _EVERYTHING = "{{prompt}}"
 """The prompt of a suite that names none."""
-NOT_IN_FILES = ("allow_outside", "directory", "file", "files", "place", "roots", "warnings")
+NOT_IN_FILES = (
+    "allow_outside",
+    "directory",
+    "file",
+    "files",
+    "kinds",
+    "place",
+    "roots",
+    "warnings",
+)
 """Fields of a suite that are found, not written."""
 _HOW_IT_RUNS = ("serialize", "registerScope")
 """Options that may stand at the top of a file as well."""

@@ -11,10 +11,10 @@ from trioeval.grading import Assertion, check_assertion, quote
 from trioeval.suite.documents import read_document
 from trioeval.suite.forms import many, text_or_number
 from trioeval.suite.joined import Joined
-from trioeval.suite.keys import NOT_YET_IN_ASSERTIONS, NOT_YET_IN_TESTS
+from trioeval.suite.keys import NOT_YET_IN_TESTS
 from trioeval.suite.mistakes import Mistake, MistakenError, kind
 from trioeval.suite.models import Scenario, Test, TestOptions
-from trioeval.suite.paths import DocumentPath
+from trioeval.suite.paths import DocumentPath, read_path
 from trioeval.suite.placing import read_placed, structured
 from trioeval.suite.sources.around import Around, names_file
 from trioeval.suite.sources.nested_files import with_files
@@ -39,8 +39,13 @@ _NEEDS_ONE = {
 def assertion_hook(
     converter: cattrs.Converter, around: Around, templates: Templates | None
 ) -> Hook:
-    """For assertions: objects, checked by the rules of their type, with values from files."""
-    structure = object_hook(converter, Assertion, not_yet=NOT_YET_IN_ASSERTIONS)
+    """For assertions and sets of them: checked by the rules of their types, with values from files."""
+    structure = object_hook(
+        converter,
+        Assertion,
+        renamed={"assertions": "assert"},
+        hooks={"assertions": lambda value, _: _members(value, hook)},
+    )
 
     def hook(value: Any, wanted: Any) -> Assertion:
         if isinstance(value, str):
@@ -61,9 +66,10 @@ def assertion_hook(
             # Type and value can be judged although something else is wrong.
             assertion = Assertion(type=value["type"], value=value.get("value"))
         mistakes += (
-            # Their paths are one key, `.type`, or empty.
-            Mistake(problem.message, problem.hint, at=tuple(problem.path.split(".")[1:]))
-            for problem in check_assertion(assertion, value_given="value" in value)
+            Mistake(problem.message, problem.hint, at=read_path(f"${problem.path}"))
+            for problem in check_assertion(
+                assertion, value_given="value" in value, kinds=around.kinds
+            )
         )
         if templates is not None:
             mistakes += _template_mistakes(templates, _texts_of(value))
@@ -72,6 +78,22 @@ def assertion_hook(
         return assertion
 
     return hook
+
+
+def _members(value: Any, hook: Hook) -> tuple[Assertion, ...]:
+    """The members of a set."""
+    if not isinstance(value, list):
+        raise MistakenError(Mistake(f"must be a list of assertions, got {kind(value)}"))
+    found: list[Assertion] = []
+    mistakes: list[Mistake] = []
+    for place, member in enumerate(value):
+        try:
+            found.append(hook(member, Assertion))
+        except MistakenError as error:
+            mistakes += [part.below(place) for part in error.parts]
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return tuple(found)
 
 
 def _texts_of(assertion: dict[str, Any]) -> Iterator[tuple[DocumentPath, str]]:

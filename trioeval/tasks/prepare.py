@@ -8,6 +8,7 @@ from pathlib import Path
 import attrs
 
 from trioeval.errors import Problem, SuiteError
+from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import LaneSpec, Readiness
 from trioeval.providers import Metering, Provider, ProviderSpec, resolve
 from trioeval.providers.adapter import HasAdapter
@@ -140,6 +141,7 @@ def prepare(
     replay: Path | None = None,
     select: Callable[[Suite], Container[int] | None] | None = None,
     one_by_one: bool = False,
+    kinds: Kinds = KINDS,
 ) -> PreparedSuite:
     """Load a suite if it is a path, and check all of its providers and transforms.
 
@@ -154,6 +156,7 @@ def prepare(
         select: Gives the places of the tests that are run, among `all_tests` of a suite, or None for all
             of them; asked once for each task.
         one_by_one: Run one step of a task after another, in order.
+        kinds: The assertion types that a suite may use that is loaded here.
 
     Raises:
         SuiteError: Everything that is wrong with it.
@@ -178,7 +181,7 @@ def prepare(
     if isinstance(suite, Suite):
         return prepared(suite)
     try:
-        loaded = load_suite(suite, environ=own)
+        loaded = load_suite(suite, environ=own, kinds=kinds)
     except SuiteError as error:
         raise told_together(error, prepared) from None
     return prepared(loaded)
@@ -303,6 +306,7 @@ def around_of(suite: Suite, environ: Mapping[str, str]) -> Around:
         environ={**environ, **suite.env} if suite.env else environ,
         roots=suite.roots or (suite.directory,),
         allow_outside=suite.allow_outside,
+        kinds=suite.kinds,
     )
 
 

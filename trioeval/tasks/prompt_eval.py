@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from trioeval.errors import InputError, ProviderError
-from trioeval.grading import Verdict, grade
+from trioeval.grading import Verdict
 from trioeval.kernel import (
     Blocked,
     Calls,
@@ -30,6 +30,8 @@ from trioeval.providers import OpenProvider, Reply, Request, Usage
 from trioeval.suite import Expansion, Step
 from trioeval.tasks.endings import NAMES, explain, provider_failure
 from trioeval.tasks.hooks import Hooks
+from trioeval.tasks.judges import Judges
+from trioeval.tasks.judging import Judging
 from trioeval.tasks.metering import Estimate, Meter
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.tools import Asked, Tools
@@ -45,6 +47,7 @@ class _Known:
     output: Any = None
     """The reply's output, transformed."""
     latency_ms: float | None = None
+    judging: Judging | None = None
     ending: Done[Verdict] | Failed | None = None
     """How it ended, before extensions are told of that."""
 
@@ -79,6 +82,7 @@ class PromptEval:
         providers: Open providers, in the order of `steps.providers`.
         lanes: The name of each provider's lane, in the same order.
         tools: What makes prompts and outputs.
+        judges: What judges outputs.
         meter: What says how much calls may use.
         order: In which order steps may start.
         task: Which task of its suite it is, where that has several.
@@ -92,6 +96,7 @@ class PromptEval:
         lanes: Sequence[str],
         *,
         tools: Tools,
+        judges: Judges,
         meter: Meter,
         order: Callable[[], Readiness] | None = None,
         task: str | None = None,
@@ -101,6 +106,7 @@ class PromptEval:
         self._providers = providers
         self._lanes = tuple(lanes)
         self._tools = tools
+        self._judges = judges
         self._meter = meter
         self._order = order
         self._task = task
@@ -158,13 +164,8 @@ class PromptEval:
         self._tools.remember_turn(step, asked, reply)
         output = await self._tools.transform(step, asked, reply)
         known.output = output
-        verdict = grade(
-            output,
-            step.test.assertions,
-            threshold=step.test.threshold,
-            render=asked.fill,
-            short_circuit=self._tools.short_circuit,
-        )
+        known.judging = self._judges.of(step, asked, reply, output, known.latency_ms)
+        verdict = await known.judging.run()
         self._tools.store(step, output)
         return verdict
 
@@ -228,6 +229,7 @@ class PromptEval:
             latency_ms=known.latency_ms,
             wait_ms=waited * 1000,
             calls=calls,
+            graded=() if verdict is not None or known.judging is None else known.judging.parts,
             task=self._task,
         )
 

@@ -7,7 +7,8 @@ from typing import Any
 import attrs
 
 from trioeval.errors import ProviderError, ProviderErrorKind
-from trioeval.grading import Verdict
+from trioeval.grading import Spent, Verdict
+from trioeval.grading.model import NOTHING_SPENT
 from trioeval.providers import Reply
 from trioeval.suite import ProviderEntry, Step
 
@@ -49,6 +50,10 @@ class Row:
     wait_ms: float
     """Time that the started row waited for lanes."""
     calls: int
+    graded: tuple[Verdict, ...] = ()
+    """The verdicts of single assertions that are there although the row has no verdict, in their order."""
+    spent: Spent = NOTHING_SPENT
+    """What asking judges used, also where that came to nothing."""
     task: str | None = None
     """The id of its task; None where the suite has no tasks but is one."""
 

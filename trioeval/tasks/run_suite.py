@@ -16,12 +16,16 @@ import attrs
 import trio
 
 from trioeval.errors import ProviderError, UsageError
+from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import Budget, Lanes, Observer
 from trioeval.providers import Provider, Recorder, open_providers
 from trioeval.suite import BudgetSettings, Suite
+from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.functions import Calls
 from trioeval.tasks.history import History
 from trioeval.tasks.hooks import Hooks
+from trioeval.tasks.judges import Judges
+from trioeval.tasks.judging import WIDTH
 from trioeval.tasks.lanes import merge_lane_specs
 from trioeval.tasks.metering import Meter
 from trioeval.tasks.prepare import PreparedSuite, PreparedTask, prepare
@@ -72,6 +76,7 @@ async def run_suite(
     emit: Emit,
     lanes: Lanes | None = None,
     providers: Mapping[str, Provider] | None = None,
+    kinds: Kinds | None = None,
     stop: trio.Event | None = None,
     observe: Observer | None = None,
     recorder: Recorder | None = None,
@@ -91,6 +96,7 @@ async def run_suite(
         emit: Awaited with one row after another, each as soon as all before it in its task are known.
         lanes: Lanes to run on, shared with other runs; its own if None. See `make_lanes`.
         providers: Async callables by the id that stands for them in the suite.
+        kinds: The assertion types that a suite may use that is loaded here; None is all that are built in.
         stop: When set, no new row starts and those under way run to their end.
         observe: Told of everything that lanes and jobs do.
         recorder: Writes down everything that providers answer.
@@ -103,7 +109,8 @@ async def run_suite(
     Raises:
         SuiteError: The suite is wrong; nothing was called.
         ProviderError: A provider cannot be opened, or not within `OPENED_WITHIN`; nothing was called.
-        UsageError: `providers` for a suite that was prepared with its own.
+        UsageError: `providers` for a suite that was prepared with its own, or `kinds` for one that is
+            loaded.
         PlanError: `lanes` lacks a lane that the suite needs, or tasks made in Python wait for each other.
         Exception: Whatever `emit` raised; the run is ended for it.
 
@@ -128,7 +135,7 @@ async def run_suite(
         SAY HI pass
         1
     """
-    prepared = await _prepared(suite, providers)
+    prepared = await _prepared(suite, providers, kinds)
     options = prepared.suite.evaluate_options
     limit_ms = options.max_eval_time_ms
     # Cancelled while it is opened, a suite would end without its rows: test_interrupts.py.
@@ -165,6 +172,7 @@ async def collect(
     *,
     lanes: Lanes | None = None,
     providers: Mapping[str, Provider] | None = None,
+    kinds: Kinds | None = None,
 ) -> list[Row]:
     """Run a suite and return its rows, `rows[i].index == i`. A checkpoint.
 
@@ -180,7 +188,7 @@ async def collect(
     async def keep(row: Row) -> None:  # noqa: ASYNC124 - lists do not wait
         rows.append(row)
 
-    prepared = await _prepared(suite, providers)
+    prepared = await _prepared(suite, providers, kinds)
     await run_suite(prepared, emit=keep, lanes=lanes)
     places = {part.id: place for place, part in enumerate(prepared.parts)}
     return sorted(rows, key=lambda row: places[row.task]) if prepared.tasks else rows
@@ -189,12 +197,17 @@ async def collect(
 async def _prepared(
     suite: Suite | PreparedSuite | str | os.PathLike[str],
     providers: Mapping[str, Provider] | None,
+    kinds: Kinds | None,
 ) -> PreparedSuite:
+    if kinds is not None and isinstance(suite, Suite | PreparedSuite):
+        raise UsageError("a suite that is loaded has its kinds: give them to `load_suite`")
     if isinstance(suite, PreparedSuite):
         if providers is not None:
             raise UsageError("a prepared suite has its providers: give them to `prepare`")
         return suite
-    make = functools.partial(prepare, suite, providers=providers)
+    make = functools.partial(
+        prepare, suite, providers=providers, kinds=KINDS if kinds is None else kinds
+    )
     if isinstance(suite, Suite) and not suite.extensions:
         return make()
     started = Calls()
@@ -229,11 +242,20 @@ async def _opened(
     hooks = None
     if prepared.extensions:
         hooks = Hooks(prepared.extensions, prepared.suite, run_id, scripts, around, warn)
+    tools = _tools(prepared, scripts, run_id)
     body = PromptEval(
         prepared.steps,
         opened,
         prepared.lane_names,
-        tools=_tools(prepared, scripts, run_id),
+        tools=tools,
+        judges=Judges(
+            steps=prepared.steps,
+            scripts=scripts,
+            read_transform=tools.read_transform,
+            kinds=prepared.suite.kinds,
+            width=_width(around),
+            short_circuit=around.switch("SHORT_CIRCUIT_TEST_FAILURES"),
+        ),
         meter=Meter(
             [spec.metering for spec in prepared.specs],
             prepared.lane_names,
@@ -265,8 +287,13 @@ def _tools(prepared: PreparedSuite, scripts: Scripts, run_id: str | None) -> Too
         read_transform=functools.lru_cache(
             functools.partial(read_output_transform, around=prepared.around)
         ),
-        short_circuit=prepared.around.switch("SHORT_CIRCUIT_TEST_FAILURES"),
     )
+
+
+def _width(around: Around) -> int:
+    """How many assertions of a row may ask outside at once."""
+    wanted = around.variable("ASSERTIONS_MAX_CONCURRENCY")
+    return max(1, int(wanted)) if wanted.isdecimal() else WIDTH
 
 
 def _budget(settings: BudgetSettings | None) -> Budget | None:

@@ -56,8 +56,6 @@ class Tools:
     scripts: Scripts
     read_transform: Callable[[str], OutputTransform]
     """From the text of a transform to what can be applied; the same text is read once."""
-    short_circuit: bool = False
-    """Whether the first assertion of a row that fails decides."""
 
     async def ask(self, step: Step) -> Asked:
         """What a row asks: its variables, and the prompt that they make.

@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.providers.base import Usage
+from trioeval.usage import Usage
 
 CHARACTERS_PER_TOKEN = 4
 

@@ -11,8 +11,9 @@ import attrs
 import trio
 
 from trioeval.errors import Problem
-from trioeval.providers.base import Reply, Request, Usage
+from trioeval.providers.base import Reply, Request
 from trioeval.providers.settings import Shared, Surroundings
+from trioeval.usage import Usage
 
 
 @attrs.frozen

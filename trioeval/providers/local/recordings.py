@@ -18,8 +18,9 @@ from typing import Any, get_args
 import attrs
 
 from trioeval.errors import Fault, Problem, ProviderError, ProviderErrorKind
-from trioeval.providers.base import Reply, Usage
+from trioeval.providers.base import Reply
 from trioeval.providers.config import is_amount, is_flag, is_integer, is_json, is_number, show
+from trioeval.usage import Usage
 
 
 @attrs.frozen

@@ -14,9 +14,10 @@ import attrs
 import trio
 
 from trioeval.errors import Problem, ProviderError
-from trioeval.providers.base import Reply, Request, Usage
+from trioeval.providers.base import Reply, Request
 from trioeval.providers.config import Key, is_flag, is_json_list, read_config
 from trioeval.providers.settings import Shared, Surroundings
+from trioeval.usage import Usage
 
 
 def _is_inputs(value: Any) -> bool:

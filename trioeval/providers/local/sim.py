@@ -29,7 +29,7 @@ import trio
 import trio.lowlevel
 
 from trioeval.errors import Problem, ProviderError, TemplateError
-from trioeval.providers.base import Reply, Request, Usage
+from trioeval.providers.base import Reply, Request
 from trioeval.providers.config import (
     Key,
     config_path,
@@ -42,6 +42,7 @@ from trioeval.providers.config import (
 )
 from trioeval.providers.prices import Price, is_price, read_price
 from trioeval.providers.settings import Shared, Surroundings, Templates
+from trioeval.usage import Usage
 
 CHARACTERS_PER_TOKEN = 4
 """Of this model's own tokens."""

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from trioeval.errors import ProviderError
-from trioeval.providers.base import Reply, Request, Usage
+from trioeval.providers.base import Reply, Request
 from trioeval.providers.config import is_json, is_number, show
 from trioeval.providers.local.recordings import (
     CHECKS,
@@ -21,6 +21,7 @@ from trioeval.providers.local.recordings import (
     RecordedError,
     Recording,
 )
+from trioeval.usage import Usage
 
 DEEPEST = 500
 """Lists and objects within each other; Python reads JSON of about twice that."""
@@ -83,7 +84,7 @@ def to_line(recording: Recording) -> str:
     """The line of a recording, without its end. What says nothing is left out.
 
     Example:
-        >>> from trioeval.providers.base import Usage
+        >>> from trioeval.usage import Usage
         >>> to_line(Recording(prompt="Hi", output="Ho", usage=Usage(total=2)))
         '{"prompt": "Hi", "output": "Ho", "usage": {"total": 2}}'
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trioeval.errors import ProviderError
-from trioeval.providers.base import Guardrails, Reply, Usage
+from trioeval.providers.base import Guardrails, Reply
 from trioeval.providers.config import (
     Key,
     is_flag,
@@ -17,6 +17,7 @@ from trioeval.providers.config import (
     show,
     to_snake,
 )
+from trioeval.usage import Usage
 
 DEFAULT_FUNCTION = "call_api"
 OUTPUT_BY_FUNCTION: Mapping[str, str] = {

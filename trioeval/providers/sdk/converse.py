@@ -24,7 +24,7 @@ from trioeval.providers.answers import (
     read_object,
     text,
 )
-from trioeval.providers.base import Guardrails, Reply, Request, Usage
+from trioeval.providers.base import Guardrails, Reply, Request
 from trioeval.providers.classify import classify
 from trioeval.providers.config import Key, is_count, is_json_object, is_number, is_texts, to_snake
 from trioeval.providers.endpoint import Endpoint
@@ -33,6 +33,7 @@ from trioeval.providers.server_events import ServerEvent
 from trioeval.providers.vendors.call_options import read_options
 from trioeval.providers.vendors.data_uris import read_data_uri, read_image_url
 from trioeval.providers.wire import HttpReply, HttpRequest
+from trioeval.usage import Usage
 
 KIND_BY_CODE: Mapping[str, ProviderErrorKind] = {
     "modelerrorexception": "server",

@@ -22,7 +22,7 @@ from trioeval.providers.answers import (
     read_metadata,
     text,
 )
-from trioeval.providers.base import Guardrails, Reply, Request, Usage
+from trioeval.providers.base import Guardrails, Reply, Request
 from trioeval.providers.config import read_config, to_snake
 from trioeval.providers.endpoint import Endpoint, Service, read_endpoint
 from trioeval.providers.server_events import ServerEvent
@@ -33,6 +33,7 @@ from trioeval.providers.vendors.call_options import read_options
 from trioeval.providers.vendors.prepared import PreparedBody
 from trioeval.providers.vendors.streams import join_stream
 from trioeval.providers.wire import HttpReply, HttpRequest
+from trioeval.usage import Usage
 
 ANTHROPIC = Service(
     family="anthropic",

@@ -17,7 +17,8 @@ from trioeval.providers.answers import (
     read_number,
     text,
 )
-from trioeval.providers.base import Guardrails, Usage
+from trioeval.providers.base import Guardrails
+from trioeval.usage import Usage
 
 FINISH_REASONS: Mapping[str, str] = {
     "eos": "stop",

@@ -14,7 +14,7 @@ from trioeval.providers.answers import (
     read_number,
     read_object,
 )
-from trioeval.providers.base import Reply, Request, Usage
+from trioeval.providers.base import Reply, Request
 from trioeval.providers.config import Key, is_count, is_json_object, is_text
 from trioeval.providers.endpoint import ENDPOINT_KEYS, Endpoint
 from trioeval.providers.server_events import ServerEvent
@@ -22,6 +22,7 @@ from trioeval.providers.vendors.call_options import read_options
 from trioeval.providers.vendors.gemini_reply import read_usage
 from trioeval.providers.vendors.prepared import PreparedBody
 from trioeval.providers.wire import HttpReply, HttpRequest
+from trioeval.usage import Usage
 
 CALL_KEYS = (
     Key("taskType", "text", is_text),

@@ -18,7 +18,8 @@ from trioeval.providers.answers import (
     read_number,
     text,
 )
-from trioeval.providers.base import Guardrails, Usage
+from trioeval.providers.base import Guardrails
+from trioeval.usage import Usage
 
 FINISH_REASONS: Mapping[str, str] = {"STOP": "stop", "MAX_TOKENS": "length"}
 """By the service's own word; others stay what they are, in lower case."""

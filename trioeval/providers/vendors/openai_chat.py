@@ -20,7 +20,7 @@ from trioeval.providers.answers import (
     read_number,
     text,
 )
-from trioeval.providers.base import Reply, Request, Usage
+from trioeval.providers.base import Reply, Request
 from trioeval.providers.config import read_config
 from trioeval.providers.endpoint import Endpoint, Service, read_endpoint
 from trioeval.providers.messages import to_messages
@@ -47,6 +47,7 @@ from trioeval.providers.vendors.chat_stream import join_chunks, speaks
 from trioeval.providers.vendors.prepared import PreparedBody
 from trioeval.providers.vendors.streams import join_stream
 from trioeval.providers.wire import HttpReply, HttpRequest
+from trioeval.usage import Usage
 
 
 @attrs.frozen(kw_only=True, slots=False)

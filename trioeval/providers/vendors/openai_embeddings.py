@@ -13,7 +13,7 @@ import attrs
 from trioeval.errors import Problem
 from trioeval.providers.adapter import AdapterSettings
 from trioeval.providers.answers import count, failure, field, read_hint, read_metadata, read_object
-from trioeval.providers.base import Reply, Request, Usage
+from trioeval.providers.base import Reply, Request
 from trioeval.providers.config import Key, is_integer, is_json_object, is_text, read_config
 from trioeval.providers.endpoint import ENDPOINT_KEYS, Endpoint, Service, read_endpoint
 from trioeval.providers.server_events import ServerEvent
@@ -21,6 +21,7 @@ from trioeval.providers.settings import Settings
 from trioeval.providers.vendors.call_options import read_options
 from trioeval.providers.vendors.prepared import PreparedBody
 from trioeval.providers.wire import HttpReply, HttpRequest
+from trioeval.usage import Usage
 
 FLOAT_BYTES = 4
 """Length of a number in a vector that comes as base64."""

@@ -23,7 +23,7 @@ from trioeval.providers.answers import (
     read_metadata,
     text,
 )
-from trioeval.providers.base import Guardrails, Reply, Request, Usage
+from trioeval.providers.base import Guardrails, Reply, Request
 from trioeval.providers.config import Key, is_flag, read_config
 from trioeval.providers.endpoint import ENDPOINT_KEYS, Endpoint, Service, read_endpoint
 from trioeval.providers.server_events import ServerEvent
@@ -53,6 +53,7 @@ from trioeval.providers.vendors.responses_output import (
 from trioeval.providers.vendors.responses_stream import read_response, speaks
 from trioeval.providers.vendors.streams import join_stream
 from trioeval.providers.wire import HttpReply, HttpRequest
+from trioeval.usage import Usage
 
 KEYS = (
     *PARAMETERS,

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from trioeval.providers.answers import NOT_JSON, count, field, objects, read_json, text
-from trioeval.providers.base import Usage
 from trioeval.providers.config import is_number
+from trioeval.usage import Usage
 
 Item: TypeAlias = Mapping[str, Any]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.grading import quote
+from trioeval.grading import KINDS, Kinds, quote
 from trioeval.suite.anchors import FILE, unanchored
 from trioeval.suite.mistakes import Mistake, MistakenError
 
@@ -45,6 +45,9 @@ class Around:
     """Told of what is odd but no mistake."""
     note: Callable[[Path], None] = attrs.field(default=lambda _path: None, repr=False)
     """Told of every file that is asked for."""
+
+    kinds: Kinds = attrs.field(default=KINDS, repr=False)
+    """The assertion types that there are."""
 
     @roots.default
     def _directory(self) -> tuple[Path, ...]:

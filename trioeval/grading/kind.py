@@ -1,0 +1,143 @@
+"""What an assertion type is: which values it takes, and how it judges.
+
+A judge is a plain function wherever it can be one. Types that ask a model, run code or call a server have
+a judge that awaits; types that compare the rows of a test have none, because there is no judging one row.
+
+`not-` is no business of theirs: they say what is the case, and whoever grades turns it round.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Literal, TypeAlias
+
+import attrs
+
+from trioeval.errors import Problem
+from trioeval.grading.model import Assertion, Verdict
+from trioeval.grading.outside import Outside
+from trioeval.grading.subject import Subject
+
+Role: TypeAlias = Literal["text", "embedding", "classification", "moderation"]
+"""What a judge is needed for."""
+
+
+@attrs.frozen
+class Finding:
+    """Whether a type holds of an output."""
+
+    holds: bool
+    reason: str
+    """What is the case, in words that are also true under `not-`."""
+    score: float | None = None
+    """How far it holds; None is 1 for an assertion that passes and 0 for one that fails."""
+    negated: float | None = None
+    """The score under `not-` where there is a score; None is `1 - score`."""
+    invertible: bool = True
+    """False where nothing could be found out: that is a failure, also under `not-`."""
+    named_scores: Mapping[str, float] = attrs.field(factory=dict)
+    named_score_weights: Mapping[str, float] = attrs.field(factory=dict)
+    parts: tuple[Verdict, ...] = ()
+    """Verdicts that a script made itself."""
+    metadata: Mapping[str, Any] = attrs.field(factory=dict)
+    """What else is kept with the verdict."""
+
+
+Judge: TypeAlias = Callable[[Subject, Any, Assertion], Finding]
+"""From what is judged, the rendered value, which has been accepted, and the assertion for its threshold and
+config. Raises `GradingError` where it cannot be evaluated."""
+
+OutsideJudge: TypeAlias = Callable[[Subject, Any, Assertion, Outside], Awaitable[Finding]]
+"""The same, with what it may ask."""
+
+
+@attrs.frozen
+class Asking:
+    """The judge of a type that asks outside: models, code, servers."""
+
+    judge: OutsideJudge
+    roles: frozenset[Role] = frozenset()
+    """Which judges it needs; all of them are checked before a run."""
+
+
+@attrs.frozen
+class Comparing:
+    """The judge of a type that compares the outputs of one test: it is asked when all of them are there."""
+
+    roles: frozenset[Role] = frozenset()
+
+
+@attrs.frozen
+class Extra:
+    """What has to be installed for a type."""
+
+    name: str
+    """As in `pip install trioeval[name]`."""
+    module: str
+    """The module that is there then."""
+
+
+def _no_problems(_assertion: Assertion) -> Iterable[Problem]:
+    return ()
+
+
+@attrs.frozen
+class Kind:
+    """One assertion type."""
+
+    right: str
+    """What its value must be, for the sentence "must be …"."""
+    accepts: Callable[[Any], bool]
+    """Whether a value can be judged with, as it stands in a suite or when it is rendered."""
+    judge: Judge | Asking | Comparing
+    bare: bool = False
+    """Whether it can stand without a value."""
+    check: Callable[[Assertion], Iterable[Problem]] = _no_problems
+    """What else is wrong with an assertion, found before a run; paths are `.value`, `.threshold`, `.config…`.
+    Only asked where the value is accepted."""
+    invertible: bool = True
+    """Whether `not-` may stand before it."""
+    requires: Extra | None = None
+
+    @property
+    def roles(self) -> frozenset[Role]:
+        """Which judges it needs."""
+        return self.judge.roles if isinstance(self.judge, Asking | Comparing) else frozenset()
+
+
+Kinds: TypeAlias = Mapping[str, Kind]
+"""Assertion types by name."""
+
+
+def kind_of(
+    function: Callable[[Subject, Any], bool | float | Finding],
+    *,
+    right: str = "any value",
+    accepts: Callable[[Any], bool] = lambda _: True,
+) -> Kind:
+    """An assertion type whose judge is a plain function.
+
+    Args:
+        function: From what is judged and the rendered value to whether it holds, or how far (from 0 to 1;
+            it holds if that reaches the assertion's threshold, or is more than 0 where there is none).
+        right: What a value must be, for the sentence "must be …".
+        accepts: Whether a value can be judged with.
+
+    Example:
+        >>> def is_short(subject, value):
+        ...     return len(subject.text) <= value
+        >>> kind = kind_of(is_short, right="a number", accepts=lambda value: isinstance(value, int))
+        >>> kind.judge(Subject.of("abc"), 5, Assertion(type="is-short", value=5)).holds
+        True
+    """
+    name = getattr(function, "__name__", "the function")
+
+    def judge(subject: Subject, value: Any, assertion: Assertion) -> Finding:
+        found = function(subject, value)
+        if isinstance(found, Finding):
+            return found
+        if isinstance(found, bool):
+            return Finding(found, f"{name} says {'yes' if found else 'no'}")
+        least = assertion.threshold
+        holds = found > 0 if least is None else found >= least
+        return Finding(holds, f"{name} gives {found:g}", score=float(found))
+
+    return Kind(right, accepts, judge, bare=True)

@@ -1,0 +1,124 @@
+"""What judges ask that is not in this process: models, code, servers.
+
+Protocols only. Whoever runs rows implements them, with lanes, workers and time limits; judges know nothing
+of that, and so need neither Trio nor a network to be tested.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import attrs
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Answer:
+    """What a model answered that was asked to judge."""
+
+    text: str
+    """As text; never blank."""
+    output: Any
+    """As the provider gave it: text, or parsed JSON."""
+
+
+@attrs.frozen
+class Flag:
+    """One category that a moderation found."""
+
+    category: str
+    description: str = ""
+    confidence: float | None = None
+
+
+class Grader(Protocol):
+    """The models that judge one assertion of one row."""
+
+    def render(self, own: str, names: Mapping[str, Any], *, part: int | str | None = None) -> str:
+        """The prompt that a judge is asked with: the user's, or else the type's own.
+
+        Args:
+            own: The type's own prompt, a template.
+            names: What it may name besides the variables of the test.
+            part: For types that ask several questions: which of the user's prompts it is, a place in a list
+                or a key of an object.
+
+        Raises:
+            GradingError: It cannot be rendered.
+        """
+        ...
+
+    async def ask(
+        self, prompt: str, *, schema: Mapping[str, Any] | None = None, again: bool = False
+    ) -> Answer:
+        """What the text model says. A checkpoint.
+
+        Args:
+            prompt: Rendered; a list of messages is its JSON.
+            schema: JSON schema of the wanted reply, which is asked for where the provider can.
+            again: Whether it was asked before and the reply cannot be used: no stored reply then.
+
+        Raises:
+            GradingError: It failed, refused, or said nothing.
+        """
+        ...
+
+    async def embed(self, text: str) -> Sequence[float]:
+        """The vector of a text; equal texts of a row are one call. A checkpoint.
+
+        Raises:
+            GradingError: It failed, or gave no vector.
+        """
+        ...
+
+    async def classify(self, text: str) -> Mapping[str, float]:
+        """The score of each label. A checkpoint.
+
+        Raises:
+            GradingError: It failed, or gave no scores.
+        """
+        ...
+
+    async def moderate(self, prompt: str, text: str) -> Sequence[Flag]:
+        """The categories that a model's reply to a prompt falls into. A checkpoint.
+
+        Raises:
+            GradingError: It failed.
+        """
+        ...
+
+
+class Code(Protocol):
+    """Code of the user's, which runs in other processes with limits; each is called with output and context.
+
+    Every method is a checkpoint and raises `ScriptError` where the code fails or exceeds a limit.
+    """
+
+    async def python(self, code: str, output: Any) -> Any:
+        """What an expression, or the body of a function with `return`, gives."""
+        ...
+
+    async def javascript(self, code: str, output: Any) -> Any:
+        """Likewise."""
+        ...
+
+    async def ruby(self, code: str, output: Any) -> Any:
+        """Likewise."""
+        ...
+
+    async def file(self, file: Path, function: str | None, output: Any) -> Any:
+        """What a function of a file gives; its name's ending tells the language."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class Outside:
+    """What the judge of one assertion of one row may ask."""
+
+    grader: Grader
+    code: Code
+    post: Callable[[str, Any], Awaitable[Any]]
+    """Sends JSON to a URL and gives the JSON that comes back. Raises `GradingError`."""
+    together: Callable[[Sequence[Callable[[], Awaitable[Any]]]], Awaitable[list[Any]]]
+    """Runs several at once; their results in order. The first failure in that order is raised."""

@@ -1,0 +1,78 @@
+"""What is judged: an output, and what is known of the reply that it comes from."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from trioeval.errors import GradingError
+from trioeval.grading.text import output_text
+
+
+@attrs.frozen(kw_only=True)
+class Subject:
+    """An output, and what is known of the reply that it comes from."""
+
+    output: Any
+    """Text or JSON data, after all transforms."""
+    text: str
+    """The output as text; see `output_text`."""
+    vars: Mapping[str, Any] = attrs.field(factory=dict)
+    """The variables of the test, rendered."""
+    prompt: str = ""
+    """As it was sent."""
+    latency_ms: float | None = None
+    """Of the provider's call; None where nothing was measured."""
+    cost: float | None = None
+    """US dollars; None where no price is known."""
+    log_probs: tuple[float, ...] | None = None
+    """Natural logarithms of the probabilities of the reply's tokens."""
+    finish_reason: str | None = None
+    """`stop`, `length`, `tool_calls`, `content_filter`, or the provider's word in lower case."""
+    is_refusal: bool = False
+    """Whether the provider itself calls it a refusal."""
+    flagged: bool | None = None
+    """What the provider's filters say; None where they say nothing."""
+    tools: Sequence[Any] = ()
+    """The tools that the provider's config offers."""
+    functions: Sequence[Any] = ()
+    """The functions that the provider's config offers."""
+    metadata: Mapping[str, Any] = attrs.field(factory=dict)
+    """Of the reply."""
+
+    @classmethod
+    def of(cls, output: Any, **known: Any) -> "Subject":
+        """An output with what else is known of it, by field.
+
+        Raises:
+            GradingError: The output is not JSON data.
+
+        Example:
+            >>> Subject.of({"a": 1}, cost=0.5).text
+            '{"a":1}'
+        """
+        return cls(output=output, text=text_of(output), **known)
+
+    def with_output(self, output: Any) -> "Subject":
+        """The same with another output.
+
+        Raises:
+            GradingError: The output is not JSON data.
+        """
+        return attrs.evolve(self, output=output, text=text_of(output))
+
+
+def text_of(output: Any) -> str:
+    """An output as text.
+
+    Raises:
+        GradingError: It is not JSON data.
+    """
+    try:
+        return output_text(output)
+    except (TypeError, ValueError) as error:
+        msg = f"the output cannot be graded: {error}"
+        raise GradingError(msg) from error
+    except RecursionError as error:
+        msg = "the output cannot be graded: it is nested too deeply"
+        raise GradingError(msg) from error
