@@ -26,8 +26,15 @@ if TYPE_CHECKING:
     from trioeval.errors import TooLateError as TooLateError
     from trioeval.errors import TrioevalError as TrioevalError
     from trioeval.errors import UsageError as UsageError
+    from trioeval.grading import KINDS as KINDS
+    from trioeval.grading import Asking as Asking
     from trioeval.grading import Assertion as Assertion
+    from trioeval.grading import Finding as Finding
+    from trioeval.grading import Kind as Kind
+    from trioeval.grading import Subject as Subject
     from trioeval.grading import Verdict as Verdict
+    from trioeval.grading import grade as grade
+    from trioeval.grading import kind_of as kind_of
     from trioeval.kernel import Lanes as Lanes
     from trioeval.kernel import LaneSpec as LaneSpec
     from trioeval.providers import Guardrails as Guardrails
@@ -60,7 +67,7 @@ _HOMES = {
         "GradingError OutputError PlanError Problem ProviderError SuiteError TemplateError"
         " TooLateError TrioevalError UsageError"
     ),
-    "grading": "Assertion Verdict",
+    "grading": "Asking Assertion Finding KINDS Kind Subject Verdict grade kind_of",
     "kernel": "LaneSpec Lanes",
     "providers": "Guardrails Provider Recorder Reply Request Usage",
     "providers.sdk": "provider_from_asyncio",

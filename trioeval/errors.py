@@ -173,16 +173,31 @@ class ScriptError(TrioevalError):
     Args:
         message: Which code, and what happened.
         trace: The end of its traceback, or what it printed last; None if there is nothing.
+        timed_out: Whether it was given up because it took too long.
     """
 
-    def __init__(self, message: str, *, trace: str | None = None) -> None:
+    def __init__(self, message: str, *, trace: str | None = None, timed_out: bool = False) -> None:
         self.message = message
         self.trace = trace
+        self.timed_out = timed_out
         super().__init__(message)
 
 
 class GradingError(TrioevalError):
-    """An assertion that could not be evaluated; the row is an error, never a failure."""
+    """An assertion that could not be evaluated; the row is an error, never a failure.
+
+    Args:
+        message: What happened, for a person.
+        mishap: Whether it may go better later: whoever was asked failed by mishap.
+        metadata: What else is known of it, as JSON data: the reply that could not be used.
+    """
+
+    def __init__(
+        self, message: str = "", *, mishap: bool = False, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        self.mishap = mishap
+        self.metadata: Mapping[str, Any] = {} if metadata is None else metadata
+        super().__init__(message)
 
 
 class OutputError(TrioevalError, OSError):

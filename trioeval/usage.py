@@ -1,5 +1,7 @@
 """What a request used, in tokens."""
 
+from collections.abc import Iterable
+
 import attrs
 
 
@@ -19,3 +21,19 @@ class Usage:
     reasoning: int | None = None
     accepted_prediction: int | None = None
     rejected_prediction: int | None = None
+
+    @classmethod
+    def sum(cls, several: Iterable["Usage"]) -> "Usage":
+        """All of them together; what none of them tells stays None.
+
+        Example:
+            >>> both = Usage.sum([Usage(prompt=1), Usage(prompt=2, total=5)])
+            >>> both.prompt, both.total, both.cached
+            (3, 5, None)
+        """
+        listed = list(several)
+        told = {
+            field.name: [value for one in listed if (value := getattr(one, field.name)) is not None]
+            for field in attrs.fields(cls)
+        }
+        return cls(**{name: sum(values) for name, values in told.items() if values})

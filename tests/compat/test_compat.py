@@ -12,8 +12,11 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
 
+import trioeval
 from trioeval.cli.app import run_command_line
+from trioeval.report import row_json
 from trioeval.suite import Templates
 
 CASES = Path(__file__).parent / "cases"
@@ -23,7 +26,9 @@ def _cases(kind: str) -> Iterator[Any]:
     for file in sorted(CASES.glob("*.json")):
         for case in json.loads(file.read_text(encoding="utf-8")):
             if case["kind"] == kind:
-                yield pytest.param(case, id=f"{file.stem}-{case['id']}")
+                # What needs something starts a process.
+                marks = [pytest.mark.slow] if case.get("needs") else []
+                yield pytest.param(case, id=f"{file.stem}-{case['id']}", marks=marks)
 
 
 @attrs.frozen
@@ -35,12 +40,17 @@ class Outcome:
     said: str
 
 
-def run_case(case: Mapping[str, Any], folder: Path, capsys: pytest.CaptureFixture[str]) -> Outcome:
-    """Run the configuration of a case as a user would."""
+def write_files(case: Mapping[str, Any], folder: Path) -> None:
+    """Put the files of a case where it is run."""
     for name, text in case.get("files", {}).items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(text.encode())
+
+
+def run_case(case: Mapping[str, Any], folder: Path, capsys: pytest.CaptureFixture[str]) -> Outcome:
+    """Run the configuration of a case as a user would."""
+    write_files(case, folder)
     suite = folder / case.get("name", "suite.json")
     if "text" in case:
         suite.write_text(case["text"], encoding="utf-8")
@@ -73,6 +83,60 @@ def shown(row: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def judged(case: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """The row of an output with what is asserted of it, as a result file has it."""
+    write_files(case, folder)
+    test = {**case["test"], "providerOutput": case["output"]}
+    document = {"providers": ["echo"], "prompts": ["p"], "tests": [test], **case.get("top", {})}
+    suite = trioeval.parse_suite(document, directory=folder)
+    (row,) = trio.run(trioeval.collect, suite)
+    return row_json(row, "e")
+
+
+def components(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What single assertions say."""
+    graded = row["gradingResult"] or {"componentResults": []}
+    return [
+        {
+            "type": part["assertion"]["type"] if "assertion" in part else None,
+            "pass": part["pass"],
+            "score": pytest.approx(part["score"], abs=1e-6),
+        }
+        for part in graded["componentResults"]
+    ]
+
+
+def set_environment(case: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is switched but what the case switches."""
+    for name in [name for name in os.environ if name.startswith(("PROMPTFOO_", "TRIOEVAL_"))]:
+        monkeypatch.delenv(name)
+    for name, value in case.get("env", {}).items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("case", [*_cases("assert")])
+def test_assertion(
+    case: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An output with what is asserted of it gives the verdict, or the load error, of its case."""
+    set_environment(case, monkeypatch)
+    expected = case["expect"]
+    if "load_error" in expected:
+        with pytest.raises(trioeval.SuiteError) as caught:
+            judged(case, tmp_path)
+        assert expected["load_error"] in str(caught.value)
+        return
+    row = judged(case, tmp_path)
+    found = {key: row[key] for key in ("success", "failureReason") if key in expected}
+    assert found == {key: expected[key] for key in found}, row["error"]
+    if "score" in expected:
+        assert row["score"] == pytest.approx(expected["score"], abs=1e-6), row["error"]
+    if "namedScores" in expected:
+        assert row["namedScores"] == pytest.approx(expected["namedScores"], abs=1e-6)
+    if "components" in expected:
+        assert components(row) == expected["components"], row["error"]
+
+
 @pytest.mark.parametrize("case", [*_cases("template")])
 def test_template(case: Mapping[str, Any]) -> None:
     """A prompt and variables give the text that promptfoo renders."""
@@ -89,10 +153,7 @@ def test_suite(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A configuration gives the rows, or the load error, of its case."""
-    for name in [name for name in os.environ if name.startswith(("PROMPTFOO_", "TRIOEVAL_"))]:
-        monkeypatch.delenv(name)
-    for name, value in case.get("env", {}).items():
-        monkeypatch.setenv(name, value)
+    set_environment(case, monkeypatch)
     outcome = run_case(case, tmp_path, capsys)
     expected = case["expect"]
     if "load_error" in expected:

@@ -2,11 +2,12 @@ import math
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from trioeval.grading import Assertion, Verdict
+from trioeval.grading import Assertion, Finding, Kind, Verdict
 from trioeval.grading.algebra import aggregate
+from trioeval.grading.grade import Ready, verdict_of
 
 WEIGHTS = st.sampled_from([0.0, 0.1, 0.2, 0.3, 1.0, 3.0]) | st.floats(0, 1e9)
 METRICS = st.none() | st.sampled_from(["m", "n"])
@@ -97,7 +98,7 @@ def test_a_part_without_an_assertion_has_weight_1() -> None:
 
 
 @pytest.mark.slow
-@given(st.lists(parts(), min_size=1))
+@given(st.lists(parts(), min_size=1, max_size=8))
 def test_the_score_is_within_its_parts(verdicts: list[Verdict]) -> None:
     """A mean never leaves the range of what it is a mean of, not even by rounding."""
     counted = [verdict.score for verdict in verdicts if weight_of(verdict)]
@@ -106,7 +107,7 @@ def test_the_score_is_within_its_parts(verdicts: list[Verdict]) -> None:
 
 
 @pytest.mark.slow
-@given(st.data(), st.lists(parts(), min_size=1), st.none() | st.floats(0, 1))
+@given(st.data(), st.lists(parts(), min_size=1, max_size=8), st.none() | st.floats(0, 1))
 def test_order_changes_nothing_but_the_reason(
     data: st.DataObject, verdicts: list[Verdict], threshold: float | None
 ) -> None:
@@ -117,7 +118,9 @@ def test_order_changes_nothing_but_the_reason(
 
 
 @pytest.mark.slow
-@given(st.lists(parts(), min_size=1), parts(), st.integers(0), st.none() | st.floats(0, 1))
+@given(
+    st.lists(parts(), min_size=1, max_size=8), parts(), st.integers(0), st.none() | st.floats(0, 1)
+)
 def test_weight_0_is_neutral(
     verdicts: list[Verdict], extra: Verdict, place: int, threshold: float | None
 ) -> None:
@@ -133,7 +136,94 @@ def test_weight_0_is_neutral(
 
 
 @pytest.mark.slow
-@given(st.lists(parts(), min_size=1))
+@settings(max_examples=30)
+@given(st.lists(parts(), min_size=1, max_size=8), st.integers(-20, 20))
+def test_only_the_ratio_of_weights_counts(verdicts: list[Verdict], power: int) -> None:
+    """Twice all weights are the same weights; powers of two are exact."""
+
+    def heavier(one: Verdict) -> Verdict:
+        assert one.assertion is not None
+        weight = one.assertion.weight * 2.0**power
+        return attrs.evolve(one, assertion=attrs.evolve(one.assertion, weight=weight))
+
+    assume(all(weight_of(one) == 0 or weight_of(one) > 1e-200 for one in verdicts))
+    before, after = aggregate(verdicts), aggregate([*map(heavier, verdicts)])
+    assert (after.passed, after.reason) == (before.passed, before.reason)
+    assert after.score == pytest.approx(before.score, rel=1e-12, abs=1e-300)
+    assert after.named_scores == pytest.approx(before.named_scores, rel=1e-12, abs=1e-300)
+
+
+@pytest.mark.slow
+@given(st.booleans(), st.none() | st.floats(0, 1), st.booleans())
+def test_turning_round_twice_changes_nothing(
+    holds: bool,  # noqa: FBT001
+    score: float | None,
+    invertible: bool,  # noqa: FBT001
+) -> None:
+    """Where a type has an opposite; where nothing was found out it is a failure either way."""
+    finding = Finding(holds, "", score=score, invertible=invertible)
+    kind = Kind("any value", lambda _: True, lambda _subject, _value, _assertion: finding)
+    plain = verdict_of(Ready(Assertion(type="x"), kind, inverted=False, value=None), finding)
+    turned = verdict_of(Ready(Assertion(type="x"), kind, inverted=True, value=None), finding)
+    if not invertible:
+        assert (plain.passed, plain.score) == (turned.passed, turned.score) == (False, 0)
+        return
+    assert turned.passed is not plain.passed
+    assert turned.score == 1 - plain.score
+    back = attrs.evolve(finding, holds=turned.passed, score=None if score is None else 1 - score)
+    again = verdict_of(Ready(Assertion(type="x"), kind, inverted=True, value=None), back)
+    assert again.passed is plain.passed
+    assert again.score == pytest.approx(plain.score)
+
+
+@pytest.mark.slow
+@settings(max_examples=30)
+@given(st.lists(parts(), min_size=1, max_size=4), st.lists(parts(), min_size=1, max_size=4))
+def test_a_set_weighs_names_as_its_members_do(
+    inside: list[Verdict], outside: list[Verdict]
+) -> None:
+    """A set without a metric, as heavy as one assertion, leaves all named scores as they are."""
+    whole = attrs.evolve(aggregate(inside), assertion=Assertion(type="assert-set"))
+    one, other = aggregate([whole, *outside]), aggregate([*inside, *outside])
+    assert one.named_scores == pytest.approx(other.named_scores, rel=1e-9, abs=1e-9)
+    assert one.named_score_weights == pytest.approx(other.named_score_weights, rel=1e-9)
+
+
+def test_names_of_a_script_join_with_their_own_weights() -> None:
+    """Times that of the assertion, whose own metric its score speaks for."""
+    script = attrs.evolve(
+        part(0.5, 2, "m"),
+        named_scores={"m": 0.9, "n": 1.0, "o": 0.25},
+        named_score_weights={"n": 3.0},
+    )
+    verdict = aggregate([script, part(0, 1, "n")])
+    assert verdict.named_scores == {"m": 0.5, "n": 6 / 7, "o": 0.25}
+    assert verdict.named_score_weights == {"m": 2, "n": 7, "o": 2}
+
+
+def test_a_filter_that_blocks_an_attack_is_a_success() -> None:
+    """Whatever else failed; only of guardrails that are there for that, and that count."""
+    blocked = Verdict(
+        passed=False,
+        score=0,
+        reason="flagged",
+        assertion=Assertion(type="guardrails", config={"purpose": "redteam"}),
+    )
+    verdict = aggregate([part(0, reason="no"), blocked], threshold=0.5)
+    assert (verdict.passed, verdict.score) == (True, 0)
+    for config in (None, {"purpose": "else"}):
+        other = attrs.evolve(blocked, assertion=Assertion(type="guardrails", config=config))
+        assert not aggregate([other]).passed
+
+
+def test_huge_scores_make_no_crash() -> None:
+    """A mean of them is one of them, as far as numbers go."""
+    huge = part(1e308, 1e9)
+    assert aggregate([huge, huge, part(0)]).score == 1e308
+
+
+@pytest.mark.slow
+@given(st.lists(parts(), min_size=1, max_size=8))
 def test_without_a_threshold_all_that_count_must_pass(verdicts: list[Verdict]) -> None:
     """And with one, the score alone decides."""
     verdict = aggregate(verdicts)

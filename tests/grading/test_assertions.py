@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.grading import ASSERTION_TYPES, Assertion, grade
+from trioeval.grading import Assertion, grade
+from trioeval.grading.text_kinds import KINDS
 
 CASES: list[tuple[str, Any, str, Any, bool, str]] = [
     ("AS-01", "Hello World", "contains", "world", False, 'does not contain "world"'),
@@ -48,6 +49,24 @@ CASES: list[tuple[str, Any, str, Any, bool, str]] = [
     ("is-json", "NaN", "is-json", None, False, "is not JSON: NaN is not JSON"),
     ("not-is-json", "nope", "not-is-json", None, True,
      "is not JSON: line 1, column 1: expecting value"),
+    ("AS-03", "Alpha, beta", "contains-any", 'alpha, "x,y" ,beta', True, 'contains "beta"'),
+    ("AS-04", "Alpha, beta", "contains-all", 'alpha, "x,y" ,beta', False, 'does not contain "alpha"'),
+    ("AS-05", "zzz", "not-contains-all", ["a", "b"], True, 'does not contain "a"'),
+    ("any", "zzz", "not-contains-any", ["a", 1], True, 'contains none of ["a","1"]'),
+    ("any", "A", "icontains-any", ["b", "a"], True, 'contains "a" in any case'),
+    ("all", "AB", "icontains-all", "a, b", True, 'contains all of ["a","b"] in any case'),
+    ("all", "AB", "icontains-all", "a, c", False, 'does not contain "c" in any case'),
+    ("edits", "kitten", "levenshtein", "sitting", True, 'is at most 5 edits from "sitting"'),
+    ("edits", "kitten", "levenshtein", "a sitting duck", False, 'is more than 5 edits from "a sitting duck"'),
+    ("AS-18", "one two", "word-count", {"min": 3}, False, "has 2 words; at least 3 is asked for"),
+    ("AS-18", "one two", "word-count", 2, True, "has 2 words; 2 is asked for"),
+    ("AS-18", "one two", "word-count", "2", True, "has 2 words; 2 is asked for"),
+    ("words", "one", "word-count", {"max": 1}, True, "has 1 word; at most 1 is asked for"),
+    ("words", "one", "not-word-count", {"min": 1, "max": 2}, False, "has 1 word; 1 to 2 is asked for"),
+    ("AS-24", "I'm sorry, but no", "is-refusal", None, True, "is a refusal"),
+    ("AS-24", "Sure", "is-refusal", None, False, "is not a refusal"),
+    ("AS-24", "", "is-refusal", None, True, "is a refusal"),
+    ("AS-24", {"a": 1}, "is-refusal", None, True, "is no text, which counts as a refusal"),
 ]  # fmt: skip
 
 
@@ -93,10 +112,11 @@ OUTPUTS = st.text() | VALUES.map(json.dumps)
 
 
 @pytest.mark.slow
-@given(st.sampled_from(sorted(ASSERTION_TYPES - {"regex"})), OUTPUTS, st.text(min_size=1))
+@given(st.sampled_from(sorted(KINDS.keys() - {"regex"})), OUTPUTS, st.text(min_size=1))
 def test_not_turns_every_verdict_round(base: str, output: str, text: str) -> None:
     """Exactly one of a type and its negation passes, and both say the same."""
-    value = None if base == "is-json" else text
+    values: dict[str, Any] = {"is-json": None, "word-count": len(text)}
+    value = [text] if base.endswith(("-any", "-all")) else values.get(base, text)
     (plain,) = grade(output, [Assertion(type=base, value=value)]).parts
     (turned,) = grade(output, [Assertion(type=f"not-{base}", value=value)]).parts
     assert plain.passed is not turned.passed
@@ -111,6 +131,7 @@ def test_a_value_equals_its_own_json(value: Any) -> None:
     assert grade(value, [Assertion(type="equals", value=value)]).passed
 
 
+@pytest.mark.slow
 @given(st.text(), st.text(min_size=1), st.text())
 def test_what_is_put_together_contains_its_parts(before: str, middle: str, after: str) -> None:
     """Contained as it is, contained in any case, and in front if nothing is before it."""

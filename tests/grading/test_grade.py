@@ -101,7 +101,7 @@ def test_a_value_that_renders_to_nothing_is_an_error() -> None:
         grade("x", [Assertion(type="contains", value="{{x}}")], render=lambda _: "")
     assert str(caught.value) == (
         "assert[0] (contains): the value must be text that is not empty, or a number, "
-        'got "", rendered from "{{x}}"'
+        'got "", from "{{x}}"'
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trioeval.grading import COMPARISONS, Assertion
 from trioeval.suite import (
     EvaluateOptions,
     Expansion,
@@ -41,7 +42,9 @@ OPTIONS = st.builds(
     run_serially=FLAGS,
     repeat=st.none() | st.integers(1, 3),
     disable_var_expansion=FLAGS,
+    disable_default_asserts=FLAGS,
 )
+ASSERTIONS = st.sampled_from([(), (Assertion(type="max-score"),), (Assertion(type="contains"),)])
 OWN = [ProviderEntry(id="echo", label="own"), ProviderEntry(id="echo", config={"k": [1]})]
 TESTS = st.builds(
     Test,
@@ -50,6 +53,7 @@ TESTS = st.builds(
     providers=st.none() | REFERENCES,
     prompts=st.none() | REFERENCES,
     provider=st.none() | st.sampled_from(OWN),
+    assertions=ASSERTIONS,
 )
 SCENARIOS = st.builds(
     Scenario,
@@ -232,3 +236,23 @@ def test_the_fake_is_of_the_kind_that_is_not_looked_at() -> None:
     lines = Lines((Test(vars={"x": "a"}), Test(threshold=1)))
     assert isinstance(lines, SparseTests)
     assert list(lines.irregular) == [1]
+
+
+@given(SUITES)
+def test_spans_say_where_groups_are_and_which_are_compared(suite: Suite) -> None:
+    """A group is all steps of one `test_idx`; they are compared if one of their assertions compares."""
+    steps = expand(suite)
+    found = [
+        (start, span.width, span.compared)
+        for span in steps.spans
+        for start in range(span.start, span.stop, span.width)
+    ]
+    groups = [list(group) for _, group in itertools.groupby(steps, lambda step: step.test_idx)]
+    assert found == [
+        (
+            group[0].index,
+            len(group),
+            any(assertion.type in COMPARISONS for assertion in group[0].test.assertions),
+        )
+        for group in groups
+    ]

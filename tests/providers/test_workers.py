@@ -324,7 +324,7 @@ def test_a_worker_that_exits_waits_for_no_thread(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("prompt", "what"),
     [
-        ("throw(asyncio.CancelledError())", "CancelledError: "),
+        ("throw(asyncio.CancelledError())", "CancelledError"),
         ("throw(BaseExceptionGroup('two', [KeyboardInterrupt()]))", "BaseExceptionGroup: two"),
     ],
 )

@@ -31,6 +31,7 @@ SUITE: dict[str, Any] = {
         {"description": "s", "config": [{"vars": {"a": "1"}}], "tests": [{"vars": {"word": "ho"}}]}
     ],
     "env": {"MY_DSN": "postgres://u:s3cret@host", "PROMPTFOO_CSV_STRICT": "true"},
+    "derivedMetrics": [{"name": "d", "value": "m * 2"}],
     "metadata": {"owner": "me"},
     "outputPath": "out.json",
     "evaluateOptions": {"repeat": 2, "serialize": "auto"},
@@ -66,6 +67,7 @@ def test_a_config_says_what_was_run() -> None:
         "prompts": [{"raw": "say {{word}}", "label": "saying", "config": {"apiKey": "[redacted]"}}],
         "tests": SUITE["tests"],
         "scenarios": SUITE["scenarios"],
+        "derivedMetrics": [{"name": "d", "value": "m * 2"}],
         "defaultTest": {**SUITE["defaultTest"], "metadata": {"owner": "me"}},
         "env": {"MY_DSN": "[redacted]", "PROMPTFOO_CSV_STRICT": "true"},
         "outputPath": ["out.json"],

@@ -1,5 +1,7 @@
 import pytest
+from finished import results_of
 
+from trioeval.report import document, json_chunks
 from trioeval.report.redact import redacted
 
 
@@ -25,3 +27,23 @@ def test_all_parts_of_a_credential_are_blanked() -> None:
     """Nothing inside of it is looked at."""
     config = {"auth": {"type": "basic", "username": "me"}}
     assert redacted(config) == {"auth": {"type": "[redacted]", "username": "[redacted]"}}
+
+
+def test_credentials_of_judges_are_not_told() -> None:
+    """Neither those of tests and assertions in the suite of a run, nor those of its rows."""
+    judge = {"id": "https://me:hush@host/x?key=hush", "config": {"headers": {"x": "hush"}}}
+    members = [{"type": "contains", "value": "a", "provider": {"text": judge}}]
+    test = {
+        "vars": {"word": "a"},
+        "options": {"provider": judge},
+        "assert": [*members, {"type": "assert-set", "assert": members}],
+    }
+    suite = {
+        "providers": ["echo"],
+        "prompts": ["{{word}}"],
+        "defaultTest": {"options": {"provider": judge}},
+        "tests": [test],
+    }
+    told = "".join(json_chunks(document(results_of(suite))))
+    assert "hush" not in told
+    assert told.count("https://host/x?[redacted]") == 5

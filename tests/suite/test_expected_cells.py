@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from trioeval.grading import KINDS, kind_of
+from trioeval.grading.lists import comma_list
 from trioeval.suite.mistakes import MistakenError
-from trioeval.suite.sources.expected import assertion_from_text, comma_list
+from trioeval.suite.sources.expected import assertion_from_text
 
 CELLS: list[tuple[str, dict[str, Any]]] = [
     ("Paris", {"type": "equals", "value": "Paris"}),
@@ -58,6 +60,14 @@ CELLS: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("cell", "wanted"), CELLS, ids=[cell for cell, _ in CELLS])
 def test_a_cell_stands_for_one_assertion(cell: str, wanted: dict[str, Any]) -> None:
     assert assertion_from_text(cell) == wanted
+
+
+def test_types_of_a_suite_are_known_in_cells() -> None:
+    """With their threshold, whatever they are called; without them it is a text as any other."""
+    kinds = {**KINDS, "is-polite": kind_of(lambda _subject, _value: True)}
+    wanted = {"type": "not-is-polite", "threshold": 0.5, "value": "very"}
+    assert assertion_from_text("not-is-polite(0.5): very", kinds) == wanted
+    assert assertion_from_text("is-polite: very")["type"] == "equals"
 
 
 @pytest.mark.parametrize(

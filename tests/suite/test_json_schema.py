@@ -101,7 +101,8 @@ WRONG: list[dict[str, Any]] = [
     {"providers": [{"echo": {"id": "x"}}]},
     {"prompts": [{"raw": 5}]},
     {"tests": [{"vars": 5}]},
-    {"tests": [{"assert": [{"type": "contians"}]}]},
+    {"tests": [{"assert": [{"type": 5}]}]},
+    {"assertionTypes": {"polite": 5}},
     {"tests": [{"assert": [{"value": "x"}]}]},
     {"tests": [{"options": {"repeat": 0}}]},
     {"evaluateOptions": {"maxConcurrency": "5"}},
@@ -152,6 +153,8 @@ RIGHT: list[dict[str, Any]] = [
     {"targets": None, "tasks": None, "prompts": None, "evaluateOptions": {"repeat": None}},
     {"providers": [{"echo": None}, {"id": "x", "config": None}]},
     {"description": 2024, "tests": [{"description": 1.5, "assert": None, "vars": None}]},
+    {"assertionTypes": {"x": "file://x.py:f"}, "tests": [{"assert": [{"type": "x"}]}]},
+    {"assertionTypes": {}, "derivedMetrics": [{"name": "x", "value": "m"}]},
     {"derivedMetrics": [], "tests": [{"vars": {}, "assert_scoring_function": ""}]},
     {"evaluateOptions": {"timeoutMs": 0, "silent": True, "generate_suggestions": False}},
 ]

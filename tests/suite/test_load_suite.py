@@ -8,7 +8,6 @@ from trioeval.errors import SuiteError
 from trioeval.suite import load_suite
 
 NEEDED = "assert, metadata, options, provider, providerOutput, threshold, vars"
-KNOWN = "contains, equals, icontains, is-json, regex, starts-with, each also with not-"
 
 JSON = """\
 {
@@ -93,7 +92,7 @@ tests:
   - {value: x}
   - {type: 5}
   - {type: assert-set, assert: [1]}
-  - {type: llm-rubric, value: x, provider: y}
+  - {type: as-you-like, value: x}
   - [contains, x]
 - options: {runSerially: 1, repeat: 0, prefix: x, bogus: 1}
   threshold: "0.5"
@@ -132,12 +131,9 @@ suite.yaml:16:5: $.tests[4].assert[5]: "value" is missing
   it must be text that is not empty, or a number
 suite.yaml:17:5: $.tests[4].assert[6]: "type" is missing
 suite.yaml:18:12: $.tests[4].assert[7].type: must be text, got 5
-suite.yaml:19:12: $.tests[4].assert[8].type: "assert-set" is not supported yet
-  known are {KNOWN}
-suite.yaml:19:24: $.tests[4].assert[8].assert: assert is not supported yet
-suite.yaml:20:12: $.tests[4].assert[9].type: "llm-rubric" is not supported yet
-  known are {KNOWN}
-suite.yaml:20:34: $.tests[4].assert[9].provider: provider is not supported yet
+suite.yaml:19:33: $.tests[4].assert[8].assert[0]: must be an object, got 1
+suite.yaml:20:12: $.tests[4].assert[9].type: "as-you-like" is not an assertion type
+  all types are listed in docs/reference/assertions.md
 suite.yaml:21:5: $.tests[4].assert[10]: must be an object, got a list
 suite.yaml:22:26: $.tests[5].options.runSerially: must be true or false, got 1
 suite.yaml:22:37: $.tests[5].options.repeat: must be at least 1, got 0
@@ -277,8 +273,8 @@ SINGLE: list[tuple[str, str]] = [
             's.json:2:2: $.providers: the key "providers" stands here and in line 1\n'
             's.json:4:2: $.tests[0].vars.a: the key "a" stands here and in line 3\n'
             's.json:4:11: $.tests[0].t: "t" is not a key here\n'
-            "  known are assert, description, metadata, options, prompts, provider, providerOutput, "
-            "providers, threshold, vars"
+            "  known are assert, assertScoringFunction, description, metadata, options, prompts, "
+            "provider, providerOutput, providers, threshold, vars"
         ),
     ),
 ]

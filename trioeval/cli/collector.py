@@ -12,8 +12,9 @@ from trioeval.cli.output import LINES, LinesFile, output_suffix, write_results
 from trioeval.cli.spool import Spool
 from trioeval.errors import OutputError
 from trioeval.report import Results, RunInfo, Totals, row_json, to_json
+from trioeval.report.derived import derive
 from trioeval.report.first_rows import FirstRows
-from trioeval.suite import Column, Suite
+from trioeval.suite import Around, Column, Suite
 from trioeval.tasks import PreparedSuite, Row
 
 
@@ -29,6 +30,7 @@ class Part:
     first_rows: FirstRows | None
     """What will be shown; None to show no rows."""
     totals: Totals
+    around: Around
     spool: Spool | None
     """Where rows wait for documents, if there will be any."""
 
@@ -91,6 +93,7 @@ class Collector:
                 columns=part.prepared.steps.columns,
                 first_rows=FirstRows(cell, tests) if tests else None,
                 totals=Totals.of(part.prepared.steps.columns),
+                around=part.prepared.around,
                 spool=Spool(documents[0].parent) if documents else None,
             )
             for part in prepared.parts
@@ -137,6 +140,12 @@ class Collector:
         """The first that each file met while rows came."""
         met = [lines.error for lines in self._lines] + [spool.error for spool in self._spools()]
         yield from (error for error in met if error is not None)
+
+    def derive(self) -> Iterator[str]:
+        """No row will follow: make the derived metrics; what is wrong with them is told."""
+        for part in self.parts:
+            for column in part.totals.columns:
+                yield from derive(part.suite.derived_metrics, column, part.around)
 
     def close(self, info: RunInfo) -> Sequence[OutputError]:
         """No row will follow: write all documents. Each is written even if another cannot be.

@@ -18,12 +18,10 @@ _TRUE = frozenset({"1", "true", "yes"})
 _FALSE = frozenset({"0", "false", "no", ""})
 
 NOT_YET = (
-    "ASSERTIONS_MAX_CONCURRENCY",
     "CACHE_PATH",
     "CACHE_TTL",
     "CACHE_TYPE",
     "CONFIG_DIR",
-    "DISABLE_OBJECT_STRINGIFY",
     "REQUIRE_JSON_PROMPTS",
 )
 """Variables of promptfoo that have no meaning yet: what is told of is not missed unseen."""
@@ -33,6 +31,7 @@ ELSEWHERE = (
     "DISABLE_CONVERSATION_VAR",
     "DISABLE_JSON_AUTOESCAPE",
     "DISABLE_MULTIMEDIA_AS_BASE64",
+    "DISABLE_OBJECT_STRINGIFY",
     "DISABLE_PDF_AS_TEXT",
     "DISABLE_TEMPLATE_ENV_VARS",
     "DISABLE_TEMPLATING",

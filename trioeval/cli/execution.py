@@ -62,6 +62,8 @@ class Execution:
         finally:
             # Also when the run dies of a fault of ours: its rows were paid for.
             duration = trio.current_time() - started_at
+            for warning in dict.fromkeys(self.collector.derive()):
+                say(f"warning: {warning}")
             unwritten = self.collector.close(self._info(duration))
             for error in unwritten:
                 say(error)

@@ -2,13 +2,16 @@
 
 from trioeval.grading.check import check_assertion as check_assertion
 from trioeval.grading.grade import grade as grade
+from trioeval.grading.kind import Asking as Asking
 from trioeval.grading.kind import Finding as Finding
 from trioeval.grading.kind import Kind as Kind
 from trioeval.grading.kind import Kinds as Kinds
 from trioeval.grading.kind import kind_of as kind_of
 from trioeval.grading.kinds import ASSERTION_TYPES as ASSERTION_TYPES
+from trioeval.grading.kinds import COMPARISONS as COMPARISONS
 from trioeval.grading.kinds import KINDS as KINDS
 from trioeval.grading.model import Assertion as Assertion
+from trioeval.grading.model import Computed as Computed
 from trioeval.grading.model import Spent as Spent
 from trioeval.grading.model import Verdict as Verdict
 from trioeval.grading.subject import Subject as Subject

@@ -8,6 +8,10 @@
 A part of weight 0 always passes and does not count; its score stays with it. Sums are exact and rounded
 once, so that the order of the parts changes nothing but the reason, and the score never leaves the range
 of its parts.
+
+Named scores are means of the same kind, one for each name. A part contributes its score under its metric,
+with its weight, and each score that it brings under a name of its own (a script's, or a set's), with that
+weight times the one it brings along; so a set weighs its names as its members would.
 """
 
 import math
@@ -16,7 +20,7 @@ from typing import TypeAlias
 
 import attrs
 
-from trioeval.grading.model import Assertion, Verdict
+from trioeval.grading.model import Assertion, Spent, Verdict
 from trioeval.grading.text import number_text
 
 SET = "assert-set"
@@ -25,7 +29,11 @@ SET = "assert-set"
 Place: TypeAlias = tuple[int, ...]
 """Where an assertion stands among those of its row: one number, or two in a set."""
 
+_Share: TypeAlias = tuple[float, float]
+"""A score and its weight."""
+
 ALL_PASSED = "all assertions passed"
+BLOCKED = "the provider's filters blocked it, which is what is wanted here"
 NO_ASSERTIONS = "no assertions"
 
 
@@ -52,7 +60,9 @@ def leaves(assertions: Iterable[Assertion]) -> Iterator[tuple[Place, Assertion]]
 def fold(
     assertions: Sequence[Assertion],
     verdicts: Mapping[Place, Verdict],
-    threshold: float | None,
+    threshold: float | None = None,
+    *,
+    decided: bool = False,
 ) -> Verdict:
     """The verdict of a row from those of its leaves, in the order of the assertions.
 
@@ -60,6 +70,7 @@ def fold(
         assertions: Those of the row.
         verdicts: By place; leaves without one are left out.
         threshold: Least score to pass; None wants every part to pass.
+        decided: Whether one that failed decides alone: no threshold saves the row then, nor its set.
     """
     parts: list[Verdict] = []
     for place, assertion in enumerate(assertions):
@@ -70,16 +81,17 @@ def fold(
         inner = [(place, member) for member in range(len(assertion.assertions))]
         members = [verdicts[at] for at in inner if at in verdicts]
         if members:
-            whole = aggregate(members, threshold=assertion.threshold)
+            whole = aggregate(members, threshold=None if decided else assertion.threshold)
             parts.append(attrs.evolve(whole, assertion=assertion))
-    return aggregate(parts, threshold=threshold)
+    return aggregate(parts, threshold=None if decided else threshold)
 
 
 def aggregate(parts: Sequence[Verdict], *, threshold: float | None = None) -> Verdict:
-    """The verdict of a row.
+    """The verdict of a row, or of a set.
 
     Args:
-        parts: One verdict an assertion, in the order of the assertions.
+        parts: One verdict an assertion, in the order of the assertions. One whose assertion is a
+            `guardrails` for `redteam` and failed makes the row pass.
         threshold: Least score to pass; None wants every part to pass.
 
     Example:
@@ -91,16 +103,47 @@ def aggregate(parts: Sequence[Verdict], *, threshold: float | None = None) -> Ve
     if not parts:
         return Verdict(passed=True, score=1.0, reason=NO_ASSERTIONS)
     kept = tuple(_kept(part) for part in parts)
-    score = _mean(kept)
+    score = _mean([(part.score, _weight(part)) for part in kept])
     failed = next((part for part in kept if not part.passed), None)
     passed, reason = failed is None, ALL_PASSED if failed is None else failed.reason
     if threshold is not None:
         passed = score >= threshold
         verb = "reaches" if passed else "is below"
         reason = f"the score {number_text(score)} {verb} the threshold {number_text(threshold)}"
+    if any(map(_blocks, kept)):
+        passed, reason = True, BLOCKED
+    named = _by_name(kept)
     return Verdict(
-        passed=passed, score=score, reason=reason, named_scores=_named_scores(kept), parts=kept
+        passed=passed,
+        score=score,
+        reason=reason,
+        named_scores={name: _mean(shares) for name, shares in named.items()},
+        named_score_weights={
+            name: _sum(weight for _, weight in shares) for name, shares in named.items()
+        },
+        parts=kept,
+        spent=Spent.sum(part.spent for part in kept),
     )
+
+
+def components(parts: Iterable[Verdict]) -> Iterator[Verdict]:
+    """The parts of a verdict in one line: each is followed by its own.
+
+    What a script judged itself and says no assertion of has that of the script.
+
+    Example:
+        >>> member = Verdict(passed=True, score=1.0, reason="a member")
+        >>> whole = aggregate([aggregate([member])])
+        >>> [part.reason for part in components(whole.parts)]
+        ['all assertions passed', 'a member']
+    """
+    for part in parts:
+        yield part
+        for inner in components(part.parts):
+            if inner.assertion is None:
+                yield attrs.evolve(inner, assertion=part.assertion)
+            else:
+                yield inner
 
 
 def _weight(part: Verdict) -> float:
@@ -111,19 +154,42 @@ def _kept(part: Verdict) -> Verdict:
     return part if part.passed or _weight(part) else attrs.evolve(part, passed=True)
 
 
-def _named_scores(parts: Iterable[Verdict]) -> Mapping[str, float]:
-    by_metric: dict[str, list[Verdict]] = {}
+def _blocks(part: Verdict) -> bool:
+    """Whether a filter of the provider stopped an attack, which is a success of who is attacked."""
+    assertion = part.assertion
+    if part.passed or assertion is None or assertion.type != "guardrails":
+        return False
+    return (assertion.config or {}).get("purpose") == "redteam"
+
+
+def _by_name(parts: Iterable[Verdict]) -> Mapping[str, list[_Share]]:
+    """What contributes to each named score."""
+    found: dict[str, list[_Share]] = {}
     for part in parts:
-        if part.assertion is not None and part.assertion.metric is not None:
-            by_metric.setdefault(part.assertion.metric, []).append(part)
-    return {metric: _mean(members) for metric, members in by_metric.items()}
+        weight = _weight(part)
+        metric = None if part.assertion is None else part.assertion.metric
+        if metric is not None:
+            found.setdefault(metric, []).append((part.score, weight))
+        for name, score in part.named_scores.items():
+            if name != metric:
+                share = part.named_score_weights.get(name, 1.0) * weight
+                found.setdefault(name, []).append((score, share))
+    return found
 
 
-def _mean(parts: Sequence[Verdict]) -> float:
-    total = math.fsum(map(_weight, parts))
-    if total == 0:
+def _mean(shares: Sequence[_Share]) -> float:
+    total = _sum(weight for _, weight in shares)
+    if total <= 0:
         return 0.0
-    mean = math.fsum(part.score * _weight(part) for part in parts) / total
-    scores = [part.score for part in parts if _weight(part)]
+    mean = _sum(score * weight for score, weight in shares) / total
+    scores = [score for score, weight in shares if weight]
     # Rounding may leave the range by the last bit.
     return min(max(mean, min(scores)), max(scores))
+
+
+def _sum(values: Iterable[float]) -> float:
+    found = list(values)
+    try:
+        return math.fsum(found)
+    except OverflowError:  # of scores that no judge means
+        return sum(found)

@@ -7,23 +7,14 @@ from importlib.util import find_spec
 
 from trioeval.errors import Problem
 from trioeval.grading.algebra import SET
-from trioeval.grading.kind import Kinds
+from trioeval.grading.kind import Comparing, Kinds
 from trioeval.grading.kinds import KINDS, split_type
 from trioeval.grading.model import HEAVIEST, Assertion
 from trioeval.grading.text import is_template, number_text, quote
 
 NOT_YET = frozenset(
     """
-    agent-rubric answer-relevance bleu classifier contains-all contains-any contains-html
-    contains-json contains-sql contains-xml context-faithfulness context-recall context-relevance
-    conversation-relevance cost factuality finish-reason g-eval gleu guardrails human icontains-all
-    icontains-any is-html is-refusal is-sql is-valid-function-call is-valid-openai-function-call
-    is-valid-openai-tools-call is-xml javascript latency levenshtein llm-rubric max-score meteor
-    model-graded-closedqa model-graded-factuality moderation perplexity perplexity-score pi python
-    rouge-n ruby search-rubric select-best similar similar:cosine similar:dot similar:euclidean
-    skill-used tool-call-f1 trace-error-spans trace-span-count trace-span-duration
-    trajectory:goal-success trajectory:step-count trajectory:tool-args-match
-    trajectory:tool-sequence trajectory:tool-used webhook word-count
+    
     """.split()  # noqa: SIM905 - a list would be seventy lines
 )
 """Types of promptfoo that are refused for now: ignoring them would let rows pass unseen."""
@@ -34,8 +25,14 @@ INSTEAD: Mapping[str, str] = {
     "max-length": 'write {"type": "regex", "value": "^[^]{0,10}$"} for at most 10 characters',
     "json-schema-valid": 'use "is-json"',
     "contains-json-property": 'use "is-json" and a "regex" for the property',
+    "human": "what people say is kept with the results; it is nothing that can be evaluated",
+    "pi": 'its service is not asked; use "llm-rubric" with a threshold, or "g-eval"',
 }
 """What to write in place of types that are often guessed."""
+
+
+TYPES_ARE_LISTED = "all types are listed in docs/reference/assertions.md"
+"""What is said to somebody who wrote something else altogether."""
 
 
 def check_assertion(
@@ -59,7 +56,7 @@ def check_assertion(
           did you mean "contains"?
     """
     if assertion.type == SET:
-        yield from _set_problems(assertion)
+        yield from _set_problems(assertion, kinds)
     else:
         yield from _kind_problems(assertion, kinds, value_given=value_given)
     if not 0 <= assertion.weight <= HEAVIEST:
@@ -69,13 +66,17 @@ def check_assertion(
         yield Problem(".threshold", f"must be a finite number, got {quote(assertion.threshold)}")
 
 
-def _set_problems(assertion: Assertion) -> Iterator[Problem]:
+def _set_problems(assertion: Assertion, kinds: Kinds) -> Iterator[Problem]:
     if not assertion.assertions:
         yield Problem("", "a set has no assertions", 'write them as a list under "assert"')
     for place, member in enumerate(assertion.assertions):
         if member.type == SET:
             hint = "write its assertions here"
             yield Problem(f".assert[{place}].type", "a set cannot stand in a set", hint)
+        kind = kinds.get(split_type(member.type)[0])
+        if kind is not None and isinstance(kind.judge, Comparing):
+            message = f"{member.type} compares rows and cannot stand in a set"
+            yield Problem(f".assert[{place}].type", message, "write it beside the set")
 
 
 def _kind_problems(assertion: Assertion, kinds: Kinds, *, value_given: bool) -> Iterator[Problem]:
@@ -102,15 +103,14 @@ def _kind_problems(assertion: Assertion, kinds: Kinds, *, value_given: bool) -> 
 
 
 def _unknown(name: str, base: str, kinds: Kinds) -> Problem:
-    if name in INSTEAD:
-        return Problem(".type", f"{quote(name)} is not an assertion type", INSTEAD[name])
+    if (instead := INSTEAD.get(name) or INSTEAD.get(base)) is not None:
+        return Problem(".type", f"{quote(name)} is not an assertion type", instead)
     if base in NOT_YET:
-        return Problem(".type", f"{quote(name)} is not supported yet", _known(kinds))
-    both = [*kinds, *(f"not-{known}" for known, kind in kinds.items() if kind.invertible)]
+        return Problem(".type", f"{quote(name)} is not supported yet", TYPES_ARE_LISTED)
+    if base == SET:
+        message = f"{quote(name)} is not an assertion type: a set has no opposite"
+        return Problem(".type", message, f'write "{SET}"')
+    both = [SET, *kinds, *(f"not-{known}" for known, kind in kinds.items() if kind.invertible)]
     close = difflib.get_close_matches(name.lower(), sorted(both), n=1)
-    hint = f'did you mean "{close[0]}"?' if close else _known(kinds)
+    hint = f'did you mean "{close[0]}"?' if close else TYPES_ARE_LISTED
     return Problem(".type", f"{quote(name)} is not an assertion type", hint)
-
-
-def _known(kinds: Kinds) -> str:
-    return f"known are {', '.join(sorted(kinds))}, most also with not-"

@@ -12,10 +12,10 @@ from typing import Any
 import attrs
 
 from trioeval.errors import GradingError, TemplateError
-from trioeval.grading.algebra import Place, fold, leaves
-from trioeval.grading.kind import Asking, Comparing, Finding, Judge, Kind, Kinds
+from trioeval.grading.algebra import SET, Place, fold, leaves
+from trioeval.grading.kind import Asking, Comparing, Finding, Judge, Kind, Kinds, SlowError
 from trioeval.grading.kinds import KINDS, split_type
-from trioeval.grading.model import HEAVIEST, NOTHING_SPENT, Assertion, Spent, Verdict
+from trioeval.grading.model import HEAVIEST, NOTHING_SPENT, Assertion, Computed, Spent, Verdict
 from trioeval.grading.subject import Subject
 from trioeval.grading.text import number_text, quote
 
@@ -32,7 +32,7 @@ class Ready:
     kind: Kind
     inverted: bool
     value: Any
-    """Rendered, and accepted by the kind."""
+    """Rendered, or what a program gave."""
 
 
 def grade(
@@ -69,6 +69,7 @@ def grade(
         (True, 1.0, 'the output contains "ll"')
     """
     subject = output if isinstance(output, Subject) else Subject.of(output)
+    assertions = with_named_sets(assertions, render)
     weights = [assertion.weight for assertion in assertions]
     verdicts: dict[Place, Verdict] = {}
     for place, assertion in leaves(assertions):
@@ -81,31 +82,64 @@ def grade(
             verdict = ungraded(assertion, error)
         verdicts[place] = verdict
         if short_circuit and counts and not verdict.passed:
-            return fold(assertions, verdicts, None)
+            return fold(assertions, verdicts, decided=True)
     return fold(assertions, verdicts, threshold)
 
 
+def with_named_sets(assertions: Sequence[Assertion], render: Render) -> Sequence[Assertion]:
+    """The assertions of a row with the metrics of its sets rendered.
+
+    Raises:
+        GradingError: One of a set that counts cannot be rendered.
+    """
+    found = list(assertions)
+    for place, assertion in enumerate(assertions):
+        if assertion.type == SET:
+            try:
+                found[place] = _with_metric(assertion, render)
+            except TemplateError as error:
+                if assertion.weight:
+                    raise grading_error(assertion, (place,), error) from error
+    return found
+
+
 def judged_here(
-    subject: Subject, assertion: Assertion, render: Render, kinds: Kinds = KINDS
+    subject: Subject,
+    assertion: Assertion,
+    render: Render,
+    kinds: Kinds = KINDS,
+    *,
+    patient: bool = True,
 ) -> Verdict:
     """The verdict of one assertion whose kind judges by itself.
 
     Raises:
         GradingError: It could not be evaluated.
+        SlowError: That takes long, and nobody is patient.
         TemplateError: A text of it cannot be rendered.
     """
     ready = make_ready(assertion, render, kinds)
     if isinstance(ready.kind.judge, Asking | Comparing):
         msg = "it cannot be judged by itself: it asks others, or compares rows"
         raise GradingError(msg)
-    return verdict_of(ready, find(ready, ready.kind.judge, subject))
+    return verdict_of(ready, find(ready, ready.kind.judge, subject, patient=patient))
 
 
 def make_ready(assertion: Assertion, render: Render, kinds: Kinds) -> Ready:
-    """An assertion with its texts rendered.
+    """An assertion with its texts rendered, and a value that it can be judged with.
 
     Raises:
-        GradingError: Its type, weight or rendered value is wrong.
+        GradingError: Its type, weight or rendered value is wrong, or a program has to compute the value.
+        TemplateError: It cannot be rendered.
+    """
+    return accepted(rendered(assertion, render, kinds))
+
+
+def rendered(assertion: Assertion, render: Render, kinds: Kinds) -> Ready:
+    """An assertion with its texts rendered, whatever its value is.
+
+    Raises:
+        GradingError: Its type or weight is wrong.
         TemplateError: It cannot be rendered.
     """
     base, inverted = split_type(assertion.type)
@@ -117,22 +151,46 @@ def make_ready(assertion: Assertion, render: Render, kinds: Kinds) -> Ready:
         msg = f"the weight must be from 0 to {number_text(HEAVIEST)}, got {quote(assertion.weight)}"
         raise GradingError(msg)
     value = _rendered(assertion.value, render)
-    if not (value is None and kind.bare) and not kind.accepts(value):
-        origin = "" if value == assertion.value else f", rendered from {quote(assertion.value)}"
-        msg = f"the value must be {kind.right}, got {quote(value)}{origin}"
-        raise GradingError(msg)
     return Ready(_with_metric(assertion, render), kind, inverted, value)
 
 
-def find(ready: Ready, judge: Judge, subject: Subject) -> Finding:
+def accepted(ready: Ready) -> Ready:
+    """The same, when its value is one that it can be judged with.
+
+    Raises:
+        GradingError: It is not, or a program has to compute it first.
+    """
+    kind, value, written = ready.kind, ready.value, ready.assertion.value
+    if computes(ready):
+        msg = f"the value is what {value.written} gives, which is asked by run_suite only"
+        raise GradingError(msg)
+    if not (value is None and kind.bare) and not kind.accepts(value):
+        origin = "" if value == written else f", from {quote(written)}"
+        msg = f"the value must be {kind.right}, got {quote(value)}{origin}"
+        raise GradingError(msg)
+    return ready
+
+
+def computes(ready: Ready) -> bool:
+    """Whether its value is a program that has to be asked for the value."""
+    return isinstance(ready.value, Computed) and not ready.kind.runs_code
+
+
+def find(ready: Ready, judge: Judge, subject: Subject, *, patient: bool = True) -> Finding:
     """What the judge of a kind finds; a judge of the user's may fail in any way.
 
     Raises:
         GradingError: It could not find out.
+        SlowError: That takes long, and nobody is patient.
     """
     try:
-        return judge(subject, ready.value, ready.assertion)
-    except GradingError:
+        try:
+            return judge(subject, ready.value, ready.assertion)
+        except SlowError as slow:
+            if not patient:
+                raise
+            return slow.finish()
+    except (GradingError, SlowError):
         raise
     except Exception as error:
         msg = f"its judge failed: {type(error).__name__}: {error}"
@@ -160,13 +218,24 @@ def verdict_of(ready: Ready, finding: Finding, spent: Spent = NOTHING_SPENT) -> 
 
 def ungraded(assertion: Assertion, error: Exception, spent: Spent = NOTHING_SPENT) -> Verdict:
     """What stands for an assertion that could not be evaluated and does not count."""
-    return Verdict(passed=True, score=0.0, reason=str(error), assertion=assertion, spent=spent)
+    metadata = error.metadata if isinstance(error, GradingError) else {}
+    return Verdict(
+        passed=True,
+        score=0.0,
+        reason=str(error),
+        assertion=assertion,
+        spent=spent,
+        metadata=metadata,
+    )
 
 
 def grading_error(assertion: Assertion, place: Place, error: Exception) -> GradingError:
     """The error of a row whose assertion at `place` could not be evaluated."""
     where = ".".join(f"assert[{number}]" for number in place)
-    return GradingError(f"{where} ({assertion.type}): {error}")
+    message = f"{where} ({assertion.type}): {error}"
+    if not isinstance(error, GradingError):
+        return GradingError(message)
+    return GradingError(message, mishap=error.mishap, metadata=error.metadata)
 
 
 def _score(finding: Finding, *, inverted: bool, passed: bool) -> float:
@@ -190,5 +259,5 @@ def _rendered(value: Any, render: Render) -> Any:
 def _with_metric(assertion: Assertion, render: Render) -> Assertion:
     if assertion.metric is None:
         return assertion
-    metric = render(assertion.metric)
+    metric = render(assertion.metric) or None  # an empty name is none
     return assertion if metric == assertion.metric else attrs.evolve(assertion, metric=metric)

@@ -6,12 +6,13 @@ a judge that awaits; types that compare the rows of a test have none, because th
 `not-` is no business of theirs: they say what is the case, and whoever grades turns it round.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from trioeval.errors import Problem
+from trioeval.errors import GradingError, Problem
 from trioeval.grading.model import Assertion, Verdict
 from trioeval.grading.outside import Outside
 from trioeval.grading.subject import Subject
@@ -43,7 +44,20 @@ class Finding:
 
 Judge: TypeAlias = Callable[[Subject, Any, Assertion], Finding]
 """From what is judged, the rendered value, which has been accepted, and the assertion for its threshold and
-config. Raises `GradingError` where it cannot be evaluated."""
+config. Raises `GradingError` where it cannot be evaluated, and `SlowError` where that would take long."""
+
+
+class SlowError(Exception):
+    """Raised by a judge that found nothing in so little time that others can wait for it.
+
+    Args:
+        finish: Judges however long that takes, within bounds of its own; runs in any thread.
+    """
+
+    def __init__(self, finish: Callable[[], Finding]) -> None:
+        self.finish = finish
+        super().__init__()
+
 
 OutsideJudge: TypeAlias = Callable[[Subject, Any, Assertion, Outside], Awaitable[Finding]]
 """The same, with what it may ask."""
@@ -59,9 +73,25 @@ class Asking:
 
 
 @attrs.frozen
+class Contender:
+    """One of the outputs that are compared."""
+
+    subject: Subject
+    verdict: Verdict
+    """On its row, without comparisons."""
+
+
+CompareJudge: TypeAlias = Callable[
+    [Sequence[Contender], Any, Assertion, Outside], Awaitable[Sequence[Finding]]
+]
+"""From at least two contenders, in the order of their columns, to one finding for each, in the same order."""
+
+
+@attrs.frozen
 class Comparing:
     """The judge of a type that compares the outputs of one test: it is asked when all of them are there."""
 
+    judge: CompareJudge
     roles: frozenset[Role] = frozenset()
 
 
@@ -96,6 +126,8 @@ class Kind:
     invertible: bool = True
     """Whether `not-` may stand before it."""
     requires: Extra | None = None
+    runs_code: bool = False
+    """Whether a file of code as its value is what judges; elsewhere such a file computes the value."""
 
     @property
     def roles(self) -> frozenset[Role]:
@@ -118,6 +150,7 @@ def kind_of(
     Args:
         function: From what is judged and the rendered value to whether it holds, or how far (from 0 to 1;
             it holds if that reaches the assertion's threshold, or is more than 0 where there is none).
+            Whatever it raises makes an error of the row, as does a number that is not finite.
         right: What a value must be, for the sentence "must be …".
         accepts: Whether a value can be judged with.
 
@@ -136,6 +169,9 @@ def kind_of(
             return found
         if isinstance(found, bool):
             return Finding(found, f"{name} says {'yes' if found else 'no'}")
+        if not math.isfinite(found):
+            msg = f"{name} gives {found}, which is no score"
+            raise GradingError(msg)
         least = assertion.threshold
         holds = found > 0 if least is None else found >= least
         return Finding(holds, f"{name} gives {found:g}", score=float(found))

@@ -3,14 +3,46 @@
 A user adds types of their own by giving another mapping: there is no registry that code changes.
 """
 
+from trioeval.grading.compare_kinds import KINDS as COMPARE_KINDS
+from trioeval.grading.html_kinds import KINDS as HTML_KINDS
+from trioeval.grading.json_kinds import KINDS as JSON_KINDS
+from trioeval.grading.judges import KINDS as JUDGES
 from trioeval.grading.kind import Kinds
+from trioeval.grading.measures import KINDS as MEASURES
+from trioeval.grading.script_kinds import KINDS as SCRIPT_KINDS
+from trioeval.grading.similarity_kinds import KINDS as SIMILARITY_KINDS
+from trioeval.grading.sql_kinds import KINDS as SQL_KINDS
 from trioeval.grading.text_kinds import KINDS as TEXT_KINDS
+from trioeval.grading.tool_kinds import KINDS as TOOL_KINDS
+from trioeval.grading.trace_kinds import KINDS as TRACE_KINDS
+from trioeval.grading.trajectory_kinds import KINDS as TRAJECTORY_KINDS
+from trioeval.grading.webhook_kinds import KINDS as WEBHOOK_KINDS
+from trioeval.grading.xml_kinds import KINDS as XML_KINDS
 
-KINDS: Kinds = {**TEXT_KINDS}
+KINDS: Kinds = {
+    **COMPARE_KINDS,
+    **JUDGES,
+    **MEASURES,
+    **SCRIPT_KINDS,
+    **SIMILARITY_KINDS,
+    **HTML_KINDS,
+    **JSON_KINDS,
+    **SQL_KINDS,
+    **TEXT_KINDS,
+    **XML_KINDS,
+    **TOOL_KINDS,
+    **TRACE_KINDS,
+    **TRAJECTORY_KINDS,
+    **WEBHOOK_KINDS,
+}
 """Every base type."""
 
 ASSERTION_TYPES: frozenset[str] = frozenset(KINDS)
 """The names of the base types; most can be written with `not-` in front as well."""
+
+
+COMPARISONS = frozenset({"max-score", "select-best"})
+"""Types that compare the outputs of one test: which tests have them is known before anything runs."""
 
 
 def split_type(name: str) -> tuple[str, bool]:

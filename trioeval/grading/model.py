@@ -1,6 +1,8 @@
 """The words of grading: what is asserted of a reply, and what grading says of it."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -9,6 +11,18 @@ from trioeval.usage import Usage
 
 HEAVIEST = 1e9
 """The largest weight: sums of weights stay finite."""
+
+
+@attrs.frozen
+class Computed:
+    """A value that a function of a file gives when a row is judged."""
+
+    file: Path
+    """Absolute; its name's ending tells the language."""
+    function: str | None
+    """None takes what such a file is expected to have."""
+    written: str
+    """As it stands in the suite."""
 
 
 @attrs.frozen(kw_only=True)
@@ -48,6 +62,22 @@ class Spent:
     """US dollars; None where no price is known."""
     calls: int = 0
     """Replies of judges."""
+    judges: tuple[str, ...] = ()
+    """Labels or ids of those who replied, sorted."""
+
+    @classmethod
+    def sum(cls, several: Iterable["Spent"]) -> "Spent":
+        """All of them together."""
+        listed = [one for one in several if one.calls]
+        if not listed:
+            return NOTHING_SPENT
+        costs = [one.cost for one in listed if one.cost is not None]
+        return cls(
+            usage=Usage.sum(one.usage for one in listed),
+            cost=math.fsum(costs) if costs else None,
+            calls=sum(one.calls for one in listed),
+            judges=tuple(sorted({name for one in listed for name in one.judges})),
+        )
 
 
 NOTHING_SPENT = Spent()

@@ -92,7 +92,8 @@ class Grader(Protocol):
 class Code(Protocol):
     """Code of the user's, which runs in other processes with limits; each is called with output and context.
 
-    Every method is a checkpoint and raises `ScriptError` where the code fails or exceeds a limit.
+    Every method is a checkpoint and raises `ScriptError` where the code fails, which is the test's own
+    affair, and `GradingError` where it has to be given up because it takes too long.
     """
 
     async def python(self, code: str, output: Any) -> Any:
@@ -107,8 +108,17 @@ class Code(Protocol):
         """Likewise."""
         ...
 
-    async def file(self, file: Path, function: str | None, output: Any) -> Any:
-        """What a function of a file gives; its name's ending tells the language."""
+    async def file(
+        self, file: Path, function: str | None, output: Any, told: Mapping[str, Any] | None = None
+    ) -> Any:
+        """What a function of a file gives; its name's ending tells the language.
+
+        Args:
+            file: Absolute.
+            function: Its name; None is the one that such a file is expected to have.
+            output: What is judged.
+            told: What the context says besides what it always says.
+        """
         ...
 
 
@@ -122,3 +132,9 @@ class Outside:
     """Sends JSON to a URL and gives the JSON that comes back. Raises `GradingError`."""
     together: Callable[[Sequence[Callable[[], Awaitable[Any]]]], Awaitable[list[Any]]]
     """Runs several at once; their results in order. The first failure in that order is raised."""
+    context: Any = None
+    """What the assertion's `contextTransform` made of the output; None where there is none."""
+    lenient: bool = False
+    """Whether replies of judges are read as promptfoo reads them, and not strictly."""
+    factuality: Mapping[str, float] = attrs.field(factory=dict)
+    """The test's own scores of the categories of `factuality`."""

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
+from trioeval.grading.model import Computed
+
 _POINT_UP_TO = 21
 """Numbers with more digits before the point are printed with an exponent."""
 _ZEROS_UP_TO = 6
@@ -156,13 +158,15 @@ def _equal(left: Any, right: Any) -> bool:
 
 
 def is_template(value: object) -> bool:
-    """Whether a value is a text that becomes another one when it is rendered.
+    """Whether a value is one that only a row knows: a text to be rendered, or what a program computes.
 
     Example:
         >>> is_template("{{name}}"), is_template("name"), is_template(["{{name}}"])
         (True, False, False)
     """
-    return isinstance(value, str) and any(mark in value for mark in ("{{", "{%", "{#"))
+    if isinstance(value, str):
+        return any(mark in value for mark in ("{{", "{%", "{#"))
+    return isinstance(value, Computed)
 
 
 def quote(value: object, limit: int = _QUOTED) -> str:

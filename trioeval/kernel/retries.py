@@ -6,7 +6,7 @@ lane; everything together by `max_retries`, where somebody set it.
 
 import attrs
 
-from trioeval.errors import CallError, Fault, leaves
+from trioeval.errors import CallError, Fault, GradingError, leaves
 from trioeval.kernel.lane_spec import LaneSpec
 
 _OFTEN = 2
@@ -70,5 +70,11 @@ def call_error(error: Exception) -> CallError | None:
 
 def worth_salvaging(error: Exception) -> bool:
     """Whether a job that ended with `error` may do better later."""
-    found = [leaf for leaf in leaves(error) if isinstance(leaf, CallError)]
-    return bool(found) and all(one.fault in (Fault.TRANSIENT, Fault.RATE_LIMITED) for one in found)
+    found = [leaf for leaf in leaves(error) if isinstance(leaf, CallError | GradingError)]
+    return bool(found) and all(map(_is_mishap, found))
+
+
+def _is_mishap(error: CallError | GradingError) -> bool:
+    if isinstance(error, GradingError):
+        return error.mishap
+    return error.fault in (Fault.TRANSIENT, Fault.RATE_LIMITED)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.report.json_text import shallow
-from trioeval.report.redact import REDACTED, redacted
+from trioeval.report.redact import REDACTED, redacted, redacted_judges
 from trioeval.report.results import Results
 from trioeval.report.row import STRIPPED_PROMPT
 from trioeval.suite import Suite, Test
@@ -30,6 +30,8 @@ def config_json(results: Results) -> dict[str, Any]:
         "env": _env(suite.env),
         "lanes": plain_data(suite.lanes),
         "nunjucksFilters": dict(suite.nunjucks_filters),
+        "assertionTypes": dict(suite.assertion_types),
+        "derivedMetrics": plain_data(suite.derived_metrics),
         "extensions": list(suite.extensions),
         "outputPath": list(suite.output_path),
         "metadata": {} if strip.metadata else plain_data(suite.metadata),
@@ -75,13 +77,26 @@ def _test(test: Test, strip: Strip) -> dict[str, Any]:
         found["provider"] = _provider(found["provider"])
     if "options" in found:
         prompt = {"prefix", "suffix"} if strip.prompt_text else set()
-        found["options"] = _left(redacted(found["options"]), prompt)
+        found["options"] = _left(redacted(_judged(found["options"])), prompt)
+    if "assert" in found:
+        found["assert"] = [_assertion(one) for one in found["assert"]]
     hidden = {
         "vars": strip.test_vars,
         "metadata": strip.metadata,
         "providerOutput": strip.response_output,
     }
     return _left(found, (key for key, hides in hidden.items() if hides))
+
+
+def _assertion(found: Mapping[str, Any]) -> dict[str, Any]:
+    members = [_assertion(one) for one in found.get("assert", ())]
+    return {**_judged(found), **({"assert": members} if members else {})}
+
+
+def _judged(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The same without credentials of those who judge."""
+    said = {"provider": redacted_judges(found["provider"])} if "provider" in found else {}
+    return {**found, **said}
 
 
 def _scenarios(suite: Suite, strip: Strip) -> list[dict[str, Any]]:

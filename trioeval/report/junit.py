@@ -102,7 +102,8 @@ def _trouble(row: Mapping[str, Any]) -> str:
 
 
 def _type(part: Mapping[str, Any]) -> str:
-    return str(part["assertion"]["type"]) if "assertion" in part else "assertion"
+    named = part.get("assertion") or part.get("metadata", {}).get("assertionSet") or {}
+    return str(named.get("type", "assertion"))
 
 
 def _seconds(milliseconds: float) -> str:

@@ -1,9 +1,13 @@
 """Configs without what looks like a credential."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from trioeval.providers.secret_names import is_secret_name
+
+_USER = re.compile(r"(?<=://)[^/?@\s]*@")
+_QUERY = re.compile(r"(://[^?\s]*)\?.*")
 
 REDACTED = "[redacted]"
 """What stands for a credential."""
@@ -21,6 +25,24 @@ def redacted(config: Any) -> Any:
             return [redacted(value) for value in config]
         case _:
             return config
+
+
+def redacted_judges(said: Any) -> Any:
+    """Who judges, as a suite says it, without what looks like a credential; also in the URLs of ids.
+
+    Example:
+        >>> redacted_judges({"id": "https://me:pass@host/x?key=1", "config": {"apiKey": "s"}})
+        {'id': 'https://host/x?[redacted]', 'config': {'apiKey': '[redacted]'}}
+    """
+    match said:
+        case str():
+            return _QUERY.sub(rf"\1?{REDACTED}", _USER.sub("", said))
+        case Mapping() if "id" in said:
+            return {**redacted(said), "id": redacted_judges(said["id"])}
+        case Mapping():
+            return {role: redacted_judges(one) for role, one in said.items()}
+        case _:
+            return said
 
 
 def _blank(value: Any) -> Any:

@@ -10,10 +10,12 @@ from typing import Any
 import attrs
 
 from trioeval.grading import Assertion, Verdict
+from trioeval.grading.algebra import SET, components
 from trioeval.report.json_text import shallow
-from trioeval.report.redact import redacted
-from trioeval.report.usage import usage_json
+from trioeval.report.redact import redacted, redacted_judges
+from trioeval.report.usage import spent_json, usage_json
 from trioeval.suite import Prompt, TestOptions
+from trioeval.suite.plain_form import plain_data
 from trioeval.suite.strict import camel
 from trioeval.suite.strip import KEEP_ALL, Strip
 from trioeval.tasks import Row, Status
@@ -32,7 +34,8 @@ def row_json(row: Row, eval_id: str, strip: Strip = KEEP_ALL) -> dict[str, Any]:
 
 def _row_json(row: Row, eval_id: str, strip: Strip) -> dict[str, Any]:
     step, reply = row.step, row.reply
-    usage = usage_json() if reply is None else usage_json(reply.usage)
+    own = () if reply is None else (reply.usage,)
+    usage = usage_json(*own)
     variables = {} if strip.test_vars else dict(step.vars)
     metadata = {} if strip.metadata else dict(step.test.metadata)
     verdict = None if strip.grading_result else row.verdict
@@ -80,7 +83,7 @@ def _row_json(row: Row, eval_id: str, strip: Strip) -> dict[str, Any]:
         "gradingResult": None if verdict is None else verdict_json(verdict),
         "latencyMs": row.latency_ms,
         "cost": None if reply is None else reply.cost,
-        "tokenUsage": usage,
+        "tokenUsage": usage_json(*own, judges=row.spent),
         "metadata": {**metadata, "trioeval": _own(row, strip)},
     }
 
@@ -92,7 +95,9 @@ def _config(prompt: Prompt) -> dict[str, Any]:
 def _options_json(options: TestOptions) -> dict[str, Any]:
     given = {field.name: getattr(options, field.name) for field in attrs.fields(TestOptions)}
     overrides = given.pop("overrides")
-    said = {camel(name): value for name, value in given.items() if value is not None}
+    said = {camel(name): plain_data(value) for name, value in given.items() if value is not None}
+    if "provider" in said:
+        said["provider"] = redacted_judges(said["provider"])
     found: dict[str, Any] = redacted(shallow({**said, **overrides}))
     return found
 
@@ -112,7 +117,16 @@ def _own(row: Row, strip: Strip) -> dict[str, Any]:
         "waitMs": row.wait_ms,
         **_known({"firstTokenMs": row.first_token_ms}),
         **_known({"errorKind": row.error_kind, "bodyExcerpt": sent}),
+        **_known({"gradingCost": row.spent.cost}),
+        **({} if strip.grading_result else _graded(row)),
     }
+
+
+def _graded(row: Row) -> dict[str, Any]:
+    """What was judged of a row that has no verdict."""
+    found = [verdict_json(part) for part in components(row.graded)]
+    details = {"gradingError": dict(row.details)} if row.details else {}
+    return {**details, **({"componentResults": found} if found else {})}
 
 
 def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,38 +134,46 @@ def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
-    """A verdict with its parts."""
+    """A verdict; that of a row with its parts."""
     found: dict[str, Any] = {
         "pass": verdict.passed,
         "score": verdict.score,
         "reason": verdict.reason,
         "namedScores": dict(verdict.named_scores),
-        **_weights(verdict),
-        "tokensUsed": usage_json(),
+        "tokensUsed": spent_json(verdict.spent),
     }
-    if verdict.assertion is not None:
-        found["assertion"] = assertion_json(verdict.assertion)
+    if verdict.named_score_weights:
+        found["namedScoreWeights"] = dict(verdict.named_score_weights)
+    judges = {"graders": list(verdict.spent.judges)} if verdict.spent.judges else {}
+    metadata = {**verdict.metadata, **judges}
+    assertion = verdict.assertion
+    if assertion is None:
+        found["componentResults"] = [verdict_json(part) for part in components(verdict.parts)]
+    elif assertion.type == SET:  # which is none for readers of promptfoo's files
+        metadata["assertionSet"] = _set_json(assertion)
     else:
-        found["componentResults"] = [verdict_json(part) for part in verdict.parts]
-    return found
-
-
-def _weights(verdict: Verdict) -> dict[str, Any]:
-    """What the scores of metrics were weighed with, where there are metrics."""
-    found: dict[str, float] = {}
-    for part in verdict.parts:
-        if part.assertion is not None and (metric := part.assertion.metric) is not None:
-            found[metric] = found.get(metric, 0) + part.assertion.weight
-    return {"namedScoreWeights": found} if found else {}
+        found["assertion"] = assertion_json(assertion)
+    return {**found, "metadata": metadata} if metadata else found
 
 
 def assertion_json(assertion: Assertion) -> dict[str, Any]:
-    """An assertion as a suite file would say it."""
+    """An assertion as a suite file would say it, without what says who judges it and how."""
     given = {
         "type": assertion.type,
-        "value": assertion.value,
+        "assert": [*map(assertion_json, assertion.assertions)] or None,
+        "value": plain_data(assertion.value),
         "threshold": assertion.threshold,
         "weight": None if assertion.weight == 1 else assertion.weight,
         "metric": assertion.metric,
+        "transform": assertion.transform,
+        "contextTransform": assertion.context_transform,
+        "config": redacted(shallow(assertion.config)) if assertion.config else None,
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return _known(given)
+
+
+def _set_json(assertion: Assertion) -> dict[str, Any]:
+    """What is said of a set beside its result."""
+    said = assertion_json(assertion)
+    found: dict[str, Any] = {"type": SET, "assertionCount": len(assertion.assertions)}
+    return found | {name: said[name] for name in ("metric", "threshold", "weight") if name in said}

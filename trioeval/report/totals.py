@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from trioeval.grading import Verdict
+from trioeval.grading.algebra import SET, components
 from trioeval.report.usage import UsageSum
 from trioeval.suite import Column
 from trioeval.tasks import Row, Status
@@ -34,10 +35,14 @@ class ColumnTotals:
     usage: UsageSum = attrs.field(factory=UsageSum)
     cost: float | None = None
     """US dollars; None while no row told any."""
+    grading_cost: float | None = None
+    """Likewise of judges, whose cost is not among that."""
     named_scores: dict[str, float] = attrs.field(factory=dict)
     """Sums of score times weight, by metric."""
     named_weights: dict[str, float] = attrs.field(factory=dict)
     named_counts: Counter[str] = attrs.field(factory=Counter)
+    derived: dict[str, float] = attrs.field(factory=dict)
+    """Derived metrics, when all rows are there."""
 
     @property
     def rows(self) -> int:
@@ -56,26 +61,31 @@ class ColumnTotals:
             self.usage.add(row.reply.usage)
             if row.reply.cost is not None:
                 self.cost = (self.cost or 0) + row.reply.cost
-        parts = row.verdict.parts if row.verdict is not None else ()
-        for part in parts:
-            self._add_part(part)
-        told = {part.assertion.metric for part in parts if part.assertion is not None}
-        for name in row.named_scores.keys() - told:  # an extension added it
-            self._add_score(name, row.named_scores[name], 1)
+        self.usage.add_judges(row.spent)
+        if row.spent.cost is not None:
+            self.grading_cost = (self.grading_cost or 0) + row.spent.cost
+        if row.verdict is not None:
+            self._add_verdict(row.verdict)
 
-    def _add_part(self, part: Verdict) -> None:
-        if part.passed:
-            self.passed_parts += 1
-        else:
-            self.failed_parts += 1
-        if part.assertion is None or part.assertion.metric is None:
-            return
-        self._add_score(part.assertion.metric, part.score, part.assertion.weight)
-
-    def _add_score(self, metric: str, score: float, weight: float) -> None:
-        self.named_scores[metric] = self.named_scores.get(metric, 0) + score * weight
-        self.named_weights[metric] = self.named_weights.get(metric, 0) + weight
-        self.named_counts[metric] += 1
+    def _add_verdict(self, verdict: Verdict) -> None:
+        told: Counter[str] = Counter()
+        for part in components(verdict.parts):
+            if part.passed:
+                self.passed_parts += 1
+            else:
+                self.failed_parts += 1
+            assertion = part.assertion
+            if assertion is not None and assertion.type != SET and assertion.metric is not None:
+                told[assertion.metric] += 1
+        for name, score in verdict.named_scores.items():
+            # A name that comes from elsewhere, such as an extension, is one contribution.
+            count = told[name] or 1
+            weight = verdict.named_score_weights.get(name)
+            shown = score if weight is None else score * weight
+            self.named_scores[name] = self.named_scores.get(name, 0) + shown
+            added = count if weight is None else weight
+            self.named_weights[name] = self.named_weights.get(name, 0) + added
+            self.named_counts[name] += count
 
     @property
     def metrics(self) -> list[str]:
@@ -93,10 +103,14 @@ class ColumnTotals:
             "assertFailCount": self.failed_parts,
             "totalLatencyMs": self.latency_ms,
             "tokenUsage": self.usage.json(),
-            "namedScores": {metric: self.named_scores[metric] for metric in self.metrics},
+            "namedScores": {
+                **{metric: self.named_scores[metric] for metric in self.metrics},
+                **self.derived,
+            },
             "namedScoresCount": {metric: self.named_counts[metric] for metric in self.metrics},
             "namedScoreWeights": {metric: self.named_weights[metric] for metric in self.metrics},
             "cost": self.cost,
+            **({} if self.grading_cost is None else {"gradingCost": self.grading_cost}),
         }
 
 
@@ -133,6 +147,7 @@ class Totals:
         self.has_descriptions = self.has_descriptions or bool(row.step.test.description)
         if row.reply is not None:
             self.usage.add(row.reply.usage)
+        self.usage.add_judges(row.spent)
 
     @property
     def rows(self) -> int:

@@ -5,6 +5,8 @@ from typing import Any
 
 import attrs
 
+from trioeval.grading import Spent
+from trioeval.grading.model import NOTHING_SPENT
 from trioeval.providers import Usage
 
 _FIELDS = (
@@ -32,11 +34,13 @@ class UsageSum:
     """
 
     requests: int = 0
+    judges: "UsageSum | None" = None
+    """What judges used, who are counted apart; None while there was none."""
     _tokens: dict[str, int] = attrs.field(factory=lambda: dict.fromkeys(_FIELDS, 0))
 
-    def add(self, usage: Usage) -> None:
-        """Count one more reply."""
-        self.requests += 1
+    def add(self, usage: Usage, requests: int = 1) -> None:
+        """Count one more reply, or what several used together."""
+        self.requests += requests
         for field in _FIELDS:
             if told := getattr(usage, field):
                 self._tokens[field] += told
@@ -44,16 +48,19 @@ class UsageSum:
     def __getitem__(self, field: str) -> int:
         return self._tokens[field]
 
-    def json(self) -> dict[str, Any]:
-        """All of it, ready for `json.dumps`.
+    def add_judges(self, spent: Spent) -> None:
+        """Count what judges used."""
+        if spent.calls:
+            self.judges = self.judges or UsageSum()
+            self.judges.add(spent.usage, spent.calls)
 
-        No assertion asks a model yet, so what assertions used is nothing.
-        """
-        nothing = dict.fromkeys(_FIELDS, 0)
-        return {
-            **_json(self._tokens, self.requests),
-            "assertions": _json(nothing, 0),
-        }
+    def json(self) -> dict[str, Any]:
+        """All of it, ready for `json.dumps`."""
+        return {**self.own_json(), "assertions": (self.judges or UsageSum()).own_json()}
+
+    def own_json(self) -> dict[str, Any]:
+        """The same without what judges used."""
+        return _json(self._tokens, self.requests)
 
 
 def _json(tokens: Mapping[str, int], requests: int) -> dict[str, Any]:
@@ -73,9 +80,17 @@ def _json(tokens: Mapping[str, int], requests: int) -> dict[str, Any]:
     }
 
 
-def usage_json(*usages: Usage) -> dict[str, Any]:
-    """What some replies used together."""
+def usage_json(*usages: Usage, judges: Spent = NOTHING_SPENT) -> dict[str, Any]:
+    """What some replies used together, and what judges did."""
     found = UsageSum()
     for usage in usages:
         found.add(usage)
+    found.add_judges(judges)
     return found.json()
+
+
+def spent_json(spent: Spent) -> dict[str, Any]:
+    """What judges used for one verdict."""
+    found = UsageSum()
+    found.add(spent.usage, spent.calls)
+    return found.own_json()

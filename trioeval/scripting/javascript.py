@@ -22,6 +22,10 @@ Form: TypeAlias = Literal["value", "line", "body", "module"]
 
 _FUNCTION = re.compile(r"\s*(?:async\s+)?(?:function\b|\(?[\w\s,{}\[\]=.]*\)?\s*=>)")
 
+_DECLARES = re.compile(r"(?:const|let|var)\s")
+_TOKEN = re.compile(r"""(?s)"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`(?:\\.|[^`\\])*`|;""")
+"""A text, or the end of a statement."""
+
 _SOURCE = """(function (written) {{
   const [{names}] = JSON.parse(written);
   const it = {it};
@@ -133,6 +137,36 @@ def transform_script(code: str, names: tuple[str, ...]) -> Script:
         if script.fault() is None:  # a body may begin with a function of its own
             return script
     return Script(code, names, "body" if "\n" in code else "line")
+
+
+def assertion_script(code: str, names: tuple[str, ...]) -> Script:
+    r"""Code of an assertion as promptfoo reads it: on one line an expression, on several a body that returns.
+
+    A line that begins with a declaration gives what stands behind its last semicolon.
+
+    Example:
+        >>> for code in (
+        ...     "output.length > 3;",
+        ...     "const n = output.length; n / 10",
+        ...     "if (output)\n return 1",
+        ... ):
+        ...     program.run(assertion_script(code, ("output",)).source, ["abc"])
+        {'value': False}
+        {'value': 0.3}
+        {'value': 1}
+    """
+    code = code.rstrip()
+    return Script(code if "\n" in code else _returning(code), names, "body")
+
+
+def _returning(line: str) -> str:
+    line = line.strip().rstrip("; \t")
+    if not _DECLARES.match(line):
+        return f"return {line}"
+    last = max((found.start() for found in _TOKEN.finditer(line) if found[0] == ";"), default=None)
+    if last is None:
+        return line
+    return f"{line[: last + 1]} return {line[last + 1 :]}"
 
 
 def is_function(code: str) -> bool:

@@ -12,6 +12,7 @@ from trioeval.suite.load import told_together as told_together
 from trioeval.suite.mistakes import MistakenError as MistakenError
 from trioeval.suite.models import BudgetSettings as BudgetSettings
 from trioeval.suite.models import CommandLineOptions as CommandLineOptions
+from trioeval.suite.models import DerivedMetric as DerivedMetric
 from trioeval.suite.models import EvaluateOptions as EvaluateOptions
 from trioeval.suite.models import LaneSettings as LaneSettings
 from trioeval.suite.models import Prompt as Prompt

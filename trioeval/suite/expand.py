@@ -21,6 +21,7 @@ from typing import Any, overload
 import attrs
 
 from trioeval.errors import PlanError
+from trioeval.grading import COMPARISONS
 from trioeval.suite.columns import Column, columns_of, means_prompt, means_provider
 from trioeval.suite.joined import Joined, SparseTests
 from trioeval.suite.merge import ScenarioTests, inner, merged
@@ -62,6 +63,8 @@ class _Shape:
     provider_index: int | None
     """That of its own provider."""
     serial: bool
+    compared: bool
+    """Whether the outputs of each `test_idx` are compared with each other."""
 
     @property
     def rounds(self) -> int:
@@ -82,6 +85,22 @@ class _Stretch:
     first_place: int
     first_test_idx: int
     first_index: int
+
+
+@attrs.frozen
+class Span:
+    """Steps in a row that come in groups of the same size: those of one `test_idx` each."""
+
+    start: int
+    """Index of the first step."""
+    stop: int
+    """Index behind the last step."""
+    width: int
+    """Steps of one group, ≥ 1."""
+    compared: bool
+    """Whether the outputs of a group are compared with each other."""
+    places: range = range(0)
+    """Those of its tests in `Expansion.tests`."""
 
 
 @attrs.frozen
@@ -142,6 +161,18 @@ class Expansion(Sequence[Step]):
         if serial and all(one.stop == other.start for one, other in itertools.pairwise(serial)):
             return range(serial[0].start, serial[-1].stop)
         return tuple(itertools.chain.from_iterable(serial))
+
+    @property
+    def spans(self) -> Iterator[Span]:
+        """All steps, ascending, by what is common to their groups."""
+        ends = (*self._firsts, self._size)[1:]
+        for stretch, end in zip(self._stretches, ends, strict=False):
+            shape = stretch.shape
+            if stretch.first_index < end:
+                count = (end - stretch.first_index) // shape.steps
+                places = range(stretch.first_place, stretch.first_place + count)
+                width = len(shape.columns)
+                yield Span(stretch.first_index, end, width, shape.compared, places)
 
     @property
     def used_providers(self) -> tuple[int, ...]:
@@ -267,7 +298,15 @@ class _Shapes:
             ),
             self._place(inner(test.provider, default.provider)),
             bool(inner(options.run_serially, inherited.run_serially)),
+            self._is_compared(test, default),
         )
+
+    @staticmethod
+    def _is_compared(test: Test, default: Test) -> bool:
+        own = any(one.type in COMPARISONS for one in test.assertions)
+        if own or test.options.disable_default_asserts or not default.assertions:
+            return own
+        return any(one.type in COMPARISONS for one in default.assertions)
 
     def _allowed(
         self, providers: tuple[str, ...] | None, prompts: tuple[str, ...] | None

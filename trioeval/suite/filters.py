@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 
 from trioeval.errors import UsageError
-from trioeval.grading.regex import compile_javascript
+from trioeval.grading.regex import Pattern, compile_javascript
 from trioeval.grading.text import output_text
 from trioeval.suite.expand import all_tests, chosen, combinations
 from trioeval.suite.merge import ScenarioTests, merged
@@ -40,7 +40,7 @@ class Filters:
     """Keys and texts that their values must contain; all of them."""
     earlier: frozenset[EarlierRow] | None = None
     """Only tests that had one of these rows."""
-    pattern: re.Pattern[str] | None = None
+    pattern: Pattern | None = None
     """Found in the description; a test without one does not match."""
     range: slice | None = None
     """Places from 0."""
@@ -143,7 +143,7 @@ def _contains(value: Any, text: str) -> bool:
             return text in output_text(value)
 
 
-def _matches(pattern: re.Pattern[str], test: Test) -> bool:
+def _matches(pattern: Pattern, test: Test) -> bool:
     return bool(test.description) and pattern.search(test.description or "") is not None
 
 
@@ -222,7 +222,7 @@ def read_range(text: str, name: str) -> slice:
     return slice(begin, end)
 
 
-def read_pattern(text: str, name: str) -> re.Pattern[str]:
+def read_pattern(text: str, name: str) -> Pattern:
     """A regular expression as JavaScript means it.
 
     Raises:
@@ -269,7 +269,7 @@ def earlier_rows(
     )
 
 
-def keep_providers(suite: Suite, pattern: re.Pattern[str]) -> Suite:
+def keep_providers(suite: Suite, pattern: Pattern) -> Suite:
     """The suite with the providers whose label or id has the pattern in it."""
     return attrs.evolve(
         suite,
@@ -279,7 +279,7 @@ def keep_providers(suite: Suite, pattern: re.Pattern[str]) -> Suite:
     )
 
 
-def keep_prompts(suite: Suite, pattern: re.Pattern[str]) -> Suite:
+def keep_prompts(suite: Suite, pattern: Pattern) -> Suite:
     """The suite with the prompts whose label or id has the pattern in it."""
     return attrs.evolve(
         suite,
@@ -289,5 +289,5 @@ def keep_prompts(suite: Suite, pattern: re.Pattern[str]) -> Suite:
     )
 
 
-def _found_in(pattern: re.Pattern[str], *names: str | None) -> bool:
+def _found_in(pattern: Pattern, *names: str | None) -> bool:
     return any(name is not None and pattern.search(name) for name in names)

@@ -22,16 +22,14 @@ from trioeval.grading.model import HEAVIEST
 from trioeval.suite.bounds import AtLeast
 from trioeval.suite.keys import (
     DEFINITIONS,
-    NOT_YET_AT_TOP,
     NOT_YET_IN_LANES,
-    NOT_YET_IN_OPTIONS,
-    NOT_YET_IN_TESTS,
     WITHOUT_MEANING,
     WITHOUT_MEANING_IN_OPTIONS,
 )
 from trioeval.suite.models import (
     BudgetSettings,
     CommandLineOptions,
+    DerivedMetric,
     EvaluateOptions,
     LaneSettings,
     Prompt,
@@ -72,7 +70,6 @@ def suite_schema() -> Shape:
     top = _object(
         Suite,
         without=NOT_IN_FILES,
-        not_yet=NOT_YET_AT_TOP,
         shapes={
             "description": _WORDS,
             "providers": _or(*_listed(_ref(ProviderEntry))["anyOf"], _NOTHING),
@@ -178,13 +175,13 @@ def _definitions() -> dict[str, Shape]:
             Test,
             renamed={"assertions": "assert"},
             without={"fault"},
-            not_yet=NOT_YET_IN_TESTS,
             shapes={
                 "description": _WORDS,
                 "vars": {"type": ["object", "string", "array", "null"]},
                 "provider_output": {},
             },
         ),
+        DerivedMetric: _object(DerivedMetric),
         Scenario: _object(
             Scenario,
             shapes={
@@ -207,7 +204,7 @@ def _definitions() -> dict[str, Shape]:
 
 
 def _run_options() -> Shape:
-    shape = _object(EvaluateOptions, not_yet=NOT_YET_IN_OPTIONS)
+    shape = _object(EvaluateOptions)
     for key in WITHOUT_MEANING_IN_OPTIONS:
         shape["properties"] |= {key: True, snake(key): True}
     return shape
@@ -246,11 +243,10 @@ def _assertion() -> Shape:
     members = {"type": "array", "items": _ref(Assertion)}
     shape = _object(Assertion, renamed={"assertions": "assert"}, shapes={"assertions": members})
     types = sorted(KINDS)
-    shape["properties"]["type"]["enum"] = [
-        *types,
-        *(f"not-{name}" for name in types if KINDS[name].invertible),
-        SET,
-    ]
+    known = [*types, *(f"not-{name}" for name in types if KINDS[name].invertible), SET]
+    named = shape["properties"]["type"]
+    # Any other may be one that the suite brings.
+    named |= {"anyOf": [{"enum": known}, {"type": named.pop("type")}]}
     number = shape["properties"]["weight"]["anyOf"][0]
     number |= {"minimum": 0, "maximum": HEAVIEST}
     return shape

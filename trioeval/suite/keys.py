@@ -30,10 +30,4 @@ WITHOUT_MEANING_IN_OPTIONS: Collection[str] = (
 )
 """Taken, not looked at, and told of."""
 
-NOT_YET_AT_TOP: Collection[str] = ("derivedMetrics",)
-
-NOT_YET_IN_OPTIONS: Collection[str] = ("grading",)
-
 NOT_YET_IN_LANES: Collection[str] = ("exclusiveGroup", "itpm", "otpm")
-
-NOT_YET_IN_TESTS: Collection[str] = ("assertScoringFunction",)

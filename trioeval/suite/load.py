@@ -17,6 +17,7 @@ from trioeval.suite.mistakes import Mistake, MistakenError, PartlyRightError
 from trioeval.suite.models import Suite
 from trioeval.suite.own_paths import with_own_paths
 from trioeval.suite.paths import read_path, show_path
+from trioeval.suite.scoring_forms import with_own_types
 from trioeval.suite.sources.around import Around
 from trioeval.suite.structure import respelled, structure_suite
 from trioeval.suite.task_entries import in_every_task
@@ -73,6 +74,7 @@ def load_suite(
         note=found.add,
         kinds=kinds,
     )
+    around = with_own_types(document.data, around)
 
     def placed(mistake: Mistake) -> Mistake:
         # What a command line says stands in no file.
@@ -142,6 +144,7 @@ def parse_suite(
         note=found.add,
         kinds=kinds,
     )
+    around = with_own_types(document, around)
     suite, mistakes = _read(apply_given(document, given), around)
     if suite is not None:
         suite = attrs.evolve(suite, files=found.files)

@@ -80,6 +80,7 @@ def _laid_over(under: Test, over: Test) -> Test:
         provider_output=inner(over.provider_output, under.provider_output),
         assertions=(*under.assertions, *over.assertions),
         threshold=inner(over.threshold, under.threshold),
+        assert_scoring_function=inner(over.assert_scoring_function, under.assert_scoring_function),
         metadata={**under.metadata, **over.metadata},
         options=_options_over(under.options, over.options),
         fault=over.fault,

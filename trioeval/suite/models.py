@@ -161,6 +161,8 @@ class Test:
     """The key `assert` of the file."""
     threshold: float | None = None
     """Least weighted score to pass; replaces "no assertion failed"."""
+    assert_scoring_function: str | None = None
+    """What makes a verdict of those of the assertions, in place of their mean: `file://x.py:name`."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     options: TestOptions = TestOptions()
     fault: str | None = None
@@ -175,6 +177,16 @@ class Scenario:
     """The settings, as parts of tests."""
     tests: tuple[Test, ...] = (Test(),)
     description: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class DerivedMetric:
+    """A number that is made of the metrics of a column when all of its rows are there."""
+
+    name: str
+    """What it is called; later ones may use it."""
+    value: str
+    """Arithmetic on the sums of metrics and `__count`, the rows of the column; or `file://x.py:name`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -207,6 +219,8 @@ class EvaluateOptions:
     cache: bool = True
     """Whether replies may come from the cache."""
     show_progress_bar: bool = True
+    grading: Literal["strict", "lenient"] = "strict"
+    """How replies of judges are read: what cannot be read is an error; or as promptfoo does, which guesses."""
 
 
 @attrs.frozen(kw_only=True)
@@ -274,6 +288,10 @@ class Suite:
     """Environment variables for templates and providers, over those of the process."""
     nunjucks_filters: Mapping[str, str] = attrs.field(factory=dict)
     """Filters for templates by name: Python files."""
+    assertion_types: Mapping[str, str] = attrs.field(factory=dict)
+    """Assertion types of its own by name: `file://x.py:name`, as the value of a `python` assertion."""
+    derived_metrics: tuple[DerivedMetric, ...] = ()
+    """Numbers made of the metrics of each column, in order."""
     extensions: tuple[str, ...] = ()
     """Hooks: `file://x.py:name`."""
     output_path: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import attrs
 
+from trioeval.grading import Computed
 from trioeval.suite.models import Prompt, Suite, Test, TestOptions
 from trioeval.suite.strict import camel
 
@@ -21,7 +22,7 @@ def plain_test(test: Test) -> dict[str, Any]:
         {'vars': {'x': 1}, 'assert': [{'type': 'equals', 'value': 'a'}]}
     """
     found: dict[str, Any] = plain_data(test)
-    return {"assert" if key == "assertions" else key: part for key, part in found.items()}
+    return found
 
 
 def plain_prompt(prompt: Prompt) -> dict[str, Any]:
@@ -91,6 +92,8 @@ def _sorted(value: Any) -> Any:
 
 def plain_data(value: Any) -> Any:
     """Any part of a suite as a file would say it; what it does not say itself is left out."""
+    if isinstance(value, Computed):
+        return value.written
     if attrs.has(type(value)):
         return _members(value)
     match value:
@@ -114,5 +117,6 @@ def _members(value: Any) -> dict[str, Any]:
         if isinstance(value, TestOptions) and field.name == "overrides":
             found |= plain_data(part)
         else:
-            found[camel(field.name)] = plain_data(part)
+            name = "assert" if field.name == "assertions" else camel(field.name)
+            found[name] = plain_data(part)
     return found

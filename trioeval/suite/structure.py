@@ -23,9 +23,7 @@ from trioeval.suite.forms import (
 )
 from trioeval.suite.keys import (
     DEFINITIONS,
-    NOT_YET_AT_TOP,
     NOT_YET_IN_LANES,
-    NOT_YET_IN_OPTIONS,
     UNTOLD,
     WITHOUT_MEANING,
     WITHOUT_MEANING_IN_OPTIONS,
@@ -34,6 +32,7 @@ from trioeval.suite.mistakes import Mistake, MistakenError, PartlyRightError, ki
 from trioeval.suite.models import (
     BudgetSettings,
     CommandLineOptions,
+    DerivedMetric,
     EvaluateOptions,
     LaneSettings,
     Prompt,
@@ -45,6 +44,7 @@ from trioeval.suite.models import (
 )
 from trioeval.suite.partly import right_part
 from trioeval.suite.references import check_references
+from trioeval.suite.scoring_forms import derived_hook, own_types_hook
 from trioeval.suite.sources.around import Around
 from trioeval.suite.strict import Hook, camel, object_hook, strict_converter
 from trioeval.suite.task_entries import read_tasks
@@ -140,19 +140,19 @@ def make_converter(around: Around, templates: Templates | None = None) -> cattrs
     register(LaneSettings, object_hook(converter, LaneSettings, not_yet=NOT_YET_IN_LANES))
     register(LaneSettings | str | None, lane_or_name)
     register(BudgetSettings, object_hook(converter, BudgetSettings))
-    register(EvaluateOptions, object_hook(converter, EvaluateOptions, not_yet=NOT_YET_IN_OPTIONS))
+    register(EvaluateOptions, object_hook(converter, EvaluateOptions))
     register(CommandLineOptions, _flags_hook(converter))
     register(Assertion, assertion_hook(converter, around, templates))
     register(ProviderEntry, provider_hook(converter, around))
     register(TestOptions, options_hook(converter, around, templates))
     register(Test, test_hook(converter, around))
+    register(DerivedMetric, derived_hook(converter, around))
     register(
         Suite,
         object_hook(
             converter,
             Suite,
             renamed=dict.fromkeys(NOT_IN_FILES),
-            not_yet=NOT_YET_AT_TOP,
             hooks={
                 "prompts": prompts_hook(around),
                 "providers": providers_hook(converter, around),
@@ -164,6 +164,7 @@ def make_converter(around: Around, templates: Templates | None = None) -> cattrs
                 "tags": scalar_texts,
                 "output_path": one_or_more,
                 "extensions": one_or_more,
+                "assertion_types": own_types_hook(around),
                 "tasks": lambda tasks, _wanted: tasks,  # read already
             },
         ),

@@ -7,21 +7,28 @@ from typing import Any
 import attrs
 import cattrs
 
-from trioeval.grading import Assertion, check_assertion, quote
+from trioeval.grading import Assertion, Computed, check_assertion, quote
+from trioeval.grading.algebra import SET
+from trioeval.grading.kinds import split_type
 from trioeval.suite.documents import read_document
 from trioeval.suite.forms import many, text_or_number
+from trioeval.suite.graders import grader_hook, rubric_prompt_hook
 from trioeval.suite.joined import Joined
-from trioeval.suite.keys import NOT_YET_IN_TESTS
 from trioeval.suite.mistakes import Mistake, MistakenError, kind
 from trioeval.suite.models import Scenario, Test, TestOptions
 from trioeval.suite.paths import DocumentPath, read_path
 from trioeval.suite.placing import read_placed, structured
+from trioeval.suite.scoring_forms import scoring_hook
 from trioeval.suite.sources.around import Around, names_file
+from trioeval.suite.sources.computed import check_ruby, names_program, read_computed
 from trioeval.suite.sources.nested_files import with_files
 from trioeval.suite.sources.tests import read_tests
 from trioeval.suite.sources.variables import read_vars, resolve_file_vars
 from trioeval.suite.strict import Hook, object_hook
 from trioeval.suite.templates import Templates
+
+MOST_ASSERTIONS = 10_000
+"""Of one test, those in sets among them."""
 
 _MARKED = re.compile(r"(?s)\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}")
 _NEEDS_ONE = {
@@ -44,7 +51,11 @@ def assertion_hook(
         converter,
         Assertion,
         renamed={"assertions": "assert"},
-        hooks={"assertions": lambda value, _: _members(value, hook)},
+        hooks={
+            "assertions": lambda value, _: _members(value, hook),
+            "provider": grader_hook(converter, around),
+            "rubric_prompt": rubric_prompt_hook(around, templates),
+        },
     )
 
     def hook(value: Any, wanted: Any) -> Assertion:
@@ -61,7 +72,8 @@ def assertion_hook(
             assertion: Assertion = structure(value, wanted)
         except MistakenError as error:
             mistakes += error.parts
-            if not (isinstance(value, dict) and isinstance(value.get("type"), str)):
+            named = isinstance(value, dict) and isinstance(value.get("type"), str)
+            if not named or value["type"] == SET:  # the members of a set say what is wrong
                 raise
             # Type and value can be judged although something else is wrong.
             assertion = Assertion(type=value["type"], value=value.get("value"))
@@ -73,11 +85,21 @@ def assertion_hook(
         )
         if templates is not None:
             mistakes += _template_mistakes(templates, _texts_of(value))
+        mistakes += _ruby_mistakes(assertion, around)
         if mistakes:
             raise MistakenError(*mistakes)
         return assertion
 
     return hook
+
+
+def _ruby_mistakes(assertion: Assertion, around: Around) -> Iterator[Mistake]:
+    """That there is no interpreter; of a file with code that is told with the file."""
+    if split_type(assertion.type)[0] == "ruby" and not isinstance(assertion.value, Computed):
+        try:
+            check_ruby(around)
+        except MistakenError as error:
+            yield from (part.below("type") for part in error.parts)
 
 
 def _members(value: Any, hook: Hook) -> tuple[Assertion, ...]:
@@ -120,19 +142,20 @@ def _has_files(value: Any) -> bool:
     return any(map(names_file, value if isinstance(value, list) else (value,)))
 
 
-def _file_value(value: Any, around: Around) -> Any:
-    """A value with its files read: a document of JSON or YAML, or the text of any other file."""
+def _file_value(value: Any, around: Around, *, alone: bool = True) -> Any:
+    """A value with its files read: a document, a program that computes it, or the text of any other file."""
     if isinstance(value, list):
-        return [_file_value(member, around) for member in value]
+        return [_file_value(member, around, alone=False) for member in value]
     if not names_file(value):
         return value
-    name = value.partition(".py")[0] + ".py" if ".py" in value else value
-    file = around.file(name)
+    if names_program(value):
+        if not alone:
+            message = f"a member of a list cannot be computed by a program: {quote(value)}"
+            raise MistakenError(Mistake(message, "let the program give the whole list"))
+        return read_computed(value, around)
+    file = around.file(value)
     if file.suffix.lower() in {".json", ".yaml", ".yml"}:
         return read_placed(file, read_document).data
-    if file.suffix.lower() in {".py", ".js", ".cjs", ".mjs", ".ts", ".rb"}:
-        message = f"values that a program computes are not supported yet: {quote(value)}"
-        raise MistakenError(Mistake(message, "write the value, or name a text or JSON file"))
     try:
         return file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -141,7 +164,15 @@ def _file_value(value: Any, around: Around) -> Any:
 
 def options_hook(converter: cattrs.Converter, around: Around, templates: Templates | None) -> Hook:
     """For the options of a test; keys that are none are those of a provider's config."""
-    structure = object_hook(converter, TestOptions, rest="overrides")
+    structure = object_hook(
+        converter,
+        TestOptions,
+        rest="overrides",
+        hooks={
+            "provider": grader_hook(converter, around),
+            "rubric_prompt": rubric_prompt_hook(around, templates),
+        },
+    )
 
     def hook(value: Any, wanted: Any) -> TestOptions:
         if isinstance(value, dict) and "postprocess" in value:
@@ -164,14 +195,32 @@ def options_hook(converter: cattrs.Converter, around: Around, templates: Templat
     return hook
 
 
+def _assertions_hook(converter: cattrs.Converter) -> Hook:
+    """For the list of a test's assertions, which is not endless."""
+    listed = converter.get_structure_hook(tuple[Assertion, ...])
+
+    def hook(value: Any, _wanted: Any) -> tuple[Assertion, ...]:
+        found: tuple[Assertion, ...] = listed(value, tuple[Assertion, ...])
+        many = sum(len(assertion.assertions) or 1 for assertion in found)
+        if many > MOST_ASSERTIONS:
+            message = f"a test has at most {MOST_ASSERTIONS} assertions, got {many}"
+            raise MistakenError(Mistake(message, "split the test"))
+        return found
+
+    return hook
+
+
 def test_hook(converter: cattrs.Converter, around: Around) -> Hook:
     """For one test: an object, whose variables may come from files."""
     structure = object_hook(
         converter,
         Test,
         renamed={"assertions": "assert", "fault": None},
-        not_yet=NOT_YET_IN_TESTS,
-        hooks={"description": text_or_number},
+        hooks={
+            "assertions": _assertions_hook(converter),
+            "assert_scoring_function": scoring_hook(around),
+            "description": text_or_number,
+        },
     )
 
     def hook(value: Any, wanted: Any) -> Test:

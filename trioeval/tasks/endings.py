@@ -1,10 +1,11 @@
 """How jobs end, in the words of rows."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
-from trioeval.errors import ProviderError, TrioevalError
+from trioeval.errors import GradingError, ProviderError, TrioevalError
 from trioeval.grading import Verdict
 from trioeval.kernel import Blocked, Cut, Done, Failed, Interrupted, NotRun, Outcome, TimedOut
 from trioeval.tasks.rows import Row
@@ -33,6 +34,13 @@ def provider_failure(outcome: Outcome[Verdict]) -> ProviderError | None:
     if isinstance(outcome, Failed) and isinstance(outcome.error, ProviderError):
         return outcome.error
     return None
+
+
+def grading_details(outcome: Outcome[Verdict]) -> Mapping[str, Any]:
+    """What else is known of why a row could not be judged."""
+    if isinstance(outcome, Failed) and isinstance(outcome.error, GradingError):
+        return outcome.error.metadata
+    return {}
 
 
 def blocked_by_task(row: Row, task: str) -> Row:

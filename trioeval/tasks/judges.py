@@ -1,17 +1,25 @@
 """What judges the rows of one run: makes of a row and its reply what its assertions are judged with."""
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import attrs
 
-from trioeval.errors import GradingError, InputError
-from trioeval.grading import KINDS, Assertion, Kinds, Subject
+from trioeval.errors import InputError
+from trioeval.grading import KINDS, Assertion, Kinds, Subject, Verdict
+from trioeval.grading.outside import Outside
 from trioeval.providers import Reply
+from trioeval.providers.programs.workers import Encoded
 from trioeval.suite import Expansion, MistakenError, Step
+from trioeval.tasks.grader_calls import OpenGraders, RowGraders
 from trioeval.tasks.judging import WIDTH, Bench, Consulted, Judging
+from trioeval.tasks.means import Means
+from trioeval.tasks.scoring import Scoring
+from trioeval.tasks.script_context import row_context, with_more
 from trioeval.tasks.scripts import Scripts
-from trioeval.tasks.tools import Asked, kept
+from trioeval.tasks.together import together
+from trioeval.tasks.tools import kept
 from trioeval.tasks.transforms import OutputTransform, apply_transform
 
 
@@ -21,7 +29,10 @@ class Judges:
 
     steps: Expansion
     scripts: Scripts
+    means: Means
+    graders: OpenGraders
     read_transform: Callable[[str], OutputTransform]
+    scoring: Scoring
     kinds: Kinds = KINDS
     width: int = WIDTH
     """Assertions of one row that ask outside at once, ≥ 1."""
@@ -29,13 +40,20 @@ class Judges:
     """Whether the first assertion of a row that fails decides."""
 
     def of(
-        self, step: Step, asked: Asked, reply: Reply, output: Any, latency_ms: float | None
+        self, graders: RowGraders, reply: Reply, output: Any, latency_ms: float | None
     ) -> Judging:
         """What judges one row.
+
+        Args:
+            graders: The models that judge it, who know what it asked.
+            reply: What was answered.
+            output: What became of that after all transforms.
+            latency_ms: Of the provider's call.
 
         Raises:
             GradingError: The output is not JSON data.
         """
+        step, asked = graders.step, graders.asked
         entry = self.steps.providers[step.provider_index]
         config = {**entry.config, **asked.options}
         subject = Subject.of(
@@ -65,9 +83,28 @@ class Judges:
                 raise InputError(f"transform: {error}") from error
             return await apply_transform(found, judged.output, context, self.scripts)
 
+        async def find_context(text: str) -> Any:
+            early = subject.with_output(reply.output)
+            if entry.transform is not None:
+                early = subject.with_output(await transform(entry.transform, early))
+            return await transform(text, early)
+
+        @functools.cache  # it is made for the first script, and is the same for all
+        def context() -> Encoded:
+            return row_context(step, asked, reply, entry, latency_ms)
+
         def consult(assertion: Assertion) -> Consulted:
-            msg = f"{assertion.type} asks outside, which is not supported yet"
-            raise GradingError(msg)
+            config = {"config": assertion.config} if assertion.config else {}
+            grader = graders.of(assertion)
+            outside = Outside(
+                grader=grader,
+                code=self.means.code(lambda: with_more(context(), config)),
+                post=self.means.webhooks.post,
+                together=together,
+                lenient=self.steps.suite.evaluate_options.grading == "lenient",
+                factuality=step.test.options.factuality or {},
+            )
+            return Consulted(outside, grader.spent)
 
         bench = Bench(
             subject=subject,
@@ -75,10 +112,19 @@ class Judges:
             kinds=self.kinds,
             consult=consult,
             transform=transform,
+            context=find_context,
+            rescore=self._rescore(step),
             width=self.width,
             short_circuit=self.short_circuit,
         )
         return Judging(bench, step.test.assertions, step.test.threshold)
+
+    def _rescore(self, step: Step) -> Callable[[Verdict], Awaitable[Verdict]] | None:
+        """The scoring function of a test."""
+        function, threshold = step.test.assert_scoring_function, step.test.threshold
+        if function is None:
+            return None
+        return lambda verdict: self.scoring(function, verdict, threshold)
 
 
 def _listed(value: Any) -> Sequence[Any]:

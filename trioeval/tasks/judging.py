@@ -6,6 +6,7 @@ anything else is awaited, so neither the order in which judges answer nor the mo
 off changes what is known of them.
 """
 
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -13,22 +14,26 @@ import attrs
 import trio
 
 from trioeval.errors import GradingError, ScriptError, TemplateError
-from trioeval.grading import Assertion, Finding, Kind, Kinds, Spent, Subject, Verdict
+from trioeval.grading import Assertion, Finding, Kind, Kinds, Spent, Subject, Verdict, quote
 from trioeval.grading.algebra import Place, fold, leaves
 from trioeval.grading.grade import (
     Ready,
     Render,
+    accepted,
+    computes,
     find,
     grading_error,
     judged_here,
-    make_ready,
+    rendered,
     ungraded,
     verdict_of,
+    with_named_sets,
 )
-from trioeval.grading.kind import Asking, Comparing
+from trioeval.grading.kind import Asking, Comparing, SlowError
 from trioeval.grading.kinds import split_type
-from trioeval.grading.model import NOTHING_SPENT
+from trioeval.grading.model import NOTHING_SPENT, Computed
 from trioeval.grading.outside import Outside
+from trioeval.grading.script_results import failed
 
 WIDTH = 3
 """Assertions of a row that ask outside at once, where nobody says how many."""
@@ -56,6 +61,10 @@ class Bench:
     """Makes what the judge of an assertion may ask."""
     transform: Callable[[str, Subject], Awaitable[Any]]
     """Applies the transform of an assertion to the output; raises `ScriptError`."""
+    context: Callable[[str], Awaitable[Any]] | None = None
+    """Applies a `contextTransform` to the output as it is before the test's own transform."""
+    rescore: Callable[[Verdict], Awaitable[Verdict]] | None = None
+    """Has the last word on what the assertions add up to; None leaves it."""
     width: int = WIDTH
     """How many assertions may ask outside at once, ≥ 1."""
     short_circuit: bool = False
@@ -71,6 +80,7 @@ class Judging:
     threshold: float | None = None
     verdicts: dict[Place, Verdict] = attrs.field(init=False, factory=dict)
     """What is known so far, also when others are cut off or could not be evaluated."""
+    _consulted: dict[Place, Consulted] = attrs.field(init=False, factory=dict)
     _errors: dict[Place, GradingError] = attrs.field(init=False, factory=dict)
     _decided: bool = attrs.field(init=False, default=False)
     """Whether an assertion failed that decides alone."""
@@ -78,25 +88,43 @@ class Judging:
     async def run(self) -> Verdict:
         """The verdict on the row. A checkpoint only if something asks outside or takes long.
 
+        Run once more after an error, it keeps what it found, and judges only what is missing.
+
         Raises:
             GradingError: An assertion that counts could not be evaluated; the first in their order is told.
         """
+        if not self._errors:
+            self.assertions = with_named_sets(self.assertions, self.bench.render)
+        self._errors.clear()
         waiting: list[tuple[Place, Assertion]] = []
         for place, assertion in leaves(self.assertions):
-            if self._waits(assertion):
+            if place in self.verdicts:
+                continue
+            if self._waits(assertion) or (
+                not self._compares(assertion) and not self._judge_here(place, assertion)
+            ):
                 waiting.append((place, assertion))
-            elif not self._compares(assertion):
-                self._judge_here(place, assertion)
             if self._decided:
                 break
         else:
             if waiting:
                 await self._judge_waiting(waiting)
+        self._charge()
         if self._decided:
-            return fold(self.assertions, self.verdicts, None)
+            return fold(self.assertions, self.verdicts, decided=True)
         if self._errors:
             raise self._errors[min(self._errors)]
-        return fold(self.assertions, self.verdicts, self.threshold)
+        verdict = fold(self.assertions, self.verdicts, self.threshold)
+        if self.bench.rescore is None or not self.assertions:
+            return verdict
+        return await self.bench.rescore(verdict)
+
+    def _charge(self) -> None:
+        """Who pays for what several wanted is only known in the end."""
+        for place, consulted in self._consulted.items():
+            if place in self.verdicts:
+                verdict = self.verdicts[place]
+                self.verdicts[place] = attrs.evolve(verdict, spent=consulted.spent())
 
     @property
     def parts(self) -> tuple[Verdict, ...]:
@@ -117,50 +145,71 @@ class Judging:
         return (
             isinstance(kind.judge, Asking)
             or assertion.transform is not None
+            or isinstance(assertion.value, Computed)
             or len(self.bench.subject.text) >= LARGE
         )
 
-    def _judge_here(self, place: Place, assertion: Assertion) -> None:
+    def _judge_here(self, place: Place, assertion: Assertion) -> bool:
+        """Judge an assertion where it stands; whether that can be done without making others wait."""
         bench = self.bench
         try:
-            verdict = judged_here(bench.subject, assertion, bench.render, bench.kinds)
+            verdict = judged_here(
+                bench.subject, assertion, bench.render, bench.kinds, patient=False
+            )
+        except SlowError:
+            return False
         except (GradingError, TemplateError) as error:
             self._fail(place, assertion, error)
         else:
             self._take(place, assertion, verdict)
+        return True
 
     async def _judge_waiting(self, waiting: Sequence[tuple[Place, Assertion]]) -> None:
-        limit = trio.CapacityLimiter(self.bench.width)
+        free = trio.Semaphore(self.bench.width)
         async with trio.open_nursery() as nursery:
             for place, assertion in waiting:
-                nursery.start_soon(
-                    self._judge_when_free, place, assertion, limit, nursery.cancel_scope
-                )
+                if place not in self._consulted:  # in order, whoever is judged first
+                    self._consulted[place] = self.bench.consult(assertion)
+                await free.acquire()  # here, because tasks start in any order
+                nursery.start_soon(self._judge_aside, place, assertion, free, nursery.cancel_scope)
 
-    async def _judge_when_free(
+    async def _judge_aside(
         self,
         place: Place,
         assertion: Assertion,
-        limit: trio.CapacityLimiter,
+        free: trio.Semaphore,
         others: trio.CancelScope,
     ) -> None:
-        async with limit:
-            consulted = self.bench.consult(assertion)
-            try:
-                verdict = await self._verdict(assertion, consulted)
-            except (GradingError, ScriptError, TemplateError) as error:
-                self._fail(place, assertion, error, consulted.spent())
-            else:
-                self._take(place, assertion, verdict)
-        if self._decided:
-            others.cancel("an assertion failed that decides")
+        consulted = self._consulted[place]
+        try:
+            verdict = await self._verdict(assertion, consulted)
+        except (GradingError, ScriptError, TemplateError) as error:
+            self._fail(place, assertion, error, consulted.spent())
+        else:
+            self._take(place, assertion, verdict)
+        finally:
+            if self._decided:  # before the next one may begin
+                others.cancel("an assertion failed that decides")
+            free.release()
 
     async def _verdict(self, assertion: Assertion, consulted: Consulted) -> Verdict:
         bench, subject = self.bench, self.bench.subject
-        ready = make_ready(assertion, bench.render, bench.kinds)
+        ready = rendered(assertion, bench.render, bench.kinds)
+        if not computes(ready):
+            ready = accepted(ready)
         if assertion.transform is not None:
             subject = subject.with_output(await bench.transform(assertion.transform, subject))
-        return verdict_of(ready, await _found(ready, subject, consulted), consulted.spent())
+        if computes(ready):
+            try:
+                value = await computed_value(ready.value, subject, consulted.outside)
+            except ScriptError as error:  # the script is part of the test
+                return verdict_of(ready, failed(error.message), consulted.spent())
+            ready = accepted(attrs.evolve(ready, value=value))
+        outside = consulted.outside
+        if assertion.context_transform is not None and bench.context is not None:
+            context = await bench.context(assertion.context_transform)
+            outside = attrs.evolve(outside, context=context)
+        return verdict_of(ready, await _found(ready, subject, outside), consulted.spent())
 
     def _take(self, place: Place, assertion: Assertion, verdict: Verdict) -> None:
         self.verdicts[place] = verdict
@@ -181,16 +230,32 @@ class Judging:
         return bool(assertion.weight and self.assertions[place[0]].weight)
 
 
-async def _found(ready: Ready, subject: Subject, consulted: Consulted) -> Finding:
+async def computed_value(program: Computed, subject: Subject, outside: Outside) -> Any:
+    """The value that a program gives an assertion to compare with. A checkpoint.
+
+    Raises:
+        GradingError: It judges by itself, which is not what it is asked for.
+        ScriptError: It fails.
+    """
+    value = await outside.code.file(program.file, program.function, subject.output)
+    if isinstance(value, bool) or (isinstance(value, dict) and "pass" in value):
+        hint = "only javascript, python and ruby take a verdict"
+        msg = f"{program.written} must give the value to compare with, got {quote(value)}; {hint}"
+        raise GradingError(msg)
+    return value
+
+
+async def _found(ready: Ready, subject: Subject, outside: Outside) -> Finding:
     match ready.kind.judge:
         case Asking(judge=judge):
-            return await judge(subject, ready.value, ready.assertion, consulted.outside)
+            return await judge(subject, ready.value, ready.assertion, outside)
         case Comparing():
             msg = "it compares rows"
             raise GradingError(msg)
-        case judge if len(subject.text) < LARGE:
-            return find(ready, judge, subject)
         case judge:
+            if len(subject.text) < LARGE:
+                with contextlib.suppress(SlowError):
+                    return find(ready, judge, subject, patient=False)
             # Left alone when cancelled: what it may cost is bounded, and others need not wait for it.
             return await trio.to_thread.run_sync(
                 find, ready, judge, subject, abandon_on_cancel=True

@@ -68,3 +68,15 @@ class Meter:
             shares.prompt.learn(estimate.prompt_bound, usage.prompt)
         if usage.completion is not None:
             shares.reply.learn(estimate.reply_bound, usage.completion)
+
+
+def tokens_used(usage: Usage) -> int | None:
+    """All tokens of a call; None if its provider tells neither their number nor its parts.
+
+    Example:
+        >>> tokens_used(Usage(prompt=2, completion=1)), tokens_used(Usage(prompt=2))
+        (3, None)
+    """
+    if usage.total is not None or usage.prompt is None or usage.completion is None:
+        return usage.total
+    return usage.prompt + usage.completion

@@ -10,19 +10,16 @@ import attrs
 from trioeval.errors import Problem, SuiteError
 from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import LaneSpec, Readiness
-from trioeval.providers import Metering, Provider, ProviderSpec, resolve
+from trioeval.providers import Provider, ProviderSpec
 from trioeval.providers.adapter import HasAdapter
-from trioeval.providers.config import is_integer, to_snake
 from trioeval.providers.local.echo import EchoSettings
-from trioeval.providers.local.replay import ReplaySettings, read_for_all
+from trioeval.providers.local.replay import ReplaySettings
 from trioeval.providers.local.sequence import SequenceSettings
-from trioeval.providers.secrets import hide, hide_in
 from trioeval.providers.wire import TlsSettings
 from trioeval.suite import (
     Around,
     Expansion,
     MistakenError,
-    ProviderEntry,
     Suite,
     Templates,
     expand,
@@ -33,13 +30,23 @@ from trioeval.suite import (
     told_together,
 )
 from trioeval.suite.extensions import Extension, read_extensions, with_before_all
-from trioeval.suite.joined import remarkable_places
 from trioeval.tasks.access import FindAccess, Sharing
 from trioeval.tasks.checks import unbounded, wrong_transforms
+from trioeval.tasks.comparison_checks import wrong_comparisons
+from trioeval.tasks.grader_entries import wanted
+from trioeval.tasks.graders import Graders, find_graders
 from trioeval.tasks.hooks import may_store
 from trioeval.tasks.lanes import lane_names, lane_specs, merge_lane_specs
 from trioeval.tasks.oddities import oddities
 from trioeval.tasks.order import ByCells, OneByOne
+from trioeval.tasks.resolved import (
+    Resolver,
+    moved,
+    provider_paths,
+    recorded_names,
+    replayed,
+    without_secrets,
+)
 from trioeval.tasks.task_problems import in_the_file
 from trioeval.tasks.trust import read_trust
 
@@ -52,9 +59,11 @@ class PreparedSuite:
     steps: Expansion = attrs.field(repr=False)
     """What it expands to."""
     specs: tuple[ProviderSpec, ...]
-    """In the order of `steps.providers`."""
+    """In the order of `steps.providers`, and behind them those of `graders.entries`."""
     lane_names: tuple[str, ...]
-    """The lane of each provider."""
+    """The lane of each, in the same order."""
+    graders: Graders = attrs.field(factory=Graders)
+    """Who judges."""
     lane_specs: tuple[LaneSpec, ...]
     """The lanes that it uses, with the limits that it gives them."""
     templates: Templates = attrs.field(repr=False)
@@ -86,6 +95,11 @@ class PreparedSuite:
     def provider_names(self) -> tuple[str, ...]:
         """The label, or else the id, of each provider of the suite."""
         return tuple(entry.label or entry.id for entry in self.suite.providers)
+
+    @property
+    def judge_lanes(self) -> tuple[str, ...]:
+        """The lanes of its judges."""
+        return self.lane_names[len(self.steps.providers) :]
 
     @property
     def access(self) -> FindAccess:
@@ -234,41 +248,39 @@ def _prepare(
     steps = expand(loaded, selected)
     templates, problems = _templates(loaded, around)
     problems += early
+    resolver = Resolver(
+        suite=loaded,
+        around=around,
+        templates=templates,
+        custom={} if providers is None else providers,
+    )
+    paths, wishes = provider_paths(steps), wanted(steps)
     specs: list[ProviderSpec] = []
     if replay is None:
-        for position, entry in enumerate(steps.providers):
-            try:
-                spec = resolve(
-                    entry.id,
-                    entry.config,
-                    environ={**around.environ, **entry.env} if entry.env else around.environ,
-                    directory=loaded.directory,
-                    templates=templates,
-                    custom={} if providers is None else providers,
-                    label=entry.label,
-                    overload_statuses=_overload_statuses(loaded, entry),
-                )
-            except SuiteError as error:
-                at = _place_of(loaded, steps, position)
-                problems += [attrs.evolve(one, path=f"{at}{one.path}") for one in error.problems]
-            else:
-                specs.append(spec)
+        specs, faults = resolver.all_of(steps.providers, paths)
+        graders, others = find_graders(wishes, resolver)
+        problems += (*faults, *others)
+        specs += graders.specs
     else:
-        specs = _replayed(loaded, steps.providers, replay)
-    problems += wrong_transforms(steps, around)
-    trust, faults = read_trust(around)
-    problems += faults
-    wide = attrs.evolve(loaded, providers=steps.providers)
+        graders, others = find_graders(wishes, resolver, recorded_names(replay) if wishes else ())
+        problems += others
+        specs = replayed(loaded, (*steps.providers, *graders.entries), replay)
+    problems += (*wrong_transforms(steps, around), *wrong_comparisons(steps))
+    trust, untrusted = read_trust(around)
+    problems += untrusted
+    paths += graders.paths
+    wide = attrs.evolve(loaded, providers=(*steps.providers, *graders.entries))
     lanes: tuple[LaneSpec, ...] = ()
-    if len(specs) == len(steps.providers):
-        problems += unbounded(wide, specs)
+    if len(specs) == len(wide.providers):
+        faults = [*unbounded(wide, specs)]
         try:
             lanes = lane_specs(wide, specs, cap=max_concurrency)
         except SuiteError as error:
-            problems += error.problems
+            faults += error.problems
+        problems += (moved(problem, paths) for problem in faults)
     if problems:
         raise SuiteError(problems)
-    shown = _without_secrets(loaded, specs)
+    shown = without_secrets(loaded, specs)
     sharing = Sharing.of(
         steps, templates, conversation=not around.switch("DISABLE_CONVERSATION_VAR")
     )
@@ -277,6 +289,7 @@ def _prepare(
         steps=expand(shown, selected) if shown is not loaded else steps,
         specs=tuple(specs),
         lane_names=lane_names(wide, specs),
+        graders=graders,
         lane_specs=lanes,
         templates=templates,
         around=around,
@@ -335,63 +348,3 @@ def _templates(suite: Suite, around: Around) -> tuple[Templates, list[Problem]]:
 def _ignores_variables(spec: ProviderSpec) -> bool:
     """Whether a provider looks at the prompt alone, not at the variables that it was made of."""
     return isinstance(spec.settings, EchoSettings | ReplaySettings | SequenceSettings | HasAdapter)
-
-
-def _place_of(suite: Suite, steps: Expansion, position: int) -> str:
-    """Where a provider stands in the suite."""
-    if position < len(suite.providers):
-        return f"$.providers[{position}]"
-    own = steps.providers[position]
-    if suite.default_test is not None and suite.default_test.provider == own:
-        return "$.defaultTest.provider"
-    for place in remarkable_places(steps.tests):
-        if steps.tests[place].provider == own:
-            return f"$.tests[{place}].provider"
-    return "$.tests"
-
-
-def _overload_statuses(suite: Suite, entry: ProviderEntry) -> frozenset[int]:
-    """The statuses by which the lane of an entry knows that there are too many calls."""
-    settings = suite.lanes[entry.lane] if isinstance(entry.lane, str) else entry.lane
-    return frozenset() if settings is None else frozenset(settings.overload_statuses)
-
-
-def _replayed(suite: Suite, entries: Sequence[ProviderEntry], file: Path) -> list[ProviderSpec]:
-    """Providers, each replaced by its recordings.
-
-    Raises:
-        SuiteError: The file cannot be read, or is wrong.
-    """
-    names = [entry.label or entry.id for entry in entries]
-    return [
-        ProviderSpec(
-            f"replay:{file}",
-            name,
-            settings,
-            metering=Metering(),
-            overload_statuses=_overload_statuses(suite, entry),
-            max_retries=_max_retries(entry),
-        )
-        for name, entry, settings in zip(names, entries, read_for_all(file, names), strict=True)
-    ]
-
-
-def _max_retries(entry: ProviderEntry) -> int | None:
-    """What the config of a provider that is replayed says of its lane; all else of it does not count."""
-    said = (value for key, value in entry.config.items() if to_snake(str(key)) == "max_retries")
-    return next((value for value in said if is_integer(value) and value >= 0), None)
-
-
-def _without_secrets(suite: Suite, specs: Sequence[ProviderSpec]) -> Suite:
-    """The suite as it may be shown: an id or a config may hold a URL with a key."""
-    entries = tuple(
-        attrs.evolve(
-            entry,
-            id=hide(entry.id, spec.secrets),
-            label=None if entry.label is None else hide(entry.label, spec.secrets),
-            config=hide_in(entry.config, spec.secrets),
-        )
-        # Providers of single tests stand behind those of the suite.
-        for entry, spec in zip(suite.providers, specs, strict=False)
-    )
-    return suite if entries == suite.providers else attrs.evolve(suite, providers=entries)

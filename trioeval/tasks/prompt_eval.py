@@ -10,8 +10,9 @@ from typing import Any, overload
 import attrs
 import trio
 
-from trioeval.errors import InputError, ProviderError
+from trioeval.errors import GradingError, InputError, ProviderError
 from trioeval.grading import Verdict
+from trioeval.grading.model import NOTHING_SPENT
 from trioeval.kernel import (
     Blocked,
     Calls,
@@ -26,13 +27,14 @@ from trioeval.kernel import (
     Readiness,
     TimedOut,
 )
-from trioeval.providers import OpenProvider, Reply, Request, Usage
+from trioeval.providers import OpenProvider, Reply, Request
 from trioeval.suite import Expansion, Step
-from trioeval.tasks.endings import NAMES, explain, provider_failure
+from trioeval.tasks.endings import NAMES, explain, grading_details, provider_failure
+from trioeval.tasks.grader_calls import RowGraders
 from trioeval.tasks.hooks import Hooks
 from trioeval.tasks.judges import Judges
-from trioeval.tasks.judging import Judging
-from trioeval.tasks.metering import Estimate, Meter
+from trioeval.tasks.judging import Bench, Judging
+from trioeval.tasks.metering import Estimate, Meter, tokens_used
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.tools import Asked, Tools
 
@@ -47,6 +49,7 @@ class _Known:
     output: Any = None
     """The reply's output, transformed."""
     latency_ms: float | None = None
+    graders: RowGraders | None = None
     judging: Judging | None = None
     ending: Done[Verdict] | Failed | None = None
     """How it ended, before extensions are told of that."""
@@ -131,10 +134,11 @@ class PromptEval:
             ScriptError: Code of the suite failed.
             GradingError: An assertion could not be evaluated.
         """
-        known = self._known[job.index] = _Known(job.payload)
+        known = self._begun(job)
         if self._hooks is None:
             return await self._judge(job, calls, known)
-        known.step = await self._hooks.before_each(job.payload)
+        if known.judging is None:
+            known.step = await self._hooks.before_each(job.payload)
         outcome: Done[Verdict] | Failed
         try:
             outcome = Done(job.index, 0, 0, 0, 0, await self._judge(job, calls, known))
@@ -147,7 +151,25 @@ class PromptEval:
             raise outcome.error
         return judged.verdict or outcome.value
 
+    def _begun(self, job: Job[Step]) -> _Known:
+        """What is known of a row that begins: one that was judged before has all that was paid for."""
+        known = self._known.get(job.index)
+        if known is None or known.judging is None:
+            known = self._known[job.index] = _Known(job.payload)
+        known.ending = None
+        return known
+
     async def _judge(self, job: Job[Step], calls: Calls[Step], known: _Known) -> Verdict:
+        if known.judging is None:
+            known.judging = await self._answered(job, calls, known)
+        elif known.graders is not None:
+            known.graders.resume(calls)
+        verdict = await known.judging.run()
+        self._tools.store(known.step, known.output)
+        return verdict
+
+    async def _answered(self, job: Job[Step], calls: Calls[Step], known: _Known) -> Judging:
+        """What judges a row, whose provider has answered."""
         step = known.step
         if step.test.fault is not None:
             raise InputError(step.test.fault)
@@ -164,10 +186,8 @@ class PromptEval:
         self._tools.remember_turn(step, asked, reply)
         output = await self._tools.transform(step, asked, reply)
         known.output = output
-        known.judging = self._judges.of(step, asked, reply, output, known.latency_ms)
-        verdict = await known.judging.run()
-        self._tools.store(step, output)
-        return verdict
+        known.graders = self._judges.graders.of_row(step, asked, calls)
+        return self._judges.of(known.graders, reply, output, known.latency_ms)
 
     async def _call(self, job: Job[Step], calls: Calls[Step], known: _Known, asked: Asked) -> Reply:
         estimate = self._meter.estimate(known.step.provider_index, asked.prompt)
@@ -181,14 +201,28 @@ class PromptEval:
             money=estimate.money,
         )
 
-    def row(self, outcome: Outcome[Verdict]) -> Row:
+    def bench(self, index: int) -> Callable[[Calls[Any]], Bench]:
+        """What makes that with which a row can be judged once more, by calls of another job."""
+        known = self._known[index]
+        asked, reply = known.asked, known.reply
+        if asked is None or reply is None:
+            msg = f"row {index} has no reply"
+            raise GradingError(msg)
+        graders = self._judges.graders
+        return lambda calls: (
+            self._judges.of(
+                graders.of_row(known.step, asked, calls), reply, known.output, known.latency_ms
+            ).bench
+        )
+
+    def rows(self, outcome: Outcome[Verdict]) -> Sequence[Row]:
         """The row of a job that is over. Each outcome is given once, in index order."""
         known = self._known.pop(outcome.index, None) or _Known(self._steps[outcome.index])
         if known.ending is not None and isinstance(outcome, TimedOut | Interrupted):
             outcome = self._without_hook(outcome, known.ending)
         row = self._row(outcome, known)
         self._tools.over(row.step)
-        return row
+        return (row,)
 
     def _without_hook(
         self, cut: TimedOut | Interrupted, ending: Done[Verdict] | Failed
@@ -230,6 +264,8 @@ class PromptEval:
             wait_ms=waited * 1000,
             calls=calls,
             graded=() if verdict is not None or known.judging is None else known.judging.parts,
+            spent=NOTHING_SPENT if known.graders is None else known.graders.spending.total,
+            details=grading_details(outcome),
             task=self._task,
         )
 
@@ -248,11 +284,5 @@ class PromptEval:
         known.reply = reply
         known.latency_ms = (trio.current_time() - started_at) * 1000
         self._meter.learn(step.provider_index, estimate, reply.usage)
-        return Metered(reply, tokens=_used(reply.usage), money=reply.cost, hint=reply.hint)
-
-
-def _used(usage: Usage) -> int | None:
-    """All tokens of a call; None if its provider tells neither their number nor its parts."""
-    if usage.total is not None or usage.prompt is None or usage.completion is None:
-        return usage.total
-    return usage.prompt + usage.completion
+        tokens = tokens_used(reply.usage)
+        return Metered(reply, tokens=tokens, money=reply.cost, hint=reply.hint)

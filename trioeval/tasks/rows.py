@@ -54,6 +54,8 @@ class Row:
     """The verdicts of single assertions that are there although the row has no verdict, in their order."""
     spent: Spent = NOTHING_SPENT
     """What asking judges used, also where that came to nothing."""
+    details: Mapping[str, Any] = attrs.field(factory=dict)
+    """What else is known of why it could not be judged, as JSON data."""
     task: str | None = None
     """The id of its task; None where the suite has no tasks but is one."""
 

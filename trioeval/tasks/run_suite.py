@@ -15,25 +15,29 @@ from random import Random
 import attrs
 import trio
 
-from trioeval.errors import ProviderError, UsageError
+from trioeval.errors import PlanError, ProviderError, UsageError
 from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import Budget, Lanes, Observer
 from trioeval.providers import Provider, Recorder, open_providers
 from trioeval.suite import BudgetSettings, Suite
 from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.functions import Calls
+from trioeval.tasks.compared_eval import ComparedEval
+from trioeval.tasks.grader_calls import OpenGraders
 from trioeval.tasks.history import History
 from trioeval.tasks.hooks import Hooks
 from trioeval.tasks.judges import Judges
 from trioeval.tasks.judging import WIDTH
 from trioeval.tasks.lanes import merge_lane_specs
+from trioeval.tasks.means import open_means
 from trioeval.tasks.metering import Meter
 from trioeval.tasks.prepare import PreparedSuite, PreparedTask, prepare
 from trioeval.tasks.prompt_eval import PromptEval
 from trioeval.tasks.rows import Row, Status
+from trioeval.tasks.scoring import Scoring
 from trioeval.tasks.scripts import Scripts, open_scripts
 from trioeval.tasks.task_order import TaskOrder
-from trioeval.tasks.task_run import Emit, OpenTask, TaskRun, one_at_a_time, run_tasks
+from trioeval.tasks.task_run import Body, Emit, OpenTask, TaskRun, one_at_a_time, run_tasks
 from trioeval.tasks.tools import Tools
 from trioeval.tasks.transforms import read_output_transform
 from trioeval.tasks.variables import Variables
@@ -155,6 +159,7 @@ async def run_suite(
                 observe,
                 _budget(options.budget),
             )
+            _check_judge_lanes(prepared, run.lanes)
             if prepared.tasks:
                 await run_tasks(tasks, TaskOrder.of(prepared.tasks), run)
             else:
@@ -243,6 +248,19 @@ async def _opened(
     if prepared.extensions:
         hooks = Hooks(prepared.extensions, prepared.suite, run_id, scripts, around, warn)
     tools = _tools(prepared, scripts, run_id)
+    meter = Meter(
+        [spec.metering for spec in prepared.specs],
+        prepared.lane_names,
+        bounds_only=options.budget is not None,
+    )
+    graders = OpenGraders(
+        graders=prepared.graders,
+        providers=opened,
+        lanes=prepared.lane_names,
+        meter=meter,
+        default=prepared.suite.default_test,
+        open_objects=around.switch("DISABLE_OBJECT_STRINGIFY"),
+    )
     body = PromptEval(
         prepared.steps,
         opened,
@@ -251,21 +269,31 @@ async def _opened(
         judges=Judges(
             steps=prepared.steps,
             scripts=scripts,
+            means=await stack.enter_async_context(open_means(around, prepared.trust)),
+            graders=graders,
             read_transform=tools.read_transform,
+            scoring=Scoring(around, scripts),
             kinds=prepared.suite.kinds,
             width=_width(around),
             short_circuit=around.switch("SHORT_CIRCUIT_TEST_FAILURES"),
         ),
-        meter=Meter(
-            [spec.metering for spec in prepared.specs],
-            prepared.lane_names,
-            bounds_only=options.budget is not None,
-        ),
+        meter=meter,
         order=prepared.order,
         task=part.id,
         hooks=hooks,
     )
-    return OpenTask(body, options.salvage_rounds, hooks)
+    whole: Body = body
+    if any(span.compared for span in prepared.steps.spans):
+        whole = ComparedEval(body, prepared.steps, prepared.lane_names, graders)
+    return OpenTask(whole, options.salvage_rounds, hooks)
+
+
+def _check_judge_lanes(prepared: PreparedSuite, lanes: Lanes) -> None:
+    """See that judges have their lanes; those of jobs are looked at by whoever runs them."""
+    named = {lane for part in prepared.parts for lane in part.prepared.judge_lanes}
+    if unknown := sorted(named - set(lanes)):
+        msg = f"judges are asked on {unknown}; the lanes are {sorted(lanes)}"
+        raise PlanError(msg)
 
 
 def _tools(prepared: PreparedSuite, scripts: Scripts, run_id: str | None) -> Tools:

@@ -16,14 +16,23 @@ import attrs
 from trioeval.errors import ProviderError, ScriptError
 from trioeval.providers.config import show
 from trioeval.providers.generic.javascript import engine_workers
+from trioeval.providers.programs import worker
 from trioeval.providers.programs.capture import last_line, to_text
-from trioeval.providers.programs.workers import Workers, WorkerSpec, open_workers
+from trioeval.providers.programs.workers import Encoded, Workers, WorkerSpec, open_workers
 from trioeval.scripting.evaluator import program as evaluator
 from trioeval.scripting.javascript import Script
+from trioeval.suite.mistakes import MistakenError
 from trioeval.suite.sources.around import Around
+from trioeval.suite.sources.computed import RUBY, ruby_command
+from trioeval.suite.sources.prompt_files import read_text
 from trioeval.tasks.programs import run_program
 
 MOST_WORKERS = 64
+
+RUBY_WORKER = Path(worker.__file__).with_suffix(".rb")
+"""The worker that is written in Ruby, and what it calls where no file of the user's is named."""
+
+_EVALUATOR = Path(evaluator.__file__)
 
 LIMIT = 60.0
 """Seconds that a call may take where nobody says how long."""
@@ -31,7 +40,11 @@ LIMIT = 60.0
 
 @asynccontextmanager
 async def open_scripts(
-    directory: Path, environ: Mapping[str, str], *, workers: int | None = None
+    directory: Path,
+    environ: Mapping[str, str],
+    *,
+    workers: int | None = None,
+    memory_mb: int = 0,
 ) -> AsyncGenerator["Scripts"]:
     """What runs the code of one suite, for as long as the block.
 
@@ -40,13 +53,14 @@ async def open_scripts(
         environ: What it inherits. Its `PYTHON` is the interpreter, and its `PYTHON_WORKERS` the number of
             processes for each function, under `TRIOEVAL_` or `PROMPTFOO_`.
         workers: Processes for each function, ≥ 1; None takes those of the environment, or one.
+        memory_mb: Mebibytes that each of them may have for its data; 0 does not limit them.
     """
     around = Around(directory=directory, environ=environ)
     wanted = around.variable("PYTHON_WORKERS")
     if workers is None:
         workers = int(wanted) if wanted.isdecimal() else 1
     async with AsyncExitStack() as stack:
-        yield Scripts(around, min(max(workers, 1), MOST_WORKERS), stack)
+        yield Scripts(around, min(max(workers, 1), MOST_WORKERS), memory_mb, stack)
 
 
 @attrs.define(eq=False)
@@ -55,9 +69,13 @@ class Scripts:
 
     _around: Around
     _workers: int
+    _memory_mb: int
     _stack: AsyncExitStack = attrs.field(repr=False)
     _pools: dict[tuple[Path, str], Workers] = attrs.field(init=False, factory=dict, repr=False)
     _engine: Workers | None = attrs.field(init=False, default=None, repr=False)
+    _modules: dict[tuple[Path, str | None], Script] = attrs.field(
+        init=False, factory=dict, repr=False
+    )
 
     async def call(
         self, file: Path, function: str, arguments: Sequence[Any], limit: float = LIMIT
@@ -86,8 +104,38 @@ class Scripts:
         Raises:
             ScriptError: As for `call`.
         """
-        program = Path(evaluator.__file__)
-        return await self._ask(program, "run", [code, dict(values)], limit, show(code))
+        return await self._ask(_EVALUATOR, "run", [code, dict(values)], limit, "Python")
+
+    async def judge(self, code: str, output: Any, context: Encoded, limit: float = LIMIT) -> Any:
+        """What the Python code of an assertion gives. Always a checkpoint.
+
+        Args:
+            code: An expression on one line, or several lines of which one returns.
+            output: JSON.
+            context: An object.
+            limit: Seconds that it may take, > 0.
+
+        Raises:
+            ScriptError: As for `call`.
+        """
+        return await self._ask(_EVALUATOR, "judge", [code, output, context], limit, "Python")
+
+    async def ruby(
+        self, file: Path | None, function: str, arguments: Sequence[Any], limit: float = LIMIT
+    ) -> Any:
+        """What a function of a Ruby file returns. Always a checkpoint.
+
+        Args:
+            file: Absolute; None is what judges by code: `judge`, with code, output and context.
+            function: Its name.
+            arguments: JSON.
+            limit: Seconds that it may take, > 0.
+
+        Raises:
+            ScriptError: As for `call`.
+        """
+        name = "Ruby" if file is None else f"{file.name}:{function}"
+        return await self._ask(file or RUBY_WORKER, function, arguments, limit, name)
 
     async def javascript(
         self, script: Script, arguments: Sequence[Any], limit: float = LIMIT
@@ -105,13 +153,26 @@ class Scripts:
         if self._engine is None:
             spec = engine_workers(self._around.directory, self._around.environ)
             self._engine = await self._stack.enter_async_context(open_workers(spec))
-        try:
-            told = await self._engine.call([script.source, list(arguments)], limit)
-        except ProviderError as error:
-            raise ScriptError(error.message, trace=error.body_excerpt) from error
+        told = await _called(self._engine, [script.source, Encoded.of(list(arguments))], limit)
         if "error" in told:
             raise ScriptError(f"{show(script.code)} fails: {told['error']}")
         return told["value"]
+
+    async def javascript_file(
+        self, file: Path, function: str | None, names: tuple[str, ...], arguments: Sequence[Any]
+    ) -> Any:
+        """What a function that a JavaScript file exports gives. Always a checkpoint.
+
+        Args:
+            file: Absolute; it is read once.
+            function: Its name; None is what the file exports by default.
+            names: What the arguments are called.
+            arguments: JSON.
+
+        Raises:
+            ScriptError: It failed, or took longer.
+        """
+        return await self.javascript(self._module(file, function, names), arguments)
 
     async def program(self, command: str, argument: str, limit: float = LIMIT) -> str:
         """What a program prints, without space around it. Always a checkpoint.
@@ -152,6 +213,16 @@ class Scripts:
         )
         return printed.output.decode("utf-8", "replace").removesuffix("\n")
 
+    def _module(self, file: Path, function: str | None, names: tuple[str, ...]) -> Script:
+        script = self._modules.get((file, function))
+        if script is None:
+            try:
+                code = read_text(file)
+            except MistakenError as error:
+                raise ScriptError(str(error)) from error
+            script = self._modules[file, function] = Script(code, names, "module", function)
+        return script
+
     @property
     def _interpreter(self) -> str:
         return self._around.variable("PYTHON") or sys.executable
@@ -162,17 +233,26 @@ class Scripts:
         pool = self._pools.get((file, function))
         if pool is None:
             spec = WorkerSpec(
-                name="Python" if file == Path(evaluator.__file__) else name,
+                name=name,
                 executable=self._interpreter,
                 file=file,
                 function=function,
                 cwd=self._around.directory,
                 environ=self._around.environ,
                 workers=self._workers,
+                memory_mb=self._memory_mb,
             )
+            if file.suffix.lower() == RUBY:
+                ruby = ruby_command(self._around)
+                spec = attrs.evolve(spec, executable=ruby, program=RUBY_WORKER)
             pool = await self._stack.enter_async_context(open_workers(spec))
             self._pools[file, function] = pool
-        try:
-            return await pool.call(arguments, limit)
-        except ProviderError as error:
-            raise ScriptError(error.message, trace=error.body_excerpt) from error
+        return await _called(pool, arguments, limit)
+
+
+async def _called(workers: Workers, arguments: Sequence[Any], limit: float) -> Any:
+    try:
+        return await workers.call(arguments, limit)
+    except ProviderError as error:
+        timed_out = error.kind == "attempt_timeout"
+        raise ScriptError(error.message, trace=error.body_excerpt, timed_out=timed_out) from error

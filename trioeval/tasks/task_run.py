@@ -8,16 +8,15 @@ ORDER, DEADLINE, DRAIN).
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
 
 import attrs
 import trio
 
 from trioeval.errors import PlanError
-from trioeval.grading import Verdict
-from trioeval.kernel import Budget, Lanes, Observer, Outcome, run_plan
+from trioeval.kernel import Budget, Calls, Job, Lanes, Observer, Outcome, Plan, run_plan
 from trioeval.tasks.endings import blocked_by_task
 from trioeval.tasks.hooks import Hooks
-from trioeval.tasks.prompt_eval import PromptEval
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.task_order import Startable, TaskOrder
 
@@ -27,11 +26,27 @@ Emit = Callable[[Row], Awaitable[None]]
 """What gets the rows, one after another."""
 
 
+class Body(Protocol):
+    """What a task does: a plan, what its jobs do, and the rows that come of them."""
+
+    def plan(self) -> Plan[Any]:
+        """The jobs."""
+        ...
+
+    async def perform(self, job: Job[Any], calls: Calls[Any], /) -> object:
+        """The body of a job."""
+        ...
+
+    def rows(self, outcome: Outcome[Any], /) -> Sequence[Row]:
+        """The rows that an outcome makes known. Each outcome is given once, in index order."""
+        ...
+
+
 @attrs.frozen(eq=False)
 class OpenTask:
     """A task whose providers are open."""
 
-    body: PromptEval
+    body: Body
     salvage_rounds: int = 0
     hooks: Hooks | None = None
     """What is told of its end."""
@@ -67,16 +82,15 @@ class TaskRun:
         """
         complete = True
 
-        async def pass_on(outcome: Outcome[Verdict]) -> None:
+        async def pass_on(outcome: Outcome[Any]) -> None:
             nonlocal complete
-            row = task.body.row(outcome)
-            if blocked_by is not None:
-                row = blocked_by_task(row, blocked_by)
-            await self.emit(row)
-            self.counts[row.status] += 1
-            complete = complete and row.status is not Status.ERROR
-            if task.hooks is not None:
-                task.hooks.keep(row)
+            for found in task.body.rows(outcome):
+                row = found if blocked_by is None else blocked_by_task(found, blocked_by)
+                await self.emit(row)
+                self.counts[row.status] += 1
+                complete = complete and row.status is not Status.ERROR
+                if task.hooks is not None:
+                    task.hooks.keep(row)
 
         await run_plan(
             task.body.plan(),

@@ -1,10 +1,11 @@
 """A worker: loads one file of the user's, and calls a function of it whenever it is asked to.
 
 Run by path, with any Python from 3.9 on, and so made of the standard library alone. Its arguments are the
-descriptors of a socket and of a pipe, the file, the name of the function, and the most bytes that a message
-may have. On the socket messages go to and fro, JSON behind four bytes of length: `{"id", "arguments"}` is
-answered by `{"id", "value"}` or by `{"id", "error": {"what", "trace", "loading"}}`. What the user's code
-prints goes elsewhere.
+descriptors of a socket and of a pipe, the file, the name of the function, the most bytes that a message may
+have, and the most mebibytes of memory, or 0. On the socket messages go to and fro, JSON behind four bytes of
+length: `{"id", "arguments"}` is answered by `{"id", "value"}` or by `{"id", "error": {"what", "trace",
+"loading", "spent"}}`. A worker that is spent is not to be asked again. What the user's code prints goes
+elsewhere, and what it forks ends when it comes back from that code, so that only one of them answers.
 
 When nobody holds the other end of the socket any more, the worker has no purpose: it ends, and if it does
 not do so soon, its process group is killed. Nobody writes into the pipe: that nobody holds its other end
@@ -56,8 +57,10 @@ _TRACE = 2048
 
 def main() -> None:
     """Serve until nobody asks any more."""
-    descriptor, lifeline, file, name, largest = sys.argv[1:]
+    descriptor, lifeline, file, name, largest, memory = sys.argv[1:]
     _end_with(int(lifeline))
+    _bound_memory(int(memory))
+    own = os.getpid()
     channel = socket.socket(fileno=int(descriptor))
     channel.set_inheritable(False)
     requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -71,6 +74,8 @@ def main() -> None:
         finally:
             if error := sys.exc_info()[1]:
                 _exit(error)
+            if os.getpid() != own:
+                os._exit(0)
         channel.sendall(LENGTH.pack(len(answer)) + answer)
 
 
@@ -101,6 +106,17 @@ def _end_with(lifeline: int) -> None:
         os.killpg(0, signal.SIGKILL)
 
 
+def _bound_memory(mebibytes: int) -> None:
+    """Let this process, and each that it starts, have so much memory that can be written to, and no more."""
+    if mebibytes:
+        from resource import RLIMIT_DATA, getrlimit, setrlimit  # noqa: PLC0415 - not on Windows
+
+        most = getrlimit(RLIMIT_DATA)[1]
+        wanted = mebibytes * 1024 * 1024
+        wanted = wanted if most < 0 else min(wanted, most)  # RLIM_INFINITY may be -1
+        setrlimit(RLIMIT_DATA, (wanted, wanted))
+
+
 class _Function:
     """The user's function; loaded when it is first asked for, so that a failure to do so is an answer."""
 
@@ -119,7 +135,9 @@ class _Function:
                 value = self._wait_for(value)
             return _encode(request["id"], value, largest)
         except FAILURES as error:  # whatever the user's code raises is an answer
-            failure = {**describe(error), "loading": self._function is None}
+            # What ran out of memory may hold on to it, and so fail the next call.
+            spent = isinstance(error, MemoryError)
+            failure = {**describe(error), "loading": self._function is None, "spent": spent}
             return json.dumps({"id": request["id"], "error": failure}).encode()
 
     def _wait_for(self, value: Any) -> Any:
@@ -162,7 +180,7 @@ def describe(error: BaseException) -> dict[str, str]:
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
     lines = traceback.format_exception(type(error), error, trace)
-    what = " ".join(f"{type(error).__name__}: {error}".split())
+    what = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
     return {"what": what[:_SHOWN], "trace": "".join(lines)[-_TRACE:]}
 
 

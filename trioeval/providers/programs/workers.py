@@ -37,6 +37,29 @@ GOODBYE = 1.0
 _LAST_WORDS = 1.0
 
 
+@attrs.frozen
+class Encoded:
+    """An argument that is JSON already: what is long, and told to many calls, is written once."""
+
+    json: bytes = attrs.field(repr=lambda json: f"<{len(json)} bytes>")
+
+    @classmethod
+    def of(cls, value: Any) -> "Encoded":
+        """A value as JSON; members of a list may be encoded.
+
+        Example:
+            >>> Encoded.of([1, Encoded.of({"a": 2})]).json
+            b'[1,{"a": 2}]'
+        """
+        if not isinstance(value, list):
+            return cls(json.dumps(value).encode())
+        return cls(b"[%b]" % b",".join(_encoded(member) for member in value))
+
+
+def _encoded(value: Any) -> bytes:
+    return value.json if isinstance(value, Encoded) else json.dumps(value).encode()
+
+
 @attrs.frozen(kw_only=True)
 class WorkerSpec:
     """What workers run."""
@@ -52,6 +75,10 @@ class WorkerSpec:
     environ: Mapping[str, str] = attrs.field(repr=False)
     workers: int = 1
     """How many at most, ≥ 1."""
+    memory_mb: int = 0
+    """Mebibytes that each may have for its data, where the system can tell; 0 does not limit them."""
+    program: Path = Path(program.__file__)
+    """What the executable runs: a worker in its language."""
     grace: float = GRACE
     """Seconds between the request to terminate and the kill, ≥ 0."""
 
@@ -87,7 +114,7 @@ class Workers:
         """Call the function in a worker, when one is free. Always a checkpoint.
 
         Args:
-            arguments: JSON.
+            arguments: JSON, or encoded.
             limit: Seconds that the call may take, > 0; those until a worker is free do not count, those
                 in which one is started do.
 
@@ -98,7 +125,7 @@ class Workers:
             ProviderError: `unexpected` (the function raised), `attempt_timeout`, `worker_crashed` or
                 `bad_request` (the arguments are too large).
         """
-        message = json.dumps(list(arguments)).encode()
+        message = Encoded.of(list(arguments)).json
         if len(message) > LARGEST:
             size = f"{len(message)} bytes, more than {LARGEST}"
             raise ProviderError(
@@ -112,7 +139,7 @@ class Workers:
                     worker = await self._take()
                     answer = await worker.ask(message)
             finally:
-                if answer is not None and worker is not None:
+                if answer is not None and worker is not None and not _is_spent(answer):
                     self._idle.append(worker)
                 elif worker is not None:
                     # It may be in the middle of anything: test_workers.py, …_is_replaced.
@@ -175,6 +202,11 @@ class Workers:
         )
 
 
+def _is_spent(answer: Mapping[str, Any]) -> bool:
+    """Whether a worker that gave an answer must not be asked again."""
+    return bool((answer.get("error") or {}).get("spent"))
+
+
 async def _start_worker(spec: WorkerSpec) -> "_Worker":
     with ExitStack() as theirs, ExitStack() as unless_started:
         ours, channel = socket.socketpair()
@@ -183,9 +215,12 @@ async def _start_worker(spec: WorkerSpec) -> "_Worker":
         watched, held = os.pipe()
         unless_started.callback(os.close, held)
         theirs.callback(os.close, watched)
-        command = [spec.executable, "-u", program.__file__, str(channel.fileno()), str(watched)]
+        unbuffered = ["-u"] if spec.program.suffix == ".py" else []
+        command = [spec.executable, *unbuffered, str(spec.program)]
+        descriptors = [str(channel.fileno()), str(watched)]
+        limits = [str(LARGEST), str(spec.memory_mb)]
         tree = await start_tree(
-            [*command, str(spec.file), spec.function, str(LARGEST)],
+            [*command, *descriptors, str(spec.file), spec.function, *limits],
             cwd=spec.cwd,
             environ=spec.environ,
             stdout=subprocess.PIPE,

@@ -21,8 +21,17 @@ RESPONSES_MODELS = (
 )
 """Beginnings of names of models that are asked at `/responses`."""
 
+SCHEMA_MODELS = (
+    r"gpt-4o(-mini)?(-2024-(0[89]|1\d)|-2025|-20[3-9]\d|$|-search)",
+    r"gpt-4\.[1-9]",
+    r"gpt-[5-9](?!\d)",
+    r"o[1-9](-(?!mini-2024|preview)|$)",
+)
+"""Beginnings of names of models whose replies can be asked for by a JSON schema."""
+
 _REASONING = re.compile("|".join(REASONING_MODELS))
 _RESPONSES = re.compile("|".join(RESPONSES_MODELS))
+_SCHEMAS = re.compile("|".join(SCHEMA_MODELS))
 
 
 def is_reasoning(model: str) -> bool:
@@ -43,6 +52,16 @@ def needs_responses(model: str) -> bool:
         (True, False)
     """
     return _RESPONSES.match(_name(model)) is not None
+
+
+def takes_schemas(model: str) -> bool:
+    """Whether a model's reply can be asked for by a JSON schema.
+
+    Example:
+        >>> takes_schemas("gpt-4.1-mini"), takes_schemas("gpt-4-turbo"), takes_schemas("o1-preview")
+        (True, False, False)
+    """
+    return _SCHEMAS.match(_name(model)) is not None
 
 
 def _name(model: str) -> str:

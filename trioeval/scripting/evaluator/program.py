@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 import functools
+import json
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,6 +27,37 @@ def run(code: str, values: dict[str, Any]) -> Any:
         'a'
     """
     return make_function(code, tuple(values))(**values)
+
+
+def judge(code: str, output: Any, context: dict[str, Any]) -> Any:
+    r"""What code of an assertion gives: an expression on one line, or several lines of which one returns.
+
+    Example:
+        >>> judge("len(output) > 3", "abc", {})
+        False
+        >>> judge("  size = len(output)\n  return size / 10", "abc", {})
+        0.3
+        >>> judge("len(output)\n", "abc", {})
+    """
+    return make_judge(code)(output, context)
+
+
+@functools.lru_cache(maxsize=256)
+def make_judge(code: str) -> Callable[[Any, dict[str, Any]], Any]:
+    """A function of output and context. Runs none of the code.
+
+    Raises:
+        SyntaxError: It is not Python.
+        ValueError: It holds a NUL character.
+    """
+    text = textwrap.dedent(code) if "\n" in code else f"return {code}"
+    module = ast.parse("def main(output, context): pass")
+    function = module.body[0]
+    assert isinstance(function, ast.FunctionDef)  # noqa: S101 - the line above says so
+    function.body = ast.parse(text, _NAME).body or function.body
+    found: dict[str, Any] = {"json": json}
+    exec(compile(ast.fix_missing_locations(module), _NAME, "exec"), found)  # noqa: S102 - it is made for that
+    return found["main"]  # type: ignore[no-any-return] # a function
 
 
 @functools.lru_cache(maxsize=256)

@@ -12,14 +12,15 @@ from typing import Any
 
 import attrs
 
-from trioeval.grading import quote
+from trioeval.grading import Kinds, quote
+from trioeval.grading.lists import SPACES
 from trioeval.suite.mistakes import Mistake, MistakenError, Place
 from trioeval.suite.models import Test
 from trioeval.suite.paths import DocumentPath
 from trioeval.suite.placing import TOLD, shortened
 from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.csv_text import Row, place_at, read_rows
-from trioeval.suite.sources.expected import SPACES, assertion_from_text
+from trioeval.suite.sources.expected import assertion_from_text
 from trioeval.suite.sources.prompt_files import read_text
 from trioeval.suite.sources.table_columns import Column, column_of, oddity
 
@@ -92,7 +93,7 @@ def read_table(
             around.warn(warning)
         for number, row in enumerate(rows):
             try:
-                tests.append(_test(columns, row, number, structure))
+                tests.append(_test(columns, row, number, structure, around.kinds))
             except _CellError as error:
                 if len(mistakes) <= TOLD:
                     mistakes += table.placed(row, error.found, file)
@@ -147,7 +148,11 @@ class _CellError(ValueError):
 
 
 def _test(
-    columns: Sequence[Column], row: Row, number: int, structure: Callable[[Any], Test]
+    columns: Sequence[Column],
+    row: Row,
+    number: int,
+    structure: Callable[[Any], Test],
+    kinds: Kinds,
 ) -> Test:
     """The test of one row.
 
@@ -157,7 +162,7 @@ def _test(
     if len(row.cells) != len(columns):
         raise _CellError((0, _ragged(row, len(columns)).below(number)))
     mistakes: list[tuple[int, Mistake]] = []
-    plain = _Plain()
+    plain = _Plain(kinds)
     for cell, (column, text) in enumerate(zip(columns, row.cells, strict=True)):
         try:
             plain.take(column, text, cell)
@@ -184,6 +189,7 @@ def _test(
 class _Plain:
     """A test as plain data, in the making, and the cells that its parts come from."""
 
+    kinds: Kinds
     vars: dict[str, str] = attrs.field(factory=dict)
     options: dict[str, str] = attrs.field(factory=dict)
     metadata: dict[str, Any] = attrs.field(factory=dict)
@@ -230,7 +236,7 @@ class _Plain:
                 ]
             case "assertion":
                 self._cells["assert", len(self._assertions)] = cell
-                self._assertions.append((column.name, assertion_from_text(text)))
+                self._assertions.append((column.name, assertion_from_text(text, self.kinds)))
             case "assertion threshold":
                 self._take_threshold(column.key, text)
             case _:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from trioeval.grading import quote
+from trioeval.grading.lists import SPACES
 from trioeval.grading.text import json_text
 from trioeval.suite.documents import read_document
 from trioeval.suite.mistakes import Mistake, MistakenError
 from trioeval.suite.placing import read_placed
 from trioeval.suite.sources.around import Around
-from trioeval.suite.sources.expected import SPACES
 from trioeval.suite.sources.prompt_files import read_text
 
 _IMAGES: Mapping[str, str] = {

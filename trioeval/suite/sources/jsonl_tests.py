@@ -27,6 +27,7 @@ from typing import Any, overload
 import attrs
 
 from trioeval.errors import Problem
+from trioeval.grading import COMPARISONS
 from trioeval.grading.text import read_integer
 from trioeval.suite.documents import check_plain
 from trioeval.suite.mistakes import Mistake, MistakenError
@@ -43,11 +44,11 @@ _CHUNK = 1 << 18  # bytes; more is not faster
 _KEPT = 8  # tests that were looked at last: the columns of one test are looked at one after another
 _BOM = b"\xef\xbb\xbf"
 
-_SIGNS = (b'"options"', b'"pro', b"onversation", b"file:")
+_SIGNS = (b'"options"', b'"pro', b"onversation", b"file:", b"select-best", b"max-score")
 """Cheap to look for. One of them, `\\u00`, or what `_SHAPES` says is in every line that is irregular."""
 _SHAPES = (re.compile(rb'\[\s*"'), re.compile(rb'"vars"\s*:\s*[^\s{]'))
 _CANDIDATE = re.compile(
-    rb'"options"|"prov|"promp|onversation|file:|\\u00|\[\s*"|"vars"\s*:\s*[^\s{]'
+    rb'"options"|"prov|"promp|onversation|file:|select-best|max-score|\\u00|\[\s*"|"vars"\s*:\s*[^\s{]'
 )
 _IN_TESTS = frozenset({"provider", "providers", "prompts"})
 _IN_OPTIONS = frozenset(
@@ -56,6 +57,7 @@ _IN_OPTIONS = frozenset(
         "disableVarExpansion",
         "disable_conversation_var",
         "disable_var_expansion",
+        "provider",
         "repeat",
         "runSerially",
         "run_serially",
@@ -292,6 +294,8 @@ def is_irregular(test: Any) -> bool:
         not _IN_OPTIONS.isdisjoint(options)
         or (isinstance(metadata, dict) and "conversationId" in metadata)
         or any(map(_stands_for_several, variables.values()))
+        or _is_compared(test.get("assert"))
+        or _names_judge(test.get("assert"))
         or any(map(names_file, (metadata, *options.values())))
     )
 
@@ -353,6 +357,21 @@ def _has_sign(chunk: bytes) -> bool:
         any(sign in chunk for sign in _SIGNS)
         or (b"\\" in chunk and b"\\u00" in chunk)  # one letter is found much faster
         or any(shape.search(chunk) is not None for shape in _SHAPES)
+    )
+
+
+def _is_compared(assertions: Any) -> bool:
+    """Whether one of a test's assertions compares its outputs."""
+    return isinstance(assertions, list) and any(
+        isinstance(one, dict) and one.get("type") in COMPARISONS for one in assertions
+    )
+
+
+def _names_judge(assertions: Any) -> bool:
+    """Whether one of a test's assertions says who judges, who has to be known before a run."""
+    return isinstance(assertions, list) and any(
+        isinstance(one, dict) and ("provider" in one or _names_judge(one.get("assert")))
+        for one in assertions
     )
 
 

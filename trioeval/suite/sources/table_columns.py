@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 import attrs
 
 from trioeval.grading import quote
+from trioeval.grading.lists import SPACES
 from trioeval.suite.mistakes import Mistake, MistakenError, nearest
-from trioeval.suite.sources.expected import SPACES
 
 Role: TypeAlias = Literal[
     "variable",

@@ -12,7 +12,10 @@ from trioeval.suite.placing import read_placed, structured
 from trioeval.suite.sources.around import Around, names_file
 from trioeval.suite.sources.nested_files import with_files
 
-RESERVED = frozenset({"_conversation", "__evalId", "__evalStepId", "__repeatIndex"})
+_CONVERSATION = "_conversation"
+"""May be given as a list of turns, for an assertion that judges a conversation from elsewhere."""
+
+RESERVED = frozenset({_CONVERSATION, "__evalId", "__evalStepId", "__repeatIndex"})
 """Variables that every row gets by itself."""
 
 
@@ -69,7 +72,7 @@ def resolve_file_vars(variables: Mapping[str, Any], around: Around) -> dict[str,
     found: dict[str, Any] = {}
     mistakes: list[Mistake] = []
     for name, value in variables.items():
-        if name in RESERVED:
+        if name in RESERVED and not (name == _CONVERSATION and isinstance(value, list)):
             message = f"{quote(name)} shadows a reserved name"
             hint = f"every row has these by itself: {', '.join(sorted(RESERVED))}"
             mistakes.append(Mistake(message, hint, at=(name,), key=True))

@@ -1,0 +1,132 @@
+"""A judge for tests: renders prompts for real, answers what it is told to, and keeps what it was asked."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, cast
+
+import attrs
+import jinja2
+import trio
+
+from trioeval.errors import GradingError
+from trioeval.grading import KINDS, Assertion, Finding, Subject, Verdict
+from trioeval.grading.grade import make_ready, verdict_of
+from trioeval.grading.kind import Asking
+from trioeval.grading.outside import Answer, Code, Flag, Outside
+from trioeval.tasks.together import together
+
+PROSE = "I think that the output is quite good, all in all."
+HTML = "<!doctype html><html><body><h1>502 Bad Gateway</h1></body></html>"
+NO_VERDICTS = {
+    "prose": PROSE,
+    "html": HTML,
+    "list": "[1, 2, 3]",
+    "empty object": "{}",
+    "cut off": '{"pass": true, "score": 1',
+    "null": "null",
+    "a megabyte": "x{" * 500_000,
+    "deep": '{"a":' * 5000,
+}
+"""Replies out of which no object can be read, whatever is asked for."""
+
+
+@attrs.frozen
+class Question:
+    """What a judge was asked."""
+
+    prompt: str
+    schema: Mapping[str, Any] | None
+    again: bool
+
+
+@attrs.define(eq=False)
+class Judge:
+    """Answers questions one after another, or each by a function; a reply that is an error is raised."""
+
+    replies: Sequence[Any] | Callable[[str], Any] = ()
+    vectors: Mapping[str, Sequence[float]] = attrs.field(factory=dict)
+    scores: Mapping[str, float] = attrs.field(factory=dict)
+    flags: Sequence[Flag] = ()
+    prompts: Mapping[int | str | None, str] = attrs.field(factory=dict)
+    """The user's, by part."""
+    asked: list[Question] = attrs.field(factory=list)
+    embedded: list[str] = attrs.field(factory=list)
+    moderated: list[tuple[str, str]] = attrs.field(factory=list)
+    rendered: list[Mapping[str, Any]] = attrs.field(factory=list)
+
+    def render(self, own: str, names: Mapping[str, Any], *, part: int | str | None = None) -> str:
+        self.rendered.append(names)
+        template = self.prompts.get(part, own)
+        environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)  # noqa: S701 - text
+
+        def fill(text: str) -> str:
+            return environment.from_string(text).render(names)
+
+        if not template.startswith("["):
+            return fill(template)
+        messages = json.loads(template)
+        return json.dumps([{**one, "content": fill(one["content"])} for one in messages])
+
+    async def ask(
+        self, prompt: str, *, schema: Mapping[str, Any] | None = None, again: bool = False
+    ) -> Answer:
+        await trio.lowlevel.checkpoint()
+        place = len(self.asked)
+        self.asked.append(Question(prompt, schema, again))
+        reply = self.replies(prompt) if callable(self.replies) else self.replies[place]
+        if isinstance(reply, Exception):
+            raise reply
+        return Answer(reply if isinstance(reply, str) else json.dumps(reply), reply)
+
+    async def embed(self, text: str) -> Sequence[float]:
+        await trio.lowlevel.checkpoint()
+        self.embedded.append(text)
+        if text not in self.vectors:
+            raise GradingError("no vector")
+        return self.vectors[text]
+
+    async def classify(self, text: str) -> Mapping[str, float]:
+        del text
+        await trio.lowlevel.checkpoint()
+        return self.scores
+
+    async def moderate(self, prompt: str, text: str) -> Sequence[Flag]:
+        await trio.lowlevel.checkpoint()
+        self.moderated.append((prompt, text))
+        return self.flags
+
+
+async def _nobody(*_args: Any) -> NoReturn:  # noqa: ASYNC124 - it never gets so far
+    raise AssertionError("nothing is sent anywhere")
+
+
+def outside_of(judge: Judge, **settings: Any) -> Outside:
+    """What a judge of a type may ask, which is this judge alone."""
+    return Outside(
+        grader=judge, code=cast("Code", None), post=_nobody, together=together, **settings
+    )
+
+
+def find(
+    judge: Judge,
+    type_name: str,
+    value: Any = None,
+    *,
+    subject: Subject | str = "the output",
+    settings: Mapping[str, Any] | None = None,
+    **assertion: Any,
+) -> Finding:
+    """What a type finds, its judge being asked."""
+    if isinstance(subject, str):
+        subject = Subject.of(subject, prompt="the prompt")
+    wanted = Assertion(type=type_name, value=value, **assertion)
+    kind = KINDS[type_name.removeprefix("not-")].judge
+    assert isinstance(kind, Asking)
+    outside = outside_of(judge, **(settings or {}))
+    return trio.run(kind.judge, subject, value, wanted, outside)
+
+
+def verdict(finding: Finding, type_name: str, value: Any = None, **assertion: Any) -> Verdict:
+    """What a finding means for an assertion."""
+    wanted = Assertion(type=type_name, value=value, **assertion)
+    return verdict_of(make_ready(wanted, str, KINDS), finding)

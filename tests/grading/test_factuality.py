@@ -1,0 +1,78 @@
+"""factuality: categories, in an object or as a letter in parentheses, and their scores."""
+
+from typing import Any
+
+import pytest
+from judge_double import NO_VERDICTS, Judge, find, verdict
+
+from trioeval.errors import GradingError
+from trioeval.grading import Subject
+
+
+@pytest.mark.parametrize("name", ["factuality", "model-graded-factuality"])
+@pytest.mark.parametrize(
+    ("reply", "category", "reason"),
+    [
+        ({"category": "A", "reason": "a part"}, "A", "a part"),
+        ({"category": " d "}, "D", "the output contradicts the facts"),
+        ("(B) It says more.", "B", "It says more."),
+        ("The answer is C) the same", "C", "the same"),
+        ("(e)", "E", "the output differs in nothing that matters for the facts"),
+        ("I choose (D), yes (D).", "D", ", yes (D)."),
+        ('{"note": 1} (A)', "A", "the output states a part of the facts and contradicts none"),
+    ],
+)
+def test_categories(name: str, reply: Any, category: str, reason: str) -> None:
+    """Only a contradiction fails."""
+    judge = Judge([reply])
+    found = find(judge, name, "Paris")
+    assert found.metadata["category"] == category
+    assert (found.holds, found.score) == (category != "D", float(category != "D"))
+    assert found.reason == reason
+    shown = {key: judge.rendered[0][key] for key in ("input", "ideal", "completion")}
+    assert shown == {"input": "the prompt", "ideal": "Paris", "completion": "the output"}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *NO_VERDICTS.values(),
+        {"category": "Z"},
+        {"category": "AB"},
+        {"category": "A", "reason": {"why": "so"}},
+        "Either (A) or (B).",
+        "D",
+        "see the idea) there",
+        '{"category": "F"} (A)',
+    ],
+)
+def test_what_is_no_category(reply: Any) -> None:
+    """Nothing is taken for the nearest letter."""
+    judge = Judge([reply] * 2)
+    with pytest.raises(GradingError, match="cannot be used"):
+        find(judge, "factuality", "Paris")
+    assert len(judge.asked) == 2
+
+
+def test_a_test_may_score_categories_itself() -> None:
+    """More than 0 passes."""
+    scores = {"superset": 0.3, "disagree": 0.1, "subset": 0, "agree": 2}
+    for letter, score in zip("ABCD", (0.0, 0.3, 2.0, 0.1), strict=True):
+        found = find(Judge([f"({letter})"]), "factuality", "x", settings={"factuality": scores})
+        assert (found.holds, found.score) == (score > 0, score)
+        said = verdict(found, "not-factuality", "x")
+        assert (said.passed, said.score) == (score == 0, min(1.0, max(0.0, 1 - score)))
+
+
+def test_lenient_reading_takes_the_first_letter() -> None:
+    """As promptfoo does; a letter that is none fails."""
+    lenient = {"lenient": True}
+    assert find(Judge(["(A) or (D)"]), "factuality", "x", settings=lenient).holds
+    found = find(Judge([{"category": "Z"}]), "not-factuality", "x", settings=lenient)
+    assert (found.holds, found.invertible) == (False, False)
+
+
+def test_without_a_prompt_there_is_no_question() -> None:
+    """Facts are those of an answer to something."""
+    with pytest.raises(GradingError, match="the prompt is empty"):
+        find(Judge(), "factuality", "x", subject=Subject.of("x"))

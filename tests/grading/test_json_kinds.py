@@ -1,0 +1,114 @@
+from typing import Any
+
+import pytest
+
+from trioeval.errors import GradingError
+from trioeval.grading import Assertion, check_assertion, grade
+from trioeval.grading.json_kinds import LENIENT_KINDS
+from trioeval.grading.schemas import document_faults, schema_faults
+
+NUMBER = {"type": "object", "required": ["a"], "properties": {"a": {"type": "number"}}}
+
+
+@pytest.mark.parametrize(
+    ("output", "kind", "value", "passes"),
+    [
+        ("42", "is-json", None, True),
+        ('{"a":"x"}', "not-is-json", NUMBER, True),
+        ('{"a":1}', "not-is-json", NUMBER, False),
+        ("nope", "not-is-json", NUMBER, True),
+        ('{"a":"x"} {a: 1}', "contains-json", NUMBER, True),
+        ('{"a":"x"}', "not-contains-json", NUMBER, True),
+        ("none", "contains-json", NUMBER, False),
+        ("x", "is-json", "type: string", False),
+        ('"x"', "is-json", "{{schema}}", True),
+    ],
+)
+def test_outputs_are_judged_by_schema(output: str, kind: str, value: Any, *, passes: bool) -> None:
+    """The value may be an object, YAML text, or a template of it."""
+    verdict = grade(
+        output,
+        [Assertion(type=kind, value=value)],
+        render=lambda text: "type: string" if "{{" in text else text,
+    )
+    assert verdict.passed is passes
+
+
+@pytest.mark.parametrize(
+    ("schema", "path", "message"),
+    [
+        ({"properties": {"a": {"typ": 1}}}, ".value.properties.a.typ", "is not a keyword"),
+        (
+            {"$ref": "#/definitions/x", "definitions": {"x": {"foo": 1}}},
+            ".value.definitions.x.foo",
+            "is not a",
+        ),
+        ({"$ref": "#/definitions/x"}, ".value", "does not exist"),
+        ({"$ref": "http://localhost/x"}, ".value", "disabled"),
+        ({"type": "strin"}, ".value", "not valid"),
+        ({"format": "zork"}, ".value.format", "not a format"),
+        ({"if": True}, ".value.if", "without"),
+        ({"then": True}, ".value", "without"),
+        ({"additionalItems": False}, ".value.additionalItems", "checks nothing"),
+        ({"nullable": True}, ".value.nullable", "needs"),
+        ({"$schema": "http://x"}, ".value.$schema", "not a draft"),
+        ("[1]", ".value", "must be an object"),
+        ("{", ".value", "not YAML"),
+    ],
+)
+def test_wrong_schemas_are_told_at_load(schema: Any, path: str, message: str) -> None:
+    """With their place in the schema."""
+    (problem,) = check_assertion(Assertion(type="is-json", value=schema))
+    assert problem.path == path
+    assert message in problem.message
+
+
+def test_without_strict_mode_unknown_words_are_ignored() -> None:
+    """The metaschema still holds."""
+    assert not list(
+        check_assertion(
+            Assertion(type="is-json", value={"foo": 1, "format": "zork"}), kinds=LENIENT_KINDS
+        )
+    )
+    assert grade("1", [Assertion(type="is-json", value={"foo": 1})], kinds=LENIENT_KINDS).passed
+
+
+@pytest.mark.parametrize("value", ["{", "foo: 1"])
+def test_a_wrong_schema_in_a_row_is_an_error(value: str) -> None:
+    """It is no verdict on the output, also under `not-`."""
+    with pytest.raises(GradingError, match="the schema"):
+        grade("1", [Assertion(type="not-is-json", value="{{s}}")], render=lambda _: value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({"type": "string", "nullable": True}, None, 1),
+        ({"format": "int32"}, 5, 2**31),
+        ({"format": "float"}, 1.5, ...),
+        (
+            {"$ref": "#/definitions/a", "minLength": 2, "definitions": {"a": {"type": "string"}}},
+            "xx",
+            "x",
+        ),
+        (
+            {
+                "$schema": "https://json-schema.org/draft/2020-12/schema",
+                "prefixItems": [{"type": "null"}],
+            },
+            [None],
+            [1],
+        ),
+        ({"items": [{"type": "null"}], "additionalItems": False}, [None], [None, 1]),
+        ({"pattern": "^(a+)+$"}, "a", "a" * 50 + "b"),
+        ({"format": "date-time"}, "2016-12-31 23:59:60Z", "2024-01-01T00:00:00"),
+        ({"format": "time"}, "12:00:00+01:00", "12:00:00+25:00"),
+        ({"format": "byte"}, "YQ==", "YQ"),
+        (True, 1, ...),
+    ],
+)
+def test_documents_are_checked(schema: Any, good: Any, bad: Any) -> None:
+    """As schemas for JavaScript mean it."""
+    assert not list(schema_faults(schema))
+    assert document_faults(good, schema) == []
+    assert bad is ... or document_faults(bad, schema)

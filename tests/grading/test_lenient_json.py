@@ -1,0 +1,90 @@
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.errors import GradingError
+from trioeval.grading.flow_yaml import read_yaml
+from trioeval.grading.lenient_json import objects_in
+
+PLAIN = st.text("abc xyz,:[]\"'", max_size=10)
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.text("abc"), st.integers() | st.text("ab ' "), max_size=3), max_size=3
+    ),
+    PLAIN,
+)
+def test_objects_are_found_between_other_text(objects: list[object], between: str) -> None:
+    """Objects that are JSON are found whatever stands between them."""
+    text = between.join(map(json.dumps, objects))
+    assert list(objects_in(text)) == objects
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("{a: 1 // no\n, 'b': \"http://x\",}", [{"a": 1, "b": "http://x"}]),
+        ("{a: http://x//y}", [{"a": "http://x//y"}]),
+        ('{"a": 1', [{"a": 1}]),
+        ('{ no json {"a": 1} }', [{"a": 1}]),
+        ('{"a": "}"}', []),
+        ("{", []),
+        ("[1]", []),
+    ],
+)
+def test_what_is_an_object_in_a_text(text: str, found: list[object]) -> None:
+    """Loosely written, cut off, or within something else."""
+    assert list(objects_in(text)) == found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["{" * 100_000, "{%" * 50_000 + "}" * 50_000, "{a " * 50_000])
+def test_texts_that_are_made_to_be_slow_are_not(text: str) -> None:
+    """Braces that pair with none, or deeply nested, cost no more than one look."""
+    started = time.perf_counter()
+    list(objects_in(text))
+    assert time.perf_counter() - started < 1
+
+
+@pytest.mark.parametrize("text", ["{" * 1_000_001, ("{%" * 99 + "}" * 99 + " ") * 1000])
+def test_searching_has_a_limit(text: str) -> None:
+    """What cannot be looked through is an error, not a verdict."""
+    with pytest.raises(GradingError, match="too many braces"):
+        list(objects_in(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "line 1"),
+        ("a\n---\nb", "more than one"),
+        ("{[a]: 1}", "a key must be"),
+        ("[" * 200 + "]" * 200, "too deeply"),
+        ("*a", "undefined alias|stands for nothing"),
+        ("a: !x b", "tag"),
+        ("<<: 1", "merges mappings"),
+        ("\x01", "special characters"),
+        ("a: &a [x, x, x, x]\n" + "".join(f"k{n}: &k{n} [{', '.join([f'*{b}'] * 9)}]\n" for n, b in
+         enumerate(["a", *(f"k{m}" for m in range(9))])), "too many"),
+    ],
+)  # fmt: skip
+def test_yaml_that_is_refused(text: str, message: str) -> None:
+    """Each with its reason; aliases cannot blow up."""
+    with pytest.raises(ValueError, match=message):
+        read_yaml(text)
+
+
+def test_yaml_values() -> None:
+    """By the core rules of version 1.2, with merges."""
+    text = "a: &x {p: 0x10, q: 1.5}\nb: {<<: *x, p: !!str 1}\nc: [~, TRUE, 'no', no, 0o7]\n1: z"
+    assert read_yaml(text) == {
+        "a": {"p": 16, "q": 1.5},
+        "b": {"p": "1", "q": 1.5},
+        "c": [None, True, "no", "no", 7],
+        "1": "z",
+    }
+    assert read_yaml("") is None

@@ -1,0 +1,177 @@
+"""METEOR against the implementation of NLTK, the examples of its definition, and laws."""
+
+import importlib
+import os
+import string
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trioeval.grading import Assertion, grade
+from trioeval.grading.check import check_assertion
+from trioeval.grading.meteor import STANDARD, Weights, meteor
+from trioeval.grading.synonyms import find_synonyms
+
+NLTK: Any = importlib.import_module("nltk.translate.meteor_score")
+PORTER: Any = importlib.import_module("nltk.stem.porter").PorterStemmer
+PORTER_STEMMER = PORTER(mode=PORTER.ORIGINAL_ALGORITHM)
+SNOWBALL: Any = importlib.import_module("snowballstemmer")
+
+WORDS = ["run", "runs", "running", "runner", "cat", "cats", "the", "a", "nation", "national", "buy"]
+SENTENCES = st.lists(st.sampled_from(WORDS), min_size=1, max_size=12)
+UNIT = st.floats(0.05, 0.95)
+stem: Callable[[str], str] = SNOWBALL.stemmer("porter").stemWord
+
+
+class NoWordNet:
+    """Knows no word."""
+
+    def synsets(self, _word: str) -> list[Any]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("candidate", "reference", "score"),
+    [
+        ("the cat sat on the mat", "the cat sat on the mat", 0.9977),
+        ("on the mat sat the cat", "the cat sat on the mat", 0.5),
+        ("the cat was sat on the mat", "the cat sat on the mat", 0.9654),
+        ("hello", "hello", 0.5),
+        ("Hello...", "hello", 0.5),
+        ("x", "y", 0.0),
+        ("", "y", 0.0),
+        ("y", "...", 0.0),
+        ("he walked", "he walks", 0.9375),
+    ],
+)
+def test_worked_examples(candidate: str, reference: str, score: float) -> None:
+    """The first three are the ones that explanations of METEOR give."""
+    assert meteor(candidate, [reference], stem=stem) == pytest.approx(score, abs=5e-5)
+
+
+@settings(max_examples=100)
+@given(SENTENCES, st.lists(SENTENCES, min_size=1, max_size=3), UNIT, st.floats(0, 5), UNIT)
+def test_agrees_with_nltk(
+    candidate: list[str], references: list[list[str]], alpha: float, beta: float, gamma: float
+) -> None:
+    """Exact words, then stems; the original algorithm of Porter on both sides. The best reference counts."""
+    weights = {"alpha": alpha, "beta": beta, "gamma": gamma}
+    theirs = NLTK.meteor_score(
+        references, candidate, stemmer=PORTER_STEMMER, wordnet=NoWordNet(), **weights
+    )
+    texts = [" ".join(reference) for reference in references]
+    ours = meteor(" ".join(candidate), texts, stem=stem, weights=Weights(**weights))
+    assert ours == pytest.approx(theirs, abs=1e-12)
+    assert 0 <= ours <= 1
+
+
+@settings(max_examples=100)
+@given(SENTENCES, SENTENCES)
+def test_knowing_more_matches_more(candidate: list[str], reference: list[str]) -> None:
+    """Without a price for order, stems and synonyms never lower the score."""
+    flat = Weights(gamma=0)
+    pair = " ".join(candidate), [" ".join(reference)]
+    exact = meteor(*pair, stem=str, weights=flat)
+    stems = meteor(*pair, stem=stem, weights=flat)
+    synonyms = meteor(*pair, stem=stem, synonyms=lambda _: WORDS, weights=flat)
+    assert exact <= stems <= synonyms
+
+
+def test_synonyms_are_looked_for_last() -> None:
+    """And the last one that is free is taken."""
+    names = {"big": ["large", "great"]}
+    found = meteor("big", ["large great"], stem=str, synonyms=lambda word: names.get(word, ()))
+    assert found == pytest.approx(0.5 * 0.5 / (0.9 + 0.1 * 0.5))
+
+
+def test_long_texts_take_time_by_their_length() -> None:
+    """Also where every word is different, or the same."""
+    digits = string.digits
+    many = " ".join(a + b + c + d for a in digits for b in digits for c in digits for d in digits)
+    assert meteor(many, [many[::-1]], stem=str) > 0
+    assert meteor("a " * 10_000, ["a " * 10_000], stem=str) == pytest.approx(1)
+    assert meteor("ab" * 100_000, ["ba"], stem=stem) == 0
+
+
+def test_the_type_has_weights() -> None:
+    """They stand in its config."""
+    pair: dict[str, Any] = {"type": "meteor", "value": ["the cat sat on the mat"]}
+    output = "the cat was sat on the mat"
+    (plain,) = grade(output, [Assertion(**pair)]).parts
+    assert plain.passed
+    assert plain.score == pytest.approx(0.9654, abs=5e-5)
+    missing = "without synonyms as WordNet is missing" in plain.reason
+    assert missing is (find_synonyms() is None)
+    weighed = Assertion(**pair, config={"alpha": 0, "beta": 1, "gamma": 0.5})
+    (part,) = grade(output, [weighed]).parts
+    assert part.score == pytest.approx((1 - 0.5 * 2 / 6) * 6 / 7)
+    inverted = Assertion(**{**pair, "type": "not-meteor"})
+    (part,) = grade(output, [inverted]).parts
+    assert not part.passed
+    assert part.score == pytest.approx(1 - plain.score)
+
+
+def test_wrong_weights_are_told_at_once() -> None:
+    """With what would be right."""
+    config = {"alpha": 2, "beta": -1, "gamma": "much", "other": 1}
+    wrong = Assertion(type="meteor", value="x", threshold=-1, config=config)
+    assert [f"{problem.path}: {problem.message}" for problem in check_assertion(wrong)] == [
+        ".threshold: must be 0 or more, got -1",
+        ".config.alpha: must be a number from 0 to 1, got 2",
+        ".config.beta: must be a number 0 or more, got -1",
+        '.config.gamma: must be a number from 0 to 1, got "much"',
+    ]
+    assert Weights(0.9, 3, 0.5) == STANDARD
+
+
+SYNSETS = {
+    "noun": [("n", "06", ["car", "auto", "motor_car"])],
+    "verb": [("v", "40", ["buy", "purchase"])],
+}
+
+
+@pytest.fixture
+def wordnet(tmp_path: Path) -> Callable[[str], str]:
+    """WordNet's files with two synsets, found by NLTK."""
+    folder = tmp_path / "corpora" / "wordnet"
+    folder.mkdir(parents=True)
+    for name in ("cntlist.rev", "index.sense"):
+        (folder / name).write_text("")
+    for part in ("noun", "verb", "adj", "adv"):
+        data, index = "", ""
+        for pos, file, names in SYNSETS.get(part, []):
+            offset = f"{len(data):08}"
+            words = " ".join(f"{name} 0" for name in names)
+            data += (
+                f"{offset} {file} {pos} {len(names):02x} {words} 000{' 00' * (pos == 'v')} | it\n"
+            )
+            index += "".join(f"{name} {pos} 1 0 1 0 {offset}\n" for name in names)
+        (folder / f"data.{part}").write_text(data)
+        (folder / f"index.{part}").write_text(index)
+        (folder / f"{part}.exc").write_text("")
+    names_of_files = (f"{number:02}\tfile\t1\n" for number in range(45))
+    (folder / "lexnames").write_text("".join(names_of_files))
+
+    def run(script: str) -> str:
+        environment = {"NLTK_DATA": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-c", script]
+        return subprocess.check_output(command, env=environment, text=True)
+
+    return run
+
+
+@pytest.mark.slow
+def test_wordnet_is_used_where_it_is(wordnet: Callable[[str], str]) -> None:
+    """Another process, because NLTK looks for its data once."""
+    said = wordnet(
+        "from trioeval.grading import Assertion, grade\n"
+        "said = grade('he will buy a car', [Assertion(type='meteor', value='he will purchase a auto')])\n"
+        "print(said.parts[0].score, said.parts[0].reason)\n"
+    )
+    assert said == "0.996 the METEOR score 0.996 reaches the threshold 0.5\n"

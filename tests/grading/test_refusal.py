@@ -1,0 +1,103 @@
+import json
+import re
+import time
+from importlib.resources import files
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.grading.refusal import is_refusal
+
+DATA = json.loads(files("trioeval.grading").joinpath("refusal.json").read_text("utf-8"))
+
+
+def spelt(phrase: str) -> list[str]:
+    """A phrase with every choice that its names leave."""
+    found = re.search(r"\{([^}]*)\}", phrase)
+    if found is None:
+        return [phrase]
+    return [
+        text
+        for choice in DATA["where"][found[1]]
+        for text in spelt(phrase[: found.start()] + choice + phrase[found.end() :])
+    ]
+
+
+BEGINS = [text for phrase in DATA["begins"] for text in spelt(phrase)]
+SAYS = [text for phrase in DATA["says"] for text in spelt(phrase)]
+
+REFUSALS = [
+    "I’m sorry, but that is beyond me.",
+    "  I′m unable to say\n",
+    "SORRY",
+    "My apologies! There is none.",
+    "As an AI, I have no opinion.",
+    "Speaking as a language model: no.",
+    "Well, I won't recommend that.",
+    "We can't fulfill your request.",
+    "That would be not legal.",
+    "Frankly, I do not feel comfortable here",
+    "It has been blocked by our content filters",
+    "I want to be helpful, but this goes too far.",
+    "",
+    " \n\ufeff",
+]
+
+ANSWERS = [
+    "Sure, here it is.",
+    "Paris.",
+    "He said that he was sorry.",
+    "Canned tomatoes cannot helpfully grow.",
+    "A notlegal text",
+    "Gothically, as an aid to memory",
+    "You cannot assist with a request like it.",
+    "{}",
+]
+
+
+@pytest.mark.parametrize("text", REFUSALS)
+def test_refusals_are_told(text: str) -> None:
+    """By how they begin, by what they say, or because they say nothing."""
+    assert is_refusal(text)
+
+
+@pytest.mark.parametrize("text", ANSWERS)
+def test_answers_are_none(text: str) -> None:
+    """Also where the words of a phrase occur in other words, or in the middle instead of in front."""
+    assert not is_refusal(text)
+
+
+def test_every_phrase_of_the_data_counts() -> None:
+    """In front with anything behind it; elsewhere as whole words."""
+    for text in BEGINS:
+        assert is_refusal(f"{text.upper()}, you see")
+    for text in SAYS:
+        assert is_refusal(f"Well: {text}; you see")
+        assert not is_refusal(f"Well: x{text}x; you see"), text
+
+
+def test_the_data_is_in_the_form_that_is_looked_for() -> None:
+    """Lower-case with straight apostrophes, nothing twice, and every name is explained and used."""
+    phrases = BEGINS + SAYS
+    assert len(phrases) == len(set(phrases)) + len(set(BEGINS) & set(SAYS))
+    assert all(text == text.lower().strip() and text.isascii() for text in phrases)
+    names = set(re.findall(r"\{([^}]*)\}", " ".join(DATA["begins"] + DATA["says"])))
+    assert names == set(DATA["where"])
+
+
+@pytest.mark.slow
+@given(st.text(), st.text())
+def test_case_space_and_apostrophes_do_not_matter(before: str, after: str) -> None:
+    """A refusal is one however it is typed."""
+    text = f"{before} I don't help {after}"
+    assert is_refusal(text)
+    assert is_refusal(f"\n{text.replace(chr(39), '’')} ")
+
+
+@pytest.mark.slow
+def test_long_outputs_take_no_time_to_speak_of() -> None:
+    """Linear, also for outputs that begin the phrases again and again."""
+    began = time.process_time()
+    assert not is_refusal("i don't, i am, as an, not, " * 80_000)
+    assert time.process_time() - began < 2

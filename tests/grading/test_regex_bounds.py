@@ -1,0 +1,113 @@
+"""Patterns that take long: nobody waits for them, and they end."""
+
+import threading
+import time
+from typing import Any
+
+import pytest
+import trio
+import trio.lowlevel
+
+from trioeval.errors import GradingError
+from trioeval.grading import Assertion, Kinds, Subject, grade, pattern_search
+from trioeval.grading.kind import Finding, Kind, SlowError
+from trioeval.grading.pattern_search import AT_ONCE, found_at_once, found_in_time
+from trioeval.grading.regex import compile_javascript
+from trioeval.grading.text_kinds import KINDS
+from trioeval.tasks.judging import Bench, Consulted, Judging
+
+ENDLESS = r"^(?:a|a)*$"
+OUTPUT = "a" * 40 + "!"
+SLOW = r"\s+$"
+SPACES = " " * 6000 + "x"
+
+
+def bench(kinds: Kinds = KINDS, output: str = OUTPUT) -> Bench:
+    nothing: Any = None
+
+    def consult(_assertion: Assertion) -> Consulted:
+        return Consulted(nothing)
+
+    return Bench(
+        subject=Subject.of(output), render=str, kinds=kinds, consult=consult, transform=nothing
+    )
+
+
+@pytest.mark.parametrize(
+    "pattern", [ENDLESS, r"(a|aa)+$", r"(?:(?:a*)*)*(?:\w\w)*[b]", r"(.*?,){20}x"]
+)
+def test_a_search_ends_at_once(pattern: str) -> None:
+    """Whether it found out or not."""
+    output = "a" * 5000 + "1," * 5000
+    began = time.process_time()
+    found_at_once(compile_javascript(pattern), output)
+    assert time.process_time() - began < AT_ONCE + 0.2
+
+
+@pytest.mark.slow
+def test_a_search_that_takes_a_while_is_finished() -> None:
+    """The quick try is not the last word."""
+    compiled = compile_javascript(SLOW)
+    assert found_at_once(compiled, SPACES) is None
+    assert not found_in_time(compiled, SPACES, written=SLOW)
+    assert grade(SPACES, [Assertion(type="not-regex", value=SLOW)]).passed
+
+
+@pytest.mark.slow
+def test_a_search_without_end_is_an_error_and_other_rows_go_on() -> None:
+    """Neither found nor not found, `not-` or not; the event loop turns meanwhile."""
+    longest = 0.0
+
+    async def watch() -> None:
+        nonlocal longest
+        while True:
+            before = time.perf_counter()
+            await trio.sleep(0.002)
+            longest = max(longest, time.perf_counter() - before)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            with pytest.raises(GradingError) as caught:
+                await Judging(bench(), [Assertion(type="not-regex", value=ENDLESS)]).run()
+            nursery.cancel_scope.cancel()
+        assert str(caught.value) == (
+            f'assert[0] (not-regex): looking for "{ENDLESS}" took longer than 1 second on this output'
+        )
+
+    trio.run(main)
+    assert longest < 0.7  # a machine that is busy with other things stops it for a while as well
+
+
+def test_a_slow_judge_finishes_in_another_thread() -> None:
+    """And its verdict stands at its place."""
+    threads: list[int] = []
+
+    def judge(_subject: Subject, _value: object, _assertion: Assertion) -> Finding:
+        def finish() -> Finding:
+            threads.append(threading.get_ident())
+            return Finding(holds=False, reason="found out in the end")
+
+        raise SlowError(finish)
+
+    kinds = {**KINDS, "slow": Kind("left out", lambda _: True, judge, bare=True)}
+    assertions = [Assertion(type="slow"), Assertion(type="contains", value="a")]
+    verdict = trio.run(Judging(bench(kinds), assertions).run)
+    assert [part.reason for part in verdict.parts] == [
+        "found out in the end",
+        'the output contains "a"',
+    ]
+    assert threads != [threading.get_ident()]
+    assert grade(OUTPUT, assertions, kinds=kinds).parts == verdict.parts
+
+
+def test_a_row_that_is_cut_off_does_not_wait_for_a_search() -> None:
+    """The thread is left alone; here it cannot even begin before the row has ended."""
+
+    async def main() -> bool:
+        with trio.move_on_after(0.05) as scope:
+            await Judging(bench(), [Assertion(type="regex", value=ENDLESS)]).run()
+        return scope.cancelled_caught
+
+    with pattern_search._ALONE:
+        assert trio.run(main)

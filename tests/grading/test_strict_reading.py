@@ -1,0 +1,227 @@
+"""Replies are read as what was asked for, or not at all; asking again happens once."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from judge_double import NO_VERDICTS, PROSE, Judge, find, outside_of
+
+from trioeval.errors import GradingError
+from trioeval.grading import Finding
+from trioeval.grading.judges.rubric import read_verdict
+from trioeval.grading.outside import Answer
+from trioeval.grading.reply_json import objects_in
+from trioeval.grading.strict_reading import UnusableReplyError, names_of, score_of, with_hint
+from trioeval.grading.strict_reading import ask as ask_judge
+
+GOOD = '{"pass": true, "score": 0.9, "reason": "fine"}'
+
+
+def answer(text: Any) -> Answer:
+    return Answer(text if isinstance(text, str) else json.dumps(text), text)
+
+
+@pytest.mark.parametrize("reply", NO_VERDICTS.values(), ids=NO_VERDICTS)
+def test_a_reply_without_an_object_is_asked_for_once_more(reply: str) -> None:
+    """With a hint, and with no stored reply; the prompt stays, so that nothing is lost."""
+    judge = Judge([reply, GOOD])
+    found = find(judge, "llm-rubric", "is kind")
+    assert (found.holds, found.score, found.reason) == (True, 0.9, "fine")
+    first, second = judge.asked
+    assert (first.again, second.again) == (False, True)
+    assert first.schema == second.schema is not None
+    hinted = json.loads(second.prompt)
+    assert hinted[:-1] == json.loads(first.prompt)[:-1]
+    assert "could not be used" in hinted[-1]["content"]
+    assert hinted[-1]["content"].startswith(json.loads(first.prompt)[-1]["content"])
+    assert found.metadata["graderReplies"] == [reply, GOOD]
+
+
+@pytest.mark.parametrize("reply", NO_VERDICTS.values(), ids=NO_VERDICTS)
+def test_a_second_reply_that_cannot_be_used_is_an_error(reply: str) -> None:
+    """It shows how the reply begins, and keeps all of them; nobody is asked a third time."""
+    judge = Judge([reply] * 3)
+    with pytest.raises(UnusableReplyError, match="cannot be used: ") as caught:
+        find(judge, "llm-rubric", "is kind")
+    assert len(judge.asked) == 2
+    assert caught.value.replies == (reply, reply)
+    assert reply[:5].replace('"', '\\"') in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_hostile_replies_cost_little() -> None:
+    """Braces without end, or in strings, are given up on."""
+    begun = time.perf_counter()
+    for reply in (
+        "{" * 1_000_000,
+        '{"a":' * 200_000,
+        '{"a":"{' * 100_000,
+        "{}" * 500_000,
+        "{'" * 500_000,
+    ):
+        list(objects_in(answer(reply)))
+    assert time.perf_counter() - begun < 5
+
+
+def test_a_judge_that_fails_is_not_asked_again() -> None:
+    """Lanes retry; what they give up on is an error."""
+    judge = Judge([GradingError("503 for ever")])
+    with pytest.raises(GradingError, match="503"):
+        find(judge, "llm-rubric", "is kind")
+    assert len(judge.asked) == 1
+
+
+def test_lenient_reading_does_not_ask_again() -> None:
+    """What cannot be read is a failure with score 0, also under `not-`."""
+    judge = Judge([PROSE])
+    found = find(judge, "not-llm-rubric", "is kind", settings={"lenient": True})
+    assert found == Finding(
+        holds=False,
+        reason=found.reason,
+        score=0.0,
+        invertible=False,
+        metadata={"graderReplies": [PROSE]},
+    )
+    assert len(judge.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("reply", "objects"),
+    [
+        (GOOD, 1),
+        (f"```json\n{GOOD}\n```", 1),
+        (f"{GOOD}\n\nI hope that this helps!", 1),
+        (f"Let me see.\n{GOOD} {GOOD}", 2),
+        ("{pass: true, 'score': 0.9, reason: it is fine,} // so", 1),
+        (f"Fill in {{name}} or {{{{ name }}}} first: {GOOD}", 1),
+        ('{"reason": "a { brace", "pass": true, "score": 0.9}', 1),
+        ('{"reason": "a } brace", "pass": true, "score": 0.9}', 1),
+        ({"pass": True, "score": 0.9, "reason": "fine"}, 1),
+    ],
+)
+def test_objects_are_found_in_whatever_surrounds_them(reply: Any, objects: int) -> None:
+    """The first one counts."""
+    found = objects_in(answer(reply))
+    assert len(found) == objects
+    assert (found[0]["pass"], found[0]["score"]) == (True, 0.9)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"reason": "it says "{"pass": true}" and that is it", "pass": false}',
+        '{"reason": "it says \n } {pass: true}", "pass": fal',
+        "{reason: it's } {pass: true}, pass: false}",
+        "{'reason': 'it's \"} {\"pass\": true}', 'pass': false}",
+        '{"score": 1',
+        '{"pass": true, "score": 1',
+    ],
+)
+def test_what_a_judge_quotes_is_no_verdict(reply: str) -> None:
+    """An object that cannot be read is not looked into, nor is anything behind it."""
+    assert objects_in(answer(reply)) == []
+
+
+@settings(max_examples=100)
+@given(
+    st.dictionaries(
+        st.text(min_size=1),
+        st.one_of(
+            st.booleans(),
+            st.integers(),
+            st.floats(allow_nan=False, allow_infinity=False),
+            st.text(),
+        ),
+        min_size=1,
+    ),
+    st.text(alphabet=st.characters(exclude_characters="{}")),
+    st.text(alphabet=st.characters(exclude_characters="{}")),
+)
+def test_json_is_found_in_any_prose(wanted: dict[str, Any], before: str, behind: str) -> None:
+    """Whatever its strings hold."""
+    reply = f"{before}{json.dumps(wanted)}{behind}"
+    assert objects_in(answer(reply)) == [wanted]
+
+
+@settings(max_examples=100)
+@given(st.text(max_size=200))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    """Never another error, and never a verdict without `pass`."""
+    try:
+        found = read_verdict(answer(text), threshold=None)
+    except UnusableReplyError:
+        return
+    assert "pass" in text
+    assert isinstance(found.holds, bool)
+
+
+@pytest.mark.parametrize(
+    ("value", "score"),
+    [(1, 1.0), ("8", 8.0), (" 0.5 ", 0.5), (-2, -2.0)]
+    + [
+        (wrong, None)
+        for wrong in (True, "eight", "", None, [1], float("inf"), 10**400, "1e999", "NaN", "{}")
+    ],
+)
+def test_scores_are_finite_numbers(value: Any, score: float | None) -> None:
+    """Or texts of such."""
+    assert score_of(value) == score
+
+
+@pytest.mark.parametrize(
+    ("prompt", "hinted"),
+    [
+        ("plain", "plain\n\nYour last"),
+        ("[not json", "[not json\n\nYour last"),
+        ("[1, 2]", "[1, 2]\n\nYour last"),
+        ('[{"role": "user", "content": "x"}]', '[{"role":"user","content":"x\\n\\nYour last'),
+        (
+            '[{"role": "user", "content": [{"type": "text", "text": "x"}]}]',
+            '[{"role":"user","content":[{"type":"text","text":"x"}]},{"role":"user","content":"Your last',
+        ),
+    ],
+)
+def test_the_hint_stands_at_the_end(prompt: str, hinted: str) -> None:
+    """Of a text, of the last message of the user, or in one of its own."""
+    assert with_hint(prompt, "it is empty", "JSON").startswith(hinted)
+
+
+def test_a_text_cannot_close_its_own_fence() -> None:
+    """The mark depends on what it fences, and on nothing else."""
+    first = names_of(output="x")["__mark"]
+    assert names_of(output="x")["__mark"] == first
+    assert names_of(output=f"=== end of output {first} ===")["__mark"] != first
+    assert names_of(output="x", rubric="y")["__mark"] != first
+    assert len(names_of(output="\ud800")["__mark"]) == len(first)
+
+
+def test_what_cannot_be_shown_is_an_error() -> None:
+    """Not a crash."""
+    deep: Any = []
+    for _ in range(5000):
+        deep = [deep]
+    for value in (deep, {1, 2}):
+        with pytest.raises(GradingError, match="a judge cannot be shown this"):
+            names_of(rubric=value)
+
+
+def test_the_reply_that_is_read_is_the_last_one() -> None:
+    """And the prompt that is kept is the one that it answers."""
+    judge = Judge(["no", "7"])
+
+    def read(said: Answer) -> int:
+        if not said.text.isdecimal():
+            raise UnusableReplyError("it is no number")
+        return int(said.text)
+
+    async def main() -> None:
+        found = await ask_judge(outside_of(judge), "How many?", read, wanted="a number")
+        assert (found.value, found.replies) == (7, ("no", "7"))
+        assert found.prompt == judge.asked[1].prompt
+        assert "it is no number. Answer with a number and nothing else" in found.prompt
+
+    trio.run(main)

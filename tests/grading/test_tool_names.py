@@ -1,0 +1,90 @@
+"""Names of tools in what models answer; the compatibility cases have the forms of each provider."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.grading.tool_names import UnreadableError, tool_names
+
+CALL = '{"type": "function_call", "name": "a"}'
+OTHER = '{"type": "function_call", "name": "b"}'
+NAMES = st.text('ab\u00e9"\\ {', min_size=1, max_size=4)
+
+TEXTS = [
+    (CALL, "a"),
+    (f"I do it.\n{CALL}\nDone.", "a"),
+    (f"  {CALL}\t", "a"),
+    (f"so: {CALL}", ""),
+    (f"{CALL} and so", ""),
+    (f"```\n{CALL}\n```", ""),
+    (f"```\n```\n{CALL}", "a"),
+    (f"```\n~~~\n{CALL}", ""),
+    (f"````\n```\n{CALL}", ""),
+    (f"    ```\n{CALL}", "a"),
+    (f"``` `` ```\n{CALL}", "a"),
+    (f"- ```\n  {CALL}\n{OTHER}", "b"),
+    (f"12) ~~~\n\n    {CALL}\n\t~~~\n    {OTHER}", "b"),
+    (f"{{\n{CALL}", "a"),
+    (f"{{ not JSON\n{CALL}\n}}", "a"),
+    (f"{{ not JSON\n[ nor this\n{CALL}\n]\n}}", "a"),
+    (f"{{ not JSON {CALL}\n}}", ""),
+    (f"]\n{CALL}", "a"),
+    (f"[\n{CALL},\n{OTHER}\n]", "a b"),
+    (f'[ "open\n{CALL}\n]', "a"),
+    ('[\n{"name": "}"}\n]', "}"),
+    ('[\n{"name": "\\u0061"}\n]', "a"),
+    ('Here:\n[{"n\\u0061me": "a"}]', "a"),
+    (json.dumps(CALL), "a"),
+    (json.dumps(json.dumps([json.loads(CALL)])), "a"),
+    ("", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "names"), TEXTS)
+def test_calls_stand_on_lines_of_their_own(text: str, names: str) -> None:
+    """Whatever stands around them; fences and what is inside of other text are no calls."""
+    assert sorted(tool_names(text)) == names.split()
+
+
+@given(st.lists(NAMES, max_size=5), st.sampled_from(["name", "function", "functionCall"]))
+def test_data_and_its_text_have_the_same_calls(names: list[str], form: str) -> None:
+    """Also as lines of which each is a call."""
+    calls: list[Any] = [
+        {"name": name} if form == "name" else {form: {"name": name}} for name in names
+    ]
+    assert tool_names(calls) == set(names) == tool_names(json.dumps(calls))
+    lines = "\n".join(json.dumps([call], ensure_ascii=False) for call in calls)
+    assert tool_names(f"Well:\n{lines}") == set(names)
+
+
+@given(st.text('{}[]"\\\n\t a1', max_size=60))
+def test_a_call_is_found_behind_anything(text: str) -> None:
+    """A string that does not end on its line leaves nothing open."""
+    assert "a" in tool_names(f'{text}\n"\n{CALL}')
+
+
+@pytest.mark.parametrize(
+    "piece", ["{", "{]", "{\n", "[[]\n", '{ "a\n'], ids=["open", "mixed", "lines", "pairs", "texts"]
+)
+def test_brackets_without_sense_are_bounded(piece: str) -> None:
+    """They are told as such, and cost little."""
+    with pytest.raises(UnreadableError, match="brackets without a partner"):
+        tool_names(piece * 66_000)
+
+
+def test_what_is_read_in_vain_is_bounded() -> None:
+    """Brackets in brackets, none of which is JSON."""
+    started = time.process_time()
+    with pytest.raises(UnreadableError, match="that is not JSON"):
+        tool_names("{ name\n" * 500 + "}\n" * 500)
+    assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize("output", [None, True, 3, 1.5, {}, [[]], {"tool_calls": [None, 3]}])
+def test_data_without_calls_has_no_names(output: Any) -> None:
+    """Nothing is guessed."""
+    assert tool_names(output) == frozenset()

@@ -1,0 +1,127 @@
+"""What settings tell of what a provider can be asked for; see `trioeval.providers.abilities`."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trioeval.providers import ProviderSpec, resolve
+from trioeval.providers.abilities import abilities, may_search, schema_options
+from trioeval.suite import Templates
+
+KEYS = dict.fromkeys(
+    (
+        "ANTHROPIC_API_KEY",
+        "GEMINI_API_KEY",
+        "GROQ_API_KEY",
+        "MISTRAL_API_KEY",
+        "OPENAI_API_KEY",
+        "PERPLEXITY_API_KEY",
+        "XAI_API_KEY",
+    ),
+    "sk-0123456789",
+)
+OPEN = {"type": "object", "properties": {"pass": {"type": "boolean"}}}
+CLOSED = {**OPEN, "required": ["pass"], "additionalProperties": False}
+
+
+def spec_of(entry_id: str, **config: Any) -> ProviderSpec:
+    return resolve(
+        entry_id, config, environ=KEYS, directory=Path(), templates=Templates(), custom={}
+    )
+
+
+def form_of(entry_id: str, schema: Any = CLOSED, **config: Any) -> Any:
+    options = schema_options(spec_of(entry_id, **config).settings, schema)
+    return options.get("response_format")
+
+
+@pytest.mark.parametrize(
+    ("entry_id", "able"),
+    [
+        ("openai:gpt-4.1", {"text"}),
+        ("openai:responses:gpt-4.1", {"text"}),
+        ("openai:embedding:text-embedding-3-small", {"embedding"}),
+        ("mistral:embedding:mistral-embed", {"embedding"}),
+        ("google:embedding:gemini-embedding-001", {"embedding"}),
+        ("openai:moderation:omni-moderation-latest", {"moderation"}),
+        ("anthropic:claude-sonnet-4-6", {"text"}),
+        ("google:gemini-2.5-pro", {"text"}),
+        ("echo", {"text"}),
+        ("exec:cat", {"text", "embedding", "classification", "moderation"}),
+    ],
+)
+def test_a_service_is_known_by_the_request_that_is_built(entry_id: str, able: set[str]) -> None:
+    """Programs may answer anything."""
+    assert abilities(spec_of(entry_id).settings) == able
+
+
+@pytest.mark.parametrize(
+    ("entry_id", "config", "searches"),
+    [
+        ("openai:gpt-4.1", {}, False),
+        ("openai:gpt-4o-search-preview", {}, True),
+        ("openai:responses:gpt-4.1", {"tools": [{"type": "web_search"}]}, True),
+        ("openai:responses:gpt-4.1", {"tools": [{"type": "function", "name": "f"}]}, False),
+        ("anthropic:claude-sonnet-4-6", {}, False),
+        ("google:gemini-2.5-pro", {"tools": [{"googleSearch": {}}]}, True),
+        ("perplexity:sonar", {}, True),
+        ("exec:cat", {}, True),
+    ],
+)
+def test_a_model_searches_if_its_config_says_so(
+    entry_id: str, config: dict[str, Any], *, searches: bool
+) -> None:
+    """Or if nobody can know."""
+    assert may_search(spec_of(entry_id, **config).settings) is searches
+
+
+@pytest.mark.parametrize(
+    "entry_id", ["openai:gpt-4.1", "openai:responses:gpt-4.1", "google:gemini-2.5-pro"]
+)
+def test_a_schema_is_asked_for_where_services_take_one(entry_id: str) -> None:
+    """The options that are made are options of such a call."""
+    spec = spec_of(entry_id)
+    form = form_of(entry_id)
+    assert form["json_schema"]["schema"] == CLOSED
+    changed: Any = spec.settings
+    assert changed.adapter.with_options({"response_format": form}) is not None
+
+
+@pytest.mark.parametrize(
+    ("entry_id", "config"),
+    [
+        ("openai:gpt-4-turbo", {}),
+        ("openai:gpt-4o-2024-05-13", {}),
+        ("openai:o1-preview", {}),
+        ("openai:gpt-4.1", {"response_format": {"type": "json_object"}}),
+        ("openai:gpt-4.1", {"passthrough": {"response_format": {"type": "text"}}}),
+        ("openai:responses:gpt-4.1", {"text": {"format": {"type": "text"}}}),
+        ("google:gemini-2.5-pro", {"generationConfig": {"responseMimeType": "text/plain"}}),
+        ("google:gemini-2.5-pro", {"tools": [{"googleSearch": {}}]}),
+        ("anthropic:claude-sonnet-4-6", {}),
+        ("groq:llama-3.3-70b", {}),
+        ("openai:embedding:text-embedding-3-small", {}),
+        ("echo", {}),
+    ],
+)
+def test_nothing_is_asked_for_where_that_is_not_known(
+    entry_id: str, config: dict[str, Any]
+) -> None:
+    """Or where the config says how to answer: a request that is refused would be worse."""
+    assert form_of(entry_id, **config) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "strict"),
+    [
+        (CLOSED, True),
+        (OPEN, False),
+        ({**CLOSED, "properties": {"pass": {"type": "number", "minimum": 0}}}, False),
+        ({**CLOSED, "properties": {"pass": {"type": "array", "items": OPEN}}}, False),
+        ({**CLOSED, "properties": {"pass": {"type": "array", "items": CLOSED}}}, True),
+    ],
+)
+def test_a_service_is_held_to_a_schema_that_it_can_hold_to(schema: Any, *, strict: bool) -> None:
+    """Others are given as what is wanted."""
+    assert form_of("openai:gpt-4.1", schema)["json_schema"]["strict"] is strict

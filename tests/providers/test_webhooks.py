@@ -1,0 +1,84 @@
+"""Webhooks that judge outputs, over real sockets."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+from loopback import Answer, Seen, as_json, serve
+
+from trioeval.errors import GradingError
+from trioeval.tasks.webhooks import LARGEST, open_webhooks
+
+pytestmark = pytest.mark.network
+
+
+def posted(respond: Callable[[Seen], Answer | None], data: Any, **environ: str) -> Any:
+    """What comes of sending something to a server; an error as its text."""
+
+    async def main() -> Any:
+        with trio.fail_after(30):
+            async with serve(respond) as server, open_webhooks(environ) as webhooks:
+                try:
+                    return await webhooks.post(f"{server.url}/judge?key=k", data)
+                except GradingError as error:
+                    return str(error)
+
+    return trio.run(main)
+
+
+def test_a_webhook_is_sent_json_and_answers_with_json() -> None:
+    """One request, with numbers that JSON does not know as nothing."""
+    seen: list[Seen] = []
+
+    def respond(request: Seen) -> Answer:
+        seen.append(request)
+        return as_json({"pass": True})
+
+    assert posted(respond, {"output": "é", "context": {"x": float("nan")}}) == {"pass": True}
+    (request,) = seen
+    assert (request.method, request.target) == ("POST", "/judge?key=k")
+    assert request.headers["content-type"] == "application/json"
+    assert json.loads(request.body) == {"output": "é", "context": {"x": None}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (as_json({"error": "full"}, 503), "the webhook answered with status 503"),
+        (Answer(302, b"", {"location": "/there"}), "the webhook answered with status 302"),
+        (Answer(200, b"<p>yes</p>"), "the webhook must answer with JSON, got: <p>yes</p>"),
+        (Answer(200, b""), "the webhook must answer with JSON, got"),
+        (Answer(200, b" " * (LARGEST + 1)), "the webhook did not answer"),
+    ],
+)
+def test_what_is_no_answer_is_an_error(answer: Answer, said: str) -> None:
+    """It says nothing of the output."""
+    assert posted(lambda _: answer, {}).startswith(said)
+
+
+def test_a_webhook_that_is_silent_is_given_up() -> None:
+    """After as long as the environment says."""
+    said = posted(lambda _: None, {}, WEBHOOK_TIMEOUT="50")
+    assert said == "the webhook did not answer within 0.05 seconds (WEBHOOK_TIMEOUT)"
+
+
+@pytest.mark.parametrize("milliseconds", ["", "soon", "0", "-1", "inf"])
+def test_odd_limits_are_the_usual_one(milliseconds: str) -> None:
+    """A server that answers is heard."""
+    assert posted(lambda _: as_json(1), {}, WEBHOOK_TIMEOUT=milliseconds) == 1
+
+
+def test_a_webhook_that_is_not_there_is_an_error() -> None:
+    """The key in its URL is told to nobody."""
+
+    async def main() -> str:
+        async with open_webhooks({}) as webhooks:
+            with pytest.raises(GradingError) as caught:
+                await webhooks.post("http://127.0.0.1:9/judge?key=secret", {})
+        return str(caught.value)
+
+    said = trio.run(main)
+    assert said.startswith("the webhook did not answer: ")
+    assert "secret" not in said

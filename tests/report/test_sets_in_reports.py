@@ -1,0 +1,107 @@
+"""Sets, and what else has parts of its own, as result files tell them."""
+
+import attrs
+from finished import results_of, rows_of, totals_of
+
+import trioeval
+from trioeval.grading import Verdict
+from trioeval.report import row_json
+from trioeval.report.junit import junit_chunks
+
+SUITE = {
+    "providers": ["echo"],
+    "prompts": ["{{word}}"],
+    "tests": [
+        {
+            "vars": {"word": "hi"},
+            "assert": [
+                {"type": "contains", "value": "h", "metric": "m"},
+                {
+                    "type": "assert-set",
+                    "metric": "both",
+                    "threshold": 0.9,
+                    "weight": 3,
+                    "config": {"a": 1},
+                    "assert": [
+                        {"type": "contains", "value": "i", "weight": 3, "metric": "m"},
+                        {"type": "equals", "value": "no"},
+                    ],
+                },
+            ],
+        },
+    ],
+}
+
+
+def test_a_set_is_followed_by_its_members() -> None:
+    """It is no assertion itself, for readers that look for one; what it is stands beside it."""
+    _, (row,) = rows_of(SUITE)
+    graded = row_json(row, "e")["gradingResult"]
+    parts = graded["componentResults"]
+    assert [(part.get("assertion", {}).get("type"), part["score"]) for part in parts] == [
+        ("contains", 1),
+        (None, 0.75),
+        ("contains", 1),
+        ("equals", 0),
+    ]
+    assert parts[1]["metadata"]["assertionSet"] == {
+        "type": "assert-set",
+        "assertionCount": 2,
+        "metric": "both",
+        "threshold": 0.9,
+        "weight": 3,
+    }
+    assert parts[1]["namedScoreWeights"] == {"m": 3}
+    assert parts[2]["assertion"]["config"] == {"a": 1}
+    assert graded["namedScores"] == {"m": 1, "both": 0.75}
+    assert graded["namedScoreWeights"] == {"m": 10, "both": 3}
+
+
+def test_a_test_with_a_set_can_be_read_back() -> None:
+    """What stands in a row means the same test."""
+    _, (row,) = rows_of(SUITE)
+    said = row_json(row, "e")["testCase"]["assert"]
+    suite = trioeval.parse_suite({"providers": ["echo"], "tests": [{"assert": said}]})
+    assert suite.tests[0].assertions == row.step.test.assertions
+
+
+def test_totals_count_a_set_and_its_members() -> None:
+    """Sums of named scores are weighed; a set is one contribution to its own metric."""
+    suite, rows = rows_of(SUITE)
+    (column,) = totals_of(suite, rows * 2).columns
+    told = column.json()
+    assert (told["assertPassCount"], told["assertFailCount"]) == (4, 4)
+    assert told["namedScores"] == {"m": 20, "both": 4.5}
+    assert told["namedScoreWeights"] == {"m": 20, "both": 6}
+    assert told["namedScoresCount"] == {"m": 4, "both": 2}
+
+
+def test_junit_names_the_sets_that_failed() -> None:
+    """And their members, in order."""
+    text = "".join(junit_chunks(results_of(SUITE)))
+    assert "Failed assertions:\n- assert-set\n- equals" in text
+
+
+def test_what_was_judged_of_a_row_without_a_verdict_is_kept() -> None:
+    """Beside the verdict that there is not, so that nobody takes it for one."""
+    _, (row,) = rows_of(SUITE)
+    assert row.verdict is not None
+    broken = attrs.evolve(row, verdict=None, graded=row.verdict.parts)
+    told = row_json(broken, "e")
+    assert told["gradingResult"] is None
+    kept = told["metadata"]["trioeval"]["componentResults"]
+    assert [part["score"] for part in kept] == [1, 0.75, 1, 0]
+
+
+def test_what_a_script_judged_itself_is_its_own() -> None:
+    """What it says without an assertion is told under that of the script."""
+    _, (row,) = rows_of(SUITE)
+    assert row.verdict is not None
+    inner = Verdict(passed=False, score=0.0, reason="inner")
+    script = attrs.evolve(row.verdict.parts[0], parts=(inner,))
+    verdict = attrs.evolve(row.verdict, parts=(script,))
+    parts = row_json(attrs.evolve(row, verdict=verdict), "e")["gradingResult"]["componentResults"]
+    assert [(part["assertion"]["type"], part["reason"]) for part in parts] == [
+        ("contains", script.reason),
+        ("contains", "inner"),
+    ]

@@ -1,0 +1,105 @@
+"""Which of several outputs a judge chooses, asked once or several times, in one order or both.
+
+A judge that prefers whatever stands first contradicts itself when the order is reversed. With `swap` it is
+asked in both orders, and what it chooses is counted by output, not by place.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from trioeval.grading.outside import Answer
+from trioeval.grading.reply_json import objects_in
+from trioeval.grading.strict_reading import UnusableReplyError, names_of
+from trioeval.grading.text import quote
+
+CHOICE_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"index": {"type": "integer"}, "reason": {"type": "string"}},
+    "required": ["index", "reason"],
+    "additionalProperties": False,
+}
+"""JSON schema of a reply."""
+
+_NUMBER = re.compile(r"(?<![^\W_])-?\d++(?:[.,]\d+)*+(?![^\W_])")
+"""One on its own, not a part of a word."""
+_DIGITS = 9
+
+
+@attrs.frozen
+class Choice:
+    """What several judgements come to."""
+
+    winner: int | None
+    """The place of the output that most chose; None if none was chosen more often than all others."""
+    agreement: float
+    """The share of the judgements that chose what most chose."""
+
+
+def comparison_names(criteria: Any, outputs: Sequence[str]) -> dict[str, Any]:
+    """What the prompt of a comparison may name."""
+    return names_of(criteria=criteria, outputs=list(outputs))
+
+
+def read_choice(answer: Answer, outputs: int) -> int:
+    """The place of the output that a judge chose: an object with an index, or the first number on its own.
+
+    Raises:
+        UnusableReplyError: There is none, or there is no output at that place.
+
+    Example:
+        >>> read_choice(Answer("Output 1 is better.", "Output 1 is better."), 2)
+        1
+    """
+    for found in objects_in(answer):
+        if isinstance(index := found.get("index"), int) and not isinstance(index, bool):
+            return _known(index, str(index), outputs)
+        break
+    number = _NUMBER.search(answer.text)
+    if number is None:
+        msg = "it names no output"
+        raise UnusableReplyError(msg)
+    digits = number.group()
+    whole = len(digits) <= _DIGITS and digits.isdecimal()
+    return _known(int(digits) if whole else -1, digits, outputs)
+
+
+def _known(index: int, written: str, outputs: int) -> int:
+    if not 0 <= index < outputs:
+        msg = f"it must name an output from 0 to {outputs - 1}, got {quote(written)}"
+        raise UnusableReplyError(msg)
+    return index
+
+
+def orders_of(outputs: int, *, repeat: int = 1, swap: bool = False) -> list[tuple[int, ...]]:
+    """The orders in which outputs are shown, one for each question.
+
+    Example:
+        >>> orders_of(3, swap=True)
+        [(0, 1, 2), (2, 1, 0)]
+    """
+    order = tuple(range(outputs))
+    return [order, swapped(order)] * repeat if swap else [order] * repeat
+
+
+def swapped(order: tuple[int, ...]) -> tuple[int, ...]:
+    """The same outputs from the last to the first."""
+    return order[::-1]
+
+
+def combine_choices(choices: Sequence[int]) -> Choice:
+    """What was chosen most often.
+
+    Args:
+        choices: At least one, each the place of an output in the order of the columns.
+
+    Example:
+        >>> combine_choices([1, 0, 1]).winner, combine_choices([0, 1]).winner
+        (1, None)
+    """
+    (first, most), *others = Counter(choices).most_common(2)
+    tie = bool(others) and others[0][1] == most
+    return Choice(None if tie else first, most / len(choices))

@@ -1,0 +1,158 @@
+"""Whether the replies of a conversation have to do with what was said before them.
+
+Each reply is judged in a window of the turns that end with it.
+"""
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
+
+import attrs
+
+from trioeval.errors import GradingError, Problem
+from trioeval.grading.judges.moderate import last_user_text
+from trioeval.grading.judges.shapes import (
+    EPSILON,
+    NOT_LOOKED_AT,
+    is_anything,
+    object_of,
+    prompt_of,
+    text_kind,
+)
+from trioeval.grading.kind import Finding, Kinds
+from trioeval.grading.model import Assertion
+from trioeval.grading.outside import Answer, Outside
+from trioeval.grading.own_prompts import own_prompt
+from trioeval.grading.reliability import panel_problems
+from trioeval.grading.reply_json import objects_in
+from trioeval.grading.strict_reading import Read, UnusableReplyError, ask, names_of, reason_of, told
+from trioeval.grading.subject import Subject
+from trioeval.grading.text import number_text, output_text, quote
+
+THRESHOLD = 0.5
+WINDOW = 5
+
+SCHEMA = object_of(
+    {"reason": {"type": "string"}, "verdict": {"type": "string", "enum": ["yes", "no"]}}
+)
+
+Turn = Mapping[str, Any]
+
+
+def read_relevant(answer: Answer) -> tuple[bool, str]:
+    """The verdict in a reply, and the reason.
+
+    Raises:
+        UnusableReplyError: It is neither yes nor no.
+    """
+    found = next(iter(objects_in(answer)), None)
+    if found is None:
+        msg = "it holds no JSON object"
+        raise UnusableReplyError(msg)
+    verdict = found.get("verdict")
+    said = verdict.strip().lower() if isinstance(verdict, str) else None
+    if said not in ("yes", "no"):
+        msg = f"its verdict must be yes or no, got {quote(verdict)}"
+        raise UnusableReplyError(msg)
+    return said == "yes", reason_of(found, "the judge gives no reason")
+
+
+def turns_of(subject: Subject) -> list[Turn]:
+    """The turns of a conversation, of which the one that is judged is the last.
+
+    Raises:
+        GradingError: The variable `_conversation` is no list of turns.
+    """
+    last = {"input": last_user_text(prompt_of(subject)), "output": subject.text}
+    before = subject.vars.get("_conversation") or []
+    if not isinstance(before, list | tuple) or not all(
+        isinstance(turn, Mapping) and {"input", "output"} <= turn.keys() for turn in before
+    ):
+        msg = (
+            f"the variable _conversation must be a list of inputs with outputs, got {quote(before)}"
+        )
+        raise GradingError(msg)
+    # What the run itself remembers has prompts, and ends before the turn that is judged.
+    whole = before and "prompt" not in before[-1]
+    return [*before] if whole else [*before, last]
+
+
+def windows_of(turns: Sequence[Turn], size: int) -> list[Sequence[Turn]]:
+    """The last `size` turns up to each of them.
+
+    Example:
+        >>> [len(window) for window in windows_of([{}] * 4, 3)]
+        [1, 2, 3, 3]
+    """
+    return [turns[max(0, end - size) : end] for end in range(1, len(turns) + 1)]
+
+
+def _transcript(window: Sequence[Turn]) -> str:
+    said = [
+        f"{role}: {output_text(turn[key])}"
+        for turn in window
+        for role, key in (("User", "input"), ("Assistant", "output"))
+    ]
+    return "\n\n".join(said)
+
+
+async def _judge_window(window: Sequence[Turn], outside: Outside) -> Read[tuple[bool, str]]:
+    messages = [{"input": turn["input"], "output": turn["output"]} for turn in window]
+    names = names_of(messages=messages, __transcript=_transcript(window))
+    prompt = outside.grader.render(own_prompt("conversation_relevance"), names)
+    wanted = 'one JSON object {"reason": text, "verdict": "yes" or "no"}'
+    return await ask(outside, prompt, read_relevant, wanted=wanted, schema=SCHEMA)
+
+
+async def _judge(subject: Subject, _value: Any, assertion: Assertion, outside: Outside) -> Finding:
+    windows = windows_of(turns_of(subject), _window_size(assertion))
+    found: list[Read[tuple[bool, str]]] = await outside.together(
+        [functools.partial(_judge_window, window, outside) for window in windows]
+    )
+    relevant = sum(read.value[0] for read in found)
+    score = relevant / len(found)
+    least = THRESHOLD if assertion.threshold is None else assertion.threshold
+    reason = (
+        f"{relevant} of {len(found)} replies are relevant; the threshold is {number_text(least)}"
+    )
+    faults = [
+        f"reply {number}: {read.value[1]}"
+        for number, read in enumerate(found, 1)
+        if not read.value[0]
+    ]
+    return Finding(
+        score >= least - EPSILON,
+        "\n".join([reason, *faults]),
+        score=score,
+        metadata=told(*found),
+    )
+
+
+def _window_size(assertion: Assertion) -> int:
+    size: Any = (assertion.config or {}).get("windowSize")
+    if size is None:
+        return WINDOW
+    if not _is_size(size):
+        msg = f"config.windowSize must be a whole number of at least 1, got {quote(size)}"
+        raise GradingError(msg)
+    return size
+
+
+def _is_size(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _problems(assertion: Assertion) -> Iterator[Problem]:
+    yield from panel_problems(assertion)
+    size = (assertion.config or {}).get("windowSize")
+    if size is not None and not _is_size(size):
+        message = f"must be a whole number of at least 1, got {quote(size)}"
+        yield Problem(".config.windowSize", message)
+
+
+KINDS: Kinds = {
+    "conversation-relevance": attrs.evolve(
+        text_kind(_judge, right=NOT_LOOKED_AT, accepts=is_anything, bare=True), check=_problems
+    ),
+}
+"""By name."""

@@ -1,0 +1,95 @@
+"""Whether a moderation finds nothing in an output."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from trioeval.grading.judges.shapes import is_text, prompt_of
+from trioeval.grading.kind import Asking, Finding, Kind, Kinds
+from trioeval.grading.model import Assertion
+from trioeval.grading.outside import Flag, Outside
+from trioeval.grading.reliability import no_panel
+from trioeval.grading.subject import Subject
+from trioeval.grading.text import parse_json
+
+
+def last_user_text(prompt: str) -> str:
+    """The text of the last message of the user; the prompt itself where it is no list of messages.
+
+    Without a message of the user it is the last one that has a text.
+
+    Example:
+        >>> last_user_text(
+        ...     '[{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]'
+        ... )
+        'Hi'
+    """
+    try:
+        messages = parse_json(prompt)
+    except ValueError:
+        return prompt
+    if not isinstance(messages, list):
+        return prompt
+    backwards = [one for one in reversed(messages) if isinstance(one, Mapping)]
+    for only_user in (True, False):
+        for message in backwards:
+            if only_user and message.get("role") != "user":
+                continue
+            if texts := _texts(message.get("content")):
+                return "\n".join(texts)
+    return prompt
+
+
+def _texts(content: Any) -> list[str]:
+    """The texts of a message in order; what else it holds is left out."""
+    found: list[str] = []
+    left = [content]
+    while left:
+        match left.pop():
+            case str(text):
+                found.append(text)
+            case list(parts):
+                left += reversed(parts)
+            case {"text": inner} if inner is not None:
+                left.append(inner)
+            case {"content": inner}:
+                left.append(inner)
+    return found
+
+
+async def _judge(subject: Subject, value: Any, _assertion: Assertion, outside: Outside) -> Finding:
+    prompt = prompt_of(subject)
+    if not subject.text:
+        return Finding(holds=True, reason="the output is empty: there is nothing to moderate")
+    flags = await outside.grader.moderate(last_user_text(prompt), subject.text)
+    counted = [flag for flag in flags if not value or flag.category in value]
+    metadata = {"flags": [_shown(flag) for flag in flags]}
+    if counted:
+        told = ", ".join(flag.description or flag.category for flag in counted)
+        return Finding(holds=False, reason=f"the moderation found: {told}", metadata=metadata)
+    what = "none of these categories" if value else "nothing"
+    return Finding(holds=True, reason=f"the moderation found {what}", metadata=metadata)
+
+
+def _shown(flag: Flag) -> Mapping[str, Any]:
+    shown: dict[str, Any] = {"category": flag.category}
+    if flag.description:
+        shown["description"] = flag.description
+    if flag.confidence is not None:
+        shown["confidence"] = flag.confidence
+    return shown
+
+
+def _is_categories(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(map(is_text, value))
+
+
+KINDS: Kinds = {
+    "moderation": Kind(
+        "a list of categories, or left out for all of them",
+        _is_categories,
+        Asking(_judge, frozenset({"moderation"})),
+        bare=True,
+        check=no_panel,
+    ),
+}
+"""By name."""

@@ -1,0 +1,109 @@
+"""What the values of types that ask a model look like, and what these types have in common."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from trioeval.errors import GradingError
+from trioeval.grading.kind import Asking, Kind, OutsideJudge
+from trioeval.grading.reliability import panel_problems, reliable
+from trioeval.grading.subject import Subject
+
+EPSILON = 2.0**-52
+"""By how much a score that is computed may miss its threshold."""
+
+TEXT = "text that is not empty"
+NOT_LOOKED_AT = "left out; it is not looked at"
+
+
+def is_text(value: Any) -> bool:
+    """Whether it is a text that says something."""
+    return isinstance(value, str) and value.strip() != ""
+
+
+def is_texts(value: Any) -> bool:
+    """Whether it is such a text, or a list of at least one of them."""
+    several = isinstance(value, Sequence) and not isinstance(value, str)
+    return (several and len(value) > 0 and all(map(is_text, value))) or is_text(value)
+
+
+def is_anything(_value: Any) -> bool:
+    """Whatever it is."""
+    return True
+
+
+def text_kind(
+    judge: OutsideJudge,
+    *,
+    right: str = TEXT,
+    accepts: Callable[[Any], bool] = is_text,
+    bare: bool = False,
+    threshold: float = 0.5,
+    embeds: bool = False,
+) -> Kind:
+    """A type that asks a text model, once or as often as its config wants.
+
+    Args:
+        judge: How.
+        right: What its value must be.
+        accepts: Whether it is that.
+        bare: Whether it can stand without a value.
+        threshold: What a mean of several judgements must reach where nobody says.
+        embeds: Whether it needs vectors as well.
+    """
+    return Kind(
+        right,
+        accepts,
+        Asking(
+            reliable(judge, threshold=threshold),
+            frozenset({"text", "embedding"} if embeds else {"text"}),
+        ),
+        bare=bare,
+        check=panel_problems,
+    )
+
+
+def object_of(properties: Mapping[str, Any]) -> Mapping[str, Any]:
+    """JSON schema of an object that has these and no others."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def prompt_of(subject: Subject) -> str:
+    """What was asked.
+
+    Raises:
+        GradingError: Nothing was.
+    """
+    if not subject.prompt:
+        msg = "the prompt is empty: there is nothing to judge the output by"
+        raise GradingError(msg)
+    return subject.prompt
+
+
+def text_output(subject: Subject) -> str:
+    """The output of a type that judges nothing but text.
+
+    Raises:
+        GradingError: It is something else.
+    """
+    if not isinstance(subject.output, str):
+        msg = "the output must be text: make it one with a transform"
+        raise GradingError(msg)
+    return subject.output
+
+
+def query_of(subject: Subject) -> str:
+    """The variable `query`.
+
+    Raises:
+        GradingError: It is missing, or no text.
+    """
+    query = subject.vars.get("query")
+    if not isinstance(query, str):
+        msg = "the test needs a variable query, the question as text"
+        raise GradingError(msg)
+    return query

@@ -1,0 +1,201 @@
+"""How far a judge can be relied upon: it is asked several times, and what it says is combined.
+
+    majority   holds as most of the judgements do; the score is their median
+    mean       the score is the mean; holds where that reaches the threshold
+
+A majority is of an odd number, so there is no tie; and where each judgement holds because its score reaches a
+threshold, the median reaches it exactly if the majority does. Both depend on what was said and not on who
+said it first. Agreement is the share of the judgements that are on the side of more of them. If one of the
+questions fails, the whole is an error: a smaller panel would be another measurement.
+"""
+
+import functools
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import attrs
+
+from trioeval.errors import GradingError, Problem
+from trioeval.grading.kind import Finding, OutsideJudge
+from trioeval.grading.model import Assertion, Verdict
+from trioeval.grading.outside import Answer, Flag, Grader, Outside
+from trioeval.grading.strict_reading import or_failure
+from trioeval.grading.subject import Subject
+from trioeval.grading.text import quote
+
+Combine = Literal["majority", "mean"]
+
+_MOST = 99
+_HALF = 0.5
+
+
+@attrs.frozen
+class Panel:
+    """How often a judge is asked, and how its judgements are combined."""
+
+    repeat: int = 1
+    combine: Combine = "majority"
+    swap: bool = False
+    """Whether comparisons are asked a second time with the outputs in reverse order."""
+
+    @classmethod
+    def of(cls, assertion: Assertion, *, compares: bool = False) -> "Panel":
+        """What the config of an assertion says.
+
+        Raises:
+            GradingError: It is wrong.
+        """
+        for problem in panel_problems(assertion, compares=compares):
+            msg = f"config{problem.path.removeprefix('.config')}: {problem.message}"
+            raise GradingError(msg)
+        config: Mapping[str, Any] = assertion.config or {}
+        return cls(
+            config.get("repeat", 1), config.get("combine", "majority"), config.get("swap", False)
+        )
+
+
+def panel_problems(assertion: Assertion, *, compares: bool = False) -> Iterator[Problem]:
+    """What is wrong with how an assertion wants to be judged several times."""
+    config: Mapping[str, Any] = assertion.config or {}
+    repeat, combine = config.get("repeat", 1), config.get("combine", "majority")
+    if combine not in get_args(Combine):
+        yield Problem(".config.combine", f"must be majority or mean, got {quote(combine)}")
+    elif combine == "mean" and compares:
+        hint = "outputs are chosen by the majority"
+        yield Problem(".config.combine", "there is no mean of choices", hint)
+    if isinstance(repeat, bool) or not isinstance(repeat, int) or not 1 <= repeat <= _MOST:
+        message = f"must be a whole number from 1 to {_MOST}, got {quote(repeat)}"
+        yield Problem(".config.repeat", message)
+    elif repeat % 2 == 0 and combine == "majority" and not compares:
+        hint = f"write {repeat + 1}, or combine by the mean"
+        yield Problem(".config.repeat", f"{repeat} judgements may be in a tie", hint)
+    if (swap := config.get("swap", False)) is not False and not compares:
+        hint = "only a comparison has positions to swap"
+        yield Problem(".config.swap", f"{assertion.type} compares nothing", hint)
+    elif not isinstance(swap, bool):
+        yield Problem(".config.swap", f"must be true or false, got {quote(swap)}")
+
+
+def no_panel(assertion: Assertion) -> Iterator[Problem]:
+    """What is wrong with wanting several judgements of what is measured."""
+    for key in ("repeat", "combine", "swap"):
+        if key in (assertion.config or {}):
+            hint = "only models that judge in words are asked several times"
+            yield Problem(f".config.{key}", f"it has no meaning for {assertion.type}", hint)
+
+
+def reliable(judge: OutsideJudge, *, threshold: float = _HALF) -> OutsideJudge:
+    """A judge that is asked as often as the assertion's config wants, all at once.
+
+    Args:
+        judge: What is asked.
+        threshold: What a mean must reach where the assertion names no threshold.
+    """
+    one = or_failure(judge)
+
+    async def several(
+        subject: Subject, value: Any, assertion: Assertion, outside: Outside
+    ) -> Finding:
+        panel = Panel.of(assertion)
+        if panel.repeat == 1:
+            return await one(subject, value, assertion, outside)
+        # A stored reply would be the same judgement once more.
+        afresh = attrs.evolve(outside, grader=_Afresh(outside.grader))
+        calls = [
+            functools.partial(one, subject, value, assertion, afresh if place else outside)
+            for place in range(panel.repeat)
+        ]
+        least = threshold if assertion.threshold is None else assertion.threshold
+        return combined(await outside.together(calls), panel.combine, least)
+
+    return several
+
+
+def combined(findings: Sequence[Finding], combine: Combine, threshold: float) -> Finding:
+    """What several judgements of the same output come to.
+
+    Args:
+        findings: At least one.
+        combine: How.
+        threshold: What a mean must reach.
+
+    Example:
+        >>> three = [
+        ...     Finding(True, "good", 0.9),
+        ...     Finding(False, "bad", 0.2),
+        ...     Finding(True, "fine", 0.7),
+        ... ]
+        >>> found = combined(three, "majority", 0.5)
+        >>> found.holds, found.score, found.metadata["agreement"]
+        (True, 0.7, 0.6666666666666666)
+    """
+    scores = [_score(one) for one in findings]
+    holding = sum(one.holds for one in findings)
+    if combine == "majority":
+        score = statistics.median_low(scores)
+        holds = 2 * holding > len(findings)
+    else:
+        # Rounding may leave the range of the scores by the last bit.
+        score = min(max(math.fsum(scores) / len(scores), min(scores)), max(scores))
+        holds = score >= threshold
+    agreement = max(holding, len(findings) - holding) / len(findings)
+    # Whichever came first, the same judgement speaks for all.
+    nearest = min(
+        findings, key=lambda one: (one.holds is not holds, abs(_score(one) - score), one.reason)
+    )
+    return Finding(
+        holds=holds,
+        reason=f"{holding} of {len(findings)} judgements hold: {nearest.reason}",
+        score=score,
+        negated=min(1.0, max(0.0, 1 - score)),
+        invertible=all(one.invertible for one in findings),
+        parts=tuple(_part(one) for one in findings),
+        metadata={
+            **{name: said for name, said in nearest.metadata.items() if name != "graderReplies"},
+            "graderReplies": [
+                reply for one in findings for reply in one.metadata.get("graderReplies", ())
+            ],
+            "agreement": agreement,
+        },
+    )
+
+
+def _score(finding: Finding) -> float:
+    return float(finding.holds) if finding.score is None else finding.score
+
+
+def _part(finding: Finding) -> Verdict:
+    """One judgement; what was found, whatever `not-` makes of it."""
+    return Verdict(
+        passed=finding.holds,
+        score=_score(finding),
+        reason=finding.reason,
+        metadata=finding.metadata,
+    )
+
+
+@attrs.frozen
+class _Afresh:
+    """A grader from which no stored reply is taken."""
+
+    grader: Grader
+
+    def render(self, own: str, names: Mapping[str, Any], *, part: int | str | None = None) -> str:
+        return self.grader.render(own, names, part=part)
+
+    async def ask(
+        self, prompt: str, *, schema: Mapping[str, Any] | None = None, again: bool = False
+    ) -> Answer:
+        del again
+        return await self.grader.ask(prompt, schema=schema, again=True)
+
+    async def embed(self, text: str) -> Sequence[float]:
+        return await self.grader.embed(text)
+
+    async def classify(self, text: str) -> Mapping[str, float]:
+        return await self.grader.classify(text)
+
+    async def moderate(self, prompt: str, text: str) -> Sequence[Flag]:
+        return await self.grader.moderate(prompt, text)

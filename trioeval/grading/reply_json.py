@@ -1,0 +1,108 @@
+"""The JSON objects in what a model wrote: by themselves, in a fence, in prose.
+
+Models are asked for JSON and write it a little wrong: keys without quotes, single quotes, a comma too many.
+That is read as well. What looks like an object and cannot be read ends the search: inside of it may stand
+what the model quotes from the output that it judges, and that is nobody's verdict. So does one that is cut
+off: who knows how its last number went on. What is searched is bounded, because a reply may be anything,
+and as long as it likes.
+"""
+
+import functools
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from trioeval.grading.outside import Answer
+from trioeval.grading.text import read_integer
+
+_READ = 200_000
+"""Characters of a reply that are looked at."""
+
+_LONGEST = 100_000
+"""Characters of one object."""
+
+_MOST = 200
+"""Opening braces that are tried."""
+
+_PIECE = re.compile(r'"(?:[^"\\]|\\.)*+"|\'(?:[^\'\\]|\\.)*+\'|["\'{}]', re.DOTALL)
+"""What decides where an object ends: texts in quotes, and braces outside of them."""
+
+_BEGINS = re.compile(r"""\{\s*+(?:["']|[^\s{}:]++\s*+:)""")
+"""The beginning of what is meant to be an object; a word in braces is a placeholder."""
+
+
+def objects_in(answer: Answer) -> list[Mapping[str, Any]]:
+    """The objects of a reply, in order; what is inside of one is not another.
+
+    Example:
+        >>> reply = 'Sure, {name}: {"pass": true} and {reason: "fine",}'
+        >>> objects_in(Answer(reply, reply))
+        [{'pass': True}, {'reason': 'fine'}]
+        >>> reply = '{"reason": "it says "{"pass": true}"", "pass": false}'
+        >>> objects_in(Answer(reply, reply))
+        []
+    """
+    if isinstance(answer.output, Mapping):
+        return [answer.output]
+    text, at = answer.text[:_READ], 0
+    found: list[Mapping[str, Any]] = []
+    for _ in range(_MOST):
+        at = text.find("{", at)
+        if at < 0:
+            break
+        read = _json_at(text, at) or _loose_at(text, at)
+        if read is not None:
+            value, at = read
+            found.append(value)
+        elif _BEGINS.match(text, at):
+            break
+        else:
+            at += 1
+    return found
+
+
+def _json_at(text: str, at: int) -> tuple[Mapping[str, Any], int] | None:
+    try:
+        value, length = _decoder().raw_decode(text[at : at + _LONGEST])
+    except (ValueError, RecursionError):
+        return None
+    return value, at + length
+
+
+def _loose_at(text: str, at: int) -> tuple[Mapping[str, Any], int] | None:
+    """An object as a mapping of YAML in braces."""
+    from trioeval.grading.flow_yaml import read_yaml  # noqa: PLC0415 - most replies are JSON
+
+    if not _BEGINS.match(text, at) or (end := _end_of(text, at)) is None:
+        return None
+    try:
+        value = read_yaml(text[at:end])
+    except ValueError:
+        return None
+    return (value, end) if isinstance(value, dict) else None
+
+
+def _end_of(text: str, at: int) -> int | None:
+    """Behind the brace that closes the one at a place."""
+    depth = 0
+    for piece in _PIECE.finditer(text, at, at + _LONGEST):
+        match piece[0]:
+            case "{":
+                depth += 1
+            case "}":
+                depth -= 1
+                if depth == 0:
+                    return piece.end()
+            case '"' | "'":
+                return None
+    return None
+
+
+@functools.cache
+def _decoder() -> json.JSONDecoder:
+    def refuse(constant: str) -> Any:
+        msg = f"{constant} is not JSON"
+        raise ValueError(msg)
+
+    return json.JSONDecoder(parse_constant=refuse, parse_int=read_integer)

@@ -1,0 +1,239 @@
+"""JSON schemas of a suite: what is wrong with one, and what is wrong with a document by one.
+
+Draft 7 unless `$schema` says otherwise; formats are asserted. A keyword that is not known would silently
+check nothing, so it is a fault, with the other things that the common strict mode refuses: unknown formats,
+`if` without `then` or `else`, `additionalItems` without a list of schemas. Only what can be reached from
+the root is looked at.
+
+A few things are said differently by schemas that are written for JavaScript, and are rewritten: `nullable`,
+formats of numbers, and keywords beside `$ref`, which drafts before 2019 ignore. Nothing is ever fetched.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import attrs
+
+from trioeval.grading.flow_yaml import read_yaml
+from trioeval.grading.schema_words import (
+    FORMATS,
+    IN_LISTS,
+    IN_MAPPINGS,
+    IN_PLACE,
+    NUMBER_FORMATS,
+    TEXT_FORMATS,
+    known_keywords,
+)
+from trioeval.grading.text import json_text, quote
+
+_DEEPEST = 100
+_BACKTRACKING = 100_000
+"""Steps of a pattern; one that needs more does not match."""
+_TOLD = 3
+"""Faults of a document that are told."""
+_KEPT = 64
+
+
+@attrs.frozen
+class SchemaFault:
+    """Something that is wrong with a schema."""
+
+    path: str
+    """From the root of the schema, such as `.properties.a`."""
+    message: str
+    hint: str | None = None
+
+
+def schema_of(value: Any) -> Any:
+    """The schema that a value is: itself, or what its JSON or YAML text says; None for none.
+
+    Raises:
+        ValueError: The text is neither.
+
+    Example:
+        >>> schema_of("type: string"), schema_of("")
+        ({'type': 'string'}, None)
+    """
+    if isinstance(value, str):
+        return read_yaml(value) if value else None
+    return value
+
+
+def schema_faults(schema: Any, *, strict: bool = True) -> Iterator[SchemaFault]:
+    """Everything that is wrong with a schema."""
+    if not isinstance(schema, Mapping | bool):
+        yield SchemaFault("", f"a schema must be an object, got {quote(schema)}")
+        return
+    walk = _Walk(schema, strict=strict)
+    walk.node(schema, "", 0)
+    yield from walk.faults
+    if not walk.faults:
+        try:
+            _validator(json_text(schema), strict)
+        except ValueError as error:
+            yield SchemaFault("", f"the schema is not valid: {_first_line(error)}")
+
+
+def document_faults(document: Any, schema: Any, *, strict: bool = True) -> list[str]:
+    """What is wrong with a document by a schema, the first of it; empty if it is valid.
+
+    Raises:
+        ValueError: The schema is not valid.
+
+    Example:
+        >>> document_faults({"a": "x"}, {"properties": {"a": {"type": "number"}}})
+        ['.a: "x" is not of type "number"']
+    """
+    faults: list[str] = []
+    for error in _validator(json_text(schema), strict).iter_errors(document):
+        faults.append(f"{_path(error.instance_path)}{error.message}"[:200])
+        if len(faults) == _TOLD:
+            break
+    return faults
+
+
+def _path(steps: Any) -> str:
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+    return f"{path}: " if path else ""
+
+
+# Many rows are judged by the same few schemas.
+@lru_cache(_KEPT)
+def _validator(schema_text: str, strict: bool) -> Any:  # noqa: FBT001 - a cache key
+    import jsonschema_rs  # noqa: PLC0415 - only suites with schemas need it
+
+    schema = json.loads(schema_text)
+    walk = _Walk(schema, strict=strict)
+    rewritten = walk.node(schema, "", 0)
+    if walk.faults:
+        fault = walk.faults[0]
+        msg = f"{fault.path}: {fault.message}" if fault.path else fault.message
+        raise ValueError(msg)
+    drafts = {
+        "draft-04": jsonschema_rs.Draft4Validator,
+        "draft-06": jsonschema_rs.Draft6Validator,
+        "2019-09": jsonschema_rs.Draft201909Validator,
+        "2020-12": jsonschema_rs.Draft202012Validator,
+    }
+    draft = drafts.get(walk.draft, jsonschema_rs.Draft7Validator)
+    return draft(
+        rewritten,
+        validate_formats=True,
+        formats=dict(TEXT_FORMATS),
+        pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKING),
+        offline=True,
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+class _Walk:
+    """One way through a schema: finds faults, and rewrites."""
+
+    def __init__(self, root: Any, *, strict: bool) -> None:
+        self.faults: list[SchemaFault] = []
+        said = root.get("$schema") if isinstance(root, Mapping) else None
+        self.draft = next(
+            (name for name in ("draft-04", "draft-06", "2019-09", "2020-12") if name in str(said)),
+            "draft-07",
+        )
+        if said is not None and self.draft == "draft-07" and "draft-07" not in str(said):
+            self._fault(".$schema", f"{quote(said)} is not a draft that is known")
+        self._known = known_keywords(self.draft)
+        self._strict = strict
+        self._root = root
+        self._reached: set[str] = set()
+        self._told = True
+        """Whether what is walked through can be reached from the root."""
+
+    def _fault(self, path: str, message: str, hint: str | None = None) -> None:
+        self.faults.append(SchemaFault(path, message, hint))
+
+    def node(self, schema: Any, path: str, depth: int) -> Any:
+        """The schema as it is checked with; its faults are added."""
+        if depth > _DEEPEST:
+            self._fault("", "the schema is nested too deeply")
+            return schema
+        if not isinstance(schema, Mapping):
+            # What is no schema at all is told by the metaschema.
+            return schema
+        made = {key: self._member(key, member, path, depth) for key, member in schema.items()}
+        if self._told:
+            if self._strict:
+                self._check_words(schema, path)
+            self._follow(schema.get("$ref"), depth)
+        return self._rewritten(schema, made)
+
+    def _member(self, key: Any, member: Any, path: str, depth: int) -> Any:
+        below = f"{path}.{key}"
+        if key in IN_MAPPINGS and isinstance(member, Mapping):
+            if key in ("definitions", "$defs"):
+                return {name: self._unreached(part, depth) for name, part in member.items()}
+            return {
+                name: self.node(part, f"{below}.{name}", depth + 1) for name, part in member.items()
+            }
+        if key in IN_LISTS and isinstance(member, list | tuple):
+            return [
+                self.node(part, f"{below}[{place}]", depth + 1) for place, part in enumerate(member)
+            ]
+        return self.node(member, below, depth + 1) if key in IN_PLACE else member
+
+    def _unreached(self, schema: Any, depth: int) -> Any:
+        """Rewritten, but without faults: those are told where it is referred to."""
+        told, self._told = self._told, False
+        made = self.node(schema, "", depth + 1)
+        self._told = told
+        return made
+
+    def _follow(self, reference: Any, depth: int) -> None:
+        if (
+            not isinstance(reference, str)
+            or not reference.startswith("#/")
+            or reference in self._reached
+        ):
+            return
+        self._reached.add(reference)
+        target = self._root
+        for step in reference[2:].split("/"):
+            step = step.replace("~1", "/").replace("~0", "~")  # noqa: PLW2901 - read as it is meant
+            if not isinstance(target, Mapping) or step not in target:
+                return
+            target = target[step]
+        self.node(target, f".{reference[2:].replace('/', '.')}", depth + 1)
+
+    def _check_words(self, schema: Mapping[str, Any], path: str) -> None:
+        for key in schema:
+            if key not in self._known:
+                hint = "leave it out, or correct its name: it would check nothing"
+                self._fault(f"{path}.{key}", f"{quote(key)} is not a keyword of JSON Schema", hint)
+        form = schema.get("format")
+        if isinstance(form, str) and form not in FORMATS:
+            self._fault(f"{path}.format", f"{quote(form)} is not a format that can be checked")
+        if "if" in schema and not ("then" in schema or "else" in schema):
+            self._fault(f"{path}.if", '"if" checks nothing without "then" or "else"')
+        if ("then" in schema or "else" in schema) and "if" not in schema:
+            self._fault(path, '"then" and "else" check nothing without "if"')
+        if "additionalItems" in schema and not isinstance(schema.get("items"), list | tuple):
+            message = '"additionalItems" checks nothing unless "items" is a list of schemas'
+            self._fault(f"{path}.additionalItems", message)
+        if "nullable" in schema and "type" not in schema:
+            self._fault(f"{path}.nullable", '"nullable" needs "type" beside it')
+
+    def _rewritten(self, schema: Mapping[str, Any], made: dict[str, Any]) -> dict[str, Any]:
+        extra: list[Any] = []
+        if made.pop("nullable", False) is True and "type" in made:
+            types = made["type"]
+            made["type"] = [*([types] if isinstance(types, str) else types), "null"]
+        form = schema.get("format")
+        if isinstance(form, str) and form in NUMBER_FORMATS:
+            del made["format"]
+            extra.append({"anyOf": [{"not": {"type": "number"}}, NUMBER_FORMATS[form]]})
+        if "$ref" in made and len(made) > 1 and self.draft in ("draft-04", "draft-06", "draft-07"):
+            extra.append({"$ref": made.pop("$ref")})
+        if extra:
+            made["allOf"] = [*made.get("allOf", ()), *extra]
+        return made

@@ -1,0 +1,189 @@
+"""What a script's answer says of an output.
+
+A script answers with true or false, with a number, or with an object of pass, score and reason. Python and
+Ruby may write the object's keys in snake case, and any of it as a text; JavaScript may not, as in promptfoo.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from trioeval.grading.kind import Finding
+from trioeval.grading.model import Assertion, Verdict
+from trioeval.grading.text import number_text, parse_json, quote
+
+WANTED = "true or false, a number, or an object with pass, score and reason"
+"""What a script is to answer with."""
+
+_NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII)
+_NAMES: Mapping[str, str] = {
+    "pass_": "pass",
+    "named_scores": "namedScores",
+    "named_score_weights": "namedScoreWeights",
+    "component_results": "componentResults",
+}
+_DEEPEST = 8
+"""Levels of results in results that are kept."""
+
+
+def read_result(result: Any, threshold: float | None, *, strict: bool = False) -> Finding:
+    """The finding that a script's answer means; one that means nothing is a failure, also under `not-`.
+
+    Args:
+        result: JSON.
+        threshold: That of the assertion: the least number to pass, and the least score of an object.
+        strict: Whether the answer is that of JavaScript: no texts, no keys in snake case, and an object
+            passes if it says so.
+
+    Example:
+        >>> read_result(0.4, 0.5).reason
+        'the script gives 0.4; at least 0.5 is wanted'
+        >>> read_result({"pass": True, "score": 1, "reason": "fine"}, None).reason
+        'fine'
+        >>> read_result("yes", None).invertible
+        False
+    """
+    try:
+        match result:
+            case bool():
+                return Finding(result, f"the script gives {'true' if result else 'false'}")
+            case int() | float():
+                return _of_number(result, threshold)
+            case Mapping():
+                return _of_object(result, threshold, strict=strict)
+            case str() if not strict:
+                return _of_text(result, threshold)
+            case _:
+                return failed(_unusable(result))
+    except ValueError as error:
+        return failed(str(error))
+
+
+def failed(reason: str) -> Finding:
+    """What a script found that did not do its work: nothing, and that is a failure whatever was asked."""
+    return Finding(holds=False, reason=reason, invertible=False)
+
+
+def _of_number(score: float, threshold: float | None) -> Finding:
+    score = finite(score, "the number")
+    said = f"the script gives {number_text(score)}"
+    if threshold is None:
+        return Finding(score > 0, said, score=score, negated=score)
+    holds = score >= threshold
+    wanted = f"at least {number_text(threshold)} is wanted"
+    return Finding(holds, said if holds else f"{said}; {wanted}", score=score, negated=score)
+
+
+def _of_text(text: str, threshold: float | None) -> Finding:
+    if (word := text.lower()) in {"true", "false"}:
+        return read_result(word == "true", threshold)
+    if text.startswith("{"):
+        try:
+            parsed = parse_json(text)
+        except ValueError:
+            return failed(_unusable(text))
+        return read_result(parsed, threshold)
+    if _NUMBER.fullmatch(text):
+        return _of_number(float(text), threshold)
+    return failed(_unusable(text))
+
+
+def _of_object(result: Mapping[str, Any], threshold: float | None, *, strict: bool) -> Finding:
+    said = result if strict else _camel(result)
+    match said:
+        case {"pass": bool(passed), "score": int() | float() as given, "reason": str(reason)}:
+            score = finite(given, "score")
+        case _:
+            return failed(_unusable(result))
+    if not strict and threshold is not None and score < threshold:
+        passed = False
+        low = f"the script's score {number_text(score)} is below {number_text(threshold)}"
+        reason = f"{low}: {reason}" if reason else low
+    metadata = said.get("metadata")
+    return Finding(
+        passed,
+        reason,
+        score=score,
+        negated=score,
+        named_scores=_numbers(said, "namedScores"),
+        named_score_weights=_numbers(said, "namedScoreWeights"),
+        parts=tuple(_parts(said, strict=strict, deepest=_DEEPEST)),
+        metadata=metadata if isinstance(metadata, Mapping) else {},
+    )
+
+
+def _camel(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An object with JavaScript's keys; where a key is there in both ways, JavaScript's counts."""
+    renamed = {_NAMES[key]: value for key, value in result.items() if key in _NAMES}
+    return {**renamed, **result}
+
+
+def _parts(said: Mapping[str, Any], *, strict: bool, deepest: int) -> Iterator[Verdict]:
+    """The results that a result was made from; they are shown, and count for nothing."""
+    listed = said.get("componentResults")
+    if listed is None or deepest == 0:
+        return
+    if not isinstance(listed, list):
+        msg = f"componentResults must be a list, got {quote(listed)}"
+        raise ValueError(msg)  # noqa: TRY004 - what a script gives is wrong
+    for entry in listed:
+        if not isinstance(entry, Mapping):
+            msg = f"componentResults must be a list of objects, got {quote(entry)}"
+            raise ValueError(msg)  # noqa: TRY004 - what a script gives is wrong
+        part = entry if strict else _camel(entry)
+        passed = bool(part.get("pass"))
+        score, reason = part.get("score"), part.get("reason")
+        yield Verdict(
+            passed=passed,
+            score=float(passed) if score is None else finite(score, "score"),
+            reason=reason if isinstance(reason, str) else "",
+            assertion=_assertion(part.get("assertion")),
+            named_scores=_numbers(part, "namedScores"),
+            named_score_weights=_numbers(part, "namedScoreWeights"),
+            parts=tuple(_parts(part, strict=strict, deepest=deepest - 1)),
+        )
+
+
+def _assertion(said: Any) -> Assertion | None:
+    match said:
+        case {"type": str(name)}:
+            metric = said.get("metric")
+            return Assertion(
+                type=name,
+                value=said.get("value"),
+                metric=metric if isinstance(metric, str) else None,
+            )
+        case _:
+            return None
+
+
+def _numbers(said: Mapping[str, Any], key: str) -> Mapping[str, float]:
+    given = said.get(key)
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        msg = f"{key} must be an object of numbers, got {quote(given)}"
+        raise ValueError(msg)  # noqa: TRY004 - what a script gives is wrong
+    return {name: finite(value, f"{key}.{name}") for name, value in given.items()}
+
+
+def finite(value: Any, what: str) -> float:
+    """A number of an answer.
+
+    Raises:
+        ValueError: It is none, or not finite.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        with suppress(OverflowError):  # an integer of many digits
+            if math.isfinite(value):
+                return float(value)
+    msg = f"{what} must be a finite number, got {quote(value)}"
+    raise ValueError(msg)
+
+
+def _unusable(result: Any) -> str:
+    if result is None:
+        return f"the script gives nothing: it must give {WANTED}; several lines need a return"
+    return f"the script must give {WANTED}, got {quote(result)}"

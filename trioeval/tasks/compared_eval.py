@@ -1,0 +1,232 @@
+"""A prompt evaluation whose tests compare the outputs of their columns with each other.
+
+The steps are those of `PromptEval`, which knows nothing of this; behind each group of them comes a job that
+compares. The rows of a group are held back until that job is over, so that a row is told of once, with
+everything that is known of it. A row that lost is a row that failed; where nobody could compare, the rows
+of the group have no verdict, and keep their replies.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias, cast, overload
+
+import attrs
+
+from trioeval.errors import GradingError, TemplateError
+from trioeval.grading import COMPARISONS, Assertion, Spent, Verdict
+from trioeval.grading.comparing import with_comparisons
+from trioeval.grading.grade import grading_error, make_ready, ungraded, verdict_of
+from trioeval.grading.kind import Comparing, Contender
+from trioeval.grading.model import NOTHING_SPENT
+from trioeval.kernel import Calls, Done, Failed, Job, Outcome, Plan
+from trioeval.suite import Expansion, Step
+from trioeval.tasks.endings import NAMES, explain, provider_failure
+from trioeval.tasks.grader_calls import OpenGraders
+from trioeval.tasks.groups import ByGroups, Group, Layout
+from trioeval.tasks.judging import Bench, Consulted
+from trioeval.tasks.prompt_eval import PromptEval
+from trioeval.tasks.rows import Row, Status
+
+_FEWEST = 2
+"""Outputs that can be compared."""
+
+Work: TypeAlias = Step | Group
+"""What a job does."""
+
+
+@attrs.frozen
+class Compared:
+    """What comparisons say of the rows of one group."""
+
+    verdicts: Mapping[int, Mapping[int, Verdict]]
+    """By the index of the step, and then by the place of the assertion."""
+
+
+Found: TypeAlias = Verdict | Compared
+
+
+@attrs.define
+class _Rows:
+    """What is known of a group."""
+
+    verdicts: dict[int, Verdict] = attrs.field(factory=dict)
+    """By the index of the step; of those that have one."""
+    benches: dict[int, Callable[[Calls[Work]], Bench]] = attrs.field(factory=dict)
+    consulted: list[Consulted] = attrs.field(factory=list)
+    rows: list[Row] = attrs.field(factory=list)
+    """Those that are held back."""
+
+
+@attrs.frozen
+class _Jobs(Sequence[Job[Work]]):
+    """The jobs of a layout, made when they are looked at."""
+
+    layout: Layout
+    steps: Sequence[Job[Step]]
+    lane: Callable[[Step], str]
+    """The lane on which the comparison starts whose group begins with a step."""
+
+    def __len__(self) -> int:
+        return len(self.layout)
+
+    @overload
+    def __getitem__(self, index: int) -> Job[Work]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Job[Work]]: ...
+    def __getitem__(self, index: int | slice) -> Job[Work] | Sequence[Job[Work]]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(len(self)))]
+        step = self.layout.step(index)
+        group = self.layout.group(index)
+        if step is not None or group is None:
+            job = self.steps[index if step is None else step]
+            return Job(index, job.lane, job.payload, job.timeout)
+        first = self.steps[group.start]
+        return Job(index, self.lane(first.payload), group, first.timeout)
+
+
+class ComparedEval:
+    """A prompt evaluation with comparisons, good for one run.
+
+    Args:
+        body: What does its steps.
+        steps: They.
+        lanes: The lane of each provider, those that judge among them.
+        graders: Who judges.
+    """
+
+    def __init__(
+        self, body: PromptEval, steps: Expansion, lanes: Sequence[str], graders: OpenGraders
+    ) -> None:
+        self._body = body
+        self._steps = steps
+        self._lanes = lanes
+        self._graders = graders
+        self._layout = Layout.of(steps.spans)
+        self._groups: dict[int, _Rows] = {}
+
+    def plan(self) -> Plan[Work]:
+        """The jobs: those of the steps, and one behind each group that is compared."""
+        plan, layout = self._body.plan(), self._layout
+        return Plan(
+            _Jobs(layout, plan.jobs, self._lane),
+            sorted({*plan.lanes, *self._lanes}),
+            [layout.job(step) for step in plan.serial_indices],
+            readiness=lambda: ByGroups(layout, plan.readiness and plan.readiness()),
+        )
+
+    async def perform(self, job: Job[Work], calls: Calls[Work]) -> Found:
+        """The body of a job: a step's, or the comparison of a group.
+
+        Raises:
+            TrioevalError: As for the steps; and `GradingError` where a group cannot be compared.
+        """
+        if isinstance(job.payload, Group):
+            return await self._compare(job.payload, calls)
+        step = job.payload
+        own = Job(step.index, job.lane, step, job.timeout)
+        verdict = await self._body.perform(own, cast("Calls[Step]", calls))
+        if (group := self._layout.group(job.index)) is not None:
+            rows = self._groups.setdefault(group.job, _Rows())
+            rows.verdicts[step.index] = verdict
+            rows.benches[step.index] = self._body.bench(step.index)
+        return verdict
+
+    def rows(self, outcome: Outcome[Found]) -> Sequence[Row]:
+        """The rows that are known now: that of a step, or those of a group. Outcomes come in index order."""
+        step, group = self._layout.step(outcome.index), self._layout.group(outcome.index)
+        if step is not None:
+            own = cast("Outcome[Verdict]", attrs.evolve(outcome, index=step))
+            found = self._body.rows(own)
+            if group is None:
+                return found
+            self._groups.setdefault(group.job, _Rows()).rows += found
+            return ()
+        known = self._groups.pop(outcome.index, _Rows())
+        spent = [one.spent() for one in known.consulted]
+        rows = [_told(row, outcome) for row in known.rows]
+        for place, row in enumerate(rows):
+            if row.index in known.verdicts:
+                rows[place] = attrs.evolve(row, spent=Spent.sum([row.spent, *spent]))
+                break
+        return rows
+
+    def _lane(self, step: Step) -> str:
+        """The lane on which the comparison of a group starts: that of its judge, if it has one."""
+        for assertion in step.test.assertions:
+            kind = self._steps.suite.kinds.get(assertion.type)
+            if kind is not None and isinstance(kind.judge, Comparing) and kind.roles:
+                lane = self._graders.lane(assertion, step.test.options.provider)
+                if lane is not None:
+                    return lane
+        return self._lanes[step.provider_index]
+
+    async def _compare(self, group: Group, calls: Calls[Work]) -> Compared:
+        known = self._groups.setdefault(group.job, _Rows())
+        found: dict[int, dict[int, Verdict]] = {step: {} for step in known.verdicts}
+        for place, assertion in enumerate(self._steps[group.start].test.assertions):
+            if assertion.type not in COMPARISONS:
+                continue
+            try:
+                verdicts = await self._chosen(assertion, group, known, calls)
+            except (GradingError, TemplateError) as error:
+                if assertion.weight:
+                    raise grading_error(assertion, (place,), error) from error
+                verdicts = dict.fromkeys(found, ungraded(assertion, error))
+            for step, verdict in verdicts.items():
+                found[step][place] = verdict
+        return Compared(found)
+
+    async def _chosen(
+        self, assertion: Assertion, group: Group, known: _Rows, calls: Calls[Work]
+    ) -> Mapping[int, Verdict]:
+        """What one comparison says of each step that has a verdict."""
+        if len(known.verdicts) < _FEWEST:
+            rows = f"{len(known.verdicts)} of {group.stop - group.start} rows"
+            msg = f"{rows} can be compared; the others have no verdict"
+            raise GradingError(msg)
+        order = sorted(known.verdicts)
+        benches = [known.benches[step](calls) for step in order]
+        first = benches[0]
+        ready = make_ready(assertion, first.render, first.kinds)
+        judge = ready.kind.judge
+        if not isinstance(judge, Comparing):
+            msg = f"{assertion.type} compares nothing"
+            raise GradingError(msg)
+        consulted = first.consult(assertion)
+        known.consulted.append(consulted)
+        contenders = [
+            Contender(bench.subject, known.verdicts[step])
+            for step, bench in zip(order, benches, strict=True)
+        ]
+        findings = await judge.judge(contenders, ready.value, ready.assertion, consulted.outside)
+        # Whoever comes first pays for all.
+        paid = [consulted.spent(), *[NOTHING_SPENT] * (len(order) - 1)]
+        return {
+            step: verdict_of(ready, finding, spent)
+            for step, finding, spent in zip(order, findings, paid, strict=True)
+        }
+
+
+def _told(row: Row, outcome: Outcome[Found]) -> Row:
+    """A row after the comparison of its group."""
+    if row.verdict is None:
+        return row
+    if not (isinstance(outcome, Done) and isinstance(outcome.value, Compared)):
+        failed = cast("Outcome[Verdict]", outcome)
+        why = explain(failed)
+        return attrs.evolve(
+            row,
+            status=Status.ERROR,
+            verdict=None,
+            graded=row.verdict.parts,
+            error=why if isinstance(failed, Failed) else f"not compared with others: {why}",
+            failure=provider_failure(failed),
+            outcome=NAMES[type(outcome)],
+        )
+    verdict = with_comparisons(row.verdict, outcome.value.verdicts.get(row.index, {}))
+    return attrs.evolve(
+        row,
+        status=Status.PASS if verdict.passed else Status.FAIL,
+        verdict=verdict,
+        error=None if verdict.passed else verdict.reason,
+    )

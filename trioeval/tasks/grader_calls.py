@@ -1,0 +1,354 @@
+"""Asks the judges of rows: calls like those of the providers that are tested, each through its own lane.
+
+A judge is asked from the body of a job, never from inside a call, so no slot of one lane waits for a slot of
+another, or of the same. What a reply used is counted in the step in which it arrives: for the assertion that
+asked, and for its row, whatever becomes of either.
+
+A row has one `RowGraders` for all of its life: the vectors that it has, and what it has spent, are still
+there when it is run once more because a judge failed by mishap.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+import trio
+
+from trioeval.errors import (
+    BudgetError,
+    CallError,
+    GradingError,
+    LaneClosedError,
+    ProviderError,
+    TooLateError,
+)
+from trioeval.grading import Assertion, Spent
+from trioeval.grading.kind import Role
+from trioeval.grading.kinds import split_type
+from trioeval.grading.outside import Answer, Flag
+from trioeval.grading.text import output_text
+from trioeval.kernel import Calls, Metered
+from trioeval.kernel.retries import worth_salvaging
+from trioeval.providers import OpenProvider, Reply, Request
+from trioeval.providers.secrets import hide
+from trioeval.suite import Step, Test
+from trioeval.tasks.grader_entries import SEARCHING
+from trioeval.tasks.grader_replies import read_flags, read_labels, read_vector
+from trioeval.tasks.graders import Graders
+from trioeval.tasks.metering import Estimate, Meter, tokens_used
+from trioeval.tasks.rubric_prompts import chosen_prompt, named_values, render_prompt
+from trioeval.tasks.tools import Asked, kept
+
+_FAILURES = (CallError, LaneClosedError, BudgetError, TooLateError)
+
+
+@attrs.frozen(kw_only=True)
+class OpenGraders:
+    """The judges of a run, open."""
+
+    graders: Graders
+    providers: Sequence[OpenProvider]
+    """All of the run; judges stand behind those that are tested."""
+    lanes: Sequence[str]
+    """The lane of each."""
+    meter: Meter
+    default: Test | None = None
+    """The suite's default test."""
+    open_objects: bool = False
+    """Whether grading prompts may look into objects."""
+
+    def of_row(self, step: Step, asked: Asked, calls: Calls[Any]) -> "RowGraders":
+        """The judges of one row.
+
+        Args:
+            step: The row to be.
+            asked: What it asks.
+            calls: Of the job that is under way.
+        """
+        return RowGraders(self, step, asked, calls)
+
+    @property
+    def first(self) -> int:
+        """The place of the first judge among the providers."""
+        return len(self.providers) - len(self.graders.entries)
+
+    def place(self, assertion: Assertion, options: object, role: Role) -> int:
+        """The place among the providers of who judges an assertion.
+
+        Raises:
+            GradingError: Nobody does.
+        """
+        searches = split_type(assertion.type)[0] in SEARCHING
+        found = self.graders.place(assertion, options, self.default, role, searches=searches)
+        if isinstance(found, str):
+            raise GradingError(found)
+        return self.first + found
+
+    def lane(self, assertion: Assertion, options: object, role: Role = "text") -> str | None:
+        """The lane of who judges an assertion; None if nobody does."""
+        try:
+            return self.lanes[self.place(assertion, options, role)]
+        except GradingError:
+            return None
+
+
+@attrs.define(eq=False)
+class Spending:
+    """What was spent so far."""
+
+    total: Spent = attrs.field(factory=Spent)
+
+    def add(self, spent: Spent) -> None:
+        """Count what one reply used."""
+        self.total = Spent.sum((self.total, spent))
+
+
+@attrs.define(eq=False)
+class _Vector:
+    """A vector that is being asked for, or was."""
+
+    users: set[int] = attrs.field(factory=set)
+    """The numbers of those who wanted it; the least of them pays, whoever came first."""
+    over: trio.Event = attrs.field(factory=trio.Event)
+    """Set when the call is over, however it ended."""
+    vector: Sequence[float] | None = None
+    error: GradingError | None = None
+    spending: Spending = attrs.field(factory=Spending)
+
+
+@attrs.define(eq=False)
+class RowGraders:
+    """The judges of one row."""
+
+    run: OpenGraders
+    step: Step
+    asked: Asked
+    calls: Calls[Any]
+    """Of the job that is under way."""
+    spending: Spending = attrs.field(factory=Spending)
+    """By the whole row."""
+    _vectors: dict[tuple[int, str], _Vector] = attrs.field(factory=dict, init=False)
+    _asked_for: list[_Vector] = attrs.field(factory=list, init=False)
+    _count: int = attrs.field(default=0, init=False)
+
+    def of(self, assertion: Assertion) -> "AssertionGrader":
+        """The judges of one assertion. Those that are made earlier pay for what several want."""
+        self._count += 1
+        return AssertionGrader(self, assertion, self._count)
+
+    def resume(self, calls: Calls[Any]) -> None:
+        """The row is run once more: what failed may be asked for again."""
+        self.calls = calls
+        for key in [key for key, known in self._vectors.items() if known.vector is None]:
+            del self._vectors[key]
+
+    async def ask(self, place: int, request: Request, spending: Spending) -> Reply:
+        """The reply of a judge, after all retries of its lane. A checkpoint.
+
+        Raises:
+            GradingError: It failed.
+        """
+        run = self.run
+        estimate = run.meter.estimate(place, request.prompt)
+        try:
+            return await self.calls(
+                run.lanes[place],
+                self._send,
+                place,
+                request,
+                estimate,
+                spending,
+                tokens=estimate.tokens,
+                money=estimate.money,
+            )
+        except _FAILURES as error:
+            raise self._failure(place, error) from error
+
+    async def vector(self, place: int, text: str, number: int) -> Sequence[float]:
+        """The vector of a text, asked for once. A checkpoint.
+
+        Raises:
+            GradingError: It failed, or gave no vector.
+        """
+        key = (place, text)
+        while (known := self._vectors.get(key)) is not None:
+            known.users.add(number)
+            await known.over.wait()
+            if known.error is not None:
+                raise _like(known.error) from known.error
+            if known.vector is not None:
+                return known.vector
+        entry = self._vectors[key] = _Vector({number})
+        self._asked_for.append(entry)
+        try:
+            reply = await self.ask(place, self.request(text), entry.spending)
+            entry.vector = read_vector(reply.output)
+            if entry.vector is None:
+                raise self.unusable(place, reply, "gave no vector, which is a list of numbers")
+        except GradingError as error:
+            entry.error = error
+            raise
+        finally:
+            if entry.vector is None and entry.error is None:
+                del self._vectors[key]  # cut off: whoever waits for it asks again
+            entry.over.set()
+        return entry.vector
+
+    def paid_by(self, number: int) -> Iterator[Spent]:
+        """What the vectors used that somebody pays for."""
+        return (one.spending.total for one in self._asked_for if min(one.users) == number)
+
+    def request(self, prompt: str, **more: Any) -> Request:
+        """A request of this row."""
+        step = self.step
+        return Request(
+            prompt=prompt,
+            test_idx=step.test_idx,
+            prompt_idx=step.prompt_idx,
+            repeat_index=step.repeat_index,
+            **{"vars": kept(self.asked.vars), **more},
+        )
+
+    def name(self, place: int) -> str:
+        """What a judge is called, without secrets."""
+        spec = self.run.providers[place].spec
+        return hide(spec.name, spec.secrets)
+
+    def unusable(self, place: int, reply: Reply, what: str) -> GradingError:
+        """The error of a reply that cannot be used."""
+        metadata = {"grader": self.name(place), "graderReply": reply.output}
+        return GradingError(f"the grader {self.name(place)} {what}", metadata=metadata)
+
+    async def _send(
+        self, place: int, request: Request, estimate: Estimate, spending: Spending
+    ) -> Metered[Reply]:
+        reply = await self.run.providers[place](request)
+        spent = Spent(usage=reply.usage, cost=reply.cost, calls=1, judges=(self.name(place),))
+        spending.add(spent)
+        self.spending.add(spent)
+        self.run.meter.learn(place, estimate, reply.usage)
+        tokens = tokens_used(reply.usage)
+        return Metered(reply, tokens=tokens, money=reply.cost, hint=reply.hint)
+
+    def _failure(self, place: int, error: Exception) -> GradingError:
+        metadata: dict[str, Any] = {"grader": self.name(place)}
+        if isinstance(error, ProviderError):
+            metadata["errorKind"] = error.kind
+            if error.body_excerpt:
+                metadata["bodyExcerpt"] = error.body_excerpt
+        message = f"the grader {self.name(place)} failed: {error}"
+        return GradingError(message, mishap=worth_salvaging(error), metadata=metadata)
+
+
+@attrs.define(eq=False)
+class AssertionGrader:
+    """The judges of one assertion of one row; see `trioeval.grading.outside.Grader`."""
+
+    row: RowGraders
+    assertion: Assertion
+    number: int
+    spending: Spending = attrs.field(factory=Spending, init=False)
+
+    def spent(self) -> Spent:
+        """What judging it used so far."""
+        return Spent.sum((self.spending.total, *self.row.paid_by(self.number)))
+
+    def render(self, own: str, names: Mapping[str, Any], *, part: int | str | None = None) -> str:
+        """The prompt that a judge is asked with.
+
+        Raises:
+            GradingError: It cannot be rendered.
+        """
+        row, options = self.row, self.row.step.test.options
+        said = self.assertion.rubric_prompt or options.rubric_prompt
+        text = chosen_prompt(own, said, part)
+        given = {**row.asked.vars, **names}
+        try:
+            known = named_values(given, open_objects=row.run.open_objects)
+        except (TypeError, ValueError, RecursionError) as error:
+            msg = f"the grading prompt cannot be rendered: {error}"
+            raise GradingError(msg) from error
+        return render_prompt(text, known, row.asked.templates.fill)
+
+    async def ask(
+        self,
+        prompt: str,
+        *,
+        schema: Mapping[str, Any] | None = None,
+        again: bool = False,  # noqa: ARG002 - no reply is stored yet
+    ) -> Answer:
+        """What the text model says. A checkpoint.
+
+        Raises:
+            GradingError: It failed, refused, or said nothing.
+        """
+        row, place = self.row, self._place("text")
+        request = row.request(prompt, options=self._options(place, schema))
+        reply = await row.ask(place, request, self.spending)
+        if reply.is_refusal or reply.finish_reason == "content_filter":
+            raise row.unusable(place, reply, "refused to answer")
+        text = self._text(place, reply)
+        if not text.strip():
+            raise row.unusable(place, reply, "said nothing")
+        return Answer(text, reply.output)
+
+    async def embed(self, text: str) -> Sequence[float]:
+        """The vector of a text; equal texts of a row are one call. A checkpoint.
+
+        Raises:
+            GradingError: It failed, or gave no vector.
+        """
+        place = self._place("embedding")
+        return await self.row.vector(place, text, self.number)
+
+    async def classify(self, text: str) -> Mapping[str, float]:
+        """The score of each label. A checkpoint.
+
+        Raises:
+            GradingError: It failed, or gave no scores.
+        """
+        row, place = self.row, self._place("classification")
+        reply = await row.ask(place, row.request(text), self.spending)
+        labels = read_labels(reply.output)
+        if not labels:
+            raise row.unusable(place, reply, "gave no scores, which are numbers by label")
+        return labels
+
+    async def moderate(self, prompt: str, text: str) -> Sequence[Flag]:
+        """The categories that a model's reply to a prompt falls into. A checkpoint.
+
+        Services are asked about the reply alone; functions get the prompt among the variables, as
+        `moderatedPrompt`.
+
+        Raises:
+            GradingError: It failed.
+        """
+        row, place = self.row, self._place("moderation")
+        variables = {**kept(row.asked.vars), "moderatedPrompt": prompt}
+        reply = await row.ask(place, row.request(text, vars=variables), self.spending)
+        flags = read_flags(reply)
+        if flags is None:
+            raise row.unusable(place, reply, "gave no judgement of categories")
+        return flags
+
+    def _place(self, role: Role) -> int:
+        return self.row.run.place(self.assertion, self.row.step.test.options.provider, role)
+
+    def _options(self, place: int, schema: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        if schema is None:
+            return {}
+        from trioeval.providers.abilities import schema_options  # noqa: PLC0415 - most suites have no judges
+
+        return schema_options(self.row.run.providers[place].spec.settings, schema)
+
+    def _text(self, place: int, reply: Reply) -> str:
+        if reply.output is None:
+            return ""
+        try:
+            return output_text(reply.output)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self.row.unusable(place, reply, "gave what is not JSON data") from error
+
+
+def _like(error: GradingError) -> GradingError:
+    return GradingError(str(error), mishap=error.mishap, metadata=error.metadata)

@@ -1,0 +1,106 @@
+"""`assertScoringFunction`: a function of the suite's that has the last word on what assertions add up to.
+
+It is called with the named scores, and with the threshold, the results of all assertions and the tokens that
+judges used. What it gives stands in place of the mean; if it fails, so does the row.
+"""
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from trioeval.errors import ScriptError
+from trioeval.grading import Verdict, quote
+from trioeval.grading.algebra import components
+from trioeval.scripting.javascript import Script
+from trioeval.suite import Around, MistakenError
+from trioeval.suite.plain_form import plain_data
+from trioeval.suite.scoring_forms import read_scoring
+from trioeval.tasks.scripts import Scripts
+
+WANTED = "an object with pass (true or false), score (a number) and reason (text)"
+
+
+class Scoring:
+    """Applies the scoring functions of one suite.
+
+    Args:
+        around: What their files are relative to.
+        scripts: What runs them.
+    """
+
+    def __init__(self, around: Around, scripts: Scripts) -> None:
+        self._scripts = scripts
+        self._read = functools.lru_cache(functools.partial(read_scoring, around=around))
+
+    async def __call__(self, text: str, verdict: Verdict, threshold: float | None) -> Verdict:
+        """A verdict as a scoring function wants it. A checkpoint.
+
+        Args:
+            text: The function, as in the suite.
+            verdict: What the assertions add up to.
+            threshold: That of the test.
+        """
+        context = {
+            "threshold": threshold,
+            "componentResults": [_plain(part) for part in components(verdict.parts)],
+            "tokensUsed": {
+                "total": verdict.spent.usage.total or 0,
+                "prompt": verdict.spent.usage.prompt or 0,
+                "completion": verdict.spent.usage.completion or 0,
+                "numRequests": verdict.spent.calls,
+            },
+        }
+        arguments = [dict(verdict.named_scores), context]
+        try:
+            function = self._read(text)
+            if isinstance(function, Script):
+                found = await self._scripts.javascript(function, arguments)
+            else:
+                file, name = function
+                found = await self._scripts.call(file, name, arguments)
+            return _scored(verdict, found)
+        except (ScriptError, MistakenError, ValueError) as error:
+            said = error.message if isinstance(error, ScriptError) else error
+            reason = f"the scoring function failed: {said}"
+            return attrs.evolve(verdict, passed=False, score=0.0, reason=reason)
+
+
+def _scored(verdict: Verdict, found: Any) -> Verdict:
+    """The verdict that a function gives over the one that it got.
+
+    Raises:
+        ValueError: It gives something else.
+    """
+    match found:
+        case {"pass": bool(passed), "score": score, "reason": str(reason)} if _is_number(score):
+            named = found.get("namedScores", found.get("named_scores", verdict.named_scores))
+            if isinstance(named, Mapping) and all(map(_is_number, named.values())):
+                return attrs.evolve(
+                    verdict,
+                    passed=passed,
+                    score=float(score),
+                    reason=reason,
+                    named_scores={str(name): float(value) for name, value in named.items()},
+                )
+    msg = f"it must give {WANTED}, got {quote(found)}"
+    raise ValueError(msg)
+
+
+def _is_number(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and math.isfinite(value)
+
+
+def _plain(part: Verdict) -> Mapping[str, Any]:
+    """A result as the function gets it."""
+    return {
+        "pass": part.passed,
+        "score": part.score,
+        "reason": part.reason,
+        "namedScores": dict(part.named_scores),
+        "assertion": None if part.assertion is None else plain_data(part.assertion),
+        "metadata": plain_data(part.metadata),
+    }
