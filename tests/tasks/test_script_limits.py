@@ -177,3 +177,13 @@ def test_javascript_cannot_take_more_than_it_is_given(text: str, said: str, tmp_
         return await code.javascript("output.length", "abc")
 
     assert with_code(tmp_path, body) == 3
+
+
+def test_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
+    """It was there when the suite was loaded; of the output that says nothing."""
+
+    async def body(code: UserCode) -> None:
+        with pytest.raises(GradingError, match=r"gone\.js"):
+            await code.file(tmp_path / "gone.js", None, "abc")
+
+    with_code(tmp_path, body)

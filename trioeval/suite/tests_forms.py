@@ -148,11 +148,11 @@ def _file_value(value: Any, around: Around, *, alone: bool = True) -> Any:
         return [_file_value(member, around, alone=False) for member in value]
     if not names_file(value):
         return value
-    if names_program(value):
-        if not alone:
-            message = f"a member of a list cannot be computed by a program: {quote(value)}"
-            raise MistakenError(Mistake(message, "let the program give the whole list"))
-        return read_computed(value, around)
+    if not alone and names_program(value):
+        message = f"a member of a list cannot be computed by a program: {quote(value)}"
+        raise MistakenError(Mistake(message, "let the program give the whole list"))
+    if (program := read_computed(value, around)) is not None:
+        return program
     file = around.file(value)
     if file.suffix.lower() in {".json", ".yaml", ".yml"}:
         return read_placed(file, read_document).data

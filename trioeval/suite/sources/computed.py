@@ -26,8 +26,8 @@ def names_program(text: str) -> bool:
     return _PROGRAM.fullmatch(text.removeprefix(FILE)) is not None
 
 
-def read_computed(text: str, around: Around) -> Computed:
-    """The program that a reference names, after a look at whether it can be run.
+def read_computed(text: str, around: Around) -> Computed | None:
+    """The program that a reference names, after a look at whether it can be run; None if it names none.
 
     Raises:
         MistakenError: It cannot: there is no such file, it is wrong as it is written, or what runs it is not
@@ -35,7 +35,7 @@ def read_computed(text: str, around: Around) -> Computed:
     """
     parts = _PROGRAM.fullmatch(text.removeprefix(FILE))
     if parts is None:
-        raise MistakenError(Mistake(f"{quote(text)} is no code that can be run"))
+        return None
     file, function = around.file(parts[1]), parts[2]
     match file.suffix.lower():
         case ".py":
