@@ -1,6 +1,5 @@
 """Who wins: flag, command line options of the suite, its evaluate options, environment."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from trioeval.cli.settings import (
     with_flags,
 )
 from trioeval.errors import SuiteError, UsageError
+from trioeval.grading.regex import compile_javascript
 from trioeval.suite import BudgetSettings, Suite, parse_suite
 from trioeval.suite.filters import Filters
 
@@ -149,7 +149,7 @@ def test_filters_of_flags_win_over_those_of_the_suite() -> None:
         evaluateOptions={"filterRange": "5:6"},
     )
     assert filters_of(suite, RowFlags()) == Filters(
-        metadata=(("k", "v"),), first_n=4, range=slice(1, 2), pattern=re.compile("p", re.ASCII)
+        metadata=(("k", "v"),), first_n=4, range=slice(1, 2), pattern=compile_javascript("p")
     )
     flags = RowFlags(filter_range="3:", filter_metadata=("a=b", "c=d"), filter_sample_seed=1)
     found = filters_of(suite, flags)

@@ -8,8 +8,10 @@ from trioeval.grading.html_kinds import html_fault, html_points
 @pytest.mark.parametrize(
     "text",
     [
-        "<p>x", "<body>x", "<b>x<p>y</b>z</p>", "<table><tr><td>x</table>", "<my-el/>", "<br>", "<p it's>x</p>",
-        "<ul><li>a<li>b</ul>", "<svg><g/></svg>", "<!-- c --><h1>x</h1><h2>y</h2>", "<script>a<b</script>",
+        "<p>x", "<body>x",
+        "<b>x<p>y</b>z</p>", "<table><tr><td>x</table>", "<my-el/>", "<br>", "<p it's>x</p>",
+        "<ul><li>a<li>b</ul>", "<svg><g/></svg>",
+        "<!-- c --><h1>x</h1><h2>y</h2>", "<script>a<b</script>",
         "<p>x</p>&nbsp;", "<div/>text", "<table><p>x</p></table>", "<b><table>x</table></b>", "<x><p>a</x>",
     ],
 )  # fmt: skip
@@ -20,8 +22,10 @@ def test_what_is_html(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "x", "x <p>y</p>", "<p>x</p> y", "<foo>x</foo>", "<?xml?><p/>", "<table>x</table>", "<tr></tr>",
-     "<p>x<div>y</div>z", "<!-- <body> -->x<p>", "<p", "<html>x", "<script>a</script>b", "x" * 10_485_761],
+    ["", "x", "x <p>y</p>", "<p>x</p> y",
+     "<foo>x</foo>", "<?xml?><p/>", "<table>x</table>", "<tr></tr>",
+     "<p>x<div>y</div>z", "<!-- <body> -->x<p>", "<p", "<html>x", "<script>a</script>b",
+     "x" * 10_485_761],
 )  # fmt: skip
 def test_what_is_not_html(text: str) -> None:
     """Loose text, nothing known, something else."""
@@ -30,7 +34,8 @@ def test_what_is_not_html(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "points"),
-    [("<p>x</p>", 4), ("a &amp; <x/>", 3), ("<!doctype html>", 2), ("<!-- a -->", 1), (" k='v'", 1), ("<a", 2),
+    [("<p>x</p>", 4), ("a &amp; <x/>", 2), ("<!doctype html>", 2), ("<!-- a -->", 1), (" k='v'", 1),
+     ("<a", 2),
      ("< b>", 0), ("<!-- -- -->", 0)],
 )  # fmt: skip
 def test_points(text: str, points: int) -> None:
@@ -41,7 +46,14 @@ def test_points(text: str, points: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "text", ["<a " * 200_000, "<b>" * 50_000 + "</b>" * 50_000, "<!--" * 200_000, "<a/" * 200_000]
+    "text",
+    [
+        "<a " * 200_000,
+        '<a ="' * 100_001,
+        "<b>" * 5_000 + "</b>" * 5_000,
+        "<!--" * 200_000,
+        "<a/" * 200_000,
+    ],
 )
 def test_long_texts_end(text: str) -> None:
     """Unended tags and deep nesting are passed over in linear time."""
@@ -53,4 +65,4 @@ def test_long_texts_end(text: str) -> None:
 def test_tags_have_a_limit() -> None:
     """An error, not a verdict."""
     with pytest.raises(GradingError, match="too many tags"):
-        html_fault("<p>" * 500_001)
+        html_fault("<p>" * 200_001)

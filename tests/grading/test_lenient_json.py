@@ -60,14 +60,14 @@ def test_searching_has_a_limit(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: [", "line 1"),
+        ("a: [", "line 2"),
         ("a\n---\nb", "more than one"),
         ("{[a]: 1}", "a key must be"),
         ("[" * 200 + "]" * 200, "too deeply"),
         ("*a", "undefined alias|stands for nothing"),
         ("a: !x b", "tag"),
         ("<<: 1", "merges mappings"),
-        ("\x01", "special characters"),
+        ("\x01", "control characters"),
         ("a: &a [x, x, x, x]\n" + "".join(f"k{n}: &k{n} [{', '.join([f'*{b}'] * 9)}]\n" for n, b in
          enumerate(["a", *(f"k{m}" for m in range(9))])), "too many"),
     ],

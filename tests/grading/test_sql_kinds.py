@@ -14,9 +14,12 @@ GOOD = [
     "SELECT 'a b' x FROM t",
 ]
 BAD = [
-    "", "hello world", "SELECT FROM", "SELECT a b FROM t", "SELECT `a FROM t", "SELECT * FROM generate_series(1, 2)",
-    "SELECT a, FROM t", "FROM t SELECT a", "SELECT a FROM t ORDER", "SELECT order FROM t", "VALUES (1)", "1", "VACUUM",
-    "SELECT a FROM t WHERE a == 1", "SELECT [a] FROM t", "DELETE t WHERE a = 1", "SELECT a FROM t WHERE b ILIKE 'x'",
+    "", "hello world", "SELECT FROM", "SELECT a b FROM t", "SELECT `a FROM t",
+    "SELECT * FROM generate_series(1, 2)",
+    "SELECT a, FROM t", "FROM t SELECT a", "SELECT a FROM t ORDER", "SELECT order FROM t",
+    "VALUES (1)", "1", "VACUUM",
+    "SELECT a FROM t WHERE a == 1", "SELECT [a] FROM t", "DELETE t WHERE a = 1",
+    "SELECT a FROM t WHERE b ILIKE 'x'",
     "UPDATE t SET", "SELECT " + "(" * 5000, "-- only this",
 ]  # fmt: skip
 

@@ -67,9 +67,9 @@ def test_what_is_not_asked_for_is_left_out() -> None:
 @pytest.mark.slow
 def test_long_texts_end() -> None:
     """By a verdict, or an error that says why."""
-    assert not passes("<a" * 1_000_000, "contains-xml")
-    assert not passes("<a '\"" * 300_000, "contains-xml")
+    assert not passes("<a" * 100_000, "contains-xml")
+    assert not passes("<a '\"" * 100_000, "contains-xml")
     with pytest.raises(GradingError, match="too many tags"):
-        passes("<a>" * 600_000, "contains-xml")
+        passes("<a>" * 200_001, "contains-xml")
     with pytest.raises(GradingError, match="too many elements"):
-        passes("<a/>" * 250_000, "contains-xml", "a")
+        passes("<a/>" * 100_001, "contains-xml", "a")

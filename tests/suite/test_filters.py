@@ -1,6 +1,5 @@
 """Which tests are run: each filter, their order, scenarios, and rows of earlier results."""
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioeval.errors import UsageError
+from trioeval.grading.regex import compile_javascript
 from trioeval.suite import Suite, expand, parse_suite
 from trioeval.suite.expand import all_tests
 from trioeval.suite.filters import (
@@ -53,12 +53,15 @@ TEN = suite_of(
         (Filters(range=slice(2, 4)), [2, 3]),
         (Filters(range=slice(8, None)), [8, 9]),
         (Filters(range=slice(None, 1)), [0]),
-        (Filters(pattern=re.compile("[36]$")), [3, 6]),
+        (Filters(pattern=compile_javascript("[36]$")), [3, 6]),
         (Filters(metadata=(("tags", "odd"),)), [1, 3, 5, 7, 9]),
         (Filters(metadata=(("tags", "od"), ("n", "5"))), [5]),
         (Filters(metadata=(("none", "5"),)), []),
         (Filters(metadata=(("tags", "odd"),), range=slice(1, None), first_n=2), [3, 5]),
-        (Filters(pattern=re.compile("test"), range=slice(4, 8), first_n=3, sample=9), [4, 5, 6]),
+        (
+            Filters(pattern=compile_javascript("test"), range=slice(4, 8), first_n=3, sample=9),
+            [4, 5, 6],
+        ),
     ],
 )
 def test_each_filter_looks_at_what_those_before_it_left(
@@ -104,9 +107,9 @@ SCENARIOS = suite_of(
     ("filters", "places"),
     [
         (Filters(first_n=1), [0, 2, 4, 6]),
-        (Filters(pattern=re.compile("a$")), [0, 2, 4]),
+        (Filters(pattern=compile_javascript("a$")), [0, 2, 4]),
         (Filters(range=slice(1, 4)), [1, 2, 3]),
-        (Filters(pattern=re.compile("b$"), range=slice(1, 3)), [3, 5]),
+        (Filters(pattern=compile_javascript("b$"), range=slice(1, 3)), [3, 5]),
         (Filters(metadata=(("k", "v"),)), [1, 2, 3, 4, 5, 6, 7]),
     ],
 )
@@ -219,8 +222,10 @@ def test_columns_are_kept_by_label_or_id() -> None:
             "prompts": [{"raw": "x", "label": "short"}, {"raw": "y", "id": "long"}],
         }
     )
-    kept = keep_prompts(keep_providers(suite, re.compile("^t")), re.compile("long|nothing"))
+    kept = keep_prompts(
+        keep_providers(suite, compile_javascript("^t")), compile_javascript("long|nothing")
+    )
     (step,) = expand(kept)
     assert (step.prompt_idx, step.column.prompt.raw) == (0, "y")
     assert kept.providers[step.column.provider_index].label == "two"
-    assert len(keep_providers(suite, re.compile("^ec")).providers) == 2
+    assert len(keep_providers(suite, compile_javascript("^ec")).providers) == 2

@@ -12,13 +12,6 @@ from trioeval.grading.kinds import KINDS, split_type
 from trioeval.grading.model import HEAVIEST, Assertion
 from trioeval.grading.text import is_template, number_text, quote
 
-NOT_YET = frozenset(
-    """
-    
-    """.split()  # noqa: SIM905 - a list would be seventy lines
-)
-"""Types of promptfoo that are refused for now: ignoring them would let rows pass unseen."""
-
 INSTEAD: Mapping[str, str] = {
     "not-empty": r'write {"type": "regex", "value": "\\S"}',
     "min-length": 'write {"type": "regex", "value": "^[^]{10,}$"} for at least 10 characters',
@@ -105,8 +98,6 @@ def _kind_problems(assertion: Assertion, kinds: Kinds, *, value_given: bool) -> 
 def _unknown(name: str, base: str, kinds: Kinds) -> Problem:
     if (instead := INSTEAD.get(name) or INSTEAD.get(base)) is not None:
         return Problem(".type", f"{quote(name)} is not an assertion type", instead)
-    if base in NOT_YET:
-        return Problem(".type", f"{quote(name)} is not supported yet", TYPES_ARE_LISTED)
     if base == SET:
         message = f"{quote(name)} is not an assertion type: a set has no opposite"
         return Problem(".type", message, f'write "{SET}"')

@@ -130,7 +130,7 @@ class _Builder:
         elif holder.key is _NO_KEY:
             if isinstance(value, dict | list):
                 msg = "a key must be a text or a number"
-                raise ValueError(msg)
+                raise ValueError(msg)  # noqa: TRY004 - the text is wrong
             holder.key = _MERGE_KEY if merges else output_text(value)
         else:
             if holder.key is _MERGE_KEY:

@@ -30,12 +30,12 @@ from trioeval.grading.html_words import (
 )
 
 _DEEPEST = 512
-_MOST = 500_000
+_MOST = 200_000
 """Tags of one text."""
 _TOKEN = re.compile(
     r"""<!--(?:>|->|(?P<comment>))|<(?P<bogus>[!?]|/(?![a-zA-Z]))"""
     r"""|<(?P<closing>/?)(?P<name>[a-zA-Z][^\t\n\f\r />]*+)"""
-    r"""(?P<rest>(?:=[\t\n\f\r ]*+(?:"[^"]*+"|'[^']*+')|[^>])*+)>"""
+    r"""(?P<rest>(?:=[\t\n\f\r ]*+(?:"[^"]*+"|'[^']*+')|[^>])*+)(?P<ended>>)?"""
 )
 _HTML_SPACE = "\t\n\f\r "
 
@@ -69,10 +69,7 @@ class HtmlOutline:
                 raise GradingError(msg)
             self._take_text(self._text[place : match.start()])
             place = self._take(match)
-        rest = self._text[place:]
-        # An unfinished tag at the end is dropped.
-        unfinished = re.search("<[a-zA-Z/!?]", rest)
-        self._take_text(rest if unfinished is None else rest[: unfinished.start()])
+        self._take_text(self._text[place:])
 
     def _take(self, match: re.Match[str]) -> int:
         place = match.end()
@@ -81,6 +78,9 @@ class HtmlOutline:
             if match["comment"] is None and match["bogus"] is None:
                 return place
             return self._behind(closing, place)
+        if not match["ended"]:
+            # An unfinished tag takes the rest with it.
+            return len(self._text)
         name = match["name"].lower()
         if match["closing"]:
             self._end(name)

@@ -125,6 +125,8 @@ def _is_base64(text: str) -> bool:
     return True
 
 
+_is_host = _matches(rf"{_LABEL}(?:\.{_LABEL})*\.?", re.IGNORECASE)
+
 TEXT_FORMATS: Mapping[str, Callable[[str], bool]] = {
     "binary": lambda _: True,
     "byte": _is_base64,
@@ -143,8 +145,6 @@ TEXT_FORMATS: Mapping[str, Callable[[str], bool]] = {
     "uuid": _matches(_UUID, re.IGNORECASE),
 }
 """Formats of texts that are checked here; the others by the validator itself."""
-
-_is_host = _matches(rf"{_LABEL}(?:\.{_LABEL})*\.?", re.IGNORECASE)
 
 FORMATS = frozenset(
     (

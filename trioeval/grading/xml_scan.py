@@ -29,8 +29,8 @@ _TAG_OR_SECTION = re.compile(
 _DECLARATION = re.compile(r"""(?:[^"'\[\]>]|"[^"]*+"|'[^']*+'|\[[^\]]*+\])*+>""")
 _ATTRIBUTE = re.compile(r"""([^\s=/"']+)(?:\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"']+))?""")
 _SECTIONS = (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>"))
-_MOST_TAGS = 500_000
-_MOST_KEPT = 200_000
+_MOST_TAGS = 200_000
+_MOST_KEPT = 100_000
 """Elements that somebody asks for."""
 
 

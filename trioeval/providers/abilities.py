@@ -13,6 +13,7 @@ from trioeval.errors import ProviderError
 from trioeval.providers.adapter import Adapter, HasAdapter
 from trioeval.providers.base import Request
 from trioeval.providers.local.echo import EchoSettings
+from trioeval.providers.local.embedding import EmbeddingSettings
 from trioeval.providers.programs.python import PythonSettings
 from trioeval.providers.programs.results import OUTPUT_BY_FUNCTION
 from trioeval.providers.settings import Settings
@@ -41,6 +42,8 @@ def abilities(settings: Settings) -> frozenset[Ability]:
         return frozenset({"moderation" if _MODERATES.search(url) else "text"})
     if isinstance(settings, EchoSettings):
         return frozenset({"text"})
+    if isinstance(settings, EmbeddingSettings):
+        return frozenset({"embedding"})
     if isinstance(settings, PythonSettings):
         only = OUTPUT_BY_FUNCTION.get(settings.workers.function)
         return _ANYTHING if only is None else frozenset({one for one in _ANYTHING if one == only})

@@ -10,6 +10,7 @@ import cattrs
 from trioeval.grading import Kind, quote
 from trioeval.grading.algebra import SET
 from trioeval.grading.expressions import ExpressionError, parse
+from trioeval.grading.json_kinds import LENIENT_KINDS
 from trioeval.grading.own_kinds import own_kind
 from trioeval.scripting.javascript import Script
 from trioeval.suite.mistakes import Mistake, MistakenError, kind
@@ -29,7 +30,11 @@ _TYPE_NAME = re.compile(r"(?!not-)[a-z][a-z0-9]*(?:[-_:][a-z0-9]+)*")
 
 
 def with_own_types(document: Any, around: Around) -> Around:
-    """The surroundings in which the types that a suite brings are known; what is wrong is told elsewhere."""
+    """The surroundings in which the types that a suite brings are known; what is wrong is told elsewhere.
+
+    Where `DISABLE_AJV_STRICT_MODE` is set, JSON schemas may have keywords that nobody knows.
+    """
+    lenient = LENIENT_KINDS if around.switch("DISABLE_AJV_STRICT_MODE") else {}
     said = document.get("assertionTypes", document.get("assertion_types")) if _is(document) else {}
     found: dict[str, Kind] = {}
     for name, text in said.items() if _is(said) else ():
@@ -37,7 +42,9 @@ def with_own_types(document: Any, around: Around) -> Around:
             found[name] = _own_type(name, text, around)
         except MistakenError:
             continue
-    return attrs.evolve(around, kinds={**around.kinds, **found}) if found else around
+    if not found and not lenient:
+        return around
+    return attrs.evolve(around, kinds={**around.kinds, **lenient, **found})
 
 
 def own_types_hook(around: Around) -> Hook:

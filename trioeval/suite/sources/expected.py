@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Any
 
 from trioeval.grading import ASSERTION_TYPES, KINDS, Kinds
-from trioeval.grading.check import NOT_YET
 from trioeval.grading.lists import SPACES, comma_list
 from trioeval.suite.mistakes import Mistake, MistakenError
 
@@ -18,6 +17,8 @@ _SCRIPT = re.compile(
 )
 _RUBRIC = re.compile(r"(?:grade|llm-rubric):(.*)", re.DOTALL)
 _PYTHON = re.compile(r"python:(.*)|(file://(?:.*\.py|.*\.py:.*))", re.DOTALL)
+_REFUSED = {"pi"}
+"""Types of promptfoo that there are not here: a cell that names one is no text to compare with."""
 _NOT_IN_CELLS = {"assert-set", "human", "max-score", "select-best"}
 _LISTS = {"contains-all", "contains-any", "icontains-all", "icontains-any"}
 _SCHEMAS = {"contains-json", "is-json"}
@@ -41,7 +42,7 @@ _NO_THRESHOLD = re.compile(r"i?contains.*|is-.*|equals|regex|starts-with|word-co
 @lru_cache
 def _typed_cell(own: frozenset[str]) -> re.Pattern[str]:
     """What matches a cell with a type, of those that are built in and a suite's own."""
-    names = (ASSERTION_TYPES | NOT_YET | own) - _NOT_IN_CELLS
+    names = (ASSERTION_TYPES | _REFUSED | own) - _NOT_IN_CELLS
     # A type whose name goes on is tried before the shorter one.
     types = "|".join(sorted(map(re.escape, names), reverse=True))
     return re.compile(
