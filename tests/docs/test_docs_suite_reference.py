@@ -107,7 +107,7 @@ def _default(field: "attrs.Attribute[Any]") -> str:
     [
         (Suite, dict.fromkeys(NOT_IN_FILES), "providers"),
         (ProviderEntry, {}, "id"),
-        (Test, {"assertions": "assert", "fault": None}, "description"),
+        (Test, {"assertions": "assert", "fault": None, "judge": None}, "description"),
         (TestOptions, {"overrides": None}, "runSerially"),
         (Scenario, {}, "config"),
         (Assertion, {"assertions": "assert"}, "type"),

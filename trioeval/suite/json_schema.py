@@ -174,7 +174,7 @@ def _definitions() -> dict[str, Shape]:
         Test: _object(
             Test,
             renamed={"assertions": "assert"},
-            without={"fault"},
+            without={"fault", "judge"},
             shapes={
                 "description": _WORDS,
                 "vars": {"type": ["object", "string", "array", "null"]},

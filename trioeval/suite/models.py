@@ -165,6 +165,9 @@ class Test:
     """What makes a verdict of those of the assertions, in place of their mean: `file://x.py:name`."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     options: TestOptions = TestOptions()
+    judge: ProviderEntry | None = None
+    """Of the default test: who judges where nothing else says so, which is its `provider` if that is a mere
+    id. It answers for nobody then."""
     fault: str | None = None
     """Why it cannot be run: a line of a large file that turned out to be wrong. Its rows are errors."""
 
@@ -220,7 +223,7 @@ class EvaluateOptions:
     """Whether replies may come from the cache."""
     show_progress_bar: bool = True
     grading: Literal["strict", "lenient"] = "strict"
-    """How replies of judges are read: what cannot be read is an error; or as promptfoo does, which guesses."""
+    """How replies of judges are read: what cannot be read is an error, or else guessed as promptfoo does."""
 
 
 @attrs.frozen(kw_only=True)

@@ -43,7 +43,7 @@ def plain_suite(suite: Suite) -> dict[str, Any]:
         }
         for scenario in suite.scenarios or ()
     ]
-    default = None if suite.default_test is None else plain_test(suite.default_test)
+    default = None if suite.default_test is None else _plain_default(suite.default_test)
     return {
         "description": suite.description,
         "providers": [plain_data(entry) for entry in suite.providers],
@@ -54,6 +54,12 @@ def plain_suite(suite: Suite) -> dict[str, Any]:
         "metadata": plain_data(suite.metadata),
         "tags": plain_data(suite.tags),
     }
+
+
+def _plain_default(test: Test) -> dict[str, Any]:
+    if test.judge is None:
+        return plain_test(test)
+    return {**plain_test(attrs.evolve(test, judge=None)), "provider": test.judge.id}
 
 
 def kept_or_read(

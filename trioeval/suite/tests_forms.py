@@ -215,7 +215,7 @@ def test_hook(converter: cattrs.Converter, around: Around) -> Hook:
     structure = object_hook(
         converter,
         Test,
-        renamed={"assertions": "assert", "fault": None},
+        renamed={"assertions": "assert", "fault": None, "judge": None},
         hooks={
             "assertions": _assertions_hook(converter),
             "assert_scoring_function": scoring_hook(around),
@@ -302,10 +302,15 @@ def default_test_hook(converter: cattrs.Converter, around: Around) -> Hook:
         if value is None:
             return None
         if not isinstance(value, str):
-            return converter.structure(value, Test)
+            return read(value)
         file = around.file(value)
-        document = read_placed(file, read_document)
-        return structured(document, file, lambda data: converter.structure(data, Test))
+        return structured(read_placed(file, read_document), file, read)
+
+    def read(data: Any) -> Test:
+        test: Test = converter.structure(data, Test)
+        if isinstance(data, dict) and isinstance(data.get("provider"), str):
+            return attrs.evolve(test, provider=None, judge=test.provider)
+        return test
 
     return hook
 

@@ -110,8 +110,9 @@ def candidates(
         yield Candidate(for_role(entry, role), f"{path}.provider")
     if (entry := grader_for(options, role)) is not None:
         yield Candidate(for_role(entry, role), f"{options_at}.options.provider")
-    if default is not None and default.provider is not None:
-        yield Candidate(for_role(default.provider, role), "$.defaultTest.provider", named=False)
+    own = None if default is None else default.judge or default.provider
+    if own is not None:
+        yield Candidate(for_role(own, role), "$.defaultTest.provider", named=False)
 
 
 def wanted(steps: Expansion) -> tuple[Wanted, ...]:

@@ -88,16 +88,16 @@ class EmbeddingProvider:
     )
 
     async def __call__(self, request: Request, /) -> Reply:
-        """Answer one request. Always a checkpoint.
+        """Answer one request. Always a checkpoint; cancelling it waits for the window under way.
 
         Raises:
             ProviderError: See `SentenceModel.embed`.
         """
+        # Not left alone: a thread that is in the runtime when the process ends takes it down.
         found = await trio.to_thread.run_sync(
             self._model.embed,
             request.prompt,
-            trio.from_thread.check_cancelled,  # left alone when cancelled, it ends with its window
-            abandon_on_cancel=True,
+            trio.from_thread.check_cancelled,
             limiter=self._cores,
         )
         return Reply(
