@@ -10,7 +10,7 @@ from trioeval.providers import Usage
 from trioeval.providers.config import Key
 from trioeval.providers.failure_rules import RULES, Rule
 from trioeval.providers.families import FORMS
-from trioeval.providers.local import replay, sequence, sim
+from trioeval.providers.local import embedding, replay, sequence, sim
 from trioeval.providers.local.recordings import FIELDS
 from trioeval.providers.prices import list_prices
 
@@ -63,7 +63,12 @@ def test_the_prices_have_the_date_that_is_told() -> None:
 
 @pytest.mark.parametrize(
     ("first", "known"),
-    [("`inputs`", sequence.KEYS), ("`latencyMs`", sim.KEYS), ("`model`", replay.KEYS)],
+    [
+        ("`inputs`", sequence.KEYS),
+        ("`latencyMs`", sim.KEYS),
+        ("`maxTokens`", embedding.KEYS),
+        ("`model`", replay.KEYS),
+    ],
 )
 def test_every_key_of_a_config_stands_there(first: str, known: Sequence[Key]) -> None:
     """With what its value must be, in the order of the code."""

