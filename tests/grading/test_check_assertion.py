@@ -36,6 +36,38 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
         '.type: "json-schema-valid" is not an assertion type\n  use "is-json"',
     ),
     (
+        {"type": "min-length", "value": 5},
+        (
+            '.type: "min-length" is not an assertion type\n'
+            '  write {"type": "regex", "value": "^[^]{5,}$"} for at least 5 characters'
+        ),
+    ),
+    (
+        {"type": "not-max-length", "value": "7"},
+        (
+            '.type: "not-max-length" is not an assertion type\n'
+            '  write {"type": "regex", "value": "^[^]{0,7}$"} for at most 7 characters'
+        ),
+    ),
+    (
+        {"type": "max-length", "value": "x"},
+        (
+            '.type: "max-length" is not an assertion type\n'
+            '  write {"type": "regex", "value": "^[^]{0,10}$"} for at most 10 characters'
+        ),
+    ),
+    (
+        {"type": "is-sql", "value": {"allowedTabels": []}},
+        '.value.allowedTabels: "allowedTabels" is not a key here\n  did you mean "allowedTables"?',
+    ),
+    (
+        {"type": "is-json", "value": "{{{ not json"},
+        (
+            ".value: must be a JSON schema: an object, or its JSON or YAML text, got text that is not "
+            "YAML: line 2, column 1: did not find expected ',' or '}'"
+        ),
+    ),
+    (
         {"type": "contains", "value": ""},
         '.value: must be text that is not empty, or a number, got ""',
     ),

@@ -39,6 +39,8 @@ def test_categories(name: str, reply: Any, category: str, reason: str) -> None:
         *NO_VERDICTS.values(),
         {"category": "Z"},
         {"category": "AB"},
+        {"category": None, "reason": "(B) perhaps"},
+        {"category": ["B"], "reason": "(B) perhaps"},
         {"category": "A", "reason": {"why": "so"}},
         "Either (A) or (B).",
         "D",

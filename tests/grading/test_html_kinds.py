@@ -1,7 +1,9 @@
+import time
+
 import pytest
 
 from trioeval.errors import GradingError
-from trioeval.grading import Assertion, grade
+from trioeval.grading import Assertion, grade, html_tree
 from trioeval.grading.html_kinds import html_fault, html_points
 
 
@@ -66,3 +68,18 @@ def test_tags_have_a_limit() -> None:
     """An error, not a verdict."""
     with pytest.raises(GradingError, match="too many tags"):
         html_fault("<p>" * 200_001)
+
+
+def test_what_open_elements_cost_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each tag looks through all of them; here with a limit that is met sooner."""
+    monkeypatch.setattr(html_tree, "_MOST_STEPS", 500_000)
+    html_fault("<div></div>" * 5_000)
+    with pytest.raises(GradingError, match="too many tags"):
+        html_fault("<div>" * 5_000)
+
+
+def test_formatting_elements_are_only_counted() -> None:
+    """Thousands of them, each closed, take no longer than other tags."""
+    started = time.perf_counter()
+    html_fault("<td><b>" * 15_000 + "</b>" * 15_000)
+    assert time.perf_counter() - started < 1

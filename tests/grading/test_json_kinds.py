@@ -1,11 +1,13 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trioeval.errors import GradingError
 from trioeval.grading import Assertion, check_assertion, grade
 from trioeval.grading.json_kinds import LENIENT_KINDS
-from trioeval.grading.schemas import document_faults, schema_faults
+from trioeval.grading.schemas import document_faults, rules_of, schema_faults
 
 NUMBER = {"type": "object", "required": ["a"], "properties": {"a": {"type": "number"}}}
 
@@ -112,3 +114,63 @@ def test_documents_are_checked(schema: Any, good: Any, bad: Any) -> None:
     assert not list(schema_faults(schema))
     assert document_faults(good, schema) == []
     assert bad is ... or document_faults(bad, schema)
+
+
+def nested(levels: int, leaf: Any) -> Any:
+    for _ in range(levels):
+        leaf = {"op": "pow", "args": [leaf]}
+    return leaf
+
+
+def operation(name: str) -> Any:
+    arguments = {"type": "array", "items": {"$ref": "#/definitions/n"}}
+    return {"required": ["op"], "properties": {"op": {"const": name}, "args": arguments}}
+
+
+TREE = {
+    "$ref": "#/definitions/n",
+    "definitions": {"n": {"anyOf": [{"type": "number"}, *map(operation, ("add", "mul", "neg"))]}},
+}
+BOTH = {"allOf": [{"items": {"$ref": "#"}}, {"items": {"$ref": "#"}}], "maxItems": 1}
+
+
+def lists(levels: int, leaf: Any) -> Any:
+    for _ in range(levels):
+        leaf = [leaf]
+    return leaf
+
+
+@pytest.mark.parametrize(("document", "schema"), [(nested(40, 1), TREE), (lists(60, [1, 2]), BOTH)])
+def test_faults_that_cannot_be_told_in_time_are_not(document: Any, schema: Any) -> None:
+    """Each level has several times the faults of the one below it; that there are some is still known."""
+    assert document_faults(document, schema) == [
+        "too large, or with too many alternatives, to say where"
+    ]
+
+
+def test_a_fault_in_a_large_document_is_found_without_copies() -> None:
+    """Three million characters, with a fault at each of their members."""
+    document = [True] * 500_000
+    schema = {"anyOf": [{"items": {"type": "string"}}, {"items": {"type": "number"}}]}
+    assert len(document_faults(document, schema)) == 1
+
+
+def test_faults_in_few_levels_of_a_tree_are_told() -> None:
+    """As of any other schema."""
+    (fault,) = document_faults(nested(2, 1), TREE)
+    assert "'anyOf'" in fault
+
+
+@given(st.recursive(st.integers() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=3)))
+def test_what_does_not_hold_has_a_fault(document: Any) -> None:
+    """And what holds has none."""
+    schema = {"anyOf": [{"type": "integer"}, {"items": {"$ref": "#"}, "minItems": 1}]}
+    assert rules_of(schema).hold(document) is not bool(document_faults(document, schema))
+
+
+def test_patterns_that_look_around_long_texts_are_an_error() -> None:
+    """They take quadratic time, so nobody knows; one that does not look around may look at any text."""
+    with pytest.raises(GradingError, match="too long for them"):
+        document_faults(["a" * 32_000], {"items": {"pattern": "(?=a*b)x"}})
+    assert document_faults("a" * 32_000, {"pattern": "^(a+)+$"}) == []
+    assert document_faults("ab", {"pattern": "(?=a*b)x"})

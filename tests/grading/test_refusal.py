@@ -101,3 +101,9 @@ def test_long_outputs_take_no_time_to_speak_of() -> None:
     began = time.process_time()
     assert not is_refusal("i don't, i am, as an, not, " * 80_000)
     assert time.process_time() - began < 2
+
+
+def test_the_longest_phrase_is_found_across_pieces() -> None:
+    """A long text is searched in pieces of 65,536 characters, each with the beginning of the next."""
+    longest = max(SAYS, key=len)
+    assert all(is_refusal("." * (65_535 - before) + longest) for before in (0, 1, len(longest)))

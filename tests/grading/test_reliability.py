@@ -87,6 +87,25 @@ def test_leniently_one_reply_that_cannot_be_read_is_a_failure() -> None:
         ("trajectory:goal-success", {"repeat": 2}, ".config.repeat: 2 judgements"),
         ("similar", {"repeat": 3}, ".config.repeat: it has no meaning for similar"),
         ("classifier", {"combine": "mean"}, ".config.combine: it has no meaning for classifier"),
+        (
+            "llm-rubric",
+            {"repeet": 3},
+            '.config.repeet: "repeet" is no key of llm-rubric\n  did you mean "repeat"?',
+        ),
+        (
+            "select-best",
+            {"other": 3},
+            '.config.other: "other" is no key of select-best\n  known are combine, repeat, swap',
+        ),
+        (
+            "conversation-relevance",
+            {"windowsize": 3},
+            (
+                '.config.windowsize: "windowsize" is no key of conversation-relevance\n'
+                '  did you mean "windowSize"?'
+            ),
+        ),
+        ("similar", {"other": 3}, '.config.other: "other" is no key of similar\n  leave it out'),
     ],
 )
 def test_what_is_no_panel(name: str, config: Any, problem: str) -> None:
@@ -103,7 +122,6 @@ def test_a_panel_of_a_set_is_checked_as_well() -> None:
     fine: list[dict[str, Any]] = [
         {"repeat": 5},
         {"repeat": 2, "combine": "mean"},
-        {"other": 1},
         {"swap": False},
     ]
     for config in fine:

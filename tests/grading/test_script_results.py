@@ -173,6 +173,14 @@ def test_what_an_object_tells_besides_is_kept() -> None:
     assert [(inner.passed, inner.score) for inner in one.parts] == [(True, 1)]
 
 
+def test_nothing_in_javascript_may_be_several_things() -> None:
+    """None of which is JSON."""
+    reason = read_result(None, None, strict=True).reason
+    assert reason.startswith(
+        "the script gives undefined, null, NaN or a function that nobody calls"
+    )
+
+
 def test_results_in_results_end_somewhere() -> None:
     """What is nested without end is cut."""
     nested: dict[str, Any] = dict(GIVEN)
@@ -202,6 +210,8 @@ def test_reasons(result: Any, reason: str) -> None:
 
 def test_reasons_with_a_threshold() -> None:
     """A score that is too low says what was wanted."""
+    assert read_result(0.1 + 0.2, 0.3).reason == "the script gives 0.30000000000000004"
+    assert read_result(0.1 + 0.2, 0.2).reason == "the script gives 0.3"
     assert read_result(0.25, 0.5).reason == "the script gives 0.25; at least 0.5 is wanted"
     assert read_result(GIVEN, 0.5).reason == "the script's score 0.3 is below 0.5: r"
     assert read_result({**GIVEN, "reason": ""}, 0.5).reason == "the script's score 0.3 is below 0.5"

@@ -4,6 +4,7 @@ import json
 import time
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from hypothesis import given, settings
@@ -225,3 +226,16 @@ def test_the_reply_that_is_read_is_the_last_one() -> None:
         assert "it is no number. Answer with a number and nothing else" in found.prompt
 
     trio.run(main)
+
+
+def test_a_reply_that_was_cut_off_says_so() -> None:
+    """What is wrong is not what is left of it."""
+
+    class Cut(Judge):
+        async def ask(self, prompt: str, **more: Any) -> Answer:
+            return attrs.evolve(await super().ask(prompt, **more), is_cut_off=True)
+
+    with pytest.raises(GradingError) as caught:
+        find(Cut(['{"pass": true', '{"pass":']), "llm-rubric", "x")
+    fault = "it holds no JSON object; it was cut off (finish reason length): raise max_tokens"
+    assert f"cannot be used: {fault}; it begins" in str(caught.value)

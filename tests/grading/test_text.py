@@ -7,7 +7,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trioeval.grading import output_text, quote
-from trioeval.grading.text import json_text, number_text, parse_json, read_integer, same_json
+from trioeval.grading.text import (
+    json_text,
+    number_text,
+    parse_json,
+    read_integer,
+    same_json,
+    score_text,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -170,3 +177,20 @@ def test_quoting_survives_what_contains_itself() -> None:
     loop: list[Any] = []
     loop.append(loop)
     assert quote(loop) == "[" * 79 + "…"
+
+
+@given(st.floats(allow_nan=False), st.floats(allow_nan=False, allow_infinity=False))
+@example(0.79996, 0.8)
+@example(5e-324, 0.0)
+@example(1.7976931348623157e308, 0.0)
+def test_a_rounded_score_stays_on_its_side(score: float, threshold: float) -> None:
+    """What a reason says is never against the verdict."""
+    shown = float(score_text(score, threshold))
+    assert (shown > threshold, shown < threshold) == (score > threshold, score < threshold)
+
+
+def test_scores_are_short() -> None:
+    """Whole numbers and those that are no numbers are as ever."""
+    shown = [score_text(score) for score in (0.1 + 0.2, 956.08699, 10**400, 3.0, math.nan)]
+    assert shown == ["0.3", "956.087", "1" + 400 * "0", "3", "NaN"]
+    assert score_text(0.6000000000000001, 0.5) == "0.6"

@@ -23,7 +23,7 @@ from trioeval.tasks import PreparedSuite
 from trioeval.tasks.prepare import prepare
 from trioeval.testing import run_virtual
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # a whole suite an example
 
 
 @attrs.frozen
@@ -238,7 +238,7 @@ BROKEN = of(
 LATER_WRITER = of(["{{q}}"], stores("r", "1"), {"vars": {"q": "see {{r}}"}}, stores("r", "3"))
 
 
-@settings(UNTRACED, max_examples=250)
+@settings(UNTRACED, max_examples=150)
 @given(CASES, MODES, st.random_module())
 @example(Case(ANSWER_IS_TEMPLATE, (9,)), "auto", None)
 @example(Case(ASSERTED, (9,)), "auto", None)

@@ -39,6 +39,14 @@ def test_what_is_nested_too_deeply_is_cut(kind: type) -> None:
         assert found == TOO_DEEP
 
 
+def test_what_is_empty_counts_like_what_is_not() -> None:
+    """Where the list is that is one too deep, not what stands in it."""
+    found: Any = []
+    for _ in range(DEEPEST):
+        found = [found]
+    assert to_json(shallow(found)) == "[" * DEEPEST + to_json(TOO_DEEP) + "]" * DEEPEST
+
+
 @given(
     st.recursive(
         st.none() | st.text() | st.floats(allow_nan=False),

@@ -1,8 +1,14 @@
-import pytest
-from finished import results_of
+import json
 
-from trioeval.report import document, json_chunks
-from trioeval.report.redact import redacted
+import attrs
+import pytest
+from finished import results_of, rows_of
+
+import trioeval
+from trioeval.grading import Assertion, Verdict
+from trioeval.report import document, json_chunks, row_json
+from trioeval.report.redact import keys_of, redacted
+from trioeval.report.row import verdict_json
 
 
 @pytest.mark.parametrize(
@@ -47,3 +53,48 @@ def test_credentials_of_judges_are_not_told() -> None:
     told = "".join(json_chunks(document(results_of(suite))))
     assert "hush" not in told
     assert told.count("https://host/x?[redacted]") == 5
+
+
+@pytest.mark.parametrize("kind", ["webhook", "not-webhook"])
+def test_urls_of_webhooks_are_told_without_credentials(kind: str) -> None:
+    """Those of rows and those of the suite; what a template made of one as well."""
+    hook = {"type": kind, "value": "http://me:hush@127.0.0.1:9/{{word}}?key=hush"}
+    test = {"assert": [hook, {"type": "assert-set", "assert": [hook]}]}
+    suite = trioeval.parse_suite({"providers": ["echo"], "defaultTest": test, "tests": [test]})
+    told = "".join(json_chunks(document(attrs.evolve(results_of(), suite=suite, columns=()))))
+    assert "hush" not in told
+    assert told.count('"http://127.0.0.1:9/{{word}}?[redacted]"') == 4
+    url = "http://127.0.0.1:9/a?key=hush"
+    verdict = Verdict(
+        passed=True,
+        score=1.0,
+        reason="yes",
+        assertion=Assertion(type=kind, value=hook["value"]),
+        metadata={"renderedAssertionValue": url},
+    )
+    said = verdict_json(verdict)
+    assert said["assertion"]["value"] == "http://127.0.0.1:9/{{word}}?[redacted]"
+    assert said["metadata"] == {"renderedAssertionValue": "http://127.0.0.1:9/a?[redacted]"}
+
+
+def test_keys_of_the_environment_are_not_told() -> None:
+    """Whatever judges do with a key that a test names, also where it is part of another text."""
+    key = "sk-0123456789"
+    assertions = [
+        {"type": "not-contains", "value": f"it is {key}"},
+        {"type": "equals", "value": "{{word}}", "weight": 0},
+    ]
+    suite = {
+        "providers": ["echo"],
+        "prompts": ["p"],
+        "tests": [{"vars": {"word": key}, "assert": assertions}],
+    }
+    _, rows = rows_of(suite)
+    shown = json.dumps(
+        row_json(rows[0], "e", keys=keys_of({"MY_API_KEY": key, "OTHER_TOKEN": "p"}))
+    )
+    assert json.loads(shown)["testCase"]["assert"][0]["value"] == "it is [hidden]"
+    assert json.loads(shown)["vars"] == {"word": key}  # which was asked for
+    assert shown.count(key) == 1
+    told = document(attrs.evolve(results_of(suite), keys=(key,)))["config"]
+    assert key not in "".join(json_chunks(told))

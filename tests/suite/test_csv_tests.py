@@ -181,6 +181,16 @@ def test_a_variable_with_one_underscore_is_kept(tmp_path: Path) -> None:
     assert (warnings[0].hint, warnings[0].place) == ('did you mean "__expected"?', (1, 3))
 
 
+def test_cells_that_look_like_assertions_are_told_once_for_each_word(tmp_path: Path) -> None:
+    text = "q,__expected\na,contians: x\nb,Paris: x\nc,contians: y\nd,max-score\n"
+    tests, warnings = read(tmp_path, text)
+    assert [test["assert"][0]["type"] for test in tests] == ["equals"] * 4
+    assert [(warning.place, warning.at) for warning in warnings] == [
+        ((2, 3), (0, "__expected")),
+        ((5, 3), (3, "__expected")),
+    ]
+
+
 def test_all_mistakes_are_told_at_their_cells(tmp_path: Path) -> None:
     text = 'q,r,__expected\nbad,2,contains\n1,2\n"3\n4",5,"contains-any: ""a"\n6,bad,a,7\n'
     assert refused(tmp_path, text) == [

@@ -7,7 +7,7 @@ import pytest
 from trioeval.grading import KINDS, kind_of
 from trioeval.grading.lists import comma_list
 from trioeval.suite.mistakes import MistakenError
-from trioeval.suite.sources.expected import assertion_from_text
+from trioeval.suite.sources.expected import assertion_from_text, looks_typed
 
 CELLS: list[tuple[str, dict[str, Any]]] = [
     ("Paris", {"type": "equals", "value": "Paris"}),
@@ -33,6 +33,8 @@ CELLS: list[tuple[str, dict[str, Any]]] = [
     ("contains-json: {}", {"type": "contains-json", "value": " {}"}),
     ("contains-any: a, b,,c ", {"type": "contains-any", "value": ["a", "b", "c"]}),
     ('not-icontains-all: "a, b",c', {"type": "not-icontains-all", "value": ["a, b", "c"]}),
+    ("moderation: hate, self-harm", {"type": "moderation", "value": ["hate", "self-harm"]}),
+    ("moderation", {"type": "moderation"}),
     ("similar: a", {"type": "similar", "value": "a", "threshold": 0.8}),
     ("similar(0.9): a", {"type": "similar", "value": "a", "threshold": 0.9}),
     ("similar(.9): a", {"type": "equals", "value": "similar(.9): a"}),
@@ -68,6 +70,60 @@ def test_types_of_a_suite_are_known_in_cells() -> None:
     wanted = {"type": "not-is-polite", "threshold": 0.5, "value": "very"}
     assert assertion_from_text("not-is-polite(0.5): very", kinds) == wanted
     assert assertion_from_text("is-polite: very")["type"] == "equals"
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("select-best: x", "select-best cannot stand in a cell"),
+        ("max-score", "max-score cannot stand in a cell"),
+        ("latency(-1)", 'as in "latency(0.5)"'),
+        ("rouge-n(1e-1): x", 'as in "rouge-n(0.5)"'),
+        ("similar( 0.9 ): x", 'as in "similar(0.5)"'),
+        ("contians: x", 'did you mean "contains"?'),
+        ("Contains:x", 'did you mean "contains"?'),
+        ("not-not-contains: x", 'did you mean "not-contains"?'),
+        ("not-contians: x\ny", 'did you mean "not-contains"?'),
+        ("trajectory:tool-usd: x", 'did you mean "trajectory:tool-used"?'),
+        ("is-jsn", 'did you mean "is-json"?'),
+    ],
+)
+def test_a_text_that_looks_like_an_assertion_is_told(cell: str, said: str) -> None:
+    """It is compared as it stands, as in promptfoo, which hardly ever is what was meant."""
+    assert assertion_from_text(cell) == {"type": "equals", "value": cell}
+    found = looks_typed(f" {cell} ")
+    assert found is not None
+    assert cell.startswith(found[0])
+    assert said in f"{found[1].message}; {found[1].hint}"
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        *(
+            "Paris",
+            "Similar",
+            "note: this",
+            "http://x.y",
+            "Human: hi",
+            "It contains: a",
+            "5:30",
+            "",
+        ),
+        *("Python (programming language)", "equals: Contains: x", "contains: a", "file://x.txt"),
+        *("x" * 100_000, "not-" * 30_000, "a:" * 50_000),
+    ],
+    ids=lambda cell: cell[:20],
+)
+def test_what_is_no_assertion_at_all_is_not_told(cell: str) -> None:
+    assert looks_typed(cell) is None
+
+
+def test_types_of_a_suite_are_looked_for_as_well() -> None:
+    kinds = {**KINDS, "is-polite": kind_of(lambda _subject, _value: True)}
+    assert looks_typed("is-polit: very") is None
+    assert looks_typed("is-polit: very", kinds) is not None
+    assert looks_typed("is-polite: very", kinds) is None
 
 
 @pytest.mark.parametrize(

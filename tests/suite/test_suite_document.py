@@ -180,6 +180,30 @@ def test_schemas_of_functions_keep_their_references(tmp_path: Path) -> None:
     ]
 
 
+def test_schemas_of_assertions_keep_references_of_their_own(tmp_path: Path) -> None:
+    """Those that lead nowhere in the document; its own parts come first."""
+    own = {
+        "$ref": "#/definitions/tree",
+        "definitions": {"tree": {"items": {"$ref": "#/definitions/tree"}, "$ref": "#/shared"}},
+    }
+    document = {
+        "shared": {"type": "array"},
+        "a": {"type": "not-is-json", "value": own},
+        "b": {"type": ["is-json"], "value": own},
+        "c": {"type": "is-json", "value": {"not": {"$ref": "#/definitions/no"}, "definitions": {}}},
+    }
+    write(tmp_path, {"s.json": json.dumps(document)})
+    tree = {"items": {"$ref": "#/definitions/tree"}, "type": "array"}
+    kept = {"$ref": "#/definitions/tree", "definitions": {"tree": tree}}
+    found = read(tmp_path, "s.json")
+    assert found.data["a"]["value"] == kept
+    # The others have no such reference, or are no schemas.
+    assert [mistake.at for mistake in found.mistakes] == [
+        ("b", "value", "$ref"),
+        ("c", "value", "not", "$ref"),
+    ]
+
+
 @pytest.mark.parametrize("value", [3, None, ["#/a"]])
 def test_a_reference_is_text(tmp_path: Path, value: Any) -> None:
     """Anything else is told, and everything of that kind at once."""

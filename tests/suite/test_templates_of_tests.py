@@ -1,12 +1,15 @@
 """Templates in tests that cannot be read: they are told before anything is paid for."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trioeval.errors import SuiteError
+from trioeval.grading.text import is_template
 from trioeval.suite import parse_suite
+from trioeval.suite.plain_form import plain_test
 
 WRONG = "{{ b.length }}"
 SAID = "nunjucks-only: `.length` at line 1; write `x | length`"
@@ -52,12 +55,30 @@ def test_a_template_that_cannot_be_read_is_told_at_load(
     assert said_of(tmp_path, **keys) == [f"{path}: {SAID}"]
 
 
-def test_the_text_of_a_file_is_looked_at_as_well(tmp_path: Path) -> None:
-    """It is rendered like a value in place."""
+def test_the_text_of_a_file_is_no_template(tmp_path: Path) -> None:
+    """It is compared with as it stands, and told as it stands."""
     (tmp_path / "v.txt").write_text(WRONG)
-    assert said_of(tmp_path, tests=[contains("file://v.txt")]) == [
-        f"$.tests[0].assert[0].value: {SAID}"
-    ]
+    (tmp_path / "v.json").write_text(json.dumps([WRONG, {"a": WRONG}]))
+    tests = [contains("file://v.txt"), {"assert": [{"type": "equals", "value": "file://v.json"}]}]
+    listed = {"assert": [{"type": "contains-any", "value": ["file://v.txt", "{{ a }}"]}]}
+    suite = parse_suite(
+        {"providers": ["echo"], "tests": [*tests, listed]}, directory=tmp_path, environ={}
+    )
+    values = [test.assertions[0].value for test in suite.tests]
+    assert values == [WRONG, [WRONG, {"a": WRONG}], [WRONG, "{{ a }}"]]
+    assert not any(map(is_template, [values[0], *values[1]]))
+    plain = [plain_test(test)["assert"][0]["value"] for test in suite.tests]
+    assert plain == values
+    assert type(plain[0]) is str
+
+
+def test_what_is_wrong_with_the_text_of_a_file_is_told_although_it_has_marks(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "v.txt").write_text("{{ [")
+    (tmp_path / "w.txt").write_text("{{ [ }}")
+    regex = [{"type": "regex", "value": f"file://{name}.txt"} for name in "vw"]
+    assert len(said_of(tmp_path, tests=[{"assert": regex}])) == 2
 
 
 def test_what_is_no_template_may_hold_anything(tmp_path: Path) -> None:

@@ -79,6 +79,40 @@ def test_everything_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ]
 
 
+_RUBRIC = "providers: [echo]\ntests: [{assert: [{type: llm-rubric, value: x}]"
+_BEST = "tests: [{assert: [{type: select-best, value: x, provider: echo}]}]"
+
+
+def test_a_wrong_assertion_hides_no_other(tmp_path: Path) -> None:
+    """Nor the test's judges, comparisons and transforms, in sets as well."""
+    text = """\
+providers: [echo]
+tests:
+- assert:
+  - {type: contains}
+  - {type: llm-rubric, value: x}
+  - {type: select-best, value: x, provider: echo}
+  - type: assert-set
+    assert: [{type: contians, value: x}, {type: similar, value: x}]
+  - {type: llm-rubric, provider: echo}
+  options: {transform: "}{"}
+- {threshold: x}
+"""
+    write(tmp_path, {"s.yaml": text})
+    with pytest.raises(SuiteError) as caught:
+        prepare(tmp_path / "s.yaml", environ={"PATH": os.environ["PATH"]})
+    assert [(line, path) for _, line, path in places(caught.value)] == [
+        (4, "$.tests[0].assert[0]"),
+        (5, "$.tests[0].assert[1]"),
+        (6, "$.tests[0].assert[2]"),
+        (8, "$.tests[0].assert[3].assert[0].type"),
+        (8, "$.tests[0].assert[3].assert[1]"),
+        (9, "$.tests[0].assert[4]"),
+        (10, "$.tests[0].options.transform"),
+        (11, "$.tests[1].threshold"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "paths"),
     [
@@ -94,6 +128,33 @@ def test_everything_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
                 "  vars: {b: 'file://no'}\n  options: {transformVars: \"python:vars['b']\"}"
             ),
             ["$.tests[0].threshold", "$.defaultTest.vars.b"],
+        ),
+        # Judges, and what they are asked, may be right once they are mended.
+        (
+            f"{_RUBRIC}, options: {{provider: {{id: 5}}}}}}]",
+            ["$.tests[0].options.provider.id"],
+        ),
+        (
+            f"{_RUBRIC}}}]\ndefaultTest: {{options: {{provider: 5}}}}",
+            ["$.defaultTest.options.provider"],
+        ),
+        (f"{_RUBRIC}}}]\nenv: {{OPENAI_API_KEY: []}}", ["$.env.OPENAI_API_KEY"]),
+        (
+            (
+                "providers: [echo]\ntests: [{assert: [{type: llm-rubric, provider: echo}],"
+                " options: {rubricPrompt: 5}}]"
+            ),
+            ["$.tests[0].options.rubricPrompt"],
+        ),
+        # So may columns that are compared.
+        (f"{_BEST}\nproviders: ['file://none.yaml']", ["$.providers[0]"]),
+        (f"{_BEST}\nproviders: [echo]\nprompts: ['file://none.txt']", ["$.prompts[0]"]),
+        (
+            (
+                "providers: [echo]\ntests: [{assert: [{type: assert-set, assert: [{type: equals}]},"
+                " {type: max-score}]}]\nprompts: [a, b]"
+            ),
+            ["$.tests[0].assert[0].assert[0]"],
         ),
         ("providers: 5", ["$.providers"]),
         ("providers: [echo]\ntests: 5", ["$.tests"]),

@@ -137,7 +137,8 @@ def test_a_judge_is_asked_again_by_its_lane() -> None:
     """Two mishaps and a refusal later it has answered; the provider was asked once."""
     answers = queue(busy(), ProviderError("rate_limited", "slow down"), busy(), "yes")
     row = row_of(ASKS, judge=answers)
-    assert (row.status, row.calls, row.spent.calls) == (Status.PASS, 5, 1)
+    assert (row.status, row.calls, row.spent.calls) == (Status.PASS, 5, 4)
+    assert row_json(row, "e")["tokenUsage"]["assertions"]["numRequests"] == 4
 
 
 @pytest.mark.parametrize("kind", ["asks", "not-asks"])
@@ -151,7 +152,9 @@ def test_a_judge_that_fails_is_an_error_and_no_verdict(kind: str) -> None:
         "errorKind": "server",
         "bodyExcerpt": "come back later",
     }
-    assert row_json(row, "e")["metadata"]["trioeval"]["gradingError"] == row.details
+    told = row_json(row, "e")
+    assert told["metadata"]["trioeval"]["gradingError"] == row.details
+    assert told["tokenUsage"]["assertions"]["numRequests"] == row.calls - 1 == 4
 
 
 @pytest.mark.parametrize(
@@ -209,6 +212,7 @@ def test_an_assertion_without_weight_fails_alone() -> None:
     assert row.status is Status.PASS
     assert row.verdict is not None
     assert row.verdict.parts[0].metadata["errorKind"] == "server"
+    assert (row.verdict.parts[0].spent.calls, row.verdict.spent.calls) == (4, 4)
 
 
 @settings(max_examples=10)
@@ -251,7 +255,7 @@ def test_a_vector_that_failed_by_mishap_is_asked_for_in_the_next_round() -> None
     other = {**LIKE, "value": "other"}
     options = {"evaluateOptions": {"salvageRounds": 1, "maxConcurrency": 1}}
     row = row_of(other, judge=queue(*answers), **options)
-    assert (row.status, row.spent.calls) == (Status.PASS, 2)
+    assert (row.status, row.spent.calls) == (Status.PASS, 6)
 
 
 def test_whoever_waits_for_a_vector_asks_when_its_asker_is_cut_off() -> None:
@@ -327,10 +331,10 @@ def test_a_row_whose_judge_failed_by_mishap_is_judged_once_more_and_not_asked_ag
 
     options = {"evaluateOptions": {"salvageRounds": 1}}
     row = row_of(ASKS, {**ASKS, "value": "second"}, judge=judge, mine=mine, **options)
-    assert (row.status, row.spent.calls, row.spent.cost) == (Status.PASS, 2, 0.5)
+    assert (row.status, row.spent.calls, row.spent.cost) == (Status.PASS, 6, 0.5)
     assert asked == {"mine": 1, "hello | kind": 1, "hello | second": 5}
     assert row.verdict is not None
-    assert [part.spent.calls for part in row.verdict.parts] == [1, 1]
+    assert [part.spent.calls for part in row.verdict.parts] == [1, 5]
 
 
 def test_a_judge_that_refuses_for_good_is_no_mishap() -> None:

@@ -150,6 +150,20 @@ def test_without_any_judge_the_suite_is_wrong() -> None:
             {},
             "$.tests[0].assert[0].provider: search-rubric looks things up, and openai:gpt-4.1 has no",
         ),
+        (
+            {"type": "search-rubric", "value": "x", "provider": "echo"},
+            {},
+            "$.tests[0].assert[0].provider: search-rubric looks things up, and echo has no web search",
+        ),
+        (
+            {
+                "type": "search-rubric",
+                "value": "x",
+                "provider": {"id": "sequence", "config": {"inputs": ["yes"]}},
+            },
+            {},
+            "$.tests[0].assert[0].provider: search-rubric looks things up, and sequence has no web",
+        ),
     ],
 )
 def test_a_judge_that_cannot_judge_is_told_where_it_is_named(
@@ -170,6 +184,68 @@ def test_a_judge_that_looks_things_up_has_a_tool_for_it() -> None:
     (built_in,) = prepared(suite_of(search), **key).graders.entries
     assert (built_in.id, built_in.config) == (named["id"], config)
     assert judges(suite_of({**search, "provider": named}), **key) == ["openai:responses:gpt-4.1"]
+
+
+def test_programs_of_the_users_may_look_things_up() -> None:
+    """Nobody can know; so may servers and functions."""
+    for judge in ("mine", "https://example.com", "exec:cat"):
+        assert judges(suite_of({"type": "search-rubric", "value": "x", "provider": judge})) == [
+            judge
+        ]
+
+
+NO_RUBRIC = {"type": "llm-rubric", "provider": "a"}
+
+
+@pytest.mark.parametrize(
+    ("test", "default", "paths"),
+    [
+        ({"assert": [NO_RUBRIC]}, {}, ["$.tests[0].assert[0]"]),
+        ({"assert": [{**NO_RUBRIC, "value": ""}]}, {}, ["$.tests[0].assert[0]"]),
+        (
+            {
+                "assert": [
+                    {"type": "assert-set", "assert": [{**NO_RUBRIC, "type": "not-llm-rubric"}]}
+                ]
+            },
+            {},
+            ["$.tests[0].assert[0].assert[0]"],
+        ),
+        ({}, {"assert": [NO_RUBRIC]}, ["$.defaultTest.assert[0]"]),
+        ({"options": {"disableDefaultAsserts": True}}, {"assert": [NO_RUBRIC]}, []),
+        ({"options": {"rubricPrompt": "good?"}}, {"assert": [NO_RUBRIC]}, []),
+        ({"assert": [NO_RUBRIC]}, {"options": {"rubricPrompt": "good?"}}, []),
+        ({"assert": [{**NO_RUBRIC, "rubricPrompt": "good?"}]}, {}, []),
+    ],
+)
+def test_a_rubric_says_something(test: Any, default: Any, paths: list[str]) -> None:
+    """By its value, or a prompt of the suite's own, wherever that stands."""
+    suite = suite_of(tests=[{"vars": {}, **test}], defaultTest=default)
+    found = problems(suite) if paths else [str(prepared(suite).warnings or "")]
+    assert [one.partition(":")[0] for one in found if one] == paths
+
+
+def test_lines_of_a_large_file_share_the_rubrics_of_the_default_test(tmp_path: Path) -> None:
+    """Whose values are missing although no line is looked at."""
+    (tmp_path / "tests.jsonl").write_text('{"vars": {"word": "a"}}\n' * 3)
+    suite = suite_of(
+        tests="file://tests.jsonl", defaultTest={"assert": [NO_RUBRIC]}, directory=tmp_path
+    )
+    (problem,) = problems(suite)
+    assert problem.startswith("$.defaultTest.assert[0]: llm-rubric has neither a value nor")
+
+
+def test_only_known_categories_have_scores() -> None:
+    """A misspelt one would change what is measured."""
+    with pytest.raises(SuiteError) as caught:
+        suite_of(defaultTest={"options": {"factuality": {"subset": 1, "agreee": 2}}})
+    (problem,) = caught.value.problems
+    assert str(problem).split("\n") == [
+        '$.defaultTest.options.factuality.agreee: "agreee" is not a category',
+        '  did you mean "agree"?',
+    ]
+    suite_of(defaultTest={"options": {"factuality": {"differButFactual": 0.5}}})
+    suite_of(defaultTest={"options": {"factuality": None}})
 
 
 def test_the_default_tests_provider_judges_only_what_it_can() -> None:

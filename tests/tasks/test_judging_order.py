@@ -171,3 +171,23 @@ def test_asking_is_as_wide_as_it_may_be() -> None:
         return trio.current_time()
 
     assert run_virtual(timed) == 2
+
+
+def test_a_lone_assertion_needs_no_task_of_its_own() -> None:
+    """To start and end one costs as much as a quick script; several have one each."""
+    tasks: list[trio.lowlevel.Task] = []
+
+    async def notes(*_: Any) -> Finding:
+        tasks.append(trio.lowlevel.current_task())
+        await trio.lowlevel.checkpoint()
+        return Finding(holds=True, reason="noted")
+
+    async def of(count: int) -> int:
+        tasks.clear()
+        kinds = {"notes": Kind("anything", lambda _: True, Asking(notes))}
+        row = attrs.evolve(bench(3), kinds=kinds)
+        await Judging(row, [Assertion(type="notes", value=n) for n in range(count)]).run()
+        return len({*tasks} - {trio.lowlevel.current_task()})
+
+    assert run_virtual(of, 1) == 0
+    assert run_virtual(of, 2) == 2

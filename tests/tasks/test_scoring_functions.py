@@ -21,6 +21,10 @@ def fails(named, context):
 def malformed(named, context):
     return {"pass": 1, "score": 1, "reason": "one is not true"}
 
+def hangs(named, context):
+    while True:
+        pass
+
 def is_long(output, context):
     least = context["value"] or 3
     return {"pass": len(output) >= least, "score": min(1, len(output) / least), "reason": "by length"}
@@ -67,6 +71,19 @@ def test_a_scoring_function_has_the_last_word(tmp_path: Path) -> None:
     assert seen(third)[:2] == ("fail", 0)
     assert "it must give an object with pass (true or false)" in seen(third)[2]
     assert seen(fourth) == ("pass", 1, "no assertions")
+
+
+@pytest.mark.slow
+def test_a_scoring_function_that_hangs_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says nothing of the row; what the assertions found is kept."""
+    monkeypatch.setenv("TRIOEVAL_SCRIPT_TIMEOUT_MS", "300")
+    yes = {"type": "equals", "value": "a"}
+    tests = [{"vars": {"x": "a"}, "assert": [yes], "assertScoringFunction": "file://own.py:hangs"}]
+    (row,) = rows(tmp_path, tests)
+    assert row.status.value == "error"
+    assert "did not end within 0.3 seconds (SCRIPT_TIMEOUT_MS)" in str(row.error)
 
 
 @pytest.mark.slow

@@ -201,6 +201,10 @@ def test_programs_that_compute_no_value(
         ({"type": "webhook", "value": "example.com"}, "begins with http:// or https://"),
         ({"type": "webhook"}, '"value" is missing'),
         ({"type": "python"}, '"value" is missing'),
+        ({"type": "not-python", "value": "1 +"}, '"1 +" is not Python: invalid syntax'),
+        ({"type": "python", "value": "import time; x"}, "code on one line is an expression"),
+        ({"type": "javascript", "value": "1 +"}, "is not JavaScript: SyntaxError"),
+        ({"type": "javascript", "value": "while (x) {}"}, "code on one line is an expression"),
     ],
 )
 def test_code_that_cannot_run_is_told_before_a_run(

@@ -119,6 +119,33 @@ def test_code_that_never_ends_is_given_up(tmp_path: Path) -> None:
     assert value == 3
 
 
+def test_limits_hold_for_javascript(tmp_path: Path) -> None:
+    """For a file as for a line: the time says nothing of the output, the memory fails the code."""
+    file = tmp_path / "judges.js"
+    file.write_text(
+        "module.exports = { loops: () => { for (;;); }, length: (text) => text.length };"
+    )
+
+    async def body(code: UserCode) -> tuple[list[str], str, Any]:
+        said = []
+        for judged in (
+            code.file(file, "loops", "abc"),
+            code.javascript("(() => { for (;;); })()", ""),
+        ):
+            with pytest.raises(GradingError) as caught:
+                await judged
+            said.append(str(caught.value))
+        with pytest.raises(ScriptError) as failed:
+            await code.javascript("'x'.repeat(150e6).length", "abc")
+        return said, failed.value.message, await code.file(file, "length", "abc")
+
+    limits = {"TRIOEVAL_SCRIPT_TIMEOUT_MS": "400", "TRIOEVAL_SCRIPT_MEMORY_MB": "100"}
+    said, failed, value = with_code(tmp_path, body, **limits)
+    assert said == ["the script did not end within 0.4 seconds (SCRIPT_TIMEOUT_MS)"] * 2
+    assert "memory" in failed
+    assert value == 3
+
+
 def test_the_end_of_a_row_ends_its_scripts(tmp_path: Path) -> None:
     """The process is gone, and others are not concerned: not even those who wait for the same worker."""
     pids = tmp_path / "pids"

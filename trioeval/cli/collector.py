@@ -14,6 +14,7 @@ from trioeval.errors import OutputError
 from trioeval.report import Results, RunInfo, Totals, row_json, to_json
 from trioeval.report.derived import derive
 from trioeval.report.first_rows import FirstRows
+from trioeval.report.redact import keys_of
 from trioeval.suite import Around, Column, Suite
 from trioeval.tasks import PreparedSuite, Row
 
@@ -31,6 +32,8 @@ class Part:
     """What will be shown; None to show no rows."""
     totals: Totals
     around: Around
+    keys: Sequence[str] = attrs.field(repr=False)
+    """Texts that must not stand in what is told of its suite."""
     spool: Spool | None
     """Where rows wait for documents, if there will be any."""
 
@@ -46,6 +49,7 @@ class Part:
             rows=self.spool.rows,
             task=self.task,
             depends_on=self.depends_on,
+            keys=self.keys,
         )
 
 
@@ -94,6 +98,7 @@ class Collector:
                 first_rows=FirstRows(cell, tests) if tests else None,
                 totals=Totals.of(part.prepared.steps.columns),
                 around=part.prepared.around,
+                keys=keys_of(part.prepared.around.environ),
                 spool=Spool(documents[0].parent) if documents else None,
             )
             for part in prepared.parts
@@ -126,7 +131,7 @@ class Collector:
             part.first_rows.add(row)
         if not self._lines and part.spool is None:
             return None
-        text = to_json(row_json(row, self.info.eval_id, self.info.strip))
+        text = to_json(row_json(row, self.info.eval_id, self.info.strip, part.keys))
         for lines in self._lines:
             lines.add(text)
         if part.spool is not None:

@@ -1,5 +1,6 @@
-"""How a run ended, as an exit code and the sentence that says why. Pure."""
+"""How a run ended, as an exit code and the sentence that says why, and what it used. Pure."""
 
+import math
 import signal
 from collections.abc import Sequence
 
@@ -62,6 +63,32 @@ def ending(
     if needed != _ALL:
         why += f"; {rate}"
     return Ending(settings.fail_exit_code, f"{numbers}; exit {settings.fail_exit_code}: {why}")
+
+
+def spent_line(totals: Totals) -> str | None:
+    """What rows and their judges used; None where that is no money, and nobody judged.
+
+    Args:
+        totals: Of all rows.
+    """
+    columns = totals.columns
+    cost = math.fsum(column.cost or 0 for column in columns)
+    judges = [column.usage.judges for column in columns if column.usage.judges is not None]
+    if not cost and not judges:
+        return None
+    used = _used(sum(column.usage["total"] for column in columns), cost)
+    if not judges:
+        return f"used: {used}"
+    graded = _used(
+        sum(one["total"] for one in judges),
+        math.fsum(column.grading_cost or 0 for column in columns),
+    )
+    requests = sum(one.requests for one in judges)
+    return f"used: {used}; by judges: {graded}, in {requests} requests"
+
+
+def _used(tokens: int, cost: float) -> str:
+    return f"{tokens} tokens" + (f", {cost:.4f} US dollars" if cost else "")
 
 
 def _unfinished(totals: Totals) -> int:

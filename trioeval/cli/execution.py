@@ -16,7 +16,7 @@ import trio
 
 from trioeval._version import __version__
 from trioeval.cli.collector import Collector
-from trioeval.cli.ending import ending
+from trioeval.cli.ending import ending, spent_line
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.progress import Progress
 from trioeval.cli.settings import RunSettings
@@ -79,6 +79,8 @@ class Execution:
             stopped_early=self.stopped_early,
             unwritten=bool(unwritten),
         )
+        if (spent := spent_line(self.collector.totals)) is not None:
+            say(spent)
         say(ended.line)
         return ended.code
 

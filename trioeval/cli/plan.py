@@ -1,27 +1,41 @@
 """`--plan`: what a run would do, without asking anybody."""
 
 import datetime as dt
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from trioeval.grading.judge_calls import Count
 from trioeval.kernel import LaneSpec
 from trioeval.report import inert
+from trioeval.suite.models import BudgetSettings
 from trioeval.tasks import PreparedSuite, PreparedTask
+from trioeval.tasks.judge_plan import planned_judging
 
 _MINUTE = 60  # seconds
 _SAMPLE = 1000  # rows of a task whose prompts are looked at
 
 
 def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
-    """Rows, columns, and for each lane its rows, its limits and the time that they take at the least."""
+    """Rows, columns, and for each lane its rows, its limits and the time that they take at the least.
+
+    Calls to judges are told with their lanes.
+    """
     rows: Counter[str] = Counter()
+    judging: dict[str, Count] = {}
     for part in prepared.parts:
         yield from _part_lines(part, rows)
-    lanes = [spec for spec in prepared.lane_specs if rows[spec.name]]
-    for spec in lanes:
-        yield f"  lane {inert(spec.name, 60)}: {rows[spec.name]} rows, {_limits(spec)}"
-    yield from _use_lines(prepared.parts)
-    yield _duration([least_seconds(spec, rows[spec.name]) for spec in lanes])
+        for name, count in planned_judging(part.prepared).items():
+            judging[name] = judging.get(name, Count()) + count
+    seconds = []
+    for spec in prepared.lane_specs:
+        judged = judging.get(spec.name, Count())
+        if calls := rows[spec.name] + judged.usual:
+            yield f"  lane {inert(spec.name, 60)}: {_calls(rows[spec.name], judged)}, {_limits(spec)}"
+            seconds.append(least_seconds(spec, calls))
+    yield from _use_lines(prepared.parts, judged=bool(judging))
+    yield from _budget_lines(prepared.suite.evaluate_options.budget)
+    yield _duration(seconds)
 
 
 def _part_lines(part: PreparedTask, rows: Counter[str]) -> Iterator[str]:
@@ -42,7 +56,33 @@ def _part_lines(part: PreparedTask, rows: Counter[str]) -> Iterator[str]:
         yield f"  column {column.prompt_idx}: {name} | {inert(column.prompt.label, 60)}"
 
 
-def _use_lines(parts: Sequence[PreparedTask]) -> Iterator[str]:
+def _calls(rows: int, judged: Count) -> str:
+    """Rows that are asked for, and what judges are asked.
+
+    Example:
+        >>> _calls(2, Count(3, 6)), _calls(0, Count(1, math.inf))
+        ('2 rows, 3 judge calls (at most 6)', '1 judge calls or more')
+    """
+    found = [f"{rows} rows"] if rows else []
+    if judged.usual:
+        bound = f" (at most {judged.most:.0f})" if judged.most > judged.usual else ""
+        known = math.isfinite(judged.most)
+        found.append(f"{judged.usual} judge calls{bound if known else ' or more'}")
+    return ", ".join(found)
+
+
+def _budget_lines(budget: BudgetSettings | None) -> Iterator[str]:
+    """What the run may use, whatever it wants."""
+    if budget is None:
+        return
+    names = {"requests": "requests", "tokens": "tokens", "usd": "US dollars"}
+    said = {name: getattr(budget, name) for name in names}
+    bounds = [f"{said[name]:.12g} {unit}" for name, unit in names.items() if said[name] is not None]
+    if bounds:
+        yield f"the budget, for rows and judges together: {', '.join(bounds)}"
+
+
+def _use_lines(parts: Sequence[PreparedTask], *, judged: bool) -> Iterator[str]:
     """What services may use, by their bounds and the length of what prompts are made of."""
     tokens, money, priced, paid = 0.0, 0.0, False, False
     for part in parts:
@@ -63,7 +103,8 @@ def _use_lines(parts: Sequence[PreparedTask]) -> Iterator[str]:
     if tokens:
         cost = f", at most about {money:.2f} US dollars" if priced else ""
         unknown = ("; some prices" if priced else "; prices") + " are not known" if paid else ""
-        yield f"at most about {tokens:.0f} tokens{cost}{unknown}"
+        judges = "; what judges use is not among that" if judged else ""
+        yield f"at most about {tokens:.0f} tokens{cost}{unknown}{judges}"
 
 
 def least_seconds(spec: LaneSpec, calls: int) -> float:

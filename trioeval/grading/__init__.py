@@ -11,6 +11,7 @@ from trioeval.grading.kinds import ASSERTION_TYPES as ASSERTION_TYPES
 from trioeval.grading.kinds import COMPARISONS as COMPARISONS
 from trioeval.grading.kinds import KINDS as KINDS
 from trioeval.grading.model import Assertion as Assertion
+from trioeval.grading.model import AsWritten as AsWritten
 from trioeval.grading.model import Computed as Computed
 from trioeval.grading.model import Spent as Spent
 from trioeval.grading.model import Verdict as Verdict

@@ -21,7 +21,7 @@ from typing import TypeAlias
 import attrs
 
 from trioeval.grading.model import Assertion, Spent, Verdict
-from trioeval.grading.text import number_text
+from trioeval.grading.text import number_text, score_text
 
 SET = "assert-set"
 """The type of a set of assertions, which judges nothing itself."""
@@ -109,8 +109,9 @@ def aggregate(parts: Sequence[Verdict], *, threshold: float | None = None) -> Ve
     if threshold is not None:
         passed = score >= threshold
         verb = "reaches" if passed else "is below"
-        reason = f"the score {number_text(score)} {verb} the threshold {number_text(threshold)}"
-    if any(map(_blocks, kept)):
+        shown = score_text(score, threshold)
+        reason = f"the score {shown} {verb} the threshold {number_text(threshold)}"
+    if failed is not None and any(map(_blocks, kept)):
         passed, reason = True, BLOCKED
     named = _by_name(kept)
     return Verdict(
@@ -139,7 +140,7 @@ def components(parts: Iterable[Verdict]) -> Iterator[Verdict]:
     """
     for part in parts:
         yield part
-        for inner in components(part.parts):
+        for inner in components(part.parts) if part.parts else ():
             if inner.assertion is None:
                 yield attrs.evolve(inner, assertion=part.assertion)
             else:

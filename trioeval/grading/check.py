@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from trioeval.errors import Problem
 from trioeval.grading.algebra import SET
 from trioeval.grading.kind import Comparing, Kinds
-from trioeval.grading.kinds import KINDS, split_type
+from trioeval.grading.kinds import COMPARISONS, KINDS, split_type
 from trioeval.grading.model import HEAVIEST, Assertion
 from trioeval.grading.text import is_template, number_text, quote
 
@@ -26,6 +26,10 @@ INSTEAD: Mapping[str, str] = {
 
 TYPES_ARE_LISTED = "all types are listed in docs/reference/assertions.md"
 """What is said to somebody who wrote something else altogether."""
+
+_LENGTHS = ("min-length", "max-length")
+_EXAMPLE = "10"
+"""The length in the hints of those."""
 
 
 def check_assertion(
@@ -79,7 +83,11 @@ def _kind_problems(assertion: Assertion, kinds: Kinds, *, value_given: bool) -> 
         yield Problem(".assert", f"{quote(assertion.type)} has no assertions of its own", hint)
     kind = kinds.get(base)
     if kind is None:
-        yield _unknown(assertion.type, base, kinds)
+        yield _unknown(assertion, base, kinds)
+    elif isinstance(kind.judge, Comparing) and base not in COMPARISONS:
+        known = " and ".join(sorted(COMPARISONS))
+        message = f"{quote(assertion.type)} compares rows, which {known} alone can"
+        yield Problem(".type", message, "let its judge look at one output")
     else:
         if inverted and not kind.invertible:
             message = f"{quote(assertion.type)} is not an assertion type: {base} has no opposite"
@@ -95,8 +103,12 @@ def _kind_problems(assertion: Assertion, kinds: Kinds, *, value_given: bool) -> 
             yield from kind.check(assertion)
 
 
-def _unknown(name: str, base: str, kinds: Kinds) -> Problem:
+def _unknown(assertion: Assertion, base: str, kinds: Kinds) -> Problem:
+    name = assertion.type
     if (instead := INSTEAD.get(name) or INSTEAD.get(base)) is not None:
+        length = quote(assertion.value).strip('"')
+        if base in _LENGTHS and length.isdecimal():
+            instead = instead.replace(_EXAMPLE, length)
         return Problem(".type", f"{quote(name)} is not an assertion type", instead)
     if base == SET:
         message = f"{quote(name)} is not an assertion type: a set has no opposite"

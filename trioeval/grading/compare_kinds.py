@@ -8,7 +8,7 @@ from trioeval.errors import GradingError, Problem
 from trioeval.grading.kind import Comparing, Contender, Finding, Kind, Kinds
 from trioeval.grading.model import Assertion, Verdict
 from trioeval.grading.outside import Outside
-from trioeval.grading.text import number_text, quote
+from trioeval.grading.text import number_text, quote, score_text
 
 _COMPARE = ("max-score", "select-best")
 _METHODS = ("average", "sum")
@@ -28,7 +28,7 @@ async def _max_score(
     found: list[Finding] = []
     for place, (score, count, weight) in enumerate(totals):
         holds = place == winner and reaches
-        reason = f"its score is {number_text(score)}, the highest {number_text(best)}"
+        reason = f"its score is {score_text(score, best)}, the highest {score_text(best, least)}"
         if least is not None and not reaches:
             reason += f", which is below the threshold {number_text(least)}"
         named = {"maxScore": score, "assertionCount": float(count), "totalWeight": weight}

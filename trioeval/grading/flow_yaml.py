@@ -35,8 +35,20 @@ _MERGE = "<<"
 _NO_KEY = object()
 
 
-def read_yaml(text: str) -> Any:
+@attrs.define
+class Allowance:
+    """What reading several texts may cost together."""
+
+    events: int
+    """Of the parser: a value is one, a collection two. It goes below 0 only within the last text."""
+
+
+def read_yaml(text: str, allowance: Allowance | None = None) -> Any:
     """The value of a YAML text; None if it is empty.
+
+    Args:
+        text: One document.
+        allowance: Is made less by what this one costs, also where it is not YAML.
 
     Raises:
         ValueError: It is not YAML, or holds more than one document; the message says why.
@@ -48,6 +60,8 @@ def read_yaml(text: str) -> Any:
     builder = _Builder()
     try:
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            if allowance is not None:
+                allowance.events -= 1
             builder.take(event)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark

@@ -15,9 +15,20 @@ from trioeval.errors import GradingError, TemplateError
 from trioeval.grading.algebra import SET, Place, fold, leaves
 from trioeval.grading.kind import Asking, Comparing, Finding, Judge, Kind, Kinds, SlowError
 from trioeval.grading.kinds import KINDS, split_type
-from trioeval.grading.model import HEAVIEST, NOTHING_SPENT, Assertion, Computed, Spent, Verdict
+from trioeval.grading.model import (
+    HEAVIEST,
+    NOTHING_SPENT,
+    Assertion,
+    AsWritten,
+    Computed,
+    Spent,
+    Verdict,
+)
 from trioeval.grading.subject import Subject
 from trioeval.grading.text import number_text, quote
+
+RENDERED = "renderedAssertionValue"
+"""Under which a verdict keeps the value that was judged with, where it was made of another."""
 
 Render = Callable[[str], str]
 """Fills in the templates of values and metrics; raises `TemplateError`."""
@@ -180,9 +191,16 @@ def find(ready: Ready, judge: Judge, subject: Subject, *, patient: bool = True) 
     """What the judge of a kind finds; a judge of the user's may fail in any way.
 
     Raises:
-        GradingError: It could not find out.
+        GradingError: It could not find out, or the output is too long for its type.
         SlowError: That takes long, and nobody is patient.
     """
+    kind, size = ready.kind, len(subject.text)
+    if kind.longest is not None and size > kind.longest:
+        name, _ = split_type(ready.assertion.type)
+        msg = f"the output has {size:,} characters; {name} takes up to {kind.longest:,}"
+        raise GradingError(msg)
+    if not patient and size > kind.at_once:
+        raise SlowError(lambda: find(ready, judge, subject))
     try:
         try:
             return judge(subject, ready.value, ready.assertion)
@@ -202,7 +220,7 @@ def verdict_of(ready: Ready, finding: Finding, spent: Spent = NOTHING_SPENT) -> 
     passed = finding.invertible and finding.holds is not ready.inverted
     metadata = finding.metadata
     if ready.value != ready.assertion.value:
-        metadata = {**metadata, "renderedAssertionValue": ready.value}
+        metadata = {**metadata, RENDERED: ready.value}
     return Verdict(
         passed=passed,
         score=_score(finding, inverted=ready.inverted, passed=passed),
@@ -248,10 +266,14 @@ def _score(finding: Finding, *, inverted: bool, passed: bool) -> float:
 
 def _rendered(value: Any, render: Render) -> Any:
     match value:
+        case AsWritten():
+            return str(value)
         case str():
             return render(value)
         case list() | tuple():
-            return [render(member) if isinstance(member, str) else member for member in value]
+            return [
+                _rendered(member, render) if isinstance(member, str) else member for member in value
+            ]
         case _:
             return value
 

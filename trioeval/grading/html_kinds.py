@@ -5,7 +5,7 @@ from typing import Any
 
 from trioeval.grading.html_tree import HtmlOutline
 from trioeval.grading.html_words import SPACES
-from trioeval.grading.kind import Finding, Kind, Kinds
+from trioeval.grading.kind import SLOW_AT_ONCE, Finding, Kind, Kinds
 from trioeval.grading.model import Assertion
 from trioeval.grading.subject import Subject
 
@@ -39,7 +39,7 @@ def html_fault(text: str) -> str | None:
     """What keeps a text from being HTML; None if nothing does.
 
     Raises:
-        GradingError: It has too many tags.
+        GradingError: It has too many tags, or too many within others.
 
     Example:
         >>> html_fault("<p>x</p>") is None, html_fault("so: <p>x</p>")
@@ -101,5 +101,5 @@ def _anything(_value: Any) -> bool:
 
 KINDS: Kinds = {
     "contains-html": Kind("left out", _anything, _contains_html, bare=True),
-    "is-html": Kind("left out", _anything, _is_html, bare=True),
+    "is-html": Kind("left out", _anything, _is_html, bare=True, at_once=SLOW_AT_ONCE),
 }

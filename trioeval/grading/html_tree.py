@@ -6,10 +6,11 @@ open elements are kept, with the rules that move text: what closes what, raw tex
 are opened again, text that is put before its table.
 
 A full parser was not taken: those in C are quadratic for texts that are made to be so, and cannot be
-stopped. Here depth is limited as in browsers, and so are tags, so that the time is linear.
+stopped. Here depth is limited as in browsers, and so are tags and what they may cost together.
 """
 
 import re
+from collections import Counter
 from html import unescape
 
 from trioeval.errors import GradingError
@@ -32,6 +33,8 @@ from trioeval.grading.html_words import (
 _DEEPEST = 512
 _MOST = 200_000
 """Tags of one text."""
+_MOST_STEPS = 40_000_000
+"""Open elements that are looked at, for all tags together; about a second."""
 _TOKEN = re.compile(
     r"""<!--(?:>|->|(?P<comment>))|<(?P<bogus>[!?]|/(?![a-zA-Z]))"""
     r"""|<(?P<closing>/?)(?P<name>[a-zA-Z][^\t\n\f\r />]*+)"""
@@ -47,7 +50,7 @@ class HtmlOutline:
         """Reads the text.
 
         Raises:
-            GradingError: It has too many tags.
+            GradingError: It has too many tags, or too many within others.
         """
         self.loose_text = False
         """Whether text stands directly in a body that is not written."""
@@ -57,14 +60,17 @@ class HtmlOutline:
         self._in_body = False
         self._body_written = False
         self._stack: list[str] = []
-        self._formatting: list[str] = []
+        self._formatting: Counter[str] = Counter()
+        """How many formatting elements would be opened again, by their names."""
+        self._steps = 0
         self._read()
 
     def _read(self) -> None:
         place, count = 0, 0
         while (match := _TOKEN.search(self._text, place)) is not None:
             count += 1
-            if count > _MOST:
+            self._steps += len(self._stack) // 2
+            if count > _MOST or self._steps > _MOST_STEPS:
                 msg = "the output has too many tags"
                 raise GradingError(msg)
             self._take_text(self._text[place : match.start()])
@@ -112,7 +118,9 @@ class HtmlOutline:
         self._in_body = True
         if self._body_written or self.loose_text:
             return
-        if self._formatting and not (self._stack and self._stack[-1] in TABLE_PARENTS):
+        if any(self._formatting.values()) and not (
+            self._stack and self._stack[-1] in TABLE_PARENTS
+        ):
             return
         below = list(self._stack)
         while below and below[-1] in TABLE_PARENTS:
@@ -141,7 +149,7 @@ class HtmlOutline:
         if name in VOID or (empty and (self._is_foreign() or name in ("svg", "math"))):
             return
         if name in FORMATTING:
-            self._formatting.append(name)
+            self._formatting[name] += 1
         if len(self._stack) < _DEEPEST:
             self._stack.append(name)
 
@@ -153,8 +161,8 @@ class HtmlOutline:
             self._stack.pop()
         if name in ("a", "nobr", "button"):
             self._close(name, barriers=BARRIERS)
-            if name in self._formatting:
-                self._formatting.remove(name)
+            if self._formatting[name]:
+                self._formatting[name] -= 1
         for other in CLOSED_BY.get(name, ()):
             self._close(other, barriers=BARRIERS | {"ul", "ol", "dl", "select"})
         if name in MAY_STAND_IN and "table" in self._stack:
@@ -162,6 +170,9 @@ class HtmlOutline:
                 self._stack.pop()
 
     def _close(self, name: str, *, barriers: frozenset[str]) -> bool:
+        if name not in self._stack:
+            return False
+        self._steps += len(self._stack)
         for place in range(len(self._stack) - 1, -1, -1):
             if self._stack[place] == name:
                 del self._stack[place:]
@@ -192,8 +203,8 @@ class HtmlOutline:
             self._close(name, barriers=SPECIAL)
 
     def _end_formatting(self, name: str) -> None:
-        if name in self._formatting:
-            del self._formatting[len(self._formatting) - 1 - self._formatting[::-1].index(name)]
+        if self._formatting[name]:
+            self._formatting[name] -= 1
         for place in range(len(self._stack) - 1, -1, -1):
             if self._stack[place] == name:
                 above = self._stack[place + 1 :]

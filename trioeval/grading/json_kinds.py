@@ -5,10 +5,10 @@ from functools import partial
 from typing import Any
 
 from trioeval.errors import GradingError, Problem
-from trioeval.grading.kind import Finding, Kind, Kinds
+from trioeval.grading.kind import SLOW_AT_ONCE, Finding, Kind, Kinds
 from trioeval.grading.lenient_json import objects_in
 from trioeval.grading.model import Assertion
-from trioeval.grading.schemas import document_faults, schema_faults, schema_of
+from trioeval.grading.schemas import Rules, rules_of, schema_faults, schema_of
 from trioeval.grading.subject import Subject
 from trioeval.grading.text import is_template, parse_json, quote
 
@@ -23,24 +23,24 @@ def _is_json(subject: Subject, value: Any, _assertion: Assertion, *, strict: boo
         return Finding(holds=False, reason=f"the output is not JSON: {error}")
     if schema is None:
         return Finding(holds=True, reason="the output is JSON")
-    faults = _faults(document, schema, strict=strict)
-    if faults:
-        return Finding(
-            holds=False, reason=f"the output does not follow the schema: {'; '.join(faults)}"
-        )
-    return Finding(holds=True, reason="the output follows the schema")
+    rules = _rules(schema, strict=strict)
+    if rules.hold(document):
+        return Finding(holds=True, reason="the output follows the schema")
+    faults = "; ".join(rules.faults(document))
+    return Finding(holds=False, reason=f"the output does not follow the schema: {faults}")
 
 
 def _contains_json(subject: Subject, value: Any, _assertion: Assertion, *, strict: bool) -> Finding:
     schema = _schema(value)
     reason = "the output contains no JSON object"
+    rules, found = None if schema is None else _rules(schema, strict=strict), None
     for found in objects_in(subject.text):
-        if schema is None:
+        if rules is None:
             return Finding(holds=True, reason=f"the output contains {quote(found)}")
-        faults = _faults(found, schema, strict=strict)
-        if not faults:
+        if rules.hold(found):
             return Finding(holds=True, reason=f"{quote(found)} in the output follows the schema")
-        reason = f"no object in the output follows the schema: {'; '.join(faults)}"
+    if rules is not None and found is not None:
+        reason = f"no object in the output follows the schema: {'; '.join(rules.faults(found))}"
     return Finding(holds=False, reason=reason)
 
 
@@ -52,9 +52,9 @@ def _schema(value: Any) -> Any:
         raise GradingError(msg) from None
 
 
-def _faults(document: Any, schema: Any, *, strict: bool) -> list[str]:
+def _rules(schema: Any, *, strict: bool) -> Rules:
     try:
-        return document_faults(document, schema, strict=strict)
+        return rules_of(schema, strict=strict)
     except ValueError as error:
         msg = f"the schema cannot be used: {error}"
         raise GradingError(msg) from None
@@ -87,7 +87,12 @@ def json_kinds(*, strict: bool = True) -> Kinds:
     check = partial(_check, strict=strict)
     return {
         "contains-json": Kind(
-            _RIGHT, _accepts, partial(_contains_json, strict=strict), bare=True, check=check
+            _RIGHT,
+            _accepts,
+            partial(_contains_json, strict=strict),
+            bare=True,
+            check=check,
+            at_once=SLOW_AT_ONCE,
         ),
         "is-json": Kind(_RIGHT, _accepts, partial(_is_json, strict=strict), bare=True, check=check),
     }

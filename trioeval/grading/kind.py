@@ -17,6 +17,12 @@ from trioeval.grading.model import Assertion, Verdict
 from trioeval.grading.outside import Outside
 from trioeval.grading.subject import Subject
 
+AT_ONCE = 65_536
+"""Characters of an output that most types judge in so little time that others can wait for it."""
+
+SLOW_AT_ONCE = 4096
+"""The same of types that parse or compare what they read."""
+
 Role: TypeAlias = Literal["text", "embedding", "classification", "moderation"]
 """What a judge is needed for."""
 
@@ -128,6 +134,10 @@ class Kind:
     requires: Extra | None = None
     runs_code: bool = False
     """Whether a file of code as its value is what judges; elsewhere such a file computes the value."""
+    at_once: int = AT_ONCE
+    """Characters of the longest output that is judged while others wait; for a longer one they need not."""
+    longest: int | None = None
+    """Characters of the longest output that is judged at all, where that takes too long for others."""
 
     @property
     def roles(self) -> frozenset[Role]:

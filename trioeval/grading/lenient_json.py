@@ -14,12 +14,13 @@ import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import attrs
 
 from trioeval.errors import GradingError
-from trioeval.grading.flow_yaml import DEEPEST, read_yaml
+from trioeval.grading.flow_yaml import DEEPEST, Allowance, read_yaml
 from trioeval.grading.text import parse_json
 
 LONGEST = 100_000
@@ -27,8 +28,10 @@ LONGEST = 100_000
 _READ = 40 * LONGEST
 """Characters of all regions that are not JSON, beyond four times those of the text."""
 _MOST_BRACES = 1_000_000
-_MOST_LOOSE = 50_000
-"""Regions that are not JSON."""
+_MOST_EVENTS = 300_000
+"""Of reading regions that are not JSON; about a second."""
+_REGION = 10
+"""Events that beginning to read a region is worth."""
 
 _TOO_MANY = "the output has too many braces to look for objects in it"
 
@@ -55,7 +58,7 @@ def objects_in(text: str) -> Iterator[dict[str, Any]]:
     """
     braces = _Braces.of(text)
     left = _READ + 4 * len(text)
-    loose = 0
+    allowance = Allowance(_MOST_EVENTS)
     behind = 0
     for number, start in enumerate(braces.places):
         if start < behind or text[start] != "{":
@@ -66,11 +69,11 @@ def objects_in(text: str) -> Iterator[dict[str, Any]]:
         written = text[start : region.end] + "}" * region.missing
         found = _read(parse_json, written)
         if found is None:
-            loose += 1
             left -= len(written)
-            if left < 0 or loose > _MOST_LOOSE:
+            allowance.events -= _REGION
+            if left < 0 or allowance.events < 0:
                 raise GradingError(_TOO_MANY)
-            found = _read(_read_loosely, written)
+            found = _read(partial(_read_loosely, allowance=allowance), written)
         if found is not None:
             behind = region.end
             yield found
@@ -137,8 +140,9 @@ def _read(read: Callable[[str], Any], region: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _read_loosely(region: str) -> Any:
-    return read_yaml(_COMMENT.sub(_as_yaml, region) if "//" in region else region)
+def _read_loosely(region: str, allowance: Allowance) -> Any:
+    text = _COMMENT.sub(_as_yaml, region) if "//" in region else region
+    return read_yaml(text, allowance)
 
 
 def _as_yaml(piece: re.Match[str]) -> str:

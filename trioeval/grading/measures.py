@@ -8,7 +8,7 @@ from trioeval.errors import GradingError, Problem
 from trioeval.grading.kind import Finding, Kind, Kinds
 from trioeval.grading.model import Assertion
 from trioeval.grading.subject import Subject
-from trioeval.grading.text import number_text, quote
+from trioeval.grading.text import number_text, quote, score_text
 
 
 def _latency(subject: Subject, _value: Any, assertion: Assertion) -> Finding:
@@ -38,8 +38,8 @@ def _perplexity_score(subject: Subject, _value: Any, assertion: Assertion) -> Fi
         return _without_threshold("perplexity score", score, assertion, score=score)
     holds = score >= assertion.threshold
     verb = "reaches" if holds else "is below"
-    threshold = number_text(assertion.threshold)
-    reason = f"the perplexity score {number_text(score)} {verb} the threshold {threshold}"
+    shown, threshold = score_text(score, assertion.threshold), number_text(assertion.threshold)
+    reason = f"the perplexity score {shown} {verb} the threshold {threshold}"
     return Finding(holds, reason, score=score)
 
 
@@ -83,9 +83,8 @@ def _guardrails(subject: Subject, _value: Any, _assertion: Assertion) -> Finding
 def _at_most(what: str, value: float, threshold: float, unit: str = "") -> Finding:
     holds = value <= threshold
     verb = "is within" if holds else "is above"
-    reason = (
-        f"the {what} {number_text(value)}{unit} {verb} the threshold {number_text(threshold)}{unit}"
-    )
+    shown = score_text(value, threshold)
+    reason = f"the {what} {shown}{unit} {verb} the threshold {number_text(threshold)}{unit}"
     return Finding(holds, reason)
 
 
@@ -94,7 +93,7 @@ def _without_threshold(
 ) -> Finding:
     # It passes, and `not-` turns what it finds round.
     inverted = assertion.type.startswith("not-")
-    reason = f"the {what} is {number_text(value)}, and no threshold is set"
+    reason = f"the {what} is {score_text(value)}, and no threshold is set"
     return Finding(not inverted, reason, score=score)
 
 

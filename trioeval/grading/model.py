@@ -25,6 +25,17 @@ class Computed:
     """As it stands in the suite."""
 
 
+class AsWritten(str):
+    """A text that came from a file: it is compared with as it stands there, whatever marks it has.
+
+    Example:
+        >>> AsWritten("{{x}}") == "{{x}}"
+        True
+    """
+
+    __slots__ = ()
+
+
 @attrs.frozen(kw_only=True)
 class Assertion:
     """One expectation of a reply, or a set of them."""
@@ -61,14 +72,14 @@ class Spent:
     cost: float | None = None
     """US dollars; None where no price is known."""
     calls: int = 0
-    """Replies of judges."""
+    """Requests to judges, retries and those that failed among them."""
     judges: tuple[str, ...] = ()
     """Labels or ids of those who replied, sorted."""
 
     @classmethod
     def sum(cls, several: Iterable["Spent"]) -> "Spent":
         """All of them together."""
-        listed = [one for one in several if one.calls]
+        listed = [one for one in several if one != NOTHING_SPENT]
         if not listed:
             return NOTHING_SPENT
         costs = [one.cost for one in listed if one.cost is not None]

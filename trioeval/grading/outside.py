@@ -21,6 +21,8 @@ class Answer:
     """As text; never blank."""
     output: Any
     """As the provider gave it: text, or parsed JSON."""
+    is_cut_off: bool = False
+    """Whether it ended because it became too long."""
 
 
 @attrs.frozen

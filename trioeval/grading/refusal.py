@@ -13,6 +13,9 @@ from importlib.resources import files
 from trioeval.grading.lists import SPACES
 
 _APOSTROPHES = str.maketrans("’′", "''")
+_PIECE = 65_536
+_LONGER = 256
+"""Characters that no phrase has."""
 _PLACE = re.compile(r"\{([^}]*)\}")
 
 
@@ -26,7 +29,18 @@ def is_refusal(text: str) -> bool:
     text = text.strip(SPACES)
     begins, says = _patterns()
     said = text.lower().translate(_APOSTROPHES)
-    return not said or begins.match(said) is not None or says.search(said) is not None
+    return not said or begins.match(said) is not None or _searched(says, said)
+
+
+def _searched(says: re.Pattern[str], text: str) -> bool:
+    """Whether a phrase stands in a text; piece by piece, so that other threads go on."""
+    for start in range(0, len(text), _PIECE):
+        end = start + _PIECE + _LONGER
+        found = says.search(text, start, end)
+        # What ends with a piece may be no whole word; it stands in the next piece as well.
+        if found is not None and (found.end() < end or end >= len(text)):
+            return True
+    return False
 
 
 @functools.cache

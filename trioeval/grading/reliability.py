@@ -9,10 +9,11 @@ said it first. Agreement is the share of the judgements that are on the side of 
 questions fails, the whole is an error: a smaller panel would be another measurement.
 """
 
+import difflib
 import functools
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import attrs
@@ -28,6 +29,7 @@ from trioeval.grading.text import quote
 Combine = Literal["majority", "mean"]
 
 _MOST = 99
+_PANEL = frozenset({"repeat", "combine", "swap"})
 _HALF = 0.5
 
 
@@ -78,12 +80,39 @@ def panel_problems(assertion: Assertion, *, compares: bool = False) -> Iterator[
         yield Problem(".config.swap", f"must be true or false, got {quote(swap)}")
 
 
+def config_check(*more: str, compares: bool = False) -> Callable[[Assertion], Iterator[Problem]]:
+    """Finds what is wrong with the config of a type whose judge may be asked several times.
+
+    Args:
+        more: Keys that it has besides; their values are not looked at.
+        compares: Whether the type compares outputs.
+    """
+    known = (*(_PANEL if compares else _PANEL - {"swap"}), *more)
+
+    def check(assertion: Assertion) -> Iterator[Problem]:
+        yield from panel_problems(assertion, compares=compares)
+        yield from _unknown_keys(assertion, known)
+
+    return check
+
+
 def no_panel(assertion: Assertion) -> Iterator[Problem]:
-    """What is wrong with wanting several judgements of what is measured."""
-    for key in ("repeat", "combine", "swap"):
-        if key in (assertion.config or {}):
-            hint = "only models that judge in words are asked several times"
-            yield Problem(f".config.{key}", f"it has no meaning for {assertion.type}", hint)
+    """What is wrong with the config of what is measured: there is nothing to say in one."""
+    for key in sorted(_PANEL & (assertion.config or {}).keys()):
+        hint = "only models that judge in words are asked several times"
+        yield Problem(f".config.{key}", f"it has no meaning for {assertion.type}", hint)
+    yield from _unknown_keys(assertion, ())
+
+
+def _unknown_keys(assertion: Assertion, known: Collection[str]) -> Iterator[Problem]:
+    """Keys of a config that would change nothing; what a panel has is told elsewhere."""
+    for key in assertion.config or {}:
+        if key in known or key in _PANEL:
+            continue
+        hint = f"known are {', '.join(sorted(known))}" if known else "leave it out"
+        if close := difflib.get_close_matches(key, known, n=1):
+            hint = f'did you mean "{close[0]}"?'
+        yield Problem(f".config.{key}", f"{quote(key)} is no key of {assertion.type}", hint)
 
 
 def reliable(judge: OutsideJudge, *, threshold: float = _HALF) -> OutsideJudge:

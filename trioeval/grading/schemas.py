@@ -7,16 +7,23 @@ the root is looked at.
 
 A few things are said differently by schemas that are written for JavaScript, and are rewritten: `nullable`,
 formats of numbers, and keywords beside `$ref`, which drafts before 2019 ignore. Nothing is ever fetched.
+
+The verdict and its reason are two things: the first takes bounded time whatever a model wrote, and the
+second is left out where it would not.
 """
 
+import itertools
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
 import attrs
 
+from trioeval.errors import GradingError
 from trioeval.grading.flow_yaml import read_yaml
+from trioeval.grading.schema_cost import can_be_told
 from trioeval.grading.schema_words import (
     FORMATS,
     IN_LISTS,
@@ -33,6 +40,11 @@ _BACKTRACKING = 100_000
 """Steps of a pattern; one that needs more does not match."""
 _TOLD = 3
 """Faults of a document that are told."""
+_UNTOLD = "too large, or with too many alternatives, to say where"
+_MOST_SQUARES = 1_000_000_000
+"""Of the lengths of texts, for patterns that look around: a second, or one text of 31,000 characters."""
+_LOOKS_AROUND = re.compile(r"\(\?<?[=!]|\\\\[1-9k]")
+"""In JSON text."""
 _KEPT = 64
 
 
@@ -80,18 +92,67 @@ def document_faults(document: Any, schema: Any, *, strict: bool = True) -> list[
     """What is wrong with a document by a schema, the first of it; empty if it is valid.
 
     Raises:
+        GradingError: It cannot be found out in bounded time.
         ValueError: The schema is not valid.
 
     Example:
         >>> document_faults({"a": "x"}, {"properties": {"a": {"type": "number"}}})
         ['.a: "x" is not of type "number"']
     """
-    faults: list[str] = []
-    for error in _validator(json_text(schema), strict).iter_errors(document):
-        faults.append(f"{_path(error.instance_path)}{error.message}"[:200])
-        if len(faults) == _TOLD:
-            break
-    return faults
+    rules = rules_of(schema, strict=strict)
+    return [] if rules.hold(document) else rules.faults(document)
+
+
+def rules_of(schema: Any, *, strict: bool = True) -> "Rules":
+    """What a schema asks of documents, ready to be asked many times.
+
+    Raises:
+        ValueError: The schema is not valid.
+    """
+    return _validator(json_text(schema), strict)
+
+
+@attrs.frozen
+class Rules:
+    """A schema that documents can be held against, in a time that is bounded for any document."""
+
+    _validator: Any
+    _schema: Any
+    _looks_around: bool
+    """Whether patterns look ahead or behind, or back at groups, and so may take quadratic time."""
+
+    def hold(self, document: Any) -> bool:
+        """Whether a document is valid.
+
+        Raises:
+            GradingError: It cannot be found out in bounded time.
+        """
+        if self._looks_around and _squares(document) > _MOST_SQUARES:
+            msg = "the schema has patterns that look around, and the output is too long for them"
+            raise GradingError(msg)
+        return bool(self._validator.is_valid(document))
+
+    def faults(self, document: Any) -> list[str]:
+        """What is wrong with a document that is not valid, the first of it; never empty."""
+        if not can_be_told(document, self._schema):
+            return [_UNTOLD]
+        first = itertools.islice(self._validator.iter_errors(document), _TOLD)
+        return [f"{_path(error.instance_path)}{error.message}"[:200] for error in first]
+
+
+def _squares(document: Any) -> int:
+    """The squares of the lengths of all texts in a document, added up."""
+    total, waiting = 0, [document]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, str):
+            total += len(part) ** 2
+        elif isinstance(part, list):
+            waiting += part
+        elif isinstance(part, dict):
+            waiting += part
+            waiting += part.values()
+    return total
 
 
 def _path(steps: Any) -> str:
@@ -101,7 +162,7 @@ def _path(steps: Any) -> str:
 
 # Many rows are judged by the same few schemas.
 @lru_cache(_KEPT)
-def _validator(schema_text: str, strict: bool) -> Any:  # noqa: FBT001 - a cache key
+def _validator(schema_text: str, strict: bool) -> Rules:  # noqa: FBT001 - a cache key
     import jsonschema_rs  # noqa: PLC0415 - only suites with schemas need it
 
     schema = json.loads(schema_text)
@@ -118,13 +179,14 @@ def _validator(schema_text: str, strict: bool) -> Any:  # noqa: FBT001 - a cache
         "2020-12": jsonschema_rs.Draft202012Validator,
     }
     draft = drafts.get(walk.draft, jsonschema_rs.Draft7Validator)
-    return draft(
+    validator = draft(
         rewritten,
         validate_formats=True,
         formats=dict(TEXT_FORMATS),
         pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKING),
         offline=True,
     )
+    return Rules(validator, rewritten, bool(_LOOKS_AROUND.search(schema_text)))
 
 
 def _first_line(error: Exception) -> str:

@@ -12,10 +12,16 @@ from typing import Any
 
 from trioeval.grading.kind import Finding
 from trioeval.grading.model import Assertion, Verdict
-from trioeval.grading.text import number_text, parse_json, quote
+from trioeval.grading.text import number_text, parse_json, quote, score_text
 
 WANTED = "true or false, a number, or an object with pass, score and reason"
 """What a script is to answer with."""
+
+_NOTHING_IN_JAVASCRIPT = (
+    "the script gives undefined, null, NaN or a function that nobody calls: "
+    f"it must give {WANTED}; several lines need a return"
+)
+"""None of these is JSON; what waits stands in a function that is called: `(async () => …)()`."""
 
 _NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII)
 _NAMES: Mapping[str, str] = {
@@ -55,6 +61,8 @@ def read_result(result: Any, threshold: float | None, *, strict: bool = False) -
                 return _of_object(result, threshold, strict=strict)
             case str() if not strict:
                 return _of_text(result, threshold)
+            case None if strict:
+                return failed(_NOTHING_IN_JAVASCRIPT)
             case _:
                 return failed(_unusable(result))
     except ValueError as error:
@@ -68,7 +76,7 @@ def failed(reason: str) -> Finding:
 
 def _of_number(score: float, threshold: float | None) -> Finding:
     score = finite(score, "the number")
-    said = f"the script gives {number_text(score)}"
+    said = f"the script gives {score_text(score, threshold)}"
     if threshold is None:
         return Finding(score > 0, said, score=score, negated=score)
     holds = score >= threshold
@@ -99,7 +107,8 @@ def _of_object(result: Mapping[str, Any], threshold: float | None, *, strict: bo
             return failed(_unusable(result))
     if not strict and threshold is not None and score < threshold:
         passed = False
-        low = f"the script's score {number_text(score)} is below {number_text(threshold)}"
+        shown = score_text(score, threshold)
+        low = f"the script's score {shown} is below {number_text(threshold)}"
         reason = f"{low}: {reason}" if reason else low
     metadata = said.get("metadata")
     return Finding(

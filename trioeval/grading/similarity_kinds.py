@@ -3,26 +3,29 @@
 import importlib
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from trioeval.errors import GradingError, Problem
 from trioeval.grading.bleu import bleu
 from trioeval.grading.gleu import gleu
-from trioeval.grading.kind import Extra, Finding, Kind, Kinds
+from trioeval.grading.kind import SLOW_AT_ONCE, Extra, Finding, Kind, Kinds
 from trioeval.grading.meteor import STANDARD, Weights, meteor
 from trioeval.grading.model import Assertion
 from trioeval.grading.rouge import rouge_1
 from trioeval.grading.subject import Subject
 from trioeval.grading.synonyms import find_synonyms
-from trioeval.grading.text import number_text, quote
+from trioeval.grading.text import number_text, quote, score_text
 
 _ROUGE_ENOUGH = 0.75
 _ENOUGH = 0.5
+_LONGEST = 500_000
+"""Characters of a text, so that counting its words takes a second at most."""
 _MOST = {"alpha": 1.0, "beta": math.inf, "gamma": 1.0}
 
 
 def _rouge(subject: Subject, value: Any, assertion: Assertion) -> Finding:
-    score = rouge_1(subject.text, value)
+    score = rouge_1(subject.text, *_references(value))
     return _measured("ROUGE-1 score", score, assertion, enough=_ROUGE_ENOUGH)
 
 
@@ -63,12 +66,18 @@ def _measured(what: str, score: float, assertion: Assertion, *, enough: float) -
     threshold = enough if assertion.threshold is None else assertion.threshold
     holds = score >= threshold
     verb = "reaches" if holds else "is below"
-    reason = f"the {what} {number_text(score)} {verb} the threshold {number_text(threshold)}"
+    shown = score_text(score, threshold)
+    reason = f"the {what} {shown} {verb} the threshold {number_text(threshold)}"
     return Finding(holds, reason, score=score)
 
 
 def _references(value: Any) -> list[str]:
-    return [value] if isinstance(value, str) else list(value)
+    references = [value] if isinstance(value, str) else list(value)
+    size = sum(map(len, references))
+    if size > _LONGEST:
+        msg = f"the value has {size:,} characters; up to {_LONGEST:,} are compared"
+        raise GradingError(msg)
+    return references
 
 
 def _is_text(value: Any) -> bool:
@@ -106,17 +115,18 @@ def _weights(assertion: Assertion) -> Weights:
     return Weights(**given) if given else STANDARD
 
 
+_kind = partial(Kind, at_once=SLOW_AT_ONCE, longest=_LONGEST)
 _TEXT_OR_TEXTS = "text, or a list of texts that is not empty"
 
 KINDS: Kinds = {
-    "bleu": Kind(_TEXT_OR_TEXTS, _is_text_or_texts, _bleu, check=_check_threshold),
-    "gleu": Kind(_TEXT_OR_TEXTS, _is_text_or_texts, _gleu, check=_check_threshold),
-    "meteor": Kind(
+    "bleu": _kind(_TEXT_OR_TEXTS, _is_text_or_texts, _bleu, check=_check_threshold),
+    "gleu": _kind(_TEXT_OR_TEXTS, _is_text_or_texts, _gleu, check=_check_threshold),
+    "meteor": _kind(
         _TEXT_OR_TEXTS,
         _is_text_or_texts,
         _meteor,
         check=_check_meteor,
         requires=Extra("metrics", "snowballstemmer"),
     ),
-    "rouge-n": Kind("text", _is_text, _rouge, check=_check_threshold),
+    "rouge-n": _kind("text", _is_text, _rouge, check=_check_threshold),
 }

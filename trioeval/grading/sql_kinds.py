@@ -1,11 +1,12 @@
 """Types that say whether an output is SQL, or has SQL in it, and touches only what it may."""
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.errors import Problem
-from trioeval.grading.kind import Extra, Finding, Kind, Kinds
+from trioeval.grading.kind import SLOW_AT_ONCE, Extra, Finding, Judge, Kind, Kinds
 from trioeval.grading.model import Assertion
 from trioeval.grading.sql_text import DIALECTS, read_sql
 from trioeval.grading.subject import Subject
@@ -105,7 +106,6 @@ def _accepts(value: Any) -> bool:
         return True
     return (
         isinstance(value, Mapping)
-        and value.keys() <= {_DATABASE, _TABLES, _COLUMNS}
         and isinstance(value.get(_DATABASE, ""), str)
         and all(
             isinstance(entries, list | tuple) and all(isinstance(entry, str) for entry in entries)
@@ -116,6 +116,11 @@ def _accepts(value: Any) -> bool:
 
 def _check(assertion: Assertion) -> Iterator[Problem]:
     value = assertion.value or {}
+    known_keys = (_DATABASE, _TABLES, _COLUMNS)
+    for key in value.keys() - set(known_keys):
+        close = difflib.get_close_matches(str(key), known_keys, n=1)
+        hint = f'did you mean "{close[0]}"?' if close else f"known are {', '.join(known_keys)}"
+        yield Problem(f".value.{key}", f"{quote(key)} is not a key here", hint)
     database = value.get(_DATABASE)
     if database and database.lower() not in DIALECTS:
         known = "MySQL, MariaDB, PostgreSQL, Sqlite, TransactSQL, BigQuery, Snowflake, Redshift, Hive, Trino"
@@ -133,7 +138,14 @@ def _check(assertion: Assertion) -> Iterator[Problem]:
 _RIGHT = f"an object with {_DATABASE}, {_TABLES} and {_COLUMNS}, none of them needed"
 _SQL = Extra("sql", "sqlglot")
 
+
+def _kind(judge: Judge) -> Kind:
+    return Kind(
+        _RIGHT, _accepts, judge, bare=True, check=_check, requires=_SQL, at_once=SLOW_AT_ONCE
+    )
+
+
 KINDS: Kinds = {
-    "contains-sql": Kind(_RIGHT, _accepts, _contains_sql, bare=True, check=_check, requires=_SQL),
-    "is-sql": Kind(_RIGHT, _accepts, _is_sql, bare=True, check=_check, requires=_SQL),
+    "contains-sql": _kind(_contains_sql),
+    "is-sql": _kind(_is_sql),
 }

@@ -40,6 +40,7 @@ _NO_SERIES = frozenset(("athena", "db2", "flinksql", "hive", "mariadb", "mysql")
 _BRACKETS = frozenset(("bigquery", "transactsql"))
 """Where `[` may open something by itself."""
 _FAMILY = frozenset(("mysql", "mariadb"))
+_NO_DUPLICATE = frozenset(("postgresql", "redshift", "snowflake", "sqlite", "transactsql", "trino"))
 _MODIFIERS = {
     True: (
         "(?:all|distinct(?:row)?|high_priority|straight_join|sql_(?:big_result|buffer_result|cache"
@@ -70,6 +71,10 @@ _REFUSED = tuple(
         (DIALECTS, r"\A\s*+from\b", "it begins with FROM"),
         (DIALECTS.keys() - _BRACKETS, r"(?:\A|[\s,.(])\[\s*+[a-z_]", "[ cannot stand there"),
         (_FAMILY, r"==", "== is no operator"),
+        (_FAMILY, r"\bon\s++conflict\b", "ON CONFLICT is not known here"),
+        (_NO_DUPLICATE, r"\bon\s++duplicate\s++key\b", "ON DUPLICATE KEY is not known here"),
+        (("sqlite",), r"\A\s*+(?:show|grant|revoke)\b", "it is not a statement that is known"),
+        (("sqlite",), r"\bfor\s++update\b", "FOR UPDATE is not known here"),
         (_FAMILY, r"\bdelete\s++(?!from\b)\w++\s++where\b", "DELETE needs FROM"),
     )
 )

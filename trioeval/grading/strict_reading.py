@@ -21,6 +21,7 @@ from trioeval.grading.text import json_text, parse_json, quote
 T = TypeVar("T")
 
 _EXCERPT = 200  # characters
+_CUT_OFF = "it was cut off (finish reason length): raise max_tokens"
 
 
 class UnusableReplyError(GradingError):
@@ -82,7 +83,8 @@ async def ask(
         except UnusableReplyError as error:
             if outside.lenient or len(replies) > 1:
                 begin = quote(answer.text, _EXCERPT)
-                msg = f"the reply of the judge cannot be used: {error}; it begins {begin}"
+                fault = f"{error}; {_CUT_OFF}" if answer.is_cut_off else error
+                msg = f"the reply of the judge cannot be used: {fault}; it begins {begin}"
                 raise UnusableReplyError(msg, replies=tuple(replies)) from None
             asked = with_hint(prompt, str(error), wanted)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from trioeval.grading.model import Computed
+from trioeval.grading.model import AsWritten, Computed
 
 _POINT_UP_TO = 21
 """Numbers with more digits before the point are printed with an exponent."""
@@ -18,6 +18,8 @@ _ZEROS_UP_TO = 6
 _DIGITS_UP_TO = 4300
 """Python refuses to read integers with more digits."""
 _QUOTED = 80  # characters
+_DECIMALS = 3
+_EXACT = 17  # digits that tell any two floats apart
 
 
 def number_text(value: float) -> str:
@@ -48,6 +50,33 @@ def number_text(value: float) -> str:
         fraction = f".{digits[1:]}" if digits[1:] else ""
         text = f"{digits[0]}{fraction}e{point - 1:+}"
     return f"-{text}" if sign else text
+
+
+def score_text(value: float, threshold: float | None = None) -> str:
+    """A measured number as a reason tells it: rounded, but never onto or across its threshold.
+
+    Three decimals, or as many as show three figures.
+
+    Args:
+        value: What was measured.
+        threshold: What it is compared with.
+
+    Example:
+        >>> score_text(0.9560869948472828), score_text(0.0000123456), score_text(0.79996, 0.8)
+        ('0.956', '0.0000123', '0.79996')
+    """
+    if isinstance(value, int) or not math.isfinite(value) or value == 0:
+        return number_text(value)
+    least = max(_DECIMALS, _DECIMALS - 1 - math.floor(math.log10(abs(value))))
+    for decimals in range(least, least + _EXACT):
+        rounded = round(value, decimals)
+        if threshold is None or _side(rounded, threshold) == _side(value, threshold):
+            return number_text(rounded)
+    return number_text(value)
+
+
+def _side(value: float, threshold: float) -> int:
+    return (value > threshold) - (value < threshold)
 
 
 def json_text(value: Any) -> str:
@@ -160,12 +189,18 @@ def _equal(left: Any, right: Any) -> bool:
 def is_template(value: object) -> bool:
     """Whether a value is one that only a row knows: a text to be rendered, or what a program computes.
 
+    A mark that is never closed is nothing to be rendered; nor is what a file holds.
+
     Example:
-        >>> is_template("{{name}}"), is_template("name"), is_template(["{{name}}"])
+        >>> is_template("{{name}}"), is_template("{{name"), is_template(["{{name}}"])
         (True, False, False)
     """
-    if isinstance(value, str):
-        return any(mark in value for mark in ("{{", "{%", "{#"))
+    if isinstance(value, str) and not isinstance(value, AsWritten):
+        return (
+            ("{{" in value and "}}" in value)
+            or ("{%" in value and "%}" in value)
+            or ("{#" in value and "#}" in value)
+        )
     return isinstance(value, Computed)
 
 

@@ -109,7 +109,7 @@ def _levenshtein(subject: Subject, value: str, assertion: Assertion) -> Finding:
 
 def _word_count(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
     least, most = _bounds(value)
-    count = len(_WORD.findall(subject.text))
+    count = sum(1 for _ in _WORD.finditer(subject.text))  # no call is long: other threads go on
     words = "1 word" if count == 1 else f"{count} words"
     asked = f"{_range_text(least, most)} is asked for"
     return _finding("has", f"{words}; {asked}", holds=least <= count <= most)

@@ -9,7 +9,7 @@ import attrs
 from trioeval.errors import GradingError, Problem
 from trioeval.grading.counts import Counted, read_counted
 from trioeval.grading.globs import matches
-from trioeval.grading.kind import Finding, Kind, Kinds
+from trioeval.grading.kind import SLOW_AT_ONCE, Finding, Kind, Kinds
 from trioeval.grading.model import Assertion
 from trioeval.grading.subject import Subject
 from trioeval.grading.text import number_text, output_text, quote
@@ -26,6 +26,8 @@ from trioeval.grading.tool_calls import (
 )
 from trioeval.grading.tool_names import UnreadableError, tool_names
 
+_LONGEST = 1_000_000
+"""Characters in which calls of tools are looked for."""
 _MCP_RESULT = "MCP Tool Result"
 _MCP_ERROR = "MCP Tool Error"
 _MCP_NAME = re.compile(r"MCP Tool (?:Result|Error) \(([^)]+)\):")
@@ -207,5 +209,7 @@ KINDS: Kinds = {
         "a list of at least one name of a tool, or such names with commas between them",
         _are_tool_names,
         _tool_call_f1,
+        at_once=SLOW_AT_ONCE,
+        longest=_LONGEST,
     ),
 }

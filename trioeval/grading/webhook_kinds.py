@@ -12,6 +12,9 @@ from trioeval.grading.script_results import finite
 from trioeval.grading.subject import Subject
 from trioeval.grading.text import is_template, quote
 
+WEBHOOK = "webhook"
+"""Its value is a URL, which may hold a credential."""
+
 _RIGHT = "a URL that begins with http:// or https://"
 
 
@@ -62,4 +65,4 @@ def _is_url(text: str) -> bool:
     return parts.scheme in {"http", "https"} and bool(parts.hostname)
 
 
-KINDS: Kinds = {"webhook": Kind(_RIGHT, _is_text, Asking(_webhook), check=_check_url)}
+KINDS: Kinds = {WEBHOOK: Kind(_RIGHT, _is_text, Asking(_webhook), check=_check_url)}

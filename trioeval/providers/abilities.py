@@ -14,12 +14,18 @@ from trioeval.providers.adapter import Adapter, HasAdapter
 from trioeval.providers.base import Request
 from trioeval.providers.local.echo import EchoSettings
 from trioeval.providers.local.embedding import EmbeddingSettings
+from trioeval.providers.local.replay import ReplaySettings
+from trioeval.providers.local.sequence import SequenceSettings
+from trioeval.providers.local.sim import SimSettings
 from trioeval.providers.programs.python import PythonSettings
 from trioeval.providers.programs.results import OUTPUT_BY_FUNCTION
 from trioeval.providers.settings import Settings
 from trioeval.providers.vendors.openai_models import takes_schemas
 
 Ability: TypeAlias = Literal["text", "embedding", "classification", "moderation"]
+
+_LOCAL = (EchoSettings, ReplaySettings, SequenceSettings, SimSettings)
+"""They know nothing but what they are given."""
 
 _ANYTHING: frozenset[Ability] = frozenset(get_args(Ability))
 _EMBEDS = re.compile(r"(/embeddings|:embedContent)(\?|$)")
@@ -52,6 +58,8 @@ def abilities(settings: Settings) -> frozenset[Ability]:
 
 def may_search(settings: Settings) -> bool:
     """Whether a provider may look things up in the web before it answers."""
+    if isinstance(settings, _LOCAL):
+        return False
     if not isinstance(settings, HasAdapter):
         return True
     endpoint = settings.adapter.endpoint

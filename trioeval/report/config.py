@@ -4,8 +4,11 @@ Tests are told one by one, as they may be many; those of a large file are told b
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from trioeval.grading.webhook_kinds import WEBHOOK
+from trioeval.providers.secrets import hide_in
 from trioeval.report.json_text import shallow
 from trioeval.report.redact import REDACTED, redacted, redacted_judges
 from trioeval.report.results import Results
@@ -21,6 +24,16 @@ _OWN = ("TRIOEVAL_", "PROMPTFOO_")
 
 def config_json(results: Results) -> dict[str, Any]:
     """The suite of a run; its tests stand in it as an iterator, for `json_chunks` and its like."""
+    keys = results.keys
+    return {
+        name: map(partial(hide_in, secrets=keys), part)
+        if isinstance(part, Iterator)
+        else hide_in(part, keys)
+        for name, part in _config_json(results).items()
+    }
+
+
+def _config_json(results: Results) -> dict[str, Any]:
     suite, strip = results.suite, results.info.strip
     default = None if suite.default_test is None else _test(suite.default_test, strip)
     said = plain_data(suite.command_line_options)
@@ -90,7 +103,9 @@ def _test(test: Test, strip: Strip) -> dict[str, Any]:
 
 def _assertion(found: Mapping[str, Any]) -> dict[str, Any]:
     members = [_assertion(one) for one in found.get("assert", ())]
-    return {**_judged(found), **({"assert": members} if members else {})}
+    is_webhook = found["type"].endswith(WEBHOOK)
+    value = {"value": redacted_judges(found["value"])} if is_webhook else {}
+    return {**_judged(found), **value, **({"assert": members} if members else {})}
 
 
 def _judged(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from trioeval.grading import output_text
 from trioeval.report.results import Results
+from trioeval.report.totals import ColumnTotals
 
 _STATUSES = ("PASS", "FAIL", "ERROR")
 
@@ -37,9 +38,8 @@ def csv_chunks(*parts: Results) -> Iterator[str]:
             ]
             for part in parts:
                 for column in part.columns:
-                    metrics = part.totals.columns[column.prompt_idx].metrics
                     row = by_column.get(column.prompt_idx) if part is results else None
-                    cells += _cells(row, metrics)
+                    cells += _cells(row, part.totals.columns[column.prompt_idx])
             yield _line(cells, escape=escape)
 
 
@@ -80,16 +80,27 @@ def _headings(parts: Sequence[Results], names: Sequence[str], *, described: bool
     found += names
     for results in parts:
         for column in results.columns:
-            metrics = results.totals.columns[column.prompt_idx].metrics
+            totals = results.totals.columns[column.prompt_idx]
             name = f"[{results.provider_name(column)}] {results.prompt_text(column.prompt.label)}"
             found += [name, "Status", "Score", "Named Scores"]
-            found += [*(f"Metric: {metric}" for metric in metrics), "Grader Reason", "Comment"]
+            found += [f"Metric: {metric}" for metric in totals.metrics]
+            found += ["Grader Reason", *_GRADING, "Comment"] if _judged(totals) else _REASON
     return found
 
 
-def _cells(row: Mapping[str, Any] | None, metrics: Sequence[str]) -> list[str]:
+_REASON = ("Grader Reason", "Comment")
+_GRADING = ("Grading Tokens", "Grading Cost")
+
+
+def _judged(totals: ColumnTotals) -> bool:
+    """Whether models judged rows of a column."""
+    return totals.usage.judges is not None
+
+
+def _cells(row: Mapping[str, Any] | None, totals: ColumnTotals) -> list[str]:
+    metrics = totals.metrics
     if row is None:
-        return [""] * (6 + len(metrics))
+        return [""] * (6 + len(metrics) + (len(_GRADING) if _judged(totals) else 0))
     response, graded, named = row["response"], row["gradingResult"], row["namedScores"]
     output = None if response is None else response["output"]
     rounded = {name: round(score, 2) for name, score in named.items()}
@@ -102,7 +113,17 @@ def _cells(row: Mapping[str, Any] | None, metrics: Sequence[str]) -> list[str]:
         output_text(rounded) if rounded else "",
         *(f"{named[metric]:.2f}" if metric in named else "" for metric in metrics),
         reason or "",
+        *(_grading_cells(row) if _judged(totals) else ()),
         "",
+    ]
+
+
+def _grading_cells(row: Mapping[str, Any]) -> list[str]:
+    judges = row["tokenUsage"]["assertions"]
+    cost = row["metadata"]["trioeval"].get("gradingCost")
+    return [
+        str(judges["total"]) if judges["numRequests"] else "",
+        "" if cost is None else output_text(cost),
     ]
 
 

@@ -10,6 +10,8 @@ DEEPEST = 100
 TOO_DEEP = f"[nested more than {DEEPEST} levels deep]"
 """What stands for those that are nested deeper."""
 
+_NESTS = (dict, list, tuple)
+
 
 def to_json(value: Any, indent: int | None = None) -> str:
     """JSON text: numbers that JSON does not have become null, foreign objects their text."""
@@ -49,17 +51,17 @@ def shallow(value: Any) -> Any:
 
 
 def _is_deep(value: Any) -> bool:
-    level = [value]
-    for _ in range(DEEPEST + 1):
+    level = [value] if isinstance(value, _NESTS) else []
+    for _ in range(DEEPEST):
+        if not level:
+            return False
         level = [
             part
             for whole in level
-            if isinstance(whole, dict | list | tuple)
             for part in (whole.values() if isinstance(whole, dict) else whole)
+            if isinstance(part, _NESTS)
         ]
-        if not level:
-            return False
-    return True
+    return bool(level)
 
 
 def _cut(value: Any, levels: int) -> Any:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from trioeval.grading.text import score_text
 from trioeval.report.inert import inert
 from trioeval.report.results import Results
 from trioeval.report.totals import ColumnTotals
@@ -76,11 +77,14 @@ def _case(row: Mapping[str, Any], suite_name: str) -> Iterator[str]:
 
 
 def _properties(row: Mapping[str, Any]) -> dict[str, object]:
+    judges, own = row["tokenUsage"]["assertions"], row["metadata"]["trioeval"]
     facts = {
         "score": row["score"],
         **{f"score.{name}": score for name, score in row["namedScores"].items()},
         "tokens": row["tokenUsage"]["total"],
         "cost": row["cost"],
+        "grading.tokens": judges["total"] if judges["numRequests"] else None,
+        "grading.cost": own.get("gradingCost"),
     }
     return {name: fact for name, fact in facts.items() if fact is not None}
 
@@ -91,7 +95,7 @@ def _trouble(row: Mapping[str, Any]) -> str:
     if row["failureReason"] == 1:
         parts = (row["gradingResult"] or {}).get("componentResults", ())
         failed = [_type(part) for part in parts if not part["pass"]]
-        lines = [f"Score: {row['score']}", f"Reason: {reason}"]
+        lines = [f"Score: {score_text(row['score'])}", f"Reason: {reason}"]
         lines += ["Failed assertions:", *(f"- {name}" for name in failed)] if failed else []
         text = xml_text("\n".join(lines))
         return f"<failure{xml_attributes({**attributes, 'type': 'assertion'})}>{text}</failure>"

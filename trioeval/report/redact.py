@@ -5,12 +5,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from trioeval.providers.secret_names import is_secret_name
+from trioeval.providers.secrets import longest_first, surely_keys
 
 _USER = re.compile(r"(?<=://)[^/?@\s]*@")
 _QUERY = re.compile(r"(://[^?\s]*)\?.*")
 
 REDACTED = "[redacted]"
 """What stands for a credential."""
+
+
+def keys_of(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The keys in an environment, which templates may have put anywhere; longest first.
+
+    Example:
+        >>> keys_of(
+        ...     {"MY_API_KEY": "sk-0123456789", "STAGE_TOKEN": "test", "HOST": "10.0.0.1/abcdef"}
+        ... )
+        ('sk-0123456789',)
+    """
+    return longest_first(
+        surely_keys(text for name, text in environ.items() if is_secret_name(name))
+    )
 
 
 def redacted(config: Any) -> Any:
@@ -29,6 +44,8 @@ def redacted(config: Any) -> Any:
 
 def redacted_judges(said: Any) -> Any:
     """Who judges, as a suite says it, without what looks like a credential; also in the URLs of ids.
+
+    A URL alone is one, as of a webhook.
 
     Example:
         >>> redacted_judges({"id": "https://me:pass@host/x?key=1", "config": {"apiKey": "s"}})

@@ -42,6 +42,8 @@ class Results:
     """The id of the task that it is of; None where the suite has no tasks but is one."""
     depends_on: tuple[str, ...] = ()
     """Ids of the tasks that came before."""
+    keys: Sequence[str] = attrs.field(default=(), repr=False)
+    """Texts that must not stand in what is told of the suite."""
 
     def provider_name(self, column: Column) -> str:
         """What result files call the provider of a column."""

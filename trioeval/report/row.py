@@ -4,13 +4,16 @@ The shape is that of promptfoo's result files; what only trioeval knows of a row
 `metadata.trioeval`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from trioeval.grading import Assertion, Verdict
 from trioeval.grading.algebra import SET, components
+from trioeval.grading.grade import RENDERED
+from trioeval.grading.webhook_kinds import WEBHOOK
+from trioeval.providers.secrets import hide_in
 from trioeval.report.json_text import shallow
 from trioeval.report.redact import redacted, redacted_judges
 from trioeval.report.usage import spent_json, usage_json
@@ -22,13 +25,27 @@ from trioeval.tasks import Row, Status
 
 _FAILURE_REASON = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2}
 
+_OF_TESTS = ("testCase", "error", "gradingResult", "metadata")
+"""Where what a test says may stand, its values with the environment filled in."""
+
 STRIPPED_PROMPT = "[prompt stripped]"
 STRIPPED_OUTPUT = "[output stripped]"
 
 
-def row_json(row: Row, eval_id: str, strip: Strip = KEEP_ALL) -> dict[str, Any]:
-    """One row, ready for `json.dumps`; what is nested too deeply for any reader is cut."""
+def row_json(
+    row: Row, eval_id: str, strip: Strip = KEEP_ALL, keys: Sequence[str] = ()
+) -> dict[str, Any]:
+    """One row, ready for `json.dumps`; what is nested too deeply for any reader is cut.
+
+    Args:
+        row: Any row.
+        eval_id: Of its run.
+        strip: What is left out.
+        keys: Texts that are blanked in the test and in what judges say of it; see `keys_of`.
+    """
     found: dict[str, Any] = shallow(_row_json(row, eval_id, strip))
+    if keys:
+        found |= hide_in({name: found[name] for name in _OF_TESTS}, keys)
     return found
 
 
@@ -83,7 +100,7 @@ def _row_json(row: Row, eval_id: str, strip: Strip) -> dict[str, Any]:
         "gradingResult": None if verdict is None else verdict_json(verdict),
         "latencyMs": row.latency_ms,
         "cost": None if reply is None else reply.cost,
-        "tokenUsage": usage_json(*own, judges=row.spent),
+        "tokenUsage": usage_json(*own, judges=row.spent) if row.spent.calls else usage,
         "metadata": {**metadata, "trioeval": _own(row, strip)},
     }
 
@@ -147,6 +164,8 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
     judges = {"graders": list(verdict.spent.judges)} if verdict.spent.judges else {}
     metadata = {**verdict.metadata, **judges}
     assertion = verdict.assertion
+    if assertion is not None and RENDERED in metadata and _is_webhook(assertion):
+        metadata[RENDERED] = redacted_judges(metadata[RENDERED])
     if assertion is None:
         found["componentResults"] = [verdict_json(part) for part in components(verdict.parts)]
     elif assertion.type == SET:  # which is none for readers of promptfoo's files
@@ -156,12 +175,17 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
     return {**found, "metadata": metadata} if metadata else found
 
 
+def _is_webhook(assertion: Assertion) -> bool:
+    return assertion.type.endswith(WEBHOOK)  # or its opposite
+
+
 def assertion_json(assertion: Assertion) -> dict[str, Any]:
     """An assertion as a suite file would say it, without what says who judges it and how."""
+    value = plain_data(assertion.value)
     given = {
         "type": assertion.type,
         "assert": [*map(assertion_json, assertion.assertions)] or None,
-        "value": plain_data(assertion.value),
+        "value": redacted_judges(value) if _is_webhook(assertion) else value,
         "threshold": assertion.threshold,
         "weight": None if assertion.weight == 1 else assertion.weight,
         "metric": assertion.metric,

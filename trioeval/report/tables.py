@@ -34,6 +34,8 @@ def columns_table(suite: Suite, columns: Sequence[Column], totals: Totals) -> Ta
     table.add_column("provider", overflow="fold", min_width=16)
     for name in ("pass", "fail", "error", "pass rate", "score", "p50 ms", "p95 ms", "tokens"):
         table.add_column(name, justify="right", no_wrap=True)
+    if judged := any(own.usage.judges for own in totals.columns):
+        table.add_column("grading tokens", justify="right", no_wrap=True)
     for column in columns:
         own = totals.columns[column.prompt_idx]
         counts = [(status, own.statuses[status]) for status in Status]
@@ -45,6 +47,7 @@ def columns_table(suite: Suite, columns: Sequence[Column], totals: Totals) -> Ta
             _measured(nearest_rank(own.latencies, 0.50)),
             _measured(nearest_rank(own.latencies, 0.95)),
             str(own.usage["total"]),
+            *([str(own.usage.judges["total"] if own.usage.judges else 0)] if judged else ()),
         )
     return table
 

@@ -68,18 +68,18 @@ class ColumnTotals:
             self._add_verdict(row.verdict)
 
     def _add_verdict(self, verdict: Verdict) -> None:
-        told: Counter[str] = Counter()
+        told: dict[str, int] = {}
         for part in components(verdict.parts):
             if part.passed:
                 self.passed_parts += 1
             else:
                 self.failed_parts += 1
             assertion = part.assertion
-            if assertion is not None and assertion.type != SET and assertion.metric is not None:
-                told[assertion.metric] += 1
+            if assertion is not None and assertion.metric is not None and assertion.type != SET:
+                told[assertion.metric] = told.get(assertion.metric, 0) + 1
         for name, score in verdict.named_scores.items():
             # A name that comes from elsewhere, such as an extension, is one contribution.
-            count = told[name] or 1
+            count = told.get(name, 1)
             weight = verdict.named_score_weights.get(name)
             shown = score if weight is None else score * weight
             self.named_scores[name] = self.named_scores.get(name, 0) + shown

@@ -19,6 +19,7 @@ _FIELDS = (
     "accepted_prediction",
     "rejected_prediction",
 )
+_NOTHING = dict.fromkeys(_FIELDS, 0)
 
 
 @attrs.define
@@ -36,7 +37,7 @@ class UsageSum:
     requests: int = 0
     judges: "UsageSum | None" = None
     """What judges used, who are counted apart; None while there was none."""
-    _tokens: dict[str, int] = attrs.field(factory=lambda: dict.fromkeys(_FIELDS, 0))
+    _tokens: dict[str, int] = attrs.field(factory=_NOTHING.copy)
 
     def add(self, usage: Usage, requests: int = 1) -> None:
         """Count one more reply, or what several used together."""
@@ -56,7 +57,8 @@ class UsageSum:
 
     def json(self) -> dict[str, Any]:
         """All of it, ready for `json.dumps`."""
-        return {**self.own_json(), "assertions": (self.judges or UsageSum()).own_json()}
+        judges = _json(_NOTHING, 0) if self.judges is None else self.judges.own_json()
+        return {**self.own_json(), "assertions": judges}
 
     def own_json(self) -> dict[str, Any]:
         """The same without what judges used."""
@@ -91,6 +93,8 @@ def usage_json(*usages: Usage, judges: Spent = NOTHING_SPENT) -> dict[str, Any]:
 
 def spent_json(spent: Spent) -> dict[str, Any]:
     """What judges used for one verdict."""
+    if not spent.calls:
+        return _json(_NOTHING, 0)
     found = UsageSum()
     found.add(spent.usage, spent.calls)
     return found.own_json()

@@ -12,6 +12,7 @@ import attrs
 import cattrs
 
 from trioeval.grading import quote
+from trioeval.grading.judges.factuality import CATEGORIES
 from trioeval.grading.kind import Role
 from trioeval.grading.text import json_text
 from trioeval.suite.documents import read_document
@@ -97,6 +98,26 @@ def grader_for(said: Any, role: Role) -> ProviderEntry | None:
             return grader_for(said.get(role), role)
         case _:
             return None
+
+
+def factuality_hook(converter: cattrs.Converter) -> Hook:
+    """For the scores of the categories of `factuality`; no others are known."""
+    structure = converter.get_structure_hook(Mapping[str, float])
+
+    def hook(value: Any, _wanted: Any) -> Mapping[str, float] | None:
+        if value is None:
+            return None
+        found: Mapping[str, float] = structure(value, Mapping[str, float])
+        mistakes = [
+            Mistake(f'"{name}" is not a category', nearest(name, CATEGORIES), at=(name,), key=True)
+            for name in found
+            if name not in CATEGORIES
+        ]
+        if mistakes:
+            raise MistakenError(*mistakes)
+        return found
+
+    return hook
 
 
 def rubric_prompt_hook(around: Around, templates: Templates | None) -> Hook:

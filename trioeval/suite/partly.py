@@ -6,19 +6,23 @@ harmless in its place, and what could miss something that was left out is left o
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 import attrs
 import cattrs
 
+from trioeval.grading import Assertion
 from trioeval.suite.forms import provider_settings
 from trioeval.suite.mistakes import MistakenError
 from trioeval.suite.models import ProviderEntry, Suite, Test
+from trioeval.suite.sources.around import names_file
 
 T = TypeVar("T")
 
 _HARMLESS = ProviderEntry(id="echo")
+_NEUTRAL: Mapping[str, Any] = {"type": "contains", "value": "x", "weight": 0}
+"""Stands where an assertion is wrong."""
 _ENTRIES = ("providers", "tests", "defaultTest", "scenarios")
 _DEPTH = 2
 """Levels at which the keys of an object are judged one by one."""
@@ -41,6 +45,16 @@ def right_part(known: Mapping[str, Any], converter: cattrs.Converter) -> Suite:
     env_is_right = not kept or kept.get("env") == known.get("env")
     default, is_whole = _default_test(known.get("defaultTest"), converter)
     tests = _tests(known.get("tests"), converter)
+    # Keys, lanes, judges and columns that were left out would all be missed by assertions.
+    can_be_judged = (
+        env_is_right
+        and not _lost_files(known.get("providers"), converter)
+        and _keys(kept, "lanes") == _keys(known, "lanes")
+        and _names_judges(known.get("defaultTest"), converter)
+    )
+    if not can_be_judged:
+        tests = tuple(attrs.evolve(test, assertions=()) for test in tests)
+        default = None if default is None else attrs.evolve(default, assertions=())
     return attrs.evolve(
         suite,
         providers=tuple(
@@ -51,6 +65,24 @@ def right_part(known: Mapping[str, Any], converter: cattrs.Converter) -> Suite:
         ),
         default_test=default,
         tests=tests if is_whole else tuple(attrs.evolve(test, fault=_LOST) for test in tests),
+    )
+
+
+def _keys(document: Any, key: str) -> Collection[str]:
+    part = (document or {}).get(key)
+    return set(part) if isinstance(part, dict) else ()
+
+
+def _names_judges(test: Any, converter: cattrs.Converter) -> bool:
+    """Whether all that a test says of who judges, and how, is right."""
+    if not isinstance(test, dict):
+        return True
+    options = test.get("options")
+    said = options if isinstance(options, dict) else {}
+    how = {key: said[key] for key in ("provider", "rubricPrompt", "rubric_prompt") if key in said}
+    found = {key: test[key] for key in ("provider",) if key in test}
+    return (
+        _attempt(lambda one: converter.structure(one, Test), {**found, "options": how}) is not None
     )
 
 
@@ -94,6 +126,21 @@ def _providers(entries: Any, converter: cattrs.Converter) -> list[ProviderEntry]
     return found
 
 
+def _lost_files(entries: Any, converter: cattrs.Converter) -> bool:
+    """Whether there are files of providers, nobody knows how many, that are wrong."""
+    return any(
+        names_file(entry)
+        and _attempt(
+            lambda one: converter.structure(
+                {"providers": [one], "prompts": (), "tests": []}, Suite
+            ),
+            entry,
+        )
+        is None
+        for entry in (entries if isinstance(entries, list) else [entries])
+    )
+
+
 def _provider(entry: Any, converter: cattrs.Converter) -> ProviderEntry:
     """What is left of a provider that is wrong; without its config it cannot be judged."""
     try:
@@ -124,10 +171,25 @@ def _default_test(value: Any, converter: cattrs.Converter) -> tuple[Test | None,
 
 def _test(value: Any, converter: cattrs.Converter) -> Test:
     """What is left of a test that is wrong."""
+    if isinstance(value, dict) and isinstance(value.get("assert"), list):
+        judged = _names_judges(value, converter)
+        kept_assertions = _assertions(value["assert"], converter) if judged else []
+        value = {**value, "assert": kept_assertions}
     kept = _right(value, lambda part: converter.structure(part, Test), _DEPTH)
     found: Test = converter.structure(kept or {}, Test)
     is_whole = isinstance(value, dict) and value.get("vars") == (kept or {}).get("vars")
     return found if is_whole else attrs.evolve(found, fault=_LOST)
+
+
+def _assertions(value: Sequence[Any], converter: cattrs.Converter) -> list[Any]:
+    """A list of assertions with something harmless in the places of those that are wrong."""
+    found: list[Any] = []
+    for one in value:
+        if isinstance(one, dict) and isinstance(one.get("assert"), list):
+            one = {**one, "assert": _assertions(one["assert"], converter)}  # noqa: PLW2901 - the same, right
+        is_right = _attempt(lambda part: converter.structure(part, Assertion), one) is not None
+        found.append(one if is_right else _NEUTRAL)
+    return found
 
 
 def _tests(value: Any, converter: cattrs.Converter) -> Sequence[Test]:

@@ -1,11 +1,12 @@
 """Parts of a suite as plain data, in the form of a suite file, and back."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import attrs
 
-from trioeval.grading import Computed
+from trioeval.grading import AsWritten, Computed
 from trioeval.suite.models import Prompt, Suite, Test, TestOptions
 from trioeval.suite.strict import camel
 
@@ -98,15 +99,19 @@ def _sorted(value: Any) -> Any:
 
 def plain_data(value: Any) -> Any:
     """Any part of a suite as a file would say it; what it does not say itself is left out."""
-    if isinstance(value, Computed):
-        return value.written
-    if attrs.has(type(value)):
-        return _members(value)
     match value:
+        case AsWritten():
+            return str(value)
+        case None | str() | int() | float():  # most of it
+            return value
+        case Computed():
+            return value.written
         case Mapping():
             return {str(key): plain_data(part) for key, part in value.items()}
         case list() | tuple():
             return [plain_data(part) for part in value]
+        case _ if attrs.has(type(value)):
+            return _members(value)
         case _:
             return value
 
@@ -114,15 +119,25 @@ def plain_data(value: Any) -> Any:
 def _members(value: Any) -> dict[str, Any]:
     """The fields that say something, as the keys that a file has for them."""
     found: dict[str, Any] = {}
-    for field in attrs.fields(type(value)):
-        part, default = getattr(value, field.name), field.default
-        if isinstance(default, attrs.Factory):  # type: ignore[arg-type] # a class at run time
-            default = default.factory()
+    for name, key, default in _keys(type(value)):  # type: ignore[arg-type] # classes have hashes
+        part = getattr(value, name)
         if part == default:
             continue
-        if isinstance(value, TestOptions) and field.name == "overrides":
+        if isinstance(value, TestOptions) and name == "overrides":
             found |= plain_data(part)
         else:
-            name = "assert" if field.name == "assertions" else camel(field.name)
-            found[name] = plain_data(part)
+            found[key] = plain_data(part)
     return found
+
+
+@functools.cache
+def _keys(form: type) -> tuple[tuple[str, str, Any], ...]:
+    """The fields of a class: their names, the keys that a file has for them, and their defaults."""
+    found: list[tuple[str, str, Any]] = []
+    for field in attrs.fields(form):
+        default = field.default
+        if isinstance(default, attrs.Factory):  # type: ignore[arg-type] # a class at run time
+            default = default.factory()
+        key = "assert" if field.name == "assertions" else camel(field.name)
+        found.append((field.name, key, default))
+    return tuple(found)

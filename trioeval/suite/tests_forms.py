@@ -7,12 +7,12 @@ from typing import Any
 import attrs
 import cattrs
 
-from trioeval.grading import Assertion, Computed, check_assertion, quote
+from trioeval.grading import Assertion, AsWritten, Computed, check_assertion, quote
 from trioeval.grading.algebra import SET
 from trioeval.grading.kinds import split_type
 from trioeval.suite.documents import read_document
 from trioeval.suite.forms import many, text_or_number
-from trioeval.suite.graders import grader_hook, rubric_prompt_hook
+from trioeval.suite.graders import factuality_hook, grader_hook, rubric_prompt_hook
 from trioeval.suite.joined import Joined
 from trioeval.suite.mistakes import Mistake, MistakenError, kind
 from trioeval.suite.models import Scenario, Test, TestOptions
@@ -124,7 +124,11 @@ def _texts_of(assertion: dict[str, Any]) -> Iterator[tuple[DocumentPath, str]]:
     places: list[tuple[DocumentPath, Any]] = [(("value",), value), (("metric",), metric)]
     if isinstance(value, list):
         places += [(("value", position), member) for position, member in enumerate(value)]
-    yield from ((at, text) for at, text in places if isinstance(text, str))
+    yield from (
+        (at, text)
+        for at, text in places
+        if isinstance(text, str) and not isinstance(text, AsWritten)
+    )
 
 
 def _template_mistakes(
@@ -143,7 +147,10 @@ def _has_files(value: Any) -> bool:
 
 
 def _file_value(value: Any, around: Around, *, alone: bool = True) -> Any:
-    """A value with its files read: a document, a program that computes it, or the text of any other file."""
+    """A value with its files read: a document, a program that computes it, or the text of any other file.
+
+    Their texts are never rendered: marks in a file of right answers are part of the answers.
+    """
     if isinstance(value, list):
         return [_file_value(member, around, alone=False) for member in value]
     if not names_file(value):
@@ -155,11 +162,22 @@ def _file_value(value: Any, around: Around, *, alone: bool = True) -> Any:
         return program
     file = around.file(value)
     if file.suffix.lower() in {".json", ".yaml", ".yml"}:
-        return read_placed(file, read_document).data
+        return _as_written(read_placed(file, read_document).data)
     try:
-        return file.read_text(encoding="utf-8").strip()
+        return AsWritten(file.read_text(encoding="utf-8").strip())
     except (OSError, UnicodeDecodeError) as error:
         raise MistakenError(Mistake(f"{quote(value)} cannot be read: {error}")) from None
+
+
+def _as_written(data: Any) -> Any:
+    """A document whose texts, or those of its list, stay as they are; deeper ones are never rendered."""
+    match data:
+        case str():
+            return AsWritten(data)
+        case list():
+            return [AsWritten(part) if isinstance(part, str) else part for part in data]
+        case _:
+            return data
 
 
 def options_hook(converter: cattrs.Converter, around: Around, templates: Templates | None) -> Hook:
@@ -169,6 +187,7 @@ def options_hook(converter: cattrs.Converter, around: Around, templates: Templat
         TestOptions,
         rest="overrides",
         hooks={
+            "factuality": factuality_hook(converter),
             "provider": grader_hook(converter, around),
             "rubric_prompt": rubric_prompt_hook(around, templates),
         },

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from trioeval.errors import Problem
+from trioeval.grading.algebra import leaves
 from trioeval.providers import ProviderSpec
-from trioeval.suite import Around, Expansion, MistakenError, Suite
+from trioeval.suite import Around, Expansion, MistakenError, Suite, Test
 from trioeval.suite.joined import remarkable_places
 from trioeval.tasks.transforms import read_output_transform
 
@@ -13,20 +14,9 @@ _PRICE_EXAMPLE = '"config": {"price": {"input": 1, "output": 4}}'
 
 def wrong_transforms(steps: Expansion, around: Around) -> Iterator[Problem]:
     """Transforms that are wrong as they are written, each told once."""
-    named = [
-        (f"$.providers[{place}].transform", entry.transform)
-        for place, entry in enumerate(steps.suite.providers)
-    ]
-    default = steps.suite.default_test
-    if default is not None:
-        named.append(("$.defaultTest.options.transform", default.options.transform))
-    named += [
-        (f"$.tests[{place}].options.transform", steps.tests[place].options.transform)
-        for place in remarkable_places(steps.tests)
-    ]
     seen: set[str] = set()
-    for path, text in named:
-        if text is None or text in seen:
+    for path, text in _transforms(steps):
+        if text in seen:
             continue
         seen.add(text)
         try:
@@ -34,6 +24,33 @@ def wrong_transforms(steps: Expansion, around: Around) -> Iterator[Problem]:
         except MistakenError as error:
             for part in error.parts:
                 yield Problem(path, part.message, part.hint)
+
+
+def _transforms(steps: Expansion) -> Iterator[tuple[str, str]]:
+    """The transforms of a suite, with their places in it."""
+    suite = steps.suite
+    for place, entry in enumerate(suite.providers):
+        if entry.transform is not None:
+            yield f"$.providers[{place}].transform", entry.transform
+    if suite.default_test is not None:
+        for below, text in _transforms_of(suite.default_test):
+            yield f"$.defaultTest{below}", text
+    for place in remarkable_places(steps.tests):
+        for below, text in _transforms_of(steps.tests[place]):
+            at = f"$.tests[{place}]{below}" if place < len(suite.tests) else "$.scenarios"
+            yield at, text
+
+
+def _transforms_of(test: Test) -> Iterator[tuple[str, str]]:
+    if test.options.transform is not None:
+        yield ".options.transform", test.options.transform
+    for place, assertion in leaves(test.assertions):
+        for key, text in (
+            ("transform", assertion.transform),
+            ("contextTransform", assertion.context_transform),
+        ):
+            if text is not None:
+                yield "".join(f".assert[{number}]" for number in place) + f".{key}", text
 
 
 def unbounded(suite: Suite, specs: Sequence[ProviderSpec]) -> Iterator[Problem]:

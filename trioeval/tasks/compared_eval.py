@@ -11,7 +11,7 @@ from typing import TypeAlias, cast, overload
 
 import attrs
 
-from trioeval.errors import GradingError, TemplateError
+from trioeval.errors import GradingError
 from trioeval.grading import COMPARISONS, Assertion, Spent, Verdict
 from trioeval.grading.comparing import with_comparisons
 from trioeval.grading.grade import grading_error, make_ready, ungraded, verdict_of
@@ -22,7 +22,7 @@ from trioeval.suite import Expansion, Step
 from trioeval.tasks.endings import NAMES, explain, provider_failure
 from trioeval.tasks.grader_calls import OpenGraders
 from trioeval.tasks.groups import ByGroups, Group, Layout
-from trioeval.tasks.judging import Bench, Consulted
+from trioeval.tasks.judging import Bench, Consulted, judge_error
 from trioeval.tasks.prompt_eval import PromptEval
 from trioeval.tasks.rows import Row, Status
 
@@ -168,10 +168,11 @@ class ComparedEval:
                 continue
             try:
                 verdicts = await self._chosen(assertion, group, known, calls)
-            except (GradingError, TemplateError) as error:
+            except Exception as error:
+                told = judge_error(error)
                 if assertion.weight:
-                    raise grading_error(assertion, (place,), error) from error
-                verdicts = dict.fromkeys(found, ungraded(assertion, error))
+                    raise grading_error(assertion, (place,), told) from error
+                verdicts = dict.fromkeys(found, ungraded(assertion, told))
             for step, verdict in verdicts.items():
                 found[step][place] = verdict
         return Compared(found)

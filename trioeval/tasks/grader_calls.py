@@ -96,11 +96,16 @@ class OpenGraders:
 class Spending:
     """What was spent so far."""
 
-    total: Spent = attrs.field(factory=Spent)
+    _replies: list[Spent] = attrs.field(factory=list, init=False)
+
+    @property
+    def total(self) -> Spent:
+        """By all replies: exactly the same in whatever order they came, because it is rounded once."""
+        return Spent.sum(self._replies)
 
     def add(self, spent: Spent) -> None:
-        """Count what one reply used."""
-        self.total = Spent.sum((self.total, spent))
+        """Count what one request used, or its reply."""
+        self._replies.append(spent)
 
 
 @attrs.define(eq=False)
@@ -222,13 +227,17 @@ class RowGraders:
     async def _send(
         self, place: int, request: Request, estimate: Estimate, spending: Spending
     ) -> Metered[Reply]:
+        self._count_in(spending, Spent(calls=1))  # whatever becomes of it
         reply = await self.run.providers[place](request)
-        spent = Spent(usage=reply.usage, cost=reply.cost, calls=1, judges=(self.name(place),))
-        spending.add(spent)
-        self.spending.add(spent)
+        spent = Spent(usage=reply.usage, cost=reply.cost, judges=(self.name(place),))
+        self._count_in(spending, spent)
         self.run.meter.learn(place, estimate, reply.usage)
         tokens = tokens_used(reply.usage)
         return Metered(reply, tokens=tokens, money=reply.cost, hint=reply.hint)
+
+    def _count_in(self, spending: Spending, spent: Spent) -> None:
+        spending.add(spent)
+        self.spending.add(spent)
 
     def _failure(self, place: int, error: Exception) -> GradingError:
         metadata: dict[str, Any] = {"grader": self.name(place)}
@@ -290,7 +299,7 @@ class AssertionGrader:
         text = self._text(place, reply)
         if not text.strip():
             raise row.unusable(place, reply, "said nothing")
-        return Answer(text, reply.output)
+        return Answer(text, reply.output, is_cut_off=reply.finish_reason == "length")
 
     async def embed(self, text: str) -> Sequence[float]:
         """The vector of a text; equal texts of a row are one call. A checkpoint.

@@ -66,6 +66,8 @@ SEARCHING: Sequence[BuiltIn] = (
 )
 """Those that look things up."""
 
+_SEARCH_TOOL = '"tools": [{"type": "web_search_preview"}]'
+
 _EXAMPLES: Mapping[Role, str] = {
     "text": "openai:gpt-4.1",
     "embedding": "openai:embedding:text-embedding-3-large",
@@ -239,7 +241,7 @@ def _unable(spec: ProviderSpec, path: str, wish: Wanted) -> Sequence[Problem]:
         return [Problem(path, fault, _example(wish))]
     if wish.searches and not may_search(spec.settings):
         fault = f"{wish.type} looks things up, and {spec.id} has no web search"
-        hint = 'give it a tool for that in its config: "tools": [{"type": "web_search_preview"}]'
+        hint = f"name a model with a tool for that in its config: {_SEARCH_TOOL}"
         return [Problem(path, fault, hint)]
     return ()
 

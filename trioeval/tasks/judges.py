@@ -1,12 +1,11 @@
 """What judges the rows of one run: makes of a row and its reply what its assertions are judged with."""
 
-import functools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import attrs
 
-from trioeval.errors import InputError
+from trioeval.errors import GradingError
 from trioeval.grading import KINDS, Assertion, Kinds, Subject, Verdict
 from trioeval.grading.outside import Outside
 from trioeval.providers import Reply
@@ -80,7 +79,7 @@ class Judges:
             try:
                 found = self.read_transform(text)
             except MistakenError as error:
-                raise InputError(f"transform: {error}") from error
+                raise GradingError(f"transform: {error}") from error
             return await apply_transform(found, judged.output, context, self.scripts)
 
         async def find_context(text: str) -> Any:
@@ -89,9 +88,13 @@ class Judges:
                 early = subject.with_output(await transform(entry.transform, early))
             return await transform(text, early)
 
-        @functools.cache  # it is made for the first script, and is the same for all
+        told: Encoded | None = None
+
         def context() -> Encoded:
-            return row_context(step, asked, reply, entry, latency_ms)
+            nonlocal told  # made for the first script, and the same for all
+            if told is None:
+                told = row_context(step, asked, reply, entry, latency_ms)
+            return told
 
         def consult(assertion: Assertion) -> Consulted:
             config = {"config": assertion.config} if assertion.config else {}

@@ -14,7 +14,18 @@ import attrs
 import trio
 
 from trioeval.errors import GradingError, ScriptError, TemplateError
-from trioeval.grading import Assertion, Finding, Kind, Kinds, Spent, Subject, Verdict, quote
+from trioeval.errors import leaves as errors_in
+from trioeval.grading import (
+    COMPARISONS,
+    Assertion,
+    Finding,
+    Kind,
+    Kinds,
+    Spent,
+    Subject,
+    Verdict,
+    quote,
+)
 from trioeval.grading.algebra import Place, fold, leaves
 from trioeval.grading.grade import (
     Ready,
@@ -34,12 +45,10 @@ from trioeval.grading.kinds import split_type
 from trioeval.grading.model import NOTHING_SPENT, Computed
 from trioeval.grading.outside import Outside
 from trioeval.grading.script_results import failed
+from trioeval.kernel.retries import worth_salvaging
 
 WIDTH = 3
 """Assertions of a row that ask outside at once, where nobody says how many."""
-
-LARGE = 65_536
-"""Characters of an output from which on judges run in a thread."""
 
 
 @attrs.frozen
@@ -60,7 +69,7 @@ class Bench:
     consult: Callable[[Assertion], Consulted]
     """Makes what the judge of an assertion may ask."""
     transform: Callable[[str, Subject], Awaitable[Any]]
-    """Applies the transform of an assertion to the output; raises `ScriptError`."""
+    """Applies the transform of an assertion to the output; raises `ScriptError` and `GradingError`."""
     context: Callable[[str], Awaitable[Any]] | None = None
     """Applies a `contextTransform` to the output as it is before the test's own transform."""
     rescore: Callable[[Verdict], Awaitable[Verdict]] | None = None
@@ -101,7 +110,7 @@ class Judging:
             if place in self.verdicts:
                 continue
             if self._waits(assertion) or (
-                not self._compares(assertion) and not self._judge_here(place, assertion)
+                not self._compares(place, assertion) and not self._judge_here(place, assertion)
             ):
                 waiting.append((place, assertion))
             if self._decided:
@@ -122,9 +131,9 @@ class Judging:
     def _charge(self) -> None:
         """Who pays for what several wanted is only known in the end."""
         for place, consulted in self._consulted.items():
-            if place in self.verdicts:
-                verdict = self.verdicts[place]
-                self.verdicts[place] = attrs.evolve(verdict, spent=consulted.spent())
+            verdict, spent = self.verdicts.get(place), consulted.spent()
+            if verdict is not None and spent is not verdict.spent:
+                self.verdicts[place] = attrs.evolve(verdict, spent=spent)
 
     @property
     def parts(self) -> tuple[Verdict, ...]:
@@ -134,7 +143,10 @@ class Judging:
     def _kind(self, assertion: Assertion) -> Kind | None:
         return self.bench.kinds.get(split_type(assertion.type)[0])
 
-    def _compares(self, assertion: Assertion) -> bool:
+    def _compares(self, place: Place, assertion: Assertion) -> bool:
+        """Whether it is judged when all rows of its test are there; nothing else is passed over."""
+        if assertion.type not in COMPARISONS or len(place) > 1:
+            return False
         kind = self._kind(assertion)
         return kind is not None and isinstance(kind.judge, Comparing)
 
@@ -146,7 +158,6 @@ class Judging:
             isinstance(kind.judge, Asking)
             or assertion.transform is not None
             or isinstance(assertion.value, Computed)
-            or len(self.bench.subject.text) >= LARGE
         )
 
     def _judge_here(self, place: Place, assertion: Assertion) -> bool:
@@ -158,39 +169,46 @@ class Judging:
             )
         except SlowError:
             return False
-        except (GradingError, TemplateError) as error:
+        except Exception as error:  # noqa: BLE001 - types of the user's may fail in any way
             self._fail(place, assertion, error)
         else:
             self._take(place, assertion, verdict)
         return True
 
     async def _judge_waiting(self, waiting: Sequence[tuple[Place, Assertion]]) -> None:
+        for place, assertion in waiting:
+            if place not in self._consulted:  # in order, whoever is judged first
+                self._consulted[place] = self.bench.consult(assertion)
+        if len(waiting) == 1:  # a task of its own would cost as much as a quick script
+            await self._judge_aside(*waiting[0])
+            return
         free = trio.Semaphore(self.bench.width)
+
+        async def judge(place: Place, assertion: Assertion) -> None:
+            try:
+                await self._judge_aside(place, assertion)
+            finally:
+                if self._decided:  # before the next one may begin
+                    nursery.cancel_scope.cancel("an assertion failed that decides")
+                free.release()
+
         async with trio.open_nursery() as nursery:
             for place, assertion in waiting:
-                if place not in self._consulted:  # in order, whoever is judged first
-                    self._consulted[place] = self.bench.consult(assertion)
                 await free.acquire()  # here, because tasks start in any order
-                nursery.start_soon(self._judge_aside, place, assertion, free, nursery.cancel_scope)
+                nursery.start_soon(judge, place, assertion)
 
-    async def _judge_aside(
-        self,
-        place: Place,
-        assertion: Assertion,
-        free: trio.Semaphore,
-        others: trio.CancelScope,
-    ) -> None:
+    async def _judge_aside(self, place: Place, assertion: Assertion) -> None:
         consulted = self._consulted[place]
         try:
             verdict = await self._verdict(assertion, consulted)
-        except (GradingError, ScriptError, TemplateError) as error:
+        except Exception as error:  # noqa: BLE001 - types of the user's may fail in any way
             self._fail(place, assertion, error, consulted.spent())
+        except BaseExceptionGroup as group:
+            # It was cut off, and failed while it cleaned up: nobody waits for that failure any more.
+            _, cut = group.split(Exception)
+            raise cut or group from None
         else:
             self._take(place, assertion, verdict)
-        finally:
-            if self._decided:  # before the next one may begin
-                others.cancel("an assertion failed that decides")
-            free.release()
 
     async def _verdict(self, assertion: Assertion, consulted: Consulted) -> Verdict:
         bench, subject = self.bench, self.bench.subject
@@ -217,17 +235,33 @@ class Judging:
             self._decided = True
 
     def _fail(
-        self, place: Place, assertion: Assertion, error: Exception, spent: Spent = NOTHING_SPENT
+        self, place: Place, assertion: Assertion, raised: Exception, spent: Spent = NOTHING_SPENT
     ) -> None:
+        error = judge_error(raised)
         if self._counts(place, assertion):
             failure = grading_error(assertion, place, error)
-            failure.__cause__ = error
+            failure.__cause__ = raised
             self._errors[place] = failure
         else:
             self.verdicts[place] = ungraded(assertion, error, spent)
 
     def _counts(self, place: Place, assertion: Assertion) -> bool:
         return bool(assertion.weight and self.assertions[place[0]].weight)
+
+
+def judge_error(error: Exception) -> Exception:
+    """What is told of a judge that raised something, also if it comes out of a nursery of its own.
+
+    Example:
+        >>> str(judge_error(KeyError("x")))
+        "its judge failed: KeyError: 'x'"
+    """
+    inside = list(errors_in(error))
+    only = inside[0]
+    if len(inside) == 1 and isinstance(only, GradingError | ScriptError | TemplateError):
+        return only
+    message = f"its judge failed: {type(only).__name__}: {only}"
+    return GradingError(message, mishap=worth_salvaging(error))
 
 
 async def computed_value(program: Computed, subject: Subject, outside: Outside) -> Any:
@@ -253,9 +287,8 @@ async def _found(ready: Ready, subject: Subject, outside: Outside) -> Finding:
             msg = "it compares rows"
             raise GradingError(msg)
         case judge:
-            if len(subject.text) < LARGE:
-                with contextlib.suppress(SlowError):
-                    return find(ready, judge, subject, patient=False)
+            with contextlib.suppress(SlowError):
+                return find(ready, judge, subject, patient=False)
             # Left alone when cancelled: what it may cost is bounded, and others need not wait for it.
             return await trio.to_thread.run_sync(
                 find, ready, judge, subject, abandon_on_cancel=True

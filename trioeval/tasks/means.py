@@ -25,14 +25,14 @@ MEMORY_MB = 4096
 class Means:
     """What the judges of one run share."""
 
-    _scripts: Scripts
+    scripts: Scripts
     webhooks: Webhooks
-    _limit: float
+    limit: float
     """Seconds that a script may take."""
 
     def code(self, context: Callable[[], Encoded]) -> UserCode:
         """What runs the code of one assertion, which is told what `context` makes."""
-        return UserCode(self._scripts, context, self._limit)
+        return UserCode(self.scripts, context, self.limit)
 
 
 @asynccontextmanager

@@ -47,6 +47,7 @@ from trioeval.tasks.resolved import (
     replayed,
     without_secrets,
 )
+from trioeval.tasks.rubric_checks import missing_rubrics
 from trioeval.tasks.task_problems import in_the_file
 from trioeval.tasks.trust import read_trust
 
@@ -265,7 +266,11 @@ def _prepare(
         graders, others = find_graders(wishes, resolver, recorded_names(replay) if wishes else ())
         problems += others
         specs = replayed(loaded, (*steps.providers, *graders.entries), replay)
-    problems += (*wrong_transforms(steps, around), *wrong_comparisons(steps))
+    problems += (
+        *wrong_transforms(steps, around),
+        *wrong_comparisons(steps),
+        *missing_rubrics(steps),
+    )
     trust, untrusted = read_trust(around)
     problems += untrusted
     paths += graders.paths

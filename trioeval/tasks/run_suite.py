@@ -261,6 +261,7 @@ async def _opened(
         default=prepared.suite.default_test,
         open_objects=around.switch("DISABLE_OBJECT_STRINGIFY"),
     )
+    means = await stack.enter_async_context(open_means(around, prepared.trust))
     body = PromptEval(
         prepared.steps,
         opened,
@@ -269,10 +270,10 @@ async def _opened(
         judges=Judges(
             steps=prepared.steps,
             scripts=scripts,
-            means=await stack.enter_async_context(open_means(around, prepared.trust)),
+            means=means,
             graders=graders,
             read_transform=tools.read_transform,
-            scoring=Scoring(around, scripts),
+            scoring=Scoring(around, means.scripts, means.limit),
             kinds=prepared.suite.kinds,
             width=_width(around),
             short_circuit=around.switch("SHORT_CIRCUIT_TEST_FAILURES"),

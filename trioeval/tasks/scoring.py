@@ -1,7 +1,8 @@
 """`assertScoringFunction`: a function of the suite's that has the last word on what assertions add up to.
 
 It is called with the named scores, and with the threshold, the results of all assertions and the tokens that
-judges used. What it gives stands in place of the mean; if it fails, so does the row.
+judges used. What it gives stands in place of the mean; if it fails, so does the row. That it has to be given
+up because it takes too long says nothing of the row, and is an error.
 """
 
 import functools
@@ -11,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.errors import ScriptError
+from trioeval.errors import GradingError, ScriptError
 from trioeval.grading import Verdict, quote
 from trioeval.grading.algebra import components
 from trioeval.scripting.javascript import Script
@@ -29,10 +30,12 @@ class Scoring:
     Args:
         around: What their files are relative to.
         scripts: What runs them.
+        limit: Seconds that one may take, > 0.
     """
 
-    def __init__(self, around: Around, scripts: Scripts) -> None:
+    def __init__(self, around: Around, scripts: Scripts, limit: float) -> None:
         self._scripts = scripts
+        self._limit = limit
         self._read = functools.lru_cache(functools.partial(read_scoring, around=around))
 
     async def __call__(self, text: str, verdict: Verdict, threshold: float | None) -> Verdict:
@@ -42,6 +45,9 @@ class Scoring:
             text: The function, as in the suite.
             verdict: What the assertions add up to.
             threshold: That of the test.
+
+        Raises:
+            GradingError: It took too long.
         """
         context = {
             "threshold": threshold,
@@ -57,12 +63,16 @@ class Scoring:
         try:
             function = self._read(text)
             if isinstance(function, Script):
-                found = await self._scripts.javascript(function, arguments)
+                found = await self._scripts.javascript(function, arguments, self._limit)
             else:
                 file, name = function
-                found = await self._scripts.call(file, name, arguments)
+                found = await self._scripts.call(file, name, arguments, self._limit)
             return _scored(verdict, found)
         except (ScriptError, MistakenError, ValueError) as error:
+            if isinstance(error, ScriptError) and error.timed_out:
+                seconds = f"{self._limit:g} seconds (SCRIPT_TIMEOUT_MS)"
+                msg = f"the scoring function did not end within {seconds}"
+                raise GradingError(msg) from error
             said = error.message if isinstance(error, ScriptError) else error
             reason = f"the scoring function failed: {said}"
             return attrs.evolve(verdict, passed=False, score=0.0, reason=reason)

@@ -36,18 +36,16 @@ def row_context(
         "raw": reply.raw,
         "metadata": reply.metadata or None,
     }
-    found = json_data(
-        {
-            "prompt": asked.prompt,
-            "vars": kept(asked.vars),
-            "test": {**plain_test(step.test), "vars": dict(step.vars)},
-            "logProbs": reply.log_probs,
-            "provider": _known({"id": provider.id, "label": provider.label}),
-            "providerResponse": _known(response),
-            "metadata": reply.metadata or None,
-        }
-    )
-    return Encoded.of(_known(found))
+    found = {
+        "prompt": asked.prompt,
+        "vars": kept(asked.vars),
+        "test": {**plain_test(step.test), "vars": dict(step.vars)},
+        "logProbs": reply.log_probs,
+        "provider": _known({"id": provider.id, "label": provider.label}),
+        "providerResponse": _known(response),
+        "metadata": reply.metadata or None,
+    }
+    return Encoded(_json_text(_known(found)).encode())
 
 
 def with_more(row: Encoded, more: Mapping[str, Any]) -> Encoded:
@@ -59,7 +57,7 @@ def with_more(row: Encoded, more: Mapping[str, Any]) -> Encoded:
     """
     if not more:
         return row
-    return Encoded(b"%b,%b" % (row.json[:-1], json.dumps(json_data(more)).encode()[1:]))
+    return Encoded(b"%b,%b" % (row.json[:-1], _json_text(more).encode()[1:]))
 
 
 def json_data(data: Any) -> Any:
@@ -71,6 +69,13 @@ def json_data(data: Any) -> Any:
         {'on': '2024-05-01', 'x': None}
     """
     return json.loads(json.dumps(data, default=_plain), parse_constant=lambda _: None)
+
+
+def _json_text(data: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(data, default=_plain, allow_nan=False)
+    except ValueError:
+        return json.dumps(json_data(data))
 
 
 def _plain(value: Any) -> Any:

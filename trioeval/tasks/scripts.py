@@ -152,6 +152,7 @@ class Scripts:
         """
         if self._engine is None:
             spec = engine_workers(self._around.directory, self._around.environ)
+            spec = attrs.evolve(spec, memory_mb=self._memory_mb)
             self._engine = await self._stack.enter_async_context(open_workers(spec))
         told = await _called(self._engine, [script.source, Encoded.of(list(arguments))], limit)
         if "error" in told:
@@ -159,7 +160,12 @@ class Scripts:
         return told["value"]
 
     async def javascript_file(
-        self, file: Path, function: str | None, names: tuple[str, ...], arguments: Sequence[Any]
+        self,
+        file: Path,
+        function: str | None,
+        names: tuple[str, ...],
+        arguments: Sequence[Any],
+        limit: float = LIMIT,
     ) -> Any:
         """What a function that a JavaScript file exports gives. Always a checkpoint.
 
@@ -168,11 +174,12 @@ class Scripts:
             function: Its name; None is what the file exports by default.
             names: What the arguments are called.
             arguments: JSON.
+            limit: Seconds that it may take, > 0; of computing it has two.
 
         Raises:
             ScriptError: It failed, or took longer.
         """
-        return await self.javascript(self._module(file, function, names), arguments)
+        return await self.javascript(self._module(file, function, names), arguments, limit)
 
     async def program(self, command: str, argument: str, limit: float = LIMIT) -> str:
         """What a program prints, without space around it. Always a checkpoint.

@@ -11,14 +11,12 @@ from typing import Any
 import attrs
 
 from trioeval.errors import GradingError, ScriptError
+from trioeval.grading.script_kinds import NAMES
 from trioeval.providers.programs.workers import Encoded
 from trioeval.scripting.javascript import assertion_script
 from trioeval.suite.sources.computed import JAVASCRIPT, RUBY
 from trioeval.tasks.script_context import with_more
 from trioeval.tasks.scripts import LIMIT, Scripts
-
-NAMES = ("output", "context")
-"""What the code sees."""
 
 FUNCTION = "get_assert"
 """The function of a Python or Ruby file that names none."""
@@ -81,8 +79,9 @@ class UserCode:
         arguments = [output, with_more(self._context(), told or {})]
         suffix = file.suffix.lower()
         if suffix in JAVASCRIPT:
+            called = self._scripts.javascript_file(file, function, NAMES, arguments, self._limit)
             try:
-                return await self._scripts.javascript_file(file, function, NAMES, arguments)
+                return await self._in_time(called)
             except ScriptError as error:
                 raise GradingError(f"{file.name}: {error.message}") from error
         run = self._scripts.ruby if suffix == RUBY else self._scripts.call

@@ -9,7 +9,7 @@ from trioeval.grading.model import Assertion
 from trioeval.grading.outside import Outside
 from trioeval.grading.reliability import no_panel
 from trioeval.grading.subject import Subject
-from trioeval.grading.text import number_text, quote
+from trioeval.grading.text import number_text, quote, score_text
 
 THRESHOLD = 1.0
 
@@ -23,9 +23,9 @@ async def _judge(subject: Subject, value: Any, assertion: Assertion, outside: Ou
     label = best if value is None else value
     score = scores.get(label, 0.0)
     least = THRESHOLD if assertion.threshold is None else assertion.threshold
-    reason = f"the label {quote(label)} has the score {number_text(score)}"
+    reason = f"the label {quote(label)} has the score {score_text(score, least)}"
     if value is not None and best != value:
-        reason += f"; the highest is that of {quote(best)}, {number_text(scores[best])}"
+        reason += f"; the highest is that of {quote(best)}, {score_text(scores[best])}"
     reason += f"; the threshold is {number_text(least)}"
     return Finding(
         score >= least - EPSILON, reason, score=score, metadata={"classification": dict(scores)}

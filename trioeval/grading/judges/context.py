@@ -24,7 +24,7 @@ from trioeval.grading.outside import Answer, Outside
 from trioeval.grading.own_prompts import own_prompt
 from trioeval.grading.strict_reading import UnusableReplyError, ask, names_of, told
 from trioeval.grading.subject import Subject
-from trioeval.grading.text import number_text, quote
+from trioeval.grading.text import number_text, quote, score_text
 
 THRESHOLD = 0.5
 
@@ -227,9 +227,8 @@ async def _relevance(
 
 def _finding(what: str, score: float, assertion: Assertion, metadata: dict[str, Any]) -> Finding:
     least = THRESHOLD if assertion.threshold is None else assertion.threshold
-    reason = (
-        f"the {what} of the context is {number_text(score)}, the threshold {number_text(least)}"
-    )
+    shown = score_text(score, least)
+    reason = f"the {what} of the context is {shown}, the threshold {number_text(least)}"
     return Finding(score >= least - EPSILON, reason, score=score, metadata=metadata)
 
 

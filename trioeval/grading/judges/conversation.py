@@ -23,7 +23,7 @@ from trioeval.grading.kind import Finding, Kinds
 from trioeval.grading.model import Assertion
 from trioeval.grading.outside import Answer, Outside
 from trioeval.grading.own_prompts import own_prompt
-from trioeval.grading.reliability import panel_problems
+from trioeval.grading.reliability import config_check
 from trioeval.grading.reply_json import objects_in
 from trioeval.grading.strict_reading import Read, UnusableReplyError, ask, names_of, reason_of, told
 from trioeval.grading.subject import Subject
@@ -142,8 +142,11 @@ def _is_size(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
+_check = config_check("windowSize")
+
+
 def _problems(assertion: Assertion) -> Iterator[Problem]:
-    yield from panel_problems(assertion)
+    yield from _check(assertion)
     size = (assertion.config or {}).get("windowSize")
     if size is not None and not _is_size(size):
         message = f"must be a whole number of at least 1, got {quote(size)}"

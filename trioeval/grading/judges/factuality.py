@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trioeval.grading.judges.shapes import object_of, prompt_of, text_kind
@@ -37,6 +37,9 @@ _NAMES: Mapping[str, str] = {
 }
 """What the test's options call the categories."""
 
+CATEGORIES: Sequence[str] = tuple(_NAMES.values())
+"""Those that the options may give scores."""
+
 _MEANINGS: Mapping[str, str] = {
     "A": "the output states a part of the facts and contradicts none",
     "B": "the output states the facts and more, and contradicts none",
@@ -65,6 +68,9 @@ def read_category(answer: Answer, *, lenient: bool = False) -> tuple[str, str]:
             msg = f"its category must be A, B, C, D or E, got {quote(category)}"
             raise UnusableReplyError(msg)
         return letter, reason_of(found, _MEANINGS[letter], lenient=lenient)
+    if "category" in found and not lenient:
+        msg = f"its category must be A, B, C, D or E, got {quote(category)}"
+        raise UnusableReplyError(msg)
     letters = [match.upper() for match in _LETTER.findall(answer.text)]
     if not letters:
         msg = "it names no category"

@@ -22,7 +22,7 @@ from trioeval.grading.outside import Answer, Outside
 from trioeval.grading.own_prompts import own_prompt
 from trioeval.grading.strict_reading import Read, ask, names_of, told
 from trioeval.grading.subject import Subject
-from trioeval.grading.text import number_text
+from trioeval.grading.text import number_text, score_text
 
 THRESHOLD = 0.5
 
@@ -51,7 +51,7 @@ async def _judge(subject: Subject, _value: Any, assertion: Assertion, outside: O
     least = THRESHOLD if assertion.threshold is None else assertion.threshold
     return Finding(
         score >= least - EPSILON,
-        f"the relevance is {number_text(score)}, the threshold {number_text(least)}",
+        f"the relevance is {score_text(score, least)}, the threshold {number_text(least)}",
         score=score,
         metadata={
             **told(*questions),

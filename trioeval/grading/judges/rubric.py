@@ -22,7 +22,7 @@ from trioeval.grading.strict_reading import (
     told,
 )
 from trioeval.grading.subject import Subject
-from trioeval.grading.text import number_text, quote
+from trioeval.grading.text import number_text, quote, score_text
 
 WANTED = 'one JSON object {"reason": text, "score": number, "pass": true or false}'
 
@@ -73,11 +73,8 @@ def read_last_verdict(answer: Answer, *, threshold: float | None, lenient: bool 
 
 
 def _verdict(found: Mapping[str, Any], *, threshold: float | None, lenient: bool) -> Finding:
-    passed = _read_pass(found.get("pass"), lenient=lenient)
-    score = score_of(found.get("score"))
-    if score is None and found.get("score") is not None and not lenient:
-        msg = f"its score must be a number, got {quote(found['score'])}"
-        raise UnusableReplyError(msg)
+    passed = _read_pass(found, lenient=lenient)
+    score = _read_score(found, lenient=lenient)
     if passed is None:
         if score is None or threshold is None:
             msg = "it has no pass"
@@ -88,14 +85,27 @@ def _verdict(found: Mapping[str, Any], *, threshold: float | None, lenient: bool
     holds = passed and (threshold is None or score >= threshold)
     otherwise = "the judge gives no reason"
     if passed and not holds and threshold is not None:
-        otherwise = f"the score {number_text(score)} is below {number_text(threshold)}"
+        otherwise = f"the score {score_text(score, threshold)} is below {number_text(threshold)}"
     reason = reason_of(found, otherwise, lenient=lenient)
     return Finding(holds, reason, score=score, negated=clamped(1 - score))
 
 
-def _read_pass(value: Any, *, lenient: bool) -> bool | None:
-    if value is None:
-        return True if lenient else None
+def _read_score(found: Mapping[str, Any], *, lenient: bool) -> float | None:
+    if "score" not in found:
+        return None
+    score = score_of(found["score"])
+    if score is None and not lenient:
+        msg = f"its score must be a number, got {quote(found['score'])}"
+        raise UnusableReplyError(msg)
+    return 0.0 if found["score"] is None else score  # null is 0 in promptfoo
+
+
+def _read_pass(found: Mapping[str, Any], *, lenient: bool) -> bool | None:
+    value = found.get("pass")
+    if value is None and lenient:
+        return True
+    if "pass" not in found:
+        return None
     if isinstance(value, bool):
         return value
     text = str(value).strip()

@@ -1,10 +1,10 @@
 """Which output of one test meets a criterion best."""
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from trioeval.errors import GradingError, Problem
+from trioeval.errors import GradingError
 from trioeval.grading.comparison import (
     CHOICE_SCHEMA,
     combine_choices,
@@ -17,7 +17,7 @@ from trioeval.grading.kind import Comparing, Contender, Finding, Kind, Kinds
 from trioeval.grading.model import Assertion
 from trioeval.grading.outside import Outside
 from trioeval.grading.own_prompts import own_prompt
-from trioeval.grading.reliability import Panel, panel_problems
+from trioeval.grading.reliability import Panel, config_check
 from trioeval.grading.strict_reading import Read, ask, told
 
 _WANTED = 'one JSON object {"index": number of the best output, "reason": text}'
@@ -60,16 +60,12 @@ async def _judge(
     ]
 
 
-def _problems(assertion: Assertion) -> Iterator[Problem]:
-    yield from panel_problems(assertion, compares=True)
-
-
 KINDS: Kinds = {
     "select-best": Kind(
         "a criterion: text that is not empty",
         is_text,
         Comparing(_judge, frozenset({"text"})),
-        check=_problems,
+        check=config_check(compares=True),
         invertible=False,
     ),
 }

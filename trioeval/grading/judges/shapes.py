@@ -5,7 +5,7 @@ from typing import Any
 
 from trioeval.errors import GradingError
 from trioeval.grading.kind import Asking, Kind, OutsideJudge
-from trioeval.grading.reliability import panel_problems, reliable
+from trioeval.grading.reliability import config_check, reliable
 from trioeval.grading.subject import Subject
 
 EPSILON = 2.0**-52
@@ -58,7 +58,7 @@ def text_kind(
             frozenset({"text", "embedding"} if embeds else {"text"}),
         ),
         bare=bare,
-        check=panel_problems,
+        check=config_check(),
     )
 
 

@@ -16,7 +16,7 @@ from trioeval.grading.model import Assertion
 from trioeval.grading.outside import Outside
 from trioeval.grading.reliability import no_panel
 from trioeval.grading.subject import Subject
-from trioeval.grading.text import number_text
+from trioeval.grading.text import number_text, score_text
 
 THRESHOLD = 0.75
 
@@ -44,7 +44,8 @@ class _Measure:
         score = 1 / (1 + found) if self.is_distance else found
         passes_at_most = self.is_distance is not inverted
         passed = found <= threshold + EPSILON if passes_at_most else found >= threshold - EPSILON
-        reason = f"the {self.name} is {number_text(found)}, the threshold {number_text(threshold)}"
+        shown = score_text(found, threshold)
+        reason = f"the {self.name} is {shown}, the threshold {number_text(threshold)}"
         return _Near(passed, 1 - score if inverted else score, reason)
 
 

@@ -26,6 +26,8 @@ from trioeval.suite.paths import DocumentPath, show_path
 from trioeval.suite.sources.around import Around
 
 REFERENCE = "$ref"
+_BY_SCHEMA = ("is-json", "not-is-json", "contains-json", "not-contains-json")
+"""Types of assertions whose value is a JSON Schema."""
 _POSITION = re.compile(r"[0-9]{1,9}")
 _SCHEME = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -45,7 +47,8 @@ class Resolved:
 def resolve_references(origin: Origin, around: Around) -> tuple[Any, list[Origin]]:
     """The data of a suite's document with its references replaced, and the other files they are from.
 
-    JSON Schemas of functions that a provider offers to its model keep theirs.
+    JSON Schemas of functions that a provider offers to its model keep theirs. So does one that an assertion
+    gives as its value, where a reference leads nowhere in the document, but somewhere in the schema.
 
     Args:
         origin: The document; gets to know what was put into it.
@@ -79,6 +82,8 @@ class _Resolver:
         self._resolved: dict[tuple[Document, DocumentPath], Resolved] = {}
         self._open: dict[tuple[Document, DocumentPath], str] = {}
         """Targets that are being resolved, with the references to them."""
+        self._schema: Any = None
+        """The value of an assertion that is being walked through, where it is a JSON Schema."""
         self._seen = 0
 
     def resolve(self, origin: Origin, value: Any, depth: int) -> Resolved:
@@ -102,7 +107,11 @@ class _Resolver:
             return Resolved(None, origin)
         members: list[Resolved] = []
         for step, member in _members(value):
+            outer = self._schema
+            if step == "value" and _is_judged_by_schema(value):
+                self._schema = member
             members.append(self._walked(origin, member, (*at, step), depth + 1))
+            self._schema = outer
         data = [member.data for member in members]
         size = 1 + sum(member.size for member in members)
         if size > GROWTH * self._seen:
@@ -120,14 +129,17 @@ class _Resolver:
         self, origin: Origin, value: dict[str, Any], at: DocumentPath, depth: int
     ) -> Resolved:
         """What a reference stands for, with the keys beside it."""
+        beside = {key: member for key, member in value.items() if key != REFERENCE}
         try:
             source, found = self._find(origin, value[REFERENCE])
             target = self._target(source, found, value[REFERENCE], depth + 1)
         except _AstrayError as error:
+            if _leads_within(self._schema, value[REFERENCE]):
+                kept = self._walked(origin, beside, at, depth)
+                return attrs.evolve(kept, data={REFERENCE: value[REFERENCE], **kept.data})
             self._tell(origin, at, *error.parts)
             return Resolved(None, origin)
         origin.grafts[at] = target.origin
-        beside = {key: member for key, member in value.items() if key != REFERENCE}
         if not (beside and isinstance(target.data, dict)):
             return attrs.evolve(target, height=target.height + 1)
         origin.grafts |= {(*at, key): None for key in beside}
@@ -230,13 +242,33 @@ def _is_signature(path: DocumentPath) -> bool:
             return False
 
 
+def _is_judged_by_schema(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("type") in _BY_SCHEMA
+
+
+def _leads_within(schema: Any, reference: str) -> bool:
+    """Whether a reference leads to a part of a JSON Schema that it may stand in."""
+    if not isinstance(schema, dict) or not reference.startswith("#/"):
+        return False
+    for token in reference.split("/")[1:]:
+        name = _name(token)
+        if not isinstance(schema, dict) or name not in schema:
+            return False
+        schema = schema[name]
+    return True
+
+
 def _members(value: dict[str, Any] | list[Any]) -> Iterable[tuple[str | int, Any]]:
     return value.items() if isinstance(value, dict) else enumerate(value)
 
 
+def _name(token: str) -> str:
+    return urllib.parse.unquote(token).replace("~1", "/").replace("~0", "~")
+
+
 def _descended(origin: Origin, value: Any, token: str, reference: str) -> tuple[str | int, Any]:
     """One step down from the value at an origin."""
-    name = urllib.parse.unquote(token).replace("~1", "/").replace("~0", "~")
+    name = _name(token)
     shown = show_path(origin.path)
     match value:
         case dict() if name in value:

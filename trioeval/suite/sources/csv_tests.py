@@ -20,7 +20,7 @@ from trioeval.suite.paths import DocumentPath
 from trioeval.suite.placing import TOLD, shortened
 from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.csv_text import Row, place_at, read_rows
-from trioeval.suite.sources.expected import assertion_from_text
+from trioeval.suite.sources.expected import assertion_from_text, looks_typed
 from trioeval.suite.sources.prompt_files import read_text
 from trioeval.suite.sources.table_columns import Column, column_of, oddity
 
@@ -91,7 +91,12 @@ def read_table(
         ]
         for warning in table.placed(header, odd, file):
             around.warn(warning)
+        told: set[str] = set()
         for number, row in enumerate(rows):
+            for warning in table.placed(
+                row, _suspects(columns, row, number, around.kinds, told), file
+            ):
+                around.warn(warning)
             try:
                 tests.append(_test(columns, row, number, structure, around.kinds))
             except _CellError as error:
@@ -129,6 +134,18 @@ def _repeated(columns: Sequence[Column]) -> Iterator[tuple[int, Mistake]]:
             hint = "give every column a name of its own"
             yield cell, Mistake(message, hint, at=(column.name,))
         seen.add(column.name)
+
+
+def _suspects(
+    columns: Sequence[Column], row: Row, number: int, kinds: Kinds, told: set[str]
+) -> Iterator[tuple[int, Mistake]]:
+    """The cells of a row that look like assertions and are texts; each word that is told of is told once."""
+    for cell, (column, text) in enumerate(zip(columns, row.cells, strict=False)):
+        if column.role == "assertion" and (found := looks_typed(text, kinds)) is not None:
+            word, warning = found
+            if word not in told:
+                told.add(word)
+                yield cell, attrs.evolve(warning, at=(number, column.name))
 
 
 def _ragged(row: Row, width: int) -> Mistake:

@@ -4,11 +4,12 @@ The first rule that fits decides. A cell that fits none is compared with the who
 of right answers needs no language at all.
 """
 
+import difflib
 import re
 from functools import lru_cache
 from typing import Any
 
-from trioeval.grading import ASSERTION_TYPES, KINDS, Kinds
+from trioeval.grading import ASSERTION_TYPES, KINDS, Kinds, quote
 from trioeval.grading.lists import SPACES, comma_list
 from trioeval.suite.mistakes import Mistake, MistakenError
 
@@ -20,7 +21,7 @@ _PYTHON = re.compile(r"python:(.*)|(file://(?:.*\.py|.*\.py:.*))", re.DOTALL)
 _REFUSED = {"pi"}
 """Types of promptfoo that there are not here: a cell that names one is no text to compare with."""
 _NOT_IN_CELLS = {"assert-set", "human", "max-score", "select-best"}
-_LISTS = {"contains-all", "contains-any", "icontains-all", "icontains-any"}
+_LISTS = {"contains-all", "contains-any", "icontains-all", "icontains-any", "moderation"}
 _SCHEMAS = {"contains-json", "is-json"}
 _THRESHOLDS = {
     "answer-relevance": 0.75,
@@ -37,6 +38,17 @@ _THRESHOLDS = {
 }
 """What holds where a cell gives no number."""
 _NO_THRESHOLD = re.compile(r"i?contains.*|is-.*|equals|regex|starts-with|word-count|finish-reason")
+
+_LIKE_TYPED = re.compile(
+    r"(?ai)(?P<type>(?P<nots>(?:not-)*)(?P<base>[a-z][\w-]*(?::[a-z][\w-]*)?))"
+    r"(?P<end> ?\([-+.\de ]*\)(?::|$)|:|$)"
+)
+_CLOSE = 0.85
+"""How alike a word and a type are, from 0 to 1, where one is taken for the other spelt wrong."""
+_LONGEST = 60
+"""Characters of the longest word that is held against the types."""
+_TEXTS_TOO = frozenset({"human"})
+"""Types that begin too many texts."""
 
 
 @lru_cache
@@ -77,6 +89,62 @@ def assertion_from_text(text: str, kinds: Kinds = KINDS) -> dict[str, Any]:
     if found := _typed_cell(frozenset(kinds) - ASSERTION_TYPES).fullmatch(cell):
         return _typed(found)
     return {"type": "equals", "value": cell}
+
+
+def looks_typed(text: str, kinds: Kinds = KINDS) -> tuple[str, Mistake] | None:
+    """What to say of a cell that is compared as a text, but looks like an assertion.
+
+    Args:
+        text: The cell.
+        kinds: The assertion types that there are.
+
+    Returns:
+        The word that looks like a type, and the warning; None for all other cells.
+
+    Example:
+        >>> word, warning = looks_typed("contians: a")
+        >>> print(word, "-", warning.hint)
+        contians - did you mean "contains"? A text that is meant begins with "equals:"
+        >>> looks_typed("Paris: a city")
+    """
+    cell = text.strip(SPACES)
+    found = _LIKE_TYPED.match(cell)
+    if found is None or len(found["type"]) > _LONGEST:
+        return None
+    known = _known_type(found["base"].lower(), frozenset(kinds))
+    is_word = not found["end"] and ":" not in found["base"]
+    if known is None or (is_word and "-" not in known):  # one word is an answer
+        return None
+    if _typed_cell(frozenset(kinds) - ASSERTION_TYPES).fullmatch(cell):
+        return None
+    message = f"{quote(cell)} is compared as a text"
+    meant = f"not-{known}" if found["nots"] else known
+    if known in _NOT_IN_CELLS:
+        message, hint = f"{message}: {known} cannot stand in a cell", 'write it under "assert"'
+    elif meant == found["type"]:
+        hint = f'write the number as in "{meant}(0.5)"'
+    else:
+        hint = f'did you mean "{meant}"?'
+    mark = "" if hint.endswith("?") else "."
+    return found["type"], Mistake(
+        message, f'{hint}{mark} A text that is meant begins with "equals:"'
+    )
+
+
+@lru_cache
+def _known_type(word: str, kinds: frozenset[str]) -> str | None:
+    """The type that a word names, or nearly names; it may have a part of the value behind it."""
+    types = (ASSERTION_TYPES | kinds | _NOT_IN_CELLS) - _TEXTS_TOO
+    words = (word, word.partition(":")[0])
+    for one in words:
+        if one in types:
+            return one
+    # Who types in haste gets the first letter right; thousands of words may have to be held against these.
+    likely = [name for name in sorted(types) if name[0] == word[0]]
+    for one in words:
+        if close := difflib.get_close_matches(one, likely, n=1, cutoff=_CLOSE):
+            return close[0]
+    return None
 
 
 def _either(found: re.Match[str]) -> str:

@@ -1,0 +1,94 @@
+"""How often judges are asked, as it is told before a run and as it is then."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+from judge_double import Judge, find
+
+from trioeval.errors import GradingError
+from trioeval.grading import KINDS, Assertion, Finding, Subject
+from trioeval.grading.judge_calls import Count, judge_calls
+from trioeval.grading.judges import KINDS as JUDGES
+from trioeval.grading.kind import Asking, Kind
+
+YES = {"pass": True, "score": 1, "reason": "r", "verdict": "yes", "category": "A", "steps": ["a"]}
+ANSWERS: dict[str, Any] = {
+    "context-recall": "It is so. [Attributed]",
+    "context-relevance": "the context",
+    "answer-relevance": "the output",
+    "model-graded-closedqa": "Y",
+}
+TRACED = {"trace": {"spans": [{"name": "search", "startTime": 5, "endTime": 7.5}]}}
+VARS = {"query": "the output", "context": "the context"}
+
+
+class Everything(dict[str, Any]):
+    def __contains__(self, key: object) -> bool:
+        return True
+
+    def __missing__(self, key: str) -> list[float]:
+        return [1.0, 0.0]
+
+
+async def _own(*_: Any) -> Finding:
+    raise AssertionError("it is only counted")
+
+
+def answer_to(name: str) -> Any:
+    if name != "context-faithfulness":
+        return lambda _: ANSWERS.get(name, json.dumps(YES))
+    verdicts = "Final verdict for each statement in order: Yes."
+    return ["It is so.", verdicts] * 3
+
+
+def counted(name: str, judge: Judge, value: Any, config: Any) -> tuple[Finding | None, int]:
+    subject = Subject.of("the output", prompt="the output", vars=VARS, metadata=TRACED)
+    try:
+        found = find(judge, name, value, subject=subject, config=config)
+    except GradingError:
+        found = None
+    return found, len(judge.asked)
+
+
+CASES = [
+    *((name, "a text", None) for name, kind in JUDGES.items() if isinstance(kind.judge, Asking)),
+    *((name, ["a", "b", "c"], None) for name in ("similar", "similar:dot", "g-eval")),
+    *((name, "a text", {"repeat": 3}) for name in ("llm-rubric", "g-eval", "answer-relevance")),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "config"), CASES)
+def test_judges_are_asked_as_often_as_was_told(name: str, value: Any, config: Any) -> None:
+    """By a judge that answers well; and at most as often by one that never does."""
+    told = dict(judge_calls(Assertion(type=name, value=value, config=config), KINDS[name]))
+    good = Judge(answer_to(name), vectors=Everything(), scores={"a text": 1.0})
+    found, asked = counted(name, good, value, config)
+    assert found is not None
+    assert asked == told.get("text", Count()).usual
+    assert len(good.embedded) == told.get("embedding", Count()).usual
+    assert len(told) == len(KINDS[name].roles)
+    if "text" in told:
+        _, most = counted(name, Judge(lambda _: "?"), value, config)
+        assert most <= told["text"].most
+
+
+def test_replies_that_are_read_leniently_are_asked_for_once() -> None:
+    """And so is what cannot be wrong."""
+    rubric, relevance = (Assertion(type=name) for name in ("llm-rubric", "answer-relevance"))
+    assert list(judge_calls(rubric, KINDS["llm-rubric"], lenient=True)) == [("text", Count(1, 1))]
+    assert list(judge_calls(relevance, KINDS["answer-relevance"])) == [
+        ("embedding", Count(4, 4)),
+        ("text", Count(3, 3)),
+    ]
+
+
+def test_a_comparison_asks_once_for_each_order() -> None:
+    """Types of one's own, and conversations, have no bound that is known."""
+    best = Assertion(type="select-best", value="kindest", config={"repeat": 3, "swap": True})
+    assert list(judge_calls(best, KINDS["select-best"])) == [("text", Count(6, 12))]
+    own = Kind("a", lambda _: True, Asking(_own, frozenset({"text"})))
+    talk = Assertion(type="conversation-relevance")
+    assert list(judge_calls(Assertion(type="own"), own)) == [("text", Count(1, math.inf))]
+    assert list(judge_calls(talk, KINDS[talk.type])) == [("text", Count(1, math.inf))]
