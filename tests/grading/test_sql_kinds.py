@@ -93,3 +93,10 @@ def test_long_sql_is_an_error() -> None:
     """Parsing is slow."""
     with pytest.raises(GradingError, match="too long"):
         sql_fault("SELECT 1;" * 20_000, None)
+
+
+def test_a_database_that_nobody_knows_is_no_verdict() -> None:
+    """Where no loader told of it."""
+    wrong = Assertion(type="not-is-sql", value={"databaseType": "oracl"})
+    with pytest.raises(GradingError, match='"oracl" is not a database that is known'):
+        grade("SELECT 1", [wrong])

@@ -75,6 +75,14 @@ def test_one_output_wins_and_every_other_row_fails() -> None:
     assert parts == [[(False, 0), (False, 0)], [(True, 1), (True, 1)], [(False, 0), (False, 0)]]
 
 
+@pytest.mark.parametrize("reply", ["3", "7", "none", "-1"])
+def test_as_43_an_output_that_there_is_not_cannot_win(reply: str) -> None:
+    """Nobody loses by it either: the rows are errors."""
+    rows = rows_of(document(), chooser(reply))
+    assert [told(row)[:2] for row in rows] == [("error", 0)] * 3
+    assert all("cannot be used" in (row.error or "") for row in rows)
+
+
 def test_what_the_judge_used_is_counted_once() -> None:
     """By the first row that was compared."""
     rows = rows_of(document(), chooser("0"))

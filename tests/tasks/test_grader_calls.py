@@ -162,6 +162,10 @@ def test_a_judge_that_fails_is_an_error_and_no_verdict(kind: str) -> None:
     [
         (Reply(output=" \n"), "said nothing"),
         (Reply(output=None), "said nothing"),
+        (
+            Reply(output="", finish_reason="length"),
+            "said nothing: it was cut off (finish reason length): raise max_tokens",
+        ),
         (Reply(output="I am sorry", is_refusal=True), "refused to answer"),
         (Reply(output="ye", finish_reason="content_filter"), "refused to answer"),
     ],
@@ -172,6 +176,15 @@ def test_a_reply_without_an_answer_is_an_error_and_is_paid_for(reply: Reply, tol
     assert (row.status, row.spent.calls) == (Status.ERROR, 1)
     assert row.error == f"assert[0] (asks): the grader judge {told}"
     assert row.details == {"grader": "judge", "graderReply": reply.output}
+
+
+def test_a_reply_that_was_cut_off_says_so() -> None:
+    """Its provider knows; what is left of it would say something else."""
+    half = Reply(output='{"pass": tr', finish_reason="length")
+    rubric = {"type": "llm-rubric", "value": "kind", "provider": "judge"}
+    row = row_of(rubric, judge=queue(half, half))
+    assert row.status is Status.ERROR
+    assert "; it was cut off (finish reason length): raise max_tokens; it begins" in str(row.error)
 
 
 def test_what_judges_use_is_told_by_assertion_and_by_row() -> None:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import pytest
 import trio
 
+import trioeval
 from trioeval.errors import GradingError, ScriptError
 from trioeval.providers.programs.workers import Encoded
 from trioeval.suite.sources.around import Around
@@ -183,6 +184,27 @@ def test_the_end_of_a_row_ends_its_scripts(tmp_path: Path) -> None:
     finally:
         os.close(pipe)
     assert others == [3]
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_as_47_a_script_that_never_ends_costs_its_row_alone(tmp_path: Path) -> None:
+    """The row is an error that says so, its process is gone, and the next row is judged."""
+    hangs = "import os\nopen('pid', 'w').write(str(os.getpid()))\nwhile True:\n    pass"
+    suite = trioeval.parse_suite(
+        {
+            "providers": ["echo"],
+            "prompts": ["p"],
+            "evaluateOptions": {"timeoutMs": 1000, "maxConcurrency": 1},
+            "tests": [
+                {"assert": [{"type": "python", "value": value}]} for value in (hangs, "len(output)")
+            ],
+        },
+        directory=tmp_path,
+    )
+    hung, fine = trio.run(trioeval.collect, suite)
+    assert hung.error == "timed out after 1 s of working time (timeoutMs)"
+    assert [hung.status.value, fine.status.value] == ["error", "pass"]
+    pid = next(tmp_path.glob("**/pid")).read_text()
     assert not Path(f"/proc/{pid}").exists()
 
 

@@ -12,6 +12,9 @@ import attrs
 
 T = TypeVar("T")
 
+CUT_OFF = "it was cut off (finish reason length): raise max_tokens"
+"""What is told of a reply that became too long."""
+
 
 @attrs.frozen
 class Answer:

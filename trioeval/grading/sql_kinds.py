@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from trioeval.errors import Problem
+from trioeval.errors import GradingError, Problem
 from trioeval.grading.kind import SLOW_AT_ONCE, Extra, Finding, Judge, Kind, Kinds
 from trioeval.grading.model import Assertion
 from trioeval.grading.sql_text import DIALECTS, read_sql
@@ -39,10 +39,13 @@ def sql_fault(text: str, value: Mapping[str, Any] | None) -> str | None:
     """What keeps a text from being SQL that may run; None if nothing does.
 
     Raises:
-        GradingError: It is too long.
+        GradingError: It is too long, or the database is none.
     """
     value = value or {}
     database = value.get(_DATABASE) or "MySQL"
+    if database.lower() not in DIALECTS:
+        msg = f"{quote(database)} is not a database that is known"
+        raise GradingError(msg)
     try:
         found = read_sql(text, database)
     except ValueError as error:

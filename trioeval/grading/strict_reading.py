@@ -14,14 +14,13 @@ import attrs
 from trioeval.errors import GradingError
 from trioeval.grading.kind import Finding, OutsideJudge
 from trioeval.grading.model import Assertion
-from trioeval.grading.outside import Answer, Outside
+from trioeval.grading.outside import CUT_OFF, Answer, Outside
 from trioeval.grading.subject import Subject
 from trioeval.grading.text import json_text, parse_json, quote
 
 T = TypeVar("T")
 
 _EXCERPT = 200  # characters
-_CUT_OFF = "it was cut off (finish reason length): raise max_tokens"
 
 
 class UnusableReplyError(GradingError):
@@ -83,7 +82,7 @@ async def ask(
         except UnusableReplyError as error:
             if outside.lenient or len(replies) > 1:
                 begin = quote(answer.text, _EXCERPT)
-                fault = f"{error}; {_CUT_OFF}" if answer.is_cut_off else error
+                fault = f"{error}; {CUT_OFF}" if answer.is_cut_off else error
                 msg = f"the reply of the judge cannot be used: {fault}; it begins {begin}"
                 raise UnusableReplyError(msg, replies=tuple(replies)) from None
             asked = with_hint(prompt, str(error), wanted)

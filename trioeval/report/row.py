@@ -133,8 +133,13 @@ def _own(row: Row, strip: Strip) -> dict[str, Any]:
         "attempts": row.calls,
         "waitMs": row.wait_ms,
         **_known({"firstTokenMs": row.first_token_ms}),
-        **_known({"errorKind": row.error_kind, "bodyExcerpt": sent}),
-        **_known({"gradingCost": row.spent.cost}),
+        **_known(
+            {
+                "errorKind": row.error_kind,
+                "bodyExcerpt": sent,
+                "gradingCost": row.spent.cost,
+            }
+        ),
         **({} if strip.grading_result else _graded(row)),
     }
 

@@ -25,7 +25,7 @@ from trioeval.errors import (
 from trioeval.grading import Assertion, Spent
 from trioeval.grading.kind import Role
 from trioeval.grading.kinds import split_type
-from trioeval.grading.outside import Answer, Flag
+from trioeval.grading.outside import CUT_OFF, Answer, Flag
 from trioeval.grading.text import output_text
 from trioeval.kernel import Calls, Metered
 from trioeval.kernel.retries import worth_salvaging
@@ -296,10 +296,10 @@ class AssertionGrader:
         reply = await row.ask(place, request, self.spending)
         if reply.is_refusal or reply.finish_reason == "content_filter":
             raise row.unusable(place, reply, "refused to answer")
-        text = self._text(place, reply)
+        text, cut = self._text(place, reply), reply.finish_reason == "length"
         if not text.strip():
-            raise row.unusable(place, reply, "said nothing")
-        return Answer(text, reply.output, is_cut_off=reply.finish_reason == "length")
+            raise row.unusable(place, reply, f"said nothing: {CUT_OFF}" if cut else "said nothing")
+        return Answer(text, reply.output, is_cut_off=cut)
 
     async def embed(self, text: str) -> Sequence[float]:
         """The vector of a text; equal texts of a row are one call. A checkpoint.
