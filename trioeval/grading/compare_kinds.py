@@ -14,7 +14,7 @@ _COMPARE = ("max-score", "select-best")
 _METHODS = ("average", "sum")
 
 
-async def _max_score(
+async def _max_score(  # noqa: ASYNC124 - other comparisons ask
     contenders: Sequence[Contender], value: Any, _assertion: Assertion, _outside: Outside
 ) -> Sequence[Finding]:
     """The first of those whose other assertions score highest, if that reaches the threshold."""
