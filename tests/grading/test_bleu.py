@@ -34,11 +34,11 @@ def test_fixed_points(candidate: str, references: list[str], score: float) -> No
     assert bleu(candidate, references) == pytest.approx(score, abs=1e-5)
 
 
-WORDS = st.lists(st.sampled_from(["a", "b", "The", "the", "cat", "sat."]), max_size=5)
+PIECE = st.lists(st.sampled_from(["a", "b", "The", "the", "cat", "sat."]), max_size=5)
 
 
 @settings(max_examples=150)
-@given(WORDS, WORDS, WORDS, WORDS, st.lists(st.sampled_from("abcd"), min_size=4, max_size=6))
+@given(PIECE, PIECE, PIECE, PIECE, st.lists(st.sampled_from("abcd"), min_size=4, max_size=6))
 def test_agrees_with_sacrebleu(
     before: list[str], after: list[str], front: list[str], back: list[str], shared: list[str]
 ) -> None:
