@@ -175,6 +175,46 @@ def test_rows_that_nobody_could_compare_keep_what_is_known() -> None:
     assert rows[0].spent.calls == 2  # it was asked once more
 
 
+def test_the_members_of_a_set_are_scored_and_not_the_set_besides() -> None:
+    """A winner with nothing else says why it won."""
+    both = [{"type": "contains", "value": "a", "weight": 10}, {"type": "contains", "value": "b"}]
+    tests = [
+        {
+            "vars": {"x": "1"},
+            "threshold": 0,
+            "assert": [
+                {"type": "assert-set", "threshold": 0.05, "assert": both},
+                {"type": "max-score"},
+            ],
+        }
+    ]
+    rows = rows_of(document(tests=tests, prompts=["b {{x}}", "a {{x}}"]), chooser("0"))
+    assert [row.status for row in rows] == [Status.PASS, Status.FAIL]  # both have one half
+    alone = rows_of(document(), chooser("0"))[0].verdict
+    assert alone is not None
+    assert alone.reason == "output 0 is the best by the criterion: the longest"
+
+
+def test_so_many_assertions_ask_at_once_as_the_suite_says() -> None:
+    """Six judges of a second each."""
+    asks = [{"type": "llm-rubric", "value": f"{n}", "provider": "judge"} for n in range(6)]
+
+    async def judge(_request: Request) -> Reply:
+        await trio.sleep(1)
+        return Reply(output='{"pass": true, "score": 1, "reason": "so"}')
+
+    async def seconds(width: int | None) -> float:
+        suite = document(
+            prompts=["a"],
+            tests=[{"assert": asks}],
+            evaluateOptions={"maxConcurrency": 20, "assertionsMaxConcurrency": width},
+        )
+        await collect(parse_suite(suite), providers={"model": model, "judge": judge})
+        return trio.current_time()
+
+    assert [run_virtual(seconds, width) for width in (None, 1, 6)] == [2, 6, 1]
+
+
 def test_a_comparison_that_does_not_count_fails_nobody() -> None:
     """Weight 0: it is kept, with its score."""
     tests = [{"vars": {"x": "1"}, "assert": [{**BEST, "weight": 0}]}]

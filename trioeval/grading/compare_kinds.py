@@ -5,12 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.errors import GradingError, Problem
+from trioeval.grading.algebra import SET, components
 from trioeval.grading.kind import Comparing, Contender, Finding, Kind, Kinds
 from trioeval.grading.model import Assertion, Verdict
 from trioeval.grading.outside import Outside
 from trioeval.grading.text import number_text, quote, score_text
 
-_COMPARE = ("max-score", "select-best")
+_NOT_SCORED = ("max-score", "select-best", SET)
+"""Of a set, its members are scored."""
 _METHODS = ("average", "sum")
 
 
@@ -40,8 +42,8 @@ def _total(verdict: Verdict, weights: Mapping[str, float], method: str) -> tuple
     """A row's score, of how many parts, and their weight together."""
     parts = [
         part
-        for part in _flat(verdict)
-        if part.assertion is not None and part.assertion.type not in _COMPARE
+        for part in components(verdict.parts)
+        if part.assertion is not None and part.assertion.type not in _NOT_SCORED
     ]
     if not parts:
         msg = "there is no other assertion whose score could be compared"
@@ -54,14 +56,6 @@ def _total(verdict: Verdict, weights: Mapping[str, float], method: str) -> tuple
     if method == "average":
         score = score / total if total > 0 else 0.0
     return score, len(parts), total
-
-
-def _flat(verdict: Verdict) -> Iterator[Verdict]:
-    """The parts of a row, members of sets behind their set."""
-    for part in verdict.parts:
-        yield part
-        if part.assertion is not None and part.assertion.assertions:
-            yield from part.parts
 
 
 def _is_max_score_value(value: Any) -> bool:

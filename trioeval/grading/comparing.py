@@ -48,7 +48,9 @@ def with_comparisons(row: Verdict, compared: Mapping[int, Verdict]) -> Verdict:
         spent=Spent.sum([row.spent, *(one.spent for one in compared.values())]),
     )
     if lost is None:
-        return after
+        # A row with nothing else has won, and that is its reason.
+        only = None if row.parts or not parts else parts[0].reason
+        return attrs.evolve(after, reason=only or row.reason)
     # A row that had failed before has its reason.
     reason = lost.reason if row.passed else row.reason
     return attrs.evolve(after, passed=False, score=0.0, reason=reason)

@@ -198,6 +198,8 @@ class EvaluateOptions:
 
     max_concurrency: Count = 4
     """Width of every lane that names none of its own, ≥ 1."""
+    assertions_max_concurrency: Count | None = None
+    """Assertions of one row that ask models, run code or call servers at once, ≥ 1; None is 3."""
     timeout_ms: NotNegative | None = None
     """Working time of one row in milliseconds; None and 0 do not limit it."""
     max_eval_time_ms: NotNegative | None = None

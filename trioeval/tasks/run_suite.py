@@ -275,7 +275,7 @@ async def _opened(
             read_transform=tools.read_transform,
             scoring=Scoring(around, means.scripts, means.limit),
             kinds=prepared.suite.kinds,
-            width=_width(around),
+            width=options.assertions_max_concurrency or _width(around),
             short_circuit=around.switch("SHORT_CIRCUIT_TEST_FAILURES"),
         ),
         meter=meter,
