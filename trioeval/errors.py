@@ -174,12 +174,21 @@ class ScriptError(TrioevalError):
         message: Which code, and what happened.
         trace: The end of its traceback, or what it printed last; None if there is nothing.
         timed_out: Whether it was given up because it took too long.
+        at_limit: Whether it took more memory, or more computing, than what runs it may take.
     """
 
-    def __init__(self, message: str, *, trace: str | None = None, timed_out: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        trace: str | None = None,
+        timed_out: bool = False,
+        at_limit: bool = False,
+    ) -> None:
         self.message = message
         self.trace = trace
         self.timed_out = timed_out
+        self.at_limit = at_limit
         super().__init__(message)
 
 

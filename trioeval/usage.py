@@ -1,6 +1,7 @@
 """What a request used, in tokens."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import attrs
 
@@ -37,3 +38,26 @@ class Usage:
             for field in attrs.fields(cls)
         }
         return cls(**{name: sum(values) for name, values in told.items() if values})
+
+
+def tokens_json(usage: Usage, requests: int) -> dict[str, Any]:
+    """What some requests used, as promptfoo writes it; what is not told counts as nothing.
+
+    Example:
+        >>> tokens_json(Usage(total=3), 1)["total"], tokens_json(Usage(total=3), 1)["prompt"]
+        (3, 0)
+    """
+    return {
+        "prompt": usage.prompt or 0,
+        "completion": usage.completion or 0,
+        "cached": usage.cached or 0,
+        "total": usage.total or 0,
+        "numRequests": requests,
+        "completionDetails": {
+            "reasoning": usage.reasoning or 0,
+            "acceptedPrediction": usage.accepted_prediction or 0,
+            "rejectedPrediction": usage.rejected_prediction or 0,
+            "cacheReadInputTokens": usage.cached or 0,
+            "cacheCreationInputTokens": usage.cache_creation or 0,
+        },
+    }

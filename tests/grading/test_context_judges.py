@@ -222,6 +222,33 @@ def test_what_are_no_verdicts_on_statements(reply: str) -> None:
     assert len(judge.asked) == 3
 
 
+@pytest.mark.parametrize(
+    ("reply", "score"),
+    [
+        ("Final verdict for each statement in order: Yes. Yes. Yes. Yes.", 1.0),
+        ("Final verdict for each statement in order: No. Yes. Yes. Yes. Yes", 2 / 3),
+        ("Final verdict for each statement in order: No. No. No. No. Yes.", 0.0),
+        ("final verdict for each statement in order: yes, no, yes", 1 / 3),
+        ("Final verdict for each statement in order: Yes.\nNo.\nYes\nYes.", 2 / 3),
+        ("Verdict: yes. Verdict: yes. Verdict: no. Verdict: yes.", 2 / 3),
+        ("Final verdict for each statement in order: Yes. Maybe. No.", None),
+        ("Final verdict for each statement in order:", None),
+        (PROSE, None),
+    ],
+)
+def test_lenient_verdicts_are_those_of_promptfoo(reply: str, score: float | None) -> None:
+    """Too many count, whatever holds a yes is one, and the same rows come of it."""
+    judge = Judge([STATEMENTS, reply])
+    found = find(
+        judge, "context-faithfulness", subject=subject(context=FACTS), settings={"lenient": True}
+    )
+    assert found.score == pytest.approx(0 if score is None else score)
+    assert found.holds is (score is not None and score >= 0.5)
+    said = verdict(found, "not-context-faithfulness")
+    assert said.score == pytest.approx(0 if score is None else 1 - score)
+    assert said.passed is (score is not None and score < 0.5)
+
+
 def test_prompts_of_the_user_by_place() -> None:
     """The first takes the answer apart, the second judges."""
     judge = Judge(

@@ -1,3 +1,4 @@
+import json
 from typing import Any
 
 import pytest
@@ -174,3 +175,39 @@ def test_patterns_that_look_around_long_texts_are_an_error() -> None:
         document_faults(["a" * 32_000], {"items": {"pattern": "(?=a*b)x"}})
     assert document_faults("a" * 32_000, {"pattern": "^(a+)+$"}) == []
     assert document_faults("ab", {"pattern": "(?=a*b)x"})
+
+
+_P = {"pattern": r"^(?:(a|aa)+x(?!y)|.*z)$"}
+_LONG = "a" * 60 + "z"
+
+
+@pytest.mark.parametrize("kind", ["is-json", "not-is-json", "contains-json", "not-contains-json"])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"z": _P}},
+        {"properties": {"z": {"not": _P}}},
+        {"properties": {"z": {"not": {"oneOf": [{"not": _P}, {"type": "number"}]}}}},
+        {"properties": {"z": {"not": {"$ref": "#/definitions/p"}}}, "definitions": {"p": _P}},
+        {"patternProperties": {_P["pattern"]: {"type": "string"}}},
+        {"not": {"propertyNames": _P}},
+    ],
+)
+def test_a_pattern_that_takes_too_many_steps_is_no_verdict(kind: str, schema: Any) -> None:
+    """Nobody knows whether it matches, and so neither a type nor its opposite holds."""
+    output = json.dumps({"z": _LONG, _LONG: 1})
+    with pytest.raises(GradingError, match="takes more than 100,000 steps"):
+        grade(output, [Assertion(type=kind, value=schema)])
+
+
+@pytest.mark.parametrize(("text", "passes"), [("bz", True), ("b", False), ("aax", True)])
+def test_a_pattern_that_looks_around_and_needs_few_steps_decides(
+    text: str, *, passes: bool
+) -> None:
+    assert grade(json.dumps(text), [Assertion(type="is-json", value=_P)]).passed is passes
+
+
+def test_steps_that_decide_nothing_are_no_error() -> None:
+    """Another alternative holds."""
+    either = {"anyOf": [_P, {"type": "string"}]}
+    assert grade(json.dumps(_LONG), [Assertion(type="is-json", value=either)]).passed

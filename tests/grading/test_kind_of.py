@@ -1,11 +1,13 @@
 """Assertion types that a user adds from Python."""
 
 import math
+from typing import Any
 
 import pytest
+import trio
 
 from trioeval.errors import GradingError
-from trioeval.grading import KINDS, Assertion, Finding, Subject, grade, kind_of
+from trioeval.grading import KINDS, Assertion, Finding, Kind, Subject, grade, kind_of
 
 
 def is_short(subject: Subject, value: int) -> bool:
@@ -24,12 +26,23 @@ def detailed(subject: Subject, _value: object) -> Finding:
     return Finding(subject.text == "yes", "it says so", score=0.75, negated=0.5)
 
 
+async def later(_subject: Subject, _value: object) -> bool:
+    await trio.lowlevel.checkpoint()
+    return True
+
+
+def strange_kind(_subject: Subject, value: Any, _assertion: Assertion) -> Finding:
+    return value  # type: ignore[no-any-return] # of the wrong type on purpose
+
+
 OWN = {
     **KINDS,
     "is-short": kind_of(is_short, right="a number", accepts=lambda value: isinstance(value, int)),
     "vowels": kind_of(vowels),
     "strange": kind_of(strange),
     "detailed": kind_of(detailed),
+    "later": kind_of(later),  # type: ignore[arg-type] # on purpose
+    "plain": Kind("any value", lambda _: True, strange_kind, bare=True),
 }
 
 
@@ -57,9 +70,16 @@ def test_a_function_judges(assertion: Assertion, passed: bool, score: float) -> 
     [
         (Assertion(type="is-short", value="x"), 'the value must be a number, got "x"'),
         (Assertion(type="strange", value=math.nan), "strange gives nan, which is no score"),
-        (Assertion(type="strange", value=None), "its judge failed: TypeError"),
+        (
+            Assertion(type="strange", value=None),
+            "strange must give true or false, a number or a Finding, got NoneType: null",
+        ),
+        (Assertion(type="strange", value="yes"), 'a Finding, got str: "yes"'),
+        (Assertion(type="strange", value=10**400), "strange gives inf, which is no score"),
+        (Assertion(type="later"), "got a coroutine; one that is async is given as Asking(…)"),
+        (Assertion(type="plain", value="yes"), "strange_kind must give true or false, a number"),
     ],
-    ids=["value", "nan", "raises"],
+    ids=["value", "nan", "nothing", "text", "huge", "async", "plain"],
 )
 def test_what_cannot_be_judged_is_an_error(assertion: Assertion, message: str) -> None:
     """Whatever the function does; also under `not-`."""

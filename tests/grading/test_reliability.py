@@ -168,11 +168,14 @@ def test_the_median_reaches_a_threshold_if_the_majority_does(
     assert found.holds is (found.score >= threshold)
 
 
-def compare(judge: Judge, *outputs: str, **config: Any) -> list[bool]:
+def compare(judge: Judge, *outputs: str | None, **config: Any) -> list[bool]:
     kind = KINDS["select-best"].judge
     assert isinstance(kind, Comparing)
     passed = Verdict(passed=True, score=1, reason="")
-    contenders = [Contender(Subject.of(output, prompt="p"), passed) for output in outputs]
+    contenders = [
+        None if output is None else Contender(Subject.of(output, prompt="p"), passed)
+        for output in outputs
+    ]
     assertion = Assertion(type="select-best", value="shortest", config=config or None)
     found = trio.run(kind.judge, contenders, "shortest", assertion, outside_of(judge))
     return [one.holds for one in found]
@@ -215,17 +218,18 @@ def test_choices_are_counted_by_output_not_by_place() -> None:
     [
         ("1", 1),
         ("Output 2.", 2),
-        ("**0** is best, not 1", 0),
+        ("**0** is best: 0 it is", 0),
         ({"index": 2, "reason": "0 is worse"}, 2),
         ('{"reason": "1 is worse", "index": 0}', 0),
         ('{"best": 1}', 1),
-        ("2\n\nBecause of 7 reasons.", 2),
+        ({"index": 0, "reason": "1 of 2"}, 0),
+        ("2\n\nBecause of several reasons.", 2),
     ],
 )
 def test_choices(reply: Any, chosen: int) -> None:
-    """The index of an object, or else the first number."""
+    """The index of an object, or else the only number."""
     text = reply if isinstance(reply, str) else json.dumps(reply)
-    assert read_choice(Answer(text, reply), 3) == chosen
+    assert read_choice(Answer(text, reply), [True] * 3) == chosen
 
 
 @pytest.mark.parametrize(
@@ -234,6 +238,9 @@ def test_choices(reply: Any, chosen: int) -> None:
         "3",
         "-1",
         "7 of 9",
+        "1 or 2",
+        "I compared 2 outputs. The best is output 0.",
+        '{"best": 1, "worst": 0}',
         "1.5",
         "0,1",
         "none",
@@ -248,7 +255,22 @@ def test_choices(reply: Any, chosen: int) -> None:
 def test_what_is_no_choice(reply: str) -> None:
     """An index that is not there chooses nobody."""
     with pytest.raises(UnusableReplyError):
-        read_choice(Answer(reply, reply), 3)
+        read_choice(Answer(reply, reply), [True] * 3)
+
+
+@pytest.mark.parametrize("reply", ["1", '{"index": 1, "reason": "it is short"}'])
+def test_an_output_that_is_absent_cannot_be_chosen(reply: str) -> None:
+    """It has its number all the same, so that those of the others are those of their columns."""
+    there = [True, False, True]
+    with pytest.raises(UnusableReplyError, match="there is no output 1"):
+        read_choice(Answer(reply, reply), there)
+    assert read_choice(Answer("2", "2"), there) == 2
+    judge = Judge(lambda prompt: "2" if prompt.index("\\na\\n") < prompt.index("\\nc\\n") else "0")
+    assert compare(judge, "a", None, "c", swap=True) == [False, True]
+    assert sorted(names["outputs"] for names in judge.rendered) == [
+        ["a", "(no output)", "c"],
+        ["c", "(no output)", "a"],
+    ]
 
 
 @settings(max_examples=100)

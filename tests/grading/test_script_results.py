@@ -290,7 +290,6 @@ def test_code_that_fails_fails_the_assertion(name: str) -> None:
     [
         ({"pass": True}, True, None),
         ({"pass": False, "score": 0.4, "reason": "low"}, False, 0.4),
-        ({"pass": True, "score": None}, True, None),
     ],
 )
 def test_webhooks(reply: Any, *, holds: bool, score: float | None) -> None:
@@ -302,7 +301,17 @@ def test_webhooks(reply: Any, *, holds: bool, score: float | None) -> None:
     assert code.asked == [("http://h/x", sent)]
 
 
-@pytest.mark.parametrize("reply", [None, [], {}, {"pass": "yes"}, {"pass": True, "score": "1"}])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        None,
+        [],
+        {},
+        {"pass": "yes"},
+        {"pass": True, "score": "1"},
+        {"pass": True, "score": None},
+    ],
+)
 def test_a_webhook_that_says_something_else_is_no_verdict(reply: Any) -> None:
     """It is an error, as is one that does not answer."""
     with pytest.raises(GradingError, match="webhook"):

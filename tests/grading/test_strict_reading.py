@@ -54,6 +54,24 @@ def test_a_second_reply_that_cannot_be_used_is_an_error(reply: str) -> None:
     assert len(str(caught.value)) < 500
 
 
+@pytest.mark.parametrize("lenient", [False, True])
+def test_what_a_model_thinks_before_its_reply_is_no_verdict(*, lenient: bool) -> None:
+    """For a type that reads objects as for one that reads words; all of it is kept."""
+    draft = "\n<think>Perhaps (Y)? {'pass': false, 'score': 0}\n</think>\n\n"
+    found = find(Judge([draft + GOOD]), "llm-rubric", "is kind", settings={"lenient": lenient})
+    assert (found.holds, found.score) == (True, 0.9)
+    assert found.metadata["graderReplies"] == [draft + GOOD]
+    assert not find(Judge(["<think>Y?</think>It is not. N"]), "model-graded-closedqa", "x").holds
+
+
+def test_a_model_that_only_thinks_has_said_nothing() -> None:
+    judge = Judge([f"<think>{GOOD}", GOOD])
+    assert find(judge, "llm-rubric", "is kind").metadata["graderReplies"] == [
+        f"<think>{GOOD}",
+        GOOD,
+    ]
+
+
 def test_hostile_replies_cost_little() -> None:
     """Braces without end, or in strings, are given up on."""
     begun = time.perf_counter()

@@ -8,6 +8,7 @@ import pytest
 import trio
 from loopback import Answer, Seen, as_json, serve
 
+import trioeval
 from trioeval.errors import GradingError
 from trioeval.tasks.webhooks import LARGEST, open_webhooks
 
@@ -26,6 +27,31 @@ def posted(respond: Callable[[Seen], Answer | None], data: Any, **environ: str) 
                     return str(error)
 
     return trio.run(main)
+
+
+def test_a_webhook_is_told_the_variables_of_its_row_and_nothing_of_its_run() -> None:
+    """The same in each run, so that a server may keep its answers."""
+    seen: list[Seen] = []
+
+    def respond(request: Seen) -> Answer:
+        seen.append(request)
+        return as_json({"pass": True})
+
+    async def main() -> None:
+        with trio.fail_after(30):
+            async with serve(respond) as server:
+                hook = {"type": "webhook", "value": f"{server.url}/judge"}
+                document = {
+                    "providers": ["echo"],
+                    "prompts": ["say {{x}}"],
+                    "tests": [{"vars": {"x": 1}, "assert": [hook]}],
+                }
+                await trioeval.collect(trioeval.parse_suite(document))
+
+    trio.run(main)
+    (request,) = seen
+    context = {"prompt": "say 1", "vars": {"x": 1}}
+    assert json.loads(request.body) == {"output": "say 1", "context": context}
 
 
 def test_a_webhook_is_sent_json_and_answers_with_json() -> None:

@@ -204,6 +204,29 @@ def test_schemas_of_assertions_keep_references_of_their_own(tmp_path: Path) -> N
     ]
 
 
+@pytest.mark.parametrize("name", ["is-json", "not-contains-json"])
+def test_the_root_of_a_schema_is_its_own(name: str, tmp_path: Path) -> None:
+    """Pasted, from a file, or kept elsewhere in the suite; never the suite."""
+    tree = {"type": ["array", "number"], "items": {"$ref": "#"}}
+    values = [tree, {"$ref": "tree.json"}, {"$ref": "#/trees/own"}]
+    tests = [{"assert": [{"type": name, "value": value}]} for value in values]
+    document = {"tests": tests, "trees": {"own": tree}}
+    write(tmp_path, {"s.json": json.dumps(document), "tree.json": json.dumps(tree)})
+    found = read(tmp_path, "s.json")
+    assert [test["assert"][0]["value"] for test in found.data["tests"]] == [tree] * 3
+
+
+def test_the_root_of_a_part_of_a_schema_is_told(tmp_path: Path) -> None:
+    """It would be another root where the part is put."""
+    value = {"properties": {"a": {"$ref": "tree.json"}}}
+    tests = [{"assert": [{"type": "is-json", "value": value}]}]
+    tree = '{"items": {"$ref": "#"}}'
+    write(tmp_path, {"s.json": json.dumps({"tests": tests}), "tree.json": tree})
+    (told,) = refused(tmp_path, "s.json")
+    assert told.startswith("tree.json:1:20: $.items.$ref: # is not the root of the schema here, ")
+    assert told.endswith("(give the schema a file of its own: value: file://schema.json)")
+
+
 @pytest.mark.parametrize("value", [3, None, ["#/a"]])
 def test_a_reference_is_text(tmp_path: Path, value: Any) -> None:
     """Anything else is told, and everything of that kind at once."""

@@ -144,10 +144,34 @@ def failing(*prompts: str, kind: Any = "bad_request") -> Provider:
     return ask
 
 
-def test_a_row_without_an_output_takes_no_part() -> None:
-    """It stays the error that it was; the place that the judge names is among the others."""
-    rows = rows_of(document(), chooser("1"), failing("a 1"))
-    assert [row.status for row in rows] == [Status.ERROR, Status.FAIL, Status.PASS]
+@pytest.mark.parametrize("failed", ["a 1", "bb 1", "ccc 1"])
+def test_a_row_without_an_output_takes_part_with_none(failed: str) -> None:
+    """It stays the error that it was; the others keep the numbers of their columns, for everybody."""
+    prompts = ["a 1", "bb 1", "ccc 1"]
+    best = max(place for place, prompt in enumerate(prompts) if prompt != failed)
+    rows = rows_of(document(), chooser(best), failing(failed))
+    expected = [Status.FAIL] * 3
+    expected[best] = Status.PASS
+    expected[prompts.index(failed)] = Status.ERROR
+    assert [row.status for row in rows] == expected
+    told = [row.verdict.parts[0].reason for row in rows if row.verdict is not None]
+    assert told == [f"output {best} is the best by the criterion: the longest"] * 2
+
+
+def test_a_row_without_an_output_cannot_win() -> None:
+    """A judge that names it is asked once more; then the rows are errors."""
+    rows = rows_of(document(), chooser("1"), failing("bb 1"))
+    assert [row.status for row in rows] == [Status.ERROR] * 3
+    assert "the reply of the judge cannot be used: there is no output 1" in (rows[0].error or "")
+    assert rows[0].spent.calls == 2
+
+
+def test_the_highest_score_is_one_of_those_that_there_are() -> None:
+    """A row in error is passed over."""
+    contains = {"type": "contains", "value": "b"}
+    tests = [{"vars": {"x": "b"}, "assert": [contains, {"type": "max-score"}]}]
+    rows = rows_of(document(tests=tests), chooser("0"), failing("a b"))
+    assert [row.status for row in rows] == [Status.ERROR, Status.PASS, Status.FAIL]
 
 
 def test_one_output_alone_cannot_be_compared() -> None:

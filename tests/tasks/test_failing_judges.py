@@ -64,12 +64,20 @@ async def fails_when_cut_off(_: Subject, __: Any, ___: Assertion, ____: Outside)
 
 
 async def compares_badly(
-    contenders: Sequence[Contender], value: Any, _: Assertion, __: Outside
+    contenders: Sequence[Contender | None], value: Any, _: Assertion, __: Outside
 ) -> Sequence[Finding]:
     await trio.lowlevel.checkpoint()
     if value == "few":
         return [Finding(holds=True, reason="the best")]
+    if value == "seven":
+        return 7  # type: ignore[return-value] # on purpose
     raise broken()
+
+
+async def seems(*asked: Any) -> Any:
+    """Gives its value, which may be no finding."""
+    await trio.lowlevel.checkpoint()
+    return asked[1]
 
 
 def picky(value: Any) -> bool:
@@ -81,6 +89,7 @@ KINDS: Kinds = {
     **JUDGED,
     "raises": Kind("text", lambda _: True, Asking(raises, frozenset({"text"})), bare=True),
     "cut-off": Kind("nothing", lambda _: True, Asking(fails_when_cut_off), bare=True),
+    "seems": Kind("any value", lambda _: True, Asking(seems)),
     "picky": Kind("a number", picky, Asking(raises)),
     "picky-here": Kind("a number", picky, lambda *_: Finding(holds=True, reason="fine")),
     "select-best": Kind("text", lambda _: True, Comparing(compares_badly), bare=True),
@@ -118,7 +127,10 @@ def rows_of(suite: Suite | dict[str, Any], judge: Any = yes) -> list[Row]:
     [
         ({"type": "raises", "value": "once"}, "its judge failed: KeyError: 'x'"),
         ({"type": "raises", "value": "several"}, "its judge failed: KeyError: 'x'"),
-        ({"type": "raises", "value": "nothing"}, "its judge failed: AttributeError: "),
+        (
+            {"type": "raises", "value": "nothing"},
+            "raises must give true or false, a number or a Finding, got NoneType: null",
+        ),
         ({"type": "picky", "value": "{{ word }}"}, "its judge failed: ValueError: "),
         ({"type": "picky-here", "value": "{{ word }}"}, "its judge failed: ValueError: "),
     ],
@@ -136,6 +148,23 @@ def test_whatever_a_judge_raises_is_the_error_of_its_assertion(
     assert (row.status, row.spent.calls) == (Status.PASS, 1)
     assert row.verdict is not None
     assert row.verdict.parts[1].reason.startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("value", "status", "score"), [(True, "pass", 1), (0.25, "pass", 0.25), (False, "fail", 0)]
+)
+def test_a_judge_that_asks_may_give_what_a_function_may(
+    value: Any, status: str, score: float
+) -> None:
+    (row,) = rows_of(document({"type": "seems", "value": value}))
+    assert (row.status.value, row.score) == (status, score)
+
+
+@pytest.mark.parametrize("name", ["seems", "not-seems"])
+def test_a_judge_that_gives_anything_else_is_told_what_it_may(name: str) -> None:
+    (row,) = rows_of(document({"type": name, "value": ["yes"]}))
+    wanted = "seems must give true or false, a number or a Finding, got list"
+    assert row.error == f'assert[0] ({name}): {wanted}: ["yes"]'
 
 
 def test_a_mishap_out_of_a_nursery_stays_one() -> None:
@@ -184,7 +213,11 @@ def test_a_judge_that_fails_when_it_is_cut_off_fails_nobody() -> None:
 
 @pytest.mark.parametrize(
     ("value", "told"),
-    [("any", "its judge failed: KeyError: 'x'"), ("few", "its judge failed: ValueError: zip()")],
+    [
+        ("any", "its judge failed: KeyError: 'x'"),
+        ("few", "compares_badly must give a list of findings"),
+        ("seven", "compares_badly must give a list of findings"),
+    ],
 )
 def test_whatever_a_comparison_raises_is_its_own_error(value: str, told: str) -> None:
     """As for judges of one row."""

@@ -194,7 +194,7 @@ def test_what_judges_use_is_told_by_assertion_and_by_row() -> None:
     first, second, _ = told["gradingResult"]["componentResults"]
     assert (first["tokensUsed"]["total"], first["tokensUsed"]["numRequests"]) == (0, 1)
     assert (first["tokensUsed"]["prompt"], second["tokensUsed"]["prompt"]) == (3, 0)
-    assert first["metadata"] == {"graders": ["judge"]}
+    assert first["metadata"] == {"graders": ["judge"], "graderReplies": ["yes"]}
     assert told["gradingResult"]["tokensUsed"]["completion"] == 8
     assert told["tokenUsage"]["assertions"]["completion"] == 8
     assert told["tokenUsage"]["total"] == 100

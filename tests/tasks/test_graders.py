@@ -213,9 +213,9 @@ NO_RUBRIC = {"type": "llm-rubric", "provider": "a"}
         ),
         ({}, {"assert": [NO_RUBRIC]}, ["$.defaultTest.assert[0]"]),
         ({"options": {"disableDefaultAsserts": True}}, {"assert": [NO_RUBRIC]}, []),
-        ({"options": {"rubricPrompt": "good?"}}, {"assert": [NO_RUBRIC]}, []),
-        ({"assert": [NO_RUBRIC]}, {"options": {"rubricPrompt": "good?"}}, []),
-        ({"assert": [{**NO_RUBRIC, "rubricPrompt": "good?"}]}, {}, []),
+        ({"options": {"rubricPrompt": "{{output}}"}}, {"assert": [NO_RUBRIC]}, []),
+        ({"assert": [NO_RUBRIC]}, {"options": {"rubricPrompt": "{{output}}"}}, []),
+        ({"assert": [{**NO_RUBRIC, "rubricPrompt": "{{output}}"}]}, {}, []),
     ],
 )
 def test_a_rubric_says_something(test: Any, default: Any, paths: list[str]) -> None:

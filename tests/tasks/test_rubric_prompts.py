@@ -30,18 +30,18 @@ def rendered(text: str, **names: Any) -> str:
         ({"role": "user", "content": "x"}, None, '{"role":"user","content":"x"}'),
         (["one", "two"], 1, "two"),
         (["one", "two"], 2, "own"),
-        (["one", "two"], None, "own"),
+        (["one", "two"], None, '["one","two"]'),
         (MESSAGES, 1, "{{output}}"),
         ([MESSAGES[:1], "two"], 0, '[{"role":"system","content":"Judge {{rubric}}."}]'),
         ({"steps": "one"}, "steps", "one"),
         ({"steps": "one"}, "evaluate", "own"),
-        ({"steps": "one"}, None, "own"),
+        ({"steps": "one"}, None, '{"steps":"one"}'),
     ],
 )
 def test_the_users_prompt_is_taken_where_there_is_one_for_the_question(
     said: Any, part: int | str | None, prompt: str
 ) -> None:
-    """A text cannot stand for one of several questions, nor one of several prompts for the only one."""
+    """A text cannot stand for one of several questions; the only one is asked with all, as JSON."""
     assert chosen_prompt("own", said, part) == prompt
 
 
@@ -84,6 +84,20 @@ def test_objects_may_be_left_open() -> None:
     """As `DISABLE_OBJECT_STRINGIFY` has it."""
     names = named_values({"output": '{"a": {"b": 2}}'}, open_objects=True)
     assert render_prompt("{{output.a.b}}", names, Templates().fill) == "2"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ rubrik }}",
+        " {% if nope %}x{% endif %}\n",
+        '[{"role": "user", "content": "{{ rubrik }}"}]',
+    ],
+)
+def test_a_prompt_of_which_nothing_is_left_is_an_error_of_grading(text: str) -> None:
+    """Whatever a judge says to nothing is no verdict."""
+    with pytest.raises(GradingError, match="the grading prompt is empty"):
+        rendered(text, rubric="kind")
 
 
 @pytest.mark.parametrize("text", ["{{ x", '["{% if %}"]', "{{ x | nothing }}"])

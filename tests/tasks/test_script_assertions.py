@@ -35,7 +35,14 @@ def told(output, context):
     assert context["test"]["description"] == "one"
     assert context["test"]["assert"][0] == {"type": "python", "value": "file://checks.py:told"}
     assert context["provider"] == {"id": "echo"}
-    assert context["providerResponse"]["output"] == "say hi"
+    assert context["test"]["options"] == {}
+    assert context["metadata"] == {}
+    response = context["providerResponse"]
+    assert response["output"] == "say hi"
+    assert "raw" not in response
+    assert (response["cached"], response["metadata"]) == (False, {})
+    assert response["tokenUsage"]["numRequests"] == 1
+    assert response["tokenUsage"]["completionDetails"]["reasoning"] == 0
     assert "config" not in context
     return True
 
@@ -114,6 +121,18 @@ def test_a_script_is_told_what_is_known_of_its_row(tmp_path: Path) -> None:
     assert row.status is Status.PASS, row.error
 
 
+def test_a_script_sees_the_output_after_transforms_and_what_was_sent(tmp_path: Path) -> None:
+    """The same output as it judges; what came is `raw` where that is something else."""
+    row = row_of(
+        tmp_path,
+        {"type": "javascript", "value": "context.providerResponse.output.a === 'say hi'"},
+        {"type": "javascript", "value": "context.providerResponse.raw === 'say hi'"},
+        {"type": "python", "value": "context['test']['options'] == {'transform': '({a: output})'}"},
+        options={"transform": "({a: output})"},
+    )
+    assert row.status is Status.PASS, row.error
+
+
 def test_files_of_code_judge_with_their_config(tmp_path: Path) -> None:
     """The function is the one that is named, or the one that such a file is expected to have."""
     row = row_of(
@@ -172,6 +191,7 @@ def test_programs_compute_values(tmp_path: Path) -> None:
         ("file://checks.py:fail", Status.FAIL, "KeyError"),
         ("file://checks.py:gone", Status.FAIL, "there is no function"),
         ("file://checks.js:fail", Status.ERROR, "no luck"),
+        ("file://checks.js:fial", Status.ERROR, 'it exports no function "fial"'),
     ],
 )
 def test_programs_that_compute_no_value(

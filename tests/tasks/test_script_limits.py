@@ -12,6 +12,8 @@ import trio
 import trioeval
 from trioeval.errors import GradingError, ScriptError
 from trioeval.providers.programs.workers import Encoded
+from trioeval.scripting.engine import program
+from trioeval.scripting.javascript import assertion_script
 from trioeval.suite.sources.around import Around
 from trioeval.tasks.means import Means, open_means
 from trioeval.tasks.user_code import UserCode
@@ -71,16 +73,16 @@ def test_code_that_fails_in_any_way_costs_only_itself(tmp_path: Path) -> None:
     async def body(code: UserCode) -> dict[str, str]:
         found = {}
         for name, text in HOSTILE.items():
-            with pytest.raises(ScriptError) as caught:
+            with pytest.raises((ScriptError, GradingError)) as caught:
                 await code.python(text, "abc")
-            found[name] = caught.value.message
+            found[name] = str(caught.value)
             assert await code.python("len(output)", "abc") == 3
         return found
 
     found = with_code(tmp_path, body, TRIOEVAL_PYTHON_WORKERS="1", TRIOEVAL_SCRIPT_MEMORY_MB="512")
     assert found["exits"] == "Python: the worker ended with exit code 3: SystemExit: 3"
     assert found["is killed"] == "Python: the worker was ended by SIGKILL"
-    assert found["allocates 10 GB"] == "Python: MemoryError"
+    assert found["allocates 10 GB"] == "the script hit a limit: Python: MemoryError"
     assert found["never ends to call itself"].startswith("Python: RecursionError")
     assert "the result must be JSON" in found["gives no JSON"]
 
@@ -121,7 +123,7 @@ def test_code_that_never_ends_is_given_up(tmp_path: Path) -> None:
 
 
 def test_limits_hold_for_javascript(tmp_path: Path) -> None:
-    """For a file as for a line: the time says nothing of the output, the memory fails the code."""
+    """For a file as for a line: neither time nor memory says anything of the output."""
     file = tmp_path / "judges.js"
     file.write_text(
         "module.exports = { loops: () => { for (;;); }, length: (text) => text.length };"
@@ -136,9 +138,9 @@ def test_limits_hold_for_javascript(tmp_path: Path) -> None:
             with pytest.raises(GradingError) as caught:
                 await judged
             said.append(str(caught.value))
-        with pytest.raises(ScriptError) as failed:
+        with pytest.raises(GradingError) as failed:
             await code.javascript("'x'.repeat(150e6).length", "abc")
-        return said, failed.value.message, await code.file(file, "length", "abc")
+        return said, str(failed.value), await code.file(file, "length", "abc")
 
     limits = {"TRIOEVAL_SCRIPT_TIMEOUT_MS": "400", "TRIOEVAL_SCRIPT_MEMORY_MB": "100"}
     said, failed, value = with_code(tmp_path, body, **limits)
@@ -209,19 +211,25 @@ def test_as_47_a_script_that_never_ends_costs_its_row_alone(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "wrong", "said"),
     [
-        ("const a = [];\nwhile (true) a.push(new ArrayBuffer(1e8))", "out of memory"),
-        ("'x'.repeat(1e9).length", "invalid|out of memory"),
-        ("const f = () => f(); f()", "stack size"),
-        ("process.exit(1)", "process is not defined"),
+        (
+            "const a = [];\nwhile (true) a.push(new ArrayBuffer(1e8))",
+            GradingError,
+            "out of memory",
+        ),
+        ("'x'.repeat(1e9).length", (ScriptError, GradingError), "invalid|out of memory"),
+        ("const f = () => f(); f()", ScriptError, "stack size"),
+        ("process.exit(1)", ScriptError, "process is not defined"),
     ],
 )
-def test_javascript_cannot_take_more_than_it_is_given(text: str, said: str, tmp_path: Path) -> None:
-    """Its engine has bounds of its own."""
+def test_javascript_cannot_take_more_than_it_is_given(
+    text: str, wrong: Any, said: str, tmp_path: Path
+) -> None:
+    """Its engine has bounds of its own: a limit says nothing of the output, and what it throws does."""
 
     async def body(code: UserCode) -> Any:
-        with pytest.raises(ScriptError, match=said):
+        with pytest.raises(wrong, match=said):
             await code.javascript(text, "abc")
         return await code.javascript("output.length", "abc")
 
@@ -236,3 +244,15 @@ def test_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
             await code.file(tmp_path / "gone.js", None, "abc")
 
     with_code(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    ("code", "limit"),
+    [("for (;;) {}\n//", True), ("throw null\n//", True), ("throw new Error('no')\n//", False)],
+)
+def test_the_engine_tells_its_limits_from_what_a_script_throws(
+    code: str, monkeypatch: pytest.MonkeyPatch, *, limit: bool
+) -> None:
+    monkeypatch.setattr(program, "TIME_LIMIT", 0.05)
+    told = program.run(assertion_script(code, ("output",)).source, ["x"])
+    assert told["limit"] is limit

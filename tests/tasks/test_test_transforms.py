@@ -233,3 +233,24 @@ def test_a_module_exports_a_function(module: str, function: str | None, value: A
     assert script.fault() is None
     told = program.run(script.source, ["x"])
     assert told == {"value": value} or value in told["error"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "function", "value"),
+    [
+        ("module.exports = () => 1", None, 1),
+        ("exports.f = () => 2; exports.g = () => 3", "g", 3),
+        ("module.exports = { default: { f: () => 4 } }", "f", 4),
+        ("export default () => 5", "no", 'it exports no function "no"'),
+        ("module.exports = () => 6; exports.f = 6", "f", 'it exports no function "f"'),
+        ("module.exports = null", "f", 'it exports no function "f"'),
+        ("module.exports = {}", None, "it exports no function"),
+    ],
+)
+def test_a_function_that_must_be_there(module: str, function: str | None, value: Any) -> None:
+    """No other one is called in its place."""
+    script = Script(module, ("output",), "module", function, must_exist=True)
+    assert script.fault() is None
+    told = program.run(script.source, ["x"])
+    assert told == {"value": value} or value in told["error"]

@@ -3,10 +3,11 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 import trio
 
 from trioeval.errors import GradingError
-from trioeval.tasks.together import together
+from trioeval.tasks.together import place_among, together
 from trioeval.testing import run_virtual
 
 
@@ -60,3 +61,54 @@ def test_giving_up_gives_up_all_of_them() -> None:
 
     assert run_virtual(main) == 2
     assert log == ["a"]
+
+
+def test_questions_begin_in_their_order() -> None:
+    """Each stays ahead of the next one through all that waits for nothing; every time."""
+    log: list[tuple[int, int]] = []
+
+    def question(number: int) -> Callable[[], Awaitable[None]]:
+        async def ask() -> None:
+            for step in range(3):
+                log.append((step, number))
+                await trio.lowlevel.checkpoint()
+
+        return ask
+
+    for _ in range(20):
+        log.clear()
+        run_virtual(lambda: together([question(number) for number in range(6)]))
+        for step in range(3):
+            assert [number for at, number in log if at == step] == list(range(6))
+
+
+def test_what_is_behind_a_failure_does_not_begin() -> None:
+    """It would be asked in vain."""
+    log: list[Any] = []
+
+    async def fails() -> None:
+        await trio.lowlevel.checkpoint()
+        raise GradingError("first")
+
+    async def main() -> None:
+        await together([fails, *[answering(1, number, log) for number in range(5)]])
+
+    with pytest.raises(GradingError, match="first"):
+        run_virtual(main)
+    assert log == []
+
+
+def test_everyone_knows_its_place() -> None:
+    """Also where those that run together ask several together."""
+
+    async def place() -> tuple[int, ...]:
+        await trio.lowlevel.checkpoint()
+        return place_among()
+
+    async def inner() -> list[Any]:
+        return await together([place, place])
+
+    async def main() -> list[Any]:
+        return [await together([place, inner]), place_among()]
+
+    assert run_virtual(main) == [[(0,), [(1, 0), (1, 1)]], ()]

@@ -17,13 +17,14 @@ _METHODS = ("average", "sum")
 
 
 async def _max_score(  # noqa: ASYNC124 - other comparisons ask
-    contenders: Sequence[Contender], value: Any, _assertion: Assertion, _outside: Outside
+    contenders: Sequence[Contender | None], value: Any, _assertion: Assertion, _outside: Outside
 ) -> Sequence[Finding]:
     """The first of those whose other assertions score highest, if that reaches the threshold."""
     options: Mapping[str, Any] = value or {}
     weights = options.get("weights") or {}
     least = options.get("threshold")
-    totals = [_total(one.verdict, weights, options.get("method", "average")) for one in contenders]
+    method = options.get("method", "average")
+    totals = [_total(one.verdict, weights, method) for one in contenders if one is not None]
     best = max(score for score, _, _ in totals)
     winner = next(place for place, (score, _, _) in enumerate(totals) if score == best)
     reaches = least is None or best >= least

@@ -44,32 +44,42 @@ def comparison_names(criteria: Any, outputs: Sequence[str]) -> dict[str, Any]:
     return names_of(criteria=criteria, outputs=list(outputs))
 
 
-def read_choice(answer: Answer, outputs: int) -> int:
-    """The place of the output that a judge chose: an object with an index, or the first number on its own.
+def read_choice(answer: Answer, there: Sequence[bool]) -> int:
+    """The place of the output that a judge chose: an object with an index, or the only number on its own.
+
+    Args:
+        answer: The reply.
+        there: Whether there is an output, for each place.
 
     Raises:
-        UnusableReplyError: There is none, or there is no output at that place.
+        UnusableReplyError: There is none, there are several, or there is no output at that place.
 
     Example:
-        >>> read_choice(Answer("Output 1 is better.", "Output 1 is better."), 2)
+        >>> read_choice(Answer("Output 1 is better.", "Output 1 is better."), [True, True])
         1
     """
     for found in objects_in(answer):
         if isinstance(index := found.get("index"), int) and not isinstance(index, bool):
-            return _known(index, str(index), outputs)
+            return _known(index, str(index), there)
         break
-    number = _NUMBER.search(answer.text)
-    if number is None:
+    numbers = [*dict.fromkeys(_NUMBER.findall(answer.text))]
+    if not numbers:
         msg = "it names no output"
         raise UnusableReplyError(msg)
-    digits = number.group()
+    if len(numbers) > 1:
+        msg = f"it must name one output, got {quote(numbers[0])} and {quote(numbers[1])}"
+        raise UnusableReplyError(msg)
+    (digits,) = numbers
     whole = len(digits) <= _DIGITS and digits.isdecimal()
-    return _known(int(digits) if whole else -1, digits, outputs)
+    return _known(int(digits) if whole else -1, digits, there)
 
 
-def _known(index: int, written: str, outputs: int) -> int:
-    if not 0 <= index < outputs:
-        msg = f"it must name an output from 0 to {outputs - 1}, got {quote(written)}"
+def _known(index: int, written: str, there: Sequence[bool]) -> int:
+    if not 0 <= index < len(there):
+        msg = f"it must name an output from 0 to {len(there) - 1}, got {quote(written)}"
+        raise UnusableReplyError(msg)
+    if not there[index]:
+        msg = f"there is no output {index}"
         raise UnusableReplyError(msg)
     return index
 

@@ -13,7 +13,16 @@ import attrs
 
 from trioeval.errors import GradingError, TemplateError
 from trioeval.grading.algebra import SET, Place, fold, leaves
-from trioeval.grading.kind import Asking, Comparing, Finding, Judge, Kind, Kinds, SlowError
+from trioeval.grading.kind import (
+    Asking,
+    Comparing,
+    Finding,
+    Judge,
+    Kind,
+    Kinds,
+    SlowError,
+    finding_of,
+)
 from trioeval.grading.kinds import KINDS, split_type
 from trioeval.grading.model import (
     HEAVIEST,
@@ -203,11 +212,11 @@ def find(ready: Ready, judge: Judge, subject: Subject, *, patient: bool = True) 
         raise SlowError(lambda: find(ready, judge, subject))
     try:
         try:
-            return judge(subject, ready.value, ready.assertion)
+            return finding_of(judge(subject, ready.value, ready.assertion), judge, ready.assertion)
         except SlowError as slow:
             if not patient:
                 raise
-            return slow.finish()
+            return finding_of(slow.finish(), judge, ready.assertion)
     except (GradingError, SlowError):
         raise
     except Exception as error:

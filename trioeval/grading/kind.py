@@ -6,7 +6,9 @@ a judge that awaits; types that compare the rows of a test have none, because th
 `not-` is no business of theirs: they say what is the case, and whoever grades turns it round.
 """
 
+import inspect
 import math
+import numbers
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -16,6 +18,7 @@ from trioeval.errors import GradingError, Problem
 from trioeval.grading.model import Assertion, Verdict
 from trioeval.grading.outside import Outside
 from trioeval.grading.subject import Subject
+from trioeval.grading.text import quote
 
 AT_ONCE = 65_536
 """Characters of an output that most types judge in so little time that others can wait for it."""
@@ -88,9 +91,12 @@ class Contender:
 
 
 CompareJudge: TypeAlias = Callable[
-    [Sequence[Contender], Any, Assertion, Outside], Awaitable[Sequence[Finding]]
+    [Sequence[Contender | None], Any, Assertion, Outside], Awaitable[Sequence[Finding]]
 ]
-"""From at least two contenders, in the order of their columns, to one finding for each, in the same order."""
+"""From what stands in each column, None for a row without a verdict, to one finding for each of the others.
+
+There are at least two of these, and the findings are in their order.
+"""
 
 
 @attrs.frozen
@@ -171,19 +177,65 @@ def kind_of(
         >>> kind.judge(Subject.of("abc"), 5, Assertion(type="is-short", value=5)).holds
         True
     """
-    name = getattr(function, "__name__", "the function")
 
     def judge(subject: Subject, value: Any, assertion: Assertion) -> Finding:
-        found = function(subject, value)
-        if isinstance(found, Finding):
-            return found
-        if isinstance(found, bool):
-            return Finding(found, f"{name} says {'yes' if found else 'no'}")
-        if not math.isfinite(found):
-            msg = f"{name} gives {found}, which is no score"
-            raise GradingError(msg)
-        least = assertion.threshold
-        holds = found > 0 if least is None else found >= least
-        return Finding(holds, f"{name} gives {found:g}", score=float(found))
+        return finding_of(function(subject, value), function, assertion)
 
     return Kind(right, accepts, judge, bare=True)
+
+
+def finding_of(found: Any, judge: Callable[..., Any], assertion: Assertion) -> Finding:
+    """What a judge gave, as a finding.
+
+    Args:
+        found: A finding, true or false, or a number that has to reach the threshold, or to be more than 0
+            where there is none.
+        judge: Who gave it.
+        assertion: The one that was judged.
+
+    Raises:
+        GradingError: It is something else, or a number that is not finite.
+
+    Example:
+        >>> finding_of(0.5, len, Assertion(type="long", threshold=0.6))
+        Finding(holds=False, reason='len gives 0.5', score=0.5, ...)
+    """
+    if isinstance(found, Finding):
+        return found
+    name = getattr(judge, "__name__", "the judge")
+    if isinstance(found, bool):
+        return Finding(found, f"{name} says {'yes' if found else 'no'}")
+    if not isinstance(found, numbers.Real):
+        got = f"{type(found).__name__}: {quote(found)}"
+        hint = ""
+        if inspect.iscoroutine(found):
+            found.close()
+            got, hint = "a coroutine", "; one that is async is given as Asking(…)"
+        msg = f"{name} must give true or false, a number or a Finding, got {got}{hint}"
+        raise GradingError(msg)
+    try:
+        score = float(found)
+    except OverflowError:
+        score = math.inf
+    if not math.isfinite(score):
+        msg = f"{name} gives {score}, which is no score"
+        raise GradingError(msg)
+    least = assertion.threshold
+    holds = score > 0 if least is None else score >= least
+    return Finding(holds, f"{name} gives {score:g}", score=score)
+
+
+def findings_of(
+    found: Any, judge: Callable[..., Any], assertion: Assertion, outputs: int
+) -> list[Finding]:
+    """What a judge gave that compares outputs: one finding for each.
+
+    Raises:
+        GradingError: It gave something else.
+    """
+    if not isinstance(found, list | tuple) or len(found) != outputs:
+        name = getattr(judge, "__name__", "the judge")
+        got = f"{type(found).__name__}: {quote(found)}"
+        msg = f"{name} must give a list of findings, one for each of {outputs} outputs, got {got}"
+        raise GradingError(msg)
+    return [finding_of(one, judge, assertion) for one in found]

@@ -4,6 +4,7 @@ Protocols only. Whoever runs rows implements them, with lanes, workers and time 
 of that, and so need neither Trio nor a network to be tested.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -21,11 +22,29 @@ class Answer:
     """What a model answered that was asked to judge."""
 
     text: str
-    """As text; never blank."""
+    """As text; never blank as it came."""
     output: Any
     """As the provider gave it: text, or parsed JSON."""
     is_cut_off: bool = False
     """Whether it ended because it became too long."""
+
+
+_THOUGHTS = re.compile(r"\s*+<think>.*?(?:</think>\s*+|\Z)", re.DOTALL)
+
+
+def without_thoughts(answer: Answer) -> Answer:
+    """An answer without what a reasoning model wrote for itself before it: that is a draft.
+
+    Example:
+        >>> reply = '<think>{"pass": false}?</think> {"pass": true}'
+        >>> without_thoughts(Answer(reply, reply)).text
+        '{"pass": true}'
+    """
+    thoughts = _THOUGHTS.match(answer.text)
+    if thoughts is None or not isinstance(answer.output, str):
+        return answer
+    said = answer.text[thoughts.end() :]
+    return attrs.evolve(answer, text=said, output=said)
 
 
 @attrs.frozen

@@ -37,7 +37,9 @@ from trioeval.grading.text import json_text, quote
 
 _DEEPEST = 100
 _BACKTRACKING = 100_000
-"""Steps of a pattern; one that needs more does not match."""
+"""Steps of a pattern."""
+_EXCEEDED = "BacktrackLimitExceeded"
+"""What the library calls it when a pattern would take more."""
 _TOLD = 3
 """Faults of a document that are told."""
 _UNTOLD = "too large, or with too many alternatives, to say where"
@@ -130,7 +132,24 @@ class Rules:
         if self._looks_around and _squares(document) > _MOST_SQUARES:
             msg = "the schema has patterns that look around, and the output is too long for them"
             raise GradingError(msg)
-        return bool(self._validator.is_valid(document))
+        if self._validator.is_valid(document):
+            return True
+        # A pattern that needs too many steps makes the whole document invalid, also below `not`.
+        if self._looks_around:
+            self._check_steps(document)
+        return False
+
+    def _check_steps(self, document: Any) -> None:
+        """Raises `GradingError` where it may be for the steps of a pattern that a document is not valid."""
+        if not can_be_told(document, self._schema):
+            msg = (
+                "the schema has patterns that look around, and too many alternatives for the output"
+            )
+            raise GradingError(msg)
+        errors = self._validator.iter_errors(document)
+        if any(type(error.kind).__name__ == _EXCEEDED for error in errors):
+            msg = f"a pattern of the schema takes more than {_BACKTRACKING:,} steps on the output"
+            raise GradingError(msg)
 
     def faults(self, document: Any) -> list[str]:
         """What is wrong with a document that is not valid, the first of it; never empty."""

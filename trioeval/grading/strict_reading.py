@@ -14,7 +14,7 @@ import attrs
 from trioeval.errors import GradingError
 from trioeval.grading.kind import Finding, OutsideJudge
 from trioeval.grading.model import Assertion
-from trioeval.grading.outside import CUT_OFF, Answer, Outside
+from trioeval.grading.outside import CUT_OFF, Answer, Outside, without_thoughts
 from trioeval.grading.subject import Subject
 from trioeval.grading.text import json_text, parse_json, quote
 
@@ -78,7 +78,7 @@ async def ask(
         answer = await outside.grader.ask(asked, schema=schema, again=bool(replies))
         replies.append(answer.text)
         try:
-            return Read(read(answer), asked, tuple(replies))
+            return Read(read(without_thoughts(answer)), asked, tuple(replies))
         except UnusableReplyError as error:
             if outside.lenient or len(replies) > 1:
                 begin = quote(answer.text, _EXCERPT)

@@ -32,11 +32,10 @@ async def _webhook(
 
 
 def _score(reply: Mapping[str, Any]) -> float | None:
-    score = reply.get("score")
-    if score is None:
+    if "score" not in reply:
         return None
     try:
-        return finite(score, "the webhook's score")
+        return finite(reply["score"], "the webhook's score")
     except ValueError as error:
         raise GradingError(str(error)) from error
 

@@ -1,13 +1,12 @@
 """Token usage as result files tell it, of one reply or of many."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
 from trioeval.grading import Spent
 from trioeval.grading.model import NOTHING_SPENT
-from trioeval.providers import Usage
+from trioeval.usage import Usage, tokens_json
 
 _FIELDS = (
     "prompt",
@@ -57,29 +56,12 @@ class UsageSum:
 
     def json(self) -> dict[str, Any]:
         """All of it, ready for `json.dumps`."""
-        judges = _json(_NOTHING, 0) if self.judges is None else self.judges.own_json()
+        judges = tokens_json(Usage(), 0) if self.judges is None else self.judges.own_json()
         return {**self.own_json(), "assertions": judges}
 
     def own_json(self) -> dict[str, Any]:
         """The same without what judges used."""
-        return _json(self._tokens, self.requests)
-
-
-def _json(tokens: Mapping[str, int], requests: int) -> dict[str, Any]:
-    return {
-        "prompt": tokens["prompt"],
-        "completion": tokens["completion"],
-        "cached": tokens["cached"],
-        "total": tokens["total"],
-        "numRequests": requests,
-        "completionDetails": {
-            "reasoning": tokens["reasoning"],
-            "acceptedPrediction": tokens["accepted_prediction"],
-            "rejectedPrediction": tokens["rejected_prediction"],
-            "cacheReadInputTokens": tokens["cached"],
-            "cacheCreationInputTokens": tokens["cache_creation"],
-        },
-    }
+        return tokens_json(Usage(**self._tokens), self.requests)
 
 
 def usage_json(*usages: Usage, judges: Spent = NOTHING_SPENT) -> dict[str, Any]:
@@ -94,7 +76,7 @@ def usage_json(*usages: Usage, judges: Spent = NOTHING_SPENT) -> dict[str, Any]:
 def spent_json(spent: Spent) -> dict[str, Any]:
     """What judges used for one verdict."""
     if not spent.calls:
-        return _json(_NOTHING, 0)
+        return tokens_json(Usage(), 0)
     found = UsageSum()
     found.add(spent.usage, spent.calls)
     return found.own_json()

@@ -46,9 +46,9 @@ _MODULE = """(function () {{
   (function (module, exports) {{
 {code}
   }})(module, module.exports);
-  const exported = module.exports, name = {name};
-  const found = [exported[name], exported, exported.default].find((it) => typeof it === "function");
-  if (found === undefined) throw new TypeError("it exports no function");
+  const exported = module.exports;
+  const found = [{candidates}].find((it) => typeof it === "function");
+  if (found === undefined) throw new TypeError({missing});
   return found;
 }})()"""
 
@@ -82,6 +82,8 @@ class Script:
     form: Form = "value"
     function: str | None = None
     """Of a module: the export that is wanted most."""
+    must_exist: bool = False
+    """Whether no other export will do in place of that function."""
 
     @property
     def source(self) -> str:
@@ -113,7 +115,21 @@ class Script:
                 code = self.code
                 for exported, written in _EXPORTS:
                     code = exported.sub(written, code)
-                return _MODULE.format(code=code, name=json.dumps(self.function or "default"))
+                candidates, missing = self._found
+                return _MODULE.format(code=code, candidates=candidates, missing=missing)
+
+    @property
+    def _found(self) -> tuple[str, str]:
+        """Where a module's function is looked for, and what is said if it is not there."""
+        missing = "it exports no function"
+        if self.function is not None and self.must_exist:
+            name = json.dumps(self.function)
+            return (
+                f"exported?.[{name}], exported?.default?.[{name}]",
+                json.dumps(f"{missing} {name}"),
+            )
+        name = json.dumps(self.function or "default")
+        return f"exported[{name}], exported, exported.default", json.dumps(missing)
 
 
 def _new_function(names: tuple[str, ...], body: str) -> str:

@@ -154,7 +154,7 @@ class FindAccess:
         while texts:
             new = self._named(texts.popleft(), registers.keys()) - found
             found |= new
-            texts.extend(text for name in new for text in _texts_in(registers[name]))
+            texts.extend(text for name in new for text in texts_in(registers[name]))
         # One name needs no order, and registers may be very many.
         ordered = registers if len(found) > 1 else found
         seen = {name: registers[name] for name in ordered if name in found}
@@ -184,14 +184,14 @@ class FindAccess:
 
     def _texts(self, step: Step) -> Iterator[str]:
         yield step.template
-        yield from _texts_in(step.vars)
+        yield from texts_in(step.vars)
         for assertion in step.test.assertions:
-            yield from _texts_in(assertion.value)
+            yield from texts_in(assertion.value)
             if assertion.metric is not None:
                 yield assertion.metric
-        yield from _texts_in(step.test.options.rubric_prompt)
-        yield from _texts_in(step.test.options.overrides)
-        yield from _texts_in(step.column.prompt.config)
+        yield from texts_in(step.test.options.rubric_prompt)
+        yield from texts_in(step.test.options.overrides)
+        yield from texts_in(step.column.prompt.config)
 
 
 def _between_marks(text: str) -> set[str]:
@@ -237,15 +237,16 @@ def _opens_brace(value: Any) -> bool:
             return isinstance(value, Mapping)
 
 
-def _texts_in(value: Any) -> Iterator[str]:
+def texts_in(value: Any) -> Iterator[str]:
+    """The texts in a value, wherever they stand in it."""
     match value:
         case str():
             yield value
         case Mapping():
             for member in value.values():
-                yield from _texts_in(member)
+                yield from texts_in(member)
         case list() | tuple():
             for member in value:
-                yield from _texts_in(member)
+                yield from texts_in(member)
         case _:
             pass

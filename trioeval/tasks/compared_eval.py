@@ -7,7 +7,7 @@ of the group have no verdict, and keep their replies.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias, cast, overload
+from typing import Any, TypeAlias, cast, overload
 
 import attrs
 
@@ -15,14 +15,14 @@ from trioeval.errors import GradingError
 from trioeval.grading import COMPARISONS, Assertion, Spent, Verdict
 from trioeval.grading.comparing import with_comparisons
 from trioeval.grading.grade import grading_error, make_ready, ungraded, verdict_of
-from trioeval.grading.kind import Comparing, Contender
+from trioeval.grading.kind import Comparing, Contender, findings_of
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.kernel import Calls, Done, Failed, Job, Outcome, Plan
 from trioeval.suite import Expansion, Step
-from trioeval.tasks.endings import NAMES, explain, provider_failure
+from trioeval.tasks.endings import NAMES, explain, grading_details, provider_failure
 from trioeval.tasks.grader_calls import OpenGraders
 from trioeval.tasks.groups import ByGroups, Group, Layout
-from trioeval.tasks.judging import Bench, Consulted, judge_error
+from trioeval.tasks.judging import Bench, Consulted, answered, judge_error
 from trioeval.tasks.prompt_eval import PromptEval
 from trioeval.tasks.rows import Row, Status
 
@@ -51,7 +51,8 @@ class _Rows:
     verdicts: dict[int, Verdict] = attrs.field(factory=dict)
     """By the index of the step; of those that have one."""
     benches: dict[int, Callable[[Calls[Work]], Bench]] = attrs.field(factory=dict)
-    consulted: list[Consulted] = attrs.field(factory=list)
+    consulted: dict[tuple[int, int], Consulted] = attrs.field(factory=dict)
+    """By the index of the step that pays, and the place of the assertion."""
     rows: list[Row] = attrs.field(factory=list)
     """Those that are held back."""
 
@@ -142,8 +143,9 @@ class ComparedEval:
             self._groups.setdefault(group.job, _Rows()).rows += found
             return ()
         known = self._groups.pop(outcome.index, _Rows())
-        spent = [one.spent() for one in known.consulted]
-        rows = [_told(row, outcome) for row in known.rows]
+        consulted = [one for _, one in sorted(known.consulted.items(), key=lambda item: item[0])]
+        spent = [one.spent() for one in consulted]
+        rows = [_told(row, outcome, answered(consulted)) for row in known.rows]
         for place, row in enumerate(rows):
             if row.index in known.verdicts:
                 rows[place] = attrs.evolve(row, spent=Spent.sum([row.spent, *spent]))
@@ -167,9 +169,10 @@ class ComparedEval:
             if assertion.type not in COMPARISONS:
                 continue
             try:
-                verdicts = await self._chosen(assertion, group, known, calls)
+                verdicts = await self._chosen(place, assertion, group, known, calls)
             except Exception as error:
-                told = judge_error(error)
+                payer = min(known.verdicts, default=group.start)
+                told = judge_error(error, known.consulted.get((payer, place)))
                 if assertion.weight:
                     raise grading_error(assertion, (place,), told) from error
                 verdicts = dict.fromkeys(found, ungraded(assertion, told))
@@ -178,7 +181,7 @@ class ComparedEval:
         return Compared(found)
 
     async def _chosen(
-        self, assertion: Assertion, group: Group, known: _Rows, calls: Calls[Work]
+        self, place: int, assertion: Assertion, group: Group, known: _Rows, calls: Calls[Work]
     ) -> Mapping[int, Verdict]:
         """What one comparison says of each step that has a verdict."""
         if len(known.verdicts) < _FEWEST:
@@ -193,13 +196,16 @@ class ComparedEval:
         if not isinstance(judge, Comparing):
             msg = f"{assertion.type} compares nothing"
             raise GradingError(msg)
-        consulted = first.consult(assertion)
-        known.consulted.append(consulted)
-        contenders = [
-            Contender(bench.subject, known.verdicts[step])
+        consulted = known.consulted.get((order[0], place))
+        if consulted is None:
+            consulted = known.consulted[order[0], place] = first.consult(assertion)
+        there = {
+            step: Contender(bench.subject, known.verdicts[step])
             for step, bench in zip(order, benches, strict=True)
-        ]
-        findings = await judge.judge(contenders, ready.value, ready.assertion, consulted.outside)
+        }
+        contenders = [there.get(step) for step in range(group.start, group.stop)]
+        found = await judge.judge(contenders, ready.value, ready.assertion, consulted.outside)
+        findings = findings_of(found, judge.judge, ready.assertion, len(there))
         # Whoever comes first pays for all.
         paid = [consulted.spent(), *[NOTHING_SPENT] * (len(order) - 1)]
         return {
@@ -208,8 +214,8 @@ class ComparedEval:
         }
 
 
-def _told(row: Row, outcome: Outcome[Found]) -> Row:
-    """A row after the comparison of its group."""
+def _told(row: Row, outcome: Outcome[Found], replies: Mapping[str, Any]) -> Row:
+    """A row after the comparison of its group, whose judges gave these replies."""
     if row.verdict is None:
         return row
     if not (isinstance(outcome, Done) and isinstance(outcome.value, Compared)):
@@ -222,6 +228,7 @@ def _told(row: Row, outcome: Outcome[Found]) -> Row:
             graded=row.verdict.parts,
             error=why if isinstance(failed, Failed) else f"not compared with others: {why}",
             failure=provider_failure(failed),
+            details={**grading_details(failed), **replies},
             outcome=NAMES[type(outcome)],
         )
     verdict = with_comparisons(row.verdict, outcome.value.verdicts.get(row.index, {}))

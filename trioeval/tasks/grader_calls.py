@@ -4,10 +4,11 @@ A judge is asked from the body of a job, never from inside a call, so no slot of
 another, or of the same. What a reply used is counted in the step in which it arrives: for the assertion that
 asked, and for its row, whatever becomes of either.
 
-A row has one `RowGraders` for all of its life: the vectors that it has, and what it has spent, are still
-there when it is run once more because a judge failed by mishap.
+A row has one `RowGraders` for all of its life: the replies and vectors that it has, and what it has spent,
+are still there when it is run once more because a judge failed by mishap.
 """
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ from trioeval.kernel.retries import worth_salvaging
 from trioeval.providers import OpenProvider, Reply, Request
 from trioeval.providers.secrets import hide
 from trioeval.suite import Step, Test
+from trioeval.tasks.grader_answers import Question, Questions
 from trioeval.tasks.grader_entries import SEARCHING
 from trioeval.tasks.grader_replies import read_flags, read_labels, read_vector
 from trioeval.tasks.graders import Graders
@@ -134,33 +136,38 @@ class RowGraders:
     """By the whole row."""
     _vectors: dict[tuple[int, str], _Vector] = attrs.field(factory=dict, init=False)
     _asked_for: list[_Vector] = attrs.field(factory=list, init=False)
-    _count: int = attrs.field(default=0, init=False)
+    _graders: list["AssertionGrader"] = attrs.field(factory=list, init=False)
 
     def of(self, assertion: Assertion) -> "AssertionGrader":
         """The judges of one assertion. Those that are made earlier pay for what several want."""
-        self._count += 1
-        return AssertionGrader(self, assertion, self._count)
+        grader = AssertionGrader(self, assertion, len(self._graders))
+        self._graders.append(grader)
+        return grader
 
     def resume(self, calls: Calls[Any]) -> None:
         """The row is run once more: what failed may be asked for again."""
         self.calls = calls
         for key in [key for key, known in self._vectors.items() if known.vector is None]:
             del self._vectors[key]
+        for grader in self._graders:
+            grader.questions.begin_again()
 
-    async def ask(self, place: int, request: Request, spending: Spending) -> Reply:
-        """The reply of a judge, after all retries of its lane. A checkpoint.
+    async def ask(self, question: Question, spending: Spending) -> Reply:
+        """The reply of a judge, after all retries of its lane; one that it gave before. A checkpoint.
 
         Raises:
             GradingError: It failed.
         """
-        run = self.run
-        estimate = run.meter.estimate(place, request.prompt)
+        if question.reply is not None:
+            await trio.lowlevel.checkpoint()
+            return question.reply
+        run, place = self.run, question.place
+        estimate = run.meter.estimate(place, question.request.prompt)
         try:
             return await self.calls(
                 run.lanes[place],
                 self._send,
-                place,
-                request,
+                question,
                 estimate,
                 spending,
                 tokens=estimate.tokens,
@@ -186,7 +193,7 @@ class RowGraders:
         entry = self._vectors[key] = _Vector({number})
         self._asked_for.append(entry)
         try:
-            reply = await self.ask(place, self.request(text), entry.spending)
+            reply = await self.ask(Question(place, self.request(text)), entry.spending)
             entry.vector = read_vector(reply.output)
             if entry.vector is None:
                 raise self.unusable(place, reply, "gave no vector, which is a list of numbers")
@@ -225,10 +232,12 @@ class RowGraders:
         return GradingError(f"the grader {self.name(place)} {what}", metadata=metadata)
 
     async def _send(
-        self, place: int, request: Request, estimate: Estimate, spending: Spending
+        self, question: Question, estimate: Estimate, spending: Spending
     ) -> Metered[Reply]:
+        place = question.place
         self._count_in(spending, Spent(calls=1))  # whatever becomes of it
-        reply = await self.run.providers[place](request)
+        reply = await self.run.providers[place](question.request)
+        question.reply = reply
         spent = Spent(usage=reply.usage, cost=reply.cost, judges=(self.name(place),))
         self._count_in(spending, spent)
         self.run.meter.learn(place, estimate, reply.usage)
@@ -257,10 +266,20 @@ class AssertionGrader:
     assertion: Assertion
     number: int
     spending: Spending = attrs.field(factory=Spending, init=False)
+    questions: Questions = attrs.field(factory=Questions, init=False)
 
     def spent(self) -> Spent:
         """What judging it used so far."""
         return Spent.sum((self.spending.total, *self.row.paid_by(self.number)))
+
+    def replies(self) -> list[str]:
+        """What was answered so far in words, in the order of the questions."""
+        found = []
+        for question in self.questions.in_order():
+            if question.reply is not None and question.is_in_words:
+                with contextlib.suppress(GradingError):
+                    found.append(self._answer(question.place, question.reply).text)
+        return found
 
     def render(self, own: str, names: Mapping[str, Any], *, part: int | str | None = None) -> str:
         """The prompt that a judge is asked with.
@@ -284,22 +303,17 @@ class AssertionGrader:
         prompt: str,
         *,
         schema: Mapping[str, Any] | None = None,
-        again: bool = False,  # noqa: ARG002 - no reply is stored yet
+        again: bool = False,  # noqa: ARG002 - replies are stored for the same question alone
     ) -> Answer:
         """What the text model says. A checkpoint.
 
         Raises:
             GradingError: It failed, refused, or said nothing.
         """
-        row, place = self.row, self._place("text")
-        request = row.request(prompt, options=self._options(place, schema))
-        reply = await row.ask(place, request, self.spending)
-        if reply.is_refusal or reply.finish_reason == "content_filter":
-            raise row.unusable(place, reply, "refused to answer")
-        text, cut = self._text(place, reply), reply.finish_reason == "length"
-        if not text.strip():
-            raise row.unusable(place, reply, f"said nothing: {CUT_OFF}" if cut else "said nothing")
-        return Answer(text, reply.output, is_cut_off=cut)
+        place = self._place("text")
+        request = self.row.request(prompt, options=self._options(place, schema))
+        question = self.questions.ask(place, request, is_in_words=True)
+        return self._answer(place, await self.row.ask(question, self.spending))
 
     async def embed(self, text: str) -> Sequence[float]:
         """The vector of a text; equal texts of a row are one call. A checkpoint.
@@ -317,7 +331,7 @@ class AssertionGrader:
             GradingError: It failed, or gave no scores.
         """
         row, place = self.row, self._place("classification")
-        reply = await row.ask(place, row.request(text), self.spending)
+        reply = await row.ask(self.questions.ask(place, row.request(text)), self.spending)
         labels = read_labels(reply.output)
         if not labels:
             raise row.unusable(place, reply, "gave no scores, which are numbers by label")
@@ -334,7 +348,8 @@ class AssertionGrader:
         """
         row, place = self.row, self._place("moderation")
         variables = {**kept(row.asked.vars), "moderatedPrompt": prompt}
-        reply = await row.ask(place, row.request(text, vars=variables), self.spending)
+        question = self.questions.ask(place, row.request(text, vars=variables), shown=prompt)
+        reply = await row.ask(question, self.spending)
         flags = read_flags(reply)
         if flags is None:
             raise row.unusable(place, reply, "gave no judgement of categories")
@@ -349,6 +364,15 @@ class AssertionGrader:
         from trioeval.providers.abilities import schema_options  # noqa: PLC0415 - most suites have no judges
 
         return schema_options(self.row.run.providers[place].spec.settings, schema)
+
+    def _answer(self, place: int, reply: Reply) -> Answer:
+        row = self.row
+        if reply.is_refusal or reply.finish_reason == "content_filter":
+            raise row.unusable(place, reply, "refused to answer")
+        text, cut = self._text(place, reply), reply.finish_reason == "length"
+        if not text.strip():
+            raise row.unusable(place, reply, f"said nothing: {CUT_OFF}" if cut else "said nothing")
+        return Answer(text, reply.output, is_cut_off=cut)
 
     def _text(self, place: int, reply: Reply) -> str:
         if reply.output is None:

@@ -57,7 +57,7 @@ class Judges:
         config = {**entry.config, **asked.options}
         subject = Subject.of(
             output,
-            vars=asked.vars,
+            vars=kept(asked.vars),
             prompt=asked.prompt,
             latency_ms=latency_ms,
             cost=reply.cost,
@@ -93,7 +93,7 @@ class Judges:
         def context() -> Encoded:
             nonlocal told  # made for the first script, and the same for all
             if told is None:
-                told = row_context(step, asked, reply, entry, latency_ms)
+                told = row_context(step, asked, reply, output, entry, latency_ms=latency_ms)
             return told
 
         def consult(assertion: Assertion) -> Consulted:
@@ -107,7 +107,7 @@ class Judges:
                 lenient=self.steps.suite.evaluate_options.grading == "lenient",
                 factuality=step.test.options.factuality or {},
             )
-            return Consulted(outside, grader.spent)
+            return Consulted(outside, grader.spent, grader.replies)
 
         bench = Bench(
             subject=subject,

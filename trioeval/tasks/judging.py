@@ -7,7 +7,7 @@ off changes what is known of them.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -40,7 +40,7 @@ from trioeval.grading.grade import (
     verdict_of,
     with_named_sets,
 )
-from trioeval.grading.kind import Asking, Comparing, SlowError
+from trioeval.grading.kind import Asking, Comparing, SlowError, finding_of
 from trioeval.grading.kinds import split_type
 from trioeval.grading.model import NOTHING_SPENT, Computed
 from trioeval.grading.outside import Outside
@@ -57,6 +57,8 @@ class Consulted:
 
     outside: Outside
     spent: Callable[[], Spent] = lambda: NOTHING_SPENT
+    replies: Callable[[], Sequence[str]] = tuple
+    """What was answered so far, in the order of the questions."""
 
 
 @attrs.frozen(kw_only=True)
@@ -140,6 +142,14 @@ class Judging:
         """What is known so far, in the order of the assertions."""
         return fold(self.assertions, self.verdicts, None).parts
 
+    @property
+    def unjudged(self) -> Mapping[str, Any]:
+        """What was answered to assertions that have no verdict, in their order."""
+        return answered(
+            self._consulted[place]
+            for place in sorted(self._consulted.keys() - self.verdicts.keys())
+        )
+
     def _kind(self, assertion: Assertion) -> Kind | None:
         return self.bench.kinds.get(split_type(assertion.type)[0])
 
@@ -202,13 +212,14 @@ class Judging:
         try:
             verdict = await self._verdict(assertion, consulted)
         except Exception as error:  # noqa: BLE001 - types of the user's may fail in any way
-            self._fail(place, assertion, error, consulted.spent())
+            self._fail(place, assertion, error, consulted)
         except BaseExceptionGroup as group:
             # It was cut off, and failed while it cleaned up: nobody waits for that failure any more.
             _, cut = group.split(Exception)
             raise cut or group from None
         else:
-            self._take(place, assertion, verdict)
+            metadata = {**answered([consulted]), **verdict.metadata}
+            self._take(place, assertion, attrs.evolve(verdict, metadata=metadata))
 
     async def _verdict(self, assertion: Assertion, consulted: Consulted) -> Verdict:
         bench, subject = self.bench, self.bench.subject
@@ -235,22 +246,37 @@ class Judging:
             self._decided = True
 
     def _fail(
-        self, place: Place, assertion: Assertion, raised: Exception, spent: Spent = NOTHING_SPENT
+        self,
+        place: Place,
+        assertion: Assertion,
+        raised: Exception,
+        consulted: Consulted | None = None,
     ) -> None:
-        error = judge_error(raised)
+        error = judge_error(raised, consulted)
         if self._counts(place, assertion):
             failure = grading_error(assertion, place, error)
             failure.__cause__ = raised
             self._errors[place] = failure
         else:
+            spent = NOTHING_SPENT if consulted is None else consulted.spent()
             self.verdicts[place] = ungraded(assertion, error, spent)
 
     def _counts(self, place: Place, assertion: Assertion) -> bool:
         return bool(assertion.weight and self.assertions[place[0]].weight)
 
 
-def judge_error(error: Exception) -> Exception:
+def answered(consulted: Iterable[Consulted]) -> dict[str, Any]:
+    """What judges answered, as metadata; empty if nothing."""
+    replies = [reply for one in consulted for reply in one.replies()]
+    return {"graderReplies": replies} if replies else {}
+
+
+def judge_error(error: Exception, consulted: Consulted | None = None) -> Exception:
     """What is told of a judge that raised something, also if it comes out of a nursery of its own.
+
+    Args:
+        error: What it raised.
+        consulted: Whom it asked; all that they answered is told, not only what they failed at.
 
     Example:
         >>> str(judge_error(KeyError("x")))
@@ -258,10 +284,13 @@ def judge_error(error: Exception) -> Exception:
     """
     inside = list(errors_in(error))
     only = inside[0]
-    if len(inside) == 1 and isinstance(only, GradingError | ScriptError | TemplateError):
+    if len(inside) > 1 or not isinstance(only, GradingError | ScriptError | TemplateError):
+        message = f"its judge failed: {type(only).__name__}: {only}"
+        only = GradingError(message, mishap=worth_salvaging(error))
+    replies = answered([] if consulted is None else [consulted])
+    if not (replies and isinstance(only, GradingError)):
         return only
-    message = f"its judge failed: {type(only).__name__}: {only}"
-    return GradingError(message, mishap=worth_salvaging(error))
+    return GradingError(str(only), mishap=only.mishap, metadata={**only.metadata, **replies})
 
 
 async def computed_value(program: Computed, subject: Subject, outside: Outside) -> Any:
@@ -282,7 +311,8 @@ async def computed_value(program: Computed, subject: Subject, outside: Outside) 
 async def _found(ready: Ready, subject: Subject, outside: Outside) -> Finding:
     match ready.kind.judge:
         case Asking(judge=judge):
-            return await judge(subject, ready.value, ready.assertion, outside)
+            found = await judge(subject, ready.value, ready.assertion, outside)
+            return finding_of(found, judge, ready.assertion)
         case Comparing():
             msg = "it compares rows"
             raise GradingError(msg)

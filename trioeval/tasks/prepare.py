@@ -39,6 +39,7 @@ from trioeval.tasks.hooks import may_store
 from trioeval.tasks.lanes import lane_names, lane_specs, merge_lane_specs
 from trioeval.tasks.oddities import oddities
 from trioeval.tasks.order import ByCells, OneByOne
+from trioeval.tasks.question_checks import idle_prompts, missing_queries
 from trioeval.tasks.resolved import (
     Resolver,
     moved,
@@ -266,10 +267,14 @@ def _prepare(
         graders, others = find_graders(wishes, resolver, recorded_names(replay) if wishes else ())
         problems += others
         specs = replayed(loaded, (*steps.providers, *graders.entries), replay)
+    sharing = Sharing.of(
+        steps, templates, conversation=not around.switch("DISABLE_CONVERSATION_VAR")
+    )
     problems += (
         *wrong_transforms(steps, around),
         *wrong_comparisons(steps),
         *missing_rubrics(steps),
+        *missing_queries(steps, sharing),
     )
     trust, untrusted = read_trust(around)
     problems += untrusted
@@ -286,9 +291,6 @@ def _prepare(
     if problems:
         raise SuiteError(problems)
     shown = without_secrets(loaded, specs)
-    sharing = Sharing.of(
-        steps, templates, conversation=not around.switch("DISABLE_CONVERSATION_VAR")
-    )
     return PreparedSuite(
         suite=shown,
         steps=expand(shown, selected) if shown is not loaded else steps,
@@ -302,7 +304,11 @@ def _prepare(
         trust=trust,
         one_by_one=one_by_one,
         extensions=extensions,
-        warnings=(*loaded.warnings, *oddities(steps, sharing, templates)),
+        warnings=(
+            *loaded.warnings,
+            *oddities(steps, sharing, templates),
+            *idle_prompts(steps, sharing, templates),
+        ),
     )
 
 

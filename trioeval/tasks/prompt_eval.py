@@ -202,18 +202,26 @@ class PromptEval:
         )
 
     def bench(self, index: int) -> Callable[[Calls[Any]], Bench]:
-        """What makes that with which a row can be judged once more, by calls of another job."""
+        """What makes that with which a row can be judged once more, by calls of another job.
+
+        What it has asked is known to the next one that it makes, so that nothing is paid for twice.
+        """
         known = self._known[index]
         asked, reply = known.asked, known.reply
         if asked is None or reply is None:
             msg = f"row {index} has no reply"
             raise GradingError(msg)
-        graders = self._judges.graders
-        return lambda calls: (
-            self._judges.of(
-                graders.of_row(known.step, asked, calls), reply, known.output, known.latency_ms
-            ).bench
-        )
+        graders: RowGraders | None = None
+
+        def make(calls: Calls[Any]) -> Bench:
+            nonlocal graders
+            if graders is None:
+                graders = self._judges.graders.of_row(known.step, asked, calls)
+            else:
+                graders.resume(calls)
+            return self._judges.of(graders, reply, known.output, known.latency_ms).bench
+
+        return make
 
     def rows(self, outcome: Outcome[Verdict]) -> Sequence[Row]:
         """The row of a job that is over. Each outcome is given once, in index order."""
@@ -247,6 +255,7 @@ class PromptEval:
         waited, calls = 0.0, 0
         if not isinstance(outcome, NotRun | Blocked):
             waited, calls = outcome.waited, outcome.calls
+        unjudged = {} if verdict is not None or known.judging is None else known.judging.unjudged
         return Row(
             index=outcome.index,
             step=step,
@@ -265,7 +274,7 @@ class PromptEval:
             calls=calls,
             graded=() if verdict is not None or known.judging is None else known.judging.parts,
             spent=NOTHING_SPENT if known.graders is None else known.graders.spending.total,
-            details=grading_details(outcome),
+            details={**grading_details(outcome), **unjudged},
             task=self._task,
         )
 

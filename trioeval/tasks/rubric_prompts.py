@@ -25,29 +25,22 @@ def chosen_prompt(own: str, said: Any, part: int | str | None) -> str:
     Args:
         own: The type's own.
         said: The user's, as the suite has it; None if there is none.
-        part: Which of several prompts is wanted; None of a type that asks one question.
+        part: Which of several prompts is wanted; None of a type that asks one question, which is asked with
+            all that there is.
 
     Example:
         >>> chosen_prompt("own", ["first", "second"], 1), chosen_prompt("own", "theirs", None)
         ('second', 'theirs')
+        >>> chosen_prompt("own", ["first", "second"], None)
+        '["first","second"]'
         >>> chosen_prompt("own", "theirs", 1)
         'own'
     """
     if not said:
         return own
     if part is None:
-        return own if _has_parts(said) else _text_of(said)
+        return _text_of(said)
     return _text_of(_part_of(said, part)) or own
-
-
-def _has_parts(said: Any) -> bool:
-    match said:
-        case list() | tuple():
-            return not are_messages(said)
-        case Mapping():
-            return said.keys().isdisjoint(_MESSAGE_KEYS)
-        case _:
-            return False
 
 
 def _part_of(said: Any, part: int | str) -> Any:
@@ -56,7 +49,7 @@ def _part_of(said: Any, part: int | str) -> Any:
             found = said[part]
             # One message in place of a prompt stands for its text.
             return found.get("content") if isinstance(found, Mapping) else found
-        case Mapping() if _has_parts(said):
+        case Mapping() if said.keys().isdisjoint(_MESSAGE_KEYS):
             return said.get(part)
         case _:
             return None
@@ -117,22 +110,32 @@ def render_prompt(
         fill: Fills in a text; raises `TemplateError`.
 
     Raises:
-        GradingError: It cannot be filled in.
+        GradingError: It cannot be filled in, or nothing is left of it.
     """
     try:
         try:
             document = parse_json(text)
         except ValueError:
-            return fill(text, names)
+            return _saying_something(fill(text, names))
         if not isinstance(document, list | dict):
-            return fill(text, names)
-        return json_text(_inside(document, names, fill))
+            return _saying_something(fill(text, names))
+        filled = _inside(document, names, fill)
+        if are_messages(filled):
+            _saying_something("".join(str(one.get("content", one)) for one in filled))
+        return json_text(filled)
     except TemplateError as error:
         msg = f"the grading prompt cannot be rendered: {error}"
         raise GradingError(msg) from error
     except RecursionError as error:
         msg = "the grading prompt cannot be rendered: it is nested too deeply"
         raise GradingError(msg) from error
+
+
+def _saying_something(prompt: str) -> str:
+    if not prompt.strip():
+        msg = "the grading prompt is empty: nothing that it names is there"
+        raise GradingError(msg)
+    return prompt
 
 
 def _inside(

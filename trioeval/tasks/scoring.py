@@ -47,7 +47,7 @@ class Scoring:
             threshold: That of the test.
 
         Raises:
-            GradingError: It took too long.
+            GradingError: It took too long, or too much memory.
         """
         context = {
             "threshold": threshold,
@@ -72,6 +72,9 @@ class Scoring:
             if isinstance(error, ScriptError) and error.timed_out:
                 seconds = f"{self._limit:g} seconds (SCRIPT_TIMEOUT_MS)"
                 msg = f"the scoring function did not end within {seconds}"
+                raise GradingError(msg) from error
+            if isinstance(error, ScriptError) and error.at_limit:
+                msg = f"the scoring function hit a limit: {error.message}"
                 raise GradingError(msg) from error
             said = error.message if isinstance(error, ScriptError) else error
             reason = f"the scoring function failed: {said}"

@@ -9,10 +9,17 @@ from trioeval.providers.programs.workers import Encoded
 from trioeval.suite import ProviderEntry, Step
 from trioeval.suite.plain_form import plain_test
 from trioeval.tasks.tools import Asked, kept
+from trioeval.usage import Usage, tokens_json
 
 
 def row_context(
-    step: Step, asked: Asked, reply: Reply, provider: ProviderEntry, latency_ms: float | None
+    step: Step,
+    asked: Asked,
+    reply: Reply,
+    output: Any,
+    provider: ProviderEntry,
+    *,
+    latency_ms: float | None,
 ) -> Encoded:
     """What is the same for all assertions of a row, with promptfoo's names.
 
@@ -20,30 +27,32 @@ def row_context(
         step: The row.
         asked: What it asked.
         reply: What came back.
+        output: What became of that after all transforms.
         provider: Who was asked.
         latency_ms: How long that took.
     """
-    usage = reply.usage
-    tokens = {"total": usage.total, "prompt": usage.prompt, "completion": usage.completion}
+    sent = reply.output if reply.raw is None else reply.raw
+    metadata = dict(reply.metadata)
     response = {
-        "output": reply.output,
+        "output": output,
+        "cached": False,
         "cost": reply.cost,
-        "tokenUsage": _known(tokens) or None,
+        "tokenUsage": None if reply.usage == Usage() else tokens_json(reply.usage, 1),
         "finishReason": reply.finish_reason,
         "isRefusal": reply.is_refusal or None,
         "logProbs": reply.log_probs,
         "latencyMs": latency_ms,
-        "raw": reply.raw,
-        "metadata": reply.metadata or None,
+        "raw": None if sent == output else sent,
+        "metadata": metadata,
     }
     found = {
         "prompt": asked.prompt,
         "vars": kept(asked.vars),
-        "test": {**plain_test(step.test), "vars": dict(step.vars)},
+        "test": {"options": {}, **plain_test(step.test), "vars": dict(step.vars)},
         "logProbs": reply.log_probs,
         "provider": _known({"id": provider.id, "label": provider.label}),
         "providerResponse": _known(response),
-        "metadata": reply.metadata or None,
+        "metadata": metadata,
     }
     return Encoded(_json_text(_known(found)).encode())
 

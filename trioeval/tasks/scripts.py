@@ -18,7 +18,13 @@ from trioeval.providers.config import show
 from trioeval.providers.generic.javascript import engine_workers
 from trioeval.providers.programs import worker
 from trioeval.providers.programs.capture import last_line, to_text
-from trioeval.providers.programs.workers import Encoded, Workers, WorkerSpec, open_workers
+from trioeval.providers.programs.workers import (
+    Encoded,
+    OutOfMemoryError,
+    Workers,
+    WorkerSpec,
+    open_workers,
+)
 from trioeval.scripting.evaluator import program as evaluator
 from trioeval.scripting.javascript import Script
 from trioeval.suite.mistakes import MistakenError
@@ -156,7 +162,8 @@ class Scripts:
             self._engine = await self._stack.enter_async_context(open_workers(spec))
         told = await _called(self._engine, [script.source, Encoded.of(list(arguments))], limit)
         if "error" in told:
-            raise ScriptError(f"{show(script.code)} fails: {told['error']}")
+            what = f"{show(script.code)} fails: {told['error']}"
+            raise ScriptError(what, at_limit=told["limit"])
         return told["value"]
 
     async def javascript_file(
@@ -171,7 +178,7 @@ class Scripts:
 
         Args:
             file: Absolute; it is read once.
-            function: Its name; None is what the file exports by default.
+            function: Its name, which must be there; None is what the file exports by default.
             names: What the arguments are called.
             arguments: JSON.
             limit: Seconds that it may take, > 0; of computing it has two.
@@ -227,7 +234,8 @@ class Scripts:
                 code = read_text(file)
             except MistakenError as error:
                 raise ScriptError(str(error)) from error
-            script = self._modules[file, function] = Script(code, names, "module", function)
+            script = Script(code, names, "module", function, must_exist=True)
+            self._modules[file, function] = script
         return script
 
     @property
@@ -261,5 +269,9 @@ async def _called(workers: Workers, arguments: Sequence[Any], limit: float) -> A
     try:
         return await workers.call(arguments, limit)
     except ProviderError as error:
-        timed_out = error.kind == "attempt_timeout"
-        raise ScriptError(error.message, trace=error.body_excerpt, timed_out=timed_out) from error
+        raise ScriptError(
+            error.message,
+            trace=error.body_excerpt,
+            timed_out=error.kind == "attempt_timeout",
+            at_limit=isinstance(error, OutOfMemoryError),
+        ) from error

@@ -36,12 +36,14 @@ def read_statements(answer: Answer) -> list[str]:
     return [line.strip() for line in lines_of(answer.text)]
 
 
-def read_verdicts(answer: Answer, statements: int) -> list[bool]:
+def read_verdicts(answer: Answer, statements: int, *, lenient: bool = False) -> list[bool]:
     """Whether statements are supported, in order: from the last line of a reply, or from single verdicts.
 
     Args:
         answer: The reply.
         statements: How many there are; there may be fewer verdicts.
+        lenient: Whether there may also be more, and each part of the last line is a verdict that holds a yes
+            or a no.
 
     Raises:
         UnusableReplyError: There are none or too many, or one is neither yes nor no.
@@ -51,6 +53,8 @@ def read_verdicts(answer: Answer, statements: int) -> list[bool]:
         >>> read_verdicts(Answer(reply, reply), 3)
         [True, False, True]
     """
+    if lenient:
+        return _read_leniently(answer.text.lower())
     text = answer.text.lower()
     before, final, behind = text.partition(_FINAL)
     if final:
@@ -72,6 +76,25 @@ def read_verdicts(answer: Answer, statements: int) -> list[bool]:
     return found
 
 
+def _read_leniently(text: str) -> list[bool]:
+    _, final, behind = text.partition(_FINAL)
+    if final:
+        parts = [part for part in behind.split(".") if part.strip()]
+        found = ["yes" in part for part in parts] if all(map(_WORDS.search, parts)) else []
+    else:
+        found = [True] * text.count("verdict: yes") + [False] * text.count("verdict: no")
+    if not found:
+        msg = "it has no verdicts"
+        raise UnusableReplyError(msg)
+    return found
+
+
+def _supported(verdicts: list[bool], statements: int) -> int:
+    """How many statements are: all but those with a no, and those without a verdict."""
+    without = max(0, statements - len(verdicts))
+    return max(0, statements - without - verdicts.count(False))
+
+
 async def _judge(subject: Subject, _value: Any, assertion: Assertion, outside: Outside) -> Finding:
     query, output = query_of(subject), text_output(subject)
     context = context_of(subject, assertion, outside)
@@ -86,18 +109,20 @@ async def _judge(subject: Subject, _value: Any, assertion: Assertion, outside: O
         read_statements,
         wanted="one statement a line",
     )
+    total = len(statements.value)
     names = names_of(context=joined(context), statements=statements.value)
     verdicts = await ask(
         outside,
         grader.render(own_prompt("faithfulness_verdicts"), names, part=1),
-        functools.partial(read_verdicts, statements=len(statements.value)),
+        functools.partial(read_verdicts, statements=total, lenient=outside.lenient),
         wanted='an explanation a statement, and a last line that begins with "Final verdict for each'
         ' statement in order:"',
     )
-    score = sum(verdicts.value) / len(statements.value)
+    supported = _supported(verdicts.value, total)
+    score = supported / total
     least = THRESHOLD if assertion.threshold is None else assertion.threshold
     reason = (
-        f"the context supports {sum(verdicts.value)} of {len(statements.value)} statements;"
+        f"the context supports {supported} of {total} statements;"
         f" the threshold is {number_text(least)}"
     )
     metadata = {**told(statements, verdicts), "context": context, "statements": statements.value}

@@ -37,6 +37,10 @@ GOODBYE = 1.0
 _LAST_WORDS = 1.0
 
 
+class OutOfMemoryError(ProviderError):
+    """A call that took all the memory that there is for it."""
+
+
 @attrs.frozen
 class Encoded:
     """An argument that is JSON already: what is long, and told to many calls, is written once."""
@@ -122,6 +126,7 @@ class Workers:
             What the function returned.
 
         Raises:
+            OutOfMemoryError: `unexpected` (the function took all memory that there is for it).
             ProviderError: `unexpected` (the function raised), `attempt_timeout`, `worker_crashed` or
                 `bad_request` (the arguments are too large).
         """
@@ -194,7 +199,8 @@ class Workers:
         if error is None:
             return answer.get("value")
         # A file that cannot be loaded serves nobody; what a function raises concerns its call.
-        raise ProviderError(
+        failure = OutOfMemoryError if _is_spent(answer) else ProviderError
+        raise failure(
             "unexpected",
             f"{self._spec.name}: {error['what']}",
             body_excerpt=error["trace"] or None,

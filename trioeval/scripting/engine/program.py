@@ -17,6 +17,8 @@ TIME_LIMIT = 2.0
 """Seconds of computing that a call may take."""
 
 _TOO_LONG = f"it took longer than {TIME_LIMIT:g} seconds"
+_NULL = "it ran out of memory, or throws null"
+_AT_LIMIT = (_TOO_LONG, _NULL, "InternalError: out of memory")
 
 _CONSOLE = """
 globalThis.console = Object.fromEntries(
@@ -32,7 +34,8 @@ def run(source: str, values: list[Any]) -> dict[str, Any]:
     Blocks, for little more than twice `TIME_LIMIT` at most.
 
     Returns:
-        `{"value": …}`, which is None where there is none; or `{"error": …}`, a line.
+        `{"value": …}`, which is None where there is none; or `{"error": …, "limit": …}`: a line, and
+        whether it took more than it may.
     """
     try:
         context = engine()
@@ -42,7 +45,8 @@ def run(source: str, values: list[Any]) -> dict[str, Any]:
             written = written()
         return {"value": None if written is None else json.loads(written)}
     except Exception as error:  # noqa: BLE001 - whatever the script does is an answer
-        return {"error": first_line(error)}
+        said = first_line(error)
+        return {"error": said, "limit": isinstance(error, MemoryError) or said in _AT_LIMIT}
 
 
 def _do_jobs(context: Any) -> None:
@@ -69,4 +73,6 @@ def first_line(error: Exception) -> str:
     text = str(error).partition("\n")[0]
     if text == "InternalError: interrupted":
         return _TOO_LONG
+    if text == "null":  # what the engine throws where there is no memory for an error
+        return _NULL
     return text or type(error).__name__

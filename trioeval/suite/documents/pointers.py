@@ -26,6 +26,7 @@ from trioeval.suite.paths import DocumentPath, show_path
 from trioeval.suite.sources.around import Around
 
 REFERENCE = "$ref"
+_ROOT = "#"
 _BY_SCHEMA = ("is-json", "not-is-json", "contains-json", "not-contains-json")
 """Types of assertions whose value is a JSON Schema."""
 _POSITION = re.compile(r"[0-9]{1,9}")
@@ -48,7 +49,8 @@ def resolve_references(origin: Origin, around: Around) -> tuple[Any, list[Origin
     """The data of a suite's document with its references replaced, and the other files they are from.
 
     JSON Schemas of functions that a provider offers to its model keep theirs. So does one that an assertion
-    gives as its value, where a reference leads nowhere in the document, but somewhere in the schema.
+    gives as its value, where a reference leads nowhere in the document, but somewhere in the schema, and
+    where it is `#`, which is never the suite.
 
     Args:
         origin: The document; gets to know what was put into it.
@@ -84,6 +86,8 @@ class _Resolver:
         """Targets that are being resolved, with the references to them."""
         self._schema: Any = None
         """The value of an assertion that is being walked through, where it is a JSON Schema."""
+        self._is_whole = False
+        """Whether what is walked through stands in that value itself, or is all of it."""
         self._seen = 0
 
     def resolve(self, origin: Origin, value: Any, depth: int) -> Resolved:
@@ -107,11 +111,11 @@ class _Resolver:
             return Resolved(None, origin)
         members: list[Resolved] = []
         for step, member in _members(value):
-            outer = self._schema
+            outer = self._schema, self._is_whole
             if step == "value" and _is_judged_by_schema(value):
-                self._schema = member
+                self._schema, self._is_whole = member, True
             members.append(self._walked(origin, member, (*at, step), depth + 1))
-            self._schema = outer
+            self._schema, self._is_whole = outer
         data = [member.data for member in members]
         size = 1 + sum(member.size for member in members)
         if size > GROWTH * self._seen:
@@ -130,15 +134,19 @@ class _Resolver:
     ) -> Resolved:
         """What a reference stands for, with the keys beside it."""
         beside = {key: member for key, member in value.items() if key != REFERENCE}
+        is_whole = self._is_whole
         try:
             source, found = self._find(origin, value[REFERENCE])
+            self._is_whole = is_whole and value is self._schema
             target = self._target(source, found, value[REFERENCE], depth + 1)
         except _AstrayError as error:
-            if _leads_within(self._schema, value[REFERENCE]):
+            if _leads_within(self._schema, value[REFERENCE], is_whole=is_whole):
                 kept = self._walked(origin, beside, at, depth)
                 return attrs.evolve(kept, data={REFERENCE: value[REFERENCE], **kept.data})
             self._tell(origin, at, *error.parts)
             return Resolved(None, origin)
+        finally:
+            self._is_whole = is_whole
         origin.grafts[at] = target.origin
         if not (beside and isinstance(target.data, dict)):
             return attrs.evolve(target, height=target.height + 1)
@@ -175,6 +183,10 @@ class _Resolver:
 
     def _find(self, origin: Origin, reference: str, hops: int = 0) -> tuple[Origin, Any]:
         """Where a reference leads, and the value there."""
+        if reference == _ROOT and isinstance(self._schema, dict):
+            what = "the root of the schema here, but of what it is put together from"
+            hint = "give the schema a file of its own: value: file://schema.json"
+            raise _AstrayError(Mistake(f"{_ROOT} is not {what}", hint))
         name, _, fragment = reference.partition("#")
         found = Origin(origin.file, origin.document) if not name else self._opened(origin, name)
         value = found.document.data
@@ -246,8 +258,10 @@ def _is_judged_by_schema(value: Any) -> bool:
     return isinstance(value, dict) and value.get("type") in _BY_SCHEMA
 
 
-def _leads_within(schema: Any, reference: str) -> bool:
-    """Whether a reference leads to a part of a JSON Schema that it may stand in."""
+def _leads_within(schema: Any, reference: str, *, is_whole: bool) -> bool:
+    """Whether a reference leads to a part of a JSON Schema that it may stand in, or to all of it."""
+    if reference == _ROOT:
+        return is_whole
     if not isinstance(schema, dict) or not reference.startswith("#/"):
         return False
     for token in reference.split("/")[1:]:
