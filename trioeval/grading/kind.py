@@ -197,8 +197,9 @@ def finding_of(found: Any, judge: Callable[..., Any], assertion: Assertion) -> F
         GradingError: It is something else, or a number that is not finite.
 
     Example:
-        >>> finding_of(0.5, len, Assertion(type="long", threshold=0.6))
-        Finding(holds=False, reason='len gives 0.5', score=0.5, ...)
+        >>> found = finding_of(0.5, len, Assertion(type="long", threshold=0.6))
+        >>> found.holds, found.reason, found.score
+        (False, 'len gives 0.5', 0.5)
     """
     if isinstance(found, Finding):
         return found
