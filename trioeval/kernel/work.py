@@ -71,7 +71,7 @@ async def work(running: Running[P, V], source: Source[P]) -> None:
                         times = (calls.started_at, now, calls.waited(now))
                         outcome = Failed(job.index, *times, calls.count, error)
                     except BaseExceptionGroup as group:
-                        raise _cancellation(group) from None
+                        raise cancellation_of(group) from None
                     running.finish(calls, outcome)
                     calls = None
                     source.leave()
@@ -102,7 +102,7 @@ async def _wait_job(running: Running[P, V], source: Source[P], timer: Timer) -> 
     return await source.admit()
 
 
-def _cancellation(group: BaseExceptionGroup[BaseException]) -> BaseExceptionGroup[BaseException]:
+def cancellation_of(group: BaseExceptionGroup[BaseException]) -> BaseExceptionGroup[BaseException]:
     """A body with a nursery of its own was cancelled, and failed while it cleaned up.
 
     Nobody waits for that failure any more; the cancellation must go on alone.

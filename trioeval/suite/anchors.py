@@ -37,13 +37,3 @@ def unanchored(reference: str) -> tuple[Path | None, str]:
     if not (mark and plain.startswith("/")):
         return None, reference
     return Path(folder or "/"), f"{reference[: len(reference) - len(plain)]}{rest}"
-
-
-def as_written(reference: str) -> str:
-    """What stood where a path was anchored.
-
-    Example:
-        >>> as_written("file:///a/./b/p.txt")
-        'file://b/p.txt'
-    """
-    return unanchored(reference)[1]

@@ -174,6 +174,10 @@ class Expansion(Sequence[Step]):
                 width = len(shape.columns)
                 yield Span(stretch.first_index, end, width, shape.compared, places)
 
+    def path_of(self, place: int, below: str = "") -> str:
+        """Where a test stands in the suite, and what is below it; those of scenarios stand in several."""
+        return f"$.tests[{place}]{below}" if place < len(self.suite.tests) else "$.scenarios"
+
     @property
     def used_providers(self) -> tuple[int, ...]:
         """The places in `providers` of those that some step asks, ascending."""

@@ -37,8 +37,7 @@ def _transforms(steps: Expansion) -> Iterator[tuple[str, str]]:
             yield f"$.defaultTest{below}", text
     for place in remarkable_places(steps.tests):
         for below, text in _transforms_of(steps.tests[place]):
-            at = f"$.tests[{place}]{below}" if place < len(suite.tests) else "$.scenarios"
-            yield at, text
+            yield steps.path_of(place, below), text
 
 
 def _transforms_of(test: Test) -> Iterator[tuple[str, str]]:

@@ -91,18 +91,24 @@ class ComparedEval:
     Args:
         body: What does its steps.
         steps: They.
+        layout: Which of its jobs are steps, and which compare.
         lanes: The lane of each provider, those that judge among them.
         graders: Who judges.
     """
 
     def __init__(
-        self, body: PromptEval, steps: Expansion, lanes: Sequence[str], graders: OpenGraders
+        self,
+        body: PromptEval,
+        steps: Expansion,
+        layout: Layout,
+        lanes: Sequence[str],
+        graders: OpenGraders,
     ) -> None:
         self._body = body
         self._steps = steps
         self._lanes = lanes
         self._graders = graders
-        self._layout = Layout.of(steps.spans)
+        self._layout = layout
         self._groups: dict[int, _Rows] = {}
 
     def plan(self) -> Plan[Work]:

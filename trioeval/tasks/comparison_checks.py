@@ -1,10 +1,10 @@
 """Which comparisons of outputs can be known not to work, before anything is paid for."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from trioeval.errors import Problem
 from trioeval.grading import COMPARISONS, Assertion
-from trioeval.suite import Expansion, Suite, Test
+from trioeval.suite import Expansion
 from trioeval.suite.joined import remarkable_places
 from trioeval.suite.merge import merged
 
@@ -21,12 +21,15 @@ def wrong_comparisons(steps: Expansion) -> Iterator[Problem]:
         >>> [problem.path for problem in wrong_comparisons(expand(suite))]
         ['$.tests[0].assert[0]', '$.tests[0].assert[0]']
     """
-    suite, seen = steps.suite, set[str]()
-    for span in steps.spans:
-        if not span.compared or span.width != 1:  # without a column there is no row either
+    seen: set[str] = set()
+    compared = [span for span in steps.spans if span.compared]
+    if not compared:
+        return
+    for span in compared:
+        if span.width != 1:  # without a column there is no row either
             continue
         for place in span.places[:_TOLD]:
-            path, assertion = _first(suite, steps.tests[place], place)
+            path, assertion = _first(steps, place)
             if path not in seen:
                 seen.add(path)
                 message = (
@@ -35,22 +38,22 @@ def wrong_comparisons(steps: Expansion) -> Iterator[Problem]:
                 yield Problem(path, message, "name several prompts or providers for it")
     for place in remarkable_places(steps.tests):
         test = steps.tests[place]
-        whole = merged(suite.default_test, test)
+        whole = merged(steps.suite.default_test, test)
         types = {assertion.type for assertion in whole.assertions}
         if "max-score" in types and types <= COMPARISONS:
-            path, _ = _first(suite, test, place, ("max-score",))
+            path, _ = _first(steps, place, {"max-score"})
             message = "max-score compares the scores of other assertions, and the test has none"
             yield Problem(path, message, 'add assertions that score, or write "select-best"')
 
 
 def _first(
-    suite: Suite, test: Test, place: int, types: tuple[str, ...] = tuple(COMPARISONS)
+    steps: Expansion, place: int, types: Collection[str] = COMPARISONS
 ) -> tuple[str, Assertion]:
     """Where the first comparison of a test stands, and what it is."""
-    at = f"$.tests[{place}]" if place < len(suite.tests) else "$.scenarios"
-    for number, assertion in enumerate(test.assertions):
+    for number, assertion in enumerate(steps.tests[place].assertions):
         if assertion.type in types:
-            return (f"{at}.assert[{number}]" if place < len(suite.tests) else at), assertion
+            return steps.path_of(place, f".assert[{number}]"), assertion
+    suite = steps.suite
     default = () if suite.default_test is None else suite.default_test.assertions
     number = next(n for n, assertion in enumerate(default) if assertion.type in types)
     return f"$.defaultTest.assert[{number}]", default[number]

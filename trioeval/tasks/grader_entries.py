@@ -135,7 +135,7 @@ def _all_wanted(steps: Expansion) -> Iterator[Wanted]:
     yield from _of(shared, default.options.provider, suite, "$.defaultTest", "$.defaultTest")
     for place in remarkable_places(steps.tests):
         test = steps.tests[place]
-        own, path = test.options.provider, _path(suite, place)
+        own, path = test.options.provider, steps.path_of(place)
         at = path if own is not None else "$.defaultTest"
         options = default.options.provider if own is None else own
         if test.assertions:
@@ -186,10 +186,6 @@ def _is_partly_read(tests: Sequence[Test]) -> bool:
     if isinstance(tests, Joined):
         return any(map(_is_partly_read, tests.parts))
     return isinstance(tests, SparseTests)
-
-
-def _path(suite: Suite, place: int) -> str:
-    return f"$.tests[{place}]" if place < len(suite.tests) else "$.scenarios"
 
 
 def nobody(wish: Wanted, hint: str) -> Problem:

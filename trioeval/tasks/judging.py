@@ -46,6 +46,7 @@ from trioeval.grading.model import NOTHING_SPENT, Computed
 from trioeval.grading.outside import Outside
 from trioeval.grading.script_results import failed
 from trioeval.kernel.retries import worth_salvaging
+from trioeval.kernel.work import cancellation_of
 
 WIDTH = 3
 """Assertions of a row that ask outside at once, where nobody says how many."""
@@ -214,9 +215,7 @@ class Judging:
         except Exception as error:  # noqa: BLE001 - types of the user's may fail in any way
             self._fail(place, assertion, error, consulted)
         except BaseExceptionGroup as group:
-            # It was cut off, and failed while it cleaned up: nobody waits for that failure any more.
-            _, cut = group.split(Exception)
-            raise cut or group from None
+            raise cancellation_of(group) from None
         else:
             metadata = {**answered([consulted]), **verdict.metadata}
             self._take(place, assertion, attrs.evolve(verdict, metadata=metadata))

@@ -57,12 +57,12 @@ def missing_queries(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:
             continue
         if merged(suite.default_test, test).options.transform_vars:
             continue
-        at = f"$.tests[{place}]" if place < len(suite.tests) else "$.scenarios"
         for below, assertion in own:
-            yield _unasked(at if at == "$.scenarios" else f"{at}{below}", assertion, "the test")
+            yield _unasked(steps.path_of(place, below), assertion, "the test")
         if shared and not test.options.disable_default_asserts:
             for below, assertion in shared:
-                yield _unasked(f"$.defaultTest{below}", assertion, at.removeprefix("$."))
+                test_at = steps.path_of(place).removeprefix("$.")
+                yield _unasked(f"$.defaultTest{below}", assertion, test_at)
             shared = []
 
 
@@ -111,7 +111,7 @@ def _tests(steps: Expansion, places: Sequence[int]) -> Iterator[tuple[str, Test]
         yield "$.defaultTest", suite.default_test
     for place in places:
         yield (
-            f"$.tests[{place}]" if place < len(suite.tests) else "$.scenarios",
+            steps.path_of(place),
             steps.tests[place],
         )
 

@@ -37,8 +37,7 @@ def missing_rubrics(steps: Expansion) -> Iterator[Problem]:
         if options.rubric_prompt:
             continue
         for below, assertion in own:
-            in_list = place < len(suite.tests)
-            yield _problem(f"$.tests[{place}]{below}" if in_list else "$.scenarios", assertion)
+            yield _problem(steps.path_of(place, below), assertion)
         if shared and not options.disable_default_asserts:
             yield from _shared_problems(shared)
             shared = []

@@ -24,6 +24,7 @@ from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.functions import Calls
 from trioeval.tasks.compared_eval import ComparedEval
 from trioeval.tasks.grader_calls import OpenGraders
+from trioeval.tasks.groups import Layout
 from trioeval.tasks.history import History
 from trioeval.tasks.hooks import Hooks
 from trioeval.tasks.judges import Judges
@@ -284,8 +285,9 @@ async def _opened(
         hooks=hooks,
     )
     whole: Body = body
-    if any(span.compared for span in prepared.steps.spans):
-        whole = ComparedEval(body, prepared.steps, prepared.lane_names, graders)
+    layout = Layout.of(prepared.steps.spans)
+    if layout.compares:
+        whole = ComparedEval(body, prepared.steps, layout, prepared.lane_names, graders)
     return OpenTask(whole, options.salvage_rounds, hooks)
 
 
