@@ -13,7 +13,8 @@
     ├── CallError        a call failed; `fault` says what it means for its lane
     │   └── ProviderError    and `kind` says how
     ├── GradingError     an assertion could not be evaluated (not the same as failed)
-    └── OutputError      a result could not be written where it was asked for
+    ├── OutputError      a result could not be written where it was asked for
+    └── StoreError       the database of runs, or the cache, cannot be used as it is
 
 The type says whose fault it is. What an exception knows is kept as data on it; its text is made from
 that. Failures of single jobs never leave a run as exceptions: they are outcomes.
@@ -211,6 +212,10 @@ class GradingError(TrioevalError):
 
 class OutputError(TrioevalError, OSError):
     """A result file that could not be written."""
+
+
+class StoreError(TrioevalError, OSError):
+    """The database of runs, or the cache, cannot be opened, read or written. Says which file, and what helps."""
 
 
 class LaneClosedError(TrioevalError):

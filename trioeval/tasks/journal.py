@@ -1,0 +1,115 @@
+"""What a run writes down as it goes, and finds again when it is resumed.
+
+Tasks know no database: they know this. Everything is written down synchronously, in the step in which it
+becomes known, so that nothing can come between a reply that was paid for and its record; whoever keeps the
+journal makes it durable behind that, and says when it is.
+"""
+
+import hashlib
+import json
+from collections.abc import Container, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias
+
+import attrs
+
+from trioeval.errors import ProviderError
+from trioeval.providers import Reply, Request
+from trioeval.tasks.rows import Row
+
+CallRole: TypeAlias = Literal["provider", "grader", "cell", "attempt"]
+"""Who is asked: what is tested, a judge, the maker of a column's cell, or an agent."""
+
+
+@attrs.frozen
+class CallKey:
+    """Which question of which job a call asks. The same in every execution of a run."""
+
+    task: str | None
+    """The id of its task; None where the suite has no tasks but is one."""
+    index: int
+    """Of the row that pays for it."""
+    role: CallRole
+    question: bytes
+    """See `question_digest`; 16 bytes."""
+
+
+@attrs.frozen(kw_only=True)
+class CallRecord:
+    """One call that ended: an attempt, not a question, so a key may have several."""
+
+    key: CallKey
+    provider: str
+    """Label or id of who was asked, without secrets."""
+    prompt: str
+    """What was asked, without what is surely a key."""
+    answer: Reply | ProviderError
+    latency_ms: float
+    """Of this call alone; of a reply from the cache, that of the call that it came from."""
+    cached: bool = False
+    """Whether it came from the cache, and cost nothing."""
+
+
+@attrs.frozen
+class Paid:
+    """A reply that is there already."""
+
+    reply: Reply
+    latency_ms: float
+    cached: bool
+
+
+class KeptRows(Container[int], Protocol):
+    """The rows of one task that are there already and are not run again, by their index."""
+
+    def __len__(self) -> int:
+        """How many."""
+        ...
+
+    def record(self, index: int, /) -> Mapping[str, Any]:
+        """What was recorded of one, as `trioeval.report.row_json` made it."""
+        ...
+
+
+class Journal(Protocol):
+    """Where one run writes down what it does.
+
+    Nothing that is synchronous here waits or raises: a journal that cannot write keeps what it has in
+    memory, and tells whoever opened it.
+    """
+
+    def call(self, call: CallRecord, /) -> None:
+        """Write down a call."""
+        ...
+
+    def recall(self, key: CallKey, /) -> Paid | None:
+        """The reply to this question that an earlier execution of the run has written down, if any."""
+        ...
+
+    def row(self, row: Row, /) -> None:
+        """Write down a row, in place of what was known of it before."""
+        ...
+
+    async def durable(self) -> None:
+        """Return when everything that was written down before this call is safe, or cannot be made so."""
+        ...
+
+    def kept(self, task: str | None, /) -> KeptRows:
+        """The rows of a task that are not run again."""
+        ...
+
+
+def question_digest(provider: str, request: Request, *more: Any) -> bytes:
+    """What tells one question of a row from another: 16 bytes.
+
+    Args:
+        provider: Who is asked, by name.
+        request: What is asked. Its variables do not count, which prompts are made of.
+        *more: JSON data that tells equal requests apart: their place among others, and their number.
+
+    Example:
+        >>> question_digest("m", Request(prompt="a")) == question_digest("m", Request(prompt="a"), 1)
+        False
+    """
+    said: Sequence[Any] = (provider, request.prompt, dict(request.options), *more)
+    text = json.dumps(said, sort_keys=True, default=repr)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:16]
