@@ -16,7 +16,7 @@ class Usage:
     """All tokens of the reply, those of its reasoning among them."""
     total: int | None = None
     cached: int | None = None
-    """Prompt tokens served from the provider's own cache."""
+    """Prompt tokens served from the provider's own cache; all tokens of a reply from ours."""
     cache_creation: int | None = None
     """Prompt tokens written to the provider's own cache."""
     reasoning: int | None = None

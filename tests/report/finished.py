@@ -5,7 +5,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import trioeval
-from trioeval.report import Results, RunInfo, Totals, row_json, to_json
+from trioeval.report import (
+    Head,
+    Results,
+    RunInfo,
+    Totals,
+    head_of,
+    row_json,
+    tests_json,
+    to_json,
+)
 from trioeval.suite import expand
 from trioeval.suite.strip import KEEP_ALL, Strip
 from trioeval.tasks import Row
@@ -43,11 +52,37 @@ def rows_of(
     return parsed, run_virtual(lambda: trioeval.collect(parsed, providers={"mine": provider}))
 
 
+def records_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """As they are read back from wherever they are kept."""
+    return [json.loads(to_json(row_json(row, "e1"))) for row in rows]
+
+
 def totals_of(suite: trioeval.Suite, rows: Sequence[Row]) -> Totals:
     totals = Totals.of(expand(suite).columns)
-    for row in rows:
-        totals.add(row)
+    for record in records_of(rows):
+        totals.add(record)
     return totals
+
+
+def headed(
+    suite: trioeval.Suite,
+    *,
+    task: str | None = None,
+    depends_on: tuple[str, ...] = (),
+    keys: Sequence[str] = (),
+) -> Head:
+    """The head of a suite, as it is read back."""
+    head = head_of(
+        suite,
+        expand(suite).columns,
+        eval_id="e1",
+        utc_created="2026-01-01T00:00:00+00:00",
+        versions={"trioevalVersion": "0"},
+        task=task,
+        depends_on=depends_on,
+        keys=keys,
+    )
+    return Head.read(json.loads(to_json(head.json())))
 
 
 def results_of(
@@ -58,24 +93,21 @@ def results_of(
     escape: bool = True,
 ) -> Results:
     parsed, rows = rows_of(suite, provider)
-    texts = [to_json(row_json(row, "e1", strip)) for row in rows]
+    texts = [to_json(row_json(row, "e1")) for row in rows]
 
     def read(column: int | None) -> Iterator[Mapping[str, Any]]:
         found = (json.loads(text) for text in texts)
         return (row for row in found if column is None or row["promptIdx"] == column)
 
     return Results(
-        suite=parsed,
-        columns=expand(parsed).columns,
+        head=headed(parsed),
         totals=totals_of(parsed, rows),
         info=RunInfo(
-            eval_id="e1",
-            utc_created="2026-01-01T00:00:00+00:00",
             utc_exported="2026-01-01T00:00:01+00:00",
             duration_ms=1000.0,
-            versions={"trioevalVersion": "0"},
             strip=strip,
             escape_formulas=escape,
         ),
-        rows=read,
+        records=read,
+        tests=lambda: tests_json(parsed),
     )

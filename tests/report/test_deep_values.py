@@ -64,7 +64,7 @@ def test_what_is_not_is_the_same_object(value: Any) -> None:
 @pytest.mark.parametrize("levels", [DEEPEST - 10, 500, 3000])
 def test_every_document_is_written(tmp_path: Path, suffix: str, kind: type, levels: int) -> None:
     """Whatever its rows hold as outputs, variables and metadata; other rows are whole."""
-    suite, rows = rows_of()
+    _, rows = rows_of()
     deep = nested(levels, kind)
     step = attrs.evolve(rows[0].step, vars={"word": deep})
     rows[0] = attrs.evolve(rows[0], step=step, output=deep)
@@ -75,7 +75,7 @@ def test_every_document_is_written(tmp_path: Path, suffix: str, kind: type, leve
         return (row for row in found if column is None or row["promptIdx"] == column)
 
     path = tmp_path / f"out{suffix}"
-    write_results(path, [attrs.evolve(results_of(), suite=suite, rows=read)])
+    write_results(path, [attrs.evolve(results_of(), records=read)])
     text = path.read_text()
     match suffix:
         case ".json":
@@ -95,6 +95,7 @@ def test_the_table_of_rows_shows_it_as_well() -> None:
     _, rows = rows_of()
     deep = nested(100_000)
     first = FirstRows(40, 5)
-    first.add(attrs.evolve(rows[0], output=deep, step=attrs.evolve(rows[0].step, vars={"d": deep})))
+    step = attrs.evolve(rows[0].step, vars={"d": deep})
+    first.add(row_json(attrs.evolve(rows[0], output=deep, step=step), "e1"))
     assert first.names[0].startswith("d=[[[[")
     assert first.cells[0, 0].text.startswith("[[[[")

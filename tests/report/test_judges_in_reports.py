@@ -4,7 +4,7 @@ import csv
 import io
 import xml.etree.ElementTree as ET
 
-from finished import results_of, rows_of, totals_of
+from finished import headed, results_of, rows_of, totals_of
 from rich.console import Console
 
 import trioeval
@@ -13,7 +13,6 @@ from trioeval.report import Results
 from trioeval.report.csv_text import csv_chunks
 from trioeval.report.junit import junit_chunks
 from trioeval.report.tables import columns_table
-from trioeval.suite import expand
 
 JUDGED = {
     "providers": ["echo"],
@@ -80,7 +79,7 @@ def test_the_table_and_a_line_tell_what_judges_used() -> None:
     totals = totals_of(suite, rows)
     console = Console(file=io.StringIO(), width=120)
     with console.capture() as shown:
-        console.print(columns_table(suite, expand(suite).columns, totals))
+        console.print(columns_table(headed(suite).columns, totals))
     head, _, line, *_ = [one for one in shown.get().splitlines() if one.strip()]
     assert (head.split()[-3:], line.split()[-2:]) == (["tokens", "grading", "tokens"], ["0", "570"])
     assert spent_line(totals) == (

@@ -2,11 +2,11 @@ import json
 
 import attrs
 import pytest
-from finished import results_of, rows_of
+from finished import headed, results_of, rows_of
 
 import trioeval
 from trioeval.grading import Assertion, Verdict
-from trioeval.report import document, json_chunks, row_json
+from trioeval.report import document, json_chunks, row_json, tests_json
 from trioeval.report.redact import keys_of, redacted
 from trioeval.report.row import verdict_json
 
@@ -60,8 +60,8 @@ def test_urls_of_webhooks_are_told_without_credentials(kind: str) -> None:
     """Those of rows and those of the suite; what a template made of one as well."""
     hook = {"type": kind, "value": "http://me:hush@127.0.0.1:9/{{word}}?key=hush"}
     test = {"assert": [hook, {"type": "assert-set", "assert": [hook]}]}
-    suite = trioeval.parse_suite({"providers": ["echo"], "defaultTest": test, "tests": [test]})
-    told = "".join(json_chunks(document(attrs.evolve(results_of(), suite=suite, columns=()))))
+    suite = {"providers": ["mine"], "defaultTest": test, "tests": [test]}
+    told = "".join(json_chunks(document(results_of(suite))))
     assert "hush" not in told
     assert told.count('"http://127.0.0.1:9/{{word}}?[redacted]"') == 4
     url = "http://127.0.0.1:9/a?key=hush"
@@ -89,12 +89,13 @@ def test_keys_of_the_environment_are_not_told() -> None:
         "prompts": ["p"],
         "tests": [{"vars": {"word": key}, "assert": assertions}],
     }
-    _, rows = rows_of(suite)
+    parsed, rows = rows_of(suite)
     shown = json.dumps(
         row_json(rows[0], "e", keys=keys_of({"MY_API_KEY": key, "OTHER_TOKEN": "p"}))
     )
     assert json.loads(shown)["testCase"]["assert"][0]["value"] == "it is [hidden]"
     assert json.loads(shown)["vars"] == {"word": key}  # which was asked for
     assert shown.count(key) == 1
-    told = document(attrs.evolve(results_of(suite), keys=(key,)))["config"]
-    assert key not in "".join(json_chunks(told))
+    told = [headed(parsed, keys=(key,)).json(), *tests_json(parsed, (key,))]
+    assert key not in json.dumps(told)
+    assert key in json.dumps([*tests_json(parsed)])

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from finished import results_of, rows_of, totals_of
+from finished import headed, records_of, results_of, rows_of, totals_of
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -17,7 +17,6 @@ from trioeval.report.first_rows import FirstRows
 from trioeval.report.redact import redacted
 from trioeval.report.tables import columns_table, rows_table
 from trioeval.report.usage import usage_json
-from trioeval.suite import expand
 from trioeval.tasks import Row
 from trioeval.testing import run_virtual
 
@@ -121,8 +120,8 @@ def printed(table: Any, width: int = 100) -> str:
 
 def first_rows(rows: Iterable[Row], width: int, tests: int = 50) -> FirstRows:
     found = FirstRows(width, tests)
-    for row in rows:
-        found.add(row)
+    for record in records_of([*rows]):
+        found.add(record)
     return found
 
 
@@ -130,7 +129,7 @@ def test_a_table_shows_the_first_tests_and_counts_the_rest() -> None:
     """All columns of the tests that are shown; the rows of all others are a number."""
     suite, rows = rows_of()
     first = first_rows(rows, 30, tests=1)
-    shown = printed(rows_table(suite, expand(suite).columns, first))
+    shown = printed(rows_table(headed(suite).columns, first))
     assert "word=hi" in shown
     assert "second" not in shown
     assert (list(first.cells), first.hidden) == ([(0, 0), (0, 1)], 2)
@@ -139,8 +138,8 @@ def test_a_table_shows_the_first_tests_and_counts_the_rest() -> None:
 def test_tables_name_every_row_and_column() -> None:
     """Verdict and answer for each test and provider; counts and times for each column."""
     suite, rows = rows_of()
-    columns = expand(suite).columns
-    shown = printed(rows_table(suite, columns, first_rows(rows, 30)))
+    columns = headed(suite).columns
+    shown = printed(rows_table(columns, first_rows(rows, 30)))
     for part in (
         "mine",
         "back",
@@ -151,7 +150,7 @@ def test_tables_name_every_row_and_column() -> None:
         "ERROR server: down",
     ):
         assert part in shown
-    totals = printed(columns_table(suite, columns, totals_of(suite, rows)))
+    totals = printed(columns_table(columns, totals_of(suite, rows)))
     assert [
         line.split()[:5] for line in totals.splitlines() if line.strip()[:4] in {"mine", "back"}
     ] == [
@@ -181,7 +180,7 @@ def test_hostile_text_is_inert_in_tables(text: str) -> None:
         return await trioeval.collect(suite, providers={"mine": mine})
 
     suite = trioeval.parse_suite({"providers": ["mine"], "prompts": ["x"]})
-    shown = printed(rows_table(suite, expand(suite).columns, first_rows(run_virtual(main), 40)))
+    shown = printed(rows_table(headed(suite).columns, first_rows(run_virtual(main), 40)))
     assert all(char.isprintable() for char in shown.replace("\n", ""))
     assert len(shown) < 2000
     if "[bold" in text:

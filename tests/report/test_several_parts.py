@@ -12,19 +12,24 @@ import yaml
 from finished import SUITE, results_of, rows_of
 
 from trioeval.cli.output import write_results
-from trioeval.report import Results, Totals, run_document
+from trioeval.report import Results, Totals, row_json, run_document
 from trioeval.report.csv_text import csv_chunks
 from trioeval.report.junit import junit_chunks
 from trioeval.report.totals import ColumnTotals
 from trioeval.tasks import Status
 
 
+def of_task(results: Results, task: str, *depends_on: str) -> Results:
+    head = attrs.evolve(results.head, task=task, depends_on=depends_on)
+    return attrs.evolve(results, head=head)
+
+
 def two() -> Sequence[Results]:
     """The same run as two tasks, with other variables in the second one."""
     other = {"providers": ["mine"], "tests": [{"vars": {"prompt": "x", "z": 1}}]}
     return [
-        attrs.evolve(results_of(), task="first"),
-        attrs.evolve(results_of(other), task="second", depends_on=("first",)),
+        of_task(results_of(), "first"),
+        of_task(results_of(other), "second", "first"),
     ]
 
 
@@ -76,7 +81,8 @@ def test_scores_that_an_extension_added_are_counted_like_metrics() -> None:
     assert scored.verdict is not None
     scores = {**scored.verdict.named_scores, "extra": 0.25}
     totals = ColumnTotals()
-    totals.add(attrs.evolve(scored, verdict=attrs.evolve(scored.verdict, named_scores=scores)))
+    verdict = attrs.evolve(scored.verdict, named_scores=scores)
+    totals.add(row_json(attrs.evolve(scored, verdict=verdict), "e1"))
     assert totals.named_scores == {"m": 3, "extra": 0.25}
     assert totals.named_weights == {"m": 4, "extra": 1}
     assert totals.metrics == ["extra", "m"]

@@ -108,6 +108,7 @@ def fake_provider(
     disconnect_rate: _Share = 0.0,
     replay: Path | None = None,
     reply: Annotated[list[str] | None, Parameter(negative=())] = None,
+    log: Path | None = None,
     seed: int = 0,
     interrupts: _Injected,
 ) -> int:
@@ -145,6 +146,8 @@ def fake_provider(
         Answer with the recorded replies of this JSONL file.
     reply
         Answer with this text; given several times, with one after another. The last one is repeated.
+    log
+        Add a line of JSON to this file for each completion that is over.
     seed
         Of everything that is drawn at random.
     """
@@ -170,6 +173,7 @@ def fake_provider(
             seed=seed,
         ),
         interrupts,
+        log=log,
     )
 
 

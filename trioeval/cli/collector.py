@@ -1,56 +1,57 @@
-"""Where the rows of a run go: into totals, result files, and the table that is shown. None is kept.
+"""Where the rows of a run go: into totals, result files, and the table that is shown. None is kept here.
 
-The JSON text of a row is made once, whoever wants it.
+All of them are made of records, as the store of the run has them. Rows that are there already, from an
+earlier execution of the run, take their places between those that come.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
+import trio
 
 from trioeval.cli.output import LINES, LinesFile, output_suffix, write_results
-from trioeval.cli.spool import Spool
 from trioeval.errors import OutputError
-from trioeval.report import Results, RunInfo, Totals, row_json, to_json
+from trioeval.report import Head, Results, RunInfo, Totals, stripped, tests_json, to_json
 from trioeval.report.derived import derive
 from trioeval.report.first_rows import FirstRows
-from trioeval.report.redact import keys_of
-from trioeval.suite import Around, Column, Suite
-from trioeval.tasks import PreparedSuite, Row
+from trioeval.store import StoredRun
+from trioeval.suite.strip import KEEP_ALL
+from trioeval.tasks import PreparedTask, Row, Status
+from trioeval.tasks.journal import KeptRows
+
+_AT_ONCE = 64  # rows that are there already and are taken without letting others go on
 
 
 @attrs.define(kw_only=True)
 class Part:
     """What is known of the rows of one task."""
 
-    task: str | None
-    """None for a suite that has no tasks but is one."""
-    depends_on: tuple[str, ...]
-    suite: Suite
-    columns: Sequence[Column]
+    head: Head
+    task: PreparedTask
     first_rows: FirstRows | None
     """What will be shown; None to show no rows."""
     totals: Totals
-    around: Around
     keys: Sequence[str] = attrs.field(repr=False)
     """Texts that must not stand in what is told of its suite."""
-    spool: Spool | None
-    """Where rows wait for documents, if there will be any."""
+    kept: KeptRows
+    """Rows that are there already."""
+    taken: int = 0
+    """Every row before this index was taken."""
 
-    def results(self, info: RunInfo) -> Results | None:
-        """What documents are made of; None if there will be none."""
-        if self.spool is None:
-            return None
-        return Results(
-            suite=self.suite,
-            columns=self.columns,
-            totals=self.totals,
-            info=info,
-            rows=self.spool.rows,
-            task=self.task,
-            depends_on=self.depends_on,
-            keys=self.keys,
-        )
+    def kept_before(self, index: int) -> Iterator[Mapping[str, Any]]:
+        """The rows that are there already, of those that were not taken, up to an index; they are taken."""
+        while self.taken < index:
+            self.taken += 1
+            if len(self.kept) and self.taken - 1 in self.kept:
+                yield self.kept.record(self.taken - 1)
+
+    def derive(self) -> Iterator[str]:
+        """Make the derived metrics; what is wrong with them is told."""
+        metrics, around = self.task.prepared.suite.derived_metrics, self.task.prepared.around
+        for column in self.totals.columns:
+            yield from derive(metrics, column, around)
 
 
 @attrs.define
@@ -59,51 +60,19 @@ class Collector:
 
     parts: Sequence[Part]
     """Those of the suite's tasks, in their order."""
+    run: StoredRun
     outputs: Sequence[Path]
     info: RunInfo
     """Of the run as it begins."""
+    counts: dict[Status, int] = attrs.field(
+        init=False, factory=lambda: dict.fromkeys(Status, 0)
+    )
     _lines: list[LinesFile] = attrs.field(init=False)
     _by_task: dict[str | None, Part] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._lines = [LinesFile(path) for path in self.outputs if output_suffix(path) == LINES]
-        self._by_task = {part.task: part for part in self.parts}
-
-    @classmethod
-    def of(
-        cls,
-        prepared: PreparedSuite,
-        outputs: Sequence[Path],
-        info: RunInfo,
-        *,
-        cell: int,
-        tests: int,
-    ) -> "Collector":
-        """One for the rows of a suite.
-
-        Args:
-            prepared: The suite.
-            outputs: Result files.
-            info: Of the run as it begins.
-            cell: Characters of an answer that are shown.
-            tests: Tests of each task that are shown; 0 shows no rows.
-        """
-        documents = [path for path in outputs if output_suffix(path) != LINES]
-        parts = [
-            Part(
-                task=part.id,
-                depends_on=part.depends_on,
-                suite=part.prepared.suite,
-                columns=part.prepared.steps.columns,
-                first_rows=FirstRows(cell, tests) if tests else None,
-                totals=Totals.of(part.prepared.steps.columns),
-                around=part.prepared.around,
-                keys=keys_of(part.prepared.around.environ),
-                spool=Spool(documents[0].parent) if documents else None,
-            )
-            for part in prepared.parts
-        ]
-        return cls(parts, outputs, info)
+        self._by_task = {part.head.task: part for part in self.parts}
 
     @property
     def totals(self) -> Totals:
@@ -120,40 +89,51 @@ class Collector:
         """
         for lines in self._lines:
             lines.open()
-        for spool in self._spools():
-            spool.open()
 
-    def add(self, row: Row) -> OutputError | None:
-        """Take a row; the error is the first that a file met, and the row is counted all the same."""
+    async def add(self, row: Row) -> OutputError | None:
+        """Take a row, after those before it that are there already.
+
+        The error is the first that a file met; rows are counted all the same.
+        """
         part = self._by_task[row.task]
-        part.totals.add(row)
-        if part.first_rows is not None:
-            part.first_rows.add(row)
-        if not self._lines and part.spool is None:
-            return None
-        text = to_json(row_json(row, self.info.eval_id, self.info.strip, part.keys))
-        for lines in self._lines:
-            lines.add(text)
-        if part.spool is not None:
-            part.spool.add(text, row.step.prompt_idx)
+        await self._take_kept(part, row.index)
+        part.taken = row.index + 1
+        record = self.run.record(row)
+        text = self.run.text(row) if self._lines and self.info.strip == KEEP_ALL else None
+        self._take(part, record, text)
         return next(self._errors(), None)
 
-    def _spools(self) -> Sequence[Spool]:
-        return [part.spool for part in self.parts if part.spool is not None]
+    async def add_rest(self) -> None:
+        """No row will come: take those that are there already behind the last one."""
+        for part in self.parts:
+            await self._take_kept(part, len(part.task.prepared.steps))
+
+    async def _take_kept(self, part: Part, end: int) -> None:
+        for count, record in enumerate(part.kept_before(end), 1):
+            self._take(part, record, None)
+            if count % _AT_ONCE == 0:
+                # Rows are taken also when the run is cancelled: all of them are to be written.
+                with trio.CancelScope(shield=True):
+                    await trio.lowlevel.checkpoint()
+
+    def _take(self, part: Part, record: Mapping[str, Any], text: str | None) -> None:
+        part.totals.add(record)
+        if part.first_rows is not None:
+            part.first_rows.add(record)
+        if self._lines:
+            line = to_json(stripped(record, self.info.strip)) if text is None else text
+            for lines in self._lines:
+                lines.add(line)
 
     def _errors(self) -> Iterator[OutputError]:
         """The first that each file met while rows came."""
-        met = [lines.error for lines in self._lines] + [spool.error for spool in self._spools()]
-        yield from (error for error in met if error is not None)
-
-    def derive(self) -> Iterator[str]:
-        """No row will follow: make the derived metrics; what is wrong with them is told."""
-        for part in self.parts:
-            for column in part.totals.columns:
-                yield from derive(part.suite.derived_metrics, column, part.around)
+        yield from (lines.error for lines in self._lines if lines.error is not None)
 
     def close(self, info: RunInfo) -> Sequence[OutputError]:
-        """No row will follow: write all documents. Each is written even if another cannot be.
+        """Write all documents and let go of everything.
+
+        A document that cannot be written costs no other one. They are made from what the store of the
+        run has, and what it could not write.
 
         Args:
             info: Of the run as it ended.
@@ -163,18 +143,40 @@ class Collector:
         """
         for lines in self._lines:
             lines.close()
-        errors = [*self._errors()]
-        results = [found for part in self.parts if (found := part.results(info)) is not None]
-        for path in self.outputs if results else ():
-            if output_suffix(path) == LINES:
-                continue
-            try:
-                write_results(path, results)
-            except OutputError as error:
-                errors.append(error)
-            except Exception as error:  # noqa: BLE001 - a fault of ours must not cost the other files
-                fault = f"{type(error).__name__}: {error}; this is a fault of trioeval"
-                errors.append(OutputError(f"-o {path}: cannot be written: {fault}"))
-        for spool in self._spools():
-            spool.close()
-        return errors
+        results = [self._results(part, info) for part in self.parts]
+        return [*self._errors(), *write_documents(self.outputs, results)]
+
+    def _results(self, part: Part, info: RunInfo) -> Results:
+        def records(prompt_idx: int | None) -> Iterator[Mapping[str, Any]]:
+            return self.run.records(part.head.task, prompt_idx)
+
+        def tests() -> Iterator[Any]:
+            return tests_json(part.task.prepared.suite, part.keys)
+
+        return Results(
+            head=part.head, totals=part.totals, info=info, records=records, tests=tests
+        )
+
+
+def write_documents(outputs: Sequence[Path], results: Sequence[Results]) -> Sequence[OutputError]:
+    """Write all result files that are not written as rows come.
+
+    Args:
+        outputs: Files, some of which may be JSON Lines, which are passed over.
+        results: The tasks of a run.
+
+    Returns:
+        Why some of them could not be written.
+    """
+    errors = []
+    for path in outputs:
+        if output_suffix(path) == LINES:
+            continue
+        try:
+            write_results(path, results)
+        except OutputError as error:
+            errors.append(error)
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not cost the other files
+            fault = f"{type(error).__name__}: {error}; this is a fault of trioeval"
+            errors.append(OutputError(f"-o {path}: cannot be written: {fault}"))
+    return errors

@@ -5,7 +5,8 @@ What templates, sources of tests and providers read is theirs; here are those of
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import overload
+from pathlib import Path
+from typing import Literal, overload
 
 import attrs
 
@@ -17,13 +18,7 @@ _PREFIXES = ("TRIOEVAL_", "PROMPTFOO_")
 _TRUE = frozenset({"1", "true", "yes"})
 _FALSE = frozenset({"0", "false", "no", ""})
 
-NOT_YET = (
-    "CACHE_PATH",
-    "CACHE_TTL",
-    "CACHE_TYPE",
-    "CONFIG_DIR",
-    "REQUIRE_JSON_PROMPTS",
-)
+NOT_YET = ("REQUIRE_JSON_PROMPTS",)
 """Variables of promptfoo that have no meaning yet: what is told of is not missed unseen."""
 
 ELSEWHERE = (
@@ -50,6 +45,15 @@ class EnvironmentSettings:
     timeout_ms: float | None = None
     max_eval_time_ms: float | None = None
     cache: bool | None = None
+    cache_path: Path | None = None
+    """The file of the cache, or its folder."""
+    cache_ttl_s: float = 1_209_600
+    """Seconds for which a reply is found again; 14 days."""
+    cache_type: Literal["disk", "memory"] = "disk"
+    db: Path | None = None
+    """The database of runs."""
+    config_dir: Path | None = None
+    """The folder of both where nothing else says where they are."""
     pass_rate_threshold: float = 100.0
     """Percent of the rows that must pass."""
     failed_exit_code: int = Exit.FAILED
@@ -75,6 +79,11 @@ def read_environment(environ: Mapping[str, str]) -> EnvironmentSettings:
         timeout_ms=found.number("EVAL_TIMEOUT_MS"),
         max_eval_time_ms=found.number("MAX_EVAL_TIME_MS"),
         cache=found.switch("CACHE_ENABLED"),
+        cache_path=found.place("CACHE_PATH"),
+        cache_ttl_s=found.number("CACHE_TTL", default=1_209_600),
+        cache_type="memory" if found.choice("CACHE_TYPE", "disk", "memory") == "memory" else "disk",
+        db=found.place("DB"),
+        config_dir=found.place("CONFIG_DIR"),
         pass_rate_threshold=found.number("PASS_RATE_THRESHOLD", most=100, default=100.0),
         failed_exit_code=found.whole("FAILED_TEST_EXIT_CODE", most=255, default=Exit.FAILED),
         strip=Strip(
@@ -146,6 +155,18 @@ class _Reader:
         bounds = "at least 0" if most == math.inf else f"from 0 to {most:g}"
         self.mistakes.append(f"{variable} must be a number {bounds}, got {value!r}")
         return default
+
+    def place(self, name: str) -> Path | None:
+        """A file or folder; None if nothing."""
+        value = self.text(name)[1]
+        return Path(value).expanduser() if value else None
+
+    def choice(self, name: str, *known: str) -> str | None:
+        """One of some words; None if nothing."""
+        variable, value = self.text(name)
+        if value and value not in known:
+            self.mistakes.append(f"{variable} must be {' or '.join(known)}, got {value!r}")
+        return value or None
 
     def character(self, name: str) -> None:
         """Refuse what is not one character that a table may have between its cells."""

@@ -49,6 +49,14 @@ class Execution:
             self.prepared,
             self.settings.outputs,
             self._info(0.0),
+            eval_id=self.eval_id,
+            utc_created=_utc(self.created),
+            versions={
+                "trioevalVersion": __version__,
+                "pythonVersion": platform.python_version(),
+                "platform": sys.platform,
+                "arch": platform.machine(),
+            },
             cell=self.settings.cell,
             tests=_TABLE_TESTS if self.settings.table else 0,
         )
@@ -128,18 +136,10 @@ class Execution:
 
     def _info(self, duration: float) -> RunInfo:
         return RunInfo(
-            eval_id=self.eval_id,
-            utc_created=_utc(self.created),
             utc_exported=_utc(datetime.now(UTC)),
             duration_ms=duration * 1000,
             strip=self.settings.environment.strip,
             escape_formulas=self.settings.environment.escape_formulas,
-            versions={
-                "trioevalVersion": __version__,
-                "pythonVersion": platform.python_version(),
-                "platform": sys.platform,
-                "arch": platform.machine(),
-            },
         )
 
     def _show(self) -> None:
@@ -147,15 +147,15 @@ class Execution:
 
         for part in self.collector.parts:
             if (first := part.first_rows) is not None:
-                if part.task is not None:
-                    show(f"task {part.task}")
-                draw(rows_table(part.suite, part.columns, first), sys.stdout)
+                if part.head.task is not None:
+                    show(f"task {part.head.task}")
+                draw(rows_table(part.head.columns, first), sys.stdout)
                 if hidden := first.hidden:
                     show(f"… and {hidden} more rows; -o FILE writes them all")
         for part in self.collector.parts:
-            if part.task is not None:
-                say(f"task {part.task}")
-            draw(columns_table(part.suite, part.columns, part.totals), sys.stderr)
+            if part.head.task is not None:
+                say(f"task {part.head.task}")
+            draw(columns_table(part.head.columns, part.totals), sys.stderr)
 
 
 def _utc(instant: datetime) -> str:

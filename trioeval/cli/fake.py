@@ -1,6 +1,9 @@
 """`trioeval fake-provider`: the fake server in the foreground."""
 
 import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import get_args
 
@@ -10,7 +13,7 @@ import trio
 from trioeval.cli.exits import Exit
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.terminal import say, show
-from trioeval.errors import Problem, SuiteError, UsageError
+from trioeval.errors import OutputError, Problem, SuiteError, UsageError
 from trioeval.providers.fake import (
     EchoReplies,
     FakeAddress,
@@ -19,22 +22,32 @@ from trioeval.providers.fake import (
     RecordedReplies,
     Replies,
     ScriptedReplies,
+    Served,
     serve_fake,
 )
 from trioeval.providers.local.recordings import Recording, parse_file
 
 
-def serve_until_interrupted(settings: FakeSettings, interrupts: Interrupts) -> int:
+def serve_until_interrupted(
+    settings: FakeSettings, interrupts: Interrupts, *, log: Path | None = None
+) -> int:
     """Serve, print the base URL on stdout, and return when a signal comes.
 
+    Args:
+        settings: How the server behaves.
+        interrupts: The signals of this process.
+        log: File that a line is added to for each completion that is over.
+
     Raises:
-        UsageError: The address cannot be bound.
+        UsageError: The address cannot be bound, or the log cannot be opened.
+        OutputError: The log cannot be written any more.
     """
     # A full collection would delay the replies of a moment by as much as a slow provider.
     gc.collect()
     gc.freeze()
     interrupts.begin_run()
-    refusal = trio.run(_serve, settings, interrupts)
+    with _opened_log(log) as told:
+        refusal = trio.run(_serve, settings, interrupts, told)
     if refusal is not None:
         where = f"{settings.host}:{settings.port}"
         raise UsageError(f"cannot listen on {where}: {refusal.strerror or refusal}")
@@ -85,14 +98,38 @@ def _read_recordings(path: Path) -> tuple[Recording, ...]:
     return found.recordings
 
 
-async def _serve(settings: FakeSettings, interrupts: Interrupts) -> OSError | None:
+@contextmanager
+def _opened_log(path: Path | None) -> Iterator[Callable[[Served], None] | None]:
+    """What writes the log; a line is with the operating system before the next request is read."""
+    if path is None:
+        yield None
+        return
+    try:
+        file = path.open("ab", buffering=0)
+    except OSError as error:
+        raise UsageError(f"--log {path} cannot be written: {error.strerror or error}") from None
+
+    def write(served: Served) -> None:
+        try:
+            file.write(served.to_line(time.time()).encode())
+        except OSError as error:
+            reason = error.strerror or error
+            raise OutputError(f"--log {path} cannot be written: {reason}") from error
+
+    with file:
+        yield write
+
+
+async def _serve(
+    settings: FakeSettings, interrupts: Interrupts, told: Callable[[Served], None] | None
+) -> OSError | None:
     """Returns why it could not listen; None once it has served."""
     refusal: OSError | None = None
     over = trio.Event()
     with interrupts.told_to(lambda _number: over.set()):
         async with trio.open_nursery() as nursery:
             try:
-                address: FakeAddress = await nursery.start(serve_fake, settings)
+                address: FakeAddress = await nursery.start(serve_fake, settings, told)
             except OSError as error:
                 refusal = error
             else:

@@ -5,7 +5,7 @@ A flag that is not given is None, or empty: then the suite's `commandLineOptions
 """
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import attrs
 from cyclopts import Group, Parameter
@@ -118,19 +118,49 @@ class LimitFlags:
     """Tokens that the run may use."""
     max_cost: NotNegative | None = None
     """US dollars that the run may cost; every provider then needs a known price."""
-    cache: bool | None = None
-    """Let replies come from the cache. There is none yet."""
     fail_fast: Switch = False
     """Start no more rows after the first one that did not pass."""
 
 
-@_group("Output", 4)
+@_group("What is kept", 4)
+@attrs.frozen(kw_only=True)
+class KeepFlags:
+    """Where runs and replies are kept, and which of them are used again."""
+
+    db: Path | None = None
+    """The database of runs."""
+    durability: Literal["normal", "full"] = "normal"
+    """What outlives a loss of power: all but the last moments, or everything, which is slower."""
+    cache: bool | None = None
+    """Let replies come from the cache."""
+    refresh: Switch = False
+    """Ask anew, and keep the new replies in the cache."""
+    retry: str | None = None
+    """Run these rows of a run again: failed, errors, timeouts, or their indices, as `3,17,20-25`."""
+    retry_errors: Switch = False
+    """The same as --retry errors."""
+    reconcile: Switch = False
+    """Go on although the suite has changed: rows that are the same are kept."""
+
+
+@_group("What is kept", 4)
+@attrs.frozen(kw_only=True)
+class BeginFlags:
+    """Whether a run is kept, or goes on with one that was."""
+
+    write: bool | None = None
+    """Keep a record of the run."""
+    resume: str | None = None
+    """Go on with a run: its id, or the beginning of it; without a value the latest one of the suite."""
+
+
+@_group("Output", 5)
 @attrs.frozen(kw_only=True)
 class OutputFlags:
     """What is shown and written."""
 
     output: Annotated[Paths, Parameter(name=["--output", "-o"])] = ()
-    """Write results to this file: .json .jsonl .csv .yaml .txt .xml .junit.xml; several times for several."""
+    """Write results to this file: .json .jsonl .csv .html .yaml .txt .xml .junit.xml; several times for several."""
     table: bool | None = None
     """Show a table of the first rows after the run."""
     table_cell_max_length: Annotated[int | None, Parameter(validator=Number(gte=8))] = None
@@ -142,8 +172,6 @@ class OutputFlags:
         ),
     ] = None
     """Show on stderr what each lane is doing."""
-    write: bool | None = None
-    """Keep a record of the run. There is no store yet: only -o writes."""
     verbose: Switch = False
     """As without: all warnings and errors are told anyway."""
     no_share: Switch = False
@@ -163,6 +191,8 @@ class RunFlags:
     what: WhatFlags = WhatFlags()
     rows: RowFlags = RowFlags()
     limits: LimitFlags = LimitFlags()
+    keep: KeepFlags = KeepFlags()
+    begin: BeginFlags = BeginFlags()
     output: OutputFlags = OutputFlags()
 
 
@@ -173,7 +203,5 @@ NOT_PROVIDED = {
     "--remote": "nothing is graded or generated elsewhere than by your own providers",
     "--interactive-providers": "-j 1 asks one question at a time",
     "--shuffle": "rows start in the order of the suite, and are written in it",
-    "--resume": "it comes with the store of runs, which is not there yet",
-    "--retry-errors": "it comes with the store of runs; --filter-errors-only FILE runs those tests again",
 }
 """Flags of promptfoo that mean nothing here, each with a sentence."""

@@ -13,7 +13,8 @@ Laws: LIMIT, SLOT, ATTEMPTS, BUDGET.
 """
 
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Generic, NoReturn, TypeAlias, TypeVar, TypeVarTuple, overload
 
 import attrs
@@ -189,6 +190,18 @@ class Calls(Generic[P]):
                 self._end(target, call, mark, need, used=used, failure=failure)
             now = await self._wait(target, call, need, again_at, passes=attempts.passes)
 
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Put around what the body waits for by itself: no working time, like a wait for a lane.
+
+        Several branches of a body may wait at once, and make calls inside.
+        """
+        self._stop_clock()
+        try:
+            yield
+        finally:
+            self._go_on()
+
     def close(self) -> None:
         """The job has its outcome. Its timer belongs to the next job now."""
         self._over = True
@@ -289,8 +302,7 @@ class Calls(Generic[P]):
     ) -> float:
         """Wait for a start; after a failure rest until `again_at` first. Returns the instant."""
         observe, index = self._terms.observe, self.job.index
-        self._waiting += 1
-        self._pause_if_idle()
+        self._stop_clock()
         try:
             if again_at is not None:
                 if observe is not None:
@@ -302,10 +314,18 @@ class Calls(Generic[P]):
                 call, index, need, self._refuse_if_late, observe, passes=passes
             )
         finally:
-            self._waiting -= 1
-            # Also when the wait was cancelled or another branch of the body goes on alone.
-            if not self._waiting:
-                self._resume(trio.current_time())
+            self._go_on()
+
+    def _stop_clock(self) -> None:
+        """A branch of the body begins to wait."""
+        self._waiting += 1
+        self._pause_if_idle()
+
+    def _go_on(self) -> None:
+        """It does so no more; also when the wait was cancelled or another branch goes on alone."""
+        self._waiting -= 1
+        if not self._waiting:
+            self._resume(trio.current_time())
 
     def _pause_if_idle(self) -> None:
         if self._paused_at is None and not self._in_flight and not self._over:

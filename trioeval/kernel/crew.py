@@ -13,6 +13,9 @@ back and when a job is taken or over, and sends a worker if there are jobs left,
 is free or others stand in line for it. That is how a lane goes on while the worker of a job
 waits elsewhere for a grader, and why no slot waits for a worker (law EAGER).
 
+Where jobs may be free (see `free`), a worker takes only a next job that was asked about. Whoever looks for one
+asks first, and the foreman sends somebody to ask also while the lane can serve nothing.
+
 Rejected: one task a job (a million tasks); `width` fixed workers (a job that waits outside its slot keeps
 its worker and leaves the slot empty); a queue from foreman to workers (two hops a job, and a gap between
 admission and start).
@@ -26,6 +29,7 @@ import trio
 
 from trioeval.errors import LaneClosedError, PlanError
 from trioeval.kernel.events import Why
+from trioeval.kernel.free import Scout
 from trioeval.kernel.jobs import Job, P
 from trioeval.kernel.lane import Lane
 from trioeval.kernel.outcomes import Cut, V
@@ -45,6 +49,10 @@ class Crew(Generic[P, V]):
     lane: Lane
     max_live: int
     """Jobs that may be live at once, ≥ 1: started and not over, whatever they wait for."""
+    scout: Scout[P] | None = None
+    """Asks which jobs are free; None where none is."""
+    favours: bool = attrs.field(init=False, default=True)
+    """Whether the first call of the job that was admitted last passes the line."""
     _live: int = 0
     _leading: bool = False
     _line: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -73,9 +81,11 @@ class Crew(Generic[P, V]):
                 while self.running.admits(trio.current_time()) and not self.running.over:
                     # Re-arm before looking: news between the look and the wait would be missed.
                     self._news = trio.Event()
+                    name = f"worker of lane {self.name}"
                     if self._look():
-                        name = f"worker of lane {self.name}"
                         workers.start_soon(work, self.running, self, name=name)
+                    elif self._may_ask():
+                        workers.start_soon(self._ask_ahead, name=name)
                     await self._news.wait()
         finally:
             self.lane.followers.remove(self)
@@ -87,16 +97,21 @@ class Crew(Generic[P, V]):
     def stand_down(self) -> None:
         """No new job starts: nobody waits for a next one any more."""
         self._line.cancel("the run admits no new jobs")
+        if self.scout is not None:
+            self.scout.stand_down()
         self._news.set()
 
     def admit_nowait(self, now: float) -> Job[P] | None:
         """The next job, if the lane can serve it at `now` and nobody stands in line."""
-        if self._live < self.max_live and self.running.lanes.gate.open and self.lane.ready(now):
-            return self._take(now)
+        if self._live < self.max_live and self.running.lanes.gate.open:
+            ready = self.lane.ready(now) if self.scout is None else self._ready(self.scout, now)
+            return self._take(now) if ready else None
         return None
 
     async def admit(self) -> Job[P] | None:
         """Lead, if nobody does: the next job, as soon as the lane can serve it. A checkpoint if so."""
+        if self.scout is not None and await self._ask(self.scout):
+            return self._take(trio.current_time())
         if self._leading or self._live >= self.max_live:
             return None
         self._leading = True
@@ -124,9 +139,60 @@ class Crew(Generic[P, V]):
                 self.running.tell_waiting(self.name, Why.GATE, None)
                 await gate.wait_open()
             await self.lane.wait_ready(self.running.observe)
+            ready_at = trio.current_time()
+            if self.scout is not None and self._answer(self.scout) is None:
+                # A job came before the one that was asked about, while this worker stood in line.
+                if not await self._ask(self.scout) and self._answer(self.scout) is None:
+                    return None  # somebody else asks, or there is nothing left to ask about
+                if not self._ready(self.scout, ready_at, first=trio.current_time() == ready_at):
+                    continue
             if gate.open and (job := self._take(trio.current_time())) is not None:
                 return job
         return None
+
+    async def _ask_ahead(self) -> None:
+        """Ask about the next job, and work if it is free: what the lane can serve plays no part."""
+        if self.scout is not None and await self._ask(self.scout):
+            await work(self.running, self)
+
+    async def _ask(self, scout: Scout[P]) -> bool:
+        """Ask about the next job, until there is an answer for the one that is next by then.
+
+        Returns:
+            Whether that job is free and may start in this very step. False at once if somebody else asks.
+        """
+        if scout.busy:
+            return False
+        scout.busy, gate = True, self.running.lanes.gate
+        try:
+            with trio.CancelScope() as scout.scope:
+                while self._live < self.max_live and (index := self._next_in_window()) is not None:
+                    free = scout.answers.get(index)
+                    if free is None:
+                        await scout.ask(index)
+                    elif not free or gate.open:
+                        return free and self.lane.closed is None
+                    else:
+                        self.running.tell_waiting(self.name, Why.GATE, None)
+                        await gate.wait_open()
+        except PlanError as error:
+            self.running.fail(error)
+        finally:
+            scout.busy = False
+            self.notify()
+        return False
+
+    def _answer(self, scout: Scout[P]) -> bool | None:
+        """Whether the next job is free, if it was asked about."""
+        index = self.running.backlog.first(self.name)
+        return None if index is None else scout.answers.get(index)
+
+    def _ready(self, scout: Scout[P], now: float, *, first: bool = False) -> bool:
+        """Whether the next job was asked about and can start at `now`."""
+        free = self._answer(scout)
+        if free:
+            return self.lane.closed is None
+        return free is False and self.lane.ready(now, first=first)
 
     def _take(self, now: float) -> Job[P] | None:
         """Admit the next job, if there is one that may still start."""
@@ -141,6 +207,8 @@ class Crew(Generic[P, V]):
             running.fail(error)
             return None
         if job is not None:
+            if self.scout is not None:
+                self.favours = not self.scout.answers.pop(job.index)
             running.lanes.gate.enter()
             self._live += 1
             self.notify()
@@ -153,6 +221,8 @@ class Crew(Generic[P, V]):
             return False
         if self._leading or self._live >= self.max_live:
             return False
+        if self.scout is not None and self.scout.busy:
+            return False  # whoever asks tells of the answer
         # On a lane of one run whose slots are all taken, the worker that frees one takes the next job.
         contended = self.lane.in_line or len(self.lane.followers) > 1
         if not (self.lane.slot_free or contended or not self._live):
@@ -162,23 +232,41 @@ class Crew(Generic[P, V]):
             self.running.go_on()
         return found
 
+    def _may_ask(self) -> bool:
+        """Whether somebody should ask about the next job, or start it because it is free."""
+        scout = self.scout
+        if scout is None or scout.busy or self._live >= self.max_live:
+            return False
+        if self.lane.closed is not None:
+            return False
+        index = self._next_in_window()
+        return index is not None and scout.answers.get(index) is not False
+
     def _has_next(self) -> bool:
-        """Whether a job may start as far as the run is concerned; looks again later if that is not known."""
+        """Whether a job may start as far as the run is concerned; tells if it is the window that says no."""
+        index = self._next()
+        if index is not None and not self._in_window(index):
+            self.running.tell_waiting(self.name, Why.WINDOW, None)
+            return False
+        return index is not None
+
+    def _next_in_window(self) -> int | None:
+        index = self._next()
+        return index if index is not None and self._in_window(index) else None
+
+    def _next(self) -> int | None:
+        """The next job, if there is one and the run still admits jobs; looks again later if that is not known."""
         running = self.running
         try:
             if not running.admits(trio.current_time()):
-                return False
+                return None
             has = running.backlog.has(self.name)
         except PlanError as error:
             running.fail(error)
-            return False
+            return None
         if has is None:
             self.notify()
-        index = running.backlog.first(self.name) if has else None
-        if index is not None and not self._in_window(index):
-            running.tell_waiting(self.name, Why.WINDOW, None)
-            return False
-        return has is True
+        return running.backlog.first(self.name) if has else None
 
     def _in_window(self, index: int) -> bool:
         return index < self.running.emitted + self.running.window
@@ -186,10 +274,14 @@ class Crew(Generic[P, V]):
     def _give_up(self, reason: str) -> None:
         """The lane serves nothing more: its jobs get their outcome unstarted."""
         backlog = self.running.backlog
+        if self.scout is not None:
+            self.scout.stand_down()
         try:
             for _ in range(_STRIDE):
                 if not backlog.has(self.name) or (job := backlog.pop(self.name)) is None:
                     break
+                if self.scout is not None:
+                    self.scout.answers.pop(job.index, None)
                 self.running.never_ran(job.index, Cut.LANE, reason)
             if backlog.has(self.name) is not False:
                 self.notify()

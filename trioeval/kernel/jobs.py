@@ -5,7 +5,7 @@ integers inside the kernel and become objects only when they start.
 """
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Generic, Literal, Protocol, TypeVar
 
 import attrs
@@ -107,6 +107,13 @@ class Plan(Generic[P]):
     """What each job depends on; jobs without dependencies need not appear."""
     readiness: Callable[[], Readiness] | None = None
     """Makes what decides, in place of edges, which jobs may start; None lets all of them."""
+    free: Callable[[Job[P]], Awaitable[bool]] | None = None
+    """Whether a job needs no call of its lane, because what it would ask for is there already.
+
+    Asked of the next job of a lane, one at a time, before it is admitted. One that says so starts at its
+    turn, whatever its lane waits for. An exception, or more time than the job's timeout, means that it
+    does not. None asks nothing.
+    """
 
     @classmethod
     def of(

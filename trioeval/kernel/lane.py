@@ -125,9 +125,9 @@ class Lane:
         """Why the lane serves no more calls; None if it does."""
         return self.throttle.breaker.reason
 
-    def ready(self, now: float) -> bool:
-        """Whether a newcomer could start at `now` without passing anybody in line."""
-        return not self._line.places and self._obstacle(0, now) is None
+    def ready(self, now: float, *, first: bool = False) -> bool:
+        """Whether a newcomer could start at `now` without passing anybody in line, or as the first in it."""
+        return (first or not self._line.places) and self._obstacle(0, now) is None
 
     def check(self, need: Need) -> None:
         """Refuse at once what can never be served; see `Need.check`."""

@@ -20,6 +20,7 @@ from trioeval.kernel.calls import Calls
 from trioeval.kernel.crew import Crew
 from trioeval.kernel.edges import check_edges
 from trioeval.kernel.events import Observer, guarded
+from trioeval.kernel.free import Scout
 from trioeval.kernel.jobs import Job, P, Plan
 from trioeval.kernel.lanes import Lanes
 from trioeval.kernel.ledger import Ledger, Sink
@@ -72,6 +73,7 @@ async def run_plan(
     *,
     lanes: Lanes,
     emit: Callable[[Outcome[V]], Awaitable[None]],
+    settled: Callable[[Outcome[V]], None] | None = None,
     deadline: float = math.inf,
     stop: trio.Event | None = None,
     observe: Observer | None = None,
@@ -92,6 +94,9 @@ async def run_plan(
         lanes: The lanes, which other runs may use at the same time.
         emit: Awaited with one outcome after another. Its time does not count against the deadline, and
             jobs do not wait for it: outcomes that it has not taken yet are kept in memory.
+        settled: Told of each outcome as soon as its job has it, before it is emitted, in the order in which
+            jobs end. Those of jobs that the run never came to are only emitted. After an exception it is
+            not called again.
         deadline: Instant on the Trio clock at which everything under way is cut.
         stop: When set, no new job starts and those under way run to their end.
         observe: Told of everything as it happens; see `events`.
@@ -108,7 +113,7 @@ async def run_plan(
 
     Raises:
         PlanError: The plan does not fit the lanes or itself.
-        Exception: Whatever `emit` raised; the run is ended for it.
+        Exception: Whatever `emit` or `settled` raised; the run is ended for it.
 
     Example:
         >>> async def double(job, calls):
@@ -142,6 +147,7 @@ async def run_plan(
         budget,
         salvage_rounds,
         math.inf if reorder_window is None else reorder_window,
+        settled,
     )
     sink = Sink(ledger, emit, None if reorder_window is None else running.pass_on)
     started_at = trio.current_time()
@@ -290,7 +296,9 @@ async def _run_jobs(
 
 
 async def _run_lanes(running: Running[P, V], plan: Plan[P], max_live_jobs: int) -> None:
-    crews = [Crew(running, running.lanes[name], max_live_jobs) for name in plan.lanes]
+    crews = [
+        Crew(running, running.lanes[name], max_live_jobs, Scout.of(plan)) for name in plan.lanes
+    ]
     running.standing = list(crews)
     async with trio.open_nursery() as lanes:
         for crew in crews:

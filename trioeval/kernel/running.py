@@ -62,6 +62,8 @@ class Running(Generic[P, V]):
     """How often a job that failed by mishap is run again."""
     window: float = math.inf
     """How far a job may run ahead of the first outcome that is not emitted; infinite if that is free."""
+    settled: Callable[[Outcome[V]], None] | None = None
+    """Told of each outcome as soon as it is there."""
     scope: trio.CancelScope = attrs.field(init=False)
     """What all jobs of the run live in; its deadline is the run's."""
     terms: Terms = attrs.field(init=False)
@@ -106,13 +108,21 @@ class Running(Generic[P, V]):
         """Whether new jobs may still start."""
         return now < self.deadline and not self.stop.is_set() and self.exhausted is None
 
-    def start(self, job: Job[P], timer: Timer, now: float) -> Calls[P]:
-        """Begin a job at `now`, the present: from here on it has an outcome other than `NotRun`."""
+    def start(self, job: Job[P], timer: Timer, now: float, *, favoured: bool) -> Calls[P]:
+        """Begin a job at `now`, the present: from here on it has an outcome other than `NotRun`.
+
+        Args:
+            job: Admitted in this very step.
+            timer: Cuts it off.
+            now: The present.
+            favoured: Whether its lane was found ready for its first call.
+        """
         made = 0
         if self._failed and (before := self._failed.get(job.index)) is not None:
             made = before.calls
         calls = Calls(job, self.terms, timer, now, made)
-        self.lanes.by_name[job.lane].favourite = calls
+        if favoured:
+            self.lanes.by_name[job.lane].favourite = calls
         if self.observe is not None:
             self.observe(Admitted(now, job.index, job.lane))
         return calls
@@ -129,6 +139,8 @@ class Running(Generic[P, V]):
         if self._failed:
             self._failed.pop(outcome.index, None)
         self.ledger.record(outcome)
+        if self.settled is not None:
+            self._tell_settled(self.settled, outcome)
         if self.observe is not None:
             self.observe(Finished(trio.current_time(), outcome))
         if self.backlog.tracking:
@@ -212,6 +224,13 @@ class Running(Generic[P, V]):
         """No new job starts."""
         for standing in self.standing:
             standing.stand_down()
+
+    def _tell_settled(self, settled: Callable[[Outcome[V]], None], outcome: Outcome[V]) -> None:
+        try:
+            settled(outcome)
+        except Exception as error:  # noqa: BLE001 - the consumer's fault ends the run
+            self.settled = None
+            self.fail(error)
 
     def _set_aside(self, failed: Failed) -> bool:
         rounds = self._salvaged.get(failed.index, 0)

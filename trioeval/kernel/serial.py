@@ -15,7 +15,9 @@ import trio
 
 from trioeval.errors import LaneClosedError, PlanError
 from trioeval.kernel.events import Why
+from trioeval.kernel.free import needs_nothing
 from trioeval.kernel.jobs import Job, P, Plan
+from trioeval.kernel.lane import Lane
 from trioeval.kernel.outcomes import Cut, V
 from trioeval.kernel.running import Running
 
@@ -27,6 +29,8 @@ class SerialLine(Generic[P, V]):
     running: Running[P, V]
     plan: Plan[P]
     _indices: Iterator[int]
+    favours: bool = attrs.field(init=False, default=True)
+    """Whether the first call of the job that was admitted last passes its lane's line."""
     _line: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     """What the worker waits in between two jobs."""
 
@@ -63,18 +67,30 @@ class SerialLine(Generic[P, V]):
         self.running.lanes.gate.leave_serial()
 
     async def _pass_gate(self, job: Job[P]) -> bool:
-        lanes = self.running.lanes
+        lanes, free = self.running.lanes, self.plan.free
+        self.favours = free is None or not await needs_nothing(free, job)
         if not lanes.gate.idle:
             self.running.tell_waiting(job.lane, Why.GATE, job.index)
         await lanes.gate.enter_serial()
         admitted = False
         try:
-            await lanes[job.lane].wait_ready(self.running.observe)
+            await self._wait_lane(lanes[job.lane])
             admitted = self.running.admits(trio.current_time())
         finally:
             if not admitted:
                 lanes.gate.leave_serial()
         return admitted
+
+    async def _wait_lane(self, lane: Lane) -> None:
+        """Wait until the lane can serve the job, or, if the job is free, until nothing.
+
+        Raises:
+            LaneClosedError: The lane serves no more calls.
+        """
+        if self.favours:
+            await lane.wait_ready(self.running.observe)
+        elif lane.closed is not None:
+            raise LaneClosedError(lane.spec.name, lane.closed)
 
     def _next(self) -> Job[P] | None:
         if not self.running.admits(trio.current_time()):

@@ -14,6 +14,7 @@ import trio
 
 from trioeval.errors import ProviderError
 from trioeval.providers.base import Reply, Request
+from trioeval.providers.cacheable import Question
 from trioeval.providers.endpoint import Endpoint
 from trioeval.providers.server_events import EventReader, ServerEvent
 from trioeval.providers.settings import Shared
@@ -31,6 +32,11 @@ class Adapter(Protocol):
     @property
     def streams(self) -> bool:
         """Whether replies are asked for as streams, to time their first token."""
+        ...
+
+    @property
+    def show_thinking(self) -> bool:
+        """Whether reasoning belongs to the output; besides the request, all that decides what is read."""
         ...
 
     def with_options(self, options: Mapping[str, Any], /) -> "Adapter":
@@ -117,6 +123,10 @@ class HttpProvider:
             return await self._stream(adapter, ready)
         return adapter.parse(await exchange(self._client, ready, adapter.endpoint.timeout))
 
+    def cache_question(self, request: Request, /) -> Question:
+        """See `Cacheable`: what the adapter sends decides, over whatever client."""
+        return ask_for(self.adapter, request)
+
     async def _stream(self, adapter: Adapter, ready: HttpRequest) -> Reply:
         started_at = trio.current_time()
         first_at: float | None = None
@@ -132,6 +142,25 @@ class HttpProvider:
         if first_at is None or answer.status >= HTTPStatus.BAD_REQUEST:
             return reply
         return attrs.evolve(reply, first_token=first_at - started_at)
+
+
+def ask_for(adapter: Adapter, request: Request) -> Question:
+    """All that decides the reply to a request.
+
+    Raises:
+        ProviderError: See `Adapter.build`.
+    """
+    if request.options:
+        adapter = adapter.with_options(request.options)
+        request = attrs.evolve(request, options={})
+    endpoint = adapter.endpoint
+    return Question(
+        name=f"{endpoint.service.family}:{endpoint.model}",
+        service=endpoint.service.family,
+        request=adapter.build(request),
+        account=endpoint.credential,
+        reading={"showThinking": adapter.show_thinking},
+    )
 
 
 async def exchange(

@@ -3,42 +3,33 @@
 Tests are told one by one, as they may be many; those of a large file are told by its name.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.grading.webhook_kinds import WEBHOOK
 from trioeval.providers.secrets import hide_in
 from trioeval.report.json_text import shallow
 from trioeval.report.redact import REDACTED, redacted, redacted_judges
-from trioeval.report.results import Results
-from trioeval.report.row import STRIPPED_PROMPT
+from trioeval.report.records import STRIPPED_PROMPT, left
 from trioeval.suite import Suite, Test
 from trioeval.suite.joined import Joined, SparseTests
 from trioeval.suite.plain_form import plain_data, plain_prompt, plain_test
-from trioeval.suite.strip import Strip
+from trioeval.suite.strip import KEEP_ALL, Strip
 
 _OWN = ("TRIOEVAL_", "PROMPTFOO_")
 """What variables begin with that say how a run goes; all others may hold a key."""
 
 
-def config_json(results: Results) -> dict[str, Any]:
-    """The suite of a run; its tests stand in it as an iterator, for `json_chunks` and its like."""
-    keys = results.keys
-    return {
-        name: map(partial(hide_in, secrets=keys), part)
-        if isinstance(part, Iterator)
-        else hide_in(part, keys)
-        for name, part in _config_json(results).items()
-    }
+def config_json(suite: Suite, keys: Sequence[str] = ()) -> dict[str, Any]:
+    """The suite of a run without its tests.
 
-
-def _config_json(results: Results) -> dict[str, Any]:
-    suite, strip = results.suite, results.info.strip
-    default = None if suite.default_test is None else _test(suite.default_test, strip)
-    said = plain_data(suite.command_line_options)
+    Args:
+        suite: Any suite.
+        keys: Texts that must not stand in it; see `keys_of`.
+    """
+    default = None if suite.default_test is None else _test(suite.default_test)
     rest = {
-        "scenarios": _scenarios(suite, strip),
+        "scenarios": _scenarios(suite),
         "defaultTest": default,
         "env": _env(suite.env),
         "lanes": plain_data(suite.lanes),
@@ -47,18 +38,78 @@ def _config_json(results: Results) -> dict[str, Any]:
         "derivedMetrics": plain_data(suite.derived_metrics),
         "extensions": list(suite.extensions),
         "outputPath": list(suite.output_path),
-        "metadata": {} if strip.metadata else plain_data(suite.metadata),
-        "commandLineOptions": _left(said, {"var"} if strip.test_vars else set()),
+        "metadata": plain_data(suite.metadata),
+        "commandLineOptions": plain_data(suite.command_line_options),
     }
-    return {
-        "description": suite.description,
-        "tags": dict(suite.tags),
-        "providers": [_provider(plain_data(entry)) for entry in suite.providers],
-        "prompts": [_prompt(plain_prompt(prompt), strip) for prompt in suite.prompts],
-        "tests": _tests(suite.tests, strip),
-        **{key: shallow(part) for key, part in rest.items() if part},
-        "evaluateOptions": {**options_json(suite), **plain_data(suite.evaluate_options)},
+    found: dict[str, Any] = hide_in(
+        {
+            "description": suite.description,
+            "tags": dict(suite.tags),
+            "providers": [_provider(plain_data(entry)) for entry in suite.providers],
+            "prompts": [_prompt(plain_prompt(prompt)) for prompt in suite.prompts],
+            **{key: shallow(part) for key, part in rest.items() if part},
+            "evaluateOptions": {**options_json(suite), **plain_data(suite.evaluate_options)},
+        },
+        keys,
+    )
+    return found
+
+
+def tests_json(suite: Suite, keys: Sequence[str] = ()) -> Iterator[Any]:
+    """The tests of a suite, one by one; those of a large file are its name.
+
+    Args:
+        suite: Any suite.
+        keys: Texts that must not stand in them.
+    """
+    return (hide_in(test, keys) for test in _tests(suite.tests))
+
+
+def stripped_config(config: Mapping[str, Any], strip: Strip) -> dict[str, Any]:
+    """What `config_json` made, without what is left out."""
+    if strip == KEEP_ALL:
+        return dict(config)
+    found = {
+        **config,
+        "prompts": [_stripped_prompt(prompt, strip) for prompt in config["prompts"]],
     }
+    if "scenarios" in config:
+        found["scenarios"] = [
+            {
+                **scenario,
+                "config": [stripped_test(test, strip) for test in scenario["config"]],
+                "tests": [stripped_test(test, strip) for test in scenario["tests"]],
+            }
+            for scenario in config["scenarios"]
+        ]
+    rest = {
+        "defaultTest": stripped_test(config.get("defaultTest", {}), strip),
+        "metadata": {} if strip.metadata else config.get("metadata"),
+        "commandLineOptions": left(
+            config.get("commandLineOptions", {}), {"var"} if strip.test_vars else ()
+        ),
+    }
+    return {name: rest.get(name, part) for name, part in found.items() if rest.get(name, True)}
+
+
+def stripped_test(test: Any, strip: Strip) -> Any:
+    """One of what `tests_json` made, without what is left out."""
+    if not isinstance(test, Mapping):
+        return test
+    hidden = {
+        "vars": strip.test_vars,
+        "metadata": strip.metadata,
+        "providerOutput": strip.response_output,
+    }
+    found = left(test, (key for key, hides in hidden.items() if hides))
+    if strip.prompt_text and "options" in found:
+        found["options"] = left(found["options"], ("prefix", "suffix"))
+    return found
+
+
+def _stripped_prompt(prompt: Any, strip: Strip) -> Any:
+    hidden = dict.fromkeys(("raw", "label"), STRIPPED_PROMPT) if strip.prompt_text else {}
+    return {**prompt, **hidden} if isinstance(prompt, Mapping) else hidden or prompt
 
 
 def options_json(suite: Suite) -> dict[str, Any]:
@@ -73,32 +124,26 @@ def options_json(suite: Suite) -> dict[str, Any]:
     }
 
 
-def _tests(tests: Sequence[Test], strip: Strip) -> Iterator[Any]:
+def _tests(tests: Sequence[Test]) -> Iterator[Any]:
     if isinstance(tests, Joined):
         for part in tests.parts:
-            yield from _tests(part, strip)
+            yield from _tests(part)
     elif isinstance(tests, SparseTests):
         yield f"file://{tests.file}"
     else:
         for test in tests:
-            yield _test(test, strip)
+            yield _test(test)
 
 
-def _test(test: Test, strip: Strip) -> dict[str, Any]:
+def _test(test: Test) -> dict[str, Any]:
     found: dict[str, Any] = shallow(plain_test(test))
     if "provider" in found:
         found["provider"] = _provider(found["provider"])
     if "options" in found:
-        prompt = {"prefix", "suffix"} if strip.prompt_text else set()
-        found["options"] = _left(redacted(_judged(found["options"])), prompt)
+        found["options"] = redacted(_judged(found["options"]))
     if "assert" in found:
         found["assert"] = [_assertion(one) for one in found["assert"]]
-    hidden = {
-        "vars": strip.test_vars,
-        "metadata": strip.metadata,
-        "providerOutput": strip.response_output,
-    }
-    return _left(found, (key for key, hides in hidden.items() if hides))
+    return found
 
 
 def _assertion(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,21 +159,20 @@ def _judged(found: Mapping[str, Any]) -> dict[str, Any]:
     return {**found, **said}
 
 
-def _scenarios(suite: Suite, strip: Strip) -> list[dict[str, Any]]:
+def _scenarios(suite: Suite) -> list[dict[str, Any]]:
     return [
         {
             **({"description": scenario.description} if scenario.description else {}),
-            "config": [_test(test, strip) for test in scenario.config],
-            "tests": [_test(test, strip) for test in scenario.tests],
+            "config": [_test(test) for test in scenario.config],
+            "tests": [_test(test) for test in scenario.tests],
         }
         for scenario in suite.scenarios or ()
     ]
 
 
-def _prompt(prompt: Mapping[str, Any], strip: Strip) -> dict[str, Any]:
-    hidden = dict.fromkeys(("raw", "label"), STRIPPED_PROMPT) if strip.prompt_text else {}
+def _prompt(prompt: Mapping[str, Any]) -> dict[str, Any]:
     config = {"config": redacted(shallow(prompt["config"]))} if "config" in prompt else {}
-    return {**prompt, **hidden, **config}
+    return {**prompt, **config}
 
 
 def _provider(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,8 +186,3 @@ def _env(env: Mapping[str, str]) -> dict[str, str]:
         name: redacted({name: value})[name] if name.startswith(_OWN) else REDACTED
         for name, value in env.items()
     }
-
-
-def _left(found: Mapping[str, Any], hidden: Iterable[str]) -> dict[str, Any]:
-    gone = set(hidden)
-    return {key: part for key, part in found.items() if key not in gone}

@@ -13,6 +13,7 @@ from typing import Any
 from trioeval.grading import output_text
 from trioeval.report.results import Results
 from trioeval.report.totals import ColumnTotals
+from trioeval.report.usage import was_judged
 
 _STATUSES = ("PASS", "FAIL", "ERROR")
 
@@ -28,7 +29,7 @@ def csv_chunks(*parts: Results) -> Iterator[str]:
     names = _names(parts)
     yield _line(_headings(parts, names, described=described), escape=escape)
     for results in parts:
-        for _, group in itertools.groupby(results.rows(None), key=lambda row: row["testIdx"]):
+        for _, group in itertools.groupby(results.shown(), key=lambda row: row["testIdx"]):
             by_column = {row["promptIdx"]: row for row in group}
             some = next(iter(by_column.values()))
             cells = [] if results.task is None else [results.task]
@@ -37,9 +38,9 @@ def csv_chunks(*parts: Results) -> Iterator[str]:
                 output_text(some["vars"][name]) if name in some["vars"] else "" for name in names
             ]
             for part in parts:
-                for column in part.columns:
-                    row = by_column.get(column.prompt_idx) if part is results else None
-                    cells += _cells(row, part.totals.columns[column.prompt_idx])
+                for prompt_idx, totals in enumerate(part.totals.columns):
+                    row = by_column.get(prompt_idx) if part is results else None
+                    cells += _cells(row, totals)
             yield _line(cells, escape=escape)
 
 
@@ -79,9 +80,8 @@ def _headings(parts: Sequence[Results], names: Sequence[str], *, described: bool
     found += ["Description"] if described else []
     found += names
     for results in parts:
-        for column in results.columns:
-            totals = results.totals.columns[column.prompt_idx]
-            name = f"[{results.provider_name(column)}] {results.prompt_text(column.prompt.label)}"
+        for column, totals in zip(results.columns, results.totals.columns, strict=True):
+            name = f"[{column.provider}] {results.prompt_text(column.label)}"
             found += [name, "Status", "Score", "Named Scores"]
             found += [f"Metric: {metric}" for metric in totals.metrics]
             found += ["Grader Reason", *_GRADING, "Comment"] if _judged(totals) else _REASON
@@ -122,7 +122,7 @@ def _grading_cells(row: Mapping[str, Any]) -> list[str]:
     judges = row["tokenUsage"]["assertions"]
     cost = row["metadata"]["trioeval"].get("gradingCost")
     return [
-        str(judges["total"]) if judges["numRequests"] else "",
+        str(judges["total"]) if was_judged(row["tokenUsage"]) else "",
         "" if cost is None else output_text(cost),
     ]
 

@@ -7,22 +7,20 @@ come in as arguments, and so do rows, which may be more than fit into memory.
 from collections.abc import Sequence
 from typing import Any
 
-from trioeval.report.config import config_json, options_json
-from trioeval.report.results import Results, RunInfo
-from trioeval.suite import Column
+from trioeval.report.results import Results
 from trioeval.tasks import Status
 
 
 def document(results: Results) -> dict[str, Any]:
     """A whole run, or a task of one; its rows stand in it as an iterator, for `json_chunks` and its like."""
-    suite, totals, info = results.suite, results.totals, results.info
+    head, totals, info = results.head, results.totals, results.info
     return {
-        "evalId": info.eval_id,
+        "evalId": head.eval_id,
         "results": {
             "version": 3,
-            "timestamp": info.utc_created,
-            "prompts": [_column_json(results, column) for column in results.columns],
-            "results": results.rows(None),
+            "timestamp": head.utc_created,
+            "prompts": [_column_json(results, idx) for idx in range(len(results.columns))],
+            "results": results.shown(),
             "stats": {
                 "successes": totals.count(Status.PASS),
                 "failures": totals.count(Status.FAIL),
@@ -32,11 +30,11 @@ def document(results: Results) -> dict[str, Any]:
                 "evaluationDurationMs": info.duration_ms,
             },
         },
-        "config": config_json(results),
+        "config": results.shown_config(),
         "shareableUrl": None,
-        "metadata": _run_json(info),
+        "metadata": _run_json(results),
         "vars": [] if info.strip.test_vars else list(totals.vars),
-        "runtimeOptions": options_json(suite),
+        "runtimeOptions": dict(head.runtime_options),
     }
 
 
@@ -45,30 +43,30 @@ def run_document(parts: Sequence[Results]) -> dict[str, Any]:
     first, *_ = parts
     if first.task is None:
         return document(first)
-    info = first.info
     return {
-        "evalId": info.eval_id,
+        "evalId": first.head.eval_id,
         "tasks": {
-            part.task: {"dependsOn": list(part.depends_on), **document(part)} for part in parts
+            part.task: {"dependsOn": list(part.head.depends_on), **document(part)} for part in parts
         },
         "shareableUrl": None,
-        "metadata": _run_json(info),
+        "metadata": _run_json(first),
     }
 
 
-def _run_json(info: RunInfo) -> dict[str, Any]:
+def _run_json(results: Results) -> dict[str, Any]:
     return {
-        **info.versions,
-        "exportedAt": info.utc_exported,
-        "evaluationCreatedAt": info.utc_created,
+        **results.head.versions,
+        "exportedAt": results.info.utc_exported,
+        "evaluationCreatedAt": results.head.utc_created,
     }
 
 
-def _column_json(results: Results, column: Column) -> dict[str, Any]:
+def _column_json(results: Results, prompt_idx: int) -> dict[str, Any]:
+    column = results.columns[prompt_idx]
     return {
-        "id": column.prompt.id,
-        "raw": results.prompt_text(column.prompt.raw),
-        "label": results.prompt_text(column.prompt.label),
-        "provider": results.provider_name(column),
-        "metrics": results.totals.columns[column.prompt_idx].json(),
+        "id": column.id,
+        "raw": results.prompt_text(column.raw),
+        "label": results.prompt_text(column.label),
+        "provider": column.provider,
+        "metrics": results.totals.columns[prompt_idx].json(),
     }

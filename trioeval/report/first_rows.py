@@ -1,10 +1,14 @@
 """The first rows of a run, as far as a table shows them."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import attrs
 
 from trioeval.report.inert import inert
 from trioeval.report.json_text import shallow
-from trioeval.tasks import Row, Status
+from trioeval.report.records import output_of, status_of, test_name
+from trioeval.tasks import Status
 
 
 @attrs.frozen
@@ -31,20 +35,15 @@ class FirstRows:
     cells: dict[tuple[int, int], Cell] = attrs.field(factory=dict)
     """By `test_idx` and `prompt_idx`."""
 
-    def add(self, row: Row) -> None:
+    def add(self, record: Mapping[str, Any]) -> None:
         """Take note of a row."""
-        test_idx = row.step.test_idx
+        test_idx = record["testIdx"]
         if test_idx not in self.names:
             if len(self.names) == self.tests:
                 self.hidden += 1
                 return
-            self.names[test_idx] = self._name(row)
-        shown = row.error if row.status is Status.ERROR else row.output
-        self.cells[test_idx, row.step.prompt_idx] = Cell(
-            row.status, inert(shallow(shown), self.width)
-        )
-
-    def _name(self, row: Row) -> str:
-        given = row.step.test.description
-        variables = (f"{name}={shallow(value)}" for name, value in row.vars.items())
-        return inert(given or ", ".join(variables), self.width)
+            self.names[test_idx] = inert(test_name(record), self.width)
+        status = status_of(record)
+        shown = record["error"] if status is Status.ERROR else output_of(record)
+        text = inert(shallow(shown), self.width)
+        self.cells[test_idx, record["promptIdx"]] = Cell(status, text)

@@ -8,8 +8,8 @@ from trioeval.grading.text import score_text
 from trioeval.report.inert import inert
 from trioeval.report.results import Results
 from trioeval.report.totals import ColumnTotals
+from trioeval.report.usage import was_judged
 from trioeval.report.xml_text import HEADER, xml_attributes, xml_text
-from trioeval.suite import Column
 from trioeval.tasks import Status
 
 _NAME = 512  # characters of a name
@@ -27,24 +27,24 @@ def junit_chunks(*parts: Results) -> Iterator[str]:
     yield HEADER
     yield f"<testsuites{xml_attributes({'name': 'trioeval', **counts})}>\n"
     for results in parts:
-        for column, name in _names(results):
-            counts = _counts([results.totals.columns[column.prompt_idx]])
-            about = {"name": name, **counts, "timestamp": results.info.utc_created}
+        for prompt_idx, name in enumerate(_names(results)):
+            counts = _counts([results.totals.columns[prompt_idx]])
+            about = {"name": name, **counts, "timestamp": results.head.utc_created}
             yield f"  <testsuite{xml_attributes(about)}>\n"
-            for row in results.rows(column.prompt_idx):
+            for row in results.shown(prompt_idx):
                 yield "".join(f"    {line}\n" for line in _case(row, name))
             yield "  </testsuite>\n"
     yield "</testsuites>\n"
 
 
-def _names(results: Results) -> Iterator[tuple[Column, str]]:
+def _names(results: Results) -> Iterator[str]:
     """Each column as `[provider] prompt N`, with N counted for each name of a provider."""
     task = "" if results.task is None else f"{inert(results.task, _NAME)}: "
     seen: Counter[str] = Counter()
     for column in results.columns:
-        name = inert(results.provider_name(column), _NAME)
+        name = inert(column.provider, _NAME)
         seen[name] += 1
-        yield column, f"{task}[{name}] prompt {seen[name]}"
+        yield f"{task}[{name}] prompt {seen[name]}"
 
 
 def _counts(columns: Sequence[ColumnTotals]) -> dict[str, object]:
@@ -83,7 +83,7 @@ def _properties(row: Mapping[str, Any]) -> dict[str, object]:
         **{f"score.{name}": score for name, score in row["namedScores"].items()},
         "tokens": row["tokenUsage"]["total"],
         "cost": row["cost"],
-        "grading.tokens": judges["total"] if judges["numRequests"] else None,
+        "grading.tokens": judges["total"] if was_judged(row["tokenUsage"]) else None,
         "grading.cost": own.get("gradingCost"),
     }
     return {name: fact for name, fact in facts.items() if fact is not None}

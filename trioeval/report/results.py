@@ -5,23 +5,20 @@ from typing import Any
 
 import attrs
 
-from trioeval.report.row import STRIPPED_PROMPT
+from trioeval.report.config import stripped_config, stripped_test
+from trioeval.report.head import Head, HeadColumn
+from trioeval.report.records import STRIPPED_PROMPT, stripped
 from trioeval.report.totals import Totals
-from trioeval.suite import Column, Suite
 from trioeval.suite.strip import KEEP_ALL, Strip
 
 
 @attrs.frozen(kw_only=True)
 class RunInfo:
-    """What a document says of the run itself."""
+    """What a document says of the run beside its tasks."""
 
-    eval_id: str
-    utc_created: str
-    """ISO 8601."""
     utc_exported: str
+    """ISO 8601."""
     duration_ms: float
-    versions: Mapping[str, str]
-    """`trioevalVersion`, `pythonVersion`, `platform`, `arch`."""
     strip: Strip = KEEP_ALL
     """What is left out of all files."""
     escape_formulas: bool = True
@@ -32,23 +29,37 @@ class RunInfo:
 class Results:
     """A run that is over, or a task of one. Its rows are read as often as needed, and never all held."""
 
-    suite: Suite
-    columns: Sequence[Column]
+    head: Head
     totals: Totals
     info: RunInfo
-    rows: Callable[[int | None], Iterator[Mapping[str, Any]]]
+    records: Callable[[int | None], Iterator[Mapping[str, Any]]]
     """Gives the rows of one `prompt_idx`, or all, as `row_json` makes them, in index order."""
-    task: str | None = None
-    """The id of the task that it is of; None where the suite has no tasks but is one."""
-    depends_on: tuple[str, ...] = ()
-    """Ids of the tasks that came before."""
-    keys: Sequence[str] = attrs.field(default=(), repr=False)
-    """Texts that must not stand in what is told of the suite."""
+    tests: Callable[[], Iterator[Any]] = lambda: iter(())
+    """Gives what `tests_json` makes of the suite."""
 
-    def provider_name(self, column: Column) -> str:
-        """What result files call the provider of a column."""
-        entry = self.suite.providers[column.provider_index]
-        return entry.label or entry.id
+    @property
+    def task(self) -> str | None:
+        """The id of the task that it is of; None where the suite has no tasks but is one."""
+        return self.head.task
+
+    @property
+    def columns(self) -> Sequence[HeadColumn]:
+        """Its providers and prompts, by `prompt_idx`."""
+        return self.head.columns
+
+    def shown(self, prompt_idx: int | None = None) -> Iterator[Mapping[str, Any]]:
+        """The rows of one `prompt_idx`, or all, as far as they may be shown."""
+        return (stripped(record, self.info.strip) for record in self.records(prompt_idx))
+
+    def shown_config(self) -> dict[str, Any]:
+        """The suite, as far as it may be shown; its tests stand in it as an iterator."""
+        strip = self.info.strip
+        found: dict[str, Any] = {}
+        for name, part in stripped_config(self.head.config, strip).items():
+            found[name] = part
+            if name == "prompts":
+                found["tests"] = (stripped_test(test, strip) for test in self.tests())
+        return found
 
     def prompt_text(self, text: str) -> str:
         """The text or label of a prompt, as far as it may be shown."""

@@ -1,7 +1,8 @@
-"""One row as JSON, as it stands in documents and in JSON Lines.
+"""One row as JSON: its record, which the store keeps, and of which everything else that is told is made.
 
 The shape is that of promptfoo's result files; what only trioeval knows of a row stands under
-`metadata.trioeval`.
+`metadata.trioeval`. A record tells everything; what somebody must not see is left out when it is shown,
+by `trioeval.report.records.stripped`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from trioeval.grading import Assertion, Verdict
 from trioeval.grading.algebra import SET, components
 from trioeval.grading.grade import RENDERED
 from trioeval.grading.webhook_kinds import WEBHOOK
+from trioeval.providers import Guardrails, Reply
 from trioeval.providers.secrets import hide_in
 from trioeval.report.json_text import shallow
 from trioeval.report.redact import redacted, redacted_judges
@@ -20,7 +22,6 @@ from trioeval.report.usage import spent_json, usage_json
 from trioeval.suite import Prompt, TestOptions
 from trioeval.suite.plain_form import plain_data
 from trioeval.suite.strict import camel
-from trioeval.suite.strip import KEEP_ALL, Strip
 from trioeval.tasks import Row, Status
 
 _FAILURE_REASON = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2}
@@ -28,36 +29,26 @@ _FAILURE_REASON = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2}
 _OF_TESTS = ("testCase", "error", "gradingResult", "metadata")
 """Where what a test says may stand, its values with the environment filled in."""
 
-STRIPPED_PROMPT = "[prompt stripped]"
-STRIPPED_OUTPUT = "[output stripped]"
 
-
-def row_json(
-    row: Row, eval_id: str, strip: Strip = KEEP_ALL, keys: Sequence[str] = ()
-) -> dict[str, Any]:
+def row_json(row: Row, eval_id: str, keys: Sequence[str] = ()) -> dict[str, Any]:
     """One row, ready for `json.dumps`; what is nested too deeply for any reader is cut.
 
     Args:
         row: Any row.
         eval_id: Of its run.
-        strip: What is left out.
         keys: Texts that are blanked in the test and in what judges say of it; see `keys_of`.
     """
-    found: dict[str, Any] = shallow(_row_json(row, eval_id, strip))
+    found: dict[str, Any] = shallow(_row_json(row, eval_id))
     if keys:
         found |= hide_in({name: found[name] for name in _OF_TESTS}, keys)
     return found
 
 
-def _row_json(row: Row, eval_id: str, strip: Strip) -> dict[str, Any]:
+def _row_json(row: Row, eval_id: str) -> dict[str, Any]:
     step, reply = row.step, row.reply
     own = () if reply is None else (reply.usage,)
-    usage = usage_json(*own)
-    variables = {} if strip.test_vars else dict(step.vars)
-    metadata = {} if strip.metadata else dict(step.test.metadata)
-    verdict = None if strip.grading_result else row.verdict
-    # What a failed row says is the reason of its verdict.
-    hides_error = strip.grading_result and row.status is Status.FAIL
+    usage = usage_json(*own, cached=row.cached)
+    metadata = dict(step.test.metadata)
     task = "" if row.task is None else f"-{row.task}"
     return {
         "id": f"{eval_id}{task}-test-{step.test_idx}-prompt-{step.prompt_idx}-repeat-{step.repeat_index}",
@@ -67,42 +58,53 @@ def _row_json(row: Row, eval_id: str, strip: Strip) -> dict[str, Any]:
         "promptId": step.column.prompt.id,
         "provider": {"id": row.provider.id, "label": row.provider.label or ""},
         "prompt": {
-            "raw": STRIPPED_PROMPT if strip.prompt_text else row.prompt,
-            "label": STRIPPED_PROMPT if strip.prompt_text else step.column.prompt.label,
+            "raw": row.prompt,
+            "label": step.column.prompt.label,
             **_config(step.column.prompt),
         },
-        "vars": {} if strip.test_vars else dict(row.vars),
+        "vars": dict(row.vars),
         "testCase": {
             "description": step.test.description,
-            "vars": variables,
+            "vars": dict(step.vars),
             "assert": [assertion_json(assertion) for assertion in step.test.assertions],
             "threshold": step.test.threshold,
             "options": _options_json(step.test.options),
             "metadata": metadata,
         },
-        "response": None
-        if reply is None
-        else {
-            "output": STRIPPED_OUTPUT if strip.response_output else row.output,
-            **_raw(row, strip),
-            "cached": False,
-            "cost": reply.cost,
-            "tokenUsage": usage,
-            "finishReason": reply.finish_reason,
-            "isRefusal": reply.is_refusal,
-            "metadata": {} if strip.metadata else dict(reply.metadata),
-        },
+        "response": None if reply is None else _response_json(row, reply, usage),
         "success": row.status is Status.PASS,
         "score": row.score,
         "namedScores": dict(row.named_scores),
         "failureReason": _FAILURE_REASON[row.status],
-        "error": None if hides_error else row.error,
-        "gradingResult": None if verdict is None else verdict_json(verdict),
+        "error": row.error,
+        "gradingResult": None if row.verdict is None else verdict_json(row.verdict),
         "latencyMs": row.latency_ms,
         "cost": None if reply is None else reply.cost,
-        "tokenUsage": usage_json(*own, judges=row.spent) if row.spent.calls else usage,
-        "metadata": {**metadata, "trioeval": _own(row, strip)},
+        "tokenUsage": {**usage, "assertions": spent_json(row.spent)},
+        "metadata": {**metadata, "trioeval": _own(row)},
     }
+
+
+def _response_json(row: Row, reply: Reply, usage: Mapping[str, Any]) -> dict[str, Any]:
+    # What the provider sent is told where transforms made something else of it, or failed.
+    raw = {} if reply.output == row.output else {"raw": reply.output}
+    return {
+        "output": row.output,
+        **raw,
+        "cached": row.cached,
+        "cost": reply.cost,
+        "tokenUsage": usage,
+        "finishReason": reply.finish_reason,
+        "isRefusal": reply.is_refusal,
+        **_known({"guardrails": _guardrails_json(reply.guardrails)}),
+        "metadata": dict(reply.metadata),
+    }
+
+
+def _guardrails_json(found: Guardrails | None) -> Mapping[str, Any] | None:
+    if found is None:
+        return None
+    return {camel(name): value for name, value in attrs.asdict(found).items() if value is not None}
 
 
 def _config(prompt: Prompt) -> dict[str, Any]:
@@ -119,28 +121,22 @@ def _options_json(options: TestOptions) -> dict[str, Any]:
     return found
 
 
-def _raw(row: Row, strip: Strip) -> dict[str, Any]:
-    """What the provider sent, where transforms made something else of it, or failed."""
-    sent = None if row.reply is None else row.reply.output
-    return {} if strip.response_output or sent == row.output else {"raw": sent}
-
-
-def _own(row: Row, strip: Strip) -> dict[str, Any]:
-    sent = None if strip.response_output else row.body_excerpt
+def _own(row: Row) -> dict[str, Any]:
     return {
         "outcome": row.outcome,
         "lane": row.lane,
         "attempts": row.calls,
         "waitMs": row.wait_ms,
-        **_known({"firstTokenMs": row.first_token_ms}),
+        **({"waits": dict(row.waits)} if row.waits else {}),
         **_known(
             {
+                "firstTokenMs": row.first_token_ms,
                 "errorKind": row.error_kind,
-                "bodyExcerpt": sent,
+                "bodyExcerpt": row.body_excerpt,
                 "gradingCost": row.spent.cost,
             }
         ),
-        **({} if strip.grading_result else _graded(row)),
+        **_graded(row),
     }
 
 

@@ -1,34 +1,34 @@
 """Results as tables for a terminal: the first rows of a run, and one line a column of all of it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.box import SIMPLE
 from rich.table import Table
 from rich.text import Text
 
 from trioeval.report.first_rows import Cell, FirstRows
+from trioeval.report.head import HeadColumn
 from trioeval.report.inert import inert
 from trioeval.report.totals import Totals, nearest_rank, percent
-from trioeval.suite import Column, Suite
 from trioeval.tasks import Status
 
 _STYLES = {Status.PASS: "green", Status.FAIL: "red", Status.ERROR: "bold yellow"}
 
 
-def rows_table(suite: Suite, columns: Sequence[Column], rows: FirstRows) -> Table:
+def rows_table(columns: Sequence[HeadColumn], rows: FirstRows) -> Table:
     """One line a test, one column a provider and prompt: the verdict and what was answered."""
     table = Table(box=SIMPLE, pad_edge=False)
     table.add_column("#", justify="right", style="dim")
     table.add_column("test", overflow="fold")
-    for column in columns:
-        table.add_column(Text(_heading(suite, column, rows.width)), overflow="fold")
+    for heading in _headings(columns, rows.width):
+        table.add_column(Text(heading), overflow="fold")
     for test_idx, name in rows.names.items():
-        found = (rows.cells.get((test_idx, column.prompt_idx)) for column in columns)
+        found = (rows.cells.get((test_idx, prompt_idx)) for prompt_idx in range(len(columns)))
         table.add_row(str(test_idx), Text(name), *map(_cell, found))
     return table
 
 
-def columns_table(suite: Suite, columns: Sequence[Column], totals: Totals) -> Table:
+def columns_table(columns: Sequence[HeadColumn], totals: Totals) -> Table:
     """One line a provider and prompt: how many passed, and what it took."""
     table = Table(box=SIMPLE, pad_edge=False)
     table.add_column("provider", overflow="fold", min_width=16)
@@ -36,11 +36,10 @@ def columns_table(suite: Suite, columns: Sequence[Column], totals: Totals) -> Ta
         table.add_column(name, justify="right", no_wrap=True)
     if judged := any(own.usage.judges for own in totals.columns):
         table.add_column("grading tokens", justify="right", no_wrap=True)
-    for column in columns:
-        own = totals.columns[column.prompt_idx]
+    for heading, own in zip(_headings(columns, 60), totals.columns, strict=True):
         counts = [(status, own.statuses[status]) for status in Status]
         table.add_row(
-            Text(_heading(suite, column, 60)),
+            Text(heading),
             *(Text(str(n), style=_STYLES[status] if n else "dim") for status, n in counts),
             f"{percent(own.statuses[Status.PASS], own.rows)} %" if own.rows else "–",
             f"{own.score / own.rows:.3f}" if own.rows else "–",
@@ -56,10 +55,11 @@ def _measured(milliseconds: float | None) -> str:
     return "–" if milliseconds is None else f"{milliseconds:.0f}"
 
 
-def _heading(suite: Suite, column: Column, width: int) -> str:
-    entry = suite.providers[column.provider_index]
-    name = inert(entry.label or entry.id, width)
-    return name if len(suite.prompts) == 1 else f"{name} | {inert(column.prompt.label, width)}"
+def _headings(columns: Sequence[HeadColumn], width: int) -> Iterator[str]:
+    prompts = {(column.id, column.label) for column in columns}
+    for column in columns:
+        name = inert(column.provider, width)
+        yield name if len(prompts) == 1 else f"{name} | {inert(column.label, width)}"
 
 
 def _cell(cell: Cell | None) -> Text:

@@ -7,16 +7,14 @@ which row was finished first.
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any
 
 import attrs
 
-from trioeval.grading import Verdict
-from trioeval.grading.algebra import SET, components
+from trioeval.report.records import own_of, status_of
 from trioeval.report.usage import UsageSum
-from trioeval.suite import Column
-from trioeval.tasks import Row, Status
+from trioeval.tasks import Status
 
 
 @attrs.define
@@ -25,7 +23,7 @@ class ColumnTotals:
 
     statuses: Counter[Status] = attrs.field(factory=Counter)
     outcomes: Counter[str] = attrs.field(factory=Counter)
-    """Of `Row.outcome`."""
+    """How rows ended: `done`, `failed`, `timed_out`, `interrupted`, `blocked` or `not_run`."""
     score: float = 0
     passed_parts: int = 0
     failed_parts: int = 0
@@ -49,38 +47,42 @@ class ColumnTotals:
         """All rows of the column."""
         return self.statuses.total()
 
-    def add(self, row: Row) -> None:
+    def add(self, record: Mapping[str, Any]) -> None:
         """Count one more row."""
-        self.statuses[row.status] += 1
-        self.outcomes[row.outcome] += 1
-        self.score += row.score
-        self.latency_ms += row.latency_ms or 0
-        if row.latency_ms is not None:
-            self.latencies.append(row.latency_ms)
-        if row.reply is not None:
-            self.usage.add(row.reply.usage)
-            if row.reply.cost is not None:
-                self.cost = (self.cost or 0) + row.reply.cost
-        self.usage.add_judges(row.spent)
-        if row.spent.cost is not None:
-            self.grading_cost = (self.grading_cost or 0) + row.spent.cost
-        if row.verdict is not None:
-            self._add_verdict(row.verdict)
+        own = own_of(record)
+        self.statuses[status_of(record)] += 1
+        self.outcomes[own["outcome"]] += 1
+        self.score += record["score"]
+        latency_ms = record["latencyMs"]
+        if latency_ms is not None:
+            self.latency_ms += latency_ms
+            self.latencies.append(latency_ms)
+        if record["response"] is not None:
+            self.usage.add(record["response"]["tokenUsage"])
+        if record["cost"] is not None:
+            self.cost = (self.cost or 0) + record["cost"]
+        self.usage.add_judges(record["tokenUsage"])
+        if (grading_cost := own.get("gradingCost")) is not None:
+            self.grading_cost = (self.grading_cost or 0) + grading_cost
+        if record["gradingResult"] is not None:
+            self._add_verdict(record["gradingResult"])
 
-    def _add_verdict(self, verdict: Verdict) -> None:
+    def _add_verdict(self, verdict: Mapping[str, Any]) -> None:
         told: dict[str, int] = {}
-        for part in components(verdict.parts):
-            if part.passed:
+        for part in verdict["componentResults"]:
+            if part["pass"]:
                 self.passed_parts += 1
             else:
                 self.failed_parts += 1
-            assertion = part.assertion
-            if assertion is not None and assertion.metric is not None and assertion.type != SET:
-                told[assertion.metric] = told.get(assertion.metric, 0) + 1
-        for name, score in verdict.named_scores.items():
+            # A set has its metric elsewhere, and that of its members counts.
+            metric = part.get("assertion", {}).get("metric")
+            if metric is not None:
+                told[metric] = told.get(metric, 0) + 1
+        weights = verdict.get("namedScoreWeights", {})
+        for name, score in verdict["namedScores"].items():
             # A name that comes from elsewhere, such as an extension, is one contribution.
             count = told.get(name, 1)
-            weight = verdict.named_score_weights.get(name)
+            weight = weights.get(name)
             shown = score if weight is None else score * weight
             self.named_scores[name] = self.named_scores.get(name, 0) + shown
             added = count if weight is None else weight
@@ -126,9 +128,9 @@ class Totals:
     """Whether some test has one."""
 
     @classmethod
-    def of(cls, columns: Sequence[Column]) -> "Totals":
-        """No rows yet."""
-        return cls([ColumnTotals() for _ in columns])
+    def of(cls, columns: Sized) -> "Totals":
+        """No rows yet of so many columns."""
+        return cls([ColumnTotals() for _ in range(len(columns))])
 
     @classmethod
     def joined(cls, several: Iterable["Totals"]) -> "Totals":
@@ -140,14 +142,18 @@ class Totals:
             found.has_descriptions = found.has_descriptions or totals.has_descriptions
         return found
 
-    def add(self, row: Row) -> None:
-        """Count one more row."""
-        self.columns[row.step.prompt_idx].add(row)
-        self.vars.update(dict.fromkeys(row.vars))
-        self.has_descriptions = self.has_descriptions or bool(row.step.test.description)
-        if row.reply is not None:
-            self.usage.add(row.reply.usage)
-        self.usage.add_judges(row.spent)
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Count one more row.
+
+        Args:
+            record: As `row_json` made it, with nothing left out.
+        """
+        self.columns[record["promptIdx"]].add(record)
+        self.vars.update(dict.fromkeys(record["vars"]))
+        self.has_descriptions = self.has_descriptions or bool(record["testCase"]["description"])
+        if record["response"] is not None:
+            self.usage.add(record["response"]["tokenUsage"])
+        self.usage.add_judges(record["tokenUsage"])
 
     @property
     def rows(self) -> int:

@@ -1,5 +1,6 @@
 """Token usage as result files tell it, of one reply or of many."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -8,75 +9,83 @@ from trioeval.grading import Spent
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.usage import Usage, tokens_json
 
-_FIELDS = (
-    "prompt",
-    "completion",
-    "cached",
-    "cache_creation",
-    "total",
-    "reasoning",
-    "accepted_prediction",
-    "rejected_prediction",
-)
-_NOTHING = dict.fromkeys(_FIELDS, 0)
+_NOTHING = tokens_json(Usage(), 0)
+_DETAILS = "completionDetails"
 
 
 @attrs.define
 class UsageSum:
-    """What replies used together; what a reply does not tell counts as nothing.
+    """What rows used together, or their judges.
 
     Example:
         >>> used = UsageSum()
-        >>> used.add(Usage(total=3))
-        >>> used.add(Usage(prompt=1))
+        >>> used.add(usage_json(Usage(total=3)))
+        >>> used.add(usage_json(Usage(prompt=1)))
         >>> used["total"], used.json()["numRequests"]
         (3, 2)
     """
 
-    requests: int = 0
     judges: "UsageSum | None" = None
     """What judges used, who are counted apart; None while there was none."""
-    _tokens: dict[str, int] = attrs.field(factory=_NOTHING.copy)
+    _tokens: dict[str, int] = attrs.field(
+        factory=lambda: {name: 0 for name in _NOTHING if name != _DETAILS}
+    )
+    _details: dict[str, int] = attrs.field(factory=lambda: dict.fromkeys(_NOTHING[_DETAILS], 0))
 
-    def add(self, usage: Usage, requests: int = 1) -> None:
-        """Count one more reply, or what several used together."""
-        self.requests += requests
-        for field in _FIELDS:
-            if told := getattr(usage, field):
-                self._tokens[field] += told
+    def add(self, used: Mapping[str, Any]) -> None:
+        """Count what `usage_json` told of a row, but for its judges."""
+        tokens, details, told = self._tokens, self._details, used[_DETAILS]
+        for name in tokens:
+            tokens[name] += used[name]
+        for name in details:
+            details[name] += told[name]
+
+    def add_judges(self, used: Mapping[str, Any]) -> None:
+        """Count what judges used, as `usage_json` told it of a row."""
+        if was_judged(used):
+            self.judges = self.judges or UsageSum()
+            self.judges.add(used["assertions"])
 
     def __getitem__(self, field: str) -> int:
         return self._tokens[field]
 
-    def add_judges(self, spent: Spent) -> None:
-        """Count what judges used."""
-        if spent.calls:
-            self.judges = self.judges or UsageSum()
-            self.judges.add(spent.usage, spent.calls)
+    @property
+    def requests(self) -> int:
+        """How many there were."""
+        return self["numRequests"]
 
     def json(self) -> dict[str, Any]:
         """All of it, ready for `json.dumps`."""
-        judges = tokens_json(Usage(), 0) if self.judges is None else self.judges.own_json()
-        return {**self.own_json(), "assertions": judges}
+        judges = UsageSum() if self.judges is None else self.judges
+        return {**self._json(), "assertions": judges._json()}
 
-    def own_json(self) -> dict[str, Any]:
-        """The same without what judges used."""
-        return tokens_json(Usage(**self._tokens), self.requests)
+    def _json(self) -> dict[str, Any]:
+        return {**self._tokens, _DETAILS: {**self._details}}
 
 
-def usage_json(*usages: Usage, judges: Spent = NOTHING_SPENT) -> dict[str, Any]:
-    """What some replies used together, and what judges did."""
-    found = UsageSum()
-    for usage in usages:
-        found.add(usage)
-    found.add_judges(judges)
-    return found.json()
+def was_judged(used: Mapping[str, Any]) -> bool:
+    """Whether judges were asked for a row, or their replies were there already, by its token usage."""
+    judges = used["assertions"]
+    return bool(judges["numRequests"] or judges["total"])
+
+
+def usage_json(
+    *usages: Usage, judges: Spent = NOTHING_SPENT, cached: bool = False
+) -> dict[str, Any]:
+    """What some replies used together, and what judges did.
+
+    Args:
+        *usages: Of each reply.
+        judges: What was spent on judging.
+        cached: Whether the replies came from the cache: no request was made for them, and what they saved
+            is told apart from what the provider found in a cache of its own.
+    """
+    found = tokens_json(Usage.sum(usages), 0 if cached else len(usages))
+    if cached:
+        found[_DETAILS]["cacheReadInputTokens"] = 0
+    return {**found, "assertions": spent_json(judges)}
 
 
 def spent_json(spent: Spent) -> dict[str, Any]:
     """What judges used for one verdict."""
-    if not spent.calls:
-        return tokens_json(Usage(), 0)
-    found = UsageSum()
-    found.add(spent.usage, spent.calls)
-    return found.own_json()
+    return tokens_json(spent.usage, spent.calls)

@@ -77,6 +77,11 @@ class Journal(Protocol):
     memory, and tells whoever opened it.
     """
 
+    @property
+    def resumed(self) -> bool:
+        """Whether there is anything to find: False if this is the first execution of the run."""
+        ...
+
     def call(self, call: CallRecord, /) -> None:
         """Write down a call."""
         ...

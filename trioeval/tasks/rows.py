@@ -50,6 +50,15 @@ class Row:
     wait_ms: float
     """Time that the started row waited for lanes."""
     calls: int
+    """Requests to providers and judges, retries and those that failed among them.
+
+    Of earlier executions of its run those count whose replies are used; the cache makes none.
+    """
+    cached: bool = False
+    """Whether the reply came from the cache, and cost nothing."""
+    waits: Mapping[str, float] = attrs.field(factory=dict)
+    """Seconds that it waited, by what for (`trioeval.kernel.Why`): before it was started, as the next one of
+    its lane, and then. Of several calls that wait for one lane at once, one counts."""
     graded: tuple[Verdict, ...] = ()
     """The verdicts of single assertions that are there although the row has no verdict, in their order."""
     spent: Spent = NOTHING_SPENT
@@ -58,6 +67,8 @@ class Row:
     """What else is known of why it could not be judged, as JSON data."""
     task: str | None = None
     """The id of its task; None where the suite has no tasks but is one."""
+    planned: Step | None = None
+    """The step as the suite has it, where an extension made another one of it."""
 
     @property
     def vars(self) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ One task serves one connection. While a reply is delayed the task watches its so
 that goes away is noticed at once and nothing of it stays in flight.
 """
 
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ import trio
 from trioeval.providers.fake.behaviour import Answer, FakeModel
 from trioeval.providers.fake.completions import error_body, to_json
 from trioeval.providers.fake.limits import Headers
+from trioeval.providers.fake.served import Served
 from trioeval.providers.fake.settings import FakeSettings
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ class FakeAddress:
 
 async def serve_fake(
     settings: FakeSettings,
+    told: Callable[[Served], None] | None = None,
     *,
     task_status: trio.TaskStatus[FakeAddress] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -60,6 +63,7 @@ async def serve_fake(
 
     Args:
         settings: How it behaves.
+        told: Called with each completion that is over, in that order. What it raises ends the server.
         task_status: Gets the address as soon as connections are accepted.
 
     Raises:
@@ -77,11 +81,13 @@ async def serve_fake(
     listeners = await trio.open_tcp_listeners(settings.port, host=settings.host)
     host, port = listeners[0].socket.getsockname()[:2]
     task_status.started(FakeAddress(host, port))
-    await trio.serve_listeners(partial(_serve_connection, model), listeners)
+    await trio.serve_listeners(partial(_serve_connection, model, told), listeners)
 
 
-async def _serve_connection(model: FakeModel, stream: trio.SocketStream) -> None:
-    connection = _Connection(stream, model)
+async def _serve_connection(
+    model: FakeModel, told: Callable[[Served], None] | None, stream: trio.SocketStream
+) -> None:
+    connection = _Connection(stream, model, told)
     try:
         while await connection.serve_request():
             pass
@@ -93,6 +99,8 @@ async def _serve_connection(model: FakeModel, stream: trio.SocketStream) -> None
 class _Connection:
     _stream: trio.SocketStream
     _model: FakeModel
+    _told: Callable[[Served], None] | None
+    _sent_bytes: int = attrs.field(init=False, default=0)
     _http: h11.Connection = attrs.field(init=False, factory=lambda: h11.Connection(h11.SERVER))
 
     async def serve_request(self) -> bool:
@@ -145,6 +153,7 @@ class _Connection:
     async def _complete(self, body: bytes) -> bool:
         answer = self._model.begin(trio.current_time(), body)
         ending: Ending = "abandoned"
+        sent_before = self._sent_bytes
         try:
             if answer.events:
                 await self._stream_events(answer)
@@ -161,6 +170,9 @@ class _Connection:
                 ending = "sent"
         finally:
             self._model.end(trio.current_time(), answer, ending)
+            if self._told is not None:
+                sent = self._sent_bytes - sent_before
+                self._told(Served(body=body, status=answer.status, ending=ending, sent_bytes=sent))
         return not answer.is_cut
 
     async def _stream_events(self, answer: Answer) -> None:
@@ -233,4 +245,6 @@ class _Connection:
 
     async def _send(self, *events: h11.Event) -> None:
         """Send all in one piece: each system call costs as much as the rest of a reply."""
-        await self._stream.send_all(b"".join(self._http.send(event) or b"" for event in events))
+        data = b"".join(self._http.send(event) or b"" for event in events)
+        await self._stream.send_all(data)
+        self._sent_bytes += len(data)

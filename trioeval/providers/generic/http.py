@@ -13,6 +13,7 @@ import trio
 
 from trioeval.errors import Fault, Problem, ProviderError
 from trioeval.providers.base import Reply, Request
+from trioeval.providers.cacheable import Question
 from trioeval.providers.classify import classify
 from trioeval.providers.config import to_snake
 from trioeval.providers.endpoint import digest
@@ -26,6 +27,7 @@ from trioeval.providers.generic.keys import PER_CALL
 from trioeval.providers.generic.oauth import Token, TokenSource
 from trioeval.providers.generic.own_code import Code, open_code
 from trioeval.providers.generic.parts import load_files
+from trioeval.providers.generic.question import fill, find_question
 from trioeval.providers.generic.redirects import Guard, send_following
 from trioeval.providers.generic.transform import TransformError, plain
 from trioeval.providers.prices import Price
@@ -79,6 +81,12 @@ class GenericSettings:
         """What the files of the entry are relative to."""
         return self._around.directory
 
+    def said(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The config, with other values for one call."""
+        names = {to_snake(str(key)) for key in options}
+        kept = {key: value for key, value in self._config.items() if to_snake(key) not in names}
+        return {**kept, **options}
+
     def changed(self, options: Mapping[str, Any]) -> Entry:
         """The entry with other values for one call.
 
@@ -87,8 +95,7 @@ class GenericSettings:
                 differ for one call.
         """
         given = {to_snake(str(key)): (str(key), value) for key, value in options.items()}
-        config = {key: value for key, value in self._config.items() if to_snake(key) not in given}
-        read = read_entry(self._prefix, self._rest, {**config, **options}, self._around)
+        read = read_entry(self._prefix, self._rest, self.said(options), self._around)
         if isinstance(read, list):
             raise ProviderError("bad_request", "; ".join(map(str, read)))
         fixed = [key for name, (key, _) in given.items() if name not in PER_CALL]
@@ -142,6 +149,12 @@ class GenericProvider:
         msg = f"no whole reply within {entry.timeout:g} seconds (timeoutMs)"
         raise ProviderError("attempt_timeout", msg)
 
+    def cache_question(self, request: Request, /) -> Question | None:
+        """See `Cacheable` and `find_question`."""
+        settings, options = self.settings, request.options
+        entry = settings.changed(options) if options else settings.entry
+        return find_question(entry, settings.said(options), request, self._templates)
+
     async def _answer(self, entry: Entry, request: Request) -> Reply:
         filling = await self._fill(entry, request)
         files = await load_files(entry.request.files, filling, self.settings.directory)
@@ -159,18 +172,12 @@ class GenericProvider:
 
     async def _fill(self, entry: Entry, request: Request) -> Filling:
         """The variables of a call; the prompt is what `transformRequest` makes of it."""
-        variables = {**request.vars, **entry.tools}
-        filling = Filling.of(self._templates, variables, request.prompt)
-        match entry.rewrite:
-            case None:
-                return filling
-            case Script() as script:
-                context = {"vars": dict(request.vars)}
-                values = [request.prompt, plain(dict(request.vars)), plain(context)]
-                prompt = await self._code.rewrite(script, values, entry.timeout)
-            case template:
-                prompt = filling.text(template, "transformRequest")
-        return Filling.of(self._templates, variables, prompt)
+        if not isinstance(entry.rewrite, Script):
+            return fill(entry, entry.rewrite, request, self._templates)
+        context = {"vars": dict(request.vars)}
+        values = [request.prompt, plain(dict(request.vars)), plain(context)]
+        prompt = await self._code.rewrite(entry.rewrite, values, entry.timeout)
+        return Filling.of(self._templates, {**request.vars, **entry.tools}, prompt)
 
     async def _read(
         self, entry: Entry, reading: Reading, reply: HttpReply, request: Request

@@ -171,14 +171,15 @@ class MessagesAdapter:
                 return text(block, "text")
             case "thinking":
                 thought = text(block, "thinking")
-                return f"Thinking: {thought}" if thought and self._shows_thinking else None
+                return f"Thinking: {thought}" if thought and self.show_thinking else None
             case "redacted_thinking":
                 return None
             case _:
                 return json.dumps(block, ensure_ascii=False)
 
     @property
-    def _shows_thinking(self) -> bool:
+    def show_thinking(self) -> bool:
+        """Whether the model's reasoning belongs to the output."""
         return self.given.get("show_thinking") is not False
 
 

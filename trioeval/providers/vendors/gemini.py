@@ -49,6 +49,11 @@ class GenerateAdapter:
     """The checked config, as `gemini_body.gather` gives it."""
     streams: bool = False
 
+    @property
+    def show_thinking(self) -> bool:
+        """Whether the model's thoughts stand before its text."""
+        return self.given.get("show_thinking") is not False
+
     def with_options(self, options: Mapping[str, Any]) -> "GenerateAdapter":
         """The adapter for one call whose config differs in some keys.
 
@@ -136,7 +141,7 @@ class GenerateAdapter:
         return read_candidate(
             candidates[0],
             as_json=gemini_body.wants_json(self._body),
-            show_thinking=self.given.get("show_thinking") is not False,
+            show_thinking=self.show_thinking,
         )
 
 

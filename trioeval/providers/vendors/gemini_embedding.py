@@ -49,6 +49,7 @@ class EmbedAdapter:
     given: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     """The checked config, by snake_case key."""
     streams: bool = attrs.field(default=False, init=False)
+    show_thinking: bool = attrs.field(default=False, init=False)
 
     def with_options(self, options: Mapping[str, Any]) -> "EmbedAdapter":
         """The adapter for one call whose config differs in some keys.

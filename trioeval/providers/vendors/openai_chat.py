@@ -71,6 +71,11 @@ class ChatAdapter:
         """Whether replies are asked for as streams, to time their first token."""
         return bool(self.values.get("metrics"))
 
+    @property
+    def show_thinking(self) -> bool:
+        """Whether the model's reasoning stands before its text."""
+        return self.values.get("show_thinking") is not False
+
     @cached_property
     def passthrough(self) -> Mapping[str, Any]:
         """Merged last, over everything."""
@@ -148,7 +153,7 @@ class ChatAdapter:
                 message,
                 finish_reason,
                 as_json=self._wants_json,
-                show_thinking=self.values.get("show_thinking") is not False,
+                show_thinking=self.show_thinking,
             ),
             usage=usage,
             hint=read_hint(endpoint, reply),

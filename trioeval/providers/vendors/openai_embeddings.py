@@ -59,6 +59,7 @@ class EmbeddingAdapter:
     values: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     """What the config says, by snake_case key."""
     streams: bool = False
+    show_thinking: bool = attrs.field(default=False, init=False)
 
     def with_options(self, options: Mapping[str, Any]) -> "EmbeddingAdapter":
         """The adapter for one call, some of whose keys are different.

@@ -33,6 +33,7 @@ class ModerationAdapter:
     passthrough: Mapping[str, Any] = attrs.field(factory=dict)
     """Merged last, over everything."""
     streams: bool = False
+    show_thinking: bool = attrs.field(default=False, init=False)
 
     def with_options(self, options: Mapping[str, Any]) -> "ModerationAdapter":
         """The adapter for one call, some of whose keys are different.

@@ -13,9 +13,10 @@ import attrs
 import trio
 
 from trioeval.errors import ProviderError
-from trioeval.providers.adapter import Adapter
+from trioeval.providers.adapter import Adapter, ask_for
 from trioeval.providers.answers import is_success, read_json, text
 from trioeval.providers.base import Provider, Reply, Request
+from trioeval.providers.cacheable import Question
 from trioeval.providers.settings import Shared
 from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest
 
@@ -77,6 +78,10 @@ class BackgroundProvider:
             return self.adapter.parse(reply)
         msg = f"no finished response within {timeout:g} seconds (timeoutMs)"
         raise ProviderError("attempt_timeout", msg)
+
+    def cache_question(self, request: Request, /) -> Question:
+        """See `Cacheable`."""
+        return ask_for(self.adapter, request)
 
     async def _wait_finished(self, path: str) -> HttpReply:
         """The reply that tells of the finished response, or of a failure."""

@@ -1,0 +1,241 @@
+"""A suite, a provider that keeps a log, and runs of the suite that are ended at any instant.
+
+The provider is a process of its own, so it knows what was paid for, whatever became of who asked. What it
+answers depends on the question alone; that it fails, refuses or hangs up now and then depends on chance, and is
+made good by retries. So all runs of the suite have the same rows, however often they are broken off.
+
+An audit compares three accounts of the same run: the provider's log, the store, and the files of results.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import attrs
+
+ENV = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "OPENAI_API_KEY": "sk-nobody"}
+MODELS = ("alpha", "beta")
+PROMPTS = ("short", "long")
+JUDGED_EVERY = 4
+REFUSED_EVERY = 25
+TURNS = 6
+
+Question: TypeAlias = tuple[str, str]
+"""The model, and the last user message: what the provider's answer depends on."""
+
+
+def digest(*words: str) -> str:
+    """Some letters that depend on nothing else."""
+    return hashlib.sha256("|".join(words).encode()).hexdigest()[:12]
+
+
+def answer(model: str, message: str) -> str:
+    """What a model answers."""
+    if model != "judge":
+        return f"{model} says {digest(model, message)}"
+    fair = int(digest(message), 16) % 5 > 0
+    return json.dumps({"pass": fair, "score": 0.8 if fair else 0.2, "reason": digest("why", message)})
+
+
+def message_of(prompt: str, test: int) -> str:
+    """What a row of the matrix asks."""
+    return f"{prompt} answer to question {test}"
+
+
+def judged_as(output: str) -> str:
+    """What the judge is asked of an output."""
+    return f"Judge: {output}"
+
+
+def suite_of(base_url: str, tests: int) -> dict[str, Any]:
+    """A matrix of 2 prompts, 2 models and so many tests; and conversations, each of them `TURNS` turns long."""
+    lane = {"maxConcurrency": 6, "retries": 9}
+
+    def entry(model: str) -> dict[str, Any]:
+        return {"id": f"openai:chat:{model}", "config": {"apiBaseUrl": base_url}, "lane": lane}
+
+    def test(number: int) -> dict[str, Any]:
+        checks: list[dict[str, Any]] = [{"type": "contains", "value": "says"}]
+        if number % 3 == 0:
+            checks.append({"type": "regex", "value": "says [0-7]"})
+        if number % JUDGED_EVERY == 0:
+            judge = {"provider": entry("judge"), "rubricPrompt": judged_as("{{output}}")}
+            checks.append({"type": "llm-rubric", "value": "fair", **judge})
+        return {"vars": {"n": number}, "assert": checks, "metadata": {"number": number}}
+
+    turns = [
+        {
+            "vars": {"q": f"turn {turn} of talk {talk}"},
+            "metadata": {"conversationId": f"talk {talk}"},
+        }
+        for turn in range(TURNS)
+        for talk in range(max(1, tests // 50))
+    ]
+    said = "{% for turn in _conversation %}{% if loop.last %}{{turn.output}}: {% endif %}{% endfor %}"
+    return {
+        "description": "chaos",
+        "providers": [entry(model) for model in MODELS],
+        "tasks": [
+            {
+                "id": "matrix",
+                "type": "prompt_eval",
+                "prompts": [message_of(prompt, 0).replace(" 0", " {{n}}") for prompt in PROMPTS],
+                "tests": [test(number) for number in range(tests)],
+            },
+            {
+                "id": "talk",
+                "type": "prompt_eval",
+                "prompts": [said + "{{q}}"],
+                "tests": turns,
+                "evaluateOptions": {"serialize": "conversation"},
+            },
+        ],
+    }
+
+
+def recordings_of(suite: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """All that can be asked, each with its one answer; some rows of the matrix are refused for good."""
+    matrix, talk = suite["tasks"]
+    for model in MODELS:
+        for number in range(len(matrix["tests"])):
+            for prompt in PROMPTS:
+                message = message_of(prompt, number)
+                said = {"model": model, "prompt": message}
+                if (number + len(prompt)) % REFUSED_EVERY == 0:
+                    yield said | {"error": {"kind": "bad_request", "message": "not for me"}}
+                    continue
+                output = answer(model, message)
+                yield said | {"output": output}
+                if number % JUDGED_EVERY == 0:
+                    asked = judged_as(output)
+                    yield {"model": "judge", "prompt": asked, "output": answer("judge", asked)}
+        outputs: dict[str, str] = {}
+        for test in talk["tests"]:
+            name = test["metadata"]["conversationId"]
+            before = f"{outputs[name]}: " if name in outputs else ""
+            message = before + test["vars"]["q"]
+            outputs[name] = answer(model, message)
+            yield {"model": model, "prompt": message, "output": outputs[name]}
+
+
+
+
+# --- the provider ---------------------------------------------------------------
+
+
+@attrs.frozen
+class Entry:
+    """A request that the provider is done with."""
+
+    utc_at: float
+    status: int
+    ending: str
+    question: Question
+
+    @property
+    def is_paid(self) -> bool:
+        """Whether its reply went out whole."""
+        return (self.status, self.ending) == (200, "sent")
+
+
+@attrs.define(eq=False)
+class Provider:
+    """A fake provider that is up."""
+
+    url: str
+    log: Path
+    _entries: list[Entry] = attrs.field(init=False, factory=list)
+    _read_bytes: int = attrs.field(init=False, default=0)
+
+    def entries(self) -> Sequence[Entry]:
+        """All that is over, in that order; a line that is being written is left for the next time."""
+        with self.log.open("rb") as file:
+            file.seek(self._read_bytes)
+            whole, end, _ = file.read().rpartition(b"\n")
+        self._read_bytes += len(whole) + len(end)
+        for line in whole.splitlines():
+            said = json.loads(line)
+            question = said["model"], said["prompt"]
+            self._entries.append(Entry(said["utc_at"], said["status"], said["ending"], question))
+        return self._entries
+
+    def wait_idle(self) -> Sequence[Entry]:
+        """The same, once nobody is answered any more."""
+        with urllib.request.urlopen(self.url.removesuffix("/v1") + "/health"):
+            pass  # it has read what clients that are gone had sent
+        while self.stats()["in_flight"]:
+            pass
+        return self.entries()
+
+    def stats(self) -> Any:
+        """What it counts."""
+        with urllib.request.urlopen(self.url.removesuffix("/v1") + "/stats") as reply:
+            return json.load(reply)
+
+
+@contextmanager
+def open_provider(folder: Path, *flags: str) -> Iterator[Provider]:
+    """A provider in a process of its own, and the suite that asks it.
+
+    Args:
+        folder: Gets `suite.json`, and what the provider reads and writes.
+        *flags: Of `fake-provider`, more.
+    """
+    log, replies = folder / "log.jsonl", folder / "replies.jsonl"
+    log.touch()
+    suite = suite_of("", tests=TESTS)
+    replies.write_text("".join(json.dumps(one) + "\n" for one in recordings_of(suite)))
+    command = [sys.executable, "-m", "trioeval", "fake-provider", "--port", "0"]
+    command += ["--replay", str(replies), "--log", str(log), *flags]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENV
+    ) as server:
+        assert server.stdout is not None
+        try:
+            url = server.stdout.readline().strip()
+            (folder / "suite.json").write_text(json.dumps(suite_of(url, tests=TESTS)))
+            yield Provider(url, log)
+        finally:
+            server.terminate()
+
+
+# --- the store ------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class Recorded:
+    """What a store holds of its one run."""
+
+    run: str | None
+    """Its id; None if it was not begun."""
+    replies: Counter[Question]
+    """Good replies by question: each of them is paid, and none may be asked again."""
+    rows: Counter[tuple[str, int]]
+    """Records by task and index."""
+
+
+# --- rows -----------------------------------------------------------------------
+
+VOLATILE = frozenset(
+    {"id", "evalId", "latencyMs", "waitMs", "waits", "attempts", "numRequests", "firstTokenMs"}
+)
+"""What differs between equal runs: ids, times, and how often a provider failed."""
+
+
+def lasting(value: Any) -> Any:
+    """A row, or any part of a document, without what differs between equal runs."""
+    if isinstance(value, Mapping):
+        return {name: lasting(part) for name, part in value.items() if name not in VOLATILE}
+    return [*map(lasting, value)] if isinstance(value, list) else value

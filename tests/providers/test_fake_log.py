@@ -1,0 +1,122 @@
+"""What the fake provider says of what it sent, so that clients can be audited."""
+
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+import trio
+from fake_runs import exchange, get, post, read_reply
+
+from trioeval.providers.fake import FakeSettings, Served, serve_fake
+
+pytestmark = pytest.mark.network
+
+ASK = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Hi"}]}).encode()
+REQUEST = post("/chat/completions", ASK)
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loopback is reached directly, whatever the machine's environment says."""
+    monkeypatch.setenv("NO_PROXY", "*")
+
+
+def served(settings: FakeSettings, *, leaves: bool = False) -> Served:
+    """What is told of one completion, whose client may leave before its reply comes."""
+    told: list[Served] = []
+
+    async def main() -> None:
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                address = await nursery.start(serve_fake, settings, told.append)
+                async with await trio.open_tcp_stream(address.host, address.port) as stream:
+                    await stream.send_all(REQUEST)
+                    while (
+                        leaves
+                        and not json.loads((await exchange(address, get("/stats"))).body)[
+                            "in_flight"
+                        ]
+                    ):
+                        pass
+                    if not leaves and settings.disconnect_rate:
+                        async for _ in stream:
+                            pass
+                    elif not leaves:
+                        await read_reply(stream)
+                while not told:
+                    await exchange(address, get("/stats"))
+                nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    [one] = told
+    return one
+
+
+def test_a_reply_that_went_out_is_told_with_its_request() -> None:
+    """Whole, with the bytes that the operating system took."""
+    one = served(FakeSettings())
+    assert (one.body, one.status, one.ending) == (ASK, 200, "sent")
+    assert one.sent_bytes > 300
+
+
+def test_what_did_not_go_out_is_told_as_such() -> None:
+    """Replies that were cut, found nobody, or were refusals."""
+    whole = served(FakeSettings()).sent_bytes
+    cut = served(FakeSettings(disconnect_rate=1))
+    assert (cut.status, cut.ending) == (200, "cut")
+    assert 0 < cut.sent_bytes < whole
+    left = served(FakeSettings(latency_s=60), leaves=True)
+    assert (left.status, left.ending, left.sent_bytes) == (200, "abandoned", 0)
+    assert served(FakeSettings(failure_rate=1)).status == 500
+    assert served(FakeSettings(throttle_rate=1)).status == 429
+
+
+def test_a_line_names_instant_digest_and_question() -> None:
+    """What is not a question is told without one."""
+    one = Served(body=ASK, status=200, ending="sent", sent_bytes=7)
+    assert one.to_line(12.5).endswith("}\n")
+    assert json.loads(one.to_line(12.5)) == {
+        "utc_at": 12.5,
+        "digest": hashlib.sha256(ASK).hexdigest(),
+        "status": 200,
+        "ending": "sent",
+        "bytes": 7,
+        "model": "m",
+        "prompt": "Hi",
+    }
+    other = Served(body=b"?", status=400, ending="sent", sent_bytes=7)
+    assert "prompt" not in json.loads(other.to_line(12.5))
+
+
+@pytest.mark.slow
+def test_the_log_of_the_command_is_whole_at_any_instant_and_kept(tmp_path: Path) -> None:
+    """A line is in the file before the next request is answered; another server adds to it."""
+    command = [sys.executable, "-m", "trioeval", "fake-provider", "--port", "0"]
+    command += ["--log", str(tmp_path / "log.jsonl")]
+    for round_ in (1, 2):
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as server:
+            assert server.stdout is not None
+            url = server.stdout.readline().strip()
+            for _ in range(2):
+                asked = urllib.request.Request(url + "/chat/completions", ASK)
+                urllib.request.urlopen(asked).close()
+            urllib.request.urlopen(url.removesuffix("/v1") + "/stats").close()
+            lines = (tmp_path / "log.jsonl").read_text().splitlines()
+            assert [json.loads(line)["ending"] for line in lines] == ["sent"] * 2 * round_
+            server.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.slow
+def test_a_log_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    """Before anything is served, in one line."""
+    command = [sys.executable, "-m", "trioeval", "fake-provider", "--log", "no/log.jsonl"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "--log no/log.jsonl cannot be written: No such file or directory\n"

@@ -1,0 +1,44 @@
+"""Flags whose value may be left out, which the parser does not know. Pure."""
+
+from collections.abc import Iterator, Sequence
+
+LATEST = "latest"
+"""The run that `--resume` goes on with where it names none: the latest one of its suite."""
+
+_OPTIONAL = {"--resume": LATEST}
+_SUITES = (".json", ".yaml", ".yml", ".toml")
+
+
+def with_values(arguments: Sequence[str]) -> list[str]:
+    """The arguments, with the values of flags that were given without one.
+
+    What follows such a flag is its value unless it is a flag or the name of a suite file.
+
+    Example:
+        >>> with_values(["--resume", "s.yaml", "-j", "3"])
+        ['--resume=latest', 's.yaml', '-j', '3']
+        >>> with_values(["s.yaml", "--resume", "eval-2026"])
+        ['s.yaml', '--resume=eval-2026']
+    """
+    return list(_with_values(iter(arguments)))
+
+
+def _with_values(arguments: Iterator[str]) -> Iterator[str]:
+    for argument in arguments:
+        if argument == "--":
+            yield argument
+            yield from arguments
+        elif argument not in _OPTIONAL:
+            yield argument
+        else:
+            following = next(arguments, None)
+            if following is not None and _is_value(following):
+                yield f"{argument}={following}"
+            else:
+                yield f"{argument}={_OPTIONAL[argument]}"
+                if following is not None:
+                    yield from _with_values(iter([following, *arguments]))
+
+
+def _is_value(text: str) -> bool:
+    return not text.startswith("-") and not text.lower().endswith(_SUITES)

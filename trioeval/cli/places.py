@@ -1,0 +1,63 @@
+"""Where runs and replies are kept, if nothing says otherwise: in `.trioeval` in the working directory.
+
+What says otherwise is the command line and the environment of the process, never a suite: a file that one
+got from somebody must not choose what is written to.
+"""
+
+from pathlib import Path
+
+from trioeval.cli.environment import EnvironmentSettings
+from trioeval.errors import StoreError
+
+FOLDER = ".trioeval"
+DATABASE = "results.db"
+CACHE = "cache.db"
+
+
+def database_path(flag: Path | None, environment: EnvironmentSettings) -> Path:
+    """The database of runs: that of the flag, of `TRIOEVAL_DB`, or the one in the folder of runs.
+
+    Example:
+        >>> database_path(None, EnvironmentSettings(config_dir=Path("/c"))).as_posix()
+        '/c/results.db'
+    """
+    return flag or environment.db or _folder(environment) / DATABASE
+
+
+def cache_path(environment: EnvironmentSettings) -> Path | None:
+    """The file of the cache; None for one in memory.
+
+    `CACHE_PATH` names a folder, as promptfoo's does, unless it ends in `.db`.
+
+    Example:
+        >>> cache_path(EnvironmentSettings(cache_path=Path("/c"))).as_posix()
+        '/c/cache.db'
+    """
+    if environment.cache_type == "memory":
+        return None
+    given = environment.cache_path
+    if given is None:
+        return _folder(environment) / CACHE
+    return given if given.suffix == ".db" and not given.is_dir() else given / CACHE
+
+
+def make_folder(path: Path) -> None:
+    """Make the folder of a database; one of ours is left out of version control.
+
+    Raises:
+        StoreError: It cannot be made.
+    """
+    folder = path.parent
+    if folder.is_dir():
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if folder.name == FOLDER:
+            (folder / ".gitignore").write_text("*\n", encoding="utf-8")
+    except OSError as error:
+        msg = f"{path}: the folder {folder} cannot be made: {error.strerror or error}"
+        raise StoreError(msg) from None
+
+
+def _folder(environment: EnvironmentSettings) -> Path:
+    return environment.config_dir or Path(FOLDER)

@@ -1,0 +1,145 @@
+"""The flags that a run was begun with, as JSON in the store, and what flags it goes on with. Pure.
+
+What decides which rows there are is asked for once, when a run begins; whoever goes on with it may say it
+again, but not say something else. What only decides how it goes may be another thing each time.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import cattrs
+
+from trioeval.cli.flags import LimitFlags, OutputFlags, RowFlags, RunFlags, WhatFlags
+from trioeval.errors import UsageError
+
+_GROUPS = ("what", "rows", "limits")
+_FREE = {"env_file", *(field.name for field in attrs.fields(LimitFlags))} - {"repeat"}
+"""Flags of these groups that may be said anew."""
+_ONE_RUN = ("record", "tag")
+"""Flags of which one half of a run would know nothing."""
+
+
+@attrs.frozen(kw_only=True)
+class StoredFlags:
+    """What a run was begun with."""
+
+    directory: Path
+    """The working directory, which relative paths are relative to."""
+    suite: Path | None
+    """The suite file, as it was named."""
+    what: WhatFlags = WhatFlags()
+    rows: RowFlags = RowFlags()
+    limits: LimitFlags = LimitFlags()
+    outputs: tuple[Path, ...] = ()
+    """Result files, wherever they were named; absolute."""
+    settings: Mapping[str, str] = attrs.field(factory=dict)
+    """Of each task, `settings_digest`."""
+
+    def json(self) -> dict[str, Any]:
+        """All of it that is not as it would be anyway.
+
+        Example:
+            >>> StoredFlags(directory=Path("/d"), suite=Path("s.json")).json()
+            {'directory': '/d', 'suite': 's.json'}
+        """
+        found: dict[str, Any] = cattrs.unstructure(self)
+        groups = {name: dict(_given(getattr(self, name))) for name in _GROUPS}
+        plain = {name: cattrs.unstructure(group) for name, group in groups.items()}
+        return {name: part for name, part in (found | plain).items() if part}
+
+    @classmethod
+    def read(cls, found: Mapping[str, Any], run: str) -> "StoredFlags":
+        """What `json` made.
+
+        Args:
+            found: That.
+            run: The id of the run, to be told.
+
+        Raises:
+            UsageError: Another version made it, or it is no run of a suite.
+        """
+        try:
+            return _CONVERTER.structure(found, cls)
+        except cattrs.BaseValidationError:
+            msg = f"{run} does not say how it was begun: it was imported, or written by another version"
+            raise UsageError(msg) from None
+
+    def with_flags(self, given: RunFlags) -> RunFlags:
+        """What the run goes on with.
+
+        Raises:
+            UsageError: Something is given that would make it another run; all of that is named.
+        """
+        wrong = [*self._differences(given)]
+        wrong += [
+            f"{_flag(name)} is of a whole run: it cannot be given for the rest of one"
+            for name in _ONE_RUN
+            if getattr(given.what, name)
+        ]
+        if wrong:
+            raise UsageError("\n".join(wrong))
+        output = given.output
+        return attrs.evolve(
+            given,
+            what=attrs.evolve(
+                self.what, env_file=given.what.env_file or self.what.env_file, record=None
+            ),
+            rows=self.rows,
+            limits=attrs.evolve(self.limits, **dict(_given(given.limits))),
+            output=output if output.output else attrs.evolve(output, output=self.outputs),
+        )
+
+    def _differences(self, given: RunFlags) -> Iterator[str]:
+        for group in _GROUPS:
+            before = dict(_given(getattr(self, group)))
+            for name, value in _given(getattr(given, group)):
+                if name in _FREE or name in _ONE_RUN or value == before.get(name):
+                    continue
+                begun = f"with {_said(name, before[name])}" if name in before else "without"
+                yield f"{_said(name, value)}: the run was begun {begun}"
+
+
+def stored_flags(
+    suite: Path | None, flags: RunFlags, outputs: Sequence[Path], settings: Mapping[str, str]
+) -> StoredFlags:
+    """The flags of a run that begins here.
+
+    Args:
+        suite: The suite file, as it was named.
+        flags: Those that were given.
+        outputs: Result files that it writes.
+        settings: Of each task, `settings_digest`.
+    """
+    here = Path.cwd()
+    return StoredFlags(
+        directory=here,
+        suite=suite,
+        what=flags.what,
+        rows=flags.rows,
+        limits=flags.limits,
+        outputs=tuple(here / path for path in outputs),
+        settings=settings,
+    )
+
+
+def _given(flags: WhatFlags | RowFlags | LimitFlags | OutputFlags) -> Iterator[tuple[str, Any]]:
+    """The flags of a group that are not as they would be anyway, by name."""
+    for field in attrs.fields(type(flags)):
+        value = getattr(flags, field.name)
+        if value != field.default:
+            yield field.name, value
+
+
+def _said(name: str, value: Any) -> str:
+    """A flag as it is typed."""
+    values = value if isinstance(value, tuple) else () if value is True else (value,)
+    return " ".join([_flag(name), *map(str, values)])
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+_CONVERTER = cattrs.Converter(forbid_extra_keys=True)

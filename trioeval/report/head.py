@@ -1,0 +1,132 @@
+"""The head of a task: everything that is told of it besides its rows, tests and totals.
+
+It is known when a run begins, is kept with the run as JSON, and is all that documents and tables need of a
+suite: they never look at the suite itself, which may be gone or changed when they are made.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from trioeval.providers.secrets import hide_in
+from trioeval.report.config import config_json, options_json
+from trioeval.suite import Column, Suite
+
+
+@attrs.frozen(kw_only=True)
+class HeadColumn:
+    """One provider with one prompt; its `promptIdx` is its place in the head."""
+
+    id: str
+    """Of its prompt."""
+    raw: str
+    """The text of its prompt, not rendered."""
+    label: str
+    provider: str
+    """Label or id."""
+
+
+@attrs.frozen(kw_only=True)
+class Head:
+    """What is told of a task of a run."""
+
+    eval_id: str
+    utc_created: str
+    """ISO 8601."""
+    columns: Sequence[HeadColumn]
+    config: Mapping[str, Any]
+    """As `config_json` makes it: the suite without its tests."""
+    runtime_options: Mapping[str, Any]
+    versions: Mapping[str, str]
+    """`trioevalVersion`, `pythonVersion`, `platform`, `arch`."""
+    task: str | None = None
+    """Its id; None where the suite has no tasks but is one."""
+    depends_on: tuple[str, ...] = ()
+    """Ids of the tasks that came before."""
+
+    def json(self) -> dict[str, Any]:
+        """All of it, ready for `json.dumps`."""
+        return {
+            "evalId": self.eval_id,
+            "task": self.task,
+            "dependsOn": list(self.depends_on),
+            "timestamp": self.utc_created,
+            "columns": [attrs.asdict(column) for column in self.columns],
+            "config": dict(self.config),
+            "runtimeOptions": dict(self.runtime_options),
+            "versions": dict(self.versions),
+        }
+
+    @classmethod
+    def read(cls, found: Mapping[str, Any]) -> "Head":
+        """What `json` made.
+
+        Example:
+            >>> head = Head(
+            ...     eval_id="e",
+            ...     utc_created="2026-01-01T00:00:00.000Z",
+            ...     columns=[HeadColumn(id="p", raw="{{x}}", label="x", provider="echo")],
+            ...     config={"prompts": ["{{x}}"]},
+            ...     runtime_options={},
+            ...     versions={},
+            ... )
+            >>> Head.read(head.json()) == head
+            True
+        """
+        return cls(
+            eval_id=found["evalId"],
+            utc_created=found["timestamp"],
+            columns=[HeadColumn(**column) for column in found["columns"]],
+            config=found["config"],
+            runtime_options=found["runtimeOptions"],
+            versions=found["versions"],
+            task=found["task"],
+            depends_on=tuple(found["dependsOn"]),
+        )
+
+
+def head_of(
+    suite: Suite,
+    columns: Sequence[Column],
+    *,
+    eval_id: str,
+    utc_created: str,
+    versions: Mapping[str, str],
+    task: str | None = None,
+    depends_on: tuple[str, ...] = (),
+    keys: Sequence[str] = (),
+) -> Head:
+    """The head of a task that is about to begin.
+
+    Args:
+        suite: What it runs.
+        columns: What that expands to.
+        eval_id: Of the run.
+        utc_created: ISO 8601.
+        versions: `trioevalVersion`, `pythonVersion`, `platform`, `arch`.
+        task: Its id; None where the suite has no tasks but is one.
+        depends_on: Ids of the tasks that come before.
+        keys: Texts that must not stand in it; see `keys_of`.
+    """
+    return Head(
+        eval_id=eval_id,
+        utc_created=utc_created,
+        columns=[_column(suite, column, keys) for column in columns],
+        config=config_json(suite, keys),
+        runtime_options=options_json(suite),
+        versions=versions,
+        task=task,
+        depends_on=depends_on,
+    )
+
+
+def _column(suite: Suite, column: Column, keys: Sequence[str]) -> HeadColumn:
+    entry = suite.providers[column.provider_index]
+    prompt = column.prompt
+    return HeadColumn(
+        id=prompt.id,
+        raw=hide_in(prompt.raw, keys),
+        label=hide_in(prompt.label, keys),
+        provider=entry.label or entry.id,
+    )

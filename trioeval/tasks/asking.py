@@ -1,0 +1,252 @@
+"""The one way in which rows ask: those that are tested, and judges.
+
+A reply is looked for where an earlier execution of the run wrote it down, then in the cache; only then is a
+call made, through the lane of whoever is asked. What an earlier execution paid for counts as if it were paid
+for now, so that a run that was cut in two adds up to the same; what comes from the cache costs nothing. For
+neither is there a request, so neither takes a slot, waits for the pace of a lane, or uses anything of a
+budget.
+
+Every call that ends is written down in the step in which it ends: each attempt of its own, whether it was
+answered or failed. Nothing is awaited in between, so a reply is kept whatever then befalls the row: a test
+that fails and needs no more judges, a timeout, or the end of the program.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import attrs
+import trio
+
+from trioeval.errors import ProviderError
+from trioeval.kernel import Calls, Metered
+from trioeval.providers import OpenProvider, Reply, Request, Usage
+from trioeval.providers.secret_names import is_secret_name
+from trioeval.providers.secrets import hide, hide_in, longest_first, surely_keys
+from trioeval.suite import ProviderEntry
+from trioeval.tasks.caching import ReplyCache
+from trioeval.tasks.journal import (
+    CallKey,
+    CallRecord,
+    CallRole,
+    Journal,
+    Paid,
+    question_digest,
+)
+from trioeval.tasks.metering import Meter, tokens_used
+
+
+@attrs.frozen
+class Inquiry:
+    """One question of one row."""
+
+    place: int
+    """Among the providers, of who is asked."""
+    request: Request
+    key: CallKey | None
+    """What the journal knows it by; None where there is no journal."""
+    cache_key: bytes | None
+    """What the cache knows it by; None where it has to be asked."""
+
+
+class Listener(Protocol):
+    """Who is told what becomes of a question, each time in the step in which it happens."""
+
+    def sent(self) -> None:
+        """A request is made, which may be paid for whatever becomes of it."""
+        ...
+
+    def heard(self, paid: Paid, /, *, recalled: bool) -> None:
+        """There is a reply.
+
+        Args:
+            paid: It.
+            recalled: Whether an earlier execution of the run got it.
+        """
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class Asker:
+    """Where the replies to the rows of one task come from."""
+
+    providers: Sequence[OpenProvider]
+    """Those that are tested, and behind them judges."""
+    entries: Sequence[ProviderEntry]
+    """What the suite says of each."""
+    lanes: Sequence[str]
+    """The lane of each."""
+    meter: Meter
+    task: str | None = None
+    journal: Journal | None = None
+    cache: ReplyCache | None = None
+    refresh: bool = False
+    """Whether everything is asked anew, and what the cache has is replaced."""
+    names: Sequence[str] = attrs.field(init=False)
+    """What each is called, without secrets."""
+    _keys: tuple[str, ...] = attrs.field(init=False, repr=False)
+    _marks: Sequence[str] = attrs.field(init=False, repr=False)
+
+    @names.default
+    def _find_names(self) -> Sequence[str]:
+        return [hide(one.spec.name, one.spec.secrets) for one in self.providers]
+
+    @_keys.default
+    def _find_keys(self) -> tuple[str, ...]:
+        every = longest_first(secret for one in self.providers for secret in one.spec.secrets)
+        return surely_keys(every)
+
+    @_marks.default
+    def _find_marks(self) -> Sequence[str]:
+        return [_mark(entry) for entry in self.entries]
+
+    def inquiry(
+        self,
+        index: int,
+        role: CallRole,
+        place: int,
+        request: Request,
+        *more: Any,
+        again: bool = False,
+    ) -> Inquiry:
+        """A question.
+
+        Args:
+            index: Of the row that pays for it.
+            role: Who is asked.
+            place: Of who is asked among the providers.
+            request: What they are asked.
+            *more: JSON data that tells it from equal ones of its row.
+            again: Whether it was asked before, and another reply is wanted.
+        """
+        key = None
+        if self.journal is not None:
+            digest = question_digest(self._marks[place], request, *more)
+            key = CallKey(self.task, index, role, digest)
+        cache_key = None
+        if self.cache is not None and not again:
+            cache_key = self.providers[place].cache_key(request)
+        return Inquiry(place, request, key, cache_key)
+
+    def may_have(self, place: int) -> bool:
+        """Whether there may be replies of a provider that need no call."""
+        if self.journal is not None and self.journal.resumed:
+            return True
+        return self.cache is not None and not self.refresh and self.providers[place].is_cacheable
+
+    def is_there(self, inquiry: Inquiry) -> bool:
+        """Whether no call of its own is needed now: the reply is there, or on its way to others."""
+        if self._recalled(inquiry) is not None:
+            return True
+        if self.cache is None or self.refresh or inquiry.cache_key is None:
+            return False
+        return self.cache.has(inquiry.cache_key)
+
+    async def ask(self, inquiry: Inquiry, calls: Calls[Any], listener: Listener) -> Paid:
+        """The reply, after all retries of the lane. A checkpoint unless it was recalled.
+
+        Raises:
+            CallError: It failed.
+            LaneClosedError: The lane serves no more calls.
+            BudgetError: The call needs more than the budget has left.
+            TooLateError: The job is over, or its run's deadline has passed.
+        """
+        recalled = self._recalled(inquiry)
+        if recalled is not None:
+            listener.heard(recalled, recalled=True)
+            return recalled
+        if self.cache is None or inquiry.cache_key is None:
+            return await self._call(inquiry, calls, listener)
+        own: Paid | None = None
+
+        async def fetch() -> Paid:
+            nonlocal own
+            own = await self._call(inquiry, calls, listener)
+            return own
+
+        found = await self.cache.reply(
+            inquiry.cache_key, fetch, calls.waiting, refresh=self.refresh
+        )
+        if own is not None:
+            return own
+        paid = Paid(_for_nothing(found.reply), found.latency_ms, cached=True)
+        self._write(inquiry, paid.reply, paid.latency_ms, cached=True)
+        listener.heard(paid, recalled=False)
+        return paid
+
+    def _recalled(self, inquiry: Inquiry) -> Paid | None:
+        if self.journal is None or inquiry.key is None or not self.journal.resumed:
+            return None
+        return self.journal.recall(inquiry.key)
+
+    async def _call(self, inquiry: Inquiry, calls: Calls[Any], listener: Listener) -> Paid:
+        estimate = self.meter.estimate(inquiry.place, inquiry.request.prompt)
+
+        async def send() -> Metered[Paid]:
+            listener.sent()
+            started_at = trio.current_time()
+            try:
+                reply = await self.providers[inquiry.place](inquiry.request)
+            except ProviderError as error:
+                self._write(inquiry, error, (trio.current_time() - started_at) * 1000)
+                raise
+            paid = Paid(reply, (trio.current_time() - started_at) * 1000, cached=False)
+            self._write(inquiry, reply, paid.latency_ms)
+            listener.heard(paid, recalled=False)
+            self.meter.learn(inquiry.place, estimate, reply.usage)
+            tokens = tokens_used(reply.usage)
+            return Metered(paid, tokens=tokens, money=reply.cost, hint=reply.hint)
+
+        lane = self.lanes[inquiry.place]
+        return await calls(lane, send, tokens=estimate.tokens, money=estimate.money)
+
+    def _write(
+        self,
+        inquiry: Inquiry,
+        answer: Reply | ProviderError,
+        latency_ms: float,
+        *,
+        cached: bool = False,
+    ) -> None:
+        if self.journal is None or inquiry.key is None:
+            return
+        prompt = hide_in(inquiry.request.prompt, self._keys)
+        name = self.names[inquiry.place]
+        record = CallRecord(
+            key=inquiry.key,
+            provider=name,
+            prompt=prompt,
+            answer=answer,
+            latency_ms=latency_ms,
+            cached=cached,
+        )
+        self.journal.call(record)
+
+
+def _for_nothing(reply: Reply) -> Reply:
+    """A reply that was paid for before: all of its tokens are cached ones, and it costs nothing."""
+    total = tokens_used(reply.usage)
+    return attrs.evolve(reply, usage=Usage(cached=total, total=total), cost=0.0, hint=None)
+
+
+def _mark(entry: ProviderEntry) -> str:
+    """All that a suite says of a provider that may change its replies, without credentials.
+
+    What is no JSON counts by its type: it is another object in each process.
+    """
+    said = [entry.id, entry.label, _without_keys(entry.config), _without_keys(entry.env)]
+    return json.dumps(said, sort_keys=True, default=lambda value: type(value).__qualname__)
+
+
+def _without_keys(value: Any) -> Any:
+    match value:
+        case Mapping():
+            return {
+                str(name): _without_keys(part)
+                for name, part in value.items()
+                if not is_secret_name(str(name))
+            }
+        case list() | tuple():
+            return [_without_keys(part) for part in value]
+        case _:
+            return value
