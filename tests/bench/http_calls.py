@@ -4,8 +4,9 @@
 
 The fake provider runs in a process of its own. Figures: CPU milliseconds a call of this process, by the
 provider (body, headers, exchange, usage, hints, cost) and by a bare `httpx2` loop that posts the same body
-and parses the same reply, at 20 and 200 calls in flight; whether 500 calls can be in flight at once; and how
-much memory many calls leave behind.
+and parses the same reply, at 20 and 200 calls in flight; whether 500 calls can be in flight at once; how
+much memory many calls leave behind; and what a suite takes whose rows are graded and stored, beside what the
+latency and the width allow.
 """
 
 import json
@@ -13,6 +14,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -22,10 +24,16 @@ import httpx2
 import trio
 
 from trioeval.providers import ProviderSpec, Request, open_providers, resolve
-from trioeval.suite import Templates
+from trioeval.report import head_of
+from trioeval.store import RunStart, open_store
+from trioeval.suite import Templates, parse_suite
+from trioeval.tasks import Row, prepare, run_suite
 
 ROUNDS = 5
 WIDE = 500
+
+STAMP = "2026-01-01T00:00:00.000Z"
+SUITE_CALLS, SUITE_WIDTH, SUITE_LATENCY = 200, 20, 0.05
 
 Ask = Callable[[], Awaitable[object]]
 
@@ -99,6 +107,52 @@ async def measure_width(base_url: str) -> None:
     print(f"{WIDE} at once: {stats['ok']} served, {stats['max_in_flight']} in flight at the peak")
 
 
+async def measure_suite(base_url: str, folder: Path) -> None:
+    """Print what a suite takes that is graded and stored, from the first request to the last reply."""
+    entry = {
+        "id": "openai:chat:gpt-4.1",
+        "config": {"apiBaseUrl": base_url},
+        "lane": {"maxConcurrency": SUITE_WIDTH},
+    }
+    checks = [{"type": "contains", "value": "Paris"}]
+    suite = parse_suite(
+        {
+            "providers": [entry],
+            "prompts": ["Question {{n}}: name the capital of France."],
+            "tests": [{"vars": {"n": n}, "assert": checks} for n in range(SUITE_CALLS)],
+        }
+    )
+
+    async def emit(row: Row) -> None:  # noqa: ASYNC124 - only looks
+        assert row.verdict is not None
+
+    ratios: list[float] = []
+    spent: list[float] = []
+    ideal = SUITE_CALLS * SUITE_LATENCY / SUITE_WIDTH
+    async with open_store(folder / "results.db") as store, httpx2.AsyncClient() as client:
+        for number in range(ROUNDS):
+            await client.post(base_url.removesuffix("/v1") + "/reset")
+            prepared, name = prepare(suite), f"eval-{number}"
+            head = head_of(
+                suite, prepared.steps.columns, eval_id=name, utc_created=STAMP, versions={}
+            )
+            start = RunStart(
+                id=name, utc_created=STAMP, heads=[head.json()], rows={None: SUITE_CALLS}
+            )
+            before = time.process_time()
+            run = store.begin(start)
+            await run_suite(prepared, emit=emit, journal=run)
+            spent.append((time.process_time() - before) / SUITE_CALLS * 1000)
+            run.finish("finished", 0, None)
+            stats = (await client.get(base_url.removesuffix("/v1") + "/stats")).json()
+            ratios.append((stats["last_reply_at"] - stats["first_request_at"]) / ideal)
+    print(
+        f"{SUITE_CALLS} tests at width {SUITE_WIDTH}, graded and stored:"
+        f" {statistics.median(ratios):.3f} × the ideal (wanted 1.1),"
+        f" {statistics.median(spent):.3f} ms CPU a test (wanted 0.7)"
+    )
+
+
 def spec_at(base_url: str, templates: Templates) -> ProviderSpec:
     """The provider that is measured."""
     return resolve(
@@ -124,6 +178,11 @@ def main() -> None:
         trio.run(measure, base_url, calls)
     with fake_provider(latency=2) as base_url:
         trio.run(measure_width, base_url)
+    with (
+        fake_provider(latency=SUITE_LATENCY) as base_url,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        trio.run(measure_suite, base_url, Path(folder))
 
 
 @contextmanager

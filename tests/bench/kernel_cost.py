@@ -4,7 +4,8 @@
 
 Both run jobs whose only act is a checkpoint, at width 100, in turns within one process; the figure is the
 median of the ratios. The kernel's path has everything on it: lane, slot, timeout scope, retries, what is
-learned from a reply, ledger, ordered emit. Then the cost a job of plans of different length.
+learned from a reply, ledger, ordered emit. Then the cost a job of plans of different length, and of jobs
+that need nothing of their lane.
 """
 
 import math
@@ -70,6 +71,21 @@ async def kernel(size: int, limit: float) -> None:
     await run_plan(Plan(NoOps(size, limit), ("lane",)), body, lanes=lanes, emit=ignore)
 
 
+async def empty(_job: Job[None], _calls: Calls[None]) -> None:
+    """A body that finds everything there."""
+
+
+async def always(_job: Job[None]) -> bool:
+    """Every job is free."""
+    return True
+
+
+async def free(size: int) -> None:
+    """Jobs that need nothing of their lane."""
+    plan = Plan(NoOps(size), ("lane",), free=always)
+    await run_plan(plan, empty, lanes=Lanes([LaneSpec("lane", WIDTH)]), emit=ignore)
+
+
 def seconds(main: object, *args: object) -> float:
     """Duration of one Trio run."""
     started = time.perf_counter()
@@ -82,6 +98,8 @@ def main(size: int = 100_000) -> None:
     for jobs in (1_000, 10_000, 100_000, 1_000_000):
         cost = min(seconds(kernel, jobs, math.inf) for _ in range(1 if jobs == 1_000_000 else 5))
         print(f"kernel cost at {jobs:>9,} jobs: {cost / jobs * 1e6:.1f} µs a job")
+    cost = min(seconds(free, size) for _ in range(5))
+    print(f"kernel cost of a free job: {cost / size * 1e6:.1f} µs, {size / cost:,.0f} jobs/s")
     for name, timeout in (("no timeout", math.inf), ("with a timeout each", 60.0)):
         ratios, costs = [], []
         for _ in range(ROUNDS):

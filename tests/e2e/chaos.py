@@ -1,8 +1,8 @@
 """A suite, a provider that keeps a log, and runs of the suite that are ended at any instant.
 
 The provider is a process of its own, so it knows what was paid for, whatever became of who asked. What it
-answers depends on the question alone; that it fails, refuses or hangs up now and then depends on chance, and is
-made good by retries. So all runs of the suite have the same rows, however often they are broken off.
+answers depends on the question alone; that it fails, refuses or hangs up now and then depends on chance, and
+is made good by retries. So all runs of the suite have the same rows, however often they are broken off.
 
 An audit compares three accounts of the same run: the provider's log, the store, and the files of results.
 """
@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import sqlite3
+import struct
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any, TypeAlias
 
 import attrs
@@ -31,6 +33,8 @@ PROMPTS = ("short", "long")
 JUDGED_EVERY = 4
 REFUSED_EVERY = 25
 TURNS = 6
+TESTS = 100
+"""Of the matrix, which has four rows of each."""
 
 Question: TypeAlias = tuple[str, str]
 """The model, and the last user message: what the provider's answer depends on."""
@@ -46,7 +50,9 @@ def answer(model: str, message: str) -> str:
     if model != "judge":
         return f"{model} says {digest(model, message)}"
     fair = int(digest(message), 16) % 5 > 0
-    return json.dumps({"pass": fair, "score": 0.8 if fair else 0.2, "reason": digest("why", message)})
+    return json.dumps(
+        {"pass": fair, "score": 0.8 if fair else 0.2, "reason": digest("why", message)}
+    )
 
 
 def message_of(prompt: str, test: int) -> str:
@@ -60,7 +66,7 @@ def judged_as(output: str) -> str:
 
 
 def suite_of(base_url: str, tests: int) -> dict[str, Any]:
-    """A matrix of 2 prompts, 2 models and so many tests; and conversations, each of them `TURNS` turns long."""
+    """A matrix of 2 prompts, 2 models and so many tests; and conversations of `TURNS` turns each."""
     lane = {"maxConcurrency": 6, "retries": 9}
 
     def entry(model: str) -> dict[str, Any]:
@@ -83,7 +89,9 @@ def suite_of(base_url: str, tests: int) -> dict[str, Any]:
         for turn in range(TURNS)
         for talk in range(max(1, tests // 50))
     ]
-    said = "{% for turn in _conversation %}{% if loop.last %}{{turn.output}}: {% endif %}{% endfor %}"
+    said = (
+        "{% for turn in _conversation %}{% if loop.last %}{{turn.output}}: {% endif %}{% endfor %}"
+    )
     return {
         "description": "chaos",
         "providers": [entry(model) for model in MODELS],
@@ -128,8 +136,6 @@ def recordings_of(suite: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             message = before + test["vars"]["q"]
             outputs[name] = answer(model, message)
             yield {"model": model, "prompt": message, "output": outputs[name]}
-
-
 
 
 # --- the provider ---------------------------------------------------------------
@@ -226,6 +232,62 @@ class Recorded:
     """Records by task and index."""
 
 
+def recorded_in(folder: Path) -> Recorded:
+    """What the store of a folder holds; of a copy, so that the store stays as whoever wrote it left it.
+
+    Raises:
+        AssertionError: It is not intact.
+    """
+    with tempfile.TemporaryDirectory() as elsewhere:
+        copy = copy_store(folder, Path(elsewhere))
+        if not copy.exists():
+            return Recorded(run=None, replies=Counter(), rows=Counter())
+        with closing(sqlite3.connect(copy)) as store:
+            assert store.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            runs = store.execute("SELECT run FROM runs").fetchall()
+            assert len(runs) < 2
+            replies = store.execute("SELECT provider, prompt FROM calls WHERE error IS NULL")
+            rows = store.execute("SELECT task, row FROM results")
+            return Recorded(
+                run=runs[0][0] if runs else None,
+                replies=Counter((who.rpartition(":")[2], asked) for who, asked in replies),
+                rows=Counter(rows.fetchall()),
+            )
+
+
+def copy_store(folder: Path, target: Path) -> Path:
+    """Copy a store as it lies on the disk: the database and its log, not the memory that processes share."""
+    source = folder / ".trioeval" / "results.db"
+    for name in (source.name, source.name + "-wal"):
+        if source.with_name(name).exists():
+            shutil.copy(source.with_name(name), target / name)
+    return target / source.name
+
+
+LOG_HEAD, FRAME_HEAD = 32, 24
+"""Bytes; see https://www.sqlite.org/fileformat.html#the_write_ahead_log"""
+PAGE_SIZE_AT = 8
+"""Where the log says how large pages are."""
+COPIED_AT = 96
+"""Where the memory that processes share says how many frames of the log are in the database already."""
+
+
+def cut_log(folder: Path, random: Random) -> None:
+    """Lose some of what was written since the disk was last told to keep it, as a power cut does.
+
+    With `synchronous=NORMAL` that is told before frames of the log go to the database, so these stay.
+    """
+    log = folder / ".trioeval" / "results.db-wal"
+    shared = log.with_name("results.db-shm")
+    if not log.exists() or not (size := log.stat().st_size):
+        return
+    (page_size,) = struct.unpack_from(">I", log.read_bytes(), PAGE_SIZE_AT)
+    (copied,) = struct.unpack_from("=I", shared.read_bytes(), COPIED_AT)
+    safe = LOG_HEAD + copied * (FRAME_HEAD + page_size) if copied else 0
+    os.truncate(log, random.randint(min(safe, size), size))
+    shared.unlink()
+
+
 # --- rows -----------------------------------------------------------------------
 
 VOLATILE = frozenset(
@@ -239,3 +301,84 @@ def lasting(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: lasting(part) for name, part in value.items() if name not in VOLATILE}
     return [*map(lasting, value)] if isinstance(value, list) else value
+
+
+def rows_of(path: Path) -> list[Any]:
+    """The lasting part of the rows of a result file."""
+    if path.suffix == ".jsonl":
+        return [lasting(json.loads(line)) for line in path.read_text().splitlines()]
+    found: list[Any] = lasting(json.loads(path.read_text()))["results"]["results"]
+    return found
+
+
+def places_of(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, int]]:
+    """Where the rows of a result file stand in the suite."""
+    return [(row["task"], row["testIdx"], row["promptIdx"]) for row in rows]
+
+
+# --- runs -----------------------------------------------------------------------
+
+
+def start_run(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    """The command, in the folder of the suite."""
+    command = [sys.executable, "-m", "trioeval", *arguments, "--no-table", "--no-progress"]
+    return subprocess.Popen(
+        command, cwd=folder, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_replies(process: "subprocess.Popen[str]", provider: Provider, number: int) -> None:
+    """Return when so many more replies are over, or the process is."""
+    wanted = len(provider.entries()) + number
+    while process.poll() is None and len(provider.entries()) < wanted:
+        time.sleep(0.001)  # between two looks
+
+
+@attrs.define(eq=False)
+class Audit:
+    """Compares what was paid with what is recorded, after each execution of a run."""
+
+    provider: Provider
+    folder: Path
+    keeps_all: bool = True
+    """Whether the disk keeps what it was given."""
+    recorded: Recorded = Recorded(run=None, replies=Counter(), rows=Counter())
+    lost_ages: list[float] = attrs.field(factory=list)
+    """Of each reply that went out and is not recorded: seconds from then to the end of its execution."""
+    asked_again: list[Question] = attrs.field(factory=list)
+    """What was asked although its reply was recorded before the execution that asked."""
+    paid: int = 0
+    requests: int = 0
+    executions: int = 0
+    _seen: int = 0
+
+    def look(self, ended_at: float) -> None:
+        """To be called when an execution is over, with the instant at which it was ended."""
+        entries = self.provider.wait_idle()[self._seen :]
+        before, self.recorded = self.recorded, recorded_in(self.folder)
+        self._seen += len(entries)
+        self.executions += 1
+        self.requests += len(entries)
+        self.asked_again += [one.question for one in entries if one.question in before.replies]
+        paid = [one for one in entries if one.is_paid]
+        self.paid += len(paid)
+        assert len({one.question for one in paid}) == len(paid), (
+            "something was paid for twice at once"
+        )
+        self.lost_ages += [
+            ended_at - one.utc_at for one in paid if one.question not in self.recorded.replies
+        ]
+        if self.keeps_all:
+            assert not before.replies - self.recorded.replies, "a reply that was recorded is gone"
+            assert not before.rows - self.recorded.rows, "a row that was recorded is gone"
+        assert {*self.recorded.rows.values()} <= {1}
+        assert {*self.recorded.replies.values()} <= {1}
+
+    def __str__(self) -> str:
+        oldest = (
+            f", sent {1000 * max(self.lost_ages):.0f} ms before at most" if self.lost_ages else ""
+        )
+        return (
+            f"{self.executions} executions, {self.requests} requests, {self.paid} replies paid;"
+            f" not recorded: {len(self.lost_ages)}{oldest}; asked again: {len(self.asked_again)}"
+        )

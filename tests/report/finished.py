@@ -5,16 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import trioeval
-from trioeval.report import (
-    Head,
-    Results,
-    RunInfo,
-    Totals,
-    head_of,
-    row_json,
-    tests_json,
-    to_json,
-)
+from trioeval.report import Head, Results, RunInfo, Totals, config_tests, head_of, row_json, to_json
 from trioeval.suite import expand
 from trioeval.suite.strip import KEEP_ALL, Strip
 from trioeval.tasks import Row
@@ -109,5 +100,5 @@ def results_of(
             escape_formulas=escape,
         ),
         records=read,
-        tests=lambda: tests_json(parsed),
+        tests=lambda: config_tests(parsed),
     )

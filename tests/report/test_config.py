@@ -9,7 +9,7 @@ import pytest
 from finished import headed, results_of
 
 import trioeval
-from trioeval.report import Results, document, json_chunks, tests_json
+from trioeval.report import Results, config_tests, document, json_chunks
 from trioeval.suite.strip import Strip
 
 SUITE: dict[str, Any] = {
@@ -47,9 +47,7 @@ def written(results: Results) -> dict[str, Any]:
 def results_from(suite: trioeval.Suite, strip: Strip | None = None) -> Results:
     results = results_of({"providers": ["echo"]})
     info = results.info if strip is None else attrs.evolve(results.info, strip=strip)
-    return attrs.evolve(
-        results, head=headed(suite), info=info, tests=lambda: tests_json(suite)
-    )
+    return attrs.evolve(results, head=headed(suite), info=info, tests=lambda: config_tests(suite))
 
 
 def test_a_config_says_what_was_run() -> None:

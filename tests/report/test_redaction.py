@@ -1,12 +1,10 @@
 import json
 
-import attrs
 import pytest
 from finished import headed, results_of, rows_of
 
-import trioeval
 from trioeval.grading import Assertion, Verdict
-from trioeval.report import document, json_chunks, row_json, tests_json
+from trioeval.report import config_tests, document, json_chunks, row_json
 from trioeval.report.redact import keys_of, redacted
 from trioeval.report.row import verdict_json
 
@@ -63,7 +61,7 @@ def test_urls_of_webhooks_are_told_without_credentials(kind: str) -> None:
     suite = {"providers": ["mine"], "defaultTest": test, "tests": [test]}
     told = "".join(json_chunks(document(results_of(suite))))
     assert "hush" not in told
-    assert told.count('"http://127.0.0.1:9/{{word}}?[redacted]"') == 4
+    assert told.count('"http://127.0.0.1:9/{{word}}?[redacted]"') == 8
     url = "http://127.0.0.1:9/a?key=hush"
     verdict = Verdict(
         passed=True,
@@ -96,6 +94,6 @@ def test_keys_of_the_environment_are_not_told() -> None:
     assert json.loads(shown)["testCase"]["assert"][0]["value"] == "it is [hidden]"
     assert json.loads(shown)["vars"] == {"word": key}  # which was asked for
     assert shown.count(key) == 1
-    told = [headed(parsed, keys=(key,)).json(), *tests_json(parsed, (key,))]
+    told = [headed(parsed, keys=(key,)).json(), *config_tests(parsed, (key,))]
     assert key not in json.dumps(told)
-    assert key in json.dumps([*tests_json(parsed)])
+    assert key in json.dumps([*config_tests(parsed)])

@@ -8,18 +8,35 @@ from trioeval.report.usage import UsageSum, spent_json, usage_json
 
 def test_nothing_spent_is_told_like_any_other_sum() -> None:
     """The short way gives what the long way gives, and nobody shares it."""
-    assert spent_json(NOTHING_SPENT) == UsageSum().own_json() == UsageSum().json()["assertions"]
+    assert spent_json(NOTHING_SPENT) == UsageSum().json()["assertions"]
     spent_json(NOTHING_SPENT)["prompt"] = 5
     usage_json()["assertions"]["completionDetails"]["reasoning"] = 5
-    assert spent_json(NOTHING_SPENT) == UsageSum().own_json()
-    assert usage_json()["assertions"] == UsageSum().own_json()
+    assert (
+        spent_json(NOTHING_SPENT) == usage_json()["assertions"] == UsageSum().json()["assertions"]
+    )
 
 
 def test_sums_do_not_share_their_counts() -> None:
     """Each begins at nothing."""
     used = UsageSum()
-    used.add(Usage(total=3))
-    used.add_judges(Spent(usage=Usage(prompt=2), calls=1))
+    told = usage_json(Usage(total=3), judges=Spent(usage=Usage(prompt=2), calls=1))
+    used.add(told)
+    used.add_judges(told)
     assert used.json()["total"] == 3
     assert used.json()["assertions"]["prompt"] == 2
     assert UsageSum().json()["total"] == 0
+
+
+def test_a_reply_from_the_cache_made_no_request() -> None:
+    """What it saved is told, and is not taken for what a provider has in a cache of its own."""
+    found = usage_json(Usage(cached=7, total=7), cached=True)
+    assert (found["cached"], found["total"], found["numRequests"]) == (7, 7, 0)
+    assert found["completionDetails"]["cacheReadInputTokens"] == 0
+
+
+def test_judges_whose_replies_were_there_already_are_told() -> None:
+    """Though nobody asked them now."""
+    used = UsageSum()
+    used.add_judges(usage_json(judges=Spent(usage=Usage(cached=7, total=7), cost=0.0)))
+    assert used.judges is not None
+    assert (used.judges["total"], used.judges.requests) == (7, 0)

@@ -15,10 +15,14 @@ from cyclopts import CycloptsPanel, Parameter
 from cyclopts.validators import Number
 
 from trioeval._version import __version__
+from trioeval.cli import run_commands
+from trioeval.cli.arguments import with_values
 from trioeval.cli.exits import Exit
 from trioeval.cli.flags import (
     NOT_PROVIDED,
+    BeginFlags,
     Count,
+    KeepFlags,
     LimitFlags,
     NotNegative,
     OutputFlags,
@@ -28,7 +32,7 @@ from trioeval.cli.flags import (
 )
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.terminal import say, show
-from trioeval.errors import OutputError, TrioevalError, leaves
+from trioeval.errors import OutputError, StoreError, TrioevalError, leaves
 
 app = cyclopts.App(
     name="trioeval",
@@ -51,6 +55,8 @@ def run(
     what: WhatFlags = WhatFlags(),  # noqa: B008 - frozen
     rows: RowFlags = RowFlags(),  # noqa: B008
     limits: LimitFlags = LimitFlags(),  # noqa: B008
+    keep: KeepFlags = KeepFlags(),  # noqa: B008
+    begin: BeginFlags = BeginFlags(),  # noqa: B008
     output: OutputFlags = OutputFlags(),  # noqa: B008
     interrupts: _Injected,
 ) -> int:
@@ -63,8 +69,13 @@ def run(
     """
     from trioeval.cli.command import run_command  # noqa: PLC0415 - see above
 
-    flags = RunFlags(what=what, rows=rows, limits=limits, output=output)
+    flags = RunFlags(
+        what=what, rows=rows, limits=limits, keep=keep, begin=begin, output=output
+    )
     return run_command(suite, flags, interrupts)
+
+
+run_commands.add_to(app)
 
 
 @app.command(name="init")
@@ -199,12 +210,12 @@ def _run_command_line(arguments: Sequence[str], interrupts: Interrupts) -> int:
             return Exit.USAGE
     try:
         command, bound, injected = app.parse_args(
-            arguments, exit_on_error=False, error_formatter=_formatted
+            with_values(arguments), exit_on_error=False, error_formatter=_formatted
         )
         code = command(*bound.args, **bound.kwargs, **dict.fromkeys(injected, interrupts))
     except cyclopts.CycloptsError:  # printed already
         return Exit.USAGE
-    except OutputError as error:
+    except (OutputError, StoreError) as error:
         say(error)
         return Exit.FAULT
     except TrioevalError as error:

@@ -4,7 +4,7 @@ All of them are made of records, as the store of the run has them. Rows that are
 earlier execution of the run, take their places between those that come.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ import trio
 
 from trioeval.cli.output import LINES, LinesFile, output_suffix, write_results
 from trioeval.errors import OutputError
-from trioeval.report import Head, Results, RunInfo, Totals, stripped, tests_json, to_json
+from trioeval.report import Head, Results, RunInfo, Totals, stripped, config_tests, to_json
 from trioeval.report.derived import derive
 from trioeval.report.first_rows import FirstRows
+from trioeval.report.records import status_of
 from trioeval.store import StoredRun
 from trioeval.suite.strip import KEEP_ALL
 from trioeval.tasks import PreparedTask, Row, Status
@@ -64,9 +65,8 @@ class Collector:
     outputs: Sequence[Path]
     info: RunInfo
     """Of the run as it begins."""
-    counts: dict[Status, int] = attrs.field(
-        init=False, factory=lambda: dict.fromkeys(Status, 0)
-    )
+    watch: Callable[[Status], None] = lambda _: None
+    """Told of each row."""
     _lines: list[LinesFile] = attrs.field(init=False)
     _by_task: dict[str | None, Part] = attrs.field(init=False)
 
@@ -118,12 +118,18 @@ class Collector:
 
     def _take(self, part: Part, record: Mapping[str, Any], text: str | None) -> None:
         part.totals.add(record)
+        self.watch(status_of(record))
         if part.first_rows is not None:
             part.first_rows.add(record)
         if self._lines:
             line = to_json(stripped(record, self.info.strip)) if text is None else text
             for lines in self._lines:
                 lines.add(line)
+
+    def derive(self) -> Iterator[str]:
+        """No row will follow: make the derived metrics; what is wrong with them is told."""
+        for part in self.parts:
+            yield from part.derive()
 
     def _errors(self) -> Iterator[OutputError]:
         """The first that each file met while rows came."""
@@ -151,7 +157,7 @@ class Collector:
             return self.run.records(part.head.task, prompt_idx)
 
         def tests() -> Iterator[Any]:
-            return tests_json(part.task.prepared.suite, part.keys)
+            return config_tests(part.task.prepared.suite, part.keys)
 
         return Results(
             head=part.head, totals=part.totals, info=info, records=records, tests=tests

@@ -10,6 +10,7 @@ from pathlib import Path
 from trioeval.cli.blame import blaming_flags
 from trioeval.cli.environment import read_environment
 from trioeval.cli.exits import Exit
+from trioeval.cli.flag_rules import check_flags, goes_on
 from trioeval.cli.flags import RunFlags
 from trioeval.cli.inputs import environ_with, load_inputs
 from trioeval.cli.interrupts import Interrupts
@@ -26,13 +27,31 @@ def run_command(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> 
         UsageError: A flag cannot be used.
         OutputError: A result or recording cannot be written.
     """
+    check_flags(flags)
+    if goes_on(flags):
+        return _go_on(suite, flags, interrupts)
     if flags.output.watch:
         return _watch(suite, flags, interrupts)
     with blaming_flags(flags.what):
         loaded, environ = _load(suite, flags)
         if not loaded.command_line_options.watch:
-            return _run(loaded, environ, flags, interrupts)
+            return _run(suite, loaded, environ, flags, interrupts)
     return _watch(suite, flags, interrupts)
+
+
+def _go_on(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
+    from trioeval.cli.resume import end_again, find_run  # noqa: PLC0415 - see above
+    from trioeval.cli.run import Loaded, run_loaded  # noqa: PLC0415 - see above
+
+    outputs = tuple(path.absolute() for path in flags.output.output)
+    found = find_run(suite, flags)
+    if found.is_done:
+        return end_again(found, outputs)
+    with blaming_flags(found.flags.what):
+        loaded, environ = _load(found.stored.suite, found.flags)
+        return run_loaded(
+            Loaded(loaded, environ, found.stored.suite), found.flags, interrupts, found
+        )
 
 
 def _load(suite: Path | None, flags: RunFlags) -> tuple[Suite, Mapping[str, str]]:
@@ -54,10 +73,16 @@ def _load(suite: Path | None, flags: RunFlags) -> tuple[Suite, Mapping[str, str]
     return loaded, environ
 
 
-def _run(suite: Suite, environ: Mapping[str, str], flags: RunFlags, interrupts: Interrupts) -> int:
+def _run(
+    named: Path | None,
+    suite: Suite,
+    environ: Mapping[str, str],
+    flags: RunFlags,
+    interrupts: Interrupts,
+) -> int:
     from trioeval.cli.run import Loaded, run_loaded  # noqa: PLC0415 - see above
 
-    return run_loaded(Loaded(suite, environ), flags, interrupts)
+    return run_loaded(Loaded(suite, environ, named), flags, interrupts)
 
 
 def _watch(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
@@ -73,7 +98,7 @@ def _watch(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
             with blaming_flags(flags.what):
                 loaded, environ = _load(suite, flags)
                 marks = marks_of(loaded.files or named)
-                code = _run(loaded, environ, flags, interrupts)
+                code = _run(suite, loaded, environ, flags, interrupts)
         except TrioevalError as error:
             say(error)
             code = Exit.USAGE

@@ -31,6 +31,7 @@ def ending(
     signals: Sequence[signal.Signals] = (),
     stopped_early: bool = False,
     unwritten: bool = False,
+    resume: str | None = None,
 ) -> Ending:
     """The exit code of a run, and why.
 
@@ -41,7 +42,35 @@ def ending(
         signals: Those that came, in order.
         stopped_early: Whether no row was started any more after one that did not pass.
         unwritten: Whether something that was to be written could not be.
+        resume: The command that goes on with it; None if it was not kept.
     """
+    ended = _ending(
+        totals,
+        settings,
+        duration,
+        signals=signals,
+        stopped_early=stopped_early,
+        unwritten=unwritten,
+    )
+    if resume is None or not is_unfinished(totals):
+        return ended
+    return attrs.evolve(ended, line=f"{ended.line}; continue with: {resume}")
+
+
+def is_unfinished(totals: Totals) -> bool:
+    """Whether some rows were left for another time."""
+    return totals.outcome("interrupted", "not_run") > 0
+
+
+def _ending(
+    totals: Totals,
+    settings: RunSettings,
+    duration: float,
+    *,
+    signals: Sequence[signal.Signals],
+    stopped_early: bool,
+    unwritten: bool,
+) -> Ending:
     passed, failed, errors = (totals.count(status) for status in Status)
     numbers = (
         f"{totals.rows} rows in {duration:.1f} s: {passed} passed, {failed} failed, {errors} errors"

@@ -1,12 +1,10 @@
 """One run of a suite, from its first call to its last line.
 
 The first signal stops admission and lets what runs finish; the second cancels it; more change nothing, nor
-does one that comes when the last row is there. Either way every row is written: a reply that was paid for is
-never lost to an impatient hand.
+does one that comes when the last row is there. A store that cannot write any more stops it likewise. Either way
+every row is written: a reply that was paid for is never lost to an impatient hand, or a full disk.
 """
 
-import platform
-import secrets
 import signal
 import sys
 from datetime import UTC, datetime
@@ -14,110 +12,100 @@ from datetime import UTC, datetime
 import attrs
 import trio
 
-from trioeval._version import __version__
-from trioeval.cli.collector import Collector
-from trioeval.cli.ending import ending, spent_line
+from trioeval.cli.beginning import Beginning, utc
+from trioeval.cli.collector import Collector, Part
+from trioeval.cli.ending import ending, is_unfinished, spent_line
 from trioeval.cli.interrupts import Interrupts
+from trioeval.cli.keeping import Keeping, Kept, open_kept
 from trioeval.cli.progress import Progress
 from trioeval.cli.settings import RunSettings
 from trioeval.cli.terminal import draw, say, show
+from trioeval.errors import StoreError
 from trioeval.kernel import Event
 from trioeval.providers import Recorder
-from trioeval.report import RunInfo
+from trioeval.report import RunInfo, Totals, config_tests
+from trioeval.report.first_rows import FirstRows
+from trioeval.store import StoredRun
 from trioeval.tasks import PreparedSuite, Row, Status, make_lanes, run_suite
 
 _TABLE_TESTS = 50  # tests that the table of rows shows; -o writes all of them
+_SAFE_WITHIN = 120.0  # seconds in which everything is on disk at the end, or will not be
 
 
 @attrs.define
 class Execution:
-    """One run of a prepared suite."""
+    """One run of a prepared suite, or the rest of one."""
 
     prepared: PreparedSuite
     settings: RunSettings
+    keeping: Keeping
+    beginning: Beginning
     recorder: Recorder | None
     interrupts: Interrupts
     signals: list[signal.Signals] = attrs.field(factory=list)
     stopped_early: bool = False
-    created: datetime = attrs.field(factory=lambda: datetime.now(UTC))
-    eval_id: str = attrs.field(init=False)
-    collector: Collector = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.eval_id = f"eval-{self.created:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
-        self.collector = Collector.of(
-            self.prepared,
-            self.settings.outputs,
-            self._info(0.0),
-            eval_id=self.eval_id,
-            utc_created=_utc(self.created),
-            versions={
-                "trioevalVersion": __version__,
-                "pythonVersion": platform.python_version(),
-                "platform": sys.platform,
-                "arch": platform.machine(),
-            },
-            cell=self.settings.cell,
-            tests=_TABLE_TESTS if self.settings.table else 0,
-        )
+    _stop: trio.Event = attrs.field(init=False, factory=trio.Event)
 
     async def run(self) -> int:
-        """Everything from the first call to the last line."""
-        self.collector.open()
-        started_at = trio.current_time()
-        try:
-            await self._run_suite()
-        finally:
-            # Also when the run dies of a fault of ours: its rows were paid for.
-            duration = trio.current_time() - started_at
-            for warning in dict.fromkeys(self.collector.derive()):
-                say(f"warning: {warning}")
-            unwritten = self.collector.close(self._info(duration))
-            for error in unwritten:
-                say(error)
-        self._show()
-        if self.recorder is not None and self.recorder.error is not None:
-            say(self.recorder.error)
-            unwritten = [*unwritten, self.recorder.error]
-        ended = ending(
-            self.collector.totals,
-            self.settings,
-            duration,
-            signals=self.signals,
-            stopped_early=self.stopped_early,
-            unwritten=bool(unwritten),
-        )
-        if (spent := spent_line(self.collector.totals)) is not None:
-            say(spent)
-        say(ended.line)
-        return ended.code
+        """Everything from the first call to the last line.
 
-    async def _run_suite(self) -> None:
+        Raises:
+            StoreError: The run cannot be kept, or is under way elsewhere; nothing was called.
+            OutputError: A result file cannot be begun; nothing was called.
+        """
+        async with open_kept(self.keeping, self._cannot_keep, _warn) as kept:
+            run = self.beginning.begin(kept.store)
+            collector = self._collector(run)
+            collector.open()
+            started_at = trio.current_time()
+            try:
+                await self._run_suite(kept, run, collector)
+            finally:
+                # Also when the run dies of a fault of ours: its rows were paid for.
+                seconds = trio.current_time() - started_at
+                with trio.move_on_after(_SAFE_WITHIN, shield=True):
+                    await self._keep_all(run, collector, seconds)
+                unwritten = [*collector.close(self._info(seconds))]
+                for error in unwritten:
+                    say(error)
+            self._show(collector)
+            for error in (run.error, None if self.recorder is None else self.recorder.error):
+                if error is not None:
+                    say(error)
+                    unwritten.append(error)
+            return self._end(run, collector.totals, seconds, unwritten=bool(unwritten))
+
+    def _cannot_keep(self, error: StoreError) -> None:
+        say(f"{error}\nstopping: rows under way may finish")
+        self._stop.set()
+
+    async def _run_suite(self, kept: Kept, run: StoredRun, collector: Collector) -> None:
         lanes = make_lanes(self.prepared)
         progress = Progress(self.prepared.size, lanes)
-        stop = trio.Event()
 
-        async def emit(row: Row) -> None:  # noqa: ASYNC124 - files do not wait
-            progress.add(row)
-            if self.collector.add(row) is not None:
-                stop.set()  # pay for nothing more that cannot be kept
+        async def emit(row: Row) -> None:
+            failed = await collector.add(row)
+            if failed is not None:
+                self._stop.set()  # pay for nothing more that cannot be kept
             if self.settings.fail_fast and row.status is not Status.PASS:
                 self.stopped_early = True
-                stop.set()
+                self._stop.set()
 
         def observe(event: Event) -> None:
             progress.observe(event)
+            run.observe(event)
             if self.recorder is not None and self.recorder.error is not None:
-                stop.set()  # likewise, and at once: rows may come much later than their calls
+                self._stop.set()  # likewise, and at once: rows may come much later than their calls
 
         def interrupt(number: signal.Signals) -> None:
             self.signals.append(number)
             if len(self.signals) == 1:
-                stop.set()
+                self._stop.set()
                 say("stopping: rows under way may finish; interrupt again to cancel them")
             else:
                 scope.cancel(f"second signal: {number.name}")
 
+        collector.watch = progress.add
         with trio.CancelScope() as scope, self.interrupts.told_to(interrupt):
             async with trio.open_nursery() as nursery:
                 if self.settings.progress:
@@ -126,38 +114,88 @@ class Execution:
                     self.prepared,
                     emit=emit,
                     lanes=lanes,
-                    stop=stop,
+                    stop=self._stop,
                     observe=observe,
                     recorder=self.recorder,
-                    run_id=self.eval_id,
-                    warn=lambda text: say(f"warning: {text}"),
+                    run_id=run.id,
+                    warn=_warn,
+                    journal=run,
+                    cache=kept.cache,
+                    refresh_cache=self.keeping.refresh,
                 )
                 nursery.cancel_scope.cancel("the suite is over")
 
-    def _info(self, duration: float) -> RunInfo:
+    async def _keep_all(self, run: StoredRun, collector: Collector, seconds: float) -> None:
+        """See that everything which is known of the run by now is in its store."""
+        await collector.add_rest()
+        for warning in dict.fromkeys(collector.derive()):
+            _warn(warning)
+        for part in collector.parts:
+            run.tests(part.head.task, config_tests(part.task.prepared.suite, part.keys))
+        run.finish(
+            "interrupted" if is_unfinished(collector.totals) else "finished",
+            duration_ms=seconds * 1000,
+            derived={
+                part.head.task or "": [column.derived for column in part.totals.columns]
+                for part in collector.parts
+            },
+        )
+        await run.durable()
+
+    def _collector(self, run: StoredRun) -> Collector:
+        tests = _TABLE_TESTS if self.settings.table else 0
+        parts = [
+            Part(
+                head=head,
+                task=task,
+                first_rows=FirstRows(self.settings.cell, tests) if tests else None,
+                totals=Totals.of(head.columns),
+                keys=self.beginning.keys[head.task],
+                kept=run.kept(head.task),
+            )
+            for head, task in zip(self.beginning.heads, self.prepared.parts, strict=True)
+        ]
+        return Collector(parts, run, self.settings.outputs, self._info(0))
+
+    def _info(self, seconds: float) -> RunInfo:
         return RunInfo(
-            utc_exported=_utc(datetime.now(UTC)),
-            duration_ms=duration * 1000,
+            utc_exported=utc(datetime.now(UTC)),
+            duration_ms=self.beginning.duration_ms + seconds * 1000,
             strip=self.settings.environment.strip,
             escape_formulas=self.settings.environment.escape_formulas,
         )
 
-    def _show(self) -> None:
+    def _show(self, collector: Collector) -> None:
         from trioeval.report.tables import columns_table, rows_table  # noqa: PLC0415 - after the run
 
-        for part in self.collector.parts:
+        for part in collector.parts:
             if (first := part.first_rows) is not None:
                 if part.head.task is not None:
                     show(f"task {part.head.task}")
                 draw(rows_table(part.head.columns, first), sys.stdout)
                 if hidden := first.hidden:
                     show(f"… and {hidden} more rows; -o FILE writes them all")
-        for part in self.collector.parts:
+        for part in collector.parts:
             if part.head.task is not None:
                 say(f"task {part.head.task}")
             draw(columns_table(part.head.columns, part.totals), sys.stderr)
 
+    def _end(self, run: StoredRun, totals: Totals, seconds: float, *, unwritten: bool) -> int:
+        """Say how it ended, and how it may go on."""
+        ended = ending(
+            totals,
+            self.settings,
+            seconds,
+            signals=self.signals,
+            stopped_early=self.stopped_early,
+            unwritten=unwritten,
+            resume=None if self.keeping.database is None else self.keeping.resume(run.id),
+        )
+        if (spent := spent_line(totals)) is not None:
+            say(spent)
+        say(ended.line)
+        return ended.code
 
-def _utc(instant: datetime) -> str:
-    """As JavaScript writes instants."""
-    return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+def _warn(text: str) -> None:
+    say(f"warning: {text}")

@@ -1,16 +1,16 @@
 """What a run is kept in: the store of runs and the cache of replies."""
 
-import tempfile
+import shlex
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
 import attrs
 
-from trioeval.cli.places import DATABASE, make_folder
 from trioeval.errors import StoreError
-from trioeval.store import Cache, Store, open_cache, open_store
+from trioeval.store import Store, open_store
+from trioeval.store.cache import Cache, open_cache
 
 
 @attrs.frozen(kw_only=True)
@@ -27,6 +27,18 @@ class Keeping:
     cache_ttl_s: float = 1_209_600
     refresh: bool = False
     """Whether everything is asked anew."""
+    named: bool = False
+    """Whether a flag says where the database is, which has to be said again."""
+
+    def resume(self, run: str) -> str:
+        """The command that goes on with a run.
+
+        Example:
+            >>> Keeping(database=Path("my runs.db"), named=True).resume("eval-1")
+            "trioeval resume eval-1 --db 'my runs.db'"
+        """
+        command = ["trioeval", "resume", run]
+        return shlex.join([*command, "--db", str(self.database)] if self.named else command)
 
 
 @attrs.frozen
@@ -39,22 +51,37 @@ class Kept:
 
 @asynccontextmanager
 async def open_kept(
-    keeping: Keeping, on_error: Callable[[StoreError], None]
+    keeping: Keeping, on_error: Callable[[StoreError], None], warn: Callable[[str], None]
 ) -> AsyncIterator[Kept]:
     """Open what a run is kept in, for as long as the block.
 
     Args:
         keeping: What that is.
         on_error: Told when nothing can be written any more.
+        warn: Told of what does no harm, such as a cache that cannot be used.
 
     Raises:
-        StoreError: The store cannot be used.
+        StoreError: The store cannot be used; says which flags help.
     """
-    with tempfile.TemporaryDirectory(prefix="trioeval-") as folder:
-        path = keeping.database or Path(folder) / DATABASE
-        async with open_store(path, durability=keeping.durability, on_error=on_error) as store:
-            if not keeping.is_cached:
-                yield Kept(store, None)
-                return
-            async with open_cache(keeping.cache, ttl_s=keeping.cache_ttl_s) as cache:
-                yield Kept(store, cache)
+    async with AsyncExitStack() as stack:
+        opening = open_store(
+            keeping.database,
+            durability=keeping.durability,
+            on_error=on_error,
+            on_warning=warn,
+        )
+        try:
+            store = await stack.enter_async_context(opening)
+        except StoreError as error:
+            hint = "--db PATH keeps the run elsewhere, and --no-write does not keep it"
+            raise StoreError(f"{error}\n  {hint}") from None
+        cache = None
+        if keeping.is_cached:
+            cache = await stack.enter_async_context(
+                open_cache(
+                    keeping.cache,
+                    ttl_s=keeping.cache_ttl_s,
+                    told=lambda error: warn(str(error)),
+                )
+            )
+        yield Kept(store, cache)

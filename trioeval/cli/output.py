@@ -12,7 +12,6 @@ from trioeval.errors import OutputError, UsageError
 from trioeval.report import Results, json_chunks, run_document
 
 LINES = ".jsonl"
-_NOT_YET = {".html": "write .json or .csv, and open that"}
 
 
 def check_outputs(paths: Sequence[Path]) -> None:
@@ -23,9 +22,6 @@ def check_outputs(paths: Sequence[Path]) -> None:
     """
     for path in paths:
         suffix = output_suffix(path)
-        if suffix in _NOT_YET:
-            msg = f"-o {path}: {suffix} is not supported yet: {_NOT_YET[suffix]}"
-            raise UsageError(msg)
         if suffix != LINES and suffix not in FORMATS:
             known = ", ".join(sorted([*FORMATS, LINES]))
             msg = f"-o {path}: the suffix must be one of {known}, got {path.suffix!r}"
@@ -167,12 +163,19 @@ def _junit(parts: Sequence[Results]) -> Iterator[str]:
     return junit_chunks(*parts)
 
 
+def _html(parts: Sequence[Results]) -> Iterator[str]:
+    from trioeval.report.html import html_chunks  # noqa: PLC0415 - rarely needed
+
+    return html_chunks(*parts)
+
+
 FORMATS: Mapping[str, Callable[[Sequence[Results]], Iterator[str]]] = {
     ".json": _json,
     ".yaml": _yaml,
     ".yml": _yaml,
     ".txt": _yaml,
     ".csv": _csv,
+    ".html": _html,
     ".xml": _xml,
     _JUNIT: _junit,
 }

@@ -7,7 +7,6 @@ got from somebody must not choose what is written to.
 from pathlib import Path
 
 from trioeval.cli.environment import EnvironmentSettings
-from trioeval.errors import StoreError
 
 FOLDER = ".trioeval"
 DATABASE = "results.db"
@@ -39,24 +38,6 @@ def cache_path(environment: EnvironmentSettings) -> Path | None:
     if given is None:
         return _folder(environment) / CACHE
     return given if given.suffix == ".db" and not given.is_dir() else given / CACHE
-
-
-def make_folder(path: Path) -> None:
-    """Make the folder of a database; one of ours is left out of version control.
-
-    Raises:
-        StoreError: It cannot be made.
-    """
-    folder = path.parent
-    if folder.is_dir():
-        return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if folder.name == FOLDER:
-            (folder / ".gitignore").write_text("*\n", encoding="utf-8")
-    except OSError as error:
-        msg = f"{path}: the folder {folder} cannot be made: {error.strerror or error}"
-        raise StoreError(msg) from None
 
 
 def _folder(environment: EnvironmentSettings) -> Path:

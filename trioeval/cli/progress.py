@@ -14,7 +14,7 @@ import trio
 from trioeval.cli.terminal import open_console, say
 from trioeval.kernel import CallEnded, CallStarted, Event, Lanes, Waiting, Why
 from trioeval.report import inert
-from trioeval.tasks import Row, Status
+from trioeval.tasks import Status
 
 _REFRESH = 0.125  # seconds between two pictures on a terminal
 _PLAIN_EVERY = 5.0  # seconds between two lines elsewhere
@@ -52,9 +52,9 @@ class Progress:
             case _:
                 pass
 
-    def add(self, row: Row) -> None:
+    def add(self, status: Status) -> None:
         """Take note of a row."""
-        self.counts[row.status] += 1
+        self.counts[status] += 1
 
     def lines(self, now: float) -> list[str]:
         """The picture: a line for the run and one for each lane."""

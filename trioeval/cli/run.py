@@ -3,19 +3,24 @@
 import gc
 from collections.abc import Mapping
 from contextlib import nullcontext
+from pathlib import Path
 
 import attrs
 import trio
 
+from trioeval.cli.beginning import Beginning, beginning_of
 from trioeval.cli.earlier import read_earlier
-from trioeval.cli.environment import read_environment
+from trioeval.cli.environment import EnvironmentSettings, read_environment
 from trioeval.cli.execution import Execution
 from trioeval.cli.exits import Exit
 from trioeval.cli.files import check_files, check_spared
 from trioeval.cli.flags import RunFlags
 from trioeval.cli.interrupts import Interrupts
+from trioeval.cli.keeping import Keeping
 from trioeval.cli.output import check_outputs
+from trioeval.cli.places import cache_path, database_path
 from trioeval.cli.plan import plan_lines
+from trioeval.cli.resume import Found
 from trioeval.cli.settings import (
     RunSettings,
     earlier_files,
@@ -24,6 +29,7 @@ from trioeval.cli.settings import (
     settle,
     with_flags,
 )
+from trioeval.cli.stored_flags import stored_flags
 from trioeval.cli.terminal import say, show
 from trioeval.errors import UsageError
 from trioeval.providers import Recorder
@@ -31,6 +37,7 @@ from trioeval.providers.local.replay import ReplaySettings
 from trioeval.suite import Suite, expand
 from trioeval.suite.filters import select_tests
 from trioeval.tasks import PreparedSuite, prepare
+from trioeval.tasks.identity import settings_digest
 
 
 @attrs.frozen
@@ -39,15 +46,26 @@ class Loaded:
 
     suite: Suite
     environ: Mapping[str, str]
+    named: Path | None = None
+    """The suite file, as it was named."""
 
 
-def run_loaded(loaded: Loaded, flags: RunFlags, interrupts: Interrupts) -> int:
+def run_loaded(
+    loaded: Loaded, flags: RunFlags, interrupts: Interrupts, found: Found | None = None
+) -> int:
     """Run a suite and return the exit code.
+
+    Args:
+        loaded: The suite.
+        flags: What it is run with.
+        interrupts: The signals that end it.
+        found: The stored run that goes on; None for a new one.
 
     Raises:
         SuiteError: Its providers are wrong.
         UsageError: A flag cannot be used.
         OutputError: A result or recording cannot be written.
+        StoreError: The run cannot be kept.
     """
     suite, environ = loaded.suite, loaded.environ
     environment = read_environment({**environ, **suite.env})
@@ -78,21 +96,58 @@ def run_loaded(loaded: Loaded, flags: RunFlags, interrupts: Interrupts) -> int:
         for line in plan_lines(prepared):
             show(line)
         return Exit.OK
-    return _run_prepared(prepared, settings, interrupts)
+    keeping = _keeping(changed, settings, flags, read_environment(environ))
+    if found is not None:
+        keeping = attrs.evolve(keeping, named=found.names_database)
+    digests = {part.id or "": settings_digest(part.prepared.suite) for part in prepared.parts}
+    said = stored_flags(loaded.named, flags, settings.outputs, digests)
+    continued = None if found is None else found.continued(prepared, digests)
+    beginning = beginning_of(prepared, said.json(), continued)
+    return _run_prepared(prepared, settings, keeping, beginning, interrupts)
+
+
+def _keeping(
+    suite: Suite, settings: RunSettings, flags: RunFlags, environment: EnvironmentSettings
+) -> Keeping:
+    """Where the run is kept.
+
+    Args:
+        suite: What is run, as flags change it.
+        settings: How.
+        flags: Those that were given.
+        environment: That of the process: a suite does not choose what is written to.
+    """
+    database = database_path(flags.keep.db, environment) if settings.write else None
+    return Keeping(
+        database=database,
+        durability=flags.keep.durability,
+        is_cached=suite.evaluate_options.cache,
+        cache=cache_path(environment),
+        cache_ttl_s=settings.environment.cache_ttl_s,
+        # What a recording lacks cannot be replayed: everything is asked for it.
+        refresh=flags.keep.refresh or settings.record is not None,
+        named=flags.keep.db is not None,
+    )
 
 
 def _has_rows(suite: Suite) -> bool:
     return any(map(expand, (suite, *(task.suite for task in suite.tasks))))
 
 
-def _run_prepared(prepared: PreparedSuite, settings: RunSettings, interrupts: Interrupts) -> int:
+def _run_prepared(
+    prepared: PreparedSuite,
+    settings: RunSettings,
+    keeping: Keeping,
+    beginning: Beginning,
+    interrupts: Interrupts,
+) -> int:
     check_outputs(settings.outputs)
     recording = nullcontext() if settings.record is None else Recorder.create(settings.record)
     # What is loaded by now lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
     with recording as recorder:
-        execution = Execution(prepared, settings, recorder, interrupts)
+        execution = Execution(prepared, settings, keeping, beginning, recorder, interrupts)
         interrupts.begin_run()
         code = trio.run(execution.run, restrict_keyboard_interrupt_to_checkpoints=True)
     if code != Exit.FAULT and recorder is not None and recorder.error is not None:

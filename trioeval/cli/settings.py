@@ -11,7 +11,7 @@ from typing import TypeVar
 import attrs
 
 from trioeval.cli.environment import EnvironmentSettings
-from trioeval.cli.flags import NOT_PROVIDED, LimitFlags, RowFlags, RunFlags, WhatFlags
+from trioeval.cli.flags import NOT_PROVIDED, KeepFlags, LimitFlags, RowFlags, RunFlags, WhatFlags
 from trioeval.suite import BudgetSettings, CommandLineOptions, Suite, Test
 from trioeval.suite.filters import (
     Filters,
@@ -46,6 +46,8 @@ class RunSettings:
     plan: bool = False
     fail_fast: bool = False
     allow_empty: bool = False
+    write: bool = True
+    """Whether a record of the run is kept."""
     fail_exit_code: int = 100
 
 
@@ -68,6 +70,7 @@ def settle(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> R
         plan=output.plan,
         fail_fast=flags.limits.fail_fast,
         allow_empty=flags.rows.allow_empty,
+        write=first(flags.begin.write, said.write, True),  # noqa: FBT003
         fail_exit_code=first(output.fail_exit_code, None, environment.failed_exit_code),
     )
 
@@ -101,7 +104,7 @@ def with_flags(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) 
     Raises:
         UsageError: A flag says nothing that can be used.
     """
-    suite = _with_limits(suite, flags.limits, environment)
+    suite = _with_limits(suite, flags.limits, flags.keep, environment)
     suite = _with_default_test(suite, flags.what)
     tags = dict(read_pair(text, "--tag") for text in flags.what.tag)
     said = suite.command_line_options
@@ -118,7 +121,9 @@ def with_flags(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) 
     return _with_columns(suite, flags.rows)
 
 
-def _with_limits(suite: Suite, flags: LimitFlags, environment: EnvironmentSettings) -> Suite:
+def _with_limits(
+    suite: Suite, flags: LimitFlags, keep: KeepFlags, environment: EnvironmentSettings
+) -> Suite:
     said, options = suite.command_line_options, suite.evaluate_options
     timeout, whole = _milliseconds(flags.timeout), _milliseconds(flags.max_time)
     return attrs.evolve(
@@ -130,7 +135,7 @@ def _with_limits(suite: Suite, flags: LimitFlags, environment: EnvironmentSettin
             timeout_ms=first(timeout, options.timeout_ms, environment.timeout_ms) or None,
             max_eval_time_ms=first(whole, options.max_eval_time_ms, environment.max_eval_time_ms)
             or None,
-            cache=first(flags.cache, said.cache, options.cache and environment.cache is not False),
+            cache=first(keep.cache, said.cache, options.cache and environment.cache is not False),
             budget=_budget(options.budget, flags),
         ),
     )

@@ -13,8 +13,8 @@ back and when a job is taken or over, and sends a worker if there are jobs left,
 is free or others stand in line for it. That is how a lane goes on while the worker of a job
 waits elsewhere for a grader, and why no slot waits for a worker (law EAGER).
 
-Where jobs may be free (see `free`), a worker takes only a next job that was asked about. Whoever looks for one
-asks first, and the foreman sends somebody to ask also while the lane can serve nothing.
+Where jobs may be free (see `free`), a worker takes only a next job that was asked about. Whoever looks for
+one asks first, and the foreman sends somebody to ask also while the lane can serve nothing.
 
 Rejected: one task a job (a million tasks); `width` fixed workers (a job that waits outside its slot keeps
 its worker and leaves the slot empty); a queue from foreman to workers (two hops a job, and a gap between
@@ -110,8 +110,11 @@ class Crew(Generic[P, V]):
 
     async def admit(self) -> Job[P] | None:
         """Lead, if nobody does: the next job, as soon as the lane can serve it. A checkpoint if so."""
-        if self.scout is not None and await self._ask(self.scout):
-            return self._take(trio.current_time())
+        if self.scout is not None:
+            if await self._ask(self.scout):
+                return self._take(trio.current_time())
+            if self.scout.busy:
+                return None  # somebody else asks
         if self._leading or self._live >= self.max_live:
             return None
         self._leading = True
@@ -255,7 +258,7 @@ class Crew(Generic[P, V]):
         return index if index is not None and self._in_window(index) else None
 
     def _next(self) -> int | None:
-        """The next job, if there is one and the run still admits jobs; looks again later if that is not known."""
+        """The next job, if the run still admits one; looks again later if that is not known."""
         running = self.running
         try:
             if not running.admits(trio.current_time()):

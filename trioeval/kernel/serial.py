@@ -82,7 +82,7 @@ class SerialLine(Generic[P, V]):
         return admitted
 
     async def _wait_lane(self, lane: Lane) -> None:
-        """Wait until the lane can serve the job, or, if the job is free, until nothing.
+        """Wait until the lane can serve the job, unless the job is free.
 
         Raises:
             LaneClosedError: The lane serves no more calls.

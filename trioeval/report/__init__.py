@@ -1,6 +1,6 @@
 """What is told of a run: pure functions from records of rows to JSON, tables and text."""
 
-from trioeval.report.config import tests_json as tests_json
+from trioeval.report.config import config_tests as config_tests
 from trioeval.report.document import document as document
 from trioeval.report.document import run_document as run_document
 from trioeval.report.head import Head as Head

@@ -9,8 +9,8 @@ from typing import Any
 from trioeval.grading.webhook_kinds import WEBHOOK
 from trioeval.providers.secrets import hide_in
 from trioeval.report.json_text import shallow
-from trioeval.report.redact import REDACTED, redacted, redacted_judges
 from trioeval.report.records import STRIPPED_PROMPT, left
+from trioeval.report.redact import REDACTED, redacted, redacted_judges
 from trioeval.suite import Suite, Test
 from trioeval.suite.joined import Joined, SparseTests
 from trioeval.suite.plain_form import plain_data, plain_prompt, plain_test
@@ -55,7 +55,7 @@ def config_json(suite: Suite, keys: Sequence[str] = ()) -> dict[str, Any]:
     return found
 
 
-def tests_json(suite: Suite, keys: Sequence[str] = ()) -> Iterator[Any]:
+def config_tests(suite: Suite, keys: Sequence[str] = ()) -> Iterator[Any]:
     """The tests of a suite, one by one; those of a large file are its name.
 
     Args:
@@ -93,7 +93,7 @@ def stripped_config(config: Mapping[str, Any], strip: Strip) -> dict[str, Any]:
 
 
 def stripped_test(test: Any, strip: Strip) -> Any:
-    """One of what `tests_json` made, without what is left out."""
+    """One of what `config_tests` made, without what is left out."""
     if not isinstance(test, Mapping):
         return test
     hidden = {

@@ -7,7 +7,7 @@ import attrs
 
 from trioeval.report.inert import inert
 from trioeval.report.json_text import shallow
-from trioeval.report.records import output_of, status_of, test_name
+from trioeval.report.records import name_of_test, output_of, status_of
 from trioeval.tasks import Status
 
 
@@ -42,7 +42,7 @@ class FirstRows:
             if len(self.names) == self.tests:
                 self.hidden += 1
                 return
-            self.names[test_idx] = inert(test_name(record), self.width)
+            self.names[test_idx] = inert(name_of_test(record), self.width)
         status = status_of(record)
         shown = record["error"] if status is Status.ERROR else output_of(record)
         text = inert(shallow(shown), self.width)

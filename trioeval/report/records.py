@@ -1,4 +1,4 @@
-"""Records: rows as `row_json` made them, in memory or read back from anywhere, and what may be shown of them."""
+"""Records: rows as `row_json` made them, in memory or read back, and what may be shown of them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -34,11 +34,11 @@ def output_of(record: Mapping[str, Any]) -> Any:
     return None if record["response"] is None else record["response"]["output"]
 
 
-def test_name(record: Mapping[str, Any]) -> str:
+def name_of_test(record: Mapping[str, Any]) -> str:
     """What people call the test of a row: its description, or else its variables. May be long.
 
     Example:
-        >>> test_name({"testCase": {"description": None}, "vars": {"a": 1, "b": "x"}})
+        >>> name_of_test({"testCase": {"description": None}, "vars": {"a": 1, "b": "x"}})
         'a=1, b=x'
     """
     variables = (f"{name}={shallow(value)}" for name, value in record["vars"].items())

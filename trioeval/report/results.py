@@ -35,7 +35,7 @@ class Results:
     records: Callable[[int | None], Iterator[Mapping[str, Any]]]
     """Gives the rows of one `prompt_idx`, or all, as `row_json` makes them, in index order."""
     tests: Callable[[], Iterator[Any]] = lambda: iter(())
-    """Gives what `tests_json` makes of the suite."""
+    """Gives what `config_tests` makes of the suite."""
 
     @property
     def task(self) -> str | None:

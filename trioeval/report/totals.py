@@ -54,8 +54,8 @@ class ColumnTotals:
         self.outcomes[own["outcome"]] += 1
         self.score += record["score"]
         latency_ms = record["latencyMs"]
+        self.latency_ms += latency_ms or 0
         if latency_ms is not None:
-            self.latency_ms += latency_ms
             self.latencies.append(latency_ms)
         if record["response"] is not None:
             self.usage.add(record["response"]["tokenUsage"])

@@ -57,9 +57,10 @@ class UsageSum:
     def json(self) -> dict[str, Any]:
         """All of it, ready for `json.dumps`."""
         judges = UsageSum() if self.judges is None else self.judges
-        return {**self._json(), "assertions": judges._json()}
+        return {**self.own_json(), "assertions": judges.own_json()}
 
-    def _json(self) -> dict[str, Any]:
+    def own_json(self) -> dict[str, Any]:
+        """The same without what judges used."""
         return {**self._tokens, _DETAILS: {**self._details}}
 
 

@@ -1,7 +1,7 @@
-"""Replies as JSON, so that they come back as they were; what would not come back is not kept.
+"""Replies as JSON data, so that what comes back is what was there.
 
-Whoever wrote a provider may have put anything into its replies. An output that is not data of JSON makes
-the reply one that cannot be kept. Around it, what is not JSON is left out, and nothing else suffers.
+All of a reply is kept but what it said of the provider's limits, which is over by then. What JSON cannot
+hold is left out, and `left_out` says why.
 """
 
 from collections.abc import Mapping
@@ -9,70 +9,105 @@ from typing import Any
 
 import attrs
 
-from trioeval.providers import Guardrails, Reply, Usage
+from trioeval.errors import ProviderError
+from trioeval.providers import Guardrails, Reply
 from trioeval.providers.local.writing import json_fault
+from trioeval.usage import Usage
 
-_PLAIN = ("cost", "finish_reason", "is_refusal", "first_token")
-"""Fields that are single values."""
+LEFT_OUT = "left_out"
+"""The key under which reasons stand."""
 
-_USAGE = frozenset(field.name for field in attrs.fields(Usage))
-_GUARDRAILS = frozenset(field.name for field in attrs.fields(Guardrails))
+_FREE = ("output", "raw", "metadata")
+_NUMBERS = ("cost", "first_token")
+_USAGE = tuple(field.name for field in attrs.fields(Usage))
 
 
 def reply_json(reply: Reply) -> dict[str, Any] | None:
-    """A reply as data of JSON, without what it said of rate limits; None if its output is none.
+    """A reply, ready for `json.dumps`; None if its output would not come back as what it is.
 
     Example:
-        >>> reply_json(Reply(output="4", usage=Usage(total=8)))
-        {'output': '4', 'usage': {'total': 8}}
+        >>> reply_json(Reply(output="4", cost=0.5))
+        {'output': '4', 'cost': 0.5}
+        >>> reply_json(Reply(output={1}))
     """
-    if json_fault(reply.output) is not None:
-        return None
-    told: dict[str, Any] = {
-        "usage": _known(attrs.asdict(reply.usage)),
-        "guardrails": None if reply.guardrails is None else _known(attrs.asdict(reply.guardrails)),
-        "log_probs": None if reply.log_probs is None else list(reply.log_probs),
-        "raw": reply.raw,
-        "metadata": dict(reply.metadata),
-        **{name: getattr(reply, name) for name in _PLAIN},
-    }
-    kept = {
-        name: value
-        for name, value in told.items()
-        if value is not None and value is not False and value != {} and json_fault(value) is None
-    }
-    return {"output": reply.output, **kept}
+    found = reply_facts(reply)
+    return found if "output" in found else None
+
+
+def reply_facts(reply: Reply) -> dict[str, Any]:
+    """The same, whatever its output is.
+
+    Example:
+        >>> reply_facts(Reply(output={1}))
+        {'left_out': {'output': 'a value of type set is not JSON data'}}
+    """
+    told: dict[str, Any] = {}
+    left_out: dict[str, str] = {}
+    for name in _FREE:
+        value = getattr(reply, name)
+        if isinstance(value, Mapping):
+            value = dict(value)
+        fault = None if isinstance(value, str) else json_fault(value)
+        if fault is not None:
+            left_out[name] = fault
+        elif name == "output" or (value is not None and value != {}):
+            told[name] = value
+    if reply.finish_reason is not None:
+        told["finish_reason"] = str(reply.finish_reason)
+    for name in _NUMBERS:
+        if (value := getattr(reply, name)) is not None:
+            told[name] = float(value)
+    usage = reply.usage
+    if tokens := {name: count for name in _USAGE if (count := getattr(usage, name)) is not None}:
+        told["usage"] = tokens
+    if reply.is_refusal:
+        told["is_refusal"] = True
+    if reply.guardrails is not None:
+        told["guardrails"] = attrs.asdict(reply.guardrails)
+    if reply.log_probs is not None:
+        told["log_probs"] = list(map(float, reply.log_probs))
+    if left_out:
+        told[LEFT_OUT] = left_out
+    return told
 
 
 def read_reply(data: Any) -> Reply:
-    """The reply that some data is.
+    """The reply that data was made of.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It was made of none that is whole.
 
     Example:
-        >>> read_reply({"output": "4", "usage": {"total": 8}}).usage.total
-        8
+        >>> read_reply({"output": "4", "usage": {"total": 2}}).usage.total
+        2
     """
-    if not isinstance(data, Mapping) or "output" not in data:
-        raise ValueError("this is no reply")
-    usage, guardrails = data.get("usage", {}), data.get("guardrails")
-    log_probs = data.get("log_probs")
     try:
-        return Reply(
-            output=data["output"],
-            usage=Usage(**{name: usage[name] for name in _USAGE & usage.keys()}),
-            guardrails=None
-            if guardrails is None
-            else Guardrails(**{name: guardrails[name] for name in _GUARDRAILS & guardrails.keys()}),
-            log_probs=None if log_probs is None else tuple(log_probs),
-            raw=data.get("raw"),
-            metadata=data.get("metadata", {}),
-            **{name: data[name] for name in _PLAIN if name in data},
-        )
-    except (TypeError, AttributeError) as error:
+        told = {name: value for name, value in data.items() if name != LEFT_OUT}
+        if "usage" in told:
+            told["usage"] = Usage(**told["usage"])
+        if "guardrails" in told:
+            told["guardrails"] = Guardrails(**told["guardrails"])
+        if "log_probs" in told:
+            told["log_probs"] = tuple(told["log_probs"])
+        return Reply(**told)
+    except (AttributeError, TypeError) as error:
         raise ValueError(f"this is no reply: {error}") from error
 
 
-def _known(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+def error_facts(error: ProviderError) -> dict[str, Any]:
+    """A failure, ready for `json.dumps`.
+
+    Example:
+        >>> error_facts(ProviderError("server", "no", status=500))
+        {'kind': 'server', 'message': 'no', 'status': 500}
+    """
+    told = {
+        "kind": error.kind,
+        "message": str(error.message),
+        "status": error.status,
+        "retry_after": error.retry_after,
+        "body_excerpt": error.body_excerpt,
+        "tokens": error.tokens,
+        "money": error.money,
+    }
+    return {name: value for name, value in told.items() if value is not None}

@@ -11,6 +11,7 @@ answered or failed. Nothing is awaited in between, so a reply is kept whatever t
 that fails and needs no more judges, a timeout, or the end of the program.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -25,18 +26,11 @@ from trioeval.providers.secret_names import is_secret_name
 from trioeval.providers.secrets import hide, hide_in, longest_first, surely_keys
 from trioeval.suite import ProviderEntry
 from trioeval.tasks.caching import ReplyCache
-from trioeval.tasks.journal import (
-    CallKey,
-    CallRecord,
-    CallRole,
-    Journal,
-    Paid,
-    question_digest,
-)
-from trioeval.tasks.metering import Meter, tokens_used
+from trioeval.tasks.journal import CallKey, CallRecord, CallRole, Journal, Paid, question_digest
+from trioeval.tasks.metering import Estimate, Meter, tokens_used
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class Inquiry:
     """One question of one row."""
 
@@ -136,7 +130,7 @@ class Asker:
 
     def is_there(self, inquiry: Inquiry) -> bool:
         """Whether no call of its own is needed now: the reply is there, or on its way to others."""
-        if self._recalled(inquiry) is not None:
+        if inquiry.key is not None and self._recalled(inquiry.key) is not None:
             return True
         if self.cache is None or self.refresh or inquiry.cache_key is None:
             return False
@@ -151,10 +145,9 @@ class Asker:
             BudgetError: The call needs more than the budget has left.
             TooLateError: The job is over, or its run's deadline has passed.
         """
-        recalled = self._recalled(inquiry)
-        if recalled is not None:
-            listener.heard(recalled, recalled=True)
-            return recalled
+        if inquiry.key is not None and (paid := self._recalled(inquiry.key)) is not None:
+            listener.heard(paid, recalled=True)
+            return paid
         if self.cache is None or inquiry.cache_key is None:
             return await self._call(inquiry, calls, listener)
         own: Paid | None = None
@@ -170,57 +163,69 @@ class Asker:
         if own is not None:
             return own
         paid = Paid(_for_nothing(found.reply), found.latency_ms, cached=True)
-        self._write(inquiry, paid.reply, paid.latency_ms, cached=True)
+        if inquiry.key is not None:
+            self._write(inquiry, inquiry.key, paid.reply, paid.latency_ms, cached=True)
         listener.heard(paid, recalled=False)
         return paid
 
-    def _recalled(self, inquiry: Inquiry) -> Paid | None:
-        if self.journal is None or inquiry.key is None or not self.journal.resumed:
+    def _recalled(self, key: CallKey) -> Paid | None:
+        if self.journal is None or not self.journal.resumed:
             return None
-        return self.journal.recall(inquiry.key)
+        return self.journal.recall(key)
 
     async def _call(self, inquiry: Inquiry, calls: Calls[Any], listener: Listener) -> Paid:
         estimate = self.meter.estimate(inquiry.place, inquiry.request.prompt)
+        return await calls(
+            self.lanes[inquiry.place],
+            self._send,
+            inquiry,
+            estimate,
+            listener,
+            tokens=estimate.tokens,
+            money=estimate.money,
+        )
 
-        async def send() -> Metered[Paid]:
-            listener.sent()
-            started_at = trio.current_time()
-            try:
-                reply = await self.providers[inquiry.place](inquiry.request)
-            except ProviderError as error:
-                self._write(inquiry, error, (trio.current_time() - started_at) * 1000)
-                raise
-            paid = Paid(reply, (trio.current_time() - started_at) * 1000, cached=False)
-            self._write(inquiry, reply, paid.latency_ms)
-            listener.heard(paid, recalled=False)
-            self.meter.learn(inquiry.place, estimate, reply.usage)
-            tokens = tokens_used(reply.usage)
-            return Metered(paid, tokens=tokens, money=reply.cost, hint=reply.hint)
-
-        lane = self.lanes[inquiry.place]
-        return await calls(lane, send, tokens=estimate.tokens, money=estimate.money)
+    async def _send(
+        self, inquiry: Inquiry, estimate: Estimate, listener: Listener
+    ) -> Metered[Paid]:
+        listener.sent()
+        started_at = trio.current_time()
+        try:
+            reply = await self.providers[inquiry.place](inquiry.request)
+        except ProviderError as error:
+            if inquiry.key is not None:
+                took_ms = (trio.current_time() - started_at) * 1000
+                self._write(inquiry, inquiry.key, error, took_ms)
+            raise
+        paid = Paid(reply, (trio.current_time() - started_at) * 1000, cached=False)
+        if inquiry.key is not None:
+            self._write(inquiry, inquiry.key, reply, paid.latency_ms)
+        listener.heard(paid, recalled=False)
+        self.meter.learn(inquiry.place, estimate, reply.usage)
+        tokens = tokens_used(reply.usage)
+        return Metered(paid, tokens=tokens, money=reply.cost, hint=reply.hint)
 
     def _write(
         self,
         inquiry: Inquiry,
+        key: CallKey,
         answer: Reply | ProviderError,
         latency_ms: float,
         *,
         cached: bool = False,
     ) -> None:
-        if self.journal is None or inquiry.key is None:
-            return
-        prompt = hide_in(inquiry.request.prompt, self._keys)
-        name = self.names[inquiry.place]
-        record = CallRecord(
-            key=inquiry.key,
-            provider=name,
-            prompt=prompt,
-            answer=answer,
-            latency_ms=latency_ms,
-            cached=cached,
-        )
-        self.journal.call(record)
+        if self.journal is not None:
+            name, prompt = self.names[inquiry.place], hide_in(inquiry.request.prompt, self._keys)
+            self.journal.call(
+                CallRecord(
+                    key=key,
+                    provider=name,
+                    prompt=prompt,
+                    answer=answer,
+                    latency_ms=latency_ms,
+                    cached=cached,
+                )
+            )
 
 
 def _for_nothing(reply: Reply) -> Reply:
@@ -230,12 +235,13 @@ def _for_nothing(reply: Reply) -> Reply:
 
 
 def _mark(entry: ProviderEntry) -> str:
-    """All that a suite says of a provider that may change its replies, without credentials.
+    """A digest of all that a suite says of a provider that may change its replies, but for credentials.
 
     What is no JSON counts by its type: it is another object in each process.
     """
     said = [entry.id, entry.label, _without_keys(entry.config), _without_keys(entry.env)]
-    return json.dumps(said, sort_keys=True, default=lambda value: type(value).__qualname__)
+    text = json.dumps(said, sort_keys=True, default=lambda value: type(value).__qualname__)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _without_keys(value: Any) -> Any:

@@ -6,7 +6,8 @@ everything that is known of it. A row that lost is a row that failed; where nobo
 of the group have no verdict, and keep their replies.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast, overload
 
 import attrs
@@ -25,6 +26,7 @@ from trioeval.tasks.groups import ByGroups, Group, Layout
 from trioeval.tasks.judging import Bench, Consulted, answered, judge_error
 from trioeval.tasks.prompt_eval import PromptEval
 from trioeval.tasks.rows import Row, Status
+from trioeval.tasks.waits import NO_WAITS, added
 
 _FEWEST = 2
 """Outputs that can be compared."""
@@ -119,6 +121,7 @@ class ComparedEval:
             sorted({*plan.lanes, *self._lanes}),
             [layout.job(step) for step in plan.serial_indices],
             readiness=lambda: ByGroups(layout, plan.readiness and plan.readiness()),
+            free=None if plan.free is None else functools.partial(self._needs_no_call, plan.free),
         )
 
     async def perform(self, job: Job[Work], calls: Calls[Work]) -> Found:
@@ -129,8 +132,8 @@ class ComparedEval:
         """
         if isinstance(job.payload, Group):
             return await self._compare(job.payload, calls)
-        step = job.payload
-        own = Job(step.index, job.lane, step, job.timeout)
+        own = _own(job, job.payload)
+        step = own.payload
         verdict = await self._body.perform(own, cast("Calls[Step]", calls))
         if (group := self._layout.group(job.index)) is not None:
             rows = self._groups.setdefault(group.job, _Rows())
@@ -138,12 +141,21 @@ class ComparedEval:
             rows.benches[step.index] = self._body.bench(step.index)
         return verdict
 
-    def rows(self, outcome: Outcome[Found]) -> Sequence[Row]:
-        """The rows that are known now: that of a step, or those of a group. Outcomes come in index order."""
+    async def _needs_no_call(
+        self, free: Callable[[Job[Step]], Awaitable[bool]], job: Job[Work]
+    ) -> bool:
+        return isinstance(job.payload, Step) and await free(_own(job, job.payload))
+
+    def rows(self, outcome: Outcome[Found], waits: Mapping[str, float] = NO_WAITS) -> Sequence[Row]:
+        """The rows that are known now: that of a step, or those of a group.
+
+        That of a comparison is given behind those of its group, which come in any order. The first of
+        its rows that has a verdict pays for it, and has waited for it.
+        """
         step, group = self._layout.step(outcome.index), self._layout.group(outcome.index)
         if step is not None:
             own = cast("Outcome[Verdict]", attrs.evolve(outcome, index=step))
-            found = self._body.rows(own)
+            found = self._body.rows(own, waits)
             if group is None:
                 return found
             self._groups.setdefault(group.job, _Rows()).rows += found
@@ -151,12 +163,21 @@ class ComparedEval:
         known = self._groups.pop(outcome.index, _Rows())
         consulted = [one for _, one in sorted(known.consulted.items(), key=lambda item: item[0])]
         spent = [one.spent() for one in consulted]
-        rows = [_told(row, outcome, answered(consulted)) for row in known.rows]
+        held = sorted(known.rows, key=lambda row: row.index)
+        rows = [_told(row, outcome, answered(consulted)) for row in held]
         for place, row in enumerate(rows):
             if row.index in known.verdicts:
-                rows[place] = attrs.evolve(row, spent=Spent.sum([row.spent, *spent]))
+                rows[place] = attrs.evolve(
+                    row,
+                    spent=Spent.sum([row.spent, *spent]),
+                    waits=added(row.waits, waits),
+                )
                 break
         return rows
+
+    def emitted(self, row: Row) -> None:
+        """A row was emitted, and all before it."""
+        self._body.emitted(row)
 
     def _lane(self, step: Step) -> str:
         """The lane on which the comparison of a group starts: that of its judge, if it has one."""
@@ -218,6 +239,11 @@ class ComparedEval:
             step: verdict_of(ready, finding, spent)
             for step, finding, spent in zip(order, findings, paid, strict=True)
         }
+
+
+def _own(job: Job[Work], step: Step) -> Job[Step]:
+    """The job of a step, as those know it who do steps."""
+    return Job(step.index, job.lane, step, job.timeout)
 
 
 def _told(row: Row, outcome: Outcome[Found], replies: Mapping[str, Any]) -> Row:

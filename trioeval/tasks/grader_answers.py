@@ -8,6 +8,7 @@ answered from here.
 
 from collections import Counter
 from collections.abc import Hashable
+from typing import Any
 
 import attrs
 
@@ -26,6 +27,8 @@ class Question:
     """Its place among questions that were asked together."""
     is_in_words: bool = False
     """Whether the answer is text for people, and not numbers."""
+    mark: tuple[Any, ...] = ()
+    """What tells it from equal ones of its assertion, as JSON data."""
     reply: Reply | None = None
     """None as long as there is none, also where it failed."""
 
@@ -58,7 +61,9 @@ class Questions:
         asked = (among, is_in_words, place, request.prompt, repr(request.options), shown)
         number = self._asked[asked]
         self._asked[asked] += 1
-        return self._known.setdefault((asked, number), Question(place, request, among, is_in_words))
+        mark = (among, is_in_words, shown, number)
+        question = Question(place, request, among, is_in_words, mark)
+        return self._known.setdefault((asked, number), question)
 
     def in_order(self) -> list[Question]:
         """All, in an order that does not depend on who answers first."""

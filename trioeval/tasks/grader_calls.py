@@ -5,7 +5,8 @@ another, or of the same. What a reply used is counted in the step in which it ar
 asked, and for its row, whatever becomes of either.
 
 A row has one `RowGraders` for all of its life: the replies and vectors that it has, and what it has spent,
-are still there when it is run once more because a judge failed by mishap.
+are still there when it is run once more because a judge failed by mishap. Replies that an earlier execution
+of the run paid for, and those that are in the cache, are had without a call; see `asking`.
 """
 
 import contextlib
@@ -28,17 +29,19 @@ from trioeval.grading.kind import Role
 from trioeval.grading.kinds import split_type
 from trioeval.grading.outside import CUT_OFF, Answer, Flag
 from trioeval.grading.text import output_text
-from trioeval.kernel import Calls, Metered
+from trioeval.kernel import Calls
 from trioeval.kernel.retries import worth_salvaging
-from trioeval.providers import OpenProvider, Reply, Request
-from trioeval.providers.secrets import hide
+from trioeval.providers import Reply, Request
 from trioeval.suite import Step, Test
+from trioeval.suite.plain_form import plain_data
+from trioeval.tasks.asking import Asker
 from trioeval.tasks.grader_answers import Question, Questions
 from trioeval.tasks.grader_entries import SEARCHING
 from trioeval.tasks.grader_replies import read_flags, read_labels, read_vector
 from trioeval.tasks.graders import Graders
-from trioeval.tasks.metering import Estimate, Meter, tokens_used
+from trioeval.tasks.journal import Paid
 from trioeval.tasks.rubric_prompts import chosen_prompt, named_values, render_prompt
+from trioeval.tasks.spending import Spending
 from trioeval.tasks.tools import Asked, kept
 
 _FAILURES = (CallError, LaneClosedError, BudgetError, TooLateError)
@@ -49,11 +52,8 @@ class OpenGraders:
     """The judges of a run, open."""
 
     graders: Graders
-    providers: Sequence[OpenProvider]
-    """All of the run; judges stand behind those that are tested."""
-    lanes: Sequence[str]
-    """The lane of each."""
-    meter: Meter
+    asker: Asker
+    """Asks all providers of the run; judges stand behind those that are tested."""
     default: Test | None = None
     """The suite's default test."""
     open_objects: bool = False
@@ -72,7 +72,7 @@ class OpenGraders:
     @property
     def first(self) -> int:
         """The place of the first judge among the providers."""
-        return len(self.providers) - len(self.graders.entries)
+        return len(self.asker.providers) - len(self.graders.entries)
 
     def place(self, assertion: Assertion, options: object, role: Role) -> int:
         """The place among the providers of who judges an assertion.
@@ -89,25 +89,9 @@ class OpenGraders:
     def lane(self, assertion: Assertion, options: object, role: Role = "text") -> str | None:
         """The lane of who judges an assertion; None if nobody does."""
         try:
-            return self.lanes[self.place(assertion, options, role)]
+            return self.asker.lanes[self.place(assertion, options, role)]
         except GradingError:
             return None
-
-
-@attrs.define(eq=False)
-class Spending:
-    """What was spent so far."""
-
-    _replies: list[Spent] = attrs.field(factory=list, init=False)
-
-    @property
-    def total(self) -> Spent:
-        """By all replies: exactly the same in whatever order they came, because it is rounded once."""
-        return Spent.sum(self._replies)
-
-    def add(self, spent: Spent) -> None:
-        """Count what one request used, or its reply."""
-        self._replies.append(spent)
 
 
 @attrs.define(eq=False)
@@ -134,6 +118,8 @@ class RowGraders:
     """Of the job that is under way."""
     spending: Spending = attrs.field(factory=Spending)
     """By the whole row."""
+    recalled: int = attrs.field(default=0, init=False)
+    """Requests of earlier executions whose replies are used."""
     _vectors: dict[tuple[int, str], _Vector] = attrs.field(factory=dict, init=False)
     _asked_for: list[_Vector] = attrs.field(factory=list, init=False)
     _graders: list["AssertionGrader"] = attrs.field(factory=list, init=False)
@@ -144,6 +130,13 @@ class RowGraders:
         self._graders.append(grader)
         return grader
 
+    def mark(self, grader: "AssertionGrader") -> tuple[Any, ...]:
+        """What tells the questions of an assertion from those of others of the row, as JSON data."""
+        own = grader.assertion
+        before = (one.assertion for one in self._graders[: grader.number])
+        number = sum((own.type, own.value) == (other.type, other.value) for other in before)
+        return own.type, plain_data(own.value), number
+
     def resume(self, calls: Calls[Any]) -> None:
         """The row is run once more: what failed may be asked for again."""
         self.calls = calls
@@ -152,8 +145,18 @@ class RowGraders:
         for grader in self._graders:
             grader.questions.begin_again()
 
-    async def ask(self, question: Question, spending: Spending) -> Reply:
-        """The reply of a judge, after all retries of its lane; one that it gave before. A checkpoint.
+    async def ask(
+        self, question: Question, spending: Spending, mark: Sequence[Any], *, again: bool = False
+    ) -> Reply:
+        """The reply of a judge, after all retries of its lane, or one that it gave before.
+
+        A checkpoint, unless an earlier execution of the run got the reply.
+
+        Args:
+            question: What it is asked.
+            spending: Counts what that uses.
+            mark: What tells the question from others of the row that are equal, as JSON data.
+            again: Whether another reply is wanted than one that it gave to the same question.
 
         Raises:
             GradingError: It failed.
@@ -161,20 +164,14 @@ class RowGraders:
         if question.reply is not None:
             await trio.lowlevel.checkpoint()
             return question.reply
-        run, place = self.run, question.place
-        estimate = run.meter.estimate(place, question.request.prompt)
+        asker, place = self.run.asker, question.place
+        request, index = question.request, self.step.index
+        inquiry = asker.inquiry(index, "grader", place, request, *mark, again=again)
         try:
-            return await self.calls(
-                run.lanes[place],
-                self._send,
-                question,
-                estimate,
-                spending,
-                tokens=estimate.tokens,
-                money=estimate.money,
-            )
+            paid = await asker.ask(inquiry, self.calls, _Payer(self, question, spending))
         except _FAILURES as error:
             raise self._failure(place, error) from error
+        return paid.reply
 
     async def vector(self, place: int, text: str, number: int) -> Sequence[float]:
         """The vector of a text, asked for once. A checkpoint.
@@ -193,7 +190,7 @@ class RowGraders:
         entry = self._vectors[key] = _Vector({number})
         self._asked_for.append(entry)
         try:
-            reply = await self.ask(Question(place, self.request(text)), entry.spending)
+            reply = await self.ask(Question(place, self.request(text)), entry.spending, ("vector",))
             entry.vector = read_vector(reply.output)
             if entry.vector is None:
                 raise self.unusable(place, reply, "gave no vector, which is a list of numbers")
@@ -223,30 +220,12 @@ class RowGraders:
 
     def name(self, place: int) -> str:
         """What a judge is called, without secrets."""
-        spec = self.run.providers[place].spec
-        return hide(spec.name, spec.secrets)
+        return self.run.asker.names[place]
 
     def unusable(self, place: int, reply: Reply, what: str) -> GradingError:
         """The error of a reply that cannot be used."""
         metadata = {"grader": self.name(place), "graderReply": reply.output}
         return GradingError(f"the grader {self.name(place)} {what}", metadata=metadata)
-
-    async def _send(
-        self, question: Question, estimate: Estimate, spending: Spending
-    ) -> Metered[Reply]:
-        place = question.place
-        self._count_in(spending, Spent(calls=1))  # whatever becomes of it
-        reply = await self.run.providers[place](question.request)
-        question.reply = reply
-        spent = Spent(usage=reply.usage, cost=reply.cost, judges=(self.name(place),))
-        self._count_in(spending, spent)
-        self.run.meter.learn(place, estimate, reply.usage)
-        tokens = tokens_used(reply.usage)
-        return Metered(reply, tokens=tokens, money=reply.cost, hint=reply.hint)
-
-    def _count_in(self, spending: Spending, spent: Spent) -> None:
-        spending.add(spent)
-        self.spending.add(spent)
 
     def _failure(self, place: int, error: Exception) -> GradingError:
         metadata: dict[str, Any] = {"grader": self.name(place)}
@@ -256,6 +235,30 @@ class RowGraders:
                 metadata["bodyExcerpt"] = error.body_excerpt
         message = f"the grader {self.name(place)} failed: {error}"
         return GradingError(message, mishap=worth_salvaging(error), metadata=metadata)
+
+
+@attrs.frozen(eq=False)
+class _Payer:
+    """Counts what one question uses."""
+
+    row: RowGraders
+    question: Question
+    spending: Spending
+
+    def sent(self) -> None:
+        self._count_in(Spent(calls=1))  # whatever becomes of it
+
+    def heard(self, paid: Paid, *, recalled: bool) -> None:
+        reply = self.question.reply = paid.reply
+        if recalled and not paid.cached:
+            self.row.recalled += 1
+            self.sent()
+        name = self.row.name(self.question.place)
+        self._count_in(Spent(usage=reply.usage, cost=reply.cost, judges=(name,)))
+
+    def _count_in(self, spent: Spent) -> None:
+        self.spending.add(spent)
+        self.row.spending.add(spent)
 
 
 @attrs.define(eq=False)
@@ -303,7 +306,7 @@ class AssertionGrader:
         prompt: str,
         *,
         schema: Mapping[str, Any] | None = None,
-        again: bool = False,  # noqa: ARG002 - replies are stored for the same question alone
+        again: bool = False,
     ) -> Answer:
         """What the text model says. A checkpoint.
 
@@ -313,7 +316,7 @@ class AssertionGrader:
         place = self._place("text")
         request = self.row.request(prompt, options=self._options(place, schema))
         question = self.questions.ask(place, request, is_in_words=True)
-        return self._answer(place, await self.row.ask(question, self.spending))
+        return self._answer(place, await self._ask(question, again=again))
 
     async def embed(self, text: str) -> Sequence[float]:
         """The vector of a text; equal texts of a row are one call. A checkpoint.
@@ -331,7 +334,7 @@ class AssertionGrader:
             GradingError: It failed, or gave no scores.
         """
         row, place = self.row, self._place("classification")
-        reply = await row.ask(self.questions.ask(place, row.request(text)), self.spending)
+        reply = await self._ask(self.questions.ask(place, row.request(text)))
         labels = read_labels(reply.output)
         if not labels:
             raise row.unusable(place, reply, "gave no scores, which are numbers by label")
@@ -349,11 +352,15 @@ class AssertionGrader:
         row, place = self.row, self._place("moderation")
         variables = {**kept(row.asked.vars), "moderatedPrompt": prompt}
         question = self.questions.ask(place, row.request(text, vars=variables), shown=prompt)
-        reply = await row.ask(question, self.spending)
+        reply = await self._ask(question)
         flags = read_flags(reply)
         if flags is None:
             raise row.unusable(place, reply, "gave no judgement of categories")
         return flags
+
+    async def _ask(self, question: Question, *, again: bool = False) -> Reply:
+        mark = (*self.row.mark(self), *question.mark)
+        return await self.row.ask(question, self.spending, mark, again=again)
 
     def _place(self, role: Role) -> int:
         return self.row.run.place(self.assertion, self.row.step.test.options.provider, role)
@@ -363,7 +370,7 @@ class AssertionGrader:
             return {}
         from trioeval.providers.abilities import schema_options  # noqa: PLC0415 - most suites have no judges
 
-        return schema_options(self.row.run.providers[place].spec.settings, schema)
+        return schema_options(self.row.run.asker.providers[place].spec.settings, schema)
 
     def _answer(self, place: int, reply: Reply) -> Answer:
         row = self.row

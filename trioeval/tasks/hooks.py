@@ -24,6 +24,16 @@ from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.scripts import Scripts
 
 _STORE = b"storeOutputAs"
+_OF_RECORDS = (
+    *("testIdx", "promptIdx", "promptId", "provider", "prompt", "vars", "testCase", "response"),
+    *("success", "score", "namedScores", "failureReason", "error", "gradingResult", "latencyMs"),
+    *("cost", "metadata"),
+)
+_PARTS_OF_RECORDS = {
+    "prompt": ("raw", "label"),
+    "response": ("output", "cost", "metadata"),
+    "gradingResult": ("pass", "score", "reason"),
+}
 _FAILURE_REASONS = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2}
 
 
@@ -56,11 +66,17 @@ class Hooks:
     scripts: Scripts
     around: Around
     warn: Callable[[str], None]
-    _results: list[Mapping[str, Any]] = attrs.field(init=False, factory=list, repr=False)
+    _results: dict[int, Mapping[str, Any]] = attrs.field(init=False, factory=dict, repr=False)
+    """By the index of the row."""
     _structure: cattrs.Converter = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         self._structure = make_converter(self.around)
+
+    @property
+    def change_tests(self) -> bool:
+        """Whether one of them is asked before a row runs, and may change its test."""
+        return bool(self._hearing("beforeEach"))
 
     async def before_each(self, step: Step) -> Step:
         """The step of a row that is about to run, as extensions want it.
@@ -117,14 +133,19 @@ class Hooks:
     def keep(self, row: Row) -> None:
         """Remember a row for the end of the run, if an extension will be told of that."""
         if self._hearing("afterAll"):
-            self._results.append(result_json(row))
+            self._results[row.index] = result_json(row)
+
+    def keep_record(self, index: int, record: Mapping[str, Any]) -> None:
+        """The same of a row that an earlier execution of the run has written down."""
+        if self._hearing("afterAll"):
+            self._results[index] = _result_of(record)
 
     async def after_all(self) -> None:
         """Tell of the end of the run, with all rows. Never raises but when it is cancelled."""
         for extension in self._hearing("afterAll"):
             context = {
                 "suite": plain_suite(self.suite),
-                "results": self._results,
+                "results": [result for _, result in sorted(self._results.items())],
                 "prompts": [plain_prompt(prompt) for prompt in self.suite.prompts],
                 "evalId": self.run_id,
             }
@@ -186,6 +207,18 @@ def result_json(row: Row) -> dict[str, Any]:
         "cost": None if reply is None else reply.cost,
         "metadata": dict(step.test.metadata),
     }
+
+
+def _result_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as extensions see it, from its record, which has the same words for it."""
+    found = {name: record.get(name) for name in _OF_RECORDS}
+    for name, members in _PARTS_OF_RECORDS.items():
+        part = record.get(name)
+        if isinstance(part, Mapping):
+            found[name] = {member: part.get(member) for member in members}
+    metadata = dict(_object(found["metadata"]))
+    metadata.pop("trioeval", None)
+    return found | {"metadata": metadata}
 
 
 def _added(judged: Judged, said: Mapping[str, Any]) -> Judged:

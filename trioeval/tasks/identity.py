@@ -15,7 +15,7 @@ Places are no part of either, nor are widths, delays, repeats and other settings
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -102,9 +102,9 @@ def row_id_of(record: Mapping[str, Any]) -> str:
     )
 
 
-def name_of(test: Test) -> str:
-    """What people are told of a test: its description, or else the beginning of its variables."""
-    return _shown(test.description, test.vars)
+def name_of(step: Step) -> str:
+    """What people are told of the test of a row: its description, or else the beginning of its variables."""
+    return _shown(step.test.description, step.vars)
 
 
 def name_of_record(record: Mapping[str, Any]) -> str:
@@ -114,33 +114,39 @@ def name_of_record(record: Mapping[str, Any]) -> str:
 
 
 def content_digest(
-    step: Step, entry: ProviderEntry, sources: Mapping[str, str] | None = None
+    step: Step, entry: ProviderEntry, sources: Callable[[str], str | None] | None = None
 ) -> str:
     """Everything that decides how a row ends, but what it is known by: 32 digits.
 
     Args:
         step: The row.
         entry: The provider of its column.
-        sources: Digests of the files that hold code, by the references to them; see `Identities`.
+        sources: As for `Identities`, which is quicker for many rows.
     """
-    return Identities({} if sources is None else sources).of(step, entry).content
+    return Identities(sources).of(step, entry).content
 
 
-def settings_digest(suite: Suite) -> str:
+def settings_digest(suite: Suite, sources: Callable[[str], str | None] | None = None) -> str:
     """What of a suite decides how its rows end, whatever they are: 32 digits.
 
     Where it is another one, every row is, of which no content digest knows.
+
+    Args:
+        suite: As it was loaded.
+        sources: As for `Identities`.
     """
     options, default = suite.evaluate_options, suite.default_test
-    return _digest(
-        suite.nunjucks_filters,
-        suite.assertion_types,
+    judge = None if default is None else default.judge
+    said = (
+        dict(suite.nunjucks_filters),
+        dict(suite.assertion_types),
         suite.extensions,
         options.register_scope,
         options.strict_variables,
         options.grading,
-        None if default is None or default.judge is None else _entry(default.judge),
+        None if judge is None else _entry(judge),
     )
+    return _hashed(_canonical(said if sources is None else _with_sources(said, sources)))
 
 
 @attrs.define(eq=False)
@@ -150,11 +156,12 @@ class Identities:
     Not for several threads at once.
 
     Args:
-        sources: Digests of the files that hold code, by the references to them as they stand in the
-            suite: `file://check.py:judge`. Where the code is another one, so is the content.
+        sources: Gives the digest of the file of code that a text of the suite names, such as
+            `file://check.py:judge`, or None; see `CodeFiles`. Where the code is another one, so is the
+            content.
     """
 
-    sources: Mapping[str, str] = attrs.field(factory=dict)
+    sources: Callable[[str], str | None] | None = None
     _columns: dict[tuple[int, int], _KnownColumn] = attrs.field(init=False, factory=dict)
     _assertions: dict[int, tuple[Assertion, str]] = attrs.field(init=False, factory=dict)
     """By the identities of objects, which are kept so that no other ones get them."""
@@ -231,7 +238,7 @@ class Identities:
         return text
 
     def _text(self, value: Any) -> str:
-        return _canonical(_with_sources(value, self.sources) if self.sources else value)
+        return _canonical(value if self.sources is None else _with_sources(value, self.sources))
 
 
 def _prompt(prompt: Prompt) -> Any:
@@ -277,11 +284,12 @@ def _public(value: Any) -> Any:
             return value
 
 
-def _with_sources(value: Any, sources: Mapping[str, str]) -> Any:
+def _with_sources(value: Any, sources: Callable[[str], str | None]) -> Any:
     """Plain data in which references to code stand beside the digests of that code."""
     match value:
-        case str() if value in sources:
-            return [value, sources[value]]
+        case str():
+            digest = sources(value)
+            return value if digest is None else [value, digest]
         case dict():
             return {name: _with_sources(part, sources) for name, part in value.items()}
         case list() | tuple():
@@ -298,10 +306,6 @@ def _of_test(description: Any, variables: Mapping[str, Any]) -> str:
     simple = all(type(value) in _SIMPLE and type(name) is str for name, value in variables.items())
     found = _canonical(variables, simple=simple)
     return f"{_encode(description)}{found}" if description else found
-
-
-def _digest(*parts: Any) -> str:
-    return _hashed(_canonical(parts))
 
 
 def _hashed(text: str) -> str:

@@ -94,8 +94,12 @@ class Journal(Protocol):
         """Write down a row, in place of what was known of it before."""
         ...
 
-    async def durable(self) -> None:
-        """Return when everything that was written down before this call is safe, or cannot be made so."""
+    async def durable(self, row: Row | None = None, /) -> None:
+        """Return when it is safe, or cannot be made so. A checkpoint only if it has to wait.
+
+        Args:
+            row: A row that was written down, with all that was before it; None is everything until now.
+        """
         ...
 
     def kept(self, task: str | None, /) -> KeptRows:
@@ -112,7 +116,9 @@ def question_digest(provider: str, request: Request, *more: Any) -> bytes:
         *more: JSON data that tells equal requests apart: their place among others, and their number.
 
     Example:
-        >>> question_digest("m", Request(prompt="a")) == question_digest("m", Request(prompt="a"), 1)
+        >>> question_digest("m", Request(prompt="a")) == question_digest(
+        ...     "m", Request(prompt="a"), 1
+        ... )
         False
     """
     said: Sequence[Any] = (provider, request.prompt, dict(request.options), *more)

@@ -2,13 +2,15 @@
 
 `PromptEval` is the pure plan and the body of its jobs. A reply is written down in the step in which it
 arrives, before anything else is awaited: whatever then befalls the row, a paid reply stands in it.
+
+Where replies may be there already, a row finds out what it asks before it is admitted to its lane: if there
+is a reply, it has no reason to wait.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, overload
 
 import attrs
-import trio
 
 from trioeval.errors import GradingError, InputError, ProviderError
 from trioeval.grading import Verdict
@@ -20,39 +22,59 @@ from trioeval.kernel import (
     Failed,
     Interrupted,
     Job,
-    Metered,
     NotRun,
     Outcome,
     Plan,
     Readiness,
     TimedOut,
 )
-from trioeval.providers import OpenProvider, Reply, Request
+from trioeval.providers import Reply, Request
 from trioeval.suite import Expansion, Step
+from trioeval.suite.sources.around import names_file
+from trioeval.tasks.asking import Asker, Inquiry
 from trioeval.tasks.endings import NAMES, explain, grading_details, provider_failure
 from trioeval.tasks.grader_calls import RowGraders
 from trioeval.tasks.hooks import Hooks
+from trioeval.tasks.journal import Paid
 from trioeval.tasks.judges import Judges
 from trioeval.tasks.judging import Bench, Judging
-from trioeval.tasks.metering import Estimate, Meter, tokens_used
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.tools import Asked, Tools
+from trioeval.tasks.waits import NO_WAITS
 
 
 @attrs.define
 class _Known:
     """What is known of a row under way."""
 
+    planned: Step
+    """As the suite has it."""
     step: Step
+    """As extensions made it."""
     asked: Asked | None = None
     reply: Reply | None = None
     output: Any = None
     """The reply's output, transformed."""
     latency_ms: float | None = None
+    cached: bool = False
+    recalled: int = 0
+    """Requests of earlier executions whose reply is this."""
     graders: RowGraders | None = None
     judging: Judging | None = None
     ending: Done[Verdict] | Failed | None = None
     """How it ended, before extensions are told of that."""
+
+    @classmethod
+    def of(cls, step: Step) -> "_Known":
+        return cls(step, step)
+
+    def sent(self) -> None:
+        """The kernel counts requests."""
+
+    def heard(self, paid: Paid, *, recalled: bool) -> None:
+        """The provider has answered."""
+        self.reply, self.latency_ms, self.cached = paid.reply, paid.latency_ms, paid.cached
+        self.recalled = int(recalled and not paid.cached)
 
 
 @attrs.frozen
@@ -82,11 +104,9 @@ class PromptEval:
 
     Args:
         steps: The expansion of the suite.
-        providers: Open providers, in the order of `steps.providers`.
-        lanes: The name of each provider's lane, in the same order.
+        asker: Asks the providers, which are in the order of `steps.providers`.
         tools: What makes prompts and outputs.
         judges: What judges outputs.
-        meter: What says how much calls may use.
         order: In which order steps may start.
         task: Which task of its suite it is, where that has several.
         hooks: What is told of rows, and may change them.
@@ -95,26 +115,25 @@ class PromptEval:
     def __init__(
         self,
         steps: Expansion,
-        providers: Sequence[OpenProvider],
-        lanes: Sequence[str],
+        asker: Asker,
         *,
         tools: Tools,
         judges: Judges,
-        meter: Meter,
         order: Callable[[], Readiness] | None = None,
         task: str | None = None,
         hooks: Hooks | None = None,
     ) -> None:
         self._steps = steps
-        self._providers = providers
-        self._lanes = tuple(lanes)
+        self._asker = asker
+        self._lanes = tuple(asker.lanes)
         self._tools = tools
         self._judges = judges
-        self._meter = meter
         self._order = order
         self._task = task
         self._hooks = hooks
         self._known: dict[int, _Known] = {}
+        self._ahead: dict[int, tuple[Asked, Inquiry]] = {}
+        """What rows ask that are not started yet."""
 
     def plan(self) -> Plan[Step]:
         """The jobs. Lazy: a step becomes an object when its job starts."""
@@ -122,7 +141,36 @@ class PromptEval:
         timeout = timeout_ms / 1000 if timeout_ms else float("inf")
         jobs = _StepJobs(self._steps, self._lanes, timeout)
         used = {self._lanes[provider] for provider in self._steps.used_providers}
-        return Plan(jobs, sorted(used), self._steps.serial_indices, readiness=self._order)
+        return Plan(
+            jobs,
+            sorted(used),
+            self._steps.serial_indices,
+            readiness=self._order,
+            free=self._needs_no_call if self._looks_ahead() else None,
+        )
+
+    def _looks_ahead(self) -> bool:
+        # What an extension makes of a test is not known before its row runs.
+        if self._hooks is not None and self._hooks.change_tests:
+            return False
+        return any(map(self._asker.may_have, self._steps.used_providers))
+
+    async def _needs_no_call(self, job: Job[Step]) -> bool:
+        """Whether the provider need not be asked for a row that is about to start.
+
+        Says no where finding out may take long: other rows of its lane are held up for that.
+        """
+        step, known = job.payload, self._known.get(job.index)
+        if step.test.fault is not None or step.test.provider_output is not None:
+            return True
+        if known is not None and known.judging is not None:
+            return False
+        if not self._asker.may_have(step.provider_index) or _runs_code(step):
+            return False
+        asked = await self._tools.ask(step)
+        inquiry = self._inquiry(step, asked)
+        self._ahead[job.index] = asked, inquiry
+        return self._asker.is_there(inquiry)
 
     async def perform(self, job: Job[Step], calls: Calls[Step]) -> Verdict:
         """The body of a job: make the prompt, ask, transform, grade, and leave the output to others.
@@ -155,7 +203,7 @@ class PromptEval:
         """What is known of a row that begins: one that was judged before has all that was paid for."""
         known = self._known.get(job.index)
         if known is None or known.judging is None:
-            known = self._known[job.index] = _Known(job.payload)
+            known = self._known[job.index] = _Known.of(job.payload)
         known.ending = None
         return known
 
@@ -173,10 +221,12 @@ class PromptEval:
         step = known.step
         if step.test.fault is not None:
             raise InputError(step.test.fault)
-        asked = await self._tools.ask(step)
+        ahead = self._ahead.pop(job.index, None)
+        asked = await self._tools.ask(step) if ahead is None else ahead[0]
         known.asked = asked
         if step.test.provider_output is None:
-            reply = await self._call(job, calls, known, asked)
+            inquiry = self._inquiry(step, asked) if ahead is None else ahead[1]
+            reply = (await self._asker.ask(inquiry, calls, known)).reply
         else:
             reply = known.reply = Reply(output=step.test.provider_output, cost=0.0)
             known.latency_ms = 0.0
@@ -189,17 +239,16 @@ class PromptEval:
         known.graders = self._judges.graders.of_row(step, asked, calls)
         return self._judges.of(known.graders, reply, output, known.latency_ms)
 
-    async def _call(self, job: Job[Step], calls: Calls[Step], known: _Known, asked: Asked) -> Reply:
-        estimate = self._meter.estimate(known.step.provider_index, asked.prompt)
-        return await calls(
-            job.lane,
-            self._send,
-            known,
-            asked,
-            estimate,
-            tokens=estimate.tokens,
-            money=estimate.money,
+    def _inquiry(self, step: Step, asked: Asked) -> Inquiry:
+        request = Request(
+            prompt=asked.prompt,
+            vars=asked.vars,
+            options=asked.options,
+            test_idx=step.test_idx,
+            prompt_idx=step.prompt_idx,
+            repeat_index=step.repeat_index,
         )
+        return self._asker.inquiry(step.index, "provider", step.provider_index, request)
 
     def bench(self, index: int) -> Callable[[Calls[Any]], Bench]:
         """What makes that with which a row can be judged once more, by calls of another job.
@@ -223,14 +272,19 @@ class PromptEval:
 
         return make
 
-    def rows(self, outcome: Outcome[Verdict]) -> Sequence[Row]:
-        """The row of a job that is over. Each outcome is given once, in index order."""
-        known = self._known.pop(outcome.index, None) or _Known(self._steps[outcome.index])
+    def rows(
+        self, outcome: Outcome[Verdict], waits: Mapping[str, float] = NO_WAITS
+    ) -> Sequence[Row]:
+        """The row of a job that is over. Each outcome is given once, in any order."""
+        self._ahead.pop(outcome.index, None)
+        known = self._known.pop(outcome.index, None) or _Known.of(self._steps[outcome.index])
         if known.ending is not None and isinstance(outcome, TimedOut | Interrupted):
             outcome = self._without_hook(outcome, known.ending)
-        row = self._row(outcome, known)
+        return (self._row(outcome, known, waits),)
+
+    def emitted(self, row: Row) -> None:
+        """A row was emitted, and all before it: what only they could see may go."""
         self._tools.over(row.step)
-        return (row,)
 
     def _without_hook(
         self, cut: TimedOut | Interrupted, ending: Done[Verdict] | Failed
@@ -246,7 +300,9 @@ class PromptEval:
             calls=cut.calls,
         )
 
-    def _row(self, outcome: Outcome[Verdict], known: _Known) -> Row:
+    def _row(
+        self, outcome: Outcome[Verdict], known: _Known, waits: Mapping[str, float] = NO_WAITS
+    ) -> Row:
         step, asked = known.step, known.asked
         verdict = outcome.value if isinstance(outcome, Done) else None
         status = Status.ERROR
@@ -254,7 +310,8 @@ class PromptEval:
             status = Status.PASS if verdict.passed else Status.FAIL
         waited, calls = 0.0, 0
         if not isinstance(outcome, NotRun | Blocked):
-            waited, calls = outcome.waited, outcome.calls
+            waited, calls = outcome.waited, outcome.calls + known.recalled
+        graders = known.graders
         unjudged = {} if verdict is not None or known.judging is None else known.judging.unjudged
         return Row(
             index=outcome.index,
@@ -271,27 +328,19 @@ class PromptEval:
             lane=self._lanes[step.provider_index],
             latency_ms=known.latency_ms,
             wait_ms=waited * 1000,
-            calls=calls,
+            calls=calls if graders is None else calls + graders.recalled,
+            cached=known.cached,
+            waits=waits,
             graded=() if verdict is not None or known.judging is None else known.judging.parts,
-            spent=NOTHING_SPENT if known.graders is None else known.graders.spending.total,
+            spent=NOTHING_SPENT if graders is None else graders.spending.total,
             details={**grading_details(outcome), **unjudged},
             task=self._task,
+            planned=None if known.planned is step else known.planned,
         )
 
-    async def _send(self, known: _Known, asked: Asked, estimate: Estimate) -> Metered[Reply]:
-        step = known.step
-        request = Request(
-            prompt=asked.prompt,
-            vars=asked.vars,
-            options=asked.options,
-            test_idx=step.test_idx,
-            prompt_idx=step.prompt_idx,
-            repeat_index=step.repeat_index,
-        )
-        started_at = trio.current_time()
-        reply = await self._providers[step.provider_index](request)
-        known.reply = reply
-        known.latency_ms = (trio.current_time() - started_at) * 1000
-        self._meter.learn(step.provider_index, estimate, reply.usage)
-        tokens = tokens_used(reply.usage)
-        return Metered(reply, tokens=tokens, money=reply.cost, hint=reply.hint)
+
+def _runs_code(step: Step) -> bool:
+    """Whether making the prompt may run code, or read a file."""
+    if step.column.prompt.function is not None:
+        return True
+    return any(map(names_file, step.vars.values()))

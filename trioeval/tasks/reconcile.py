@@ -26,6 +26,7 @@ State: TypeAlias = Literal["kept", "changed", "new"]
 
 _STATES: Sequence[State] = ("new", "kept", "changed")
 _NEW, _KEPT, _CHANGED = range(3)
+_TOLD_OF: Sequence[State] = ("kept", "changed", "new")
 _ID = 16  # bytes of a key that are the id
 _TOLD = 10  # rows of each kind that are named
 
@@ -45,7 +46,7 @@ class StoredIdentity:
 class Moves(Mapping[int, int]):
     """From the index of a row of the suite to that of the stored row that it is."""
 
-    _stored: array[int]
+    _stored: "array[int]"
     """By index of the suite; -1 for none."""
 
     def __getitem__(self, index: int) -> int:
@@ -90,9 +91,7 @@ class Reconciled:
     @property
     def is_same(self) -> bool:
         """Whether every stored row is kept, and nothing new has come but what was never written down."""
-        return not (
-            self.gone or self.count("changed") or self.count("new") > self.unrecorded
-        )
+        return not (self.gone or self.count("changed") or self.count("new") > self.unrecorded)
 
     def moved(self) -> Iterator[tuple[int, int]]:
         """The indices of stored rows that are other ones now: the stored one, and that of the suite."""
@@ -144,7 +143,7 @@ def reconcile(
     *,
     expected: int | None = None,
     same_settings: bool = True,
-    sources: Mapping[str, str] | None = None,
+    sources: Callable[[str], str | None] | None = None,
 ) -> Reconciled:
     """What has become of the rows of a stored run. Both sides are read once, in order.
 
@@ -155,28 +154,123 @@ def reconcile(
         same_settings: Whether `settings_digest` is what it was; if not, no row is kept.
         sources: As for `Identities`.
     """
-    identities = Identities({} if sources is None else sources)
-    places, states = array("q", itertools.repeat(-1, len(steps))), bytearray(len(steps))
-    matched = _KEPT if same_settings else _CHANGED
-    theirs, ours = _Waiting(), _Waiting()
+    identities = Identities(sources)
+    matching = _Matching.of(len(steps))
     written = 0
-
-    def match(index: int, place: int, state: int) -> None:
-        places[index], states[index] = place, state
-
     entries = steps.providers
     for was, step in itertools.zip_longest(stored, steps):
         if was is not None:
             written += 1
-            theirs.put(bytes.fromhex(f"{was.id}{was.content}"), was.index)
+            matching.stored(_key(was.id, was.content), was.index)
         if step is not None:
             now = identities.of(step, entries[step.column.provider_index])
-            key = bytes.fromhex(f"{now.id}{now.content}")
-            ours.put(key, step.index)
+            matching.own(_key(now.id, now.content), step.index)
+    gone = matching.match_ids()
+    if not same_settings:
+        matching.change_all()
     return Reconciled(
         steps=steps,
-        moves=Moves(places),
-        gone=(),
-        unrecorded=0,
-        states=states,
+        moves=Moves(matching.places),
+        gone=gone,
+        unrecorded=0 if expected is None else max(0, expected - written),
+        states=matching.states,
     )
+
+
+@attrs.define(eq=False)
+class _Matching:
+    """Finds which stored row each row of the suite is."""
+
+    places: "array[int]"
+    states: bytearray
+    _theirs: _Waiting = attrs.field(init=False, factory=_Waiting)
+    """Stored rows."""
+    _ours: _Waiting = attrs.field(init=False, factory=_Waiting)
+
+    @classmethod
+    def of(cls, size: int) -> "_Matching":
+        """Nothing is matched yet."""
+        return cls(array("q", itertools.repeat(-1, size)), bytearray(size))
+
+    def stored(self, key: bytes, place: int) -> None:
+        """Take the next stored row."""
+        index = self._ours.take(key)
+        if index is None:
+            self._theirs.put(key, place)
+        else:
+            self._match(index, place, _KEPT)
+
+    def own(self, key: bytes, index: int) -> None:
+        """Take the next row of the suite."""
+        place = self._theirs.take(key)
+        if place is None:
+            self._ours.put(key, index)
+        else:
+            self._match(index, place, _KEPT)
+
+    def match_ids(self) -> Sequence[int]:
+        """Match by id alone what is left; what is still left then of the stored rows."""
+        known = _Waiting()
+        for place, key in self._theirs.left():
+            known.put(key[:_ID], place)
+        for index, key in self._ours.left():
+            found = known.take(key[:_ID])
+            if found is not None:
+                self._match(index, found, _CHANGED)
+        return [place for place, _ in known.left()]
+
+    def change_all(self) -> None:
+        """No row is as it was."""
+        self.states[:] = self.states.replace(bytes((_KEPT,)), bytes((_CHANGED,)))
+
+    def _match(self, index: int, place: int, state: int) -> None:
+        self.places[index], self.states[index] = place, state
+
+
+def _key(row: str, content: str) -> bytes:
+    return bytes.fromhex(f"{row}{content}")
+
+
+def told(reconciled: Reconciled, name_of_gone: Callable[[int], str] | None = None) -> str:
+    """What has become of the rows, for people: the numbers, and a line for each kind but those kept.
+
+    Args:
+        reconciled: That.
+        name_of_gone: What a stored row that is gone is called, by its index; see `name_of_record`.
+    """
+    steps = reconciled.steps
+    counts = {state: reconciled.count(state) for state in _TOLD_OF}
+    shown = [f"{count} {_word(state, reconciled)}" for state, count in counts.items() if count]
+    gone = reconciled.gone
+    left = f"; {len(gone)} {'is' if len(gone) == 1 else 'are'} gone" if gone else ""
+    lines = [f"of {len(steps)} rows: {', '.join(shown) or 'none'}{left}"]
+    for state in _TOLD_OF[1:]:
+        if counts[state]:
+            first = itertools.islice(reconciled.indices(state), _TOLD)
+            named = [_named(index, name_of(steps[index])) for index in first]
+            lines.append(f"  {state}: {_listed(named, counts[state])}")
+    if gone:
+        call = name_of_gone or (lambda _: "")
+        named = [_named(place, call(place)) for place in gone[:_TOLD]]
+        lines.append(f"  gone: {_listed(named, len(gone))}")
+    return "\n".join(lines)
+
+
+def _word(state: State, reconciled: Reconciled) -> str:
+    match state:
+        case "kept":
+            moved = sum(reconciled.state(index) == "kept" for _, index in reconciled.moved())
+            return f"kept ({moved} of them at other places)" if moved else "kept"
+        case "new" if reconciled.unrecorded:
+            return "new, or not run before"
+        case _:
+            return state
+
+
+def _named(index: int, name: str) -> str:
+    return f"{index} ({name})" if name else str(index)
+
+
+def _listed(named: Sequence[str], count: int) -> str:
+    more = count - len(named)
+    return f"{', '.join(named)}, and {more} more" if more else ", ".join(named)

@@ -22,11 +22,14 @@ from trioeval.providers import Provider, Recorder, open_providers
 from trioeval.suite import BudgetSettings, Suite
 from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.functions import Calls
+from trioeval.tasks.asking import Asker
+from trioeval.tasks.caching import ReplyCache
 from trioeval.tasks.compared_eval import ComparedEval
 from trioeval.tasks.grader_calls import OpenGraders
 from trioeval.tasks.groups import Layout
 from trioeval.tasks.history import History
 from trioeval.tasks.hooks import Hooks
+from trioeval.tasks.journal import Journal
 from trioeval.tasks.judges import Judges
 from trioeval.tasks.judging import WIDTH
 from trioeval.tasks.lanes import merge_lane_specs
@@ -38,7 +41,7 @@ from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.scoring import Scoring
 from trioeval.tasks.scripts import Scripts, open_scripts
 from trioeval.tasks.task_order import TaskOrder
-from trioeval.tasks.task_run import Body, Emit, OpenTask, TaskRun, one_at_a_time, run_tasks
+from trioeval.tasks.task_run import Body, Emit, Kept, OpenTask, TaskRun, one_at_a_time, run_tasks
 from trioeval.tasks.tools import Tools
 from trioeval.tasks.transforms import read_output_transform
 from trioeval.tasks.variables import Variables
@@ -54,7 +57,7 @@ _ENDED_WITHIN = 5.0
 
 @attrs.frozen
 class SuiteSummary:
-    """How a suite ended, in numbers. Every row is in exactly one of the three."""
+    """How a suite ended, in numbers. Every row is in exactly one of the three, kept ones among them."""
 
     passed: int
     failed: int
@@ -87,6 +90,9 @@ async def run_suite(
     recorder: Recorder | None = None,
     run_id: str | None = None,
     warn: Callable[[str], None] | None = None,
+    journal: Journal | None = None,
+    cache: ReplyCache | None = None,
+    refresh_cache: bool = False,
 ) -> SuiteSummary:
     """Run a suite and emit its rows in index order. A checkpoint.
 
@@ -104,9 +110,15 @@ async def run_suite(
         kinds: The assertion types that a suite may use that is loaded here; None is all that are built in.
         stop: When set, no new row starts and those under way run to their end.
         observe: Told of everything that lanes and jobs do.
-        recorder: Writes down everything that providers answer.
+        recorder: Writes down everything that providers answer; not what is had without asking them.
         run_id: What templates see as `__evalId`.
         warn: Told of what fails without harm, such as an extension behind a row; None logs it.
+        journal: Where calls and rows are written down, each as soon as it ends; a row is emitted when it
+            is safe there. Rows that it keeps are not run and not emitted, but counted; replies that it
+            has are not asked for again. They count in their rows as if they were asked for now, and use
+            nothing of a budget.
+        cache: Where replies are looked for and kept; None asks for each.
+        refresh_cache: Ask for each reply, and keep it in place of the one that is in the cache.
 
     Returns:
         How many rows ended in which way.
@@ -146,10 +158,10 @@ async def run_suite(
     # Cancelled while it is opened, a suite would end without its rows: test_interrupts.py.
     with trio.move_on_after(OPENED_WITHIN, shield=True) as opening:
         async with AsyncExitStack() as stack:
-            tasks = [
-                await _opened(part, stack, recorder, run_id, warn or _log.warning)
-                for part in prepared.parts
-            ]
+            terms = _Terms(
+                recorder, run_id, warn or _log.warning, journal, cache, refresh=refresh_cache
+            )
+            tasks = [await _opened(part, stack, terms) for part in prepared.parts]
             opening.shield, opening.deadline = False, math.inf
             started_at = trio.current_time()
             run = TaskRun(
@@ -159,6 +171,7 @@ async def run_suite(
                 trio.Event() if stop is None else stop,
                 observe,
                 _budget(options.budget),
+                journal,
             )
             _check_judge_lanes(prepared, run.lanes)
             if prepared.tasks:
@@ -231,45 +244,58 @@ async def _prepared(
             await trio.to_thread.run_sync(started.end, abandon_on_cancel=True)
 
 
-async def _opened(
-    part: PreparedTask,
-    stack: AsyncExitStack,
-    recorder: Recorder | None,
-    run_id: str | None,
-    warn: Callable[[str], None],
-) -> OpenTask:
+@attrs.frozen
+class _Terms:
+    """What holds for all tasks of a run."""
+
+    recorder: Recorder | None
+    run_id: str | None
+    warn: Callable[[str], None]
+    journal: Journal | None
+    cache: ReplyCache | None
+    refresh: bool
+
+
+async def _opened(part: PreparedTask, stack: AsyncExitStack, terms: _Terms) -> OpenTask:
     prepared = part.prepared
-    around = prepared.around
+    around, steps = prepared.around, prepared.steps
     opened = await stack.enter_async_context(
-        open_providers(prepared.specs, prepared.templates, recorder, tls=prepared.trust)
+        open_providers(prepared.specs, prepared.templates, terms.recorder, tls=prepared.trust)
     )
     scripts = await stack.enter_async_context(open_scripts(around.directory, around.environ))
     options = prepared.suite.evaluate_options
     hooks = None
     if prepared.extensions:
-        hooks = Hooks(prepared.extensions, prepared.suite, run_id, scripts, around, warn)
-    tools = _tools(prepared, scripts, run_id)
-    meter = Meter(
-        [spec.metering for spec in prepared.specs],
-        prepared.lane_names,
-        bounds_only=options.budget is not None,
+        given = (prepared.extensions, prepared.suite, terms.run_id)
+        hooks = Hooks(*given, scripts, around, terms.warn)
+    tools = _tools(prepared, scripts, terms.run_id)
+    asker = Asker(
+        providers=opened,
+        entries=(*steps.providers, *prepared.graders.entries),
+        lanes=prepared.lane_names,
+        meter=Meter(
+            [spec.metering for spec in prepared.specs],
+            prepared.lane_names,
+            bounds_only=options.budget is not None,
+        ),
+        task=part.id,
+        journal=terms.journal,
+        cache=terms.cache,
+        refresh=terms.refresh,
     )
     graders = OpenGraders(
         graders=prepared.graders,
-        providers=opened,
-        lanes=prepared.lane_names,
-        meter=meter,
+        asker=asker,
         default=prepared.suite.default_test,
         open_objects=around.switch("DISABLE_OBJECT_STRINGIFY"),
     )
     means = await stack.enter_async_context(open_means(around, prepared.trust))
     body = PromptEval(
-        prepared.steps,
-        opened,
-        prepared.lane_names,
+        steps,
+        asker,
         tools=tools,
         judges=Judges(
-            steps=prepared.steps,
+            steps=steps,
             scripts=scripts,
             means=means,
             graders=graders,
@@ -279,16 +305,21 @@ async def _opened(
             width=options.assertions_max_concurrency or _width(around),
             short_circuit=around.switch("SHORT_CIRCUIT_TEST_FAILURES"),
         ),
-        meter=meter,
         order=prepared.order,
         task=part.id,
         hooks=hooks,
     )
     whole: Body = body
-    layout = Layout.of(prepared.steps.spans)
+    layout = Layout.of(steps.spans)
     if layout.compares:
-        whole = ComparedEval(body, prepared.steps, layout, prepared.lane_names, graders)
-    return OpenTask(whole, options.salvage_rounds, hooks)
+        whole = ComparedEval(body, steps, layout, prepared.lane_names, graders)
+    rows = None if terms.journal is None else terms.journal.kept(part.id)
+    if not rows:
+        return OpenTask(whole, options.salvage_rounds, hooks)
+    from trioeval.tasks.resumed import Resumed  # noqa: PLC0415
+
+    resumed = Resumed(whole, rows, steps, layout if layout.compares else None, tools.restore)
+    return OpenTask(resumed, options.salvage_rounds, hooks, Kept(rows, resumed.kept_rows()))
 
 
 def _check_judge_lanes(prepared: PreparedSuite, lanes: Lanes) -> None:

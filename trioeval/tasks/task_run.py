@@ -1,5 +1,8 @@
 """Runs the tasks of a suite: side by side where they may, on the same lanes, budget, deadline and stop.
 
+A row is made and written down as soon as its job has its outcome, and is told of in index order, when it is
+safe: whoever has been told of a row finds it again, whatever happens.
+
 Every task is one plan, and every plan is run, also if nothing of it may start any more: that of a task which
 is blocked is stopped before it begins, and that of a task whose turn never came begins in a scope that is
 cancelled already. So the kernel alone sees to it that every row comes exactly once, in order (laws TOTAL,
@@ -7,7 +10,7 @@ ORDER, DEADLINE, DRAIN).
 """
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -17,10 +20,15 @@ from trioeval.errors import PlanError
 from trioeval.kernel import Budget, Calls, Job, Lanes, Observer, Outcome, Plan, run_plan
 from trioeval.tasks.endings import blocked_by_task
 from trioeval.tasks.hooks import Hooks
+from trioeval.tasks.journal import Journal, KeptRows
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.task_order import Startable, TaskOrder
+from trioeval.tasks.waits import NO_WAITS, Waits
 
 _AFTER_ALL = 5.0  # seconds that the end of a run may be told of behind its deadline
+_STRIDE = 100  # kept rows that are read between two looks at the rest of the world
+_STATUSES = (Status.PASS, Status.FAIL, Status.ERROR)
+"""By the `failureReason` of a record."""
 
 Emit = Callable[[Row], Awaitable[None]]
 """What gets the rows, one after another."""
@@ -37,9 +45,32 @@ class Body(Protocol):
         """The body of a job."""
         ...
 
-    def rows(self, outcome: Outcome[Any], /) -> Sequence[Row]:
-        """The rows that an outcome makes known. Each outcome is given once, in index order."""
+    def rows(
+        self, outcome: Outcome[Any], waits: Mapping[str, float] = NO_WAITS, /
+    ) -> Sequence[Row]:
+        """The rows that an outcome makes known.
+
+        Each outcome is given once: of jobs that were started in the order in which they end, of others at
+        the latest when they are told of.
+
+        Args:
+            outcome: Of a job.
+            waits: What the job waited for, in seconds by reason.
+        """
         ...
+
+    def emitted(self, row: Row, /) -> None:
+        """A row is told of, and all of its task with a lower index have been, or are kept."""
+        ...
+
+
+@attrs.frozen(eq=False)
+class Kept:
+    """Rows of a task that are there already."""
+
+    rows: KeptRows
+    indices: Sequence[int]
+    """Of those that are really kept."""
 
 
 @attrs.frozen(eq=False)
@@ -50,6 +81,8 @@ class OpenTask:
     salvage_rounds: int = 0
     hooks: Hooks | None = None
     """What is told of its end."""
+    kept: Kept | None = None
+    """Its rows of an earlier execution that are not run again."""
 
 
 @attrs.define(eq=False)
@@ -64,8 +97,9 @@ class TaskRun:
     stop: trio.Event
     observe: Observer | None
     budget: Budget | None
+    journal: Journal | None = None
     counts: dict[Status, int] = attrs.field(init=False, factory=lambda: dict.fromkeys(Status, 0))
-    """Rows of all tasks that were emitted."""
+    """Rows of all tasks that were emitted, or kept."""
 
     async def perform(self, task: OpenTask, blocked_by: str | None = None) -> bool:
         """Run one task and emit all of its rows. A checkpoint.
@@ -80,29 +114,22 @@ class TaskRun:
         Raises:
             Exception: Whatever `emit` raised.
         """
-        complete = True
-
-        async def pass_on(outcome: Outcome[Any]) -> None:
-            nonlocal complete
-            for found in task.body.rows(outcome):
-                row = found if blocked_by is None else blocked_by_task(found, blocked_by)
-                await self.emit(row)
-                self.counts[row.status] += 1
-                complete = complete and row.status is not Status.ERROR
-                if task.hooks is not None:
-                    task.hooks.keep(row)
-
+        results = _Results(self, task, blocked_by)
         await run_plan(
             task.body.plan(),
             task.body.perform,
             lanes=self.lanes,
-            emit=pass_on,
+            emit=results.pass_on,
             deadline=self.deadline,
             stop=self.stop if blocked_by is None else _stopped(),
-            observe=self.observe,
+            observe=results.waits,
             salvage_rounds=task.salvage_rounds,
             budget=self.budget,
+            settled=None if self.journal is None else results.settle,
         )
+        complete = results.complete
+        if task.kept is not None:
+            complete = await self._count_kept(task.kept, task.hooks) and complete
         if task.hooks is not None and blocked_by is None:
             grace_ends = trio.current_time() + _AFTER_ALL
             with trio.CancelScope(deadline=max(self.deadline, grace_ends)) as scope:
@@ -110,6 +137,19 @@ class TaskRun:
             if scope.cancelled_caught:
                 task.hooks.warn("afterAll was cut off: the run's deadline (maxEvalTimeMs) passed")
         return complete
+
+    async def _count_kept(self, kept: Kept, hooks: Hooks | None) -> bool:
+        """Count the rows that were not run again; whether each of them has a verdict."""
+        before = self.counts[Status.ERROR]
+        for number, index in enumerate(kept.indices):
+            if number % _STRIDE == 0:
+                # Not one that a cancellation could end: rows that are kept are counted in any case.
+                await trio.lowlevel.cancel_shielded_checkpoint()
+            record = kept.rows.record(index)
+            self.counts[_STATUSES[record["failureReason"]]] += 1
+            if hooks is not None:
+                hooks.keep_record(index, record)
+        return self.counts[Status.ERROR] == before
 
     @property
     def is_cut(self) -> bool:
@@ -119,6 +159,58 @@ class TaskRun:
             or trio.current_time() >= self.deadline
             or trio.current_effective_deadline() == -math.inf
         )
+
+
+@attrs.define(eq=False)
+class _Results:
+    """The rows of one task under way."""
+
+    run: TaskRun
+    task: OpenTask
+    blocked_by: str | None
+    complete: bool = True
+    """Whether each row that was emitted has a verdict."""
+    waits: Waits | None = attrs.field(init=False, default=None)
+    """What jobs wait for; None where nobody would be told."""
+    _made: dict[int, Sequence[Row]] = attrs.field(init=False, factory=dict)
+    """Those that are written down and not emitted, by their job."""
+
+    def __attrs_post_init__(self) -> None:
+        # To be told of everything costs as much as a few assertions: test_waits.py.
+        if self.run.journal is not None or self.run.observe is not None:
+            self.waits = Waits(self.run.observe)
+
+    def settle(self, outcome: Outcome[Any]) -> None:
+        """A job is over."""
+        self._made[outcome.index] = self._make(outcome)
+
+    async def pass_on(self, outcome: Outcome[Any]) -> None:
+        """It is its turn to be told of."""
+        rows = self._made.pop(outcome.index, None)
+        if rows is None:  # it never ran, or there is no journal
+            rows = self._make(outcome)
+        run, hooks = self.run, self.task.hooks
+        if run.journal is not None and rows:
+            await run.journal.durable()
+        for row in rows:
+            self.task.body.emitted(row)
+            await run.emit(row)
+            run.counts[row.status] += 1
+            self.complete = self.complete and row.status is not Status.ERROR
+            if hooks is not None:
+                hooks.keep(row)
+
+    def _make(self, outcome: Outcome[Any]) -> Sequence[Row]:
+        waited = NO_WAITS
+        if self.waits is not None:
+            waited = self.waits.take(outcome.index, trio.current_time())
+        rows = self.task.body.rows(outcome, waited)
+        if self.blocked_by is not None:
+            rows = [blocked_by_task(row, self.blocked_by) for row in rows]
+        if self.run.journal is not None:
+            for row in rows:
+                self.run.journal.row(row)
+        return rows
 
 
 def _stopped() -> trio.Event:

@@ -12,6 +12,7 @@ import attrs
 from trioeval.errors import InputError, TemplateError
 from trioeval.providers import Reply
 from trioeval.suite import Expansion, MistakenError, Step, Templates
+from trioeval.suite.strict import camel
 from trioeval.tasks.prompt_functions import render_function
 from trioeval.tasks.scripts import Scripts
 from trioeval.tasks.transforms import OutputTransform, apply_transform
@@ -56,6 +57,8 @@ class Tools:
     scripts: Scripts
     read_transform: Callable[[str], OutputTransform]
     """From the text of a transform to what can be applied; the same text is read once."""
+    hooked: bool = False
+    """Whether extensions may give rows other registers and conversations than their tests have."""
 
     async def ask(self, step: Step) -> Asked:
         """What a row asks: its variables, and the prompt that they make.
@@ -116,9 +119,12 @@ class Tools:
 
     def remember_turn(self, step: Step, asked: Asked, reply: Reply) -> None:
         """Add an answered call to its conversation."""
+        self._add_turn(step, asked.prompt, reply)
+
+    def _add_turn(self, step: Step, prompt: str, reply: Reply) -> None:
         if step.prompt_idx in self.variables.sharing.conversations:
             conversation = self.variables.conversation(step)
-            self.variables.history.add_turn(step, conversation, _turn(asked.prompt, reply))
+            self.variables.history.add_turn(step, conversation, _turn(prompt, reply))
 
     def store(self, step: Step, output: Any) -> None:
         """Leave an output in the register that the test names, unless it is empty."""
@@ -129,6 +135,47 @@ class Tools:
     def over(self, step: Step) -> None:
         """A row is over, and all with a lower index."""
         self.variables.history.over(step)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether any row may leave something for later ones."""
+        return self.hooked or self.variables.sharing.any
+
+    def stores(self, step: Step) -> bool:
+        """Whether a row may leave its output in a register."""
+        return self.hooked or bool(step.test.options.store_output_as)
+
+    def leaves(self, step: Step) -> bool:
+        """Whether a row may leave anything for later ones."""
+        return self.stores(step) or step.prompt_idx in self.variables.sharing.conversations
+
+    def restore(self, step: Step, record: Mapping[str, Any]) -> None:
+        """Leave what a row left that was recorded, as `trioeval.report.row_json` has it.
+
+        Args:
+            step: The row, as the suite has it.
+            record: What was recorded of it.
+        """
+        response = record.get("response")
+        if response is None:
+            return
+        if self.hooked:
+            step = _as_recorded(step, record["testCase"])
+        output = response.get("output")
+        sent = response.get("raw", output)
+        if sent is not None:
+            asked = record["prompt"]["raw"]
+            self._add_turn(step, asked, Reply(output=sent, metadata=response["metadata"]))
+        if record.get("gradingResult") is not None:
+            self.store(step, output)
+
+
+def _as_recorded(step: Step, test: Mapping[str, Any]) -> Step:
+    """A step with the register and the conversation that extensions gave it."""
+    register = test["options"].get(camel("store_output_as"))
+    options = attrs.evolve(step.test.options, store_output_as=register)
+    found = attrs.evolve(step.test, options=options, metadata=test["metadata"])
+    return attrs.evolve(step, test=found)
 
 
 def kept(variables: Mapping[str, Any]) -> dict[str, Any]:

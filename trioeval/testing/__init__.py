@@ -26,6 +26,7 @@ from trioeval.testing.conformance_provider import numbered as numbered
 from trioeval.testing.job_laws import check_block as check_block
 from trioeval.testing.job_laws import check_deadline as check_deadline
 from trioeval.testing.job_laws import check_drain as check_drain
+from trioeval.testing.job_laws import check_free as check_free
 from trioeval.testing.job_laws import check_honest as check_honest
 from trioeval.testing.job_laws import check_leak as check_leak
 from trioeval.testing.job_laws import check_limit as check_limit
@@ -47,6 +48,7 @@ from trioeval.testing.laws import check_all as check_all
 from trioeval.testing.metamorphic import check_added_lane as check_added_lane
 from trioeval.testing.metamorphic import check_permuted as check_permuted
 from trioeval.testing.metamorphic import check_scaling as check_scaling
+from trioeval.testing.metamorphic import check_unfree as check_unfree
 from trioeval.testing.metamorphic import check_wider as check_wider
 from trioeval.testing.metamorphic import scaled as scaled
 from trioeval.testing.model import predict as predict
@@ -59,6 +61,7 @@ from trioeval.testing.plain import plain_scenarios as plain_scenarios
 from trioeval.testing.scenario import Attempt as Attempt
 from trioeval.testing.scenario import Call as Call
 from trioeval.testing.scenario import Caps as Caps
+from trioeval.testing.scenario import Freedom as Freedom
 from trioeval.testing.scenario import Pause as Pause
 from trioeval.testing.scenario import Retune as Retune
 from trioeval.testing.scenario import Scenario as Scenario
@@ -69,6 +72,7 @@ from trioeval.testing.simulated import SimulatedProvider as SimulatedProvider
 from trioeval.testing.simulated import SimulatedServer as SimulatedServer
 from trioeval.testing.strategies import durations as durations
 from trioeval.testing.strategies import faulty_scenarios as faulty_scenarios
+from trioeval.testing.strategies import free_scenarios as free_scenarios
 from trioeval.testing.strategies import lane_specs as lane_specs
 from trioeval.testing.strategies import learning_lane_specs as learning_lane_specs
 from trioeval.testing.strategies import scenarios as scenarios
@@ -77,6 +81,7 @@ from trioeval.testing.trace import Asked as Asked
 from trioeval.testing.trace import Emission as Emission
 from trioeval.testing.trace import Recorder as Recorder
 from trioeval.testing.trace import Sample as Sample
+from trioeval.testing.trace import Settled as Settled
 from trioeval.testing.trace import Span as Span
 from trioeval.testing.trace import Trace as Trace
 from trioeval.testing.virtual import run_virtual as run_virtual

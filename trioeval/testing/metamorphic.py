@@ -15,7 +15,7 @@ import attrs
 
 from trioeval.kernel import Edge, LaneSpec
 from trioeval.testing.perform import run_scenario
-from trioeval.testing.scenario import Action, Call, Pause, Scenario, Script, Together
+from trioeval.testing.scenario import Action, Call, Freedom, Pause, Scenario, Script, Together
 from trioeval.testing.trace import Trace
 
 Run: TypeAlias = Callable[[Scenario], Trace]
@@ -37,6 +37,7 @@ def scaled(scenario: Scenario, factor: float) -> Scenario:
                 script,
                 actions=tuple(_scaled_action(action, factor) for action in script.actions),
                 timeout=script.timeout * factor,
+                free=_scaled_freedom(script.free, factor),
             )
             for script in scenario.scripts
         ),
@@ -46,6 +47,10 @@ def scaled(scenario: Scenario, factor: float) -> Scenario:
         start_at=scenario.start_at * factor,
         retunes=tuple(attrs.evolve(one, at=one.at * factor) for one in scenario.retunes),
     )
+
+
+def _scaled_freedom(free: Freedom | None, factor: float) -> Freedom | None:
+    return None if free is None else attrs.evolve(free, after=free.after * factor)
 
 
 def _scaled_action(action: Action, factor: float) -> Action:
@@ -185,6 +190,26 @@ def check_permuted(
     )
 
 
+def check_unfree(scenario: Scenario, *, run: Run = run_scenario) -> None:
+    """Jobs that are asked whether they are free, and say no at once, do what they do unasked (FREE).
+
+    Args:
+        scenario: Without ties: asking may change which of two events of one instant comes first.
+        run: What runs a scenario.
+    """
+
+    def answering(free: Freedom | None) -> Scenario:
+        scripts = (attrs.evolve(script, free=free) for script in scenario.scripts)
+        return attrs.evolve(scenario, scripts=tuple(scripts))
+
+    unasked = run(answering(None))
+    for free in (Freedom(says=False), Freedom(fails=True)):
+        asked = run(answering(free))
+        _require(_steps(asked), _steps(unasked), f"requests of jobs that answer {free}")
+        _require(_bodies(asked), _bodies(unasked), f"jobs that answer {free}")
+        _require(_emissions(asked), _emissions(unasked), f"outcomes of jobs that answer {free}")
+
+
 def check_wider(scenario: Scenario, lane: str, more: int = 1, *, run: Run = run_scenario) -> None:
     """A wider lane starts no call later, so no outcome is emitted later.
 
@@ -217,6 +242,10 @@ def check_wider(scenario: Scenario, lane: str, more: int = 1, *, run: Run = run_
 
 def _steps(trace: Trace) -> list[Step]:
     return sorted((s.started_at, s.index, s.attempt, s.ended_at) for s in trace.calls)
+
+
+def _bodies(trace: Trace) -> list[tuple[float, int, float]]:
+    return sorted((span.started_at, span.index, span.ended_at) for span in trace.bodies)
 
 
 def _emissions(trace: Trace) -> list[tuple[float, int, str]]:

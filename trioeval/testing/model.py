@@ -6,9 +6,9 @@ starts and computes the rule from its definition; where the kernel keeps a queue
 all jobs. It is a loop over a heap of events, slow and easy to read.
 
 **Plain scenarios** only: every job is exactly one `Call` on its own lane, the lanes do not adapt, and
-their breakers stay closed. What is covered: width, request and token pace, least gap, blocks and the
-recovery from them, retries and back-offs, timeouts, serial jobs, keys, edges, salvage rounds, deadline and
-stop.
+their breakers stay closed; one that is free is a single `Pause`. What is covered: width, request and token
+pace, least gap, blocks and the recovery from them, retries and back-offs, timeouts, serial jobs, keys,
+edges, salvage rounds, free jobs, deadline and stop.
 
 **Ties.** Trio runs the tasks of one instant in any order. What the rules leave open at an instant, such as
 a call that ends on a lane just as a back-off on that lane is over, `predict` decides somehow and tells of in
@@ -36,7 +36,7 @@ from trioeval.testing.model_parts import (
     PredictedOutcome,
     Prediction,
 )
-from trioeval.testing.scenario import Attempt, Call, Scenario
+from trioeval.testing.scenario import Attempt, Call, Freedom, Pause, Scenario
 
 _OFTEN = 2  # refusals of one call after which it stands before new jobs no more
 _CURABLE = (Fault.TRANSIENT, Fault.RATE_LIMITED)
@@ -72,6 +72,8 @@ class _Run:
     jobs: list[ModelJob] = attrs.field(init=False)
     alone: list[int] = attrs.field(init=False)
     """Serial jobs that are not over, in order."""
+    asking: bool = attrs.field(init=False)
+    """Whether jobs are asked whether they are free."""
     stopped: bool = False
     agenda: list[_Event] = attrs.field(factory=list)
     ticks: Iterator[int] = attrs.field(factory=itertools.count)
@@ -86,6 +88,7 @@ class _Run:
             ModelJob(index, _only_call(scenario, index), script.timeout)
             for index, script in enumerate(scenario.scripts)
         ]
+        self.asking = any(script.free is not None for script in scenario.scripts)
         every = range(len(self.jobs))
         self.alone = list(every) if scenario.serial else sorted(scenario.serial_indices)
         _require(all(spec.adaptive == "off" for spec in scenario.lanes), "a lane adapts")
@@ -167,6 +170,15 @@ class _Run:
         fresh = [job for job in mine if self._may_start(job)]
         if sum(job.live for job in mine) >= self.scenario.max_live_jobs:
             fresh = []
+        if fresh and self.asking:
+            if lane.asks:
+                fresh = []
+            elif fresh[0].answer is None:
+                self._ask(fresh[0], lane, now)
+                return True
+            elif fresh[0].answer:
+                self._pass_time(fresh[0], now)
+                return True
         if not first and len(last) + len(fresh) > 1 and last:
             self.tied_at.add(now)  # who of them came first is not modelled
         line = first or last or fresh
@@ -180,6 +192,20 @@ class _Run:
             return False
         self._start(line[0], lane, now)
         return True
+
+    def _ask(self, job: ModelJob, lane: ModelLane, now: float) -> None:
+        """Ask whether a job is free: the next one of its lane."""
+        script = self.scenario.scripts[job.index]
+        free = script.free or Freedom(says=False)
+        lane.asks = True
+
+        def answer(_: float) -> None:
+            lane.asks, job.answer = False, script.is_free
+
+        if free.after:
+            self._at(now + min(free.after, script.timeout), lane.spec.name, answer)
+        else:
+            answer(now)
 
     def _may_start(self, job: ModelJob) -> bool:
         """Whether a job that was not started may be, as far as its lane does not matter."""
@@ -204,7 +230,15 @@ class _Run:
 
     # What happens
 
+    def _pass_time(self, job: ModelJob, now: float) -> None:
+        """Start a job that is free, and does nothing but pause."""
+        job.state, job.answer = "paused", None
+        kind: Kind = "TimedOut" if job.timeout <= job.call.duration else "Done"
+        until = now + min(job.call.duration, job.timeout)
+        self._at(until, job.call.lane, lambda at: self._finish(job, kind, at))
+
     def _start(self, job: ModelJob, lane: ModelLane, now: float) -> None:
+        job.answer = None
         attempt, left = job.attempt, job.timeout - job.worked
         place = len(lane.starts)
         lane.in_flight += 1
@@ -318,9 +352,14 @@ class _Run:
 
 
 def _only_call(scenario: Scenario, index: int) -> Call:
-    """The one call of a job."""
+    """The one call of a job, or the one pause of a job that is free."""
     script = scenario.scripts[index]
     call = script.actions[0] if len(script.actions) == 1 else None
+    if script.is_free:
+        if not isinstance(call, Pause):
+            msg = f"the scenario is not plain: job {index} is free and not one pause"
+            raise UsageError(msg)
+        return Call(script.lane, call.duration)
     if not isinstance(call, Call) or call.lane != script.lane or call.patience != math.inf:
         msg = f"the scenario is not plain: job {index} is not one patient call on its lane"
         raise UsageError(msg)

@@ -63,9 +63,12 @@ class ModelJob:
 
     index: int
     call: Call
+    """Its one call; of a free job its time and its lane, where it makes none."""
     timeout: float
-    state: Literal["pending", "resting", "in line", "in flight", "failed", "over"] = "pending"
-    """`failed` jobs wait for a salvage round."""
+    state: Literal["pending", "resting", "in line", "in flight", "paused", "failed", "over"] = (
+        "pending"
+    )
+    """`paused` jobs are free and pass their time; `failed` ones wait for a salvage round."""
     rounds: int = 0
     """Salvage rounds that it has been in."""
     number: int = 0
@@ -83,11 +86,13 @@ class ModelJob:
     """Of the present or last request."""
     failed_at: float = math.inf
     """When its last run failed."""
+    answer: bool | None = None
+    """Whether it said that it is free; None before it was asked."""
 
     @property
     def live(self) -> bool:
         """Whether it was started and is not over."""
-        return self.state in ("resting", "in line", "in flight")
+        return self.state in ("resting", "in line", "in flight", "paused")
 
     @property
     def attempt(self) -> Attempt:
@@ -115,6 +120,8 @@ class ModelLane:
     recovering_since: float = -math.inf
     looked_at: float = -math.inf
     """The instant at which it is already looked at again."""
+    asks: bool = False
+    """Whether a job of it is being asked whether it is free."""
     trouble_since: float | None = None
     """When what went wrong since the last success began."""
 

@@ -3,12 +3,23 @@
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import partial
 
+import attrs
 import trio
 
 from trioeval.errors import CallError
 from trioeval.kernel import Budget, Calls, Job, Lanes, LaneStatistics, Metered, Plan, run_plan
-from trioeval.testing.scenario import Call, Pause, Retune, Scenario, Script, ScriptedError, Together
+from trioeval.testing.scenario import (
+    Call,
+    Freedom,
+    Pause,
+    Retune,
+    Scenario,
+    Script,
+    ScriptedError,
+    Together,
+)
 from trioeval.testing.trace import Recorder, Trace
 from trioeval.testing.virtual import run_virtual
 
@@ -71,6 +82,8 @@ async def _run_all(scenarios: Sequence[Scenario]) -> list[Trace]:
             samples=recorder.samples,
             events=recorder.events,
             left_over=left_over,
+            settled=recorder.settled,
+            questions=recorder.questions,
         )
         for position, (scenario, recorder) in enumerate(zip(scenarios, recorders, strict=True))
     ]
@@ -87,6 +100,8 @@ async def _run(scenario: Scenario, recorder: Recorder, lanes: Lanes) -> None:
         serial=scenario.serial,
         edges=scenario.edges,
     )
+    if any(script.free is not None for script in scenario.scripts):
+        plan = attrs.evolve(plan, free=partial(_free, recorder))
     stop = trio.Event()
     caps = scenario.budget
 
@@ -117,6 +132,7 @@ async def _run(scenario: Scenario, recorder: Recorder, lanes: Lanes) -> None:
                 perform,
                 lanes=lanes,
                 emit=recorder.emit,
+                settled=recorder.settle,
                 deadline=scenario.deadline,
                 stop=stop,
                 observe=recorder.events.append,
@@ -126,6 +142,18 @@ async def _run(scenario: Scenario, recorder: Recorder, lanes: Lanes) -> None:
                 budget=None if caps is None else Budget(caps.requests, caps.tokens),
             )
         nursery.cancel_scope.cancel("the run is over")
+
+
+async def _free(recorder: Recorder, job: Job[Script]) -> bool:
+    """What the script of a job says; one that says nothing says no."""
+    free = job.payload.free or Freedom(says=False)
+    with recorder.question(job.index, job.lane):
+        if free.after:
+            await trio.sleep(free.after)
+        if free.fails:
+            msg = f"job {job.index} was told to fail"
+            raise ScriptedError(msg)
+        return free.says
 
 
 async def _call(

@@ -8,14 +8,16 @@ than the quarters on which rates and instants lie: two jobs that start together 
 import math
 from collections.abc import Collection
 
+import attrs
 from hypothesis import strategies as st
 
 from trioeval.errors import Fault
 from trioeval.kernel import Edge, LaneSpec
-from trioeval.testing.scenario import Attempt, Call, Scenario, Script
+from trioeval.testing.scenario import Action, Attempt, Call, Freedom, Pause, Scenario, Script
 
 _GRAIN = 2**20  # small enough that sums of many fractions are exact
 _MOST_ATTEMPTS = 4
+_MOST_JOBS = 32
 _SPREAD = 95 / 256  # no back-off is a whole number of quarters
 _some = st.sampled_from
 
@@ -40,6 +42,8 @@ _FAULTS = st.lists(
     max_size=_MOST_ATTEMPTS,
 )
 _DEPENDS = _some((False, False, True))
+_ASKED = _some((False, True))
+_ANSWERS = _some((None, "no", "fails", "later no", "yes", "later yes"))
 _ALWAYS = _some((False, False, True))
 
 
@@ -84,6 +88,8 @@ def plain_scenarios(
     scripts = tuple(
         _script(draw, index, draw(own), failures=failures, order=order) for index in range(size)
     )
+    if draw(_ASKED):
+        scripts = tuple(_answering(draw, index, script) for index, script in enumerate(scripts))
     serial = order and draw(_SERIAL)
     alone: tuple[int, ...] = ()
     if order and size and not serial:
@@ -119,6 +125,18 @@ def _script(draw: st.DrawFn, index: int, lane: LaneSpec, *, failures: bool, orde
     call = Call(lane.name, 0.0, draw(_FAILS), attempts=attempts, tokens=draw(_TOKENS))
     timeout = draw(_TIMEOUTS) + _fraction(index, 0)
     return Script(lane.name, (call,), timeout, draw(_KEYS) if order else None)
+
+
+def _answering(draw: st.DrawFn, index: int, script: Script) -> Script:
+    """The same job, with an answer to whether it is free; one that is makes no call."""
+    answer = draw(_ANSWERS)
+    if answer is None:
+        return script
+    after = draw(_SECONDS) + _fraction(index + _MOST_JOBS, 0) if "later" in answer else 0.0
+    free = Freedom("yes" in answer, after, answer == "fails")
+    script = attrs.evolve(script, free=free)
+    action: Action = Pause(draw(_SECONDS) + _fraction(index, 1))
+    return attrs.evolve(script, actions=(action,)) if script.is_free else script
 
 
 def _edges(draw: st.DrawFn, size: int, alone: Collection[int]) -> dict[int, tuple[Edge, ...]]:

@@ -17,6 +17,7 @@ from trioeval.testing.scenario import (
     Attempt,
     Call,
     Caps,
+    Freedom,
     Pause,
     Retune,
     Scenario,
@@ -75,6 +76,19 @@ def learning_lane_specs(name: str) -> st.SearchStrategy[LaneSpec]:
         patience=some((300.0, 300.0, 8.0)),
         breaker_threshold=some((3, 3, 1)),
     )
+
+
+_FREEDOMS = st.sampled_from(
+    (
+        None,
+        Freedom(),
+        Freedom(after=0.25),
+        Freedom(after=2.5),
+        Freedom(says=False),
+        Freedom(says=False, after=1.0),
+        Freedom(fails=True),
+    )
+)
 
 
 def _calls(lanes: tuple[str, ...]) -> st.SearchStrategy[Call]:
@@ -160,6 +174,17 @@ def faulty_scenarios(draw: st.DrawFn) -> Scenario:
         cap=draw(some((None, None, None, 1, 2, 4))),
         retunes=tuple(paused),
     )
+
+
+@st.composite
+def free_scenarios(draw: st.DrawFn) -> Scenario:
+    """The same, with jobs that are asked whether they need their lane; half of them without an order."""
+    scenario = draw(faulty_scenarios())
+    scripts = [attrs.evolve(script, free=draw(_FREEDOMS)) for script in scenario.scripts]
+    if draw(st.booleans()):
+        scripts = [attrs.evolve(script, key=None) for script in scripts]
+        scenario = attrs.evolve(scenario, edges={}, salvage_rounds=0)
+    return attrs.evolve(scenario, scripts=tuple(scripts))
 
 
 def _with_faults(draw: st.DrawFn, action: Action) -> Action:

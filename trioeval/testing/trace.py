@@ -73,6 +73,16 @@ class Emission:
 
 
 @attrs.frozen
+class Settled:
+    """One outcome as it was told of when its job had it."""
+
+    at: float
+    outcome: Outcome[Any]
+    emitted: int
+    """Outcomes that had been emitted by then."""
+
+
+@attrs.frozen
 class Sample:
     """What a lane said of itself at an instant at which nothing happened, beside what was true."""
 
@@ -100,6 +110,10 @@ class Trace:
     events: Sequence[Event]
     left_over: Sequence[str]
     """What was still alive after the run returned, in words; empty is right."""
+    settled: Sequence[Settled] = ()
+    """Empty if nobody was told."""
+    questions: Sequence[Span] = ()
+    """Whether jobs need nothing of their lanes; empty if nobody asked."""
 
     @property
     def size(self) -> int:
@@ -128,6 +142,8 @@ class Recorder:
     calls: list[Span] = attrs.field(factory=list)
     asked: list[Asked] = attrs.field(factory=list)
     emissions: list[Emission] = attrs.field(factory=list)
+    settled: list[Settled] = attrs.field(factory=list)
+    questions: list[Span] = attrs.field(factory=list)
     samples: list[Sample] = attrs.field(factory=list)
     events: list[Event] = attrs.field(factory=list)
 
@@ -136,6 +152,13 @@ class Recorder:
         """Put around everything that a job's body does."""
         now = trio.current_time()
         with self._span(self.bodies, Span(index, lane, now, now, next(self.ticks))):
+            yield
+
+    @contextmanager
+    def question(self, index: int, lane: str) -> Iterator[None]:
+        """Put around the question whether a job needs nothing of its lane."""
+        now = trio.current_time()
+        with self._span(self.questions, Span(index, lane, now, now, next(self.ticks))):
             yield
 
     @contextmanager
@@ -166,6 +189,10 @@ class Recorder:
     async def emit(self, outcome: Outcome[Any]) -> None:
         """A consumer that takes everything at once. Not a checkpoint."""
         self.emissions.append(Emission(trio.current_time(), outcome))
+
+    def settle(self, outcome: Outcome[Any]) -> None:
+        """Told of an outcome as soon as it is there."""
+        self.settled.append(Settled(trio.current_time(), outcome, len(self.emissions)))
 
     def sample(self, lanes: Lanes) -> None:
         """Hold what the lanes say of themselves against what is in flight; call it when nothing happens."""

@@ -1,0 +1,96 @@
+"""A run whose disk fills up, or whose store another program keeps locked: what is there is kept and told."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from chaos import ENV, Audit, open_provider, rows_of, start_run, wait_replies
+
+pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(300)]
+
+DEEP = os.environ.get("TRIOEVAL_PROFILE") == "deep"
+FLAGS = ("--latency", "0.02", "--jitter", "1")
+OUTPUTS = ("-o", "out.csv", "-o", "out.junit.xml")
+LIMITED = """
+import os, resource, sys
+size = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+os.execv(sys.executable, [sys.executable, "-m", "trioeval", *sys.argv[2:]])
+"""
+"""Runs the command with a bound of each file that it writes, as a disk has one of them all."""
+
+
+ROWS = 424
+LOCKED = 35 if DEEP else 3
+"""Seconds; a run has the patience for 30 of them."""
+
+
+def ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
+    """Exit code and stderr."""
+    _, said = process.communicate(timeout=120)
+    assert "Traceback" not in said
+    return process.returncode, said
+
+
+def check_goes_on(audit: Audit, folder: Path) -> None:
+    """Nothing is lost of what was recorded, and the rest follows."""
+    audit.look(time.time())
+    code, said = ended(start_run(folder, "resume", "--no-cache", "-o", "out.json"))
+    assert code == 100, said
+    audit.look(time.time())
+    assert audit.asked_again == []
+    assert len(rows_of(folder / "out.json")) == ROWS
+
+
+def test_a_full_disk_ends_a_run_that_keeps_and_tells_what_it_has(tmp_path: Path) -> None:
+    """It asks nothing more, writes the files that still have room, and says how to go on."""
+    with open_provider(tmp_path, *FLAGS) as provider:
+        audit = Audit(provider, tmp_path)
+        command = [sys.executable, "-c", LIMITED, "400000", "run", "suite.json", "--no-cache"]
+        process = subprocess.Popen(
+            [*command, "--no-table", "--no-progress", *OUTPUTS],
+            cwd=tmp_path,
+            env=ENV,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        code, said = ended(process)
+        assert code == 1, said
+        assert "results.db" in said
+        assert "trioeval resume" in said.strip().rpartition("\n")[2]
+        assert len((tmp_path / "out.csv").read_text().splitlines()) > 1
+        assert (tmp_path / "out.junit.xml").exists()
+        assert provider.stats()["requests"] < ROWS
+        check_goes_on(audit, tmp_path)
+        assert audit.recorded.rows.total() == ROWS
+
+
+def test_a_store_that_is_locked_is_waited_for_but_not_for_ever(tmp_path: Path) -> None:
+    """Another program writes for a long time: a few seconds are said, and half a minute ends the run."""
+    with open_provider(tmp_path, *FLAGS) as provider:
+        audit = Audit(provider, tmp_path)
+        process = start_run(tmp_path, "run", "suite.json", "--no-cache", "-o", "out.json")
+        wait_replies(process, provider, 50)
+        with closing(sqlite3.connect(tmp_path / ".trioeval" / "results.db")) as other:
+            other.execute("BEGIN IMMEDIATE")
+            time.sleep(LOCKED)  # its length is what is tried
+            other.rollback()
+        code, said = ended(process)
+        assert "results.db" in said
+        assert "locked" in said
+        if DEEP:
+            assert code == 1, said
+            assert "trioeval resume" in said.strip().rpartition("\n")[2]
+            assert len(rows_of(tmp_path / "out.json")) > 50
+            check_goes_on(audit, tmp_path)
+        else:
+            assert code == 100, said
+            audit.look(time.time())
+            assert audit.lost_ages == []
+        assert audit.recorded.rows.total() == ROWS

@@ -1,0 +1,142 @@
+"""The power may go at any instant: from what was committed by then, a run goes on as if nothing had been."""
+
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from chaos import lasting
+
+from trioeval.errors import ProviderError
+from trioeval.providers import Reply, Request
+from trioeval.store import RunStart, StoredRun, open_store, read_store
+from trioeval.suite import parse_suite
+from trioeval.tasks import Row, run_suite
+
+pytestmark = pytest.mark.slow
+
+DEEP = os.environ.get("TRIOEVAL_PROFILE") == "deep"
+COPIES = 40 if DEEP else 10
+START = RunStart(id="eval-1", utc_created="2026-01-01T00:00:00.000Z")
+CHECKS = [
+    {"type": "contains", "value": "a"},
+    {
+        "type": "llm-rubric",
+        "value": "fair",
+        "provider": "judge",
+        "rubricPrompt": "judge {{output}}",
+    },
+]
+SUITE = {
+    "providers": [{"id": "mine", "label": "one"}, {"id": "mine", "label": "two"}],
+    "prompts": [
+        "{% for turn in _conversation %}{% if loop.last %}{{turn.output}} {% endif %}{% endfor %}{{n}}"
+    ],
+    "tests": [
+        {
+            "vars": {"n": f"n{number}"},
+            "assert": CHECKS[: 1 + number % 2],
+            "metadata": {"conversationId": f"talk {number % 8}"},
+        }
+        for number in range(48)
+    ],
+    "serialize": "conversation",
+}
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+@attrs.define(eq=False)
+class Models:
+    """Those that are asked; what they answer depends on the question alone."""
+
+    asked: Counter[tuple[str, str]] = attrs.field(factory=Counter)
+
+    async def ask(self, name: str, request: Request) -> Reply:
+        """The answer of one of them; some questions are refused for good."""
+        self.asked[name, request.prompt] += 1
+        await trio.sleep(0.0005)
+        if request.prompt.endswith("n7"):
+            raise ProviderError("bad_request", "not for me")
+        said = digest(name + request.prompt)
+        if name != "judge":
+            return Reply(output=said)
+        return Reply(output=json.dumps({"pass": said > "4", "score": 0.5, "reason": said}))
+
+
+async def perform(run: StoredRun, models: Models) -> list[Any]:
+    """Run the suite, and give its rows as the store has them."""
+
+    async def emit(_row: Row) -> None:  # noqa: ASYNC124 - nobody looks
+        pass
+
+    providers = {name: partial(models.ask, name) for name in ("one", "two", "judge")}
+    await run_suite(parse_suite(SUITE), emit=emit, providers=providers, journal=run)
+    run.finish("finished", 0, None)
+    return [lasting(record) for record in run.records(None)]
+
+
+def kept_run(
+    path: Path, models: Models, *, resumes: bool, after_commit: Callable[[], None] | None = None
+) -> list[Any]:
+    """Begin the run in a store, or go on with it."""
+
+    async def main() -> list[Any]:
+        async with open_store(path, after_commit=after_commit) as store:
+            run = store.resume("eval-1", START) if resumes else store.begin(START)
+            return await perform(run, models)
+
+    return trio.run(main)
+
+
+def test_every_commit_opens_and_goes_on_to_the_same_end(tmp_path: Path) -> None:
+    """Copies of what the disk holds after each commit, some of them cut within what came last."""
+    random = Random(7)  # noqa: S311 - repeatable cuts
+    path, copies, models = tmp_path / "results.db", list[Path](), Models()
+
+    def copy() -> None:
+        target = tmp_path / f"copy{len(copies)}"
+        target.mkdir()
+        for file in (path, path.with_name("results.db-wal")):
+            shutil.copy(file, target)
+        copies.append(target)
+
+    whole = kept_run(path, models, resumes=False, after_commit=copy)
+    assert len(whole) == 96
+    assert {*models.asked.values()} == {1}
+    first = (copies[0] / "results.db").read_bytes()
+    for taken in random.sample(copies, min(COPIES, len(copies))):
+        log = taken / "results.db-wal"
+        if (taken / "results.db").read_bytes() == first:  # else the disk had the log before
+            size = log.stat().st_size
+            os.truncate(log, random.randint(size * 2 // 3, size))
+        check_goes_on(taken, whole)
+
+
+def check_goes_on(folder: Path, whole: list[Any]) -> None:
+    """The store of a folder is intact, and its run ends as the whole one did."""
+    look = shutil.copytree(folder, folder / "look")  # what looks must change nothing
+    with closing(sqlite3.connect(look / "results.db")) as database:
+        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        begun = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'run'").fetchone()
+        if not begun or not database.execute("SELECT 1 FROM run").fetchone():
+            return
+        known = {*database.execute("SELECT provider, prompt FROM calls WHERE error IS NULL")}
+    models = Models()
+    assert kept_run(folder / "results.db", models, resumes=True) == whole
+    assert not known & {*models.asked}
+    with read_store(folder / "results.db") as reader:
+        assert reader.run("latest").rows == len(whole)

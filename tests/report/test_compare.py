@@ -1,0 +1,177 @@
+"""Two runs row by row: what is matched with what, and what is said of it."""
+
+import copy
+import io
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from finished import SUITE, records_of, rows_of
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from rich.table import Table
+
+from trioeval.report.compare import KINDS, Comparison, RowChange
+from trioeval.report.compare_tables import (
+    changes_table,
+    compared_line,
+    compared_table,
+    comparison_json,
+    first_of,
+)
+from trioeval.report.json_text import json_chunks
+
+Record = dict[str, Any]
+
+
+def made(word: str, status: int = 0, output: str = "out", **more: Any) -> Record:
+    """A row as far as a comparison looks at it."""
+    return {
+        "testIdx": 0,
+        "promptIdx": 0,
+        "provider": {"id": "p", "label": ""},
+        "prompt": {"label": "q"},
+        "vars": {"word": word},
+        "testCase": {"description": None},
+        "response": {"output": output},
+        "score": [1.0, 0.0, 0.0][status],
+        "failureReason": status,
+        **more,
+    }
+
+
+def compared(
+    old: Sequence[Record], new: Sequence[Record], **how: Any
+) -> tuple[Comparison, list[RowChange]]:
+    comparison = Comparison(lambda: old, **how)
+    return comparison, [*comparison.changes(new)]
+
+
+def kinds_of(old: Sequence[Record], new: Sequence[Record], **how: Any) -> list[str]:
+    return [change.kind for change in compared(old, new, **how)[1]]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind"),
+    [
+        (made("a"), made("a"), []),
+        (made("a", 1), made("a", 0), ["better"]),
+        (made("a", 0), made("a", 1), ["worse"]),
+        (made("a", 1), made("a", 2), ["worse"]),
+        (made("a", 2), made("a", 1), ["better"]),
+        (made("a"), made("a", output="other"), ["changed"]),
+        (made("a"), made("a", score=0.5), ["changed"]),
+        (made("a"), made("a", score=1 + 1e-15), []),
+        (made("a"), made("a", response=None), ["changed"]),
+        (made("a"), made("a", testIdx=7, promptIdx=3), []),
+        (made("a"), made("b"), ["new", "gone"]),
+        (made("a"), made("a", provider={"id": "p", "label": "other"}), ["new", "gone"]),
+        (made("a"), made("a", task="t"), ["new", "gone"]),
+    ],
+)
+def test_a_row_has_one_kind(old: Record, new: Record, kind: list[str]) -> None:
+    """Its verdict counts first, then its score and its answer; its place does not count."""
+    assert kinds_of([old], [new]) == kind
+
+
+def test_other_models_are_compared_by_their_tests() -> None:
+    """Where that is asked for: whoever answers, in the same column."""
+    other = made("a", 1, provider={"id": "x", "label": ""}, prompt={"label": "z"})
+    comparison, (change,) = compared([made("a")], [other], by="test")
+    assert (change.kind, change.column) == ("worse", "x | z")
+    (column,) = comparison.columns
+    assert (column.before.name, column.after.name) == ("p | q", "x | z")
+
+
+def test_equal_rows_are_told_apart_by_their_order() -> None:
+    """The n-th with the n-th; what one run has more often is new or gone."""
+    old = [made("a", 0), made("a", 1), made("a", 0)]
+    new = [made("a", 0), made("a", 0), made("a", 0), made("a", 1)]
+    assert kinds_of(old, new) == ["better", "new"]
+    assert kinds_of(new, old) == ["worse", "gone"]
+
+
+words = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.sampled_from("xy")), max_size=9
+)
+
+
+@given(words, words)
+def test_every_row_is_counted_once(old: list[Any], new: list[Any]) -> None:
+    """Rows of both runs add up, and going back turns every kind around."""
+    before, after = ([made(*one) for one in rows] for rows in (old, new))
+    there, changes = compared(before, after)
+    back, _ = compared(after, before)
+    kinds = there.kinds
+    assert kinds.total() - kinds["new"] == len(old)
+    assert kinds.total() - kinds["gone"] == len(new)
+    assert kinds.total() - kinds["same"] == len(changes)
+    turned = {"better": "worse", "worse": "better", "new": "gone", "gone": "new"}
+    assert {kind: back.kinds[kind] for kind in KINDS} == {
+        kind: kinds[turned.get(kind, kind)]  # type: ignore[index]
+        for kind in KINDS
+    }
+
+
+def test_a_run_is_the_same_as_itself() -> None:
+    """As it is recorded, whole."""
+    _, rows = rows_of(SUITE | {"evaluateOptions": {"repeat": 3}})
+    records = records_of(rows)
+    comparison, changes = compared(records, copy.deepcopy(records))
+    assert (changes, comparison.kinds["same"]) == ([], 12)
+    assert compared_line(comparison) == "12 rows: 12 same"
+
+
+def printed(table: Table) -> str:
+    console = Console(file=io.StringIO(), width=140, color_system=None)
+    console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_people_are_told_of_rows_and_columns() -> None:
+    """In two tables and a line; foreign text is inert."""
+    evil = "\x1b[31m[bold]evil\nx"
+    old = [made(evil), made("b"), made("c", 1), made("d")]
+    new = [made(evil, 2), made("b", output="else"), made("c"), made("e")]
+    comparison, _ = compared(old, new)
+    shown, rest = first_of(Comparison(lambda: old).changes(new), 4)
+    assert rest == 1
+    table = printed(changes_table(shown, 40))
+    assert "\x1b" not in table
+    assert "word= [31m[bold]evil x" in table
+    assert [line.split()[-5:] for line in table.splitlines()[3:7]] == [
+        ["worse", "PASS", "1", "ERROR", "0"],
+        ["1", "PASS", "1", "other", "answer"],
+        ["better", "FAIL", "0", "PASS", "1"],
+        ["q", "new", "–", "PASS", "1"],
+    ]
+    line = printed(compared_table(comparison)).splitlines()[3].split()
+    assert line == ["p", "|", "q", *"011111", "75.0", "%", "75.0", "%", "0.750", "0.750"]
+    assert compared_line(comparison) == "5 rows: 1 better, 1 worse, 1 changed, 1 new, 1 gone"
+
+
+def test_programs_get_all_of_it() -> None:
+    """Streamed: rows first, then what they sum up to."""
+    old, new = [made("a"), made("b")], [made("a", 1)]
+    comparison = Comparison(lambda: old)
+    document = comparison_json("r1", "r2", comparison, comparison.changes(new))
+    found = json.loads("".join(json_chunks(document)))
+    assert (found["before"], found["after"]) == ("r1", "r2")
+    assert [row["kind"] for row in found["rows"]] == ["worse", "gone"]
+    assert found["rows"][0] | {"test": "", "column": ""} == {
+        "kind": "worse",
+        "task": None,
+        "testIdx": 0,
+        "promptIdx": 0,
+        "test": "",
+        "column": "",
+        "before": {"status": "pass", "score": 1.0},
+        "after": {"status": "fail", "score": 0.0},
+        "otherOutput": False,
+    }
+    (column,) = found["columns"]
+    assert column["rows"] == dict.fromkeys(KINDS, 0) | {"worse": 1, "gone": 1}
+    assert column["before"]["pass"] == 2

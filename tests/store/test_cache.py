@@ -1,0 +1,414 @@
+"""The cache of replies: what is kept and found, for how long, and that nothing that is wrong with it ends a run."""
+
+import os
+import sqlite3
+import stat
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from trioeval.errors import BudgetError, ProviderError, StoreError
+from trioeval.providers import Guardrails, Reply, Usage
+from trioeval.store.cache import Cache, open_cache
+from trioeval.store.cache_tables import CACHE
+from trioeval.store.database import open_database
+from trioeval.tasks.journal import Paid
+from trioeval.testing import run_virtual
+
+KEY = bytes(32) + b"openai:m"
+DAY = 86_400.0
+
+
+@contextmanager
+def nothing() -> Iterator[None]:
+    yield
+
+
+@attrs.define
+class Fetcher:
+    """A call that counts."""
+
+    reply: Reply = Reply(output="yes", usage=Usage(total=7), cost=0.25)
+    error: Exception | None = None
+    takes: float = 0.0
+    calls: int = 0
+
+    async def __call__(self) -> Paid:
+        self.calls += 1
+        await trio.sleep(self.takes)
+        if self.error is not None:
+            raise self.error
+        return Paid(self.reply, 125.0, cached=False)
+
+
+@attrs.define
+class Wall:
+    now: float = 1_000_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def run(path: Path | None, use: Callable[[Cache], Awaitable[Any]], **how: Any) -> Any:
+    """Open a cache, use it, close it."""
+
+    async def main() -> Any:
+        with trio.fail_after(20):
+            async with open_cache(path, **how) as cache:
+                return await use(cache)
+
+    return trio.run(main)
+
+
+def ask(
+    path: Path | None, fetch: Fetcher, *, key: bytes = KEY, refresh: bool = False, **how: Any
+) -> Paid:
+    async def use(cache: Cache) -> Paid:
+        return await cache.reply(key, fetch, nothing, refresh=refresh)
+
+    paid: Paid = run(path, use, **how)
+    return paid
+
+
+WHOLE = Reply(
+    output={"texts": ["a\ud800\0", 1.5], "n": 2**70},
+    usage=Usage(prompt=3, completion=4, total=7, reasoning=2),
+    cost=0.25,
+    finish_reason="stop",
+    is_refusal=True,
+    guardrails=Guardrails(flagged=True, flagged_input=True, reason="why"),
+    log_probs=(-0.5, float("-inf")),
+    first_token=0.25,
+    raw={"choices": [{"index": 0}]},
+    metadata={"http": {"status": 200, "headers": {"x": "y"}}, "model": "m"},
+)
+
+
+@pytest.mark.parametrize("output", [WHOLE.output, "x" * 3_000_000])
+def test_a_reply_comes_back_as_it_was_in_another_process_life(tmp_path: Path, output: Any) -> None:
+    """With its latency, usage and cost untouched; the second run does not ask."""
+    path, reply = tmp_path / "c.db", attrs.evolve(WHOLE, output=output)
+    first = ask(path, Fetcher(reply))
+    again = Fetcher()
+    second = ask(path, again)
+    assert (first.cached, second.cached, again.calls) == (False, True, 0)
+    assert second.reply == reply
+    assert second.latency_ms == 125.0
+
+
+def test_has_is_true_of_what_is_there_and_of_what_is_on_its_way(tmp_path: Path) -> None:
+    """So that a job whose reply needs no call is let in."""
+
+    async def use(cache: Cache) -> list[bool]:
+        seen = [cache.has(KEY)]
+        fetch = Fetcher(takes=0.05)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cache.reply, KEY, fetch, nothing)
+            await trio.testing.wait_all_tasks_blocked(0.001)
+            seen.append(cache.has(KEY))
+        return [*seen, cache.has(KEY), cache.has(b"other")]
+
+    for path in (None, tmp_path / "c.db"):
+        assert run(path, use) == [False, True, True, False]
+
+
+@pytest.mark.parametrize("where", ["memory", "file"])
+def test_equal_calls_at_once_are_one(tmp_path: Path, where: str) -> None:
+    """The others say that theirs came from the cache; a third time it is a hit."""
+
+    async def use(cache: Cache) -> Any:
+        fetch, got = Fetcher(takes=0.02), list[Paid]()
+
+        async def one() -> None:
+            got.append(await cache.reply(KEY, fetch, nothing))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(100):
+                nursery.start_soon(one)
+        await one()
+        return fetch.calls, sum(paid.cached for paid in got), cache.statistics()
+
+    calls, cached, told = run(None if where == "memory" else tmp_path / "c.db", use)
+    assert (calls, cached) == (1, 100)
+    assert (told.hits, told.shared, told.calls) == (1, 99, 1)
+
+
+def test_the_cache_in_memory_knows_no_thread() -> None:
+    """It is the one for a virtual clock."""
+
+    async def main() -> float:
+        async with open_cache(None) as cache:
+            async with trio.open_nursery() as nursery:
+                for _ in range(10):
+                    nursery.start_soon(cache.reply, KEY, Fetcher(takes=3600), nothing)
+        return trio.current_time()
+
+    assert run_virtual(main) == 3600
+
+
+@pytest.mark.parametrize(
+    ("passed", "ttl", "calls"),
+    [(13.9 * DAY, None, 0), (14 * DAY, None, 1), (-5.0, None, 0), (59, 60, 0), (61, 60, 1), (0, 0, 1)],
+)
+def test_a_reply_is_used_for_its_time(
+    tmp_path: Path, passed: float, ttl: float | None, calls: int
+) -> None:
+    """14 days if nothing is said; a clock that was put back a little takes nothing away."""
+    wall, again = Wall(), Fetcher()
+    ask(tmp_path / "c.db", Fetcher(), wall=wall)
+    wall.now += passed
+    ask(tmp_path / "c.db", again, wall=wall, **({} if ttl is None else {"ttl_s": ttl}))
+    assert again.calls == calls
+
+
+def test_what_is_too_old_goes_when_the_cache_is_opened(tmp_path: Path) -> None:
+    """But a short life of one run takes nothing from others."""
+    path, wall = tmp_path / "c.db", Wall()
+    ask(path, Fetcher(), wall=wall)
+
+    async def nobody(_cache: Cache) -> None:
+        pass
+
+    def count() -> int:
+        with sqlite3.connect(path) as file:
+            return int(file.execute("SELECT count(*) FROM entry").fetchone()[0])
+
+    wall.now += DAY
+    run(path, nobody, wall=wall, ttl_s=60)
+    assert count() == 1
+    wall.now += 14 * DAY
+    run(path, nobody, wall=wall)
+    assert count() == 0
+
+
+def test_refresh_asks_again_and_keeps_the_new_reply(tmp_path: Path) -> None:
+    """In place of the old one."""
+    path, other = tmp_path / "c.db", Fetcher(Reply(output="no"))
+    ask(path, Fetcher())
+    assert ask(path, other, refresh=True).reply.output == "no"
+    assert other.calls == 1
+    assert ask(path, Fetcher()).reply.output == "no"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(output=""),
+        Reply(output=None),
+        Reply(output=object()),
+        Reply(output="blocked", is_refusal=True, metadata={"http": {"status": 400}}),
+    ],
+    ids=["empty", "nothing", "no JSON", "not taken"],
+)
+def test_what_is_no_answer_is_not_kept(tmp_path: Path, reply: Reply) -> None:
+    """It is given to whoever asked, and the next one asks again."""
+    again = Fetcher()
+    assert ask(tmp_path / "c.db", Fetcher(reply)).reply is reply
+    ask(tmp_path / "c.db", again)
+    assert again.calls == 1
+
+
+def test_a_refusal_of_the_model_is_an_answer(tmp_path: Path) -> None:
+    """It was paid for."""
+    refusal = Reply(output="I cannot", is_refusal=True, metadata={"http": {"status": 200}})
+    ask(tmp_path / "c.db", Fetcher(refusal))
+    again = Fetcher()
+    assert ask(tmp_path / "c.db", again).reply.is_refusal
+    assert again.calls == 0
+
+
+def test_a_failure_is_not_kept(tmp_path: Path) -> None:
+    """The next one asks again."""
+    for error in (ProviderError("server", "down"), BudgetError("tokens", limit=1, used=1, wanted=1)):
+        with pytest.raises(type(error)):
+            ask(tmp_path / "c.db", Fetcher(error=error))
+    again = Fetcher()
+    ask(tmp_path / "c.db", again)
+    assert again.calls == 1
+
+
+def test_each_hit_has_a_reply_of_its_own(tmp_path: Path) -> None:
+    """Whoever changes what it got changes nobody else's."""
+    path = tmp_path / "c.db"
+    ask(path, Fetcher(Reply(output={"a": [1]})))
+
+    async def use(cache: Cache) -> Any:
+        first = await cache.reply(KEY, Fetcher(), nothing)
+        first.reply.output["a"].append(2)
+        return (await cache.reply(KEY, Fetcher(), nothing)).reply.output
+
+    assert run(path, use) == {"a": [1]}
+
+
+def test_a_run_that_is_cancelled_keeps_what_it_paid_for(tmp_path: Path) -> None:
+    """What came before is written when the cache is closed."""
+    path = tmp_path / "c.db"
+
+    async def use(cache: Cache) -> None:
+        with trio.CancelScope() as scope:
+            await cache.reply(KEY, Fetcher(), nothing)
+            scope.cancel()
+
+    run(path, use)
+    again = Fetcher()
+    ask(path, again)
+    assert again.calls == 0
+    assert not Path(f"{path}-wal").exists()
+
+
+# --- what may be wrong with the file -------------------------------------------------------------
+
+
+def check_goes_on(path: Path) -> list[str]:
+    """A cache whose file is wrong answers, is one call for equal ones, and says once what is wrong."""
+    told: list[StoreError] = []
+
+    async def use(cache: Cache) -> None:
+        fetch = Fetcher()
+        for _ in range(3):
+            assert (await cache.reply(KEY, fetch, nothing)).reply.output == "yes"
+        assert fetch.calls == 1
+        assert cache.error is told[0]
+
+    run(path, use, told=told.append)
+    assert len(told) == 1
+    return [str(error) for error in told]
+
+
+def test_a_file_that_cannot_be_a_cache_is_left_alone(tmp_path: Path) -> None:
+    """No database, one of another program, one of a newer version, a folder: said, and not touched."""
+    text, foreign, newer = tmp_path / "a.db", tmp_path / "b.db", tmp_path / "c.db"
+    text.write_text("these are notes, and not a database")
+    with sqlite3.connect(foreign) as file:
+        file.execute("CREATE TABLE notes (text)")
+    open_database(newer, CACHE).close()
+    with sqlite3.connect(newer) as file:
+        file.execute("PRAGMA user_version = 99")
+    for path in (text, foreign, newer):
+        before = path.read_bytes()
+        [message] = check_goes_on(path)
+        assert message.startswith(f"{path}: ")
+        assert "CACHE_PATH" in message
+        assert path.read_bytes() == before
+    assert "folder" in check_goes_on(tmp_path)[0]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written_is_a_warning(tmp_path: Path) -> None:
+    """The run goes on without."""
+    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    try:
+        check_goes_on(tmp_path / "c.db")
+    finally:
+        tmp_path.chmod(stat.S_IRWXU)
+
+
+def test_a_path_below_a_file_is_a_warning(tmp_path: Path) -> None:
+    """Where no folder can be made."""
+    (tmp_path / "file").write_text("")
+    check_goes_on(tmp_path / "file" / "c.db")
+
+
+def test_a_damaged_entry_is_asked_for_again(tmp_path: Path) -> None:
+    """Told once; in its place stands the new one."""
+    path, told = tmp_path / "c.db", list[StoreError]()
+    ask(path, Fetcher())
+    with sqlite3.connect(path) as file:
+        file.execute("UPDATE entry SET reply = replace(reply, 'yes', 'not')")
+    again = Fetcher()
+    assert ask(path, again, told=told.append).reply.output == "yes"
+    assert again.calls == 1
+    assert [str(error) for error in told] == [
+        f"{path}: an entry of the cache of replies is damaged, and asked for again: "
+        "its check sum is another one"
+    ]
+    assert ask(path, again).cached
+
+
+@pytest.mark.parametrize("wrong", [b"\xff\x00", "{}", "[1", 7, None])
+def test_an_entry_that_is_nothing_of_ours_is_asked_for_again(tmp_path: Path, wrong: Any) -> None:
+    """Whatever somebody has put there."""
+    path = tmp_path / "c.db"
+    ask(path, Fetcher())
+    with sqlite3.connect(path) as file:
+        file.execute("UPDATE entry SET reply = ?, checksum = 0", (b"" if wrong is None else wrong,))
+    again = Fetcher()
+    assert ask(path, again).reply.output == "yes"
+    assert again.calls == 1
+
+
+def test_a_database_that_breaks_while_it_is_used_is_a_warning(tmp_path: Path) -> None:
+    """Its pages are overwritten; the run goes on with its memory."""
+    path, told = tmp_path / "c.db", list[StoreError]()
+
+    async def fill(cache: Cache) -> None:
+        for number in range(200):
+            await cache.reply(number.to_bytes(32), Fetcher(Reply(output="x" * 2000)), nothing)
+
+    run(path, fill)
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(8192)
+        file.write(b"\x77" * (size - 8192))
+
+    async def use(cache: Cache) -> None:
+        fetch = Fetcher()
+        for number in range(200):
+            assert (await cache.reply(number.to_bytes(32), fetch, nothing)).reply.output == "yes"
+        assert fetch.calls == 200
+
+    run(path, use, told=told.append)
+    assert len(told) == 1
+    assert "is damaged" in str(told[0])
+
+
+def test_a_full_disk_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not fit is held in memory; what is there stays readable."""
+    path, told = tmp_path / "c.db", list[StoreError]()
+
+    def small(*args: Any, **how: Any) -> sqlite3.Connection:
+        connection = open_database(*args, **how)
+        connection.execute("PRAGMA max_page_count = 12")
+        return connection
+
+    monkeypatch.setattr("trioeval.store.cache.open_database", small)
+
+    async def use(cache: Cache) -> int:
+        fetch = Fetcher(Reply(output=os.urandom(3000).hex()))
+        for _ in range(2):
+            for number in range(60):
+                await cache.reply(number.to_bytes(32), fetch, nothing)
+        return fetch.calls
+
+    assert run(path, use, told=told.append) == 60
+    assert [str(error) for error in told] == [
+        f"{path}: the cache of replies has no room left on its disk; make room, or name another file "
+        "with CACHE_PATH, or go without it with --no-cache"
+    ]
+
+
+def test_a_file_that_another_program_locks_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a while; the calls that wait for it go on."""
+    monkeypatch.setattr("trioeval.store.cache_writer.PATIENCE", 0.1)
+    path, told = tmp_path / "c.db", list[StoreError]()
+    open_database(path, CACHE).close()
+
+    async def use(cache: Cache) -> Paid:
+        await trio.sleep(0.05)
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        try:
+            return await cache.reply(KEY, Fetcher(), nothing)
+        finally:
+            await trio.sleep(0.3)
+            other.close()
+
+    assert run(path, use, told=told.append).reply.output == "yes"
+    assert "locked by another program" in str(told[0])

@@ -1,0 +1,245 @@
+"""Single flight: one call for all who ask the same at once, whatever becomes of those who ask."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import attrs
+import pytest
+import trio
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from trioeval.errors import BudgetError, CallError, Fault, ProviderError
+from trioeval.store.cache_flights import Flights, Landing, again
+from trioeval.testing import run_virtual
+
+Ending = Literal["value", "refused", "budget"]
+
+
+@attrs.frozen
+class Asker:
+    """Somebody who asks once."""
+
+    key: bytes
+    at: float
+    takes: float
+    """Seconds of its call, should it make one."""
+    ending: Ending
+    """Of its call."""
+    cancelled_after: float | None
+
+
+@attrs.define
+class Trace:
+    """What happened."""
+
+    calls: list[tuple[bytes, int, float, float]] = attrs.field(factory=list)
+    """Key, who, from when to when."""
+    ends: dict[int, Any] = attrs.field(factory=dict)
+    """By who asked: a `Landing`, an error, or "cancelled"."""
+    ended_at: dict[int, float] = attrs.field(factory=dict)
+    waits: dict[int, tuple[float, float]] = attrs.field(factory=dict)
+    left: int = 0
+
+
+ASKERS = st.lists(
+    st.builds(
+        Asker,
+        key=st.sampled_from([b"a", b"a", b"b"]),
+        at=st.integers(0, 6),
+        takes=st.integers(0, 4),
+        ending=st.sampled_from(["value", "value", "refused", "budget"]),
+        cancelled_after=st.none() | st.integers(0, 5),
+    ),
+    max_size=8,
+)
+
+
+async def play(askers: list[Asker]) -> Trace:
+    trace, flights = Trace(), Flights[str]()
+
+    async def ask(who: int, asker: Asker) -> None:
+        await trio.sleep(asker.at)
+
+        async def fetch() -> str:
+            began = trio.current_time()
+            try:
+                await trio.sleep(asker.takes)
+            finally:
+                trace.calls.append((asker.key, who, began, trio.current_time()))
+            match asker.ending:
+                case "value":
+                    return f"of {who}"
+                case "refused":
+                    raise CallError(Fault.REFUSED, f"of {who}")
+                case _:
+                    raise BudgetError("tokens", limit=1, used=who, wanted=1)
+
+        @contextmanager
+        def waiting() -> Iterator[None]:
+            began = trio.current_time()
+            try:
+                yield
+            finally:
+                trace.waits[who] = (began, trio.current_time())
+
+        after = asker.cancelled_after
+        with trio.move_on_after(1e6 if after is None else after) as scope:
+            try:
+                trace.ends[who] = await flights.join(asker.key, fetch, waiting)
+            except (CallError, BudgetError) as error:
+                trace.ends[who] = error
+        if scope.cancelled_caught:
+            trace.ends[who] = "cancelled"
+        trace.ended_at[who] = trio.current_time()
+
+    async with trio.open_nursery() as nursery:
+        for who, asker in enumerate(askers):
+            nursery.start_soon(ask, who, asker)
+    trace.left = len(flights)
+    return trace
+
+
+@given(ASKERS)
+@example([Asker(b"a", 0, 2, "value", 1), Asker(b"a", 0, 2, "value", 1), Asker(b"a", 0, 2, "value", None)])
+@example([Asker(b"a", 0, 2, "budget", None), Asker(b"a", 1, 2, "refused", 1)])
+def test_one_call_at_a_time_and_everybody_hears_what_came_of_it(askers: list[Asker]) -> None:
+    """At every instant at most one call a key; its value or failure is that of all who wait for it."""
+    trace = run_virtual(play, askers)
+    assert trace.left == 0, "a key was left behind"
+    assert set(trace.ends) == set(range(len(askers)))
+    for key in {asker.key for asker in askers}:
+        spans = sorted((began, ended) for one, _, began, ended in trace.calls if one == key)
+        assert all(ended <= began for (_, ended), (began, _) in zip(spans, spans[1:], strict=False))
+    made = Counter(who for _, who, _, _ in trace.calls)
+    assert all(count == 1 for count in made.values()), "somebody called twice"
+    for who, asker in enumerate(askers):
+        match trace.ends[who]:
+            case Landing(value, is_own):
+                assert is_own == (who in made)
+                maker = int(value.removeprefix("of "))
+                assert askers[maker].key == asker.key
+                assert askers[maker].ending == "value"
+            case CallError() as error:
+                maker = int(error.message.removeprefix("of "))
+                assert askers[maker].key == asker.key
+                assert (maker == who) == (who in made)
+            case BudgetError() as error:  # concerns nobody else
+                assert error.used == who
+            case _:
+                assert asker.cancelled_after is not None
+
+
+@given(ASKERS)
+def test_nobody_waits_without_a_call_under_way(askers: list[Asker]) -> None:
+    """While one waits, somebody calls: whoever leaves hands over at that instant, to the first in line."""
+    trace = run_virtual(play, askers)
+    for who, (began, ended) in trace.waits.items():
+        key = askers[who].key
+        covered = began
+        for one, _, start, end in sorted(trace.calls, key=lambda call: (call[2], call[3])):
+            if one == key and start <= covered <= end:
+                covered = end
+        assert covered >= ended
+        assert not any(
+            caller == who and start < ended for _, caller, start, _ in trace.calls
+        ), "it waited and called at once"
+
+
+def test_a_hundred_who_ask_at_once_make_one_call() -> None:
+    """The others get what it gave, at the same instant."""
+    askers = [Asker(b"a", 0, 5, "value", None) for _ in range(100)]
+    trace = run_virtual(play, askers)
+    assert len(trace.calls) == 1
+    assert set(trace.ended_at.values()) == {5}
+    assert sum(landing.is_own for landing in trace.ends.values()) == 1
+
+
+def test_a_leader_that_is_cancelled_hands_over_to_the_first_in_line() -> None:
+    """And to nobody else; those behind go on waiting."""
+    askers = [Asker(b"a", n * 0.1, 5, "value", 1 if n == 0 else None) for n in range(5)]
+    trace = run_virtual(play, askers)
+    assert [(who, began) for _, who, began, _ in trace.calls] == [(0, 0), (1, 1)]
+    assert [trace.ends[who] for who in range(5)] == [
+        "cancelled",
+        Landing("of 1", is_own=True),
+        *3 * [Landing("of 1", is_own=False)],
+    ]
+
+
+def test_a_leader_that_is_woken_and_cancelled_at_once_hands_on() -> None:
+    """Nobody is left in a line without a leader."""
+    askers = [
+        Asker(b"a", 0, 9, "value", 2),
+        Asker(b"a", 0.5, 9, "value", 1.5),  # cancelled at 2, too
+        Asker(b"a", 0.6, 9, "value", None),
+    ]
+    trace = run_virtual(play, askers)
+    assert trace.ends[2] == Landing("of 2", is_own=True)
+    assert trace.ended_at[2] == 11
+
+
+def test_a_budget_that_is_used_up_is_everybodys_own_affair() -> None:
+    """Each of them asks for itself, one after another."""
+    askers = [Asker(b"a", 0, 1, "budget", None) for _ in range(3)]
+    trace = run_virtual(play, askers)
+    assert [(began, ended) for _, _, began, ended in trace.calls] == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_a_failure_is_told_to_each_as_one_of_its_own() -> None:
+    """With everything that it knows, but no traceback of another task."""
+    first = ProviderError("rate_limited", "slow down", status=429, retry_after=2, retries=0)
+    try:
+        raise first
+    except ProviderError:
+        second = again(first)
+    assert second is not first
+    assert vars(second) == vars(first)
+    assert second.args == first.args
+    assert second.__traceback__ is None
+
+
+def test_a_wait_that_fails_on_its_way_out_hands_on() -> None:
+    """What watches the waiting may raise when it is over: whoever was to lead by then lets the next."""
+
+    async def main() -> list[Any]:
+        flights, ends = Flights[str](), list[Any]()
+
+        @contextmanager
+        def broken() -> Iterator[None]:
+            yield
+            raise ValueError("no")
+
+        @contextmanager
+        def quiet() -> Iterator[None]:
+            yield
+
+        async def fetch() -> str:
+            await trio.sleep(1)
+            raise BudgetError("tokens", limit=1, used=1, wanted=1)
+
+        async def ask(waiting: Any) -> None:
+            try:
+                await flights.join(b"a", fetch, waiting)
+            except (ValueError, BudgetError) as error:
+                ends.append((type(error), trio.current_time()))
+
+        async with trio.open_nursery() as nursery:
+            for waiting in (quiet, broken, quiet):
+                nursery.start_soon(ask, waiting)
+                await trio.sleep(0.01)
+        assert len(flights) == 0
+        return ends
+
+    assert [kind for kind, _ in run_virtual(main)] == [BudgetError, ValueError, BudgetError]
+
+
+@pytest.mark.parametrize("count", [1, 50])
+def test_only_the_next_in_line_is_woken(count: int) -> None:
+    """A crowd costs one step for each who leaves, not one for each who stays."""
+    askers = [Asker(b"a", 0, 1, "value", 0.5)] + [Asker(b"a", 0.1, 1, "value", None)] * count
+    trace = run_virtual(play, askers)
+    assert len(trace.calls) == 2
+    assert len(trace.waits) == count

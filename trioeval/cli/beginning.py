@@ -1,0 +1,137 @@
+"""How a run begins in its store: anew, or where an earlier execution of it left off."""
+
+import hashlib
+import platform
+import secrets
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from trioeval._version import __version__
+from trioeval.report import Head, head_of
+from trioeval.report.redact import keys_of
+from trioeval.store import RunStart, Store, StoredRun
+from trioeval.tasks import PreparedSuite
+from trioeval.tasks.reconcile import Reconciled
+from trioeval.tasks.retries import Retry
+
+
+@attrs.frozen(kw_only=True)
+class Continued:
+    """A run that was begun before, and how it goes on."""
+
+    id: str
+    utc_created: str
+    duration_ms: float
+    """Of its earlier executions."""
+    retry: Retry
+    reconciled: Mapping[str | None, Reconciled]
+    """What has become of the rows of each task."""
+
+
+@attrs.frozen(kw_only=True)
+class Beginning:
+    """What is written down of a run before anything is called."""
+
+    heads: Sequence[Head]
+    keys: Mapping[str | None, Sequence[str]] = attrs.field(repr=False)
+    """Of each task, texts that must not stand in what is told of it."""
+    start: RunStart
+    continued: Continued | None
+
+    @property
+    def duration_ms(self) -> float:
+        """Of earlier executions."""
+        return 0.0 if self.continued is None else self.continued.duration_ms
+
+    def begin(self, store: Store) -> StoredRun:
+        """Begin the run, or go on with it.
+
+        Raises:
+            StoreError: It is under way elsewhere.
+        """
+        if self.continued is None:
+            return store.begin(self.start)
+        return store.resume(
+            self.continued.id,
+            self.start,
+            retry=self.continued.retry,
+            reconciled=self.continued.reconciled,
+        )
+
+
+def beginning_of(
+    prepared: PreparedSuite, flags: Mapping[str, Any], continued: Continued | None
+) -> Beginning:
+    """The beginning of a run of a suite.
+
+    Args:
+        prepared: The suite.
+        flags: What it was asked for with, as JSON data.
+        continued: The run that goes on; None for a new one.
+    """
+    now = datetime.now(UTC)
+    run = f"eval-{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}" if continued is None else continued.id
+    created = utc(now) if continued is None else continued.utc_created
+    versions = {
+        "trioevalVersion": __version__,
+        "pythonVersion": platform.python_version(),
+        "platform": sys.platform,
+        "arch": platform.machine(),
+    }
+    keys = {part.id: keys_of(part.prepared.around.environ) for part in prepared.parts}
+    heads = [
+        head_of(
+            part.prepared.suite,
+            part.prepared.steps.columns,
+            eval_id=run,
+            utc_created=created,
+            versions=versions,
+            task=part.id,
+            depends_on=part.depends_on,
+            keys=keys[part.id],
+        )
+        for part in prepared.parts
+    ]
+    suite = prepared.suite
+    start = RunStart(
+        id=run,
+        suite=None if suite.file is None else str(suite.file.absolute()),
+        description=suite.description,
+        utc_created=created,
+        versions=versions,
+        flags=flags,
+        files=file_digests(suite.files),
+        heads=[head.json() for head in heads],
+        rows={part.id: len(part.prepared.steps) for part in prepared.parts},
+        keys=keys,
+    )
+    return Beginning(heads=heads, keys=keys, start=start, continued=continued)
+
+
+def file_digests(files: Iterable[Path]) -> dict[str, str]:
+    """The SHA-256 of each file, by its absolute path; that of the names in it for a folder.
+
+    It is empty for what cannot be read.
+    """
+    return {str(file.absolute()): _digest(file) for file in files}
+
+
+def _digest(file: Path) -> str:
+    try:
+        if file.is_dir():
+            names = "\n".join(sorted(entry.name for entry in file.iterdir()))
+            return hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()
+        with file.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
+def utc(instant: datetime) -> str:
+    """An instant as JavaScript writes it."""
+    return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")

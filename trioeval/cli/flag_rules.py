@@ -1,0 +1,37 @@
+"""Which flags contradict each other. Pure."""
+
+from trioeval.cli.flags import RunFlags
+from trioeval.errors import UsageError
+
+
+def check_flags(flags: RunFlags) -> None:
+    """Refuse flags that contradict each other.
+
+    Raises:
+        UsageError: All that do are named.
+    """
+    keep, begin = flags.keep, flags.begin
+    wrong = []
+    if keep.retry is not None and keep.retry_errors:
+        wrong.append("--retry-errors and --retry exclude each other: it is --retry errors")
+    if begin.resume is not None and keep.retry_errors:
+        wrong.append("--resume and --retry-errors exclude each other: add --retry errors instead")
+    if goes_on(flags):
+        wrong += [
+            f"{flag} is of a whole run: it cannot be given for the rest of one"
+            for flag, given in (
+                ("--no-write", begin.write is False),
+                ("--watch", flags.output.watch),
+                ("--plan", flags.output.plan),
+            )
+            if given
+        ]
+    elif keep.reconcile:
+        wrong.append("--reconcile is for a run that goes on: it needs --resume or --retry")
+    if wrong:
+        raise UsageError("\n".join(wrong))
+
+
+def goes_on(flags: RunFlags) -> bool:
+    """Whether a run is asked for that is there already."""
+    return flags.begin.resume is not None or flags.keep.retry is not None or flags.keep.retry_errors

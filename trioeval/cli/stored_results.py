@@ -1,0 +1,105 @@
+"""Results of a run that is in the store, and how it is named on a command line."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from trioeval.cli.beginning import utc
+from trioeval.cli.collector import write_documents
+from trioeval.cli.environment import EnvironmentSettings
+from trioeval.cli.output import LINES, LinesFile, output_suffix
+from trioeval.cli.places import database_path
+from trioeval.errors import OutputError, UsageError
+from trioeval.report import Head, Results, RunInfo, Totals, to_json
+from trioeval.report.totals import ColumnTotals
+from trioeval.store import Reader, RunFacts, read_store
+from trioeval.tasks import Status
+
+
+@contextmanager
+def open_runs(db: Path | None, environment: EnvironmentSettings) -> Iterator[Reader]:
+    """Open the database of runs to read in it, for as long as the block.
+
+    Raises:
+        UsageError: There is none.
+        StoreError: It cannot be read.
+    """
+    path = database_path(db, environment)
+    if not path.exists():
+        raise UsageError(f"{path}: there is no database of runs here; --db PATH names another one")
+    with read_store(path) as reader:
+        yield reader
+
+
+def results_of(
+    reader: Reader, facts: RunFacts, environment: EnvironmentSettings
+) -> Sequence[Results]:
+    """What files are made of, for each task of a run. Looks at each row once, for the totals."""
+    info = RunInfo(
+        utc_exported=utc(datetime.now(UTC)),
+        duration_ms=facts.duration_ms,
+        strip=environment.strip,
+        escape_formulas=environment.escape_formulas,
+    )
+    return [
+        _results(reader, facts, Head.read(head), info) for head in reader.heads(facts)
+    ]
+
+
+def _results(reader: Reader, facts: RunFacts, head: Head, info: RunInfo) -> Results:
+    def records(prompt_idx: int | None) -> Iterator[Mapping[str, Any]]:
+        return reader.records(facts, head.task, prompt_idx)
+
+    def tests() -> Iterator[Any]:
+        return reader.tests(facts, head.task)
+
+    return Results(
+        head=head,
+        totals=totals_of(records(None), head, facts.derived),
+        info=info,
+        records=records,
+        tests=tests,
+    )
+
+
+def totals_of(records: Iterator[Mapping[str, Any]], head: Head, derived: Any) -> Totals:
+    """The totals of a task, with the metrics that were derived when it ended."""
+    totals = Totals.of(head.columns)
+    for record in records:
+        totals.add(record)
+    for column, metrics in zip(
+        totals.columns, (derived or {}).get(head.task or "", ()), strict=False
+    ):
+        column.derived.update(metrics)
+    return totals
+
+
+def counted(facts: RunFacts) -> Totals:
+    """How the rows of a run ended, without looking at them. To be counted, and nothing else."""
+    column = ColumnTotals()
+    column.statuses.update(
+        {Status.PASS: facts.passed, Status.FAIL: facts.failed, Status.ERROR: facts.errors}
+    )
+    column.outcomes.update(facts.outcomes)
+    return Totals([column])
+
+
+def write_stored(outputs: Sequence[Path], results: Sequence[Results]) -> Sequence[OutputError]:
+    """Write result files of a run that is in the store; why some could not be written."""
+    errors = []
+    for path in outputs:
+        if output_suffix(path) == LINES and (error := _write_lines(path, results)) is not None:
+            errors.append(error)
+    return [*errors, *write_documents(outputs, results)]
+
+
+def _write_lines(path: Path, results: Sequence[Results]) -> OutputError | None:
+    lines = LinesFile(path)
+    lines.open()
+    for part in results:
+        for record in part.shown():
+            lines.add(to_json(record))
+    lines.close()
+    return lines.error

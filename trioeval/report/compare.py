@@ -1,0 +1,289 @@
+"""Two runs row by row: what became better, worse or another answer, and what only one of them has.
+
+Rows are matched by what they are, not by where they stand; the n-th of equal rows with the n-th of them.
+Of the old run a few numbers a row are held, about 200 bytes; the new one is read once and forgotten.
+"""
+
+import hashlib
+import math
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeAlias
+
+import attrs
+
+from trioeval.report.json_text import compact
+from trioeval.report.records import name_of_test, output_of, status_of
+from trioeval.tasks import Status
+from trioeval.tasks.identity import row_id, row_id_of
+
+Kind: TypeAlias = Literal["same", "better", "worse", "changed", "new", "gone"]
+"""`changed`: another score or answer with the same verdict. Errors are worse than failures."""
+
+By: TypeAlias = Literal["row", "test"]
+"""Whether rows are equal that ask the same provider with the same prompt about the same test, or all that
+ask about the same test in the same column, whoever is asked: to compare models or prompts."""
+
+_RANKS = {Status.ERROR: 0, Status.FAIL: 1, Status.PASS: 2}
+_BY_RANK = {rank: status for status, rank in _RANKS.items()}
+_NAME = 200  # characters of the name of a test
+_DIGEST = 8  # bytes that tell answers apart
+
+
+@attrs.frozen
+class Side:
+    """A row in one of the runs."""
+
+    status: Status
+    score: float
+
+    def json(self) -> dict[str, Any]:
+        """Ready for `json.dumps`."""
+        return {"status": self.status.value, "score": self.score}
+
+
+@attrs.frozen(kw_only=True)
+class RowChange:
+    """A row that is not the same in both runs."""
+
+    kind: Kind
+    task: str | None
+    test_idx: int
+    """In the new run; of a row that is gone, in the old one."""
+    prompt_idx: int
+    """Likewise."""
+    name: str
+    """Of its test; cut."""
+    column: str
+    """Its provider and prompt."""
+    before: Side | None
+    after: Side | None
+    is_answered_otherwise: bool = False
+    """Whether both runs have it, with different outputs."""
+
+    def json(self) -> dict[str, Any]:
+        """Ready for `json.dumps`."""
+        return {
+            "kind": self.kind,
+            "task": self.task,
+            "testIdx": self.test_idx,
+            "promptIdx": self.prompt_idx,
+            "test": self.name,
+            "column": self.column,
+            "before": None if self.before is None else self.before.json(),
+            "after": None if self.after is None else self.after.json(),
+            "otherOutput": self.is_answered_otherwise,
+        }
+
+
+@attrs.define
+class SideTotals:
+    """The rows of a column in one of the runs."""
+
+    name: str | None = None
+    """Provider and prompt; None where the run has no such column."""
+    statuses: Counter[Status] = attrs.field(factory=Counter)
+    score: float = 0
+
+    @property
+    def rows(self) -> int:
+        """All of them."""
+        return self.statuses.total()
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Count a row."""
+        self.name = self.name or column_name(record)
+        self.statuses[status_of(record)] += 1
+        self.score += record["score"]
+
+    def json(self) -> dict[str, Any] | None:
+        """Ready for `json.dumps`; None where the run has no such column."""
+        if self.name is None:
+            return None
+        counts = {status.value: self.statuses[status] for status in Status}
+        return {"name": self.name, "rows": self.rows, **counts, "score": self.score}
+
+
+@attrs.define
+class ColumnChange:
+    """What became of the rows of one column."""
+
+    task: str | None
+    before: SideTotals = attrs.field(factory=SideTotals)
+    after: SideTotals = attrs.field(factory=SideTotals)
+    kinds: Counter[Kind] = attrs.field(factory=Counter)
+
+    def json(self) -> dict[str, Any]:
+        """Ready for `json.dumps`."""
+        return {
+            "task": self.task,
+            "before": self.before.json(),
+            "after": self.after.json(),
+            "rows": {kind: self.kinds[kind] for kind in KINDS},
+        }
+
+
+KINDS: tuple[Kind, ...] = ("same", "better", "worse", "changed", "new", "gone")
+
+
+@attrs.define
+class Comparison:
+    """Compares a run with an older one.
+
+    Example:
+        >>> row = {"promptIdx": 0, "testIdx": 0, "score": 1, "failureReason": 0, "vars": {"a": 1}}
+        >>> row |= {
+        ...     "provider": {"id": "p"},
+        ...     "prompt": {"label": "q"},
+        ...     "testCase": {"description": ""},
+        ... }
+        >>> row |= {"response": {"output": "yes"}}
+        >>> comparison = Comparison(lambda: [row])
+        >>> [found.kind for found in comparison.changes([row | {"failureReason": 1, "score": 0}])]
+        ['worse']
+        >>> comparison.kinds["worse"], comparison.kinds["same"]
+        (1, 0)
+    """
+
+    old: Callable[[], Iterable[Mapping[str, Any]]]
+    """Gives the records of the old run; asked twice if it has rows that the new one has not."""
+    by: By = "row"
+    _columns: dict[object, ColumnChange] = attrs.field(factory=dict, init=False)
+    _places: dict[bytes, int] = attrs.field(factory=dict, init=False)
+    """Of each row that the old run has, its number there."""
+    _ranks: bytearray = attrs.field(factory=bytearray, init=False)
+    _scores: "array[float]" = attrs.field(factory=lambda: array("d"), init=False)
+    _outputs: bytearray = attrs.field(factory=bytearray, init=False)
+    _is_met: bytearray = attrs.field(factory=bytearray, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        several = _Several()
+        for record in self.old():
+            self._column(record).before.add(record)
+            key = _key(record, self.by)
+            self._places[several.next(key) if key in self._places else key] = len(self._ranks)
+            self._ranks.append(_RANKS[status_of(record)])
+            self._scores.append(record["score"])
+            self._outputs += _output_digest(record)
+        self._is_met = bytearray(len(self._ranks))
+
+    @property
+    def columns(self) -> Iterable[ColumnChange]:
+        """What became of each, those of the old run first; complete when all changes were read."""
+        return self._columns.values()
+
+    @property
+    def kinds(self) -> Counter[Kind]:
+        """How many rows there are of each kind; complete when all changes were read."""
+        return sum((column.kinds for column in self.columns), Counter())
+
+    def changes(self, new: Iterable[Mapping[str, Any]]) -> Iterator[RowChange]:
+        """All rows that are not the same: those of the new run in its order, then those that are gone.
+
+        Args:
+            new: The records of the new run.
+        """
+        several = _Several()
+        for record in new:
+            column = self._column(record)
+            column.after.add(record)
+            found = self._change(record, self._place(record, several))
+            column.kinds[found.kind] += 1
+            if found.kind != "same":
+                yield found
+        if all(self._is_met):
+            return
+        for place, record in enumerate(self.old()):
+            if not self._is_met[place]:
+                self._column(record).kinds["gone"] += 1
+                side = Side(status_of(record), record["score"])
+                yield _told(record, kind="gone", before=side, after=None)
+
+    def _place(self, record: Mapping[str, Any], several: "_Several") -> int | None:
+        """Where the old run has the row."""
+        key = _key(record, self.by)
+        place = self._places.get(key)
+        if place is not None and self._is_met[place]:
+            place = self._places.get(several.next(key))
+        if place is not None:
+            self._is_met[place] = 1
+        return place
+
+    def _change(self, record: Mapping[str, Any], place: int | None) -> RowChange:
+        after = Side(status_of(record), record["score"])
+        if place is None:
+            return _told(record, kind="new", before=None, after=after)
+        before = Side(_BY_RANK[self._ranks[place]], self._scores[place])
+        digest = self._outputs[place * _DIGEST : (place + 1) * _DIGEST]
+        other = digest != _output_digest(record)
+        kind = _kind(before, after, is_answered_otherwise=other)
+        return _told(record, kind=kind, before=before, after=after, other=other)
+
+    def _column(self, record: Mapping[str, Any]) -> ColumnChange:
+        task = record.get("task")
+        key = (task, column_name(record) if self.by == "row" else record["promptIdx"])
+        if (found := self._columns.get(key)) is None:
+            found = self._columns[key] = ColumnChange(task)
+        return found
+
+
+@attrs.define
+class _Several:
+    """Numbers rows that are equal to one before."""
+
+    _counts: Counter[bytes] = attrs.field(factory=Counter)
+
+    def next(self, key: bytes) -> bytes:
+        self._counts[key] += 1
+        return key + self._counts[key].to_bytes(4, "big")
+
+
+def column_name(record: Mapping[str, Any]) -> str:
+    """The provider and the prompt of a row, as they are called."""
+    provider = record["provider"]
+    return f"{provider.get('label') or provider['id']} | {record['prompt']['label']}"
+
+
+def _key(record: Mapping[str, Any], by: By) -> bytes:
+    if by == "row":
+        found = row_id_of(record)
+    else:
+        description = record["testCase"]["description"]
+        found = row_id("", str(record["promptIdx"]), record["vars"], description)
+    task = record.get("task")
+    return bytes.fromhex(found) + ("" if task is None else task).encode("utf-8", "surrogatepass")
+
+
+def _output_digest(record: Mapping[str, Any]) -> bytes:
+    text = compact(output_of(record)).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=_DIGEST).digest()
+
+
+def _kind(before: Side, after: Side, *, is_answered_otherwise: bool) -> Kind:
+    gained = _RANKS[after.status] - _RANKS[before.status]
+    if gained:
+        return "better" if gained > 0 else "worse"
+    is_same = math.isclose(before.score, after.score) and not is_answered_otherwise
+    return "same" if is_same else "changed"
+
+
+def _told(
+    record: Mapping[str, Any],
+    *,
+    kind: Kind,
+    before: Side | None,
+    after: Side | None,
+    other: bool = False,
+) -> RowChange:
+    return RowChange(
+        kind=kind,
+        task=record.get("task"),
+        test_idx=record["testIdx"],
+        prompt_idx=record["promptIdx"],
+        name=name_of_test(record)[:_NAME],
+        column=column_name(record),
+        before=before,
+        after=after,
+        is_answered_otherwise=other,
+    )

@@ -1,0 +1,128 @@
+"""A comparison of two runs for people, and as JSON."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from rich.box import SIMPLE
+from rich.table import Table
+from rich.text import Text
+
+from trioeval.report.compare import KINDS, ColumnChange, Comparison, RowChange, Side, SideTotals
+from trioeval.report.inert import inert
+from trioeval.report.totals import percent
+from trioeval.tasks import Status
+
+_STYLES: Mapping[str, str] = {"better": "green", "worse": "red", "changed": "yellow"}
+_COLUMN = 60  # characters of a name
+
+
+def changes_table(changes: Iterable[RowChange], width: int) -> Table:
+    """One line a row that is not the same.
+
+    Args:
+        changes: Those that are shown.
+        width: Characters of the name of a test that are shown, ≥ 8.
+    """
+    table = Table(box=SIMPLE, pad_edge=False)
+    table.add_column("#", justify="right", style="dim")
+    for name in ("test", "provider | prompt", "", "before", "after", ""):
+        table.add_column(name, overflow="fold")
+    for change in changes:
+        name = change.column if change.task is None else f"{change.task}: {change.column}"
+        table.add_row(
+            str(change.test_idx),
+            Text(inert(change.name, width)),
+            Text(inert(name, _COLUMN)),
+            Text(change.kind, style=_STYLES.get(change.kind, "dim")),
+            _side(change.before),
+            _side(change.after),
+            "other answer" if change.is_answered_otherwise else "",
+        )
+    return table
+
+
+def compared_table(comparison: Comparison) -> Table:
+    """One line a column: what became of its rows, and how many passed before and after."""
+    table = Table(box=SIMPLE, pad_edge=False)
+    table.add_column("provider | prompt", overflow="fold", min_width=16)
+    for kind in KINDS:
+        table.add_column(kind, justify="right", no_wrap=True)
+    for name in ("passed before", "after", "score before", "after"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for column in comparison.columns:
+        table.add_row(
+            Text(_name(column)),
+            *(_count(column, kind) for kind in KINDS),
+            *map(_passed, (column.before, column.after)),
+            *map(_score, (column.before, column.after)),
+        )
+    return table
+
+
+def comparison_json(
+    old: str, new: str, comparison: Comparison, changes: Iterable[RowChange]
+) -> dict[str, Any]:
+    """A comparison, for `json_chunks` and its like: its rows, and what is summed up, are iterators.
+
+    Args:
+        old: The id of the old run.
+        new: That of the new one.
+        comparison: Of both.
+        changes: What it tells, all of it; read before the sums.
+    """
+    return {
+        "before": old,
+        "after": new,
+        "rows": (change.json() for change in changes),
+        "columns": (column.json() for column in comparison.columns),
+    }
+
+
+def compared_line(comparison: Comparison) -> str:
+    """How many rows there are of each kind.
+
+    Example:
+        >>> comparison = Comparison(list)
+        >>> list(comparison.changes([])), compared_line(comparison)
+        ([], 'no rows to compare')
+    """
+    kinds = comparison.kinds
+    told = ", ".join(f"{kinds[kind]} {kind}" for kind in KINDS if kinds[kind])
+    return f"{kinds.total()} rows: {told}" if told else "no rows to compare"
+
+
+def _name(column: ColumnChange) -> str:
+    names = dict.fromkeys(
+        inert(side.name, _COLUMN) for side in (column.before, column.after) if side.name is not None
+    )
+    task = "" if column.task is None else f"{inert(column.task, _COLUMN)}: "
+    return task + " → ".join(names)
+
+
+def _count(column: ColumnChange, kind: Any) -> Text:
+    count = column.kinds[kind]
+    return Text(str(count), style=_STYLES.get(kind, "") if count else "dim")
+
+
+def _passed(side: SideTotals) -> str:
+    return f"{percent(side.statuses[Status.PASS], side.rows)} %" if side.rows else "–"
+
+
+def _score(side: SideTotals) -> str:
+    return f"{side.score / side.rows:.3f}" if side.rows else "–"
+
+
+def _side(side: Side | None) -> str:
+    return "–" if side is None else f"{side.status.name} {side.score:.3g}"
+
+
+def first_of(changes: Iterator[RowChange], most: int) -> tuple[list[RowChange], int]:
+    """The first changes, and how many there are beside them."""
+    kept: list[RowChange] = []
+    rest = 0
+    for change in changes:
+        if len(kept) < most:
+            kept.append(change)
+        else:
+            rest += 1
+    return kept, rest

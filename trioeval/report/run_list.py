@@ -1,0 +1,153 @@
+"""Runs as a table for a terminal, a line each, and as JSON."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.box import SIMPLE
+from rich.table import Table
+from rich.text import Text
+
+from trioeval.report.inert import inert
+from trioeval.report.totals import percent
+
+_WIDTH = 48  # characters of what a run is of
+_STYLES = {"finished": "", "running": "cyan", "interrupted": "yellow", "died": "bold yellow"}
+
+
+class ListedRun(Protocol):
+    """What is told of a run in a list."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def suite(self) -> str | None:
+        """Its suite file."""
+        ...
+
+    @property
+    def description(self) -> str | None:
+        """What it is."""
+        ...
+
+    @property
+    def state(self) -> str:
+        """`running`, `finished`, `interrupted` or `died`."""
+        ...
+
+    @property
+    def utc_created(self) -> str:
+        """ISO 8601."""
+        ...
+
+    @property
+    def utc_finished(self) -> str | None:
+        """ISO 8601; None if it never said so."""
+        ...
+
+    @property
+    def duration_ms(self) -> float:
+        """Of all its executions."""
+        ...
+
+    @property
+    def expected(self) -> int | None:
+        """Rows that it will have."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """Rows that it has."""
+        ...
+
+    @property
+    def passed(self) -> int:
+        """Rows that passed."""
+        ...
+
+    @property
+    def failed(self) -> int:
+        """Rows that failed."""
+        ...
+
+    @property
+    def errors(self) -> int:
+        """Rows without a verdict."""
+        ...
+
+    @property
+    def outcomes(self) -> Mapping[str, int]:
+        """Rows by how their jobs ended."""
+        ...
+
+    @property
+    def tokens(self) -> int:
+        """What it used."""
+        ...
+
+    @property
+    def cost(self) -> float:
+        """US dollars."""
+        ...
+
+    @property
+    def tasks(self) -> tuple[str | None, ...]:
+        """The ids of its tasks."""
+        ...
+
+
+def runs_table(runs: Iterable[ListedRun]) -> Table:
+    """One line a run: what it is of, how far it came, and what it took."""
+    table = Table(box=SIMPLE, pad_edge=False)
+    table.add_column("run", no_wrap=True)
+    table.add_column("begun (UTC)", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    for name in ("rows", "pass", "fail", "error", "pass rate", "cost"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("suite", overflow="fold")
+    for run in runs:
+        table.add_row(
+            Text(inert(run.id, 60)),
+            _instant(run.utc_created),
+            Text(run.state, style=_STYLES.get(run.state, "")),
+            str(run.rows) if run.rows == run.expected else f"{run.rows}/{run.expected or '?'}",
+            *(str(count) for count in (run.passed, run.failed, run.errors)),
+            f"{percent(run.passed, run.rows)} %" if run.rows else "–",
+            f"{run.cost:.4f}" if run.cost else "–",
+            Text(_name(run)),
+        )
+    return table
+
+
+def run_json(run: ListedRun) -> dict[str, Any]:
+    """One run, ready for `json.dumps`."""
+    return {
+        "id": run.id,
+        "suite": run.suite,
+        "description": run.description,
+        "state": run.state,
+        "created": run.utc_created,
+        "finished": run.utc_finished,
+        "durationMs": run.duration_ms,
+        "expected": run.expected,
+        "rows": run.rows,
+        "passed": run.passed,
+        "failed": run.failed,
+        "errors": run.errors,
+        "outcomes": dict(run.outcomes),
+        "tokens": run.tokens,
+        "cost": run.cost,
+        "tasks": [task for task in run.tasks if task is not None],
+    }
+
+
+def _instant(utc: str) -> str:
+    return inert(utc, 40)[:16].replace("T", " ")
+
+
+def _name(run: ListedRun) -> str:
+    file = "" if run.suite is None else Path(run.suite).name
+    return inert(": ".join(part for part in (file, run.description) if part), _WIDTH)

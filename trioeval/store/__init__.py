@@ -1,0 +1,11 @@
+"""Where runs are kept: an SQLite database that survives whatever ends the process."""
+
+from trioeval.store.facts import RunFacts as RunFacts
+from trioeval.store.facts import RunStart as RunStart
+from trioeval.store.facts import StoredCall as StoredCall
+from trioeval.store.facts import StoredOutcome as StoredOutcome
+from trioeval.store.reader import Reader as Reader
+from trioeval.store.reader import read_store as read_store
+from trioeval.store.store import Store as Store
+from trioeval.store.store import open_store as open_store
+from trioeval.store.stored_run import StoredRun as StoredRun

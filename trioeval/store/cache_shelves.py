@@ -1,0 +1,241 @@
+"""Where a cache keeps its entries: in memory, or in a file that other processes use too.
+
+Looking is synchronous: a point read of a database costs some microseconds, and a thread would cost forty.
+What is not in the file yet is found in memory. What cannot be put into the file stays there.
+"""
+
+import sqlite3
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import attrs
+import trio
+
+from trioeval.errors import StoreError
+from trioeval.store.cache_entry import Entry
+from trioeval.store.cache_tables import CACHE, Holder, find_entry, find_holder, has_entry
+from trioeval.store.cache_writer import CacheWriter, Claim, Drop, Keep, Release, Written
+from trioeval.store.database import BusyError, store_error
+
+Waiting: TypeAlias = Callable[[], AbstractContextManager[object]]
+
+MEMORY = 256 * 2**20
+"""Bytes of texts that are held in memory; the oldest go first."""
+
+FIRST_LOOK, LONGEST_LOOK = 0.01, 0.5
+"""Seconds between two looks at what another process asks: the first, and the longest."""
+
+
+class Shelf(Protocol):
+    """Where entries are."""
+
+    @property
+    def error(self) -> StoreError | None:
+        """Why it is only memory, where it should be a file."""
+        ...
+
+    def find(self, key: bytes, /) -> Entry | None:
+        """The entry that may be used."""
+        ...
+
+    def has(self, key: bytes, /) -> bool:
+        """Whether there is one."""
+        ...
+
+    def keep(self, key: bytes, entry: Entry, /) -> None:
+        """Put one there."""
+        ...
+
+    def drop(self, key: bytes, fault: ValueError, /) -> None:
+        """Take one away that cannot be used."""
+        ...
+
+    def lead(self, key: bytes, waiting: Waiting, /) -> AbstractAsyncContextManager[Entry | None]:
+        """The right to ask among all processes; or what another one has found out meanwhile."""
+        ...
+
+
+@attrs.define(eq=False)
+class MemoryShelf:
+    """Entries in memory."""
+
+    _ttl: float
+    _wall: Callable[[], float]
+    error: StoreError | None = None
+    """See `Shelf`."""
+    _entries: dict[bytes, Entry] = attrs.field(factory=dict)
+    _size: int = 0
+
+    def find(self, key: bytes) -> Entry | None:
+        """See `Shelf`."""
+        entry = self._entries.get(key)
+        return entry if entry is not None and entry.is_fresh(self._wall(), self._ttl) else None
+
+    def has(self, key: bytes) -> bool:
+        """See `Shelf`."""
+        return self.find(key) is not None
+
+    def keep(self, key: bytes, entry: Entry) -> None:
+        """See `Shelf`."""
+        self._take(key)
+        self._entries[key] = entry
+        self._size += len(entry.text)
+        while self._size > MEMORY:
+            self._take(next(iter(self._entries)))
+
+    def drop(self, key: bytes, fault: ValueError) -> None:  # noqa: ARG002 - see `Shelf`
+        """See `Shelf`."""
+        self._take(key)
+
+    def forget(self, key: bytes, entry: Entry) -> None:
+        """Let an entry go, unless another one has taken its place."""
+        if self._entries.get(key) is entry:
+            self._take(key)
+
+    @asynccontextmanager
+    async def lead(self, key: bytes, waiting: Waiting) -> AsyncGenerator[Entry | None]:  # noqa: ARG002
+        """See `Shelf`: nobody else is there."""
+        yield None
+
+    def _take(self, key: bytes) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._size -= len(entry.text)
+
+
+@attrs.define(eq=False)
+class FileShelf:
+    """Entries in a file."""
+
+    path: Path
+    _reader: sqlite3.Connection
+    _memory: MemoryShelf
+    """What is not in the file yet, or cannot be put there."""
+    _ttl: float
+    _lease: float
+    _wall: Callable[[], float]
+    _told: Callable[[StoreError], None]
+    _writer: CacheWriter = attrs.field(init=False)
+    error: StoreError | None = attrs.field(default=None, init=False)
+    """See `Shelf`; from then on, what is asked of the file is asked of its memory."""
+    _is_damaged: bool = False
+
+    def attach(self, writer: CacheWriter) -> None:
+        """Name who writes."""
+        self._writer = writer
+
+    def find(self, key: bytes) -> Entry | None:
+        """See `Shelf`."""
+        entry = self._memory.find(key)
+        if entry is not None or self.error is not None:
+            return entry
+        try:
+            entry = find_entry(self._reader, key)
+        except ValueError as fault:
+            self.drop(key, fault)
+        except sqlite3.Error as error:
+            self._failed(error)
+        return entry if entry is not None and entry.is_fresh(self._wall(), self._ttl) else None
+
+    def has(self, key: bytes) -> bool:
+        """See `Shelf`."""
+        if self._memory.has(key) or self.error is not None:
+            return self._memory.has(key)
+        try:
+            return has_entry(self._reader, key, self._wall(), self._ttl)
+        except sqlite3.Error as error:
+            self._failed(error)
+            return False
+
+    def keep(self, key: bytes, entry: Entry) -> None:
+        """See `Shelf`."""
+        self._memory.keep(key, entry)
+        if self.error is None:
+            self._writer.put(Keep(key, entry))
+
+    def drop(self, key: bytes, fault: ValueError) -> None:
+        """See `Shelf`."""
+        self._memory.drop(key, fault)
+        if self.error is not None:
+            return
+        self._writer.put(Drop(key))
+        if not self._is_damaged:
+            self._is_damaged = True
+            message = f"{self.path}: an entry of the {CACHE.name} is damaged, and asked for again: {fault}"
+            self._told(StoreError(message))
+
+    @asynccontextmanager
+    async def lead(self, key: bytes, waiting: Waiting) -> AsyncGenerator[Entry | None]:
+        """See `Shelf`. Without a life time there is nothing to wait for: nothing could be found."""
+        if self._ttl <= 0 or self.error is not None:
+            yield None
+            return
+        try:
+            yield await self._wait_turn(key, waiting)
+        finally:
+            # Whatever was kept goes before it, in the same order and mostly the same transaction.
+            self._writer.put(Release(key))
+
+    def written(self, told: Written) -> None:
+        """What the writer tells, in the event loop."""
+        for one in told.kept:
+            self._memory.forget(one.key, one.entry)
+        if isinstance(told.failure, sqlite3.Error):
+            self._give_up(store_error(self.path, CACHE, told.failure))
+        elif told.failure is not None:
+            self._give_up(StoreError(f"{self.path}: the {CACHE.name} failed: {told.failure!r}"))
+        for answer in told.answers:
+            answer.claim.is_granted, answer.claim.holder = answer.is_granted, answer.holder
+            answer.claim.answered.set()
+
+    async def _wait_turn(self, key: bytes, waiting: Waiting) -> Entry | None:
+        """Wait until one may ask; or the entry that is there by then."""
+        dead: Holder | None = None
+        while True:
+            claim = Claim(key, dead)
+            self._writer.put(claim)
+            with waiting():
+                await claim.answered.wait()
+                if claim.is_granted:
+                    return None
+                entry, dead = await self._watch(key, claim.holder)
+            if entry is not None or self.error is not None:
+                return entry
+
+    async def _watch(self, key: bytes, holder: Holder | None) -> tuple[Entry | None, Holder | None]:
+        """Look until the entry is there, or whoever asks has gone, or gives no sign of life.
+
+        Its signs are counted on Trio's clock: the one on the wall may jump.
+        """
+        pause, since = FIRST_LOOK, trio.current_time()
+        while True:
+            entry = self.find(key)
+            if entry is not None or self.error is not None:
+                return entry, None
+            await trio.sleep(pause)
+            pause = min(2 * pause, LONGEST_LOOK)
+            now = trio.current_time()
+            try:
+                seen = find_holder(self._reader, key)
+            except sqlite3.Error as error:
+                self._failed(error)
+                continue
+            if seen is None or seen.utc_expires <= self._wall():
+                return self.find(key), None
+            if seen != holder:
+                holder, since = seen, now
+            elif now - since >= self._lease:
+                return None, holder
+
+    def _failed(self, error: sqlite3.Error) -> None:
+        failure = store_error(self.path, CACHE, error)
+        # A look that comes while the file is put in order finds nothing; that is no fault of the file.
+        if not isinstance(failure, BusyError):
+            self._give_up(failure)
+
+    def _give_up(self, failure: StoreError) -> None:
+        if self.error is None:
+            self.error = failure
+            self._told(failure)

@@ -1,0 +1,166 @@
+"""The tables of the cache, and what is asked of them."""
+
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from trioeval.providers.cacheable import name_in
+from trioeval.store.cache_entry import Entry
+from trioeval.store.database import DatabaseKind
+from trioeval.store.payloads import read_text, stored_json
+
+LIFETIME = 1_209_600.0
+"""Seconds that an entry may be used where nobody says anything: 14 days."""
+
+CACHE = DatabaseKind(
+    name="cache of replies",
+    application_id=0x74726361,  # "trca"
+    migrations=(
+        (
+            """
+            CREATE TABLE entry (
+                entry INTEGER PRIMARY KEY,
+                key BLOB NOT NULL UNIQUE,
+                provider TEXT NOT NULL,
+                utc_created REAL NOT NULL,
+                latency_ms REAL NOT NULL,
+                size INTEGER NOT NULL,
+                checksum INTEGER NOT NULL,
+                reply NOT NULL
+            )
+            """,
+            "CREATE INDEX entry_created ON entry (utc_created)",
+            """
+            CREATE TABLE lease (
+                key BLOB PRIMARY KEY,
+                owner TEXT NOT NULL,
+                beat INTEGER NOT NULL,
+                utc_expires REAL NOT NULL
+            ) WITHOUT ROWID
+            """,
+            """
+            CREATE VIEW entries AS SELECT
+                lower(hex(key)) AS key,
+                provider,
+                datetime(utc_created, 'unixepoch') AS utc_created,
+                latency_ms,
+                size,
+                CASE typeof(reply) WHEN 'text' THEN json_extract(reply, '$.output') ELSE '[compressed]' END
+                    AS output
+            FROM entry
+            """,
+        ),
+    ),
+    hint="name another file with CACHE_PATH, or go without it with --no-cache",
+)
+
+_FIND = "SELECT reply, checksum, latency_ms, utc_created FROM entry WHERE key = ?"
+_HAS = "SELECT 1 FROM entry WHERE key = ? AND abs(? - utc_created) < ?"
+_KEEP = """
+    INSERT OR REPLACE INTO entry (key, provider, utc_created, latency_ms, size, checksum, reply)
+    VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+_SWEEP = """
+    DELETE FROM entry WHERE entry IN (SELECT entry FROM entry WHERE utc_created < ? LIMIT ?)
+"""
+
+
+@attrs.frozen
+class Holder:
+    """Who asks a question just now, in whatever process."""
+
+    owner: str
+    beat: int
+    """Grows as long as it is alive."""
+    utc_expires: float
+
+
+def find_entry(connection: sqlite3.Connection, key: bytes) -> Entry | None:
+    """An entry, however old.
+
+    Raises:
+        ValueError: There is one that is damaged.
+        sqlite3.Error: The database cannot be read.
+    """
+    row = connection.execute(_FIND, (key,)).fetchone()
+    return None if row is None else _read(*row)
+
+
+def has_entry(connection: sqlite3.Connection, key: bytes, now: float, ttl: float) -> bool:
+    """Whether there is one that may be used."""
+    return connection.execute(_HAS, (key, now, ttl)).fetchone() is not None
+
+
+def keep_entry(connection: sqlite3.Connection, key: bytes, entry: Entry) -> None:
+    """Write an entry, in place of the one that is there."""
+    stored = stored_json(entry.text)
+    total = zlib.crc32(entry.text.encode("ascii"))
+    told = (entry.utc_created, entry.latency_ms, len(stored), total, stored)
+    connection.execute(_KEEP, (key, name_in(key), *told))
+
+
+def drop_entry(connection: sqlite3.Connection, key: bytes) -> None:
+    """Remove an entry."""
+    connection.execute("DELETE FROM entry WHERE key = ?", (key,))
+
+
+def sweep_entries(connection: sqlite3.Connection, before: float, most: int) -> int:
+    """Remove entries of before an instant, `most` of them at most, and say how many that were."""
+    return connection.execute(_SWEEP, (before, most)).rowcount
+
+
+def all_entries(connection: sqlite3.Connection) -> Iterator[tuple[bytes, str, Entry | None]]:
+    """Key, provider and entry of all, oldest first; None for one that is damaged."""
+    rows: Iterator[Any] = connection.execute(
+        "SELECT key, provider, reply, checksum, latency_ms, utc_created FROM entry ORDER BY utc_created"
+    )
+    for key, provider, *rest in rows:
+        try:
+            yield key, provider, _read(*rest)
+        except ValueError:
+            yield key, provider, None
+
+
+def find_holder(connection: sqlite3.Connection, key: bytes) -> Holder | None:
+    """Who has the lease of a question."""
+    asked = "SELECT owner, beat, utc_expires FROM lease WHERE key = ?"
+    row = connection.execute(asked, (key,)).fetchone()
+    return None if row is None else Holder(*row)
+
+
+def take_lease(connection: sqlite3.Connection, key: bytes, owner: str, expires: float) -> None:
+    """Take the lease of a question, from whoever has it."""
+    row = (key, owner, 0, expires)
+    connection.execute("INSERT OR REPLACE INTO lease VALUES (?, ?, ?, ?)", row)
+
+
+def renew_leases(connection: sqlite3.Connection, owner: str, expires: float) -> None:
+    """Say that their owner is alive."""
+    renew = "UPDATE lease SET beat = beat + 1, utc_expires = ? WHERE owner = ?"
+    connection.execute(renew, (expires, owner))
+
+
+def give_back(connection: sqlite3.Connection, owner: str, key: bytes | None = None) -> None:
+    """Give back the lease of a question, or all, if they are still one's own."""
+    if key is None:
+        connection.execute("DELETE FROM lease WHERE owner = ?", (owner,))
+    else:
+        connection.execute("DELETE FROM lease WHERE key = ? AND owner = ?", (key, owner))
+
+
+def sweep_leases(connection: sqlite3.Connection, before: float) -> None:
+    """Remove those that ended before an instant."""
+    connection.execute("DELETE FROM lease WHERE utc_expires < ?", (before,))
+
+
+def _read(stored: Any, total: Any, latency_ms: Any, created: Any) -> Entry:
+    try:
+        text = read_text(stored)
+        if zlib.crc32(text.encode("ascii")) != total:
+            raise ValueError("its check sum is another one")
+        return Entry(text, float(latency_ms), float(created))
+    except (TypeError, AttributeError, zlib.error) as error:
+        raise ValueError(str(error)) from error

@@ -1,0 +1,257 @@
+"""Opening a database file, with a clear word about each thing that may be wrong with it.
+
+Whatever a path leads to is looked at before anything is changed: a file that is no database, one of
+another program, and one of a newer version are left exactly as they are.
+
+A link is followed, and all files beside it stand beside what it leads to: two names of one database are one.
+"""
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, TypeAlias
+from urllib.parse import quote
+
+import attrs
+
+from trioeval.errors import StoreError
+
+Durability: TypeAlias = Literal["normal", "full"]
+"""What a loss of power may take: the last commits before it, or nothing. A killed process loses neither way."""
+
+OWN_FOLDER = ".trioeval"
+"""A folder of this name is made with a `.gitignore` that leaves all of it out."""
+
+_MAGIC = b"SQLite format 3\0"
+_PAGE = 8192  # bytes; a row of 2 kB wastes less of it than of smaller ones
+_KEPT_LOG = 64 * 2**20  # bytes of the write-ahead log that stay on disk after a checkpoint
+
+
+@attrs.frozen(kw_only=True)
+class DatabaseKind:
+    """What a database holds, and how it came to be what it is."""
+
+    name: str
+    """What messages call it."""
+    application_id: int
+    """What tells it from databases of other programs."""
+    migrations: Sequence[Sequence[str]]
+    """Statements that lead from each version of its tables to the next; how many there are is the version."""
+    hint: str
+    """How another file is chosen."""
+
+
+class BusyError(StoreError):
+    """Another program keeps the database locked."""
+
+
+def real_path(path: Path) -> Path:
+    """The absolute path of the file that a path leads to."""
+    return Path(os.path.realpath(path))
+
+
+def open_database(
+    path: Path, kind: DatabaseKind, *, durability: Durability = "normal", busy_s: float = 0.25
+) -> sqlite3.Connection:
+    """Open a database to write to, and make it or bring it up to date where that is needed.
+
+    The connection commits nothing by itself, and may be used by one thread at a time.
+
+    Args:
+        path: Of the file. Folders that are missing are made.
+        kind: What it is to be.
+        durability: See `Durability`.
+        busy_s: Seconds that a statement waits for other programs.
+
+    Raises:
+        BusyError: Another program keeps it locked.
+        StoreError: It cannot be used.
+    """
+    real = real_path(path)
+    _make_folder(real.parent, path, kind)
+    _check_file(real, path, kind)
+    try:
+        connection = _connect(real, "rwc", busy_s)
+    except sqlite3.Error as error:
+        raise store_error(path, kind, error) from error
+    try:
+        version = _check_kind(connection, path, kind)
+        if version is None:
+            connection.execute(f"PRAGMA page_size = {_PAGE}")
+        journal = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        # Without shared memory there is no such log, and a commit is safe only if it is waited for.
+        level = "FULL" if durability == "full" or journal != "wal" else "NORMAL"
+        connection.execute(f"PRAGMA synchronous = {level}")
+        connection.execute(f"PRAGMA journal_size_limit = {_KEPT_LOG}")
+        _migrate(connection, path, kind)
+    except sqlite3.Error as error:
+        connection.close()
+        raise store_error(path, kind, error) from error
+    except StoreError:
+        connection.close()
+        raise
+    return connection
+
+
+def open_reading(path: Path, kind: DatabaseKind, *, busy_s: float = 5.0) -> sqlite3.Connection:
+    """Open a database that is there, to read it. It may be written meanwhile.
+
+    Also from a medium that cannot be written, if whoever wrote it has closed it.
+
+    Raises:
+        BusyError: Another program keeps it locked.
+        StoreError: It is not there, or cannot be used.
+    """
+    real = real_path(path)
+    if not real.exists():
+        raise StoreError(f"{path}: there is no {kind.name} here; {kind.hint}")
+    _check_file(real, path, kind)
+    log = Path(f"{real}-wal")
+    failure: sqlite3.Error | None = None
+    # What a killed process left is first put in order, which takes the right to write.
+    for mode in ("rw", "ro", "ro&immutable=1"):
+        if mode.endswith("=1") and log.exists() and log.stat().st_size:
+            break
+        connection = None
+        try:
+            connection = _connect(real, mode, busy_s)
+            if _check_kind(connection, path, kind) is None:
+                raise StoreError(f"{path}: there is no {kind.name} here; {kind.hint}")
+            connection.execute("PRAGMA query_only = 1")
+        except sqlite3.OperationalError as error:
+            failure = error
+            if connection is not None:
+                connection.close()
+            if not _is_refused(error):
+                break
+        except (sqlite3.Error, StoreError) as error:
+            if connection is not None:
+                connection.close()
+            if isinstance(error, sqlite3.Error):
+                raise store_error(path, kind, error) from error
+            raise
+        else:
+            return connection
+    if failure is not None and not _is_refused(failure):
+        raise store_error(path, kind, failure) from failure
+    raise StoreError(
+        f"{path}: the {kind.name} was not closed by whoever wrote it, and cannot be put in order where it "
+        f"may not be written; copy it together with {log.name} to a folder that you may write to"
+    )
+
+
+def store_error(path: Path, kind: DatabaseKind, error: sqlite3.Error) -> StoreError:
+    """What an error of the database means for a person: which file, what is wrong, and what helps."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest is detail
+    match code:
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return BusyError(
+                f"{path}: the {kind.name} is locked by another program; end that program, or {kind.hint}"
+            )
+        case sqlite3.SQLITE_FULL:
+            what, help_ = "has no room left on its disk", "make room, or "
+        case sqlite3.SQLITE_IOERR:
+            what, help_ = f"cannot be read or written ({error})", "look after its disk, or "
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
+            what, help_ = "may not be written", "change its permissions, or "
+        case sqlite3.SQLITE_CANTOPEN:
+            what = f"cannot be opened ({error})"
+            help_ = "see whether you may write to its folder, or "
+        case sqlite3.SQLITE_CORRUPT:
+            what = f"is damaged ({error})"
+            help_ = "rescue what is in it with `sqlite3 FILE .recover`, and move it away, or "
+        case sqlite3.SQLITE_NOTADB:
+            what, help_ = "is no SQLite database, or an encrypted one", ""
+        case _:
+            what, help_ = f"cannot be used ({error})", ""
+    return StoreError(f"{path}: the {kind.name} {what}; {help_}{kind.hint}")
+
+
+def _connect(real: Path, mode: str, busy_s: float) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"file:{quote(os.fsencode(real))}?mode={mode}",
+        uri=True,
+        timeout=busy_s,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
+def _is_refused(error: sqlite3.Error) -> bool:
+    """Whether a mode that asks for less may do."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_PERM,
+    )
+
+
+def _make_folder(folder: Path, path: Path, kind: DatabaseKind) -> None:
+    if folder.is_dir():
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if folder.name == OWN_FOLDER:
+            (folder / ".gitignore").write_text("*\n")
+    except OSError as error:
+        raise StoreError(
+            f"{path}: the folder of the {kind.name} cannot be made: {error.strerror}; {kind.hint}"
+        ) from error
+
+
+def _check_file(real: Path, path: Path, kind: DatabaseKind) -> None:
+    """Look at the beginning of the file that is there, if any."""
+    try:
+        if not real.exists():
+            return
+        if not real.is_file():
+            what = "a folder" if real.is_dir() else "no file"
+            raise StoreError(f"{path}: this is {what}, not a {kind.name}; {kind.hint}")
+        with real.open("rb") as file:
+            start = file.read(len(_MAGIC))
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError(
+            f"{path}: the {kind.name} cannot be read: {error.strerror}; {kind.hint}"
+        ) from error
+    if start and start != _MAGIC:
+        raise StoreError(f"{path}: this is no SQLite database, and is left as it is; {kind.hint}")
+
+
+def _check_kind(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> int | None:
+    """The version of its tables; None of a database that holds nothing at all."""
+    owner = connection.execute("PRAGMA application_id").fetchone()[0]
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if owner == kind.application_id:
+        if version > len(kind.migrations):
+            raise StoreError(
+                f"{path}: the {kind.name} was written by a newer trioeval (its tables have version {version}, "
+                f"this one knows versions up to {len(kind.migrations)}); upgrade trioeval, or {kind.hint}"
+            )
+        return version
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if owner == version == tables == 0:
+        return None
+    raise StoreError(
+        f"{path}: this is an SQLite database of another program, and is left as it is; {kind.hint}"
+    )
+
+
+def _migrate(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> None:
+    """Bring the tables up to date in one transaction; where they are, see that it can be written."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        version = _check_kind(connection, path, kind) or 0  # another process may have been quicker
+        if version < len(kind.migrations):
+            for statements in kind.migrations[version:]:
+                for statement in statements:
+                    connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {kind.application_id}")
+            connection.execute(f"PRAGMA user_version = {len(kind.migrations)}")
+        connection.execute("COMMIT")
+    except sqlite3.Error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

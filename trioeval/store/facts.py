@@ -1,0 +1,108 @@
+"""What is told to the store of a run when it begins, and what it tells of one."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import attrs
+
+RunState: TypeAlias = Literal["running", "finished", "interrupted", "died"]
+"""`interrupted` ended before all was done, and said so; `died` said nothing."""
+
+EndState: TypeAlias = Literal["finished", "interrupted"]
+
+
+@attrs.frozen(kw_only=True)
+class RunStart:
+    """What is known of a run before anything is asked. All mappings are JSON data without secrets."""
+
+    id: str
+    utc_created: str
+    """ISO 8601; for people. Runs are ordered as they were begun, whatever their clocks said."""
+    suite: str | None = None
+    """The absolute path of its first file; None where it came from no file."""
+    description: str | None = None
+    versions: Mapping[str, Any] = attrs.field(factory=dict)
+    flags: Mapping[str, Any] = attrs.field(factory=dict)
+    files: Mapping[str, str] = attrs.field(factory=dict)
+    """The files that the suite was read from, each with its SHA-256."""
+    heads: Sequence[Mapping[str, Any]] = ({},)
+    """What is told of each task beside its rows, in their order; `task` is its id, if it has one."""
+    rows: Mapping[str | None, int] = attrs.field(factory=dict)
+    """How many rows each task will have, where that is known."""
+    keys: Mapping[str | None, Sequence[str]] = attrs.field(factory=dict, repr=False)
+    """Texts that are hidden in the records of each task; never stored."""
+
+    @property
+    def tasks(self) -> tuple[str | None, ...]:
+        """The ids of its tasks, in their order."""
+        return tuple(head.get("task") for head in self.heads)
+
+
+@attrs.frozen(kw_only=True)
+class RunFacts:
+    """What is known of a stored run without its rows."""
+
+    number: int
+    """Counts the runs of a store, and orders them."""
+    id: str
+    suite: str | None
+    description: str | None
+    state: RunState
+    utc_created: str
+    utc_finished: str | None
+    executions: int
+    """How often it was begun or gone on with."""
+    duration_ms: float
+    """Of all executions that said how long they took."""
+    expected: int | None
+    """Rows that it will have; None where that is not known."""
+    rows: int
+    passed: int
+    failed: int
+    errors: int
+    outcomes: Mapping[str, int]
+    tokens: int
+    cost: float
+    """US dollars, as far as prices are known."""
+    versions: Mapping[str, Any]
+    flags: Mapping[str, Any]
+    files: Mapping[str, str]
+    derived: Any
+    """What `finish` was given of derived metrics."""
+    tasks: tuple[str | None, ...]
+    """The ids of its tasks, in their order."""
+    parts: tuple[int, ...] = attrs.field(repr=False)
+    """Their numbers in the store."""
+
+    def part(self, task: str | None) -> int | None:
+        """The number of a task; None if there is none of this id."""
+        return dict(zip(self.tasks, self.parts, strict=True)).get(task)
+
+
+@attrs.frozen(kw_only=True)
+class StoredCall:
+    """One call of a row, in the order in which they ended."""
+
+    role: str
+    provider: str
+    execution: int
+    """Of the run, from 1."""
+    prompt: str
+    reply: Mapping[str, Any] | None
+    """As `trioeval.store.replies.reply_json` made it; None if the call failed."""
+    error: Mapping[str, Any] | None
+    """`kind`, `message` and what else is known of a failure; None if it did not fail."""
+    latency_ms: float | None
+    tokens: int | None
+    cost: float | None
+    cached: bool
+
+
+@attrs.frozen
+class StoredOutcome:
+    """How one stored row ended."""
+
+    index: int
+    outcome: str
+    has_verdict: bool
+    passed: bool

@@ -1,0 +1,217 @@
+"""What stands in the tables of a run beside its rows: beginning it, going on with it, ending it, taking it away."""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from trioeval.report.json_text import compact
+from trioeval.store.facts import EndState, RunFacts, RunStart, RunState
+from trioeval.store.payloads import plain, read_text, stored_json
+from trioeval.store.schema import INDEX_BITS
+
+_KEYED = ("result", "record", "score", "call")
+"""Tables of rows."""
+
+_FACTS = (
+    "run id suite description state utc_created utc_finished executions duration_ms versions flags files "
+    "derived totals"
+).split()
+_NOW = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"
+
+
+def begin_run(connection: sqlite3.Connection, start: RunStart) -> tuple[int, dict[str | None, int]]:
+    """Write down that a run begins: its number, and those of its parts."""
+    number = connection.execute(
+        "INSERT INTO run (id, suite, description, state, utc_created, executions, duration_ms, versions, "
+        "flags, files) VALUES (?, ?, ?, 'open', ?, 1, 0, ?, ?, ?) RETURNING run",
+        (
+            plain(start.id),
+            None if start.suite is None else plain(start.suite),
+            None if start.description is None else plain(start.description),
+            plain(start.utc_created),
+            *(plain(compact(dict(told))) for told in (start.versions, start.flags, start.files)),
+        ),
+    ).fetchone()[0]
+    parts: dict[str | None, int] = {}
+    for position, head in enumerate(start.heads):
+        task = head.get("task")
+        parts[task] = connection.execute(
+            "INSERT INTO part (run, position, task, expected, head) VALUES (?, ?, ?, ?, ?) RETURNING part",
+            (number, position, task, start.rows.get(task), stored_json(compact(dict(head)))),
+        ).fetchone()[0]
+    return number, parts
+
+
+def go_on(connection: sqlite3.Connection, number: int, start: RunStart) -> int:
+    """Write down that a run goes on: the number of this execution."""
+    execution: int = connection.execute(
+        "UPDATE run SET state = 'open', utc_finished = NULL, totals = NULL, derived = NULL, "
+        "executions = executions + 1, flags = ?, files = ? WHERE run = ? RETURNING executions",
+        (
+            *(plain(compact(dict(told))) for told in (start.flags, start.files)),
+            number,
+        ),
+    ).fetchone()[0]
+    for position, head in enumerate(start.heads):
+        connection.execute(
+            "UPDATE part SET expected = coalesce(?, expected), head = ? WHERE run = ? AND position = ?",
+            (start.rows.get(head.get("task")), stored_json(compact(dict(head))), number, position),
+        )
+    return execution
+
+
+def finish_run(
+    connection: sqlite3.Connection, number: int, state: EndState, duration_ms: float, derived: str
+) -> None:
+    """Write down how a run ended, and what its rows come to."""
+    connection.execute(
+        f"UPDATE run SET state = ?, utc_finished = {_NOW}, duration_ms = duration_ms + ?, derived = ?, "
+        "totals = ? WHERE run = ?",
+        (state, duration_ms, plain(derived), compact(totals(connection, number)), number),
+    )
+
+
+def totals(connection: sqlite3.Connection, number: int) -> dict[str, Any]:
+    """What the rows of a run come to."""
+    found: dict[str, Any] = {"rows": 0, "statuses": {}, "outcomes": {}, "tokens": 0, "cost": 0.0}
+    for part in part_numbers(connection, number):
+        for status, outcome, rows, tokens, cost in connection.execute(
+            "SELECT status, outcome, count(*), sum(tokens), total(cost) FROM result "
+            "WHERE key BETWEEN ? AND ? GROUP BY status, outcome",
+            key_range(part),
+        ):
+            found["rows"] += rows
+            found["tokens"] += tokens
+            found["cost"] += cost
+            found["statuses"][status] = found["statuses"].get(status, 0) + rows
+            found["outcomes"][outcome] = found["outcomes"].get(outcome, 0) + rows
+    return found
+
+
+def key_range(part: int) -> tuple[int, int]:
+    """The first and last key that rows of a part may have."""
+    return part << INDEX_BITS, (part + 1 << INDEX_BITS) - 1
+
+
+def part_numbers(connection: sqlite3.Connection, number: int) -> list[int]:
+    """The parts of a run, in their order."""
+    found = connection.execute("SELECT part FROM part WHERE run = ? ORDER BY position", (number,))
+    return [part for (part,) in found]
+
+
+def delete_run(connection: sqlite3.Connection, number: int) -> None:
+    """Take away a run and all that belongs to it."""
+    for part in part_numbers(connection, number):
+        for table in _KEYED:
+            connection.execute(f"DELETE FROM {table} WHERE key BETWEEN ? AND ?", key_range(part))  # noqa: S608
+        connection.execute("DELETE FROM test WHERE part = ?", (part,))
+    for table in ("event", "part", "run"):
+        connection.execute(f"DELETE FROM {table} WHERE run = ?", (number,))  # noqa: S608
+
+
+def mark_again(
+    connection: sqlite3.Connection, part: int, again: Iterable[int], anew: Iterable[int]
+) -> None:
+    """Mark rows that are to be run again, and those of them whose replies do not count any more."""
+    base = part << INDEX_BITS
+    for statement, indices in (
+        ("UPDATE result SET again = 1 WHERE key = ?", again),
+        ("UPDATE call SET recalled = 0 WHERE key = ?", anew),
+    ):
+        connection.executemany(statement, ((base | index,) for index in indices))
+
+
+def move_rows(
+    connection: sqlite3.Connection,
+    part: int,
+    gone: Iterable[int],
+    moved: Iterable[tuple[int, int, int, int, str]],
+) -> None:
+    """Give rows of a part other indices.
+
+    Args:
+        connection: In a transaction.
+        part: Its number.
+        gone: Indices of rows that leave the run; with them goes all that is known of them.
+        moved: Of each row that moves: the index it has and the one it gets, then its test, prompt and id.
+    """
+    base = part << INDEX_BITS
+    connection.execute(
+        "CREATE TEMP TABLE IF NOT EXISTS move "
+        "(old INTEGER PRIMARY KEY, new INTEGER NOT NULL, test INTEGER, prompt INTEGER, id TEXT)"
+    )
+    connection.execute("DELETE FROM move")
+    for table in _KEYED:
+        connection.executemany(
+            f"DELETE FROM {table} WHERE key = ?",  # noqa: S608
+            [(base | index,) for index in gone],
+        )
+    connection.executemany(
+        "INSERT INTO move VALUES (?, ?, ?, ?, ?)",
+        ((base | old, base | new, test, prompt, name) for old, new, test, prompt, name in moved),
+    )
+    connection.create_function("moved_record", 4, _moved_record, deterministic=True)
+    connection.execute(
+        "UPDATE result SET test = move.test, prompt = move.prompt FROM move WHERE key = move.old"
+    )
+    connection.execute(
+        "UPDATE record SET body = moved_record(body, move.test, move.prompt, move.id) FROM move "
+        "WHERE key = move.old"
+    )
+    for table in _KEYED:
+        # Through keys that no row has: another one may still stand where it goes.
+        connection.execute(
+            f"UPDATE {table} SET key = -move.new FROM move WHERE key = move.old"  # noqa: S608
+        )
+        connection.execute(f"UPDATE {table} SET key = -key WHERE key < 0")  # noqa: S608
+    connection.execute("DROP TABLE move")
+
+
+def _moved_record(body: str | bytes, test: int, prompt: int, name: str) -> str | bytes:
+    record = json.loads(read_text(body))
+    record |= {"id": name, "testIdx": test, "promptIdx": prompt}
+    return stored_json(compact(record))
+
+
+def read_runs(connection: sqlite3.Connection) -> Iterator[tuple[RunFacts, bool]]:
+    """All runs, the newest first, and of each whether it is open. Their state is that on paper."""
+    for line in connection.execute(f"SELECT {', '.join(_FACTS)} FROM run ORDER BY run DESC"):  # noqa: S608
+        yield _facts(connection, dict(zip(_FACTS, line, strict=True)))
+
+
+def _facts(connection: sqlite3.Connection, told: Mapping[str, Any]) -> tuple[RunFacts, bool]:
+    parts = connection.execute(
+        "SELECT part, task, expected FROM part WHERE run = ? ORDER BY position", (told["run"],)
+    ).fetchall()
+    sums = (
+        totals(connection, told["run"]) if told["totals"] is None else json.loads(told["totals"])
+    )
+    expected = [count for _, _, count in parts]
+    is_open = told["state"] == "open"
+    state: RunState = "died" if is_open else told["state"]
+    return RunFacts(
+        number=told["run"],
+        id=told["id"],
+        suite=told["suite"],
+        description=told["description"],
+        state=state,
+        utc_created=told["utc_created"],
+        utc_finished=told["utc_finished"],
+        executions=told["executions"],
+        duration_ms=told["duration_ms"],
+        expected=None if None in expected else sum(expected),
+        rows=sums["rows"],
+        passed=sums["statuses"].get("pass", 0),
+        failed=sums["statuses"].get("fail", 0),
+        errors=sums["statuses"].get("error", 0),
+        outcomes=sums["outcomes"],
+        tokens=sums["tokens"],
+        cost=sums["cost"],
+        versions=json.loads(told["versions"]),
+        flags=json.loads(told["flags"]),
+        files=json.loads(told["files"]),
+        derived=None if told["derived"] is None else json.loads(told["derived"]),
+        tasks=tuple(task for _, task, _ in parts),
+        parts=tuple(part for part, _, _ in parts),
+    ), is_open

@@ -1,0 +1,314 @@
+"""What is written down: made ready in the writer's thread, then laid into tables, many at a time.
+
+Making it ready needs no database, so that the file is locked only as long as statements run. Statements
+insert many lines each: a thread that has to ask for the interpreter after every line gets it late from a
+busy event loop.
+"""
+
+import json
+import logging
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import attrs
+
+from trioeval.errors import ProviderError
+from trioeval.report import row_json
+from trioeval.report.json_text import compact
+from trioeval.store.columns import RESULT, SCORE, Value, count, number, result_columns, score_columns
+from trioeval.store.payloads import plain, stored_json
+from trioeval.store.replies import LEFT_OUT, error_facts, reply_facts
+from trioeval.store.schema import INDEX_BITS
+from trioeval.tasks import Row
+from trioeval.tasks.identity import Identities, row_id_of
+from trioeval.tasks.journal import CallRecord
+
+_log = logging.getLogger("trioeval.store")
+
+CALL = (
+    "key role question provider prompt reply error error_kind latency_ms tokens cost cached recalled execution"
+).split()
+EVENT = "run execution at_s lane kind row until_s retry_after_s concurrency reason".split()
+
+_RECENT = 1000  # rows
+_RECENT_SIZE = 16 * 2**20  # characters
+_STEPS = (64, 16, 4, 1)  # lines a statement
+
+
+class Work(Protocol):
+    """Something that is to be written down."""
+
+    def make(self) -> int:
+        """Make it ready, in the writer's thread; how many bytes it has, about."""
+        ...
+
+    def lose(self) -> None:
+        """It will not be written: keep what is needed of it. Called after `make`."""
+        ...
+
+
+@attrs.define(eq=False)
+class Recent:
+    """The records that were made last, for whoever shows them in a moment. One thread puts, others look."""
+
+    _by_place: dict[tuple[str | None, int], tuple[Mapping[str, Any], str]] = attrs.field(factory=dict)
+    _order: deque[tuple[tuple[str | None, int], int]] = attrs.field(factory=deque)
+    _size: int = 0
+
+    def put(self, place: tuple[str | None, int], record: Mapping[str, Any], text: str) -> None:
+        """Keep one, and forget the oldest where there are too many."""
+        self._by_place[place] = record, text
+        self._order.append((place, len(text)))
+        self._size += len(text)
+        while len(self._order) > _RECENT or (self._size > _RECENT_SIZE and len(self._order) > 1):
+            oldest, size = self._order.popleft()
+            self._size -= size
+            if oldest != place:
+                self._by_place.pop(oldest, None)
+
+    def get(self, place: tuple[str | None, int]) -> tuple[Mapping[str, Any], str] | None:
+        """One of them, if it is there still."""
+        return self._by_place.get(place)
+
+
+@attrs.define(eq=False, kw_only=True)
+class Place:
+    """Where in the database a run is written; known once it has begun there."""
+
+    eval_id: str
+    keys: Mapping[str | None, Sequence[str]] = attrs.field(factory=dict, repr=False)
+    number: int = 0
+    execution: int = 1
+    parts: dict[str | None, int] = attrs.field(factory=dict)
+    recent: Recent = attrs.field(factory=Recent, repr=False)
+    unsaved: dict[tuple[str | None, int], str] = attrs.field(factory=dict, repr=False)
+    """Texts of records that could not be written."""
+    identities: Identities = attrs.field(factory=Identities, repr=False)
+
+    def key(self, task: str | None, index: int) -> int:
+        """The key of a row."""
+        return self.parts[task] << INDEX_BITS | index
+
+
+@attrs.define(eq=False)
+class RowWork:
+    """A row, or a record that is ready."""
+
+    place: Place
+    task: str | None
+    index: int
+    what: Row | Mapping[str, Any]
+    text: str = ""
+    _columns: tuple[Value, ...] = ()
+    _scores: Sequence[tuple[Value, ...]] = ()
+
+    def make(self) -> int:
+        """Make its record."""
+        if isinstance(self.what, Row):
+            row = self.what
+            record = make_record(row, self.place)
+            step = getattr(row, "planned", None) or row.step
+            identity = self.place.identities.of(step, row.provider)
+            who: tuple[Value, Value] = (identity.id, identity.content)
+            repeat: int | None = step.repeat_index
+        else:
+            record, repeat = self.what, None
+            who = (row_id_of(record), None)
+        self.text = compact(record)
+        test, prompt, *rest = result_columns(record)
+        self._columns = (*who, test, prompt, repeat, *rest)
+        self._scores = [*score_columns(record)]
+        self.place.recent.put((self.task, self.index), record, self.text)
+        return len(self.text)
+
+    def lose(self) -> None:
+        """Keep its text."""
+        self.place.unsaved[self.task, self.index] = self.text
+
+    def lines(self) -> tuple[tuple[Value, ...], tuple[Value, ...], Iterator[tuple[Value, ...]]]:
+        """Its line in the table of results, that of its record, and those of its scores."""
+        key = self.place.key(self.task, self.index)
+        return (
+            (key, *self._columns),
+            (key, stored_json(self.text)),
+            ((key, *score) for score in self._scores),
+        )
+
+
+def make_record(row: Row, place: Place) -> Mapping[str, Any]:
+    """The record of a row; of one that cannot be told, what can be."""
+    keys = place.keys.get(row.task, ())
+    try:
+        return row_json(row, place.eval_id, keys=keys)
+    except Exception as error:  # noqa: BLE001 - objects of users may do anything when looked at
+        told = f"the row cannot be written down: {type(error).__name__} while it was looked at"
+        _log.warning("row %d: %s", row.index, told)
+        bare = attrs.evolve(row, reply=None, output=None, verdict=None, graded=(), details={}, error=told)
+        return row_json(bare, place.eval_id, keys=keys)
+
+
+@attrs.define(eq=False)
+class CallWork:
+    """A call that ended."""
+
+    place: Place
+    call: CallRecord
+    _columns: tuple[Value, ...] = ()
+
+    def make(self) -> int:
+        """Make the texts of what was asked and answered."""
+        call = self.call
+        reply: str | bytes | None = None
+        error: str | None = None
+        kind: str | None = None
+        tokens: int | None = None
+        cost: float | None = None
+        recalled = False
+        size = len(call.prompt)
+        if isinstance(call.answer, ProviderError):
+            error, kind = plain(_encode(error_facts(call.answer))), call.answer.kind
+            tokens, cost = count(call.answer.tokens), number(call.answer.money)
+        else:
+            text, recalled = _reply_text(call)
+            size += len(text)
+            reply = stored_json(text)
+            tokens, cost = count(call.answer.usage.total), number(call.answer.cost)
+        self._columns = (
+            call.key.role,
+            call.key.question,
+            plain(call.provider),
+            stored_json(_encode(call.prompt)),
+            reply,
+            error,
+            kind,
+            number(call.latency_ms),
+            tokens,
+            cost,
+            int(call.cached),
+            int(recalled),
+            self.place.execution,
+        )
+        return size
+
+    def lose(self) -> None:
+        """Nothing can be done with it in this execution."""
+
+    def line(self) -> tuple[Value, ...]:
+        """Its line in the table of calls."""
+        return (self.place.key(self.call.key.task, self.call.key.index), *self._columns)
+
+
+def _reply_text(call: CallRecord) -> tuple[str, bool]:
+    """The JSON text of a reply, and whether it may be taken for the reply again."""
+    answer = call.answer
+    assert not isinstance(answer, ProviderError)
+    try:
+        told = reply_facts(answer)
+        return _encode(told), LEFT_OUT not in told
+    except Exception as error:  # noqa: BLE001 - objects of users may do anything when looked at
+        reason = f"{type(error).__name__} while it was written"
+        return _encode({LEFT_OUT: {"output": reason}}), False
+
+
+@attrs.frozen(eq=False)
+class EventWork:
+    """What befell a lane."""
+
+    place: Place
+    columns: tuple[Value, ...]
+    """From `at_s` on."""
+
+    def make(self) -> int:
+        """It is ready."""
+        return 0
+
+    def lose(self) -> None:
+        """It is of no use by itself."""
+
+    def line(self) -> tuple[Value, ...]:
+        """Its line in the table of events."""
+        return (self.place.number, self.place.execution, *self.columns)
+
+
+@attrs.frozen(eq=False)
+class StepWork:
+    """Anything else that is done in its turn."""
+
+    write: Callable[[sqlite3.Connection], None]
+
+    def make(self) -> int:
+        """It is ready."""
+        return 0
+
+    def lose(self) -> None:
+        """It is of no use without the file."""
+
+
+def lay(connection: sqlite3.Connection, works: Sequence[Work]) -> None:
+    """Lay works into their tables, in a transaction that is open. What is ready only once is not used up."""
+    rows: list[RowWork] = []
+    calls: list[CallWork] = []
+    events: list[EventWork] = []
+
+    def flush() -> None:
+        _lay_rows(connection, rows)
+        insert(connection, "call", CALL, [call.line() for call in calls])
+        insert(connection, "event", EVENT, [event.line() for event in events])
+        rows.clear()
+        calls.clear()
+        events.clear()
+
+    for work in works:
+        match work:
+            case RowWork():
+                rows.append(work)
+            case CallWork():
+                calls.append(work)
+            case EventWork():
+                events.append(work)
+            case StepWork():
+                flush()
+                work.write(connection)
+    flush()
+
+
+def _lay_rows(connection: sqlite3.Connection, rows: Sequence[RowWork]) -> None:
+    if not rows:
+        return
+    results, records, scores = [], [], []
+    for row in rows:
+        result, record, own = row.lines()
+        results.append(result)
+        records.append(record)
+        scores += [*own]
+    keys = json.dumps([result[0] for result in results])
+    connection.execute("DELETE FROM score WHERE key IN (SELECT value FROM json_each(?))", (keys,))
+    insert(connection, "result", RESULT, results)
+    insert(connection, "record", ("key", "body"), records)
+    insert(connection, "score", SCORE, scores)
+
+
+def insert(
+    connection: sqlite3.Connection,
+    table: str,
+    columns: Sequence[str],
+    lines: Sequence[tuple[Value, ...]],
+) -> None:
+    """Insert lines, or put them in place of those with the same key."""
+    start = 0
+    for size in _STEPS:
+        if len(lines) - start < size:
+            continue
+        one = f"({','.join('?' * len(columns))})"
+        statement = (
+            f"INSERT OR REPLACE INTO {table} ({','.join(columns)}) VALUES {','.join([one] * size)}"  # noqa: S608
+        )
+        while len(lines) - start >= size:
+            part = lines[start : start + size]
+            connection.execute(statement, [value for line in part for value in line])
+            start += size
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, default=str).encode

@@ -1,0 +1,248 @@
+"""One thread that writes to one connection, what has gathered at a time.
+
+Whoever has something to write puts it down and goes on: that takes a microsecond. The thread waits a moment
+for company, makes ready what there is, and commits it at once. What waits meanwhile is the next commit.
+
+When the database cannot be written any more, nothing that was put down is lost to those who still run: each
+work is told that it will not be written, and nobody waits for it any longer. Writing is not tried again; the
+next execution of the run does.
+"""
+
+import logging
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import trio
+
+from trioeval.errors import StoreError
+from trioeval.store.database import BusyError, DatabaseKind, store_error
+from trioeval.store.works import Work
+
+_log = logging.getLogger("trioeval.store")
+
+LINGER = 0.002  # seconds that the first work waits for others
+LARGEST = 500  # works a commit
+LARGEST_SIZE = 8 * 2**20  # bytes a commit, about
+LONGEST = 0.05  # seconds that works are made ready for one commit
+_WARN_AFTER = 2.0  # seconds that another program has kept the database locked
+_RETRY = 0.05  # seconds between attempts, beside what the database itself waits
+
+
+class Writer:
+    """The thread, and the queue before it. It is made, started and closed in Trio.
+
+    Args:
+        connection: Used by nobody else from now on, and closed at the end.
+        path: Of its file, for messages.
+        kind: What it is, for messages.
+        lay: Writes works, in a transaction.
+        patience_s: Seconds that another program may keep the database locked.
+        on_error: Told in the loop when nothing can be written any more.
+        on_warning: Told in the loop what goes wrong and may yet go well.
+        after_commit: Called in the thread after each commit.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: Path,
+        kind: DatabaseKind,
+        lay: Callable[[sqlite3.Connection, Sequence[Work]], None],
+        *,
+        patience_s: float,
+        on_error: Callable[[StoreError], None] | None = None,
+        on_warning: Callable[[str], None] | None = None,
+        after_commit: Callable[[], None] | None = None,
+    ) -> None:
+        self.error: StoreError | None = None
+        """Why nothing is written any more."""
+        self._connection = connection
+        self._path = path
+        self._kind = kind
+        self._lay = lay
+        self._patience = patience_s
+        self._on_error = on_error
+        self._on_warning = on_warning
+        self._after_commit = after_commit
+        self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._put = 0  # works; counted by those who put
+        self._done = 0  # works; counted by the thread
+        self._is_awaited = False
+        self._changed = trio.Event()
+        self._loop = trio.lowlevel.current_trio_token()
+        self._thread = threading.Thread(target=self._run, name="trioeval store", daemon=True)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def put(self, work: Work) -> int:
+        """Have something written; its number, to wait for it."""
+        self._queue.put(work)
+        self._put += 1
+        return self._put
+
+    async def wait_done(self, number: int | None = None) -> None:
+        """Return when a work is written or lost, and all before it; None is the last one until now.
+
+        A checkpoint only if it has to wait.
+        """
+        number = self._put if number is None else number
+        while self._done < number:
+            changed = self._changed
+            # First to say so, then to look again: the thread counts first, and then looks.
+            self._is_awaited = True
+            if self._done >= number:
+                return
+            await changed.wait()
+
+    async def aclose(self) -> None:
+        """Write what is left, and close the connection. Waits for it even when it is cancelled."""
+        self._queue.put(None)
+        # The thread is bounded by its patience; what it holds was paid for.
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(self._thread.join)
+
+    def _run(self) -> None:
+        is_over = False
+        while not is_over:
+            works, is_over = self._gather()
+            try:
+                self._write(works)
+            except Exception as error:  # a fault of ours must not leave the loop waiting for ever
+                _log.exception("the store failed")
+                self._fail(
+                    StoreError(
+                        f"{self._path}: the {self._kind.name} cannot be written: "
+                        f"{type(error).__name__}: {error}; this is a fault of trioeval"
+                    )
+                )
+                for work in works:
+                    work.lose()
+            self._done += len(works)
+            if self._is_awaited:
+                self._tell(self._wake)
+        self._close()
+
+    def _gather(self) -> tuple[list[Work], bool]:
+        """Works for one commit, made ready, and whether they are the last ones."""
+        first = self._queue.get()
+        if first is None:
+            return [], True
+        if self._queue.qsize() < LARGEST // 4:
+            time.sleep(LINGER)
+        works: list[Work] = []
+        begun, size = time.monotonic(), 0
+        work: Work | None = first
+        while work is not None:
+            works.append(work)
+            size += self._make(work)
+            if (
+                len(works) >= LARGEST
+                or size >= LARGEST_SIZE
+                or time.monotonic() - begun >= LONGEST
+            ):
+                return works, False
+            try:
+                work = self._queue.get_nowait()
+            except queue.Empty:
+                return works, False
+        return works, True
+
+    def _make(self, work: Work) -> int:
+        try:
+            return work.make()
+        except Exception as error:
+            _log.exception("something cannot be written down")
+            self._fail(
+                StoreError(
+                    f"{self._path}: something cannot be written down: {type(error).__name__}: {error}; "
+                    "this is a fault of trioeval"
+                )
+            )
+            return 0
+
+    def _write(self, works: Sequence[Work]) -> None:
+        if self.error is None and works:
+            try:
+                self._commit(works)
+            except sqlite3.Error as error:
+                self._fail(store_error(self._path, self._kind, error))
+        if self.error is not None:
+            for work in works:
+                work.lose()
+
+    def _commit(self, works: Sequence[Work]) -> None:
+        connection = self._connection
+        self._begin()
+        try:
+            self._lay(connection, works)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        if self._after_commit is not None:
+            self._after_commit()
+
+    def _begin(self) -> None:
+        """Begin a transaction, when other programs let us."""
+        begun = time.monotonic()
+        is_told = False
+        while True:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                waited = time.monotonic() - begun
+                if not isinstance(store_error(self._path, self._kind, error), BusyError):
+                    raise
+                if waited >= self._patience:
+                    raise
+                if waited >= _WARN_AFTER and not is_told:
+                    is_told = True
+                    self._warn(
+                        f"{self._path}: the {self._kind.name} is locked by another program; "
+                        f"waiting for it, at most {self._patience:g} s"
+                    )
+                time.sleep(_RETRY)
+            else:
+                return
+
+    def _close(self) -> None:
+        try:
+            if self.error is None:
+                # All of it in one file: nothing beside it has to be copied with it.
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.Error as error:
+            _log.debug("the log was not truncated: %s", error)  # others read it; they will do it
+        try:
+            self._connection.close()
+        except sqlite3.Error as error:
+            _log.debug("the connection was not closed: %s", error)
+
+    def _fail(self, error: StoreError) -> None:
+        if self.error is not None:
+            return
+        self.error = error
+        if self._on_error is not None:
+            self._tell(self._on_error, error)
+
+    def _warn(self, text: str) -> None:
+        _log.warning(text)
+        if self._on_warning is not None:
+            self._tell(self._on_warning, text)
+
+    def _tell(self, told: Callable[..., object], *args: object) -> None:
+        try:
+            self._loop.run_sync_soon(told, *args)
+        except trio.RunFinishedError:
+            _log.debug("nobody is there to be told")
+
+    def _wake(self) -> None:
+        self._is_awaited = False
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()

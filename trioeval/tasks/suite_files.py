@@ -1,0 +1,117 @@
+"""The files that a suite is made of, and whether they are what they were.
+
+A suite whose files, flags and environment are the same has the same rows, so a run of it can be continued
+without a look at them. Two things cannot be seen from files: what a generator of tests returns that looks
+elsewhere, and what variables `file://…` hold, which are read when their rows run.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from trioeval.suite import Suite
+from trioeval.suite.joined import remarkable_places
+from trioeval.suite.models import ProviderEntry, Test
+from trioeval.tasks.access import texts_in
+
+_CODE = re.compile(
+    r"(?:file://|python:|exec:)?([^\n\0]{1,1000}?\.(?:py|[cm]?js|rb|sh))(?::[\w.]+[?!]?)?"
+)
+"""What names a file of code, as a text of its own."""
+
+
+@attrs.define(eq=False)
+class CodeFiles:
+    """The digests of files of code, by the references to them; each is read once.
+
+    Args:
+        directory: What references are relative to.
+    """
+
+    directory: Path
+    _digests: dict[str, str | None] = attrs.field(init=False, factory=dict)
+
+    def __call__(self, text: str) -> str | None:
+        """The digest of the file that a text names; None if it names none that can be read."""
+        found = _CODE.fullmatch(text)
+        if found is None:
+            return None
+        if text not in self._digests:
+            self._digests[text] = _digest(self.directory / found[1])
+        return self._digests[text]
+
+
+def files_of(suite: Suite) -> tuple[Path, ...]:
+    """All files that decide what a suite says: those that it was read from, and those of its code."""
+    files = list(suite.files)
+    for part in (suite, *(task.suite for task in suite.tasks)):
+        named = (_CODE.fullmatch(text) for text in _texts(part))
+        files += [part.directory / found[1] for found in named if found is not None]
+    return tuple(dict.fromkeys(file for file in files if file.is_file()))
+
+
+def file_digests(files: Iterable[Path | str]) -> dict[str, str | None]:
+    """SHA-256 of files by their paths, in hexadecimal; None of one that cannot be read."""
+    return {str(file): _digest(Path(file)) for file in files}
+
+
+def suite_digest(suite: Suite, flags: Mapping[str, Any]) -> str:
+    """What tells a suite with its flags from another one: 32 digits.
+
+    Args:
+        suite: As it was loaded; its files are read.
+        flags: What else decides which rows there are, as JSON data.
+    """
+    said = json.dumps([file_digests(files_of(suite)), flags], sort_keys=True, default=str)
+    return hashlib.sha256(said.encode()).hexdigest()[:32]
+
+
+def _texts(suite: Suite) -> Iterator[str]:
+    """The texts of a suite that may name code."""
+    yield from suite.extensions
+    yield from suite.nunjucks_filters.values()
+    yield from suite.assertion_types.values()
+    yield from (metric.value for metric in suite.derived_metrics)
+    for prompt in suite.prompts:
+        if prompt.function is not None:
+            yield prompt.function.target
+    for entry in suite.providers:
+        yield from _of_provider(entry)
+    if suite.default_test is not None:
+        yield from _of_test(suite.default_test)
+    for place in remarkable_places(suite.tests):
+        yield from _of_test(suite.tests[place])
+    for scenario in suite.scenarios or ():
+        for test in (*scenario.config, *scenario.tests):
+            yield from _of_test(test)
+
+
+def _of_provider(entry: ProviderEntry) -> Iterator[str]:
+    yield entry.id
+    if entry.transform is not None:
+        yield entry.transform
+    yield from texts_in(entry.config)
+
+
+def _of_test(test: Test) -> Iterator[str]:
+    own = (test.options.transform, test.assert_scoring_function)
+    yield from (text for text in own if text is not None)
+    for entry in (test.provider, test.judge):
+        if entry is not None:
+            yield from _of_provider(entry)
+    for assertion in test.assertions:
+        if assertion.transform is not None:
+            yield assertion.transform
+
+
+def _digest(file: Path) -> str | None:
+    try:
+        with file.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
+    except (OSError, ValueError):
+        return None
