@@ -587,8 +587,8 @@ MUTANTS = (
         "jobs pass a closed gate",
         "SERIAL",
         "kernel/crew.py",
-        "self._live < self.max_live and self.running.lanes.gate.open and",
-        "self._live < self.max_live and",
+        "self._live < self.max_live and self.running.lanes.gate.open:",
+        "self._live < self.max_live:",
     ),
     Mutant(
         "the leader does not look at the gate again",
@@ -605,6 +605,55 @@ MUTANTS = (
         "",
     ),
     Mutant(
+        "nobody asks while the lane serves nothing",
+        "FREE",
+        "kernel/crew.py",
+        "return index is not None and scout.answers.get(index) is not False",
+        "return False",
+    ),
+    Mutant(
+        "a free job passes the line",
+        "FREE",
+        "kernel/crew.py",
+        "self.favours = not self.scout.answers.pop(job.index)",
+        "self.scout.answers.pop(job.index)",
+    ),
+    Mutant(
+        "two jobs of a lane are asked at once",
+        "FREE",
+        "kernel/crew.py",
+        "        scout.busy, gate = True, self.running.lanes.gate\n",
+        "        gate = self.running.lanes.gate\n",
+    ),
+    Mutant(
+        "a job starts unasked that came while another one was waited for",
+        "FREE",
+        "kernel/crew.py",
+        "            if self.scout is not None and self._answer(self.scout) is None:\n",
+        "            if False:\n",
+    ),
+    Mutant(
+        "free jobs pass a closed gate",
+        "SERIAL",
+        "kernel/crew.py",
+        "                    elif not free or gate.open:\n",
+        "                    elif True:\n",
+    ),
+    Mutant(
+        "a closed lane waits for an answer",
+        "example",
+        "kernel/crew.py",
+        "        if self.scout is not None:\n            self.scout.stand_down()\n        try:\n",
+        "        try:\n",
+    ),
+    Mutant(
+        "stop ignored by who asks",
+        "DRAIN",
+        "kernel/crew.py",
+        "            self.scout.stand_down()\n        self._news.set()\n",
+        "            pass\n        self._news.set()\n",
+    ),
+    Mutant(
         "the window is one too wide",
         "WIDTH",
         "kernel/crew.py",
@@ -617,6 +666,21 @@ MUTANTS = (
         "kernel/crew.py",
         "            self._give_up(self.lane.closed)\n",
         "            pass\n",
+    ),
+    # kernel/free.py
+    Mutant(
+        "who cannot say is free",
+        "FREE",
+        "kernel/free.py",
+        "            return False\n        except BaseExceptionGroup",
+        "            return True\n        except BaseExceptionGroup",
+    ),
+    Mutant(
+        "an answer may take for ever",
+        "FREE",
+        "kernel/free.py",
+        "trio.move_on_after(job.timeout)",
+        "trio.CancelScope()",
     ),
     # kernel/calls.py
     Mutant(
@@ -658,8 +722,15 @@ MUTANTS = (
         "clock goes on while another branch waits",
         "LIMIT",
         "kernel/calls.py",
-        "            if not self._waiting:\n",
-        "            if True:\n",
+        "        if not self._waiting:\n            self._resume(",
+        "        if True:\n            self._resume(",
+    ),
+    Mutant(
+        "what a body waits for by itself is work",
+        "LIMIT",
+        "kernel/calls.py",
+        "        self._stop_clock()\n        try:\n            yield\n",
+        "        self._waiting += 1\n        try:\n            yield\n",
     ),
     Mutant(
         "a handle works after its job",
@@ -876,6 +947,27 @@ MUTANTS = (
         "        elif not self.over and self.backlog.empty:\n",
         "        elif False:\n",
     ),
+    Mutant(
+        "outcomes are settled in index order",
+        "HONEST",
+        "kernel/running.py",
+        "if self.settled is not None:\n",
+        "if self.settled is not None and outcome.index < self.ledger.recorded:\n",
+    ),
+    Mutant(
+        "who has failed is told of the next outcome",
+        "example",
+        "kernel/running.py",
+        "            self.settled = None\n",
+        "",
+    ),
+    Mutant(
+        "jobs start after the run has failed",
+        "example",
+        "kernel/running.py",
+        "        if self.failure is not None:\n            return False\n",
+        "",
+    ),
     # kernel/work.py
     Mutant(
         "nobody hears of admissions",
@@ -983,6 +1075,13 @@ MUTANTS = (
         "kernel/serial.py",
         "            if not self.running.backlog.blocks(index):\n",
         "            if True:\n",
+    ),
+    Mutant(
+        "a free serial job waits for its lane",
+        "FREE",
+        "kernel/serial.py",
+        "        if self.favours:\n",
+        "        if True:\n",
     ),
 )
 

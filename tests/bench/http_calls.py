@@ -143,7 +143,7 @@ async def measure_suite(base_url: str, folder: Path) -> None:
             run = store.begin(start)
             await run_suite(prepared, emit=emit, journal=run)
             spent.append((time.process_time() - before) / SUITE_CALLS * 1000)
-            run.finish("finished", 0, None)
+            run.finish("finished", duration_ms=0)
             stats = (await client.get(base_url.removesuffix("/v1") + "/stats")).json()
             ratios.append((stats["last_reply_at"] - stats["first_request_at"]) / ideal)
     print(

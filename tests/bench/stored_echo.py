@@ -84,7 +84,7 @@ async def stored_run(suite: Suite, path: Path) -> Spent:
         )  # fmt: skip
         run = store.begin(start)
         spent = await timed_run(suite, run)
-        run.finish("finished", spent.wall * 1000, None)
+        run.finish("finished", duration_ms=spent.wall * 1000)
     return spent
 
 

@@ -1,19 +1,59 @@
-"""Result files at the end of a run."""
+"""Where rows go while a run lasts, and result files at its end."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import attrs
 import pytest
+import trio
 
 import trioeval
 from trioeval.cli import collector, output
+from trioeval.cli.beginning import Beginning, Continued, beginning_of
 from trioeval.cli.collector import Collector
+from trioeval.errors import OutputError
 from trioeval.report import Results, RunInfo
-from trioeval.tasks import prepare
-from trioeval.testing import run_virtual
+from trioeval.store import open_store
+from trioeval.tasks import PreparedSuite, Row, Status, prepare, run_suite
+from trioeval.tasks.retries import Retry
 
-INSTANT = "2026-01-01T00:00:00.000Z"
-INFO = RunInfo(eval_id="e", utc_created=INSTANT, utc_exported=INSTANT, duration_ms=0, versions={})
+INFO = RunInfo(utc_exported="2026-01-01T00:00:00.000Z", duration_ms=0)
+
+
+def collected(
+    prepared: PreparedSuite,
+    outputs: Sequence[Path],
+    *,
+    database: Path | None = None,
+    beginning: Beginning | None = None,
+    stop_after: int | None = None,
+) -> tuple[Collector, Sequence[OutputError]]:
+    """The collector of a run that is over, and what it could not write."""
+    began = beginning_of(prepared, {}, None) if beginning is None else beginning
+
+    async def main() -> tuple[Collector, Sequence[OutputError]]:
+        async with open_store(database) as store:
+            run = began.begin(store)
+            found = Collector.of(prepared, began, run, outputs, INFO, cell=40, tests=9)
+            found.open()
+            stop = trio.Event()
+            seen = 0
+
+            async def emit(row: Row) -> None:
+                nonlocal seen
+                assert await found.add(row) is None
+                seen += 1
+                if seen == stop_after:
+                    stop.set()
+
+            await run_suite(prepared, emit=emit, journal=run, stop=stop)
+            await found.add_rest()
+            await run.durable()
+            return found, found.close(INFO)
+
+    return trio.run(main)
 
 
 def test_a_document_that_fails_costs_no_other(
@@ -29,10 +69,9 @@ def test_a_document_that_fails_costs_no_other(
     monkeypatch.setattr(collector, "write_results", write_results)
     outputs = [tmp_path / "a.csv", tmp_path / "b.json", tmp_path / "c.csv", tmp_path / "d.yaml"]
     prepared = prepare(trioeval.parse_suite({"providers": ["echo"]}), environ={})
-    found = Collector.of(prepared, outputs, INFO, cell=40, tests=0)
-    found.open()
+    _, errors = collected(prepared, outputs)
     fault = "cannot be written: RecursionError: too deep; this is a fault of trioeval"
-    assert [str(error) for error in found.close(INFO)] == [
+    assert [str(error) for error in errors] == [
         f"-o {tmp_path / 'a.csv'}: {fault}",
         f"-o {tmp_path / 'c.csv'}: {fault}",
     ]
@@ -40,18 +79,89 @@ def test_a_document_that_fails_costs_no_other(
 
 
 def test_keys_of_the_environment_are_in_no_file(tmp_path: Path) -> None:
-    """Wherever a test has put them: neither rows nor the suite tell them."""
+    """Wherever a test has put them: neither rows nor the suite tell them, nor does the database."""
     key = "sk-0123456789"
     test = {"assert": [{"type": "contains", "value": f"it is {key}"}]}
     suite = trioeval.parse_suite({"providers": ["echo"], "prompts": ["p"], "tests": [test]})
     outputs = [tmp_path / "a.jsonl", tmp_path / "b.json", tmp_path / "c.csv"]
-    prepared = prepare(suite, environ={"MY_API_KEY": key})
-    found = Collector.of(prepared, outputs, INFO, cell=40, tests=0)
-    found.open()
-    for row in run_virtual(lambda: trioeval.collect(suite)):
-        assert found.add(row) is None
-    assert found.close(INFO) == []
+    database = tmp_path / "runs.db"
+    _, errors = collected(prepare(suite, environ={"MY_API_KEY": key}), outputs, database=database)
+    assert errors == []
     for path in outputs:
         text = path.read_text()
         assert "it is [hidden]" in text
         assert key not in text
+    assert key.encode() not in database.read_bytes()
+
+
+def words(*some: str) -> PreparedSuite:
+    suite: dict[str, Any] = {
+        "providers": ["echo"],
+        "prompts": ["{{word}}"],
+        "tests": [{"vars": {"word": word}} for word in some],
+        "evaluateOptions": {"maxConcurrency": 1},
+    }
+    return prepare(trioeval.parse_suite(suite), environ={})
+
+
+def test_rows_that_are_there_take_their_places_among_those_that_come(tmp_path: Path) -> None:
+    """In result files, totals and what is shown, before, between and behind them; none comes twice."""
+    prepared, database = words(*"abcdef"), tmp_path / "runs.db"
+    began = beginning_of(prepared, {}, None)
+    collected(prepared, [], database=database, beginning=began)
+    continued = Continued(
+        id=began.start.id,
+        utc_created=began.start.utc_created,
+        duration_ms=0,
+        retry=Retry("rows", (range(1, 2), range(3, 5))),
+        reconciled={},
+    )
+    outputs = [tmp_path / "a.jsonl", tmp_path / "b.json"]
+    again, errors = collected(
+        prepared,
+        outputs,
+        database=database,
+        beginning=attrs.evolve(began, continued=continued),
+    )
+    assert errors == []
+    rows = [json.loads(line) for line in outputs[0].read_text().splitlines()]
+    assert [row["testIdx"] for row in rows] == list(range(6))
+    assert [row["response"]["output"] for row in rows] == list("abcdef")
+    document = json.loads(outputs[1].read_text())
+    assert document["results"]["results"] == rows
+    assert again.totals.count(Status.PASS) == 6
+    shown = again.parts[0].first_rows
+    assert shown is not None
+    assert list(shown.names) == list(range(6))
+
+
+def test_every_row_is_told_of_once(tmp_path: Path) -> None:
+    """Also those that are there already, to whoever shows how far the run is."""
+    prepared, database = words(*"abcd"), tmp_path / "runs.db"
+    began = beginning_of(prepared, {}, None)
+    first, _ = collected(prepared, [], database=database, beginning=began, stop_after=2)
+    assert first.totals.outcome("not_run") > 0
+    told: list[Status] = []
+
+    async def go_on() -> None:
+        continued = Continued(
+            id=began.start.id,
+            utc_created=began.start.utc_created,
+            duration_ms=0,
+            retry=Retry(),
+            reconciled={},
+        )
+        beginning = attrs.evolve(began, continued=continued)
+        async with open_store(database) as store:
+            run = beginning.begin(store)
+            found = Collector.of(prepared, beginning, run, [], INFO, cell=40, tests=0)
+            found.watch = told.append
+
+            async def emit(row: Row) -> None:
+                await found.add(row)
+
+            await run_suite(prepared, emit=emit, journal=run)
+            await found.add_rest()
+
+    trio.run(go_on)
+    assert told == [Status.PASS] * 4

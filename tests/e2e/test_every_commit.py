@@ -39,7 +39,7 @@ CHECKS = [
     },
 ]
 SUITE = {
-    "providers": [{"id": "mine", "label": "one"}, {"id": "mine", "label": "two"}],
+    "providers": ["one", "two"],
     "prompts": [
         "{% for turn in _conversation %}{% if loop.last %}{{turn.output}} {% endif %}{% endfor %}{{n}}"
     ],
@@ -85,7 +85,7 @@ async def perform(run: StoredRun, models: Models) -> list[Any]:
 
     providers = {name: partial(models.ask, name) for name in ("one", "two", "judge")}
     await run_suite(parse_suite(SUITE), emit=emit, providers=providers, journal=run)
-    run.finish("finished", 0, None)
+    run.finish("finished", duration_ms=0)
     return [lasting(record) for record in run.records(None)]
 
 

@@ -220,6 +220,7 @@ def test_scaling_reaches_every_time_of_a_scenario() -> None:
 
 
 def _moved(script: Script, lane: str) -> Script:
-    (call,) = script.actions
-    assert isinstance(call, Call)
-    return attrs.evolve(script, lane=lane, actions=(attrs.evolve(call, lane=lane),))
+    (action,) = script.actions
+    if isinstance(action, Call):
+        action = attrs.evolve(action, lane=lane)
+    return attrs.evolve(script, lane=lane, actions=(action,))

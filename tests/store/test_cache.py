@@ -1,16 +1,18 @@
-"""The cache of replies: what is kept and found, for how long, and that nothing that is wrong with it ends a run."""
+"""The cache of replies: what is kept and found, for how long, and that no fault of it ends a run."""
 
 import os
 import sqlite3
 import stat
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from trioeval.errors import BudgetError, ProviderError, StoreError
 from trioeval.providers import Guardrails, Reply, Usage
@@ -33,7 +35,9 @@ def nothing() -> Iterator[None]:
 class Fetcher:
     """A call that counts."""
 
-    reply: Reply = Reply(output="yes", usage=Usage(total=7), cost=0.25)
+    reply: Reply = attrs.field(
+        factory=partial(Reply, output="yes", usage=Usage(total=7), cost=0.25)
+    )
     error: Exception | None = None
     takes: float = 0.0
     calls: int = 0
@@ -142,10 +146,9 @@ def test_the_cache_in_memory_knows_no_thread() -> None:
     """It is the one for a virtual clock."""
 
     async def main() -> float:
-        async with open_cache(None) as cache:
-            async with trio.open_nursery() as nursery:
-                for _ in range(10):
-                    nursery.start_soon(cache.reply, KEY, Fetcher(takes=3600), nothing)
+        async with open_cache(None) as cache, trio.open_nursery() as nursery:
+            for _ in range(10):
+                nursery.start_soon(cache.reply, KEY, Fetcher(takes=3600), nothing)
         return trio.current_time()
 
     assert run_virtual(main) == 3600
@@ -153,7 +156,14 @@ def test_the_cache_in_memory_knows_no_thread() -> None:
 
 @pytest.mark.parametrize(
     ("passed", "ttl", "calls"),
-    [(13.9 * DAY, None, 0), (14 * DAY, None, 1), (-5.0, None, 0), (59, 60, 0), (61, 60, 1), (0, 0, 1)],
+    [
+        (13.9 * DAY, None, 0),
+        (14 * DAY, None, 1),
+        (-5.0, None, 0),
+        (59, 60, 0),
+        (61, 60, 1),
+        (0, 0, 1),
+    ],
 )
 def test_a_reply_is_used_for_its_time(
     tmp_path: Path, passed: float, ttl: float | None, calls: int
@@ -162,7 +172,8 @@ def test_a_reply_is_used_for_its_time(
     wall, again = Wall(), Fetcher()
     ask(tmp_path / "c.db", Fetcher(), wall=wall)
     wall.now += passed
-    ask(tmp_path / "c.db", again, wall=wall, **({} if ttl is None else {"ttl_s": ttl}))
+    how: dict[str, Any] = {} if ttl is None else {"ttl_s": ttl}
+    ask(tmp_path / "c.db", again, wall=wall, **how)
     assert again.calls == calls
 
 
@@ -224,7 +235,10 @@ def test_a_refusal_of_the_model_is_an_answer(tmp_path: Path) -> None:
 
 def test_a_failure_is_not_kept(tmp_path: Path) -> None:
     """The next one asks again."""
-    for error in (ProviderError("server", "down"), BudgetError("tokens", limit=1, used=1, wanted=1)):
+    for error in (
+        ProviderError("server", "down"),
+        BudgetError("tokens", limit=1, used=1, wanted=1),
+    ):
         with pytest.raises(type(error)):
             ask(tmp_path / "c.db", Fetcher(error=error))
     again = Fetcher()
@@ -323,10 +337,9 @@ def test_a_damaged_entry_is_asked_for_again(tmp_path: Path) -> None:
     again = Fetcher()
     assert ask(path, again, told=told.append).reply.output == "yes"
     assert again.calls == 1
-    assert [str(error) for error in told] == [
-        f"{path}: an entry of the cache of replies is damaged, and asked for again: "
-        "its check sum is another one"
-    ]
+    [error] = told
+    said = "an entry of the cache of replies is damaged, and asked for again: its check sum is another one"
+    assert str(error) == f"{path}: {said}"
     assert ask(path, again).cached
 
 
@@ -386,10 +399,9 @@ def test_a_full_disk_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return fetch.calls
 
     assert run(path, use, told=told.append) == 60
-    assert [str(error) for error in told] == [
-        f"{path}: the cache of replies has no room left on its disk; make room, or name another file "
-        "with CACHE_PATH, or go without it with --no-cache"
-    ]
+    [error] = told
+    said = "the cache of replies has no room left on its disk; make room, or name another file"
+    assert str(error) == f"{path}: {said} with CACHE_PATH, or go without it with --no-cache"
 
 
 def test_a_file_that_another_program_locks_is_a_warning(
@@ -412,3 +424,66 @@ def test_a_file_that_another_program_locks_is_a_warning(
 
     assert run(path, use, told=told.append).reply.output == "yes"
     assert "locked by another program" in str(told[0])
+
+
+# --- leases -------------------------------------------------------------------------------------
+
+
+def hold(path: Path, *, expires: float) -> None:
+    """Leave a lease behind, as a process does that was killed."""
+    open_database(path, CACHE).close()
+    with sqlite3.connect(path) as file:
+        file.execute("INSERT INTO lease VALUES (?, 'somebody', 3, ?)", (KEY, expires))
+
+
+@pytest.mark.parametrize(("expires", "waited"), [(-1, 0.0), (1e9, 0.2)], ids=["over", "far"])
+def test_a_lease_that_was_left_behind_keeps_nobody(
+    tmp_path: Path, expires: float, waited: float
+) -> None:
+    """One that is over is taken at once; where the clock was put back, after the time of a lease."""
+    path, wall = tmp_path / "c.db", Wall()
+    hold(path, expires=wall.now + expires)
+
+    async def use(cache: Cache) -> float:
+        began = trio.current_time()
+        assert not (await cache.reply(KEY, Fetcher(), nothing)).cached
+        return trio.current_time() - began
+
+    assert waited <= run(path, use, wall=wall, lease_s=0.2) < waited + 2
+    with sqlite3.connect(path) as file:
+        assert file.execute("SELECT count(*) FROM lease").fetchone() == (0,)
+
+
+def test_whoever_waits_for_another_process_can_be_cancelled(tmp_path: Path) -> None:
+    """It says that it waits, and leaves nothing behind; the next in line goes on waiting."""
+    path, wall = tmp_path / "c.db", Wall()
+    hold(path, expires=wall.now + 100)
+    waits: list[str] = []
+
+    @contextmanager
+    def waiting() -> Iterator[None]:
+        waits.append("begins")
+        try:
+            yield
+        finally:
+            waits.append("ends")
+
+    async def use(cache: Cache) -> None:
+        for _ in range(2):
+            with trio.move_on_after(0.05) as scope:
+                await cache.reply(KEY, Fetcher(), waiting)
+            assert scope.cancelled_caught
+            assert not cache.has(KEY)
+
+    run(path, use, wall=wall)
+    assert waits == ["begins", "ends"] * 2
+    with sqlite3.connect(path) as file:
+        assert file.execute("SELECT owner FROM lease").fetchall() == [("somebody",)]
+
+
+def test_nobody_waits_for_what_could_not_be_used(tmp_path: Path) -> None:
+    """With a life time of nothing, the replies of other processes are of no use."""
+    path, wall, fetch = tmp_path / "c.db", Wall(), Fetcher()
+    hold(path, expires=wall.now + 100)
+    ask(path, fetch, wall=wall, ttl_s=0)
+    assert fetch.calls == 1

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, Literal
 
 import attrs
@@ -103,7 +104,9 @@ async def play(askers: list[Asker]) -> Trace:
 
 
 @given(ASKERS)
-@example([Asker(b"a", 0, 2, "value", 1), Asker(b"a", 0, 2, "value", 1), Asker(b"a", 0, 2, "value", None)])
+@example(
+    [Asker(b"a", 0, 2, "value", 1), Asker(b"a", 0, 2, "value", 1), Asker(b"a", 0, 2, "value", None)]
+)
 @example([Asker(b"a", 0, 2, "budget", None), Asker(b"a", 1, 2, "refused", 1)])
 def test_one_call_at_a_time_and_everybody_hears_what_came_of_it(askers: list[Asker]) -> None:
     """At every instant at most one call a key; its value or failure is that of all who wait for it."""
@@ -112,7 +115,7 @@ def test_one_call_at_a_time_and_everybody_hears_what_came_of_it(askers: list[Ask
     assert set(trace.ends) == set(range(len(askers)))
     for key in {asker.key for asker in askers}:
         spans = sorted((began, ended) for one, _, began, ended in trace.calls if one == key)
-        assert all(ended <= began for (_, ended), (began, _) in zip(spans, spans[1:], strict=False))
+        assert all(ended <= began for (_, ended), (began, _) in pairwise(spans))
     made = Counter(who for _, who, _, _ in trace.calls)
     assert all(count == 1 for count in made.values()), "somebody called twice"
     for who, asker in enumerate(askers):
@@ -143,9 +146,9 @@ def test_nobody_waits_without_a_call_under_way(askers: list[Asker]) -> None:
             if one == key and start <= covered <= end:
                 covered = end
         assert covered >= ended
-        assert not any(
-            caller == who and start < ended for _, caller, start, _ in trace.calls
-        ), "it waited and called at once"
+        assert not any(caller == who and start < ended for _, caller, start, _ in trace.calls), (
+            "it waited and called at once"
+        )
 
 
 def test_a_hundred_who_ask_at_once_make_one_call() -> None:

@@ -15,7 +15,7 @@ from cyclopts import CycloptsPanel, Parameter
 from cyclopts.validators import Number
 
 from trioeval._version import __version__
-from trioeval.cli import run_commands
+from trioeval.cli import cache_commands, run_commands
 from trioeval.cli.arguments import with_values
 from trioeval.cli.exits import Exit
 from trioeval.cli.flags import (
@@ -69,13 +69,12 @@ def run(
     """
     from trioeval.cli.command import run_command  # noqa: PLC0415 - see above
 
-    flags = RunFlags(
-        what=what, rows=rows, limits=limits, keep=keep, begin=begin, output=output
-    )
+    flags = RunFlags(what=what, rows=rows, limits=limits, keep=keep, begin=begin, output=output)
     return run_command(suite, flags, interrupts)
 
 
 run_commands.add_to(app)
+app.command(cache_commands.cache)
 
 
 @app.command(name="init")

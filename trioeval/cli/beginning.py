@@ -1,12 +1,10 @@
 """How a run begins in its store: anew, or where an earlier execution of it left off."""
 
-import hashlib
 import platform
 import secrets
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -18,6 +16,7 @@ from trioeval.store import RunStart, Store, StoredRun
 from trioeval.tasks import PreparedSuite
 from trioeval.tasks.reconcile import Reconciled
 from trioeval.tasks.retries import Retry
+from trioeval.tasks.suite_files import CodeFiles, file_digests, files_of
 
 
 @attrs.frozen(kw_only=True)
@@ -105,31 +104,13 @@ def beginning_of(
         utc_created=created,
         versions=versions,
         flags=flags,
-        files=file_digests(suite.files),
+        files=file_digests(files_of(suite)),
+        sources=CodeFiles(suite.directory),
         heads=[head.json() for head in heads],
         rows={part.id: len(part.prepared.steps) for part in prepared.parts},
         keys=keys,
     )
     return Beginning(heads=heads, keys=keys, start=start, continued=continued)
-
-
-def file_digests(files: Iterable[Path]) -> dict[str, str]:
-    """The SHA-256 of each file, by its absolute path; that of the names in it for a folder.
-
-    It is empty for what cannot be read.
-    """
-    return {str(file.absolute()): _digest(file) for file in files}
-
-
-def _digest(file: Path) -> str:
-    try:
-        if file.is_dir():
-            names = "\n".join(sorted(entry.name for entry in file.iterdir()))
-            return hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()
-        with file.open("rb") as opened:
-            return hashlib.file_digest(opened, "sha256").hexdigest()
-    except OSError:
-        return ""
 
 
 def utc(instant: datetime) -> str:

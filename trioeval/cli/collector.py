@@ -11,16 +11,19 @@ from typing import Any
 import attrs
 import trio
 
+from trioeval.cli.beginning import Beginning
 from trioeval.cli.output import LINES, LinesFile, output_suffix, write_results
 from trioeval.errors import OutputError
-from trioeval.report import Head, Results, RunInfo, Totals, stripped, config_tests, to_json
+from trioeval.report import Head, Results, RunInfo, Totals, config_tests, stripped
 from trioeval.report.derived import derive
 from trioeval.report.first_rows import FirstRows
+from trioeval.report.json_text import compact
 from trioeval.report.records import status_of
 from trioeval.store import StoredRun
 from trioeval.suite.strip import KEEP_ALL
-from trioeval.tasks import PreparedTask, Row, Status
+from trioeval.tasks import PreparedSuite, Row, Status
 from trioeval.tasks.journal import KeptRows
+from trioeval.tasks.prepare import PreparedTask
 
 _AT_ONCE = 64  # rows that are there already and are taken without letting others go on
 
@@ -74,6 +77,42 @@ class Collector:
         self._lines = [LinesFile(path) for path in self.outputs if output_suffix(path) == LINES]
         self._by_task = {part.head.task: part for part in self.parts}
 
+    @classmethod
+    def of(
+        cls,
+        prepared: PreparedSuite,
+        beginning: Beginning,
+        run: StoredRun,
+        outputs: Sequence[Path],
+        info: RunInfo,
+        *,
+        cell: int,
+        tests: int,
+    ) -> "Collector":
+        """One for the rows of a suite.
+
+        Args:
+            prepared: The suite.
+            beginning: How the run begins.
+            run: Where it is kept.
+            outputs: Result files.
+            info: Of the run as it begins.
+            cell: Characters of an answer that are shown.
+            tests: Tests of each task that are shown; 0 shows no rows.
+        """
+        parts = [
+            Part(
+                head=head,
+                task=task,
+                first_rows=FirstRows(cell, tests) if tests else None,
+                totals=Totals.of(head.columns),
+                keys=beginning.keys[head.task],
+                kept=run.kept(head.task),
+            )
+            for head, task in zip(beginning.heads, prepared.parts, strict=True)
+        ]
+        return cls(parts, run, outputs, info)
+
     @property
     def totals(self) -> Totals:
         """Those of all rows."""
@@ -122,7 +161,7 @@ class Collector:
         if part.first_rows is not None:
             part.first_rows.add(record)
         if self._lines:
-            line = to_json(stripped(record, self.info.strip)) if text is None else text
+            line = compact(stripped(record, self.info.strip)) if text is None else text
             for lines in self._lines:
                 lines.add(line)
 
@@ -159,9 +198,7 @@ class Collector:
         def tests() -> Iterator[Any]:
             return config_tests(part.task.prepared.suite, part.keys)
 
-        return Results(
-            head=part.head, totals=part.totals, info=info, records=records, tests=tests
-        )
+        return Results(head=part.head, totals=part.totals, info=info, records=records, tests=tests)
 
 
 def write_documents(outputs: Sequence[Path], results: Sequence[Results]) -> Sequence[OutputError]:

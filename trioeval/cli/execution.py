@@ -1,8 +1,8 @@
 """One run of a suite, from its first call to its last line.
 
 The first signal stops admission and lets what runs finish; the second cancels it; more change nothing, nor
-does one that comes when the last row is there. A store that cannot write any more stops it likewise. Either way
-every row is written: a reply that was paid for is never lost to an impatient hand, or a full disk.
+does one that comes when the last row is there. A store that cannot write any more stops it likewise. Either
+way every row is written: a reply that was paid for is never lost to an impatient hand, or a full disk.
 """
 
 import signal
@@ -13,18 +13,17 @@ import attrs
 import trio
 
 from trioeval.cli.beginning import Beginning, utc
-from trioeval.cli.collector import Collector, Part
+from trioeval.cli.collector import Collector
 from trioeval.cli.ending import ending, is_unfinished, spent_line
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.keeping import Keeping, Kept, open_kept
 from trioeval.cli.progress import Progress
 from trioeval.cli.settings import RunSettings
 from trioeval.cli.terminal import draw, say, show
-from trioeval.errors import StoreError
+from trioeval.errors import StoreError, TrioevalError
 from trioeval.kernel import Event
 from trioeval.providers import Recorder
 from trioeval.report import RunInfo, Totals, config_tests
-from trioeval.report.first_rows import FirstRows
 from trioeval.store import StoredRun
 from trioeval.tasks import PreparedSuite, Row, Status, make_lanes, run_suite
 
@@ -65,14 +64,15 @@ class Execution:
                 seconds = trio.current_time() - started_at
                 with trio.move_on_after(_SAFE_WITHIN, shield=True):
                     await self._keep_all(run, collector, seconds)
-                unwritten = [*collector.close(self._info(seconds))]
+                unwritten: list[TrioevalError] = [*collector.close(self._info(seconds))]
                 for error in unwritten:
                     say(error)
             self._show(collector)
-            for error in (run.error, None if self.recorder is None else self.recorder.error):
-                if error is not None:
-                    say(error)
-                    unwritten.append(error)
+            if self.recorder is not None and self.recorder.error is not None:
+                say(self.recorder.error)
+                unwritten.append(self.recorder.error)
+            if run.error is not None:  # told when it came
+                unwritten.append(run.error)
             return self._end(run, collector.totals, seconds, unwritten=bool(unwritten))
 
     def _cannot_keep(self, error: StoreError) -> None:
@@ -143,19 +143,15 @@ class Execution:
         await run.durable()
 
     def _collector(self, run: StoredRun) -> Collector:
-        tests = _TABLE_TESTS if self.settings.table else 0
-        parts = [
-            Part(
-                head=head,
-                task=task,
-                first_rows=FirstRows(self.settings.cell, tests) if tests else None,
-                totals=Totals.of(head.columns),
-                keys=self.beginning.keys[head.task],
-                kept=run.kept(head.task),
-            )
-            for head, task in zip(self.beginning.heads, self.prepared.parts, strict=True)
-        ]
-        return Collector(parts, run, self.settings.outputs, self._info(0))
+        return Collector.of(
+            self.prepared,
+            self.beginning,
+            run,
+            self.settings.outputs,
+            self._info(0),
+            cell=self.settings.cell,
+            tests=_TABLE_TESTS if self.settings.table else 0,
+        )
 
     def _info(self, seconds: float) -> RunInfo:
         return RunInfo(

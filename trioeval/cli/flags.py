@@ -160,7 +160,7 @@ class OutputFlags:
     """What is shown and written."""
 
     output: Annotated[Paths, Parameter(name=["--output", "-o"])] = ()
-    """Write results to this file: .json .jsonl .csv .html .yaml .txt .xml .junit.xml; several times for several."""
+    """Write this file: .json .jsonl .csv .html .yaml .txt .xml .junit.xml; may be given several times."""
     table: bool | None = None
     """Show a table of the first rows after the run."""
     table_cell_max_length: Annotated[int | None, Parameter(validator=Number(gte=8))] = None

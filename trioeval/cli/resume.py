@@ -1,14 +1,14 @@
 """Going on with a run that is in the store: which one, with which flags, and what is left of it."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 import attrs
 
 from trioeval.cli.arguments import LATEST
-from trioeval.cli.beginning import Continued, file_digests
+from trioeval.cli.beginning import Continued
 from trioeval.cli.ending import ending
 from trioeval.cli.environment import EnvironmentSettings, read_environment
 from trioeval.cli.flags import KeepFlags, RunFlags
@@ -21,10 +21,11 @@ from trioeval.cli.stored_results import counted, open_runs, results_of, write_st
 from trioeval.cli.terminal import say
 from trioeval.errors import UsageError
 from trioeval.store import Reader, RunFacts
-from trioeval.tasks import PreparedSuite, PreparedTask
+from trioeval.tasks import PreparedSuite
 from trioeval.tasks.identity import name_of_record
 from trioeval.tasks.reconcile import Reconciled, reconcile, told
 from trioeval.tasks.retries import Retry, parse_retry
+from trioeval.tasks.suite_files import CodeFiles, file_digests
 
 
 @attrs.frozen(kw_only=True)
@@ -50,7 +51,7 @@ class Found:
     def changed_files(self) -> list[str]:
         """The files of the suite that are not as they were."""
         before = self.facts.files
-        now = file_digests(map(Path, before))
+        now = file_digests(before)
         return [file for file, digest in now.items() if digest != before[file]]
 
     def continued(self, prepared: PreparedSuite, digests: Mapping[str, str]) -> Continued:
@@ -66,7 +67,9 @@ class Found:
         """
         largest = max((len(part.prepared.steps) for part in prepared.parts), default=0)
         if (row := self.retry.beyond(largest)) is not None:
-            raise UsageError(f"--retry {self.retry}: there is no row {row}; the last one is {largest - 1}")
+            raise UsageError(
+                f"--retry {self.retry}: there is no row {row}; the last one is {largest - 1}"
+            )
         with open_runs(self.flags.keep.db, self.environment) as reader:
             reconciled = self._reconciled(reader, prepared, digests)
         return Continued(
@@ -83,7 +86,7 @@ class Found:
         """What has become of the rows of each task; nothing where all are what they were."""
         sizes = {part.id: len(part.prepared.steps) for part in prepared.parts}
         changed = self.changed_files
-        before = {task: reader.expected(self.facts, task) for task in self.facts.tasks}
+        before = dict(zip(self.facts.tasks, self.facts.sizes, strict=True))
         if not changed and sizes == before and digests == self.stored.settings:
             return {}
         found = {
@@ -92,6 +95,7 @@ class Found:
                 part.prepared.steps,
                 expected=before.get(part.id),
                 same_settings=digests.get(part.id or "") == self.stored.settings.get(part.id or ""),
+                sources=CodeFiles(prepared.suite.directory),
             )
             for part in prepared.parts
         }
@@ -218,13 +222,9 @@ def end_again(found: Found, outputs: tuple[Path, ...]) -> int:
         say(error)
     settings = RunSettings(
         environment=environment,
-        fail_exit_code=first(
-            found.flags.output.fail_exit_code, None, environment.failed_exit_code
-        ),
+        fail_exit_code=first(found.flags.output.fail_exit_code, None, environment.failed_exit_code),
     )
-    ended = ending(
-        counted(facts), settings, facts.duration_ms / 1000, unwritten=bool(unwritten)
-    )
+    ended = ending(counted(facts), settings, facts.duration_ms / 1000, unwritten=bool(unwritten))
     say(f"{facts.id} is finished: nothing is left to run")
     say(ended.line)
     return ended.code

@@ -38,6 +38,7 @@ from trioeval.suite import Suite, expand
 from trioeval.suite.filters import select_tests
 from trioeval.tasks import PreparedSuite, prepare
 from trioeval.tasks.identity import settings_digest
+from trioeval.tasks.suite_files import CodeFiles
 
 
 @attrs.frozen
@@ -99,7 +100,10 @@ def run_loaded(
     keeping = _keeping(changed, settings, flags, read_environment(environ))
     if found is not None:
         keeping = attrs.evolve(keeping, named=found.names_database)
-    digests = {part.id or "": settings_digest(part.prepared.suite) for part in prepared.parts}
+    sources = CodeFiles(suite.directory)
+    digests = {
+        part.id or "": settings_digest(part.prepared.suite, sources) for part in prepared.parts
+    }
     said = stored_flags(loaded.named, flags, settings.outputs, digests)
     continued = None if found is None else found.continued(prepared, digests)
     beginning = beginning_of(prepared, said.json(), continued)

@@ -1,4 +1,4 @@
-"""The commands for runs that are in the store, and their flags. Each is carried out by a module of its own."""
+"""The commands for runs that are in the store. Each is carried out by a module of its own."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -203,6 +203,7 @@ def compare(
     after: str,
     /,
     *,
+    by: Literal["row", "test"] = "row",
     changed: Switch = False,
     json: Switch = False,
     db: Path | None = None,
@@ -215,6 +216,8 @@ def compare(
         The earlier one: its id, the beginning of it, `latest`, or `latest~1` for the one before that.
     after
         The later one.
+    by
+        What makes two rows the same: provider, prompt and test, or the test alone, to compare models.
     changed
         Show every row that is not as it was, not only the first ones.
     json
@@ -224,7 +227,7 @@ def compare(
     """
     from trioeval.cli.compared import compare_runs  # noqa: PLC0415 - see above
 
-    return compare_runs(db, before, after, all_changed=changed, as_json=json)
+    return compare_runs(db, before, after, by=by, all_changed=changed, as_json=json)
 
 
 def add_to(app: cyclopts.App) -> None:
@@ -235,5 +238,3 @@ def add_to(app: cyclopts.App) -> None:
     app.command(export, name="export")
     app.command(import_files, name="import")
     app.command(compare, name="compare")
-
-

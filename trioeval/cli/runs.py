@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -10,7 +11,7 @@ from trioeval.cli.ages import read_age
 from trioeval.cli.environment import read_environment
 from trioeval.cli.exits import Exit
 from trioeval.cli.stored_results import open_runs
-from trioeval.cli.terminal import draw, say, show, stdout
+from trioeval.cli.terminal import draw, say, show
 from trioeval.errors import UsageError
 from trioeval.report.run_list import run_json, runs_table
 
@@ -35,7 +36,7 @@ def show_runs(
     if as_json:
         show(json.dumps([run_json(run) for run in found], indent=2))
     elif found:
-        draw(runs_table(found), stdout())
+        draw(runs_table(found), sys.stdout)
     else:
         say("no runs")
     return Exit.OK

@@ -29,9 +29,9 @@ class StoredFlags:
     """The working directory, which relative paths are relative to."""
     suite: Path | None
     """The suite file, as it was named."""
-    what: WhatFlags = WhatFlags()
-    rows: RowFlags = RowFlags()
-    limits: LimitFlags = LimitFlags()
+    what: WhatFlags = WhatFlags()  # noqa: RUF009 - frozen
+    rows: RowFlags = RowFlags()  # noqa: RUF009
+    limits: LimitFlags = LimitFlags()  # noqa: RUF009
     outputs: tuple[Path, ...] = ()
     """Result files, wherever they were named; absolute."""
     settings: Mapping[str, str] = attrs.field(factory=dict)

@@ -1,6 +1,6 @@
 """Results of a run that is in the store, and how it is named on a command line."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +12,8 @@ from trioeval.cli.environment import EnvironmentSettings
 from trioeval.cli.output import LINES, LinesFile, output_suffix
 from trioeval.cli.places import database_path
 from trioeval.errors import OutputError, UsageError
-from trioeval.report import Head, Results, RunInfo, Totals, to_json
+from trioeval.report import Head, Results, RunInfo, Totals
+from trioeval.report.json_text import compact
 from trioeval.report.totals import ColumnTotals
 from trioeval.store import Reader, RunFacts, read_store
 from trioeval.tasks import Status
@@ -43,9 +44,7 @@ def results_of(
         strip=environment.strip,
         escape_formulas=environment.escape_formulas,
     )
-    return [
-        _results(reader, facts, Head.read(head), info) for head in reader.heads(facts)
-    ]
+    return [_results(reader, facts, Head.read(head), info) for head in reader.heads(facts)]
 
 
 def _results(reader: Reader, facts: RunFacts, head: Head, info: RunInfo) -> Results:
@@ -88,11 +87,9 @@ def counted(facts: RunFacts) -> Totals:
 
 def write_stored(outputs: Sequence[Path], results: Sequence[Results]) -> Sequence[OutputError]:
     """Write result files of a run that is in the store; why some could not be written."""
-    errors = []
-    for path in outputs:
-        if output_suffix(path) == LINES and (error := _write_lines(path, results)) is not None:
-            errors.append(error)
-    return [*errors, *write_documents(outputs, results)]
+    lines = [_write_lines(path, results) for path in outputs if output_suffix(path) == LINES]
+    unwritten = [error for error in lines if error is not None]
+    return [*unwritten, *write_documents(outputs, results)]
 
 
 def _write_lines(path: Path, results: Sequence[Results]) -> OutputError | None:
@@ -100,6 +97,6 @@ def _write_lines(path: Path, results: Sequence[Results]) -> OutputError | None:
     lines.open()
     for part in results:
         for record in part.shown():
-            lines.add(to_json(record))
+            lines.add(compact(record))
     lines.close()
     return lines.error

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, TextIO
 
 from trioeval.errors import OutputError
@@ -31,6 +32,19 @@ def show(line: object) -> None:
         print(line, file=sys.stdout, flush=True)
     except (OSError, ValueError) as error:
         _give_up(sys.stdout, error)
+
+
+def pour(chunks: Iterable[str]) -> None:
+    """Write text on stdout, piece by piece; errors are those of `show`.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    for chunk in chunks:
+        try:
+            sys.stdout.write(chunk)
+        except (OSError, ValueError) as error:
+            _give_up(sys.stdout, error)
 
 
 def draw(picture: "RenderableType", stream: TextIO | None) -> None:

@@ -106,6 +106,8 @@ class Running(Generic[P, V]):
 
     def admits(self, now: float) -> bool:
         """Whether new jobs may still start."""
+        if self.failure is not None:
+            return False
         return now < self.deadline and not self.stop.is_set() and self.exhausted is None
 
     def start(self, job: Job[P], timer: Timer, now: float, *, favoured: bool) -> Calls[P]:

@@ -122,6 +122,16 @@ def runs_table(runs: Iterable[ListedRun]) -> Table:
     return table
 
 
+def run_line(run: ListedRun) -> str:
+    """One run in a line."""
+    came = run.rows if run.rows == run.expected else f"{run.rows} of {run.expected or '?'}"
+    counts = f"{run.passed} passed, {run.failed} failed, {run.errors} errors"
+    name = _name(run)
+    of = f" of {name}" if name else ""
+    begun = _instant(run.utc_created)
+    return f"{inert(run.id, 60)}{of}: {run.state}, begun {begun} UTC; {came} rows: {counts}"
+
+
 def run_json(run: ListedRun) -> dict[str, Any]:
     """One run, ready for `json.dumps`."""
     return {

@@ -119,7 +119,8 @@ class FileShelf:
     _told: Callable[[StoreError], None]
     _writer: CacheWriter = attrs.field(init=False)
     error: StoreError | None = attrs.field(default=None, init=False)
-    """See `Shelf`; from then on, what is asked of the file is asked of its memory."""
+    """See `Shelf`; from then on, nothing is written."""
+    _is_readable: bool = True
     _is_damaged: bool = False
 
     def attach(self, writer: CacheWriter) -> None:
@@ -129,7 +130,7 @@ class FileShelf:
     def find(self, key: bytes) -> Entry | None:
         """See `Shelf`."""
         entry = self._memory.find(key)
-        if entry is not None or self.error is not None:
+        if entry is not None or not self._is_readable:
             return entry
         try:
             entry = find_entry(self._reader, key)
@@ -141,8 +142,10 @@ class FileShelf:
 
     def has(self, key: bytes) -> bool:
         """See `Shelf`."""
-        if self._memory.has(key) or self.error is not None:
-            return self._memory.has(key)
+        if self._memory.has(key):
+            return True
+        if not self._is_readable:
+            return False
         try:
             return has_entry(self._reader, key, self._wall(), self._ttl)
         except sqlite3.Error as error:
@@ -233,6 +236,7 @@ class FileShelf:
         failure = store_error(self.path, CACHE, error)
         # A look that comes while the file is put in order finds nothing; that is no fault of the file.
         if not isinstance(failure, BusyError):
+            self._is_readable = False
             self._give_up(failure)
 
     def _give_up(self, failure: StoreError) -> None:

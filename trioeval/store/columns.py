@@ -12,13 +12,27 @@ from trioeval.store.payloads import plain
 
 Value: TypeAlias = str | bytes | float | None
 
-RESULT = (
-    "key row_id content test prompt repeat status outcome error_kind score latency_ms wait_ms calls tokens "
-    "cost cached"
-).split()
+RESULT = [
+    "key",
+    "row_id",
+    "content",
+    "test",
+    "prompt",
+    "repeat",
+    "status",
+    "outcome",
+    "error_kind",
+    "score",
+    "latency_ms",
+    "wait_ms",
+    "calls",
+    "tokens",
+    "cost",
+    "cached",
+]
 """The columns of a result."""
 
-SCORE = "key position type metric passed score weight reason".split()
+SCORE = ["key", "position", "type", "metric", "passed", "score", "weight", "reason"]
 """The columns of one assertion's verdict."""
 
 _STATUSES = ("pass", "fail", "error")
@@ -32,7 +46,9 @@ def result_columns(record: Mapping[str, Any]) -> tuple[Value, ...]:
     """What stands in the columns from `test` on, without `repeat`.
 
     Example:
-        >>> result_columns({"failureReason": 1, "score": 0.5, "testIdx": 3, "tokenUsage": {"total": 7}})
+        >>> result_columns(
+        ...     {"failureReason": 1, "score": 0.5, "testIdx": 3, "tokenUsage": {"total": 7}}
+        ... )
         (3, 0, 'fail', 'done', None, 0.5, None, None, None, 7, None, 0)
     """
     metadata, response = _object(record.get("metadata")), _object(record.get("response"))

@@ -18,7 +18,7 @@ import attrs
 from trioeval.errors import StoreError
 
 Durability: TypeAlias = Literal["normal", "full"]
-"""What a loss of power may take: the last commits before it, or nothing. A killed process loses neither way."""
+"""What a loss of power may take: the last commits, or nothing. A killed process loses nothing either way."""
 
 OWN_FOLDER = ".trioeval"
 """A folder of this name is made with a `.gitignore` that leaves all of it out."""
@@ -113,32 +113,30 @@ def open_reading(path: Path, kind: DatabaseKind, *, busy_s: float = 5.0) -> sqli
     for mode in ("rw", "ro", "ro&immutable=1"):
         if mode.endswith("=1") and log.exists() and log.stat().st_size:
             break
-        connection = None
         try:
-            connection = _connect(real, mode, busy_s)
-            if _check_kind(connection, path, kind) is None:
-                raise StoreError(f"{path}: there is no {kind.name} here; {kind.hint}")
-            connection.execute("PRAGMA query_only = 1")
-        except sqlite3.OperationalError as error:
-            failure = error
-            if connection is not None:
-                connection.close()
+            return _reading(real, path, kind, mode, busy_s)
+        except sqlite3.Error as error:
             if not _is_refused(error):
-                break
-        except (sqlite3.Error, StoreError) as error:
-            if connection is not None:
-                connection.close()
-            if isinstance(error, sqlite3.Error):
                 raise store_error(path, kind, error) from error
-            raise
-        else:
-            return connection
-    if failure is not None and not _is_refused(failure):
-        raise store_error(path, kind, failure) from failure
+            failure = error
     raise StoreError(
         f"{path}: the {kind.name} was not closed by whoever wrote it, and cannot be put in order where it "
         f"may not be written; copy it together with {log.name} to a folder that you may write to"
-    )
+    ) from failure
+
+
+def _reading(
+    real: Path, path: Path, kind: DatabaseKind, mode: str, busy_s: float
+) -> sqlite3.Connection:
+    connection = _connect(real, mode, busy_s)
+    try:
+        if _check_kind(connection, path, kind) is None:
+            raise StoreError(f"{path}: there is no {kind.name} here; {kind.hint}")  # noqa: TRY301
+        connection.execute("PRAGMA query_only = 1")
+    except (sqlite3.Error, StoreError):
+        connection.close()
+        raise
+    return connection
 
 
 def store_error(path: Path, kind: DatabaseKind, error: sqlite3.Error) -> StoreError:
@@ -227,8 +225,8 @@ def _check_kind(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) 
     if owner == kind.application_id:
         if version > len(kind.migrations):
             raise StoreError(
-                f"{path}: the {kind.name} was written by a newer trioeval (its tables have version {version}, "
-                f"this one knows versions up to {len(kind.migrations)}); upgrade trioeval, or {kind.hint}"
+                f"{path}: the {kind.name} was written by a newer trioeval (its tables have version "
+                f"{version}, this one knows {len(kind.migrations)}); upgrade trioeval, or {kind.hint}"
             )
         return version
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]

@@ -1,6 +1,6 @@
 """What is told to the store of a run when it begins, and what it tells of one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import attrs
@@ -23,12 +23,14 @@ class RunStart:
     description: str | None = None
     versions: Mapping[str, Any] = attrs.field(factory=dict)
     flags: Mapping[str, Any] = attrs.field(factory=dict)
-    files: Mapping[str, str] = attrs.field(factory=dict)
-    """The files that the suite was read from, each with its SHA-256."""
+    files: Mapping[str, str | None] = attrs.field(factory=dict)
+    """The files that the suite was read from, each with its SHA-256; None where there is none."""
     heads: Sequence[Mapping[str, Any]] = ({},)
     """What is told of each task beside its rows, in their order; `task` is its id, if it has one."""
     rows: Mapping[str | None, int] = attrs.field(factory=dict)
     """How many rows each task will have, where that is known."""
+    sources: Callable[[str], str | None] | None = attrs.field(default=None, repr=False)
+    """As for `trioeval.tasks.identity.Identities`; used in the writer's thread, and by nobody else."""
     keys: Mapping[str | None, Sequence[str]] = attrs.field(factory=dict, repr=False)
     """Texts that are hidden in the records of each task; never stored."""
 
@@ -54,8 +56,6 @@ class RunFacts:
     """How often it was begun or gone on with."""
     duration_ms: float
     """Of all executions that said how long they took."""
-    expected: int | None
-    """Rows that it will have; None where that is not known."""
     rows: int
     passed: int
     failed: int
@@ -66,13 +66,20 @@ class RunFacts:
     """US dollars, as far as prices are known."""
     versions: Mapping[str, Any]
     flags: Mapping[str, Any]
-    files: Mapping[str, str]
+    files: Mapping[str, str | None]
     derived: Any
     """What `finish` was given of derived metrics."""
     tasks: tuple[str | None, ...]
     """The ids of its tasks, in their order."""
+    sizes: tuple[int | None, ...]
+    """How many rows each of them will have; None where that is not known."""
     parts: tuple[int, ...] = attrs.field(repr=False)
     """Their numbers in the store."""
+
+    @property
+    def expected(self) -> int | None:
+        """Rows that it will have; None where that is not known."""
+        return None if None in self.sizes else sum(size or 0 for size in self.sizes)
 
     def part(self, task: str | None) -> int | None:
         """The number of a task; None if there is none of this id."""

@@ -1,4 +1,4 @@
-"""Reading rows and calls: a statement each, and pages of them, so that no reader holds up the log for long."""
+"""Reading rows and calls: a page of them at a time, so that no reader holds up the log for long."""
 
 import heapq
 import sqlite3
@@ -43,7 +43,7 @@ def record_texts(
     given = () if prompt_idx is None else (prompt_idx,)
     while True:
         page = connection.execute(statement, (*given, key, last)).fetchall()
-        for key, body in page:  # noqa: B007 - the next page begins after the last one
+        for key, body in page:
             yield key & (1 << INDEX_BITS) - 1, read_text(body)
         if len(page) < _PAGE:
             return

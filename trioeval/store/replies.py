@@ -18,7 +18,7 @@ LEFT_OUT = "left_out"
 """The key under which reasons stand."""
 
 _FREE = ("output", "raw", "metadata")
-_NUMBERS = ("cost", "first_token")
+_SIMPLE = ("cost", "finish_reason", "first_token")
 _USAGE = tuple(field.name for field in attrs.fields(Usage))
 
 
@@ -52,23 +52,17 @@ def reply_facts(reply: Reply) -> dict[str, Any]:
             left_out[name] = fault
         elif name == "output" or (value is not None and value != {}):
             told[name] = value
-    if reply.finish_reason is not None:
-        told["finish_reason"] = str(reply.finish_reason)
-    for name in _NUMBERS:
-        if (value := getattr(reply, name)) is not None:
-            told[name] = float(value)
-    usage = reply.usage
-    if tokens := {name: count for name in _USAGE if (count := getattr(usage, name)) is not None}:
-        told["usage"] = tokens
-    if reply.is_refusal:
-        told["is_refusal"] = True
-    if reply.guardrails is not None:
-        told["guardrails"] = attrs.asdict(reply.guardrails)
-    if reply.log_probs is not None:
-        told["log_probs"] = list(map(float, reply.log_probs))
-    if left_out:
-        told[LEFT_OUT] = left_out
-    return told
+    usage, rails, probs = reply.usage, reply.guardrails, reply.log_probs
+    tokens = {name: count for name in _USAGE if (count := getattr(usage, name)) is not None}
+    rest = {
+        **{name: getattr(reply, name) for name in _SIMPLE},
+        "usage": tokens or None,
+        "is_refusal": bool(reply.is_refusal) or None,
+        "guardrails": None if rails is None else attrs.asdict(rails),
+        "log_probs": None if probs is None else list(map(float, probs)),
+        LEFT_OUT: left_out or None,
+    }
+    return told | {name: value for name, value in rest.items() if value is not None}
 
 
 def read_reply(data: Any) -> Reply:

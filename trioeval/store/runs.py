@@ -1,8 +1,8 @@
-"""What stands in the tables of a run beside its rows: beginning it, going on with it, ending it, taking it away."""
+"""A run beside its rows: beginning it, going on with it, ending it, taking it away."""
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.report.json_text import compact
@@ -13,11 +13,22 @@ from trioeval.store.schema import INDEX_BITS
 _KEYED = ("result", "record", "score", "call")
 """Tables of rows."""
 
-_FACTS = (
-    "run id suite description state utc_created utc_finished executions duration_ms versions flags files "
-    "derived totals"
-).split()
-_NOW = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"
+_FACTS = [
+    "run",
+    "id",
+    "suite",
+    "description",
+    "state",
+    "utc_created",
+    "utc_finished",
+    "executions",
+    "duration_ms",
+    "versions",
+    "flags",
+    "files",
+    "derived",
+    "totals",
+]
 
 
 def begin_run(connection: sqlite3.Connection, start: RunStart) -> tuple[int, dict[str | None, int]]:
@@ -33,14 +44,18 @@ def begin_run(connection: sqlite3.Connection, start: RunStart) -> tuple[int, dic
             *(plain(compact(dict(told))) for told in (start.versions, start.flags, start.files)),
         ),
     ).fetchone()[0]
-    parts: dict[str | None, int] = {}
-    for position, head in enumerate(start.heads):
-        task = head.get("task")
-        parts[task] = connection.execute(
-            "INSERT INTO part (run, position, task, expected, head) VALUES (?, ?, ?, ?, ?) RETURNING part",
-            (number, position, task, start.rows.get(task), stored_json(compact(dict(head)))),
-        ).fetchone()[0]
-    return number, parts
+    parts = [_begin_part(connection, number, start, place) for place in range(len(start.heads))]
+    return number, dict(zip(start.tasks, parts, strict=True))
+
+
+def _begin_part(connection: sqlite3.Connection, number: int, start: RunStart, position: int) -> int:
+    head = start.heads[position]
+    task = head.get("task")
+    part: int = connection.execute(
+        "INSERT INTO part (run, position, task, expected, head) VALUES (?, ?, ?, ?, ?) RETURNING part",
+        (number, position, task, start.rows.get(task), stored_json(compact(dict(head)))),
+    ).fetchone()[0]
+    return part
 
 
 def go_on(connection: sqlite3.Connection, number: int, start: RunStart) -> int:
@@ -53,12 +68,27 @@ def go_on(connection: sqlite3.Connection, number: int, start: RunStart) -> int:
             number,
         ),
     ).fetchone()[0]
-    for position, head in enumerate(start.heads):
-        connection.execute(
-            "UPDATE part SET expected = coalesce(?, expected), head = ? WHERE run = ? AND position = ?",
-            (start.rows.get(head.get("task")), stored_json(compact(dict(head))), number, position),
-        )
+    _change_parts(connection, number, start)
     return execution
+
+
+def _change_parts(connection: sqlite3.Connection, number: int, start: RunStart) -> None:
+    """Give a run the tasks that its suite has now; of one that it has no more, everything goes."""
+    there = dict(
+        connection.execute("SELECT task, part FROM part WHERE run = ?", (number,)).fetchall()
+    )
+    for task in there.keys() - set(start.tasks):
+        _delete_part(connection, there[task])
+    # Out of the way, where places are taken by others.
+    connection.execute("UPDATE part SET position = -1 - position WHERE run = ?", (number,))
+    for position, (task, head) in enumerate(zip(start.tasks, start.heads, strict=True)):
+        if task not in there:
+            _begin_part(connection, number, start, position)
+            continue
+        connection.execute(
+            "UPDATE part SET position = ?, expected = coalesce(?, expected), head = ? WHERE part = ?",
+            (position, start.rows.get(task), stored_json(compact(dict(head))), there[task]),
+        )
 
 
 def finish_run(
@@ -66,8 +96,8 @@ def finish_run(
 ) -> None:
     """Write down how a run ended, and what its rows come to."""
     connection.execute(
-        f"UPDATE run SET state = ?, utc_finished = {_NOW}, duration_ms = duration_ms + ?, derived = ?, "
-        "totals = ? WHERE run = ?",
+        "UPDATE run SET state = ?, utc_finished = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), "
+        "duration_ms = duration_ms + ?, derived = ?, totals = ? WHERE run = ?",
         (state, duration_ms, plain(derived), compact(totals(connection, number)), number),
     )
 
@@ -103,11 +133,16 @@ def part_numbers(connection: sqlite3.Connection, number: int) -> list[int]:
 def delete_run(connection: sqlite3.Connection, number: int) -> None:
     """Take away a run and all that belongs to it."""
     for part in part_numbers(connection, number):
-        for table in _KEYED:
-            connection.execute(f"DELETE FROM {table} WHERE key BETWEEN ? AND ?", key_range(part))  # noqa: S608
-        connection.execute("DELETE FROM test WHERE part = ?", (part,))
-    for table in ("event", "part", "run"):
+        _delete_part(connection, part)
+    for table in ("event", "run"):
         connection.execute(f"DELETE FROM {table} WHERE run = ?", (number,))  # noqa: S608
+
+
+def _delete_part(connection: sqlite3.Connection, part: int) -> None:
+    for table in _KEYED:
+        connection.execute(f"DELETE FROM {table} WHERE key BETWEEN ? AND ?", key_range(part))  # noqa: S608
+    for table in ("test", "part"):
+        connection.execute(f"DELETE FROM {table} WHERE part = ?", (part,))  # noqa: S608
 
 
 def mark_again(
@@ -125,8 +160,8 @@ def mark_again(
 def move_rows(
     connection: sqlite3.Connection,
     part: int,
-    gone: Iterable[int],
-    moved: Iterable[tuple[int, int, int, int, str]],
+    gone: Sequence[int],
+    moved: Iterable[tuple[int, int, int, int, int, str]],
 ) -> None:
     """Give rows of a part other indices.
 
@@ -134,12 +169,12 @@ def move_rows(
         connection: In a transaction.
         part: Its number.
         gone: Indices of rows that leave the run; with them goes all that is known of them.
-        moved: Of each row that moves: the index it has and the one it gets, then its test, prompt and id.
+        moved: Of each row that moves: the index it has and the one it gets, then its test, prompt, repeat and id.
     """
     base = part << INDEX_BITS
     connection.execute(
         "CREATE TEMP TABLE IF NOT EXISTS move "
-        "(old INTEGER PRIMARY KEY, new INTEGER NOT NULL, test INTEGER, prompt INTEGER, id TEXT)"
+        "(old INTEGER PRIMARY KEY, new INTEGER NOT NULL, test INTEGER, prompt INTEGER, repeat INTEGER, id TEXT)"
     )
     connection.execute("DELETE FROM move")
     for table in _KEYED:
@@ -148,12 +183,13 @@ def move_rows(
             [(base | index,) for index in gone],
         )
     connection.executemany(
-        "INSERT INTO move VALUES (?, ?, ?, ?, ?)",
-        ((base | old, base | new, test, prompt, name) for old, new, test, prompt, name in moved),
+        "INSERT INTO move VALUES (?, ?, ?, ?, ?, ?)",
+        ((base | old, base | new, *place) for old, new, *place in moved),
     )
     connection.create_function("moved_record", 4, _moved_record, deterministic=True)
     connection.execute(
-        "UPDATE result SET test = move.test, prompt = move.prompt FROM move WHERE key = move.old"
+        "UPDATE result SET test = move.test, prompt = move.prompt, repeat = move.repeat FROM move "
+        "WHERE key = move.old"
     )
     connection.execute(
         "UPDATE record SET body = moved_record(body, move.test, move.prompt, move.id) FROM move "
@@ -174,9 +210,16 @@ def _moved_record(body: str | bytes, test: int, prompt: int, name: str) -> str |
     return stored_json(compact(record))
 
 
-def read_runs(connection: sqlite3.Connection) -> Iterator[tuple[RunFacts, bool]]:
-    """All runs, the newest first, and of each whether it is open. Their state is that on paper."""
-    for line in connection.execute(f"SELECT {', '.join(_FACTS)} FROM run ORDER BY run DESC"):  # noqa: S608
+def read_runs(
+    connection: sqlite3.Connection, suite: str | None = None
+) -> Iterator[tuple[RunFacts, bool]]:
+    """The runs, or those of one suite, the newest first, and of each whether it is open.
+
+    Their state is that on paper.
+    """
+    of = "" if suite is None else "WHERE suite = ?"
+    statement = f"SELECT {', '.join(_FACTS)} FROM run {of} ORDER BY run DESC"  # noqa: S608
+    for line in connection.execute(statement, () if suite is None else (suite,)):
         yield _facts(connection, dict(zip(_FACTS, line, strict=True)))
 
 
@@ -184,10 +227,7 @@ def _facts(connection: sqlite3.Connection, told: Mapping[str, Any]) -> tuple[Run
     parts = connection.execute(
         "SELECT part, task, expected FROM part WHERE run = ? ORDER BY position", (told["run"],)
     ).fetchall()
-    sums = (
-        totals(connection, told["run"]) if told["totals"] is None else json.loads(told["totals"])
-    )
-    expected = [count for _, _, count in parts]
+    sums = totals(connection, told["run"]) if told["totals"] is None else json.loads(told["totals"])
     is_open = told["state"] == "open"
     state: RunState = "died" if is_open else told["state"]
     return RunFacts(
@@ -200,7 +240,6 @@ def _facts(connection: sqlite3.Connection, told: Mapping[str, Any]) -> tuple[Run
         utc_finished=told["utc_finished"],
         executions=told["executions"],
         duration_ms=told["duration_ms"],
-        expected=None if None in expected else sum(expected),
         rows=sums["rows"],
         passed=sums["statuses"].get("pass", 0),
         failed=sums["statuses"].get("fail", 0),
@@ -213,5 +252,6 @@ def _facts(connection: sqlite3.Connection, told: Mapping[str, Any]) -> tuple[Run
         files=json.loads(told["files"]),
         derived=None if told["derived"] is None else json.loads(told["derived"]),
         tasks=tuple(task for _, task, _ in parts),
+        sizes=tuple(size for _, _, size in parts),
         parts=tuple(part for part, _, _ in parts),
     ), is_open

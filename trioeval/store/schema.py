@@ -6,6 +6,7 @@ A run has a part for each task of its suite. A row has a *key*, of which everyth
 number of its part times 2^31, plus its index. So the rows of a part are neighbours, in the order of their
 indices, without any index beside the table.
 """
+# ruff: noqa: S608 - all of it is made of texts that stand here
 
 from collections.abc import Sequence
 

@@ -17,6 +17,7 @@ from trioeval.store.locks import RunLock
 from trioeval.store.payloads import plain, stored_json
 from trioeval.store.records import merged, read_body, read_call, record_texts
 from trioeval.store.replies import read_reply
+from trioeval.store.resuming import Going
 from trioeval.store.runs import finish_run
 from trioeval.store.schema import INDEX_BITS
 from trioeval.store.works import (
@@ -34,6 +35,7 @@ from trioeval.tasks import Row
 from trioeval.tasks.journal import CallKey, CallRecord, Journal, Paid
 
 _TESTS = 500  # a statement
+_MANY = 10_000  # numbers of rows that are remembered
 
 
 @attrs.define(eq=False)
@@ -75,19 +77,20 @@ class StoredRun(Journal):
         read: Callable[[], sqlite3.Connection],
         lock: RunLock | None,
         *,
-        resumed: bool,
-        kept: Mapping[str | None, frozenset[int]],
-        parts: Mapping[str | None, int],
+        going: Going,
     ) -> None:
         self.id = place.eval_id
         self._writer = writer
         self._place = place
         self._read = read
         self._lock = lock
-        self._resumed = resumed
-        self._kept = {task: Kept(parts.get(task), rows, read) for task, rows in kept.items()}
-        self._parts = parts
+        self._resumed = going.execution > 1
+        self._kept = {
+            task: Kept(going.parts[task], rows, read) for task, rows in going.kept.items()
+        }
+        self._parts = going.parts
         self._numbers: dict[tuple[str | None, int], int] = {}
+        self._most_numbers = _MANY
         self._began = trio.current_time()
 
     @property
@@ -107,6 +110,10 @@ class StoredRun(Journal):
     def row(self, row: Row, /) -> None:
         """Write down a row, in place of what was known of it before."""
         place = (row.task, row.index)
+        if len(self._numbers) >= self._most_numbers:  # some that nobody asks for
+            done = self._writer.done
+            self._numbers = {place: one for place, one in self._numbers.items() if one > done}
+            self._most_numbers = max(_MANY, 2 * len(self._numbers))
         self._numbers[place] = self._writer.put(RowWork(self._place, row.task, row.index, row))
 
     def take(self, task: str | None, index: int, record: Mapping[str, Any]) -> None:
@@ -133,7 +140,11 @@ class StoredRun(Journal):
         if not self._resumed or part is None:
             return None
         found = read_call(
-            self._read(), part << INDEX_BITS | key.index, key.role, key.question, self._place.execution
+            self._read(),
+            part << INDEX_BITS | key.index,
+            key.role,
+            key.question,
+            self._place.execution,
         )
         if found is None:
             return None

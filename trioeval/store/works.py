@@ -15,9 +15,18 @@ from typing import Any, Protocol
 import attrs
 
 from trioeval.errors import ProviderError
+from trioeval.providers import Reply
 from trioeval.report import row_json
 from trioeval.report.json_text import compact
-from trioeval.store.columns import RESULT, SCORE, Value, count, number, result_columns, score_columns
+from trioeval.store.columns import (
+    RESULT,
+    SCORE,
+    Value,
+    count,
+    number,
+    result_columns,
+    score_columns,
+)
 from trioeval.store.payloads import plain, stored_json
 from trioeval.store.replies import LEFT_OUT, error_facts, reply_facts
 from trioeval.store.schema import INDEX_BITS
@@ -27,10 +36,34 @@ from trioeval.tasks.journal import CallRecord
 
 _log = logging.getLogger("trioeval.store")
 
-CALL = (
-    "key role question provider prompt reply error error_kind latency_ms tokens cost cached recalled execution"
-).split()
-EVENT = "run execution at_s lane kind row until_s retry_after_s concurrency reason".split()
+CALL = [
+    "key",
+    "role",
+    "question",
+    "provider",
+    "prompt",
+    "reply",
+    "error",
+    "error_kind",
+    "latency_ms",
+    "tokens",
+    "cost",
+    "cached",
+    "recalled",
+    "execution",
+]
+EVENT = [
+    "run",
+    "execution",
+    "at_s",
+    "lane",
+    "kind",
+    "row",
+    "until_s",
+    "retry_after_s",
+    "concurrency",
+    "reason",
+]
 
 _RECENT = 1000  # rows
 _RECENT_SIZE = 16 * 2**20  # characters
@@ -53,7 +86,9 @@ class Work(Protocol):
 class Recent:
     """The records that were made last, for whoever shows them in a moment. One thread puts, others look."""
 
-    _by_place: dict[tuple[str | None, int], tuple[Mapping[str, Any], str]] = attrs.field(factory=dict)
+    _by_place: dict[tuple[str | None, int], tuple[Mapping[str, Any], str]] = attrs.field(
+        factory=dict
+    )
     _order: deque[tuple[tuple[str | None, int], int]] = attrs.field(factory=deque)
     _size: int = 0
 
@@ -109,7 +144,7 @@ class RowWork:
         if isinstance(self.what, Row):
             row = self.what
             record = make_record(row, self.place)
-            step = getattr(row, "planned", None) or row.step
+            step = row.planned or row.step
             identity = self.place.identities.of(step, row.provider)
             who: tuple[Value, Value] = (identity.id, identity.content)
             repeat: int | None = step.repeat_index
@@ -145,7 +180,9 @@ def make_record(row: Row, place: Place) -> Mapping[str, Any]:
     except Exception as error:  # noqa: BLE001 - objects of users may do anything when looked at
         told = f"the row cannot be written down: {type(error).__name__} while it was looked at"
         _log.warning("row %d: %s", row.index, told)
-        bare = attrs.evolve(row, reply=None, output=None, verdict=None, graded=(), details={}, error=told)
+        bare = attrs.evolve(
+            row, reply=None, output=None, verdict=None, graded=(), details={}, error=told
+        )
         return row_json(bare, place.eval_id, keys=keys)
 
 
@@ -167,14 +204,15 @@ class CallWork:
         cost: float | None = None
         recalled = False
         size = len(call.prompt)
-        if isinstance(call.answer, ProviderError):
-            error, kind = plain(_encode(error_facts(call.answer))), call.answer.kind
-            tokens, cost = count(call.answer.tokens), number(call.answer.money)
+        answer = call.answer
+        if isinstance(answer, ProviderError):
+            error, kind = plain(_encode(error_facts(answer))), answer.kind
+            tokens, cost = count(answer.tokens), number(answer.money)
         else:
-            text, recalled = _reply_text(call)
+            text, recalled = _reply_text(answer)
             size += len(text)
             reply = stored_json(text)
-            tokens, cost = count(call.answer.usage.total), number(call.answer.cost)
+            tokens, cost = count(answer.usage.total), number(answer.cost)
         self._columns = (
             call.key.role,
             call.key.question,
@@ -200,12 +238,10 @@ class CallWork:
         return (self.place.key(self.call.key.task, self.call.key.index), *self._columns)
 
 
-def _reply_text(call: CallRecord) -> tuple[str, bool]:
+def _reply_text(reply: Reply) -> tuple[str, bool]:
     """The JSON text of a reply, and whether it may be taken for the reply again."""
-    answer = call.answer
-    assert not isinstance(answer, ProviderError)
     try:
-        told = reply_facts(answer)
+        told = reply_facts(reply)
         return _encode(told), LEFT_OUT not in told
     except Exception as error:  # noqa: BLE001 - objects of users may do anything when looked at
         reason = f"{type(error).__name__} while it was written"

@@ -76,6 +76,11 @@ class Writer:
         self._loop = trio.lowlevel.current_trio_token()
         self._thread = threading.Thread(target=self._run, name="trioeval store", daemon=True)
 
+    @property
+    def done(self) -> int:
+        """The number of the last work that is written or lost."""
+        return self._done
+
     def start(self) -> None:
         """Begin to write."""
         self._thread.start()
@@ -113,7 +118,7 @@ class Writer:
             works, is_over = self._gather()
             try:
                 self._write(works)
-            except Exception as error:  # a fault of ours must not leave the loop waiting for ever
+            except Exception as error:  # noqa: BLE001 - a fault of ours must not leave the loop waiting
                 _log.exception("the store failed")
                 self._fail(
                     StoreError(
@@ -141,11 +146,7 @@ class Writer:
         while work is not None:
             works.append(work)
             size += self._make(work)
-            if (
-                len(works) >= LARGEST
-                or size >= LARGEST_SIZE
-                or time.monotonic() - begun >= LONGEST
-            ):
+            if len(works) >= LARGEST or size >= LARGEST_SIZE or time.monotonic() - begun >= LONGEST:
                 return works, False
             try:
                 work = self._queue.get_nowait()
@@ -156,7 +157,7 @@ class Writer:
     def _make(self, work: Work) -> int:
         try:
             return work.make()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - likewise
             _log.exception("something cannot be written down")
             self._fail(
                 StoreError(
@@ -182,7 +183,7 @@ class Writer:
         try:
             self._lay(connection, works)
             connection.execute("COMMIT")
-        except BaseException:
+        except Exception:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise

@@ -13,7 +13,7 @@ that fails and needs no more judges, a timeout, or the end of the program.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -148,7 +148,8 @@ class Asker:
         if inquiry.key is not None and (paid := self._recalled(inquiry.key)) is not None:
             listener.heard(paid, recalled=True)
             return paid
-        if self.cache is None or inquiry.cache_key is None:
+        cache, cache_key = self.cache, inquiry.cache_key
+        if cache is None or cache_key is None:
             return await self._call(inquiry, calls, listener)
         own: Paid | None = None
 
@@ -157,9 +158,7 @@ class Asker:
             own = await self._call(inquiry, calls, listener)
             return own
 
-        found = await self.cache.reply(
-            inquiry.cache_key, fetch, calls.waiting, refresh=self.refresh
-        )
+        found = await cache.reply(cache_key, fetch, calls.waiting, refresh=self.refresh)
         if own is not None:
             return own
         paid = Paid(_for_nothing(found.reply), found.latency_ms, cached=True)
@@ -173,9 +172,11 @@ class Asker:
             return None
         return self.journal.recall(key)
 
-    async def _call(self, inquiry: Inquiry, calls: Calls[Any], listener: Listener) -> Paid:
+    def _call(
+        self, inquiry: Inquiry, calls: Calls[Any], listener: Listener
+    ) -> Coroutine[Any, Any, Paid]:
         estimate = self.meter.estimate(inquiry.place, inquiry.request.prompt)
-        return await calls(
+        return calls(
             self.lanes[inquiry.place],
             self._send,
             inquiry,

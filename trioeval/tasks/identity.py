@@ -15,6 +15,7 @@ Places are no part of either, nor are widths, delays, repeats and other settings
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,9 @@ _SIMPLE = frozenset({str, bool, int, type(None)})
 
 _NO_JSON = '"no JSON"'
 """In place of what cannot be written; only a suite made in Python has it."""
+
+_NUMBERED = re.compile(r"Row #\d+")
+"""What tests of files are called by their place, which is no part of an identity."""
 
 _EXACT = 2**53
 _ASKING = frozenset({"config", "provider"})
@@ -79,7 +83,7 @@ def row_id(
         provider: The label of its column's provider, or else its id.
         prompt_label: The label of its prompt.
         variables: Those of its test, with one of each list chosen.
-        description: That of its test.
+        description: That of its test; one that is made of its place, such as "Row #3", does not count.
 
     Example:
         >>> row_id("echo", "p", {"a": 1, "b": 2}, None) == row_id(
@@ -305,7 +309,9 @@ def _names(provider: str, prompt_label: str) -> str:
 def _of_test(description: Any, variables: Mapping[str, Any]) -> str:
     simple = all(type(value) in _SIMPLE and type(name) is str for name, value in variables.items())
     found = _canonical(variables, simple=simple)
-    return f"{_encode(description)}{found}" if description else found
+    if not description or _NUMBERED.fullmatch(str(description)):
+        return found
+    return f"{_encode(description)}{found}"
 
 
 def _hashed(text: str) -> str:

@@ -47,10 +47,9 @@ from trioeval.tasks.waits import NO_WAITS
 class _Known:
     """What is known of a row under way."""
 
-    planned: Step
-    """As the suite has it."""
     step: Step
-    """As extensions made it."""
+    planned: Step | None = None
+    """As the suite has it, where an extension made another one of it."""
     asked: Asked | None = None
     reply: Reply | None = None
     output: Any = None
@@ -63,10 +62,6 @@ class _Known:
     judging: Judging | None = None
     ending: Done[Verdict] | Failed | None = None
     """How it ended, before extensions are told of that."""
-
-    @classmethod
-    def of(cls, step: Step) -> "_Known":
-        return cls(step, step)
 
     def sent(self) -> None:
         """The kernel counts requests."""
@@ -187,6 +182,7 @@ class PromptEval:
             return await self._judge(job, calls, known)
         if known.judging is None:
             known.step = await self._hooks.before_each(job.payload)
+            known.planned = None if known.step is job.payload else job.payload
         outcome: Done[Verdict] | Failed
         try:
             outcome = Done(job.index, 0, 0, 0, 0, await self._judge(job, calls, known))
@@ -194,6 +190,8 @@ class PromptEval:
             outcome = Failed(job.index, 0, 0, 0, 0, error)
         known.ending = outcome
         judged = await self._hooks.after_each(self._row(outcome, known))
+        if judged.step is not known.step:
+            known.planned = job.payload
         known.step, known.reply = judged.step, judged.reply
         if isinstance(outcome, Failed):
             raise outcome.error
@@ -203,7 +201,7 @@ class PromptEval:
         """What is known of a row that begins: one that was judged before has all that was paid for."""
         known = self._known.get(job.index)
         if known is None or known.judging is None:
-            known = self._known[job.index] = _Known.of(job.payload)
+            known = self._known[job.index] = _Known(job.payload)
         known.ending = None
         return known
 
@@ -277,7 +275,7 @@ class PromptEval:
     ) -> Sequence[Row]:
         """The row of a job that is over. Each outcome is given once, in any order."""
         self._ahead.pop(outcome.index, None)
-        known = self._known.pop(outcome.index, None) or _Known.of(self._steps[outcome.index])
+        known = self._known.pop(outcome.index, None) or _Known(self._steps[outcome.index])
         if known.ending is not None and isinstance(outcome, TimedOut | Interrupted):
             outcome = self._without_hook(outcome, known.ending)
         return (self._row(outcome, known, waits),)
@@ -335,7 +333,7 @@ class PromptEval:
             spent=NOTHING_SPENT if graders is None else graders.spending.total,
             details={**grading_details(outcome), **unjudged},
             task=self._task,
-            planned=None if known.planned is step else known.planned,
+            planned=known.planned,
         )
 
 

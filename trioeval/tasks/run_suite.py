@@ -37,6 +37,7 @@ from trioeval.tasks.means import open_means
 from trioeval.tasks.metering import Meter
 from trioeval.tasks.prepare import PreparedSuite, PreparedTask, prepare
 from trioeval.tasks.prompt_eval import PromptEval
+from trioeval.tasks.resumed import Resumed
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.scoring import Scoring
 from trioeval.tasks.scripts import Scripts, open_scripts
@@ -316,9 +317,8 @@ async def _opened(part: PreparedTask, stack: AsyncExitStack, terms: _Terms) -> O
     rows = None if terms.journal is None else terms.journal.kept(part.id)
     if not rows:
         return OpenTask(whole, options.salvage_rounds, hooks)
-    from trioeval.tasks.resumed import Resumed  # noqa: PLC0415
-
-    resumed = Resumed(whole, rows, steps, layout if layout.compares else None, tools.restore)
+    resumed = Resumed(whole, rows, steps, layout, tools)
+    await resumed.restore()
     return OpenTask(resumed, options.salvage_rounds, hooks, Kept(rows, resumed.kept_rows()))
 
 
@@ -349,6 +349,7 @@ def _tools(prepared: PreparedSuite, scripts: Scripts, run_id: str | None) -> Too
         read_transform=functools.lru_cache(
             functools.partial(read_output_transform, around=prepared.around)
         ),
+        hooked=bool(prepared.extensions),
     )
 
 

@@ -1,0 +1,112 @@
+"""Who is told of outcomes as soon as they are there."""
+
+from typing import Any
+
+import pytest
+import trio
+
+from trioeval.errors import CallError, Fault
+from trioeval.kernel import (
+    Calls,
+    Done,
+    Interrupted,
+    Job,
+    Lanes,
+    LaneSpec,
+    NotRun,
+    Outcome,
+    Plan,
+    run_plan,
+)
+from trioeval.testing import run_virtual
+
+
+async def take(job: Job[float], calls: Calls[float]) -> float:
+    """A body of one call that takes as many seconds as the job's payload says."""
+    await calls(job.lane, trio.sleep, job.payload)
+    return job.payload
+
+
+def test_outcomes_are_settled_as_jobs_end_and_emitted_in_index_order() -> None:
+    """Each before it is emitted; those that the run never came to are only emitted."""
+
+    async def main() -> list[str]:
+        said = []
+
+        def settled(outcome: Outcome[float]) -> None:
+            said.append(f"{trio.current_time():g}: {outcome.index} settled")
+
+        async def emit(outcome: Outcome[float]) -> None:
+            kind = type(outcome).__name__
+            said.append(f"{trio.current_time():g}: {outcome.index} emitted as {kind}")
+
+        plan = Plan.of(Job(i, "a", seconds) for i, seconds in enumerate((3.0, 1.0, 9.0, 9.0)))
+        lanes = Lanes([LaneSpec("a", 2)])
+        await run_plan(plan, take, lanes=lanes, emit=emit, settled=settled, deadline=5.0)
+        return said
+
+    said = run_virtual(main)
+    assert [*said[:4], *sorted(said[4:6]), *said[6:]] == [
+        "1: 1 settled",
+        "3: 0 settled",
+        "3: 0 emitted as Done",
+        "3: 1 emitted as Done",
+        "5: 2 settled",
+        "5: 3 settled",
+        "5: 2 emitted as Interrupted",
+        "5: 3 emitted as Interrupted",
+    ]
+
+
+def test_a_job_that_is_salvaged_is_settled_once() -> None:
+    """What may still become better is no outcome yet."""
+
+    async def main() -> list[Outcome[None]]:
+        settled: list[Outcome[None]] = []
+
+        async def mishap() -> None:
+            if trio.current_time() == 0:
+                raise CallError(Fault.TRANSIENT, "not now")
+
+        async def perform(job: Job[float], calls: Calls[float]) -> None:
+            await calls(job.lane, mishap)
+
+        async def emit(outcome: Outcome[None]) -> None:
+            assert settled[-1] is outcome
+
+        plan = Plan.of([Job(0, "a", 0.0)])
+        await run_plan(
+            plan,
+            perform,
+            lanes=Lanes([LaneSpec("a", retries=0, min_gap=1.0)]),
+            emit=emit,
+            settled=settled.append,
+            salvage_rounds=1,
+        )
+        return settled
+
+    (outcome,) = run_virtual(main)
+    assert isinstance(outcome, Done)
+
+
+def test_an_exception_ends_the_run_and_nobody_is_told_again() -> None:
+    """Every outcome is emitted all the same."""
+
+    async def main() -> tuple[list[int], list[type[Any]]]:
+        told: list[int] = []
+        kinds: list[type[Any]] = []
+
+        def settled(outcome: Outcome[float]) -> None:
+            told.append(outcome.index)
+            raise ZeroDivisionError
+
+        async def emit(outcome: Outcome[float]) -> None:
+            kinds.append(type(outcome))
+
+        plan = Plan.of(Job(i, "a", seconds) for i, seconds in enumerate((2.0, 1.0, 9.0)))
+        with pytest.raises(ZeroDivisionError):
+            await run_plan(plan, take, lanes=Lanes([LaneSpec("a", 2)]), emit=emit, settled=settled)
+        assert trio.current_time() == 1.0
+        return told, kinds
+
+    assert run_virtual(main) == ([1], [Interrupted, Done, NotRun])

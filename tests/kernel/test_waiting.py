@@ -1,0 +1,73 @@
+"""What a body waits for by itself is no working time, if it says so."""
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from trioeval.kernel import Calls, Done, Job, Lanes, LaneSpec, Outcome, Plan, TimedOut, collect
+from trioeval.testing import run_virtual
+
+Body = Callable[[Job[None], Calls[None]], Awaitable[None]]
+
+
+def run_one(body: Body, timeout: float) -> Outcome[None]:
+    async def main() -> Outcome[None]:
+        plan = Plan.of([Job(0, "a", None, timeout)])
+        (outcome,) = await collect(plan, body, lanes=Lanes([LaneSpec("a", 2)]))
+        return outcome
+
+    return run_virtual(main)
+
+
+def test_the_clock_stands_while_a_body_waits() -> None:
+    """And goes on with what is left: half a second of work, ten of waiting, half a second again."""
+
+    async def body(_job: Job[None], calls: Calls[None]) -> None:
+        await trio.sleep(0.5)
+        with calls.waiting():
+            await trio.sleep(10.0)
+        await trio.sleep(0.75)
+
+    assert run_one(body, 2.0) == Done(0, 0.0, 11.25, 10.0, 0, None)
+    assert run_one(body, 1.0) == TimedOut(0, 0.0, 11.0, 10.0, 0, 1.0)
+
+
+def test_a_call_in_flight_beside_a_branch_that_waits_is_work() -> None:
+    """Two seconds of a call, and one more until the last branch has waited."""
+
+    async def wait(calls: Calls[None], seconds: float) -> None:
+        with calls.waiting():
+            await trio.sleep(seconds)
+
+    async def body(job: Job[None], calls: Calls[None]) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait, calls, 3.0)
+            nursery.start_soon(wait, calls, 1.0)
+            await calls(job.lane, trio.sleep, 2.0)
+
+    assert run_one(body, 3.0) == Done(0, 0.0, 3.0, 1.0, 1, None)
+    assert run_one(body, 2.0) == TimedOut(0, 0.0, 2.0, 0.0, 1, 2.0)
+
+
+def test_a_call_made_while_waiting_is_work() -> None:
+    """The clock runs while it is in flight, and stands before and after."""
+
+    async def body(job: Job[None], calls: Calls[None]) -> None:
+        with calls.waiting():
+            await trio.sleep(4.0)
+            await calls(job.lane, trio.sleep, 2.0)
+            await trio.sleep(4.0)
+
+    assert run_one(body, 2.5) == Done(0, 0.0, 10.0, 8.0, 1, None)
+
+
+def test_a_wait_that_is_given_up_is_over() -> None:
+    """The clock goes on also if what was waited for was cancelled."""
+
+    async def body(_job: Job[None], calls: Calls[None]) -> None:
+        with trio.move_on_after(3.0), calls.waiting():
+            await trio.sleep_forever()
+        await trio.sleep(2.0)
+
+    assert run_one(body, 2.5) == Done(0, 0.0, 5.0, 3.0, 0, None)
+    assert run_one(body, 1.5) == TimedOut(0, 0.0, 4.5, 3.0, 0, 1.5)

@@ -1,0 +1,235 @@
+"""Rows that are run again see what an uninterrupted run would have shown them, whichever others are kept.
+
+Suites with registers and conversations, as in `test_serialize`, are run once as a whole. Then any of their
+rows are taken as there already, from what is recorded of them, and the rest is run again.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from test_serialize import (
+    BROKEN,
+    CASES,
+    HISTORY,
+    LATER_WRITER,
+    MODES,
+    NAME_OF_PIECES,
+    TWO_WRITERS,
+    UNTRACED,
+    Case,
+    content,
+    of,
+    stores,
+)
+
+from trioeval import Reply, Request, Row, Status, collect, parse_suite, run_suite
+from trioeval.report import row_json
+from trioeval.tasks import PreparedSuite
+from trioeval.tasks.journal import CallKey, CallRecord, Paid
+from trioeval.tasks.prepare import prepare
+from trioeval.testing import run_virtual
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # a whole suite an example
+
+
+@attrs.define(eq=False)
+class Kept:
+    """Rows as they were recorded, read from their text."""
+
+    texts: Mapping[int, str]
+    read: list[int] = attrs.field(factory=list)
+
+    def __contains__(self, index: object) -> bool:
+        return index in self.texts
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.texts)
+
+    def record(self, index: int) -> Mapping[str, Any]:
+        self.read.append(index)
+        found: Mapping[str, Any] = json.loads(self.texts[index])
+        return found
+
+
+@attrs.define(eq=False)
+class Notes:
+    """A journal that knows rows, and no replies."""
+
+    rows: Kept
+    resumed: bool = True
+
+    def call(self, call: CallRecord) -> None:
+        pass
+
+    def recall(self, key: CallKey) -> Paid | None:  # noqa: ARG002 - there are none
+        return None
+
+    def row(self, row: Row) -> None:
+        pass
+
+    async def durable(self, row: Row | None = None) -> None:
+        pass
+
+    def kept(self, task: str | None) -> Kept:  # noqa: ARG002 - there is one
+        return self.rows
+
+
+def kept_of(rows: list[Row], indices: frozenset[int]) -> Kept:
+    return Kept(
+        {
+            row.index: json.dumps(row_json(row, "eval-1"), default=str)
+            for row in rows
+            if row.index in indices
+        }
+    )
+
+
+def run_whole(prepared: PreparedSuite) -> list[Row]:
+    return run_virtual(lambda: collect(prepared))
+
+
+def run_rest(prepared: PreparedSuite, kept: Kept) -> tuple[list[Row], int]:
+    """The rows that are emitted, and the number of all that are counted."""
+    rows: list[Row] = []
+
+    async def keep(row: Row) -> None:  # noqa: ASYNC124 - lists do not wait
+        rows.append(row)
+
+    async def main() -> int:
+        summary = await run_suite(prepared, emit=keep, journal=Notes(kept))
+        return summary.rows
+
+    return rows, run_virtual(main)
+
+
+SERIAL_LATER = of(
+    ["{{q}}{{r}}"],
+    stores("r", "1"),
+    {"vars": {"q": "2"}, "options": {"runSerially": True}},
+    stores("r", "3", runSerially=True),
+    {"vars": {"q": "4"}},
+)
+TALK = of([HISTORY + "{{q}}"], *({"vars": {"q": text}} for text in "1234"), columns="left right")
+
+
+@settings(UNTRACED, max_examples=30)
+@given(CASES, MODES | st.just("all"), st.frozensets(st.integers(0, 20)), st.random_module())
+@example(Case(TALK, (1,)), "auto", frozenset({0, 1, 4, 5, 7}), None)
+@example(Case(TALK, (1,), silent=frozenset({1})), "all", frozenset(range(7)), None)
+@example(Case(TALK, (1,), failing=frozenset({1})), "all", frozenset({2, 3, 4, 5}), None)
+@example(Case(SERIAL_LATER, (1,)), "auto", frozenset({0}), None)
+@example(Case(SERIAL_LATER, (1,)), "all", frozenset({0, 2}), None)
+@example(Case(TWO_WRITERS, (9, 1, 1, 1, 1), frozenset({1})), "auto", frozenset({0, 1}), None)
+@example(Case(LATER_WRITER, (9, 1)), "auto", frozenset({0, 2}), None)
+@example(Case(BROKEN, (9,)), "auto", frozenset({0, 1}), None)
+@example(Case(NAME_OF_PIECES, (9,)), "auto", frozenset({0}), None)
+def test_what_is_run_again_is_what_it_was(
+    case: Case, mode: str, indices: frozenset[int], _random: object
+) -> None:
+    """In every mode; kept rows are counted and not emitted."""
+    whole = run_whole(case.prepared("all"))
+    rows, counted = run_rest(case.prepared(mode), kept_of(whole, indices))
+    assert [content(row) for row in rows] == [
+        content(row) for row in whole if row.index not in indices
+    ]
+    assert counted == len(whole)
+
+
+COMPARED = {
+    "providers": [{"id": "mine", "label": "left"}, {"id": "mine", "label": "right"}],
+    "prompts": [HISTORY + "{{q}}{{r}}"],
+    "tests": [
+        {
+            **stores("r", "1"),
+            "assert": [{"type": "contains", "value": "<"}, {"type": "max-score"}],
+        },
+        {"vars": {"q": "2"}},
+        {
+            "vars": {"q": "3"},
+            "assert": [{"type": "contains", "value": "zzz"}, {"type": "max-score"}],
+        },
+        {"vars": {"q": "4"}, "providers": ["right"]},
+    ],
+}
+
+
+@settings(UNTRACED, max_examples=20)
+@given(
+    st.frozensets(st.integers(0, 6)),
+    st.frozensets(st.integers(0, 3), max_size=2),
+    st.sampled_from(["all", "auto"]),
+)
+@example(frozenset(range(7)), frozenset(), "all")
+@example(frozenset(range(7)), frozenset({0}), "all")
+@example(frozenset({0, 2, 3, 4, 5}), frozenset(), "auto")
+def test_rows_that_are_compared_are_kept_together(
+    indices: frozenset[int], failing: frozenset[int], mode: str
+) -> None:
+    """A group of which a row is missing is run again as a whole, and seen by others as it was."""
+    case = Case(COMPARED, (1, 5, 2), failing=failing)
+    whole = run_whole(case.prepared("all"))
+    rows, counted = run_rest(case.prepared(mode), kept_of(whole, indices))
+    kept = set(indices)
+    for group in ({0, 1}, {4, 5}):
+        if not group <= indices:
+            kept -= group
+    if 0 in failing:  # nobody can tell whether its rows left an output before they were compared
+        kept -= {0, 1}
+    assert [content(row) for row in rows] == [
+        content(row) for row in whole if row.index not in kept
+    ]
+    assert counted == len(whole)
+
+
+def test_a_task_of_which_everything_is_there_asks_nobody_and_reads_no_more_than_it_counts() -> None:
+    """Nothing is restored either: nobody is left who could see it."""
+    asked: list[Request] = []
+
+    async def ask(request: Request) -> Reply:
+        asked.append(request)
+        return Reply(output="x")
+
+    prepared = prepare(parse_suite({**TALK}), providers={"mine": ask})
+    whole = run_virtual(lambda: collect(prepared))
+    count = len(asked)
+    kept = kept_of(whole, frozenset(range(len(whole))))
+    rows, counted = run_rest(prepared, kept)
+    assert not rows
+    assert counted == len(whole) == 8
+    assert len(asked) == count
+    assert sorted(kept.read) == list(range(8))
+
+
+def test_a_run_that_kept_rows_can_be_cut_like_any_other() -> None:
+    """Every row that is not kept is emitted once, in order."""
+
+    async def ask(request: Request) -> Reply:
+        await trio.sleep(1)
+        return Reply(output=request.prompt)
+
+    tests = [{"vars": {"q": str(i)}} for i in range(10)]
+    document = of(["{{q}}"], *tests, evaluateOptions={"maxConcurrency": 2, "maxEvalTimeMs": 1500})
+    prepared = prepare(parse_suite(document), providers={"mine": ask})
+    whole = [
+        attrs.evolve(row, status=Status.PASS, outcome="done")
+        for row in run_virtual(lambda: collect(prepared))
+    ]
+    rows, counted = run_rest(prepared, kept_of(whole, frozenset({0, 3, 4, 9})))
+    assert [(row.index, row.outcome) for row in rows] == [
+        (1, "done"),
+        (2, "done"),
+        (5, "interrupted"),
+        (6, "interrupted"),
+        (7, "not_run"),
+        (8, "not_run"),
+    ]
+    assert counted == 10

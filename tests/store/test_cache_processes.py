@@ -1,0 +1,134 @@
+"""Several processes and one cache: one call for equal questions, also where the one who asks is killed."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+LEASE = 0.6
+
+ASKER = """
+import sys, time
+from contextlib import nullcontext
+from pathlib import Path
+import trio
+from trioeval.errors import ProviderError
+from trioeval.providers import Reply
+from trioeval.store.cache import open_cache
+from trioeval.tasks.journal import Paid
+
+path, name, lease, what, count = sys.argv[1:]
+
+async def main():
+    async def fetch():
+        print("asks", flush=True)
+        if what == "never":
+            await trio.sleep(60)
+        if what == "slow":
+            await trio.sleep(2.5 * float(lease))
+        if what == "fails":
+            await trio.to_thread.run_sync(sys.stdin.readline)
+            raise ProviderError("server", "down")
+        await trio.sleep(0.01)
+        return Paid(Reply(output=name), 50.0, cached=False)
+
+    async with open_cache(Path(path), lease_s=float(lease)) as cache:
+        for number in range(int(count)):
+            try:
+                paid = await cache.reply(number.to_bytes(32, "big"), fetch, nullcontext)
+            except ProviderError as error:
+                print(f"failed {error.kind}", flush=True)
+            else:
+                print(f"{number} {paid.reply.output} {paid.cached}", flush=True)
+
+trio.run(main)
+"""
+
+
+@contextmanager
+def asker(
+    path: Path, name: str, what: str = "", count: int = 1
+) -> Iterator["subprocess.Popen[str]"]:
+    """A process that asks."""
+    arguments = [str(path), name, str(LEASE), what, str(count)]
+    with subprocess.Popen(
+        [sys.executable, "-c", ASKER, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def line(child: "subprocess.Popen[str]") -> str:
+    assert child.stdout is not None
+    return child.stdout.readline().strip()
+
+
+def test_what_another_process_asks_is_not_asked_again(tmp_path: Path) -> None:
+    """Its reply is waited for, however much longer than a lease it takes: its thread keeps it alive."""
+    path = tmp_path / "c.db"
+    with asker(path, "one", "slow") as first:
+        assert line(first) == "asks"
+        with asker(path, "two") as second:
+            assert line(second) == "0 one True"
+        assert line(first) == "0 one False"
+
+
+def test_a_failure_in_another_process_is_nobody_elses(tmp_path: Path) -> None:
+    """As soon as it has failed there, it is asked here."""
+    path = tmp_path / "c.db"
+    with asker(path, "one", "fails") as first:
+        assert line(first) == "asks"
+        with asker(path, "two") as second:
+            wait_for_lease(path, 1)
+            assert first.stdin is not None
+            first.stdin.write("\n")
+            first.stdin.flush()
+            assert line(first) == "failed server"
+            assert [line(second), line(second)] == ["asks", "0 two False"]
+
+
+def test_a_process_that_is_killed_is_not_waited_for(tmp_path: Path) -> None:
+    """Its lease runs out, one of those who wait asks, and the others get its reply."""
+    path = tmp_path / "c.db"
+    with asker(path, "one", "never") as first:
+        assert line(first) == "asks"
+        with asker(path, "two") as second, asker(path, "three") as third:
+            os.kill(first.pid, signal.SIGKILL)
+            first.wait()
+            said = [child.communicate(timeout=20)[0].splitlines() for child in (second, third)]
+    assert sorted(map(len, said)) == [1, 2], said
+    [asked] = [told for told in said if len(told) == 2]
+    name = asked[1].split()[1]
+    assert sorted(told[-1] for told in said) == [f"0 {name} False", f"0 {name} True"]
+    with sqlite3.connect(path) as file:
+        assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert file.execute("SELECT count(*) FROM lease").fetchone() == (0,)
+
+
+def test_two_processes_ask_for_many_things_once(tmp_path: Path) -> None:
+    """Whoever is there first asks; together they ask for each of them once."""
+    path = tmp_path / "c.db"
+    with asker(path, "one", count=40) as first, asker(path, "two", count=40) as second:
+        said = [child.communicate(timeout=30)[0].splitlines() for child in (first, second)]
+    assert [sum(told != "asks" for told in lines) for lines in said] == [40, 40]
+    assert sum(lines.count("asks") for lines in said) == 40
+
+
+def wait_for_lease(path: Path, count: int) -> None:
+    """Until so many are held."""
+    with sqlite3.connect(path) as file:
+        while file.execute("SELECT count(*) FROM lease").fetchone() != (count,):
+            pass

@@ -1,0 +1,89 @@
+"""`trioeval show`: the rows of a stored run, or all that is known of one of them."""
+
+import os
+import sys
+from pathlib import Path
+
+from trioeval.cli.environment import read_environment
+from trioeval.cli.exits import Exit
+from trioeval.cli.stored_results import open_runs
+from trioeval.cli.terminal import draw, show
+from trioeval.errors import UsageError
+from trioeval.report import Head, Totals, inert
+from trioeval.report.first_rows import FirstRows
+from trioeval.report.run_list import run_line
+from trioeval.report.tables import columns_table, rows_table
+from trioeval.store import Reader, RunFacts
+
+_CELL = 40  # characters of an answer in the table
+
+
+def show_run(db: Path | None, run: str, *, failed: bool, limit: int, task: str | None) -> int:
+    """Show the first rows of a run and its totals.
+
+    Raises:
+        UsageError: There is no such run, or no such task.
+        StoreError: The database cannot be read.
+    """
+    with open_runs(db, read_environment(os.environ)) as reader:
+        facts = reader.run(run)
+        show(run_line(facts))
+        for head in map(Head.read, reader.heads(facts)):
+            if task is None or head.task == _task(facts, task):
+                _show_task(reader, facts, head, limit, failed=failed)
+    return Exit.OK
+
+
+def _show_task(reader: Reader, facts: RunFacts, head: Head, limit: int, *, failed: bool) -> None:
+    rows, totals = FirstRows(_CELL, limit), Totals.of(head.columns)
+    for record in reader.records(facts, head.task):
+        totals.add(record)
+        if not failed or not record["success"]:
+            rows.add(record)
+    if head.task is not None:
+        show(f"task {inert(head.task, 60)}")
+    if rows.names:
+        draw(rows_table(head.columns, rows), sys.stdout)
+        if rows.hidden:
+            show(f"… and {rows.hidden} more rows; --limit N shows more of them")
+    elif failed:
+        show("every row passed" if totals.rows else "no rows")
+    draw(columns_table(head.columns, totals), sys.stdout)
+
+
+def show_row(db: Path | None, run: str, index: int, *, task: str | None) -> int:
+    """Show all that is known of one row.
+
+    Raises:
+        UsageError: There is no such run, task or row.
+        StoreError: The database cannot be read.
+    """
+    from trioeval.report.row_view import row_view  # noqa: PLC0415
+
+    with open_runs(db, read_environment(os.environ)) as reader:
+        facts = reader.run(run)
+        named = _task(facts, task)
+        record = reader.record(facts, named, index)
+        if record is None:
+            of = "" if named is None else f" of task {named}"
+            raise UsageError(f"{facts.id} has no row {index}{of}; {_there(facts)}")
+        calls = reader.calls(facts, named, index)
+    draw(row_view(record, calls), sys.stdout)
+    return Exit.OK
+
+
+def _there(facts: RunFacts) -> str:
+    return f"{facts.rows} of {facts.expected or 'its'} rows are written down"
+
+
+def _task(facts: RunFacts, name: str | None) -> str | None:
+    """The task that is meant; the only one if none is named."""
+    if name is None and len(facts.tasks) == 1:
+        return facts.tasks[0]
+    known = ", ".join(task for task in facts.tasks if task is not None)
+    if name is None:
+        raise UsageError(f"{facts.id} has several tasks: name one with --task: {known}")
+    if name not in facts.tasks:
+        there = f"its tasks are {known}" if known else "it has no tasks"
+        raise UsageError(f"--task {name}: {facts.id} has no such task; {there}")
+    return name

@@ -1,0 +1,313 @@
+"""Reading a store, while others may write to it: for commands, and for whatever comes after a run."""
+
+import contextlib
+import json
+import re
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+
+from trioeval.errors import StoreError, UsageError
+from trioeval.store.database import open_database, open_reading, store_error
+from trioeval.store.facts import RunFacts, RunState, StoredCall, StoredOutcome
+from trioeval.store.locks import is_running, lock_run
+from trioeval.store.payloads import read_text
+from trioeval.store.records import read_body, record_texts
+from trioeval.store.runs import delete_run, key_range, read_runs
+from trioeval.store.schema import INDEX_BITS, RUNS
+from trioeval.tasks.reconcile import StoredIdentity
+
+T = TypeVar("T")
+
+_LATEST = re.compile(r"latest(?:~(\d{1,9}))?")
+_SHOWN = 5  # ids in a message
+_BUSY = 30.0  # seconds that deleting waits for whoever writes
+_INDEX = (1 << INDEX_BITS) - 1
+
+
+@contextlib.contextmanager
+def read_store(path: Path) -> Iterator["Reader"]:
+    """Read a store that is there. Also one that is being written, and one that was never closed.
+
+    Raises:
+        StoreError: There is none, it is damaged, foreign or of a newer version, or it cannot be read.
+
+    Example:
+        ```python
+        with read_store(Path(".trioeval/results.db")) as reader:
+            run = reader.run("latest")
+            for record in reader.records(run):
+                print(record["success"], record["vars"])
+        ```
+    """
+    connection = open_reading(path, RUNS)
+    try:
+        yield Reader(path, connection)
+    except sqlite3.Error as error:
+        raise store_error(path, RUNS, error) from error
+    finally:
+        with contextlib.suppress(sqlite3.Error):
+            connection.close()
+
+
+@attrs.frozen(eq=False)
+class Reader:
+    """A store that is open to be read. Every method may raise `StoreError`."""
+
+    path: Path
+    _connection: sqlite3.Connection = attrs.field(repr=False)
+
+    def runs(
+        self,
+        *,
+        suite: str | None = None,
+        state: RunState | None = None,
+        limit: int | None = None,
+    ) -> list[RunFacts]:
+        """The runs, the newest first.
+
+        Args:
+            suite: The path of the suite that they are of.
+            state: How they stand.
+            limit: At most so many.
+        """
+        return self._guarded(lambda: self._runs(suite, state, limit))
+
+    def run(self, name: str, *, suite: str | None = None) -> RunFacts:
+        """One run: by its id, a beginning of it that no other has, `latest`, or `latest~2` before that.
+
+        Args:
+            name: Which.
+            suite: Those of this suite alone.
+
+        Raises:
+            UsageError: There is none, or more than one.
+        """
+        runs = self.runs(suite=suite)
+        of = f" of {suite}" if suite is not None else ""
+        if not runs:
+            raise UsageError(f"{self.path} holds no run{of}")
+        named = _LATEST.fullmatch(name)
+        if named is not None:
+            place = int(named[1] or 0)
+            if place >= len(runs):
+                raise UsageError(f"{self.path}: there is no {name}{of}, only {len(runs)} runs")
+            return runs[place]
+        found = [run for run in runs if run.id == name] or [
+            run for run in runs if run.id.startswith(name)
+        ]
+        if len(found) == 1:
+            return found[0]
+        ids = ", ".join(run.id for run in (found or runs)[:_SHOWN])
+        what = (
+            f"{name!r} is the beginning of {len(found)} runs"
+            if found
+            else f"there is no run {name!r}"
+        )
+        raise UsageError(f"{self.path}: {what}{of}; the last ones are {ids}")
+
+    def heads(self, run: RunFacts) -> list[Mapping[str, Any]]:
+        """What was told of its tasks beside their rows, in their order."""
+        return self._guarded(
+            lambda: [
+                json.loads(read_text(head))
+                for (head,) in self._connection.execute(
+                    "SELECT head FROM part WHERE run = ? ORDER BY position", (run.number,)
+                )
+            ]
+        )
+
+    def records(
+        self,
+        run: RunFacts,
+        task: str | None = None,
+        prompt_idx: int | None = None,
+        *,
+        failed_only: bool = False,
+    ) -> Iterator[Mapping[str, Any]]:
+        """The rows of a task, by their indices.
+
+        Args:
+            run: Which.
+            task: Its id; None where the suite has no tasks but is one.
+            prompt_idx: Those of one prompt alone.
+            failed_only: Those alone that did not pass.
+        """
+        return map(json.loads, self.texts(run, task, prompt_idx, failed_only=failed_only))
+
+    def texts(
+        self,
+        run: RunFacts,
+        task: str | None = None,
+        prompt_idx: int | None = None,
+        *,
+        failed_only: bool = False,
+    ) -> Iterator[str]:
+        """The same as JSON texts, compact and without line breaks."""
+        part = run.part(task)
+        if part is None:
+            return
+        found = record_texts(self._connection, part, prompt_idx, failed_only=failed_only)
+        while (one := self._guarded(lambda: next(found, None))) is not None:
+            yield one[1]
+
+    def record(self, run: RunFacts, task: str | None, index: int) -> Mapping[str, Any] | None:
+        """One row; None if it was never written down."""
+        key = self._key(run, task, index)
+        text = None if key is None else self._guarded(lambda: read_body(self._connection, key))
+        return None if text is None else json.loads(text)
+
+    def calls(self, run: RunFacts, task: str | None, index: int) -> list[StoredCall]:
+        """The calls that a row made, in the order in which they ended, over all executions."""
+        key = self._key(run, task, index)
+        statement = (
+            "SELECT role, provider, execution, prompt, reply, error, latency_ms, tokens, cost, cached "
+            "FROM call WHERE key = ? ORDER BY call"
+        )
+        if key is None:
+            return []
+        lines = self._guarded(lambda: self._connection.execute(statement, (key,)).fetchall())
+        return [
+            StoredCall(
+                role=role,
+                provider=provider,
+                execution=execution,
+                prompt=json.loads(read_text(prompt)),
+                reply=None if reply is None else json.loads(read_text(reply)),
+                error=None if error is None else json.loads(error),
+                latency_ms=latency_ms,
+                tokens=tokens,
+                cost=cost,
+                cached=bool(cached),
+            )
+            for role, provider, execution, prompt, reply, error, latency_ms, tokens, cost, cached in lines
+        ]
+
+    def identities(self, run: RunFacts, task: str | None = None) -> Iterator[StoredIdentity]:
+        """What the rows of a task are, by their indices."""
+        lines = self._facts_of("key, row_id, coalesce(content, '')", run, task)
+        return (StoredIdentity(key & _INDEX, row_id, content) for key, row_id, content in lines)
+
+    def outcomes(self, run: RunFacts, task: str | None = None) -> Iterator[StoredOutcome]:
+        """How the rows of a task ended, by their indices."""
+        lines = self._facts_of("key, outcome, status", run, task)
+        return (
+            StoredOutcome(key & _INDEX, outcome, status != "error", status == "pass")
+            for key, outcome, status in lines
+        )
+
+    def tests(self, run: RunFacts, task: str | None = None) -> Iterator[Any]:
+        """What was told of the tests of a task; nothing of a run that died."""
+        part = run.part(task)
+        if part is None:
+            return
+        statement = "SELECT body FROM test WHERE part = ? ORDER BY position"
+        found = self._connection.execute(statement, (part,))
+        while (line := self._guarded(found.fetchone)) is not None:
+            yield json.loads(read_text(line[0]))
+
+    def delete(self, run: RunFacts) -> None:
+        """Take away a run and all that belongs to it.
+
+        Raises:
+            StoreError: It is running, or the database cannot be written.
+        """
+        self._delete([run])
+
+    def prune(
+        self,
+        *,
+        keep: int | None = None,
+        older_than_s: float | None = None,
+        now: datetime | None = None,
+    ) -> list[RunFacts]:
+        """Take away old runs, but none that is running; what was taken away.
+
+        Args:
+            keep: So many of the newest stay.
+            older_than_s: What was begun less than so many seconds ago stays.
+            now: What time it is; None asks the clock.
+        """
+        instant = (now or datetime.now(UTC)).timestamp()
+        chosen = [
+            run
+            for place, run in enumerate(self.runs())
+            if run.state != "running"
+            and (keep is None or place >= keep)
+            and (older_than_s is None or instant - _timestamp(run.utc_created) > older_than_s)
+        ]
+        if keep is None and older_than_s is None:
+            return []
+        return self._delete(chosen)
+
+    def _delete(self, runs: Sequence[RunFacts]) -> list[RunFacts]:
+        if not runs:
+            return []
+        connection = open_database(self.path, RUNS, busy_s=_BUSY)
+        deleted = []
+        try:
+            for run in runs:
+                lock = lock_run(self.path, run.id)
+                try:
+                    connection.execute("BEGIN IMMEDIATE")
+                    delete_run(connection, run.number)
+                    connection.execute("COMMIT")
+                    deleted.append(run)
+                finally:
+                    lock.release()
+            connection.execute("PRAGMA busy_timeout = 0")
+            # What others use meanwhile stays as large as it is; the room is used again.
+            with contextlib.suppress(sqlite3.OperationalError):
+                connection.execute("VACUUM")
+        except sqlite3.Error as error:
+            raise store_error(self.path, RUNS, error) from error
+        finally:
+            connection.close()
+        return deleted
+
+    def _runs(self, suite: str | None, state: RunState | None, limit: int | None) -> list[RunFacts]:
+        found: list[RunFacts] = []
+        for facts, is_open in read_runs(self._connection, suite):
+            if limit is not None and len(found) >= limit:
+                break
+            run = facts
+            if is_open and is_running(self.path, facts.id):
+                run = attrs.evolve(facts, state="running")
+            if state is None or run.state == state:
+                found.append(run)
+        return found
+
+    def _key(self, run: RunFacts, task: str | None, index: int) -> int | None:
+        part = run.part(task)
+        return None if part is None or not 0 <= index <= _INDEX else part << INDEX_BITS | index
+
+    def _facts_of(self, columns: str, run: RunFacts, task: str | None) -> Iterator[tuple[Any, ...]]:
+        part = run.part(task)
+        if part is None:
+            return
+        statement = f"SELECT {columns} FROM result WHERE key BETWEEN ? AND ? ORDER BY key"  # noqa: S608
+        found = self._guarded(lambda: self._connection.execute(statement, key_range(part)))
+        while lines := self._guarded(lambda: found.fetchmany(1000)):
+            yield from lines
+
+    def _guarded(self, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except sqlite3.Error as error:
+            raise store_error(self.path, RUNS, error) from error
+        except (ValueError, KeyError) as error:
+            raise StoreError(
+                f"{self.path}: the store of runs holds what cannot be read ({error}); it may be damaged"
+            ) from error
+
+
+def _timestamp(text: str) -> float:
+    """Seconds since 1970; of what is no instant, the beginning of time."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0

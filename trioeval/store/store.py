@@ -1,0 +1,220 @@
+"""The store of runs while it is open: one writer, and a connection beside it that reads."""
+
+import contextlib
+import sqlite3
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+import attrs
+import trio
+
+from trioeval.errors import StoreError
+from trioeval.store.database import BusyError, Durability, open_database, open_reading, store_error
+from trioeval.store.facts import RunStart
+from trioeval.store.locks import lock_run
+from trioeval.store.resuming import Going, take_up
+from trioeval.store.runs import begin_run
+from trioeval.store.schema import RUNS
+from trioeval.store.stored_run import StoredRun
+from trioeval.store.works import Place, StepWork, lay
+from trioeval.store.writer import Writer
+from trioeval.tasks.identity import Identities
+from trioeval.tasks.reconcile import Reconciled
+from trioeval.tasks.retries import Retry
+
+PATIENCE = 30.0
+"""Seconds that another program may keep the database locked."""
+
+_WARN_AFTER = 2.0
+_RETRY = 0.1
+_NO_CHANGES: Mapping[str | None, Reconciled] = {}
+
+
+@contextlib.asynccontextmanager
+async def open_store(
+    path: Path | None,
+    *,
+    durability: Durability = "normal",
+    on_error: Callable[[StoreError], None] | None = None,
+    on_warning: Callable[[str], None] | None = None,
+    patience_s: float = PATIENCE,
+    after_commit: Callable[[], None] | None = None,
+) -> AsyncIterator["Store"]:
+    """Open the store of runs, and write to it until the end of the block; there all of it is written.
+
+    It never ends the block: what goes wrong with the file after it is open is told, and stands in `error`.
+
+    Args:
+        path: Of the file, which is made if it is not there; None keeps runs in one that is gone at the end.
+        durability: `full` waits for the disk at every commit, so that a loss of power takes nothing;
+            without it, it takes the last moments. A killed process loses nothing either way.
+        on_error: Told when nothing can be written any more.
+        on_warning: Told what goes wrong and may yet go well.
+        patience_s: Seconds that another program may keep the file locked.
+        after_commit: Called in the writer's thread after each commit.
+
+    Raises:
+        StoreError: The file cannot be used; nothing has been changed.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        if path is None:
+            # Not as the block ends, but when all of it has been closed.
+            folder = stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="trioeval-", ignore_cleanup_errors=True)
+            )
+            path = Path(folder) / "results.db"
+        connection = await _open(path, durability, patience_s, on_warning)
+        try:
+            reading = open_reading(path, RUNS)
+        except StoreError:
+            connection.close()
+            raise
+        writer = Writer(
+            connection,
+            path,
+            RUNS,
+            lay,
+            patience_s=patience_s,
+            on_error=on_error,
+            on_warning=on_warning,
+            after_commit=after_commit,
+        )
+        store = Store(path, writer, reading)
+        writer.start()
+        try:
+            yield store
+        finally:
+            with contextlib.suppress(sqlite3.Error):
+                reading.close()  # first, so that nobody uses the log that is truncated
+            await writer.aclose()
+            store.release()
+
+
+async def _open(
+    path: Path,
+    durability: Durability,
+    patience_s: float,
+    on_warning: Callable[[str], None] | None,
+) -> sqlite3.Connection:
+    begun = trio.current_time()
+    is_told = False
+    while True:
+        try:
+            return await trio.to_thread.run_sync(
+                partial(open_database, path, RUNS, durability=durability)
+            )
+        except BusyError:
+            waited = trio.current_time() - begun
+            if waited >= patience_s:
+                raise
+            if waited >= _WARN_AFTER and not is_told and on_warning is not None:
+                is_told = True
+                on_warning(
+                    f"{path}: the {RUNS.name} is locked by another program; "
+                    f"waiting for it, at most {patience_s:g} s"
+                )
+        await trio.sleep(_RETRY)
+
+
+@attrs.define(eq=False)
+class Store:
+    """A store that is open. Made by `open_store`."""
+
+    path: Path
+    _writer: Writer = attrs.field(repr=False)
+    _reading: sqlite3.Connection = attrs.field(repr=False)
+    _runs: list[StoredRun] = attrs.field(init=False, factory=list, repr=False)
+
+    @property
+    def error(self) -> StoreError | None:
+        """Why nothing is written any more; None while it is."""
+        return self._writer.error
+
+    def begin(self, start: RunStart) -> StoredRun:
+        """Begin a run.
+
+        Raises:
+            StoreError: A run of this id is being run, or its lock cannot be made.
+        """
+        place = Place(eval_id=start.id, keys=start.keys, identities=Identities(start.sources))
+        lock = lock_run(self.path, start.id)
+
+        def write(connection: sqlite3.Connection) -> None:
+            place.number, place.parts = begin_run(connection, start)
+
+        run = StoredRun(self._writer, place, self._connection, lock, going=Going())
+        self._runs.append(run)
+        self._writer.put(StepWork(write))
+        return run
+
+    def resume(
+        self,
+        run_id: str,
+        start: RunStart,
+        *,
+        retry: Retry = Retry(),  # noqa: B008 - frozen
+        reconciled: Mapping[str | None, Reconciled] = _NO_CHANGES,
+    ) -> StoredRun:
+        """Go on with a run. Blocks while its rows are looked through, a second for about 300,000 of them.
+
+        What is to be run again is marked so in the file, in one transaction: if this execution is killed, the
+        next one goes on with it. Rows stay as they are until they have been run again.
+
+        Args:
+            run_id: Its id.
+            start: As to begin it. Its flags, files and heads take the place of those that are stored.
+            retry: What is run again beside what never came to an end.
+            reconciled: What has become of the rows of tasks whose suite is another one now.
+
+        Raises:
+            StoreError: There is no such run, somebody else runs it, or the file cannot be used.
+        """
+        lock = lock_run(self.path, run_id)
+        try:
+            going = self._take_up(run_id, start, retry, reconciled)
+        except StoreError:
+            lock.release()
+            raise
+        place = Place(
+            eval_id=run_id,
+            keys=start.keys,
+            number=going.number,
+            execution=going.execution,
+            parts=dict(going.parts),
+            identities=Identities(start.sources),
+        )
+        run = StoredRun(self._writer, place, self._connection, lock, going=going)
+        self._runs.append(run)
+        return run
+
+    def release(self) -> None:
+        """Free all runs for others."""
+        for run in self._runs:
+            run.release()
+
+    def _take_up(
+        self,
+        run_id: str,
+        start: RunStart,
+        retry: Retry,
+        reconciled: Mapping[str | None, Reconciled],
+    ) -> Going:
+        connection = open_database(self.path, RUNS, busy_s=PATIENCE)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            going = take_up(connection, run_id, start, retry, reconciled)
+            if going is None:
+                connection.execute("ROLLBACK")
+                raise StoreError(f"{self.path}: there is no run {run_id} here")
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise store_error(self.path, RUNS, error) from error
+        else:
+            return going
+        finally:
+            connection.close()
+
+    def _connection(self) -> sqlite3.Connection:
+        return self._reading
