@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trioeval.errors import PlanError as PlanError
     from trioeval.errors import Problem as Problem
     from trioeval.errors import ProviderError as ProviderError
+    from trioeval.errors import StoreError as StoreError
     from trioeval.errors import SuiteError as SuiteError
     from trioeval.errors import TemplateError as TemplateError
     from trioeval.errors import TooLateError as TooLateError
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
     from trioeval.providers import Request as Request
     from trioeval.providers import Usage as Usage
     from trioeval.providers.sdk import provider_from_asyncio as provider_from_asyncio
+    from trioeval.store import RunStart as RunStart
+    from trioeval.store import open_store as open_store
+    from trioeval.store import read_store as read_store
+    from trioeval.store.cache import open_cache as open_cache
     from trioeval.suite import EvaluateOptions as EvaluateOptions
     from trioeval.suite import LaneSettings as LaneSettings
     from trioeval.suite import Prompt as Prompt
@@ -64,13 +69,15 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "errors": (
-        "GradingError OutputError PlanError Problem ProviderError SuiteError TemplateError"
-        " TooLateError TrioevalError UsageError"
+        "GradingError OutputError PlanError Problem ProviderError StoreError SuiteError"
+        " TemplateError TooLateError TrioevalError UsageError"
     ),
     "grading": "Asking Assertion Finding KINDS Kind Subject Verdict grade kind_of",
     "kernel": "LaneSpec Lanes",
     "providers": "Guardrails Provider Recorder Reply Request Usage",
     "providers.sdk": "provider_from_asyncio",
+    "store": "RunStart open_store read_store",
+    "store.cache": "open_cache",
     "suite": (
         "EvaluateOptions LaneSettings Prompt ProviderEntry Suite Test TestOptions load_suite"
         " parse_suite"

@@ -13,6 +13,7 @@ import trioeval
 from trioeval.cli import collector, output
 from trioeval.cli.beginning import Beginning, Continued, beginning_of
 from trioeval.cli.collector import Collector
+from trioeval.cli.noticing import NoticingJournal
 from trioeval.errors import OutputError
 from trioeval.report import Results, RunInfo
 from trioeval.store import open_store
@@ -28,7 +29,7 @@ def collected(
     *,
     database: Path | None = None,
     beginning: Beginning | None = None,
-    stop_after: int | None = None,
+    stop_at: int | None = None,
 ) -> tuple[Collector, Sequence[OutputError]]:
     """The collector of a run that is over, and what it could not write."""
     began = beginning_of(prepared, {}, None) if beginning is None else beginning
@@ -39,16 +40,16 @@ def collected(
             found = Collector.of(prepared, began, run, outputs, INFO, cell=40, tests=9)
             found.open()
             stop = trio.Event()
-            seen = 0
 
             async def emit(row: Row) -> None:
-                nonlocal seen
                 assert await found.add(row) is None
-                seen += 1
-                if seen == stop_after:
+
+            def notice(row: Row) -> None:
+                if row.index == stop_at:
                     stop.set()
 
-            await run_suite(prepared, emit=emit, journal=run, stop=stop)
+            journal = NoticingJournal(run, notice)
+            await run_suite(prepared, emit=emit, journal=journal, stop=stop)
             await found.add_rest()
             await run.durable()
             return found, found.close(INFO)
@@ -139,7 +140,7 @@ def test_every_row_is_told_of_once(tmp_path: Path) -> None:
     """Also those that are there already, to whoever shows how far the run is."""
     prepared, database = words(*"abcd"), tmp_path / "runs.db"
     began = beginning_of(prepared, {}, None)
-    first, _ = collected(prepared, [], database=database, beginning=began, stop_after=2)
+    first, _ = collected(prepared, [], database=database, beginning=began, stop_at=1)
     assert first.totals.outcome("not_run") > 0
     told: list[Status] = []
 

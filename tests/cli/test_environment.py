@@ -1,6 +1,7 @@
 """Settings from environment variables."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,11 @@ def test_every_variable_is_read_under_both_names(prefix: str) -> None:
         "EVAL_TIMEOUT_MS": "300",
         "MAX_EVAL_TIME_MS": "4000",
         "CACHE_ENABLED": "no",
+        "CACHE_PATH": "/c",
+        "CACHE_TTL": "60",
+        "CACHE_TYPE": "memory",
+        "CONFIG_DIR": "/f",
+        "DB": "/d/runs.db",
         "PASS_RATE_THRESHOLD": "62.5",
         "FAILED_TEST_EXIT_CODE": "0",
         "STRIP_PROMPT_TEXT": "1",
@@ -39,6 +45,11 @@ def test_every_variable_is_read_under_both_names(prefix: str) -> None:
         timeout_ms=300,
         max_eval_time_ms=4000,
         cache=False,
+        cache_path=Path("/c"),
+        cache_ttl_s=60,
+        cache_type="memory",
+        config_dir=Path("/f"),
+        db=Path("/d/runs.db"),
         pass_rate_threshold=62.5,
         failed_exit_code=0,
         strip=Strip(
@@ -80,6 +91,7 @@ def test_all_values_that_mean_nothing_are_named() -> None:
         read_environment(
             {
                 "PROMPTFOO_DELAY_MS": "-1",
+                "TRIOEVAL_CACHE_TYPE": "tape",
                 "TRIOEVAL_PASS_RATE_THRESHOLD": "all",
                 "PROMPTFOO_FAILED_TEST_EXIT_CODE": "256",
                 "TRIOEVAL_STRIP_METADATA": "maybe",
@@ -89,6 +101,7 @@ def test_all_values_that_mean_nothing_are_named() -> None:
     assert str(caught.value).splitlines() == [
         "PROMPTFOO_DELAY_MS must be a number at least 0, got '-1'",
         "PROMPTFOO_MAX_EVAL_TIME_MS must be a number at least 0, got 'inf'",
+        "TRIOEVAL_CACHE_TYPE must be disk or memory, got 'tape'",
         "TRIOEVAL_PASS_RATE_THRESHOLD must be a number from 0 to 100, got 'all'",
         "PROMPTFOO_FAILED_TEST_EXIT_CODE must be a whole number from 0 to 255, got '256'",
         "TRIOEVAL_STRIP_METADATA must be true or false, got 'maybe'",
@@ -97,9 +110,9 @@ def test_all_values_that_mean_nothing_are_named() -> None:
 
 def test_what_has_no_meaning_yet_or_is_not_safe_is_told() -> None:
     """Under the name that was used; a switch that is off is not."""
-    found = read_environment({"PROMPTFOO_CONFIG_DIR": "/x", "TRIOEVAL_INSECURE_SSL": "1"})
+    found = read_environment({"PROMPTFOO_REQUIRE_JSON_PROMPTS": "1", "TRIOEVAL_INSECURE_SSL": "1"})
     assert found.warnings == (
         "TRIOEVAL_INSECURE_SSL: servers need not prove who they are",
-        "PROMPTFOO_CONFIG_DIR has no meaning here yet",
+        "PROMPTFOO_REQUIRE_JSON_PROMPTS has no meaning here yet",
     )
     assert read_environment({"PROMPTFOO_INSECURE_SSL": "false"}).warnings == ()

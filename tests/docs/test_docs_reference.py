@@ -23,17 +23,27 @@ _VALUES = {int: "whole number", float: "number", str: "text", Path: "path", bool
 
 def _flags(command: str) -> Iterator[tuple[str, ...]]:
     """Each flag with its value, range and default, as the parser has them."""
-    for argument in app[command].assemble_argument_collection():
+    found = app
+    for word in command.split():
+        found = found[word]
+    for argument in found.assemble_argument_collection():
         # The parser makes an `--empty-…` of every list; nobody needs it.
         names = [f"`{n}`" for n in argument.names if n[0] == "-" and "--empty-" not in n]
         if names and argument.parse:
-            (value,) = [_VALUES[kind] for kind in _VALUES if kind in _parts(argument.hint)]
+            parts = _parts(argument.hint)
+            (value,) = [_VALUES[kind] for kind in _VALUES if kind in parts] or [_choice(parts)]
             default = argument.field_info.default
             yield ", ".join(names), value, _range(argument), _written(default)
 
 
 def _parts(hint: object) -> list[object]:
     return [hint, *(inner for part in get_args(hint) for inner in _parts(part))]
+
+
+def _choice(parts: list[object]) -> str:
+    """What stands there of a choice between words."""
+    words = [f"`{word}`" for word in parts if isinstance(word, str)]
+    return " or ".join([", ".join(words[:-1]), words[-1]])
 
 
 def _range(argument: cyclopts.Argument) -> str:
@@ -62,8 +72,9 @@ def _written(default: object) -> str:
 
 
 def _documented_flags(command: str) -> list[tuple[str, ...]]:
+    level = "#" * (1 + len(command.split()))
     section = re.search(
-        rf"^## {command}\n(.*?)(?=^## |\Z)",
+        rf"^{level} {command}\n(.*?)(?=^##|\Z)",
         (REFERENCE / "cli.md").read_text(),
         re.MULTILINE | re.DOTALL,
     )
@@ -72,7 +83,21 @@ def _documented_flags(command: str) -> list[tuple[str, ...]]:
     return [tuple(cell.strip() for cell in row.split("|")[:4]) for row in rows]
 
 
-@pytest.mark.parametrize("command", ["run", "fake-provider"])
+_COMMANDS = (
+    "run",
+    "resume",
+    "runs",
+    "runs delete",
+    "runs prune",
+    "show",
+    "export",
+    "import",
+    "compare",
+    "fake-provider",
+)
+
+
+@pytest.mark.parametrize("command", _COMMANDS)
 def test_every_flag_stands_there(command: str) -> None:
     """With its value, range and default, in the order of the help."""
     assert _documented_flags(command) == list(_flags(command))
@@ -87,7 +112,7 @@ def test_every_command_stands_there() -> None:
 
 def test_every_variable_stands_there() -> None:
     """All that some part of the code asks for, and no other."""
-    asked = re.compile(r'(?:switch|variable|number|whole)\(\s*"([A-Z0-9_]+)"')
+    asked = re.compile(r'(?:switch|variable|number|whole|place|choice)\(\s*"([A-Z0-9_]+)"')
     code = [file.read_text() for file in (ROOT / "trioeval").rglob("*.py")]
     read = {name for text in code for name in asked.findall(text)} | {*NOT_YET}
     section = (REFERENCE / "cli.md").read_text().partition("### Environment variables")[2]

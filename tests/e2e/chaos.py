@@ -10,6 +10,7 @@ An audit compares three accounts of the same run: the provider's log, the store,
 import hashlib
 import json
 import os
+import re
 import shutil
 import sqlite3
 import struct
@@ -291,7 +292,11 @@ def cut_log(folder: Path, random: Random) -> None:
 # --- rows -----------------------------------------------------------------------
 
 VOLATILE = frozenset(
-    {"id", "evalId", "latencyMs", "waitMs", "waits", "attempts", "numRequests", "firstTokenMs"}
+    {
+        *("id", "evalId", "timestamp", "exportedAt", "evaluationCreatedAt"),
+        *("latencyMs", "totalLatencyMs", "durationMs", "evaluationDurationMs", "firstTokenMs"),
+        *("waitMs", "waits", "attempts", "numRequests"),
+    }
 )
 """What differs between equal runs: ids, times, and how often a provider failed."""
 
@@ -303,12 +308,27 @@ def lasting(value: Any) -> Any:
     return [*map(lasting, value)] if isinstance(value, list) else value
 
 
-def rows_of(path: Path) -> list[Any]:
-    """The lasting part of the rows of a result file."""
-    if path.suffix == ".jsonl":
-        return [lasting(json.loads(line)) for line in path.read_text().splitlines()]
-    found: list[Any] = lasting(json.loads(path.read_text()))["results"]["results"]
+def text_of(path: Path) -> str:
+    """A file of results without the port of the provider."""
+    return re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1", path.read_text())
+
+
+def documents_of(folder: Path) -> dict[str, Any]:
+    """The lasting part of `out.json`, by task."""
+    found: dict[str, Any] = lasting(json.loads(text_of(folder / "out.json")))["tasks"]
     return found
+
+
+def rows_of(folder: Path) -> list[Any]:
+    """The lasting part of the rows in `out.json`, task by task."""
+    documents = documents_of(folder)
+    return [row for task in sorted(documents) for row in documents[task]["results"]["results"]]
+
+
+def lines_of(folder: Path) -> list[Any]:
+    """The same of `out.jsonl`, where tasks may stand in any mixture."""
+    lines = [json.loads(line) for line in text_of(folder / "out.jsonl").splitlines()]
+    return lasting(sorted(lines, key=lambda row: str(row["task"])))  # type: ignore[no-any-return]
 
 
 def places_of(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, int]]:

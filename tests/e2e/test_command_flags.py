@@ -107,7 +107,6 @@ def test_what_did_not_pass_is_run_again(folder: Path) -> None:
         (["--filter-pattern", "nobody"], "the filters leave no row to run"),
         (["--filter-providers", "nobody"], "the filters leave no row to run"),
         (["--share"], "--share: results are not shared"),
-        (["--resume"], "--resume: it comes with the store of runs"),
         (["--shuffle", "3"], "--shuffle: rows start in the order of the suite"),
         (["--plan", "-o", "o.json"], "--plan and -o exclude each other"),
         (["-r", "ehco"], '-r ehco: "ehco" is not a provider'),
@@ -175,14 +174,19 @@ def test_a_row_may_end_at_its_first_failure(folder: Path) -> None:
     write(
         folder / "suite.json", {"providers": ["echo"], "prompts": ["say {{word}}"], "tests": tests}
     )
-    environ = {"PROMPTFOO_SHORT_CIRCUIT_TEST_FAILURES": "true", "PROMPTFOO_CACHE_TTL": "5"}
+    environ = {
+        "PROMPTFOO_SHORT_CIRCUIT_TEST_FAILURES": "true",
+        "PROMPTFOO_REQUIRE_JSON_PROMPTS": "true",
+    }
     for env, code, judged in (({}, 0, 3), (environ, 100, 1)):
         done = trioeval("suite.json", "-o", "o.jsonl", cwd=folder, env=env)
         (row,) = rows_of(folder / "o.jsonl")
         assert (done.returncode, len(row["gradingResult"]["componentResults"])) == (code, judged)
     assert row["failureReason"] == 1
     assert row["error"] == 'the output does not equal "no"'
-    assert done.stderr.startswith("warning: PROMPTFOO_CACHE_TTL has no meaning here yet\n")
+    assert done.stderr.startswith(
+        "warning: PROMPTFOO_REQUIRE_JSON_PROMPTS has no meaning here yet\n"
+    )
 
 
 def test_a_suite_says_where_its_results_go(tmp_path: Path) -> None:

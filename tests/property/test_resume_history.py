@@ -128,6 +128,7 @@ TALK = of([HISTORY + "{{q}}"], *({"vars": {"q": text}} for text in "1234"), colu
 @example(Case(TALK, (1,), failing=frozenset({1})), "all", frozenset({2, 3, 4, 5}), None)
 @example(Case(SERIAL_LATER, (1,)), "auto", frozenset({0}), None)
 @example(Case(SERIAL_LATER, (1,)), "all", frozenset({0, 2}), None)
+@example(Case(SERIAL_LATER, (1,)), "auto", frozenset({1, 2, 3}), None)
 @example(Case(TWO_WRITERS, (9, 1, 1, 1, 1), frozenset({1})), "auto", frozenset({0, 1}), None)
 @example(Case(LATER_WRITER, (9, 1)), "auto", frozenset({0, 2}), None)
 @example(Case(BROKEN, (9,)), "auto", frozenset({0, 1}), None)
@@ -194,7 +195,7 @@ def test_a_task_of_which_everything_is_there_asks_nobody_and_reads_no_more_than_
     """Nothing is restored either: nobody is left who could see it."""
     asked: list[Request] = []
 
-    async def ask(request: Request) -> Reply:
+    async def ask(request: Request) -> Reply:  # noqa: ASYNC124 - answers at once
         asked.append(request)
         return Reply(output="x")
 

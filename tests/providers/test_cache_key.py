@@ -99,7 +99,7 @@ def test_what_is_no_service_is_not_cached(entry_id: str, tmp_path: Path) -> None
         "def call_api(prompt, options, context): return {'output': 1}"
     )
 
-    async def mine(_request: Request) -> Reply:
+    async def mine(_request: Request) -> Reply:  # noqa: ASYNC124 - as providers are
         return Reply(output="x")
 
     config = {"inputs": ["a"]} if entry_id == "sequence" else {}

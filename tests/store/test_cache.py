@@ -4,7 +4,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -204,6 +204,19 @@ def test_refresh_asks_again_and_keeps_the_new_reply(tmp_path: Path) -> None:
     assert ask(path, other, refresh=True).reply.output == "no"
     assert other.calls == 1
     assert ask(path, Fetcher()).reply.output == "no"
+
+
+def test_a_refresh_asks_each_question_once(tmp_path: Path) -> None:
+    """As many calls as with an empty cache, be they at once or one after another."""
+    path = tmp_path / "c.db"
+    ask(path, Fetcher(Reply(output="old")))
+
+    async def use(cache: Cache) -> Any:
+        fetch = Fetcher()
+        got = [(await cache.reply(KEY, fetch, nothing, refresh=True)) for _ in range(3)]
+        return fetch.calls, [(paid.reply.output, paid.cached) for paid in got]
+
+    assert run(path, use) == (1, [("yes", False), ("yes", True), ("yes", True)])
 
 
 @pytest.mark.parametrize(
@@ -416,11 +429,8 @@ def test_a_file_that_another_program_locks_is_a_warning(
         await trio.sleep(0.05)
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        try:
+        with closing(other):
             return await cache.reply(KEY, Fetcher(), nothing)
-        finally:
-            await trio.sleep(0.3)
-            other.close()
 
     assert run(path, use, told=told.append).reply.output == "yes"
     assert "locked by another program" in str(told[0])

@@ -40,6 +40,8 @@ class Notes:
     keeps: Callable[[Row], bool] = lambda row: row.outcome in {"done", "failed", "timed_out"}
     """Which rows are not run again."""
     writes: list[CallRecord | Row] = attrs.field(factory=list)
+    rows_at: dict[int, float] = attrs.field(factory=dict)
+    """When each row was written down."""
     durable_at: int = 0
     """How many of them were safe when somebody last asked for that."""
     lasts: float = 0.0
@@ -60,8 +62,9 @@ class Notes:
 
     def row(self, row: Row) -> None:
         self.writes.append(row)
+        self.rows_at[row.index] = trio.current_time()
 
-    async def durable(self) -> None:
+    async def durable(self, _row: Row | None = None) -> None:
         written = len(self.writes)
         await trio.sleep(self.lasts)
         self.durable_at = max(self.durable_at, written)
@@ -88,6 +91,8 @@ class Model:
     """Answers with the prompt, and counts; may be slow, fail, and be cached."""
 
     takes: float = 1.0
+    slow: Mapping[str, float] = attrs.field(factory=dict)
+    """How long other prompts take."""
     cacheable: bool = False
     fails: Callable[[Request], Exception | None] = lambda _: None
     says: Callable[[Request], str] = lambda request: request.prompt
@@ -101,7 +106,7 @@ class Model:
         self._in_flight += 1
         self.most = max(self.most, self._in_flight)
         try:
-            await trio.sleep(self.takes)
+            await trio.sleep(self.slow.get(request.prompt, self.takes))
         finally:
             self._in_flight -= 1
         if (error := self.fails(request)) is not None:
@@ -112,8 +117,15 @@ class Model:
     def cache_question(self, request: Request) -> Question | None:
         if not self.cacheable:
             return None
-        sent = HttpRequest(method="POST", url="https://model", headers={}, body=request.prompt.encode())
+        sent = HttpRequest(
+            method="POST", url="https://model", headers={}, body=request.prompt.encode()
+        )
         return Question(name="model", service="test", request=sent)
+
+    @property
+    def requests(self) -> int:
+        """All that were made."""
+        return self.asked.total()
 
 
 @attrs.define
@@ -133,10 +145,11 @@ def execute(
     *,
     cut_at: float = float("inf"),
     around: Callable[[Callable[..., Awaitable[None]]], Awaitable[None]] | None = None,
+    environ: Mapping[str, str] | None = None,
     **more: Any,
 ) -> Ran:
     """Run a suite in virtual time; `around` may give further arguments."""
-    suite = parse_suite(document, environ={})
+    suite = parse_suite(document, environ=environ or {})
     ran = Ran()
 
     async def emit(row: Row) -> None:  # noqa: ASYNC124 - lists do not wait

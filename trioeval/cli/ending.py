@@ -42,7 +42,7 @@ def ending(
         signals: Those that came, in order.
         stopped_early: Whether no row was started any more after one that did not pass.
         unwritten: Whether something that was to be written could not be.
-        resume: The command that goes on with it; None if it was not kept.
+        resume: The command that goes on with it; None if nothing is left, or it was not kept.
     """
     ended = _ending(
         totals,
@@ -52,7 +52,7 @@ def ending(
         stopped_early=stopped_early,
         unwritten=unwritten,
     )
-    if resume is None or not is_unfinished(totals):
+    if resume is None:
         return ended
     return attrs.evolve(ended, line=f"{ended.line}; continue with: {resume}")
 

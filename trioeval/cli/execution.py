@@ -17,6 +17,7 @@ from trioeval.cli.collector import Collector
 from trioeval.cli.ending import ending, is_unfinished, spent_line
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.keeping import Keeping, Kept, open_kept
+from trioeval.cli.noticing import NoticingJournal
 from trioeval.cli.progress import Progress
 from trioeval.cli.settings import RunSettings
 from trioeval.cli.terminal import draw, say, show
@@ -87,6 +88,8 @@ class Execution:
             failed = await collector.add(row)
             if failed is not None:
                 self._stop.set()  # pay for nothing more that cannot be kept
+
+        def notice(row: Row) -> None:
             if self.settings.fail_fast and row.status is not Status.PASS:
                 self.stopped_early = True
                 self._stop.set()
@@ -119,7 +122,7 @@ class Execution:
                     recorder=self.recorder,
                     run_id=run.id,
                     warn=_warn,
-                    journal=run,
+                    journal=NoticingJournal(run, notice) if self.settings.fail_fast else run,
                     cache=kept.cache,
                     refresh_cache=self.keeping.refresh,
                 )
@@ -185,12 +188,17 @@ class Execution:
             signals=self.signals,
             stopped_early=self.stopped_early,
             unwritten=unwritten,
-            resume=None if self.keeping.database is None else self.keeping.resume(run.id),
+            resume=self.keeping.resume(run.id) if self._may_go_on(run, totals) else None,
         )
         if (spent := spent_line(totals)) is not None:
             say(spent)
         say(ended.line)
         return ended.code
+
+    def _may_go_on(self, run: StoredRun, totals: Totals) -> bool:
+        """Whether something is left for another time."""
+        left = is_unfinished(totals) or run.error is not None
+        return left and self.keeping.database is not None
 
 
 def _warn(text: str) -> None:

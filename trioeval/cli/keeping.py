@@ -64,17 +64,14 @@ async def open_kept(
         StoreError: The store cannot be used; says which flags help.
     """
     async with AsyncExitStack() as stack:
-        opening = open_store(
-            keeping.database,
-            durability=keeping.durability,
-            on_error=on_error,
-            on_warning=warn,
+        store = await stack.enter_async_context(
+            open_store(
+                keeping.database,
+                durability=keeping.durability,
+                on_error=on_error,
+                on_warning=warn,
+            )
         )
-        try:
-            store = await stack.enter_async_context(opening)
-        except StoreError as error:
-            hint = "--db PATH keeps the run elsewhere, and --no-write does not keep it"
-            raise StoreError(f"{error}\n  {hint}") from None
         cache = None
         if keeping.is_cached:
             cache = await stack.enter_async_context(

@@ -114,6 +114,18 @@ def name_in(key: bytes) -> str:
     return key[DIGEST_SIZE:].decode("utf-8", "replace")
 
 
+def asked_again(key: bytes, mark: str) -> bytes:
+    """The key of the same question where it is asked once more, because another reply is wanted.
+
+    Example:
+        >>> key = bytes(32) + b"openai:gpt-4.1"
+        >>> name_in(asked_again(key, "unreadable")), asked_again(key, "unreadable") == key
+        ('openai:gpt-4.1', False)
+    """
+    question, name = key[:DIGEST_SIZE], key[DIGEST_SIZE:]
+    return hashlib.sha256(question + mark.encode()).digest() + name
+
+
 def _content(body: bytes | None, hidden: Sequence[str]) -> Any:
     """The body: as JSON where it is some, else as a digest."""
     if body is None:

@@ -20,4 +20,25 @@ def inert(text: object, width: int | None = None) -> str:
     return plain[: width - 1].rstrip() + "…"
 
 
+def inert_lines(text: object, most: int) -> str:
+    r"""Text on as many lines as it has, without control or direction characters.
+
+    Args:
+        text: Anything.
+        most: Characters that are shown.
+
+    Example:
+        >>> inert_lines("a:\r\n\tb \x1b[31m", 99)
+        'a:\n    b  [31m'
+        >>> inert_lines("abcdef", 2)
+        'ab… (4 more characters)'
+    """
+    whole = str(text)
+    lines = whole[:most].replace("\r\n", "\n").replace("\t", "    ")
+    plain = "".join(
+        " " if char != "\n" and unicodedata.category(char) in _UNSAFE else char for char in lines
+    )
+    return plain if len(whole) <= most else f"{plain}… ({len(whole) - most} more characters)"
+
+
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}

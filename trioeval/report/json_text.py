@@ -11,6 +11,8 @@ TOO_DEEP = f"[nested more than {DEEPEST} levels deep]"
 """What stands for those that are nested deeper."""
 
 _NESTS = (dict, list, tuple)
+_LEAVES = frozenset({str, int, float, bool, type(None)})
+"""Most of what there is: known at once to be no list and no object."""
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
@@ -83,7 +85,7 @@ def shallow(value: Any) -> Any:
         >>> to_json(shallow(deep)) == "[" * DEEPEST + to_json(TOO_DEEP) + "]" * DEEPEST
         True
     """
-    return _cut(value, DEEPEST) if _is_deep(value) else value
+    return _cut(value, DEEPEST) if type(value) not in _LEAVES and _is_deep(value) else value
 
 
 def _is_deep(value: Any) -> bool:
@@ -95,7 +97,7 @@ def _is_deep(value: Any) -> bool:
             part
             for whole in level
             for part in (whole.values() if isinstance(whole, dict) else whole)
-            if isinstance(part, _NESTS)
+            if type(part) not in _LEAVES and isinstance(part, _NESTS)
         ]
     return bool(level)
 

@@ -29,6 +29,8 @@ _FAILURE_REASON = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2}
 _OF_TESTS = ("testCase", "error", "gradingResult", "metadata")
 """Where what a test says may stand, its values with the environment filled in."""
 
+NOTHING_SAID: Mapping[int, Mapping[str, Any]] = {}
+
 
 def row_json(row: Row, eval_id: str, keys: Sequence[str] = ()) -> dict[str, Any]:
     """One row, ready for `json.dumps`; what is nested too deeply for any reader is cut.
@@ -38,7 +40,7 @@ def row_json(row: Row, eval_id: str, keys: Sequence[str] = ()) -> dict[str, Any]
         eval_id: Of its run.
         keys: Texts that are blanked in the test and in what judges say of it; see `keys_of`.
     """
-    found: dict[str, Any] = shallow(_row_json(row, eval_id))
+    found = _row_json(row, eval_id)
     if keys:
         found |= hide_in({name: found[name] for name in _OF_TESTS}, keys)
     return found
@@ -48,7 +50,9 @@ def _row_json(row: Row, eval_id: str) -> dict[str, Any]:
     step, reply = row.step, row.reply
     own = () if reply is None else (reply.usage,)
     usage = usage_json(*own, cached=row.cached)
-    metadata = dict(step.test.metadata)
+    metadata = shallow(dict(step.test.metadata))
+    # A test and its verdict say the same assertions, and a test may have many.
+    said = {id(assertion): assertion_json(assertion) for assertion in step.test.assertions}
     task = "" if row.task is None else f"-{row.task}"
     return {
         "id": f"{eval_id}{task}-test-{step.test_idx}-prompt-{step.prompt_idx}-repeat-{step.repeat_index}",
@@ -62,11 +66,11 @@ def _row_json(row: Row, eval_id: str) -> dict[str, Any]:
             "label": step.column.prompt.label,
             **_config(step.column.prompt),
         },
-        "vars": dict(row.vars),
+        "vars": shallow(dict(row.vars)),
         "testCase": {
             "description": step.test.description,
-            "vars": dict(step.vars),
-            "assert": [assertion_json(assertion) for assertion in step.test.assertions],
+            "vars": shallow(dict(step.vars)),
+            "assert": list(said.values()),
             "threshold": step.test.threshold,
             "options": _options_json(step.test.options),
             "metadata": metadata,
@@ -77,7 +81,7 @@ def _row_json(row: Row, eval_id: str) -> dict[str, Any]:
         "namedScores": dict(row.named_scores),
         "failureReason": _FAILURE_REASON[row.status],
         "error": row.error,
-        "gradingResult": None if row.verdict is None else verdict_json(row.verdict),
+        "gradingResult": None if row.verdict is None else verdict_json(row.verdict, said),
         "latencyMs": row.latency_ms,
         "cost": None if reply is None else reply.cost,
         "tokenUsage": {**usage, "assertions": spent_json(row.spent)},
@@ -87,9 +91,10 @@ def _row_json(row: Row, eval_id: str) -> dict[str, Any]:
 
 def _response_json(row: Row, reply: Reply, usage: Mapping[str, Any]) -> dict[str, Any]:
     # What the provider sent is told where transforms made something else of it, or failed.
-    raw = {} if reply.output == row.output else {"raw": reply.output}
+    is_same = reply.output is row.output or reply.output == row.output
+    raw = {} if is_same else {"raw": shallow(reply.output)}
     return {
-        "output": row.output,
+        "output": shallow(row.output),
         **raw,
         "cached": row.cached,
         "cost": reply.cost,
@@ -97,7 +102,7 @@ def _response_json(row: Row, reply: Reply, usage: Mapping[str, Any]) -> dict[str
         "finishReason": reply.finish_reason,
         "isRefusal": reply.is_refusal,
         **_known({"guardrails": _guardrails_json(reply.guardrails)}),
-        "metadata": dict(reply.metadata),
+        "metadata": shallow(dict(reply.metadata)),
     }
 
 
@@ -111,13 +116,24 @@ def _config(prompt: Prompt) -> dict[str, Any]:
     return {"config": redacted(shallow(prompt.config))} if prompt.config else {}
 
 
+_OPTIONS = tuple(
+    (field.name, camel(field.name))
+    for field in attrs.fields(TestOptions)
+    if field.name != "overrides"
+)
+
+
 def _options_json(options: TestOptions) -> dict[str, Any]:
-    given = {field.name: getattr(options, field.name) for field in attrs.fields(TestOptions)}
-    overrides = given.pop("overrides")
-    said = {camel(name): plain_data(value) for name, value in given.items() if value is not None}
+    said = {
+        name: plain_data(value)
+        for attribute, name in _OPTIONS
+        if (value := getattr(options, attribute)) is not None
+    }
+    if not said and not options.overrides:
+        return {}
     if "provider" in said:
         said["provider"] = redacted_judges(said["provider"])
-    found: dict[str, Any] = redacted(shallow({**said, **overrides}))
+    found: dict[str, Any] = redacted(shallow({**said, **options.overrides}))
     return found
 
 
@@ -143,7 +159,7 @@ def _own(row: Row) -> dict[str, Any]:
 def _graded(row: Row) -> dict[str, Any]:
     """What was judged of a row that has no verdict."""
     found = [verdict_json(part) for part in components(row.graded)]
-    details = {"gradingError": dict(row.details)} if row.details else {}
+    details = {"gradingError": shallow(dict(row.details))} if row.details else {}
     return {**details, **({"componentResults": found} if found else {})}
 
 
@@ -151,8 +167,15 @@ def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: fact for name, fact in facts.items() if fact is not None}
 
 
-def verdict_json(verdict: Verdict) -> dict[str, Any]:
-    """A verdict; that of a row with its parts."""
+def verdict_json(
+    verdict: Verdict, said: Mapping[int, Mapping[str, Any]] = NOTHING_SAID
+) -> dict[str, Any]:
+    """A verdict; that of a row with its parts.
+
+    Args:
+        verdict: Any.
+        said: What `assertion_json` made of assertions, by the `id` of each.
+    """
     found: dict[str, Any] = {
         "pass": verdict.passed,
         "score": verdict.score,
@@ -162,18 +185,21 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
     }
     if verdict.named_score_weights:
         found["namedScoreWeights"] = dict(verdict.named_score_weights)
-    judges = {"graders": list(verdict.spent.judges)} if verdict.spent.judges else {}
-    metadata = {**verdict.metadata, **judges}
+    metadata = dict(verdict.metadata)
+    if verdict.spent.judges:
+        metadata["graders"] = list(verdict.spent.judges)
     assertion = verdict.assertion
-    if assertion is not None and RENDERED in metadata and _is_webhook(assertion):
-        metadata[RENDERED] = redacted_judges(metadata[RENDERED])
     if assertion is None:
-        found["componentResults"] = [verdict_json(part) for part in components(verdict.parts)]
+        found["componentResults"] = [verdict_json(part, said) for part in components(verdict.parts)]
     elif assertion.type == SET:  # which is none for readers of promptfoo's files
         metadata["assertionSet"] = _set_json(assertion)
     else:
-        found["assertion"] = assertion_json(assertion)
-    return {**found, "metadata": metadata} if metadata else found
+        found["assertion"] = said.get(id(assertion)) or assertion_json(assertion)
+        if RENDERED in metadata and _is_webhook(assertion):
+            metadata[RENDERED] = redacted_judges(metadata[RENDERED])
+    if metadata:
+        found["metadata"] = shallow(metadata)
+    return found
 
 
 def _is_webhook(assertion: Assertion) -> bool:
@@ -182,11 +208,13 @@ def _is_webhook(assertion: Assertion) -> bool:
 
 def assertion_json(assertion: Assertion) -> dict[str, Any]:
     """An assertion as a suite file would say it, without what says who judges it and how."""
-    value = plain_data(assertion.value)
-    given = {
-        "type": assertion.type,
-        "assert": [*map(assertion_json, assertion.assertions)] or None,
-        "value": redacted_judges(value) if _is_webhook(assertion) else value,
+    value = shallow(plain_data(assertion.value))
+    found: dict[str, Any] = {"type": assertion.type}
+    if assertion.assertions:
+        found["assert"] = [*map(assertion_json, assertion.assertions)]
+    if value is not None:
+        found["value"] = redacted_judges(value) if _is_webhook(assertion) else value
+    rest = {
         "threshold": assertion.threshold,
         "weight": None if assertion.weight == 1 else assertion.weight,
         "metric": assertion.metric,
@@ -194,7 +222,7 @@ def assertion_json(assertion: Assertion) -> dict[str, Any]:
         "contextTransform": assertion.context_transform,
         "config": redacted(shallow(assertion.config)) if assertion.config else None,
     }
-    return _known(given)
+    return {**found, **_known(rest)}
 
 
 def _set_json(assertion: Assertion) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from trioeval.report.inert import inert
 from trioeval.report.totals import Totals, nearest_rank, percent
 from trioeval.tasks import Status
 
-_STYLES = {Status.PASS: "green", Status.FAIL: "red", Status.ERROR: "bold yellow"}
+STATUS_STYLES = {Status.PASS: "green", Status.FAIL: "red", Status.ERROR: "bold yellow"}
+"""How a verdict looks."""
 
 
 def rows_table(columns: Sequence[HeadColumn], rows: FirstRows) -> Table:
@@ -40,7 +41,7 @@ def columns_table(columns: Sequence[HeadColumn], totals: Totals) -> Table:
         counts = [(status, own.statuses[status]) for status in Status]
         table.add_row(
             Text(heading),
-            *(Text(str(n), style=_STYLES[status] if n else "dim") for status, n in counts),
+            *(Text(str(n), style=STATUS_STYLES[status] if n else "dim") for status, n in counts),
             f"{percent(own.statuses[Status.PASS], own.rows)} %" if own.rows else "–",
             f"{own.score / own.rows:.3f}" if own.rows else "–",
             _measured(nearest_rank(own.latencies, 0.50)),
@@ -65,5 +66,5 @@ def _headings(columns: Sequence[HeadColumn], width: int) -> Iterator[str]:
 def _cell(cell: Cell | None) -> Text:
     if cell is None:
         return Text("–")
-    verdict = Text(cell.status.name, style=_STYLES[cell.status])
+    verdict = Text(cell.status.name, style=STATUS_STYLES[cell.status])
     return verdict.append(f" {cell.text}", style="default")

@@ -81,7 +81,8 @@ def usage_json(
         cached: Whether the replies came from the cache: no request was made for them, and what they saved
             is told apart from what the provider found in a cache of its own.
     """
-    found = tokens_json(Usage.sum(usages), 0 if cached else len(usages))
+    used = usages[0] if len(usages) == 1 else Usage.sum(usages)
+    found = tokens_json(used, 0 if cached else len(usages))
     if cached:
         found[_DETAILS]["cacheReadInputTokens"] = 0
     return {**found, "assertions": spent_json(judges)}
@@ -89,4 +90,6 @@ def usage_json(
 
 def spent_json(spent: Spent) -> dict[str, Any]:
     """What judges used for one verdict."""
+    if spent is NOTHING_SPENT:  # as most verdicts
+        return {**_NOTHING, _DETAILS: {**_NOTHING[_DETAILS]}}
     return tokens_json(spent.usage, spent.calls)

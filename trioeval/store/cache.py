@@ -60,6 +60,8 @@ class Cache:
     _hits: int = 0
     _shared: int = 0
     _calls: int = 0
+    _renewed: set[int] = attrs.field(factory=set)
+    """Hashes of the keys that were asked anew: what they got since is not asked for once more."""
 
     @property
     def error(self) -> StoreError | None:
@@ -80,9 +82,11 @@ class Cache:
     ) -> Paid:
         """See `ReplyCache`. Always a checkpoint.
 
-        `cached` is true of every reply that was not fetched by this very call.
+        `cached` is true of every reply that was not fetched by this very call. With `refresh`, equal
+        calls are one as well: a reply that was asked anew since the cache was opened is not old.
         """
         await trio.lowlevel.checkpoint()
+        refresh = refresh and hash(key) not in self._renewed
         if not refresh and (found := self._find(key)) is not None:
             self._hits += 1
             return found
@@ -112,7 +116,9 @@ class Cache:
         self, key: bytes, fetch: Callable[[], Awaitable[Paid]], waiting: Waiting, *, refresh: bool
     ) -> Paid:
         if refresh:
-            return await self._call(key, fetch)
+            paid = await self._call(key, fetch)
+            self._renewed.add(hash(key))
+            return paid
         async with self._shelf.lead(key, waiting) as entry:
             if entry is not None and (found := self._find(key)) is not None:
                 self._hits += 1

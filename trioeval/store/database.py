@@ -194,7 +194,7 @@ def _make_folder(folder: Path, path: Path, kind: DatabaseKind) -> None:
             (folder / ".gitignore").write_text("*\n")
     except OSError as error:
         raise StoreError(
-            f"{path}: the folder of the {kind.name} cannot be made: {error.strerror}; {kind.hint}"
+            f"{path}: the folder {folder} cannot be made: {error.strerror}; {kind.hint}"
         ) from error
 
 
@@ -247,7 +247,8 @@ def _migrate(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> 
                 for statement in statements:
                     connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {kind.application_id}")
-            connection.execute(f"PRAGMA user_version = {len(kind.migrations)}")
+        # In any case: a transaction that writes nothing succeeds where nothing may be written.
+        connection.execute(f"PRAGMA user_version = {len(kind.migrations)}")
         connection.execute("COMMIT")
     except sqlite3.Error:
         if connection.in_transaction:

@@ -50,7 +50,7 @@ def reply_facts(reply: Reply) -> dict[str, Any]:
         fault = None if isinstance(value, str) else json_fault(value)
         if fault is not None:
             left_out[name] = fault
-        elif name == "output" or (value is not None and value != {}):
+        elif value or name == "output" or (name == "raw" and value is not None):
             told[name] = value
     usage, rails, probs = reply.usage, reply.guardrails, reply.log_probs
     tokens = {name: count for name in _USAGE if (count := getattr(usage, name)) is not None}

@@ -172,7 +172,7 @@ class StoredRun(Journal):
         text = self._place.unsaved.get(place)
         if text is None and row.task in self._place.parts:
             text = read_body(self._read(), self._place.key(*place))
-        return compact(make_record(row, self._place)) if text is None else text
+        return make_record(row, self._place)[1] if text is None else text
 
     def records(
         self, task: str | None, prompt_idx: int | None = None

@@ -143,15 +143,15 @@ class RowWork:
         """Make its record."""
         if isinstance(self.what, Row):
             row = self.what
-            record = make_record(row, self.place)
+            record, self.text = make_record(row, self.place)
             step = row.planned or row.step
             identity = self.place.identities.of(step, row.provider)
             who: tuple[Value, Value] = (identity.id, identity.content)
             repeat: int | None = step.repeat_index
         else:
             record, repeat = self.what, None
+            self.text = compact(record)
             who = (row_id_of(record), None)
-        self.text = compact(record)
         test, prompt, *rest = result_columns(record)
         self._columns = (*who, test, prompt, repeat, *rest)
         self._scores = [*score_columns(record)]
@@ -172,18 +172,20 @@ class RowWork:
         )
 
 
-def make_record(row: Row, place: Place) -> Mapping[str, Any]:
-    """The record of a row; of one that cannot be told, what can be."""
+def make_record(row: Row, place: Place) -> tuple[Mapping[str, Any], str]:
+    """The record of a row, and its text; of one that cannot be told, what can be."""
     keys = place.keys.get(row.task, ())
     try:
-        return row_json(row, place.eval_id, keys=keys)
+        record = row_json(row, place.eval_id, keys=keys)
+        return record, compact(record)
     except Exception as error:  # noqa: BLE001 - objects of users may do anything when looked at
         told = f"the row cannot be written down: {type(error).__name__} while it was looked at"
         _log.warning("row %d: %s", row.index, told)
         bare = attrs.evolve(
             row, reply=None, output=None, verdict=None, graded=(), details={}, error=told
         )
-        return row_json(bare, place.eval_id, keys=keys)
+        record = row_json(bare, place.eval_id, keys=keys)
+        return record, compact(record)
 
 
 @attrs.define(eq=False)
@@ -217,7 +219,7 @@ class CallWork:
             call.key.role,
             call.key.question,
             plain(call.provider),
-            stored_json(_encode(call.prompt)),
+            stored_json(compact(call.prompt)),
             reply,
             error,
             kind,
@@ -242,7 +244,9 @@ def _reply_text(reply: Reply) -> tuple[str, bool]:
     """The JSON text of a reply, and whether it may be taken for the reply again."""
     try:
         told = reply_facts(reply)
-        return _encode(told), LEFT_OUT not in told
+        text = compact(told)
+        # It may stand for a number that JSON does not have, which is not lost here.
+        return _encode(told) if "null" in text else text, LEFT_OUT not in told
     except Exception as error:  # noqa: BLE001 - objects of users may do anything when looked at
         reason = f"{type(error).__name__} while it was written"
         return _encode({LEFT_OUT: {"output": reason}}), False
@@ -314,7 +318,9 @@ def _lay_rows(connection: sqlite3.Connection, rows: Sequence[RowWork]) -> None:
     if not rows:
         return
     results, records, scores = [], [], []
-    for row in rows:
+    for row in {
+        (id(row.place), row.task, row.index): row for row in rows
+    }.values():  # the last ones
         result, record, own = row.lines()
         results.append(result)
         records.append(record)

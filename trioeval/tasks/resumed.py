@@ -125,7 +125,7 @@ class Resumed:
             if plan.edges
             else plan.edges,
             readiness=None
-            if readiness is None
+            if readiness is None or not self._left
             else lambda: _Ready(readiness(), self, plan.serial_indices),
             free=None if free is None else lambda job: free(self._own_job(job)),
         )

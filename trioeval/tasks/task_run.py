@@ -191,7 +191,7 @@ class _Results:
             rows = self._make(outcome)
         run, hooks = self.run, self.task.hooks
         if run.journal is not None and rows:
-            await run.journal.durable()
+            await run.journal.durable(rows[-1])
         for row in rows:
             self.task.body.emitted(row)
             await run.emit(row)

@@ -1,0 +1,36 @@
+"""The page of the cache says of keys what is true."""
+
+import json
+import re
+
+from snippets import DOCS
+
+from trioeval.providers.cacheable import FORMAT, IGNORED_HEADERS, Question
+from trioeval.providers.wire import HttpRequest
+from trioeval.store.cache import LEASE
+from trioeval.store.cache_shelves import FIRST_LOOK, LONGEST_LOOK
+from trioeval.store.cache_tables import LIFETIME
+
+PAGE = (DOCS / "reference" / "cache.md").read_text()
+
+
+def test_the_members_of_a_keys_text_are_those_of_the_table() -> None:
+    """In their order, which is part of the format."""
+    question = Question(name="", service="", request=HttpRequest("http://h", {}, None))
+    section = PAGE.split("## The key")[1].split("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(json.loads(question.text()))
+    assert f"| `format` | {FORMAT} |" in section
+
+
+def test_the_headers_that_decide_nothing_are_named() -> None:
+    """All of them."""
+    named = PAGE.split("and these headers: ")[1].split(".\n")[0]
+    assert re.findall("`([^`]+)`", named) == sorted(IGNORED_HEADERS)
+
+
+def test_the_times_are_those_of_the_code() -> None:
+    """Of replies, of leases, and of looks."""
+    assert f"| `CACHE_TTL` | {LIFETIME:.0f} |" in PAGE
+    assert f"after {LEASE:g} seconds at most" in PAGE
+    assert f"every {LEASE / 3:g} seconds" in PAGE
+    assert (FIRST_LOOK, LONGEST_LOOK) == (0.01, 0.5)

@@ -1,0 +1,244 @@
+"""RESUME: a run that is cut anywhere and resumed is one uninterrupted run.
+
+Suites are generated with registers, conversations, judges and comparisons, and with providers that fail.
+They are run, cut after any prefix of what they wrote down, and resumed, several times over.
+"""
+
+import json
+import math
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_serialize import HISTORY, UNTRACED
+
+from trioeval import ProviderError, Reply, Request, Row, SuiteSummary, parse_suite, run_suite
+from trioeval.providers import Usage
+from trioeval.tasks import PreparedSuite
+from trioeval.tasks.journal import CallKey, CallRecord, Journal
+from trioeval.tasks.prepare import prepare
+from trioeval.testing import run_virtual
+from trioeval.testing.memory_journal import MemoryJournal
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # several suites an example
+
+
+def chance(text: str, among: int) -> int:
+    """The same number for the same text in every run."""
+    return zlib.crc32(text.encode()) % among
+
+
+@attrs.define
+class World:
+    """Providers that answer equal questions alike."""
+
+    failing: frozenset[int] = frozenset()
+    """Tests whose calls fail."""
+    answered: int = 0
+    """Requests that came to their end."""
+
+    async def pass_time(self, request: Request, most: int) -> None:
+        """Some seconds; what takes different requests never ends at one instant."""
+        await trio.sleep(chance(request.prompt, most * 2**16) / 2**16)
+        self.answered += 1
+
+    async def model(self, request: Request) -> Reply:
+        """Takes its time; what it answers can be told from all other answers."""
+        await self.pass_time(request, 9)
+        if request.test_idx in self.failing:
+            raise ProviderError("bad_request", "no")
+        place = 3 * request.test_idx + request.prompt_idx
+        # Only the end: what quotes itself grows beyond what is judged at once, and threads have no part in
+        # virtual time.
+        output = f"<{place} {request.prompt[-60:]}>"
+        return Reply(output=output, usage=Usage(total=3, prompt=1, completion=2), cost=0.5)
+
+    async def judge(self, request: Request) -> Reply:
+        """Fails, or is not to be understood, now and then; never one of several that are asked at once.
+
+        What those that are asked beside it have said by then would be a matter of luck in any run.
+        """
+        await self.pass_time(request, 5)
+        luck = chance(request.prompt, 6)
+        if "very" in request.prompt:
+            luck = max(luck, 2)
+        if luck == 0:
+            raise ProviderError("bad_request", "no")
+        verdict = {"pass": luck > 2, "score": luck / 8, "reason": f"because of {luck}"}
+        usage = Usage(total=2, prompt=1, completion=1)
+        return Reply(output="hm" if luck == 1 else json.dumps(verdict), usage=usage, cost=0.25)
+
+    async def chooser(self, request: Request) -> Reply:
+        """Says which output is best."""
+        await self.pass_time(request, 7)
+        return Reply(output=f"{chance(request.prompt, 2)}", cost=0.125)
+
+    def prepared(self, document: Mapping[str, Any]) -> PreparedSuite:
+        providers = {"mine": self.model, "judge": self.judge, "chooser": self.chooser}
+        return prepare(parse_suite(document), providers=providers, environ={})
+
+
+RUBRIC: dict[str, Any] = {"type": "llm-rubric", "value": "is {{q}} good?", "provider": "judge"}
+BEST: dict[str, Any] = {"type": "select-best", "value": "the best", "provider": "chooser"}
+RELIABLE = {**RUBRIC, "value": "is it very good?", "metric": "m", "config": {"repeat": 3}}
+QUOTES = {"type": "contains", "value": "{{r}}"}
+FAILS = {"type": "contains", "value": "zzz"}
+HIGHEST = {"type": "max-score"}
+ASSERTIONS: list[list[dict[str, Any]]] = [
+    [],
+    [RUBRIC],
+    [RELIABLE, FAILS],
+    [QUOTES],
+    [FAILS],
+    [BEST],
+    [BEST, RUBRIC],
+    [HIGHEST, RELIABLE],
+    [QUOTES, BEST, HIGHEST],
+]
+OPTIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "storeOutputAs": st.sampled_from("rs"),
+        "runSerially": st.booleans(),
+        "disableConversationVar": st.booleans(),
+    },
+)
+TESTS = st.fixed_dictionaries(
+    {
+        "vars": st.fixed_dictionaries({"q": st.sampled_from(["1", "see {{r}}", "2 {{s}}", "3"])}),
+        "options": OPTIONS,
+        "assert": st.sampled_from(ASSERTIONS),
+    },
+    optional={
+        "metadata": st.fixed_dictionaries({"conversationId": st.sampled_from("ab")}),
+        "providerOutput": st.sampled_from(["given", "given {{q}}"]),
+    },
+)
+
+
+def comparable(document: dict[str, Any]) -> dict[str, Any]:
+    """The same without comparisons, where tests have one output each."""
+    if len(document["providers"]) * len(document["prompts"]) > 1:
+        return document
+    tests = []
+    for test in document["tests"]:
+        alone = [one for one in test["assert"] if one["type"] not in ("select-best", "max-score")]
+        tests.append({**test, "assert": alone})
+    return {**document, "tests": tests}
+
+
+DOCUMENTS = st.fixed_dictionaries(
+    {
+        "providers": st.sampled_from(
+            [
+                [{"id": "mine", "label": "left"}],
+                [{"id": "mine", "label": label} for label in ("left", "right")],
+            ]
+        ),
+        "prompts": st.sampled_from(
+            [
+                ["{{q}}"],
+                ["{{q}}", "and {{q}}"],
+                ["{{q}}{{r}}", HISTORY + "{{q}}"],
+                [HISTORY + "{{q}}"],
+            ]
+        ),
+        "tests": st.lists(TESTS, min_size=1, max_size=4),
+        "evaluateOptions": st.fixed_dictionaries(
+            {
+                "maxConcurrency": st.integers(1, 4),
+                "repeat": st.integers(1, 2),
+                "salvageRounds": st.integers(0, 1),
+            }
+        ),
+    }
+).map(comparable)
+
+
+def row_content(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """All of a record but its times."""
+    own = {
+        name: value
+        for name, value in record["metadata"]["trioeval"].items()
+        if name not in ("waitMs", "waits")
+    }
+    return {**record, "metadata": {**record["metadata"], "trioeval": own}}
+
+
+def play(
+    prepared: PreparedSuite, journal: Journal, *, cancel_at: float = math.inf
+) -> tuple[list[Row], SuiteSummary | None]:
+    """Run a suite, which somebody may cancel: the rows that were emitted, and how it ended."""
+    rows: list[Row] = []
+
+    async def keep(row: Row) -> None:  # noqa: ASYNC124 - lists do not wait
+        rows.append(row)
+
+    async def main() -> SuiteSummary | None:
+        with trio.move_on_at(cancel_at):
+            return await run_suite(prepared, emit=keep, journal=journal)
+        return None
+
+    return rows, run_virtual(main)
+
+
+def recorded(journal: MemoryJournal) -> set[CallKey]:
+    """The questions whose replies are written down."""
+    return {
+        write.key
+        for write in journal.earlier
+        if isinstance(write, CallRecord) and isinstance(write.answer, Reply)
+    }
+
+
+def requests(journal: MemoryJournal) -> list[CallRecord]:
+    """What was asked in this execution."""
+    return [write for write in journal.writes if isinstance(write, CallRecord)]
+
+
+CUTS = st.lists(
+    st.tuples(st.integers(0, 100), st.sampled_from([math.inf, math.inf, 3.5, 11.25, 20.75])),
+    min_size=1,
+    max_size=3,
+)
+
+
+@settings(UNTRACED, max_examples=50)
+@given(DOCUMENTS, st.frozensets(st.integers(0, 4), max_size=2), CUTS, st.random_module())
+def test_a_run_that_is_cut_anywhere_and_resumed_is_one_uninterrupted_run(
+    document: Mapping[str, Any],
+    failing: frozenset[int],
+    cuts: list[tuple[int, float]],
+    _random: object,
+) -> None:
+    """RESUME: the rows are the same, every index comes once, and no reply that is recorded is asked for."""
+    uninterrupted = MemoryJournal()
+    whole, summary = play(World(failing).prepared(document), uninterrupted)
+    assert summary is not None
+    right = {index: row_content(one) for index, one in uninterrupted.records().items()}
+    assert sorted(right) == [row.index for row in whole] == list(range(len(whole)))
+
+    journal = MemoryJournal()
+    for percent, cancel_at in cuts:
+        play(World(failing).prepared(document), journal, cancel_at=cancel_at)
+        assert not recorded(journal) & {call.key for call in requests(journal)}
+        written = len(journal.writes)
+        journal = journal.cut(len(journal.earlier) + math.ceil(written * percent / 100))
+
+    world = World(failing)
+    kept = {index for index in right if index in journal.kept(None)}
+    rows, ending = play(world.prepared(document), journal)
+    found = {index: row_content(one) for index, one in journal.records().items()}
+    assert found == right
+    again = [row.index for row in rows]
+    assert again == sorted(set(again))
+    assert set(right) - kept <= set(again)
+    assert not recorded(journal) & {call.key for call in requests(journal)}
+    assert world.answered == len(requests(journal))
+    assert ending is not None
+    assert attrs.evolve(ending, duration=0.0) == attrs.evolve(summary, duration=0.0)

@@ -1,0 +1,169 @@
+"""One row for a terminal."""
+
+import io
+from typing import Any
+
+import attrs
+import pytest
+from finished import records_of, rows_of
+from rich.console import Console
+
+import trioeval
+from trioeval.kernel import Why
+from trioeval.report.inert import inert_lines
+from trioeval.report.row_view import row_view
+
+
+@attrs.frozen(kw_only=True)
+class Call:
+    """A call as the store tells it."""
+
+    role: str = "provider"
+    provider: str = "mine"
+    execution: int = 1
+    prompt: str = "p"
+    reply: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+    latency_ms: float | None = 12.0
+    tokens: int | None = 5
+    cost: float | None = 0.5
+    cached: bool = False
+
+
+def seen(record: Any, *calls: Call, width: int = 140) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(row_view(record, calls))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def record_of(**changes: Any) -> dict[str, Any]:
+    return {**records_of(rows_of()[1])[0], **changes}
+
+
+def test_a_row_tells_what_was_asked_answered_and_judged() -> None:
+    """In this order, with every assertion."""
+    lines = [line.rstrip() for line in seen(record_of()).splitlines()]
+    assert lines[:3] == [
+        "test 0, column 0: word=hi",
+        "mine | say {{word}}",
+        "FAIL score 0.75, done, 0 ms, 5 tokens, 0.500000 US dollars, 1 call",
+    ]
+    titles = [line for line in lines if line and not line.startswith(" ")][3:]
+    assert titles[:4] == [
+        "variables",
+        "prompt",
+        "reply (ended by stop)",
+        'verdict: the output does not equal "no"',
+    ]
+    assert ["PASS", "1", "3", "contains", "hi", "as", "m"] in [line.split()[:7] for line in lines]
+    assert ["FAIL", "0", "1", "equals", "no", "as", "m"] in [line.split()[:7] for line in lines]
+    assert "waited" not in titles
+
+
+def test_a_row_without_a_verdict_tells_why() -> None:
+    """And what the provider sent, and what it waited for, longest first."""
+    failed = records_of(rows_of()[1])[2]
+    failed["metadata"]["trioeval"]["waits"] = {"backoff": 3.5, "slot": 7.25, "else": 0.001}
+    text = seen(failed)
+    assert "ERROR failed" in text
+    assert "4 calls" in text
+    assert "server: down" in text
+    assert "it is  <down>" in text
+    waited = text[text.index("waited") :].splitlines()
+    assert [line.split(maxsplit=2) for line in waited[1:]] == [
+        ["7.250", "s", "for a free slot of the lane"],
+        ["3.500", "s", "before a call that failed was made again"],
+        ["0.001", "s", "else"],
+    ]
+
+
+@pytest.mark.parametrize("why", Why)
+def test_every_wait_has_words(why: Why) -> None:
+    """None is told by its name alone."""
+    record = record_of()
+    record["metadata"]["trioeval"]["waits"] = {why.value: 1.0}
+    said = seen(record).splitlines()[-1]
+    assert said.split()[:2] == ["1.000", "s"]
+    assert len(said.split()) > 4
+
+
+def test_a_wait_without_reasons_is_told_by_its_length() -> None:
+    """As runs of older versions and imported ones have it."""
+    record = record_of()
+    record["metadata"]["trioeval"]["waitMs"] = 1500.0
+    assert seen(record).splitlines()[-1] == "waited 1.500 s"
+
+
+def test_calls_and_judges_are_told() -> None:
+    """Each with who was asked in which execution, and how it ended."""
+    text = seen(
+        record_of(),
+        Call(error={"kind": "rate_limited", "message": "slow down"}, latency_ms=None, cost=None),
+        Call(reply={"output": "say hi"}, execution=2, cached=True),
+        Call(
+            role="grader", provider="judge", prompt="is it kind?", reply={"output": {"pass": True}}
+        ),
+        Call(role="grader", provider="judge", error={"kind": "server", "message": "down"}),
+    )
+    lines = [line.split() for line in text.splitlines()]
+    assert ["1", "1", "mine", "provider", "5", "rate_limited:", "slow", "down"] in lines
+    assert [
+        "2",
+        "2",
+        "mine",
+        "provider",
+        "12",
+        "5",
+        "0.500000",
+        "reply",
+        "from",
+        "the",
+        "cache",
+    ] in lines
+    assert "judge was asked to judge\n  is it kind?" in "\n".join(
+        map(str.rstrip, text.splitlines())
+    )
+    assert '  "pass": true' in text
+    assert text.count("and replied") == 1
+
+
+async def odd(_request: trioeval.Request) -> trioeval.Reply:
+    return trioeval.Reply(output={"a": ["\x1b[31m", "\u202e"]}, is_refusal=True)
+
+
+def test_foreign_text_is_inert() -> None:
+    """Whether it is an answer, a prompt, a name, a reason or an error."""
+    evil = "\x1b]0;t\x07[bold red]x[/]\u202eabc\ud800\r\x08"
+    suite = {
+        "providers": [{"id": "mine", "label": "[bold]\x1b[1m"}],
+        "prompts": [{"raw": "\x1b[31m{{v}}", "label": "[/]\x1b[1m"}],
+        "tests": [{"vars": {"v": "\x1b[2J"}, "assert": [{"type": "equals", "value": "\x1b[m"}]}],
+    }
+    record = records_of(rows_of(suite, odd)[1])[0]
+    record["task"] = record["error"] = evil
+    record["gradingResult"]["reason"] = evil
+    record["gradingResult"]["componentResults"][0]["metadata"] = {"graders": [evil]}
+    record["metadata"]["trioeval"]["waits"] = {evil: 1.0}
+    text = seen(
+        record,
+        Call(provider=evil, error={"kind": evil, "message": evil}),
+        Call(role="grader", provider=evil, prompt=evil, reply={"output": evil}),
+    )
+    assert all(char.isprintable() for char in text.replace("\n", ""))
+    assert "[bold red]x[/]" in text
+    assert "(a refusal)" in text
+
+
+def test_long_texts_are_cut() -> None:
+    """A reply of megabytes is told by its length."""
+    record = record_of()
+    record["response"]["output"] = "a" * 1_000_000
+    text = seen(record)
+    assert "(980000 more characters)" in text.replace("\n", "")
+    assert len(text) < 30_000
+
+
+def test_lines_keep_their_margins() -> None:
+    """Code stays readable."""
+    assert inert_lines("if x:\n\ty()\x85\u2028", 50) == "if x:\n    y()  "

@@ -1,0 +1,294 @@
+"""Whatever a path leads to is told plainly, and what is not ours stays as it is."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import trio
+from stored_things import row_at, start_of
+
+from trioeval.errors import StoreError
+from trioeval.store import open_store, read_store
+from trioeval.store.database import DatabaseKind, open_database, open_reading
+from trioeval.store.schema import MIGRATIONS, RUNS
+
+HINT = "name another file with --db, or keep nothing with --no-write"
+
+
+async def fill(path: Path, rows: int = 3) -> None:
+    """A store with one run."""
+    async with open_store(path) as store:
+        run = store.begin(start_of())
+        for index in range(rows):
+            run.row(row_at(index))
+        run.finish("finished", duration_ms=1.0)
+
+
+async def opened(path: Path) -> None:
+    async with open_store(path, patience_s=0):
+        pass
+
+
+def refusals(path: Path) -> set[str]:
+    """What is said of a file by whoever writes and whoever reads."""
+    with pytest.raises(StoreError) as writing:
+        trio.run(opened, path)
+    with pytest.raises(StoreError) as reading, read_store(path):
+        pass
+    return {str(writing.value), str(reading.value)}
+
+
+def test_a_file_that_is_no_database_stays_as_it_is(tmp_path: Path) -> None:
+    """Also one that is as short as a word."""
+    for content in (b"# my notes\n" * 100, b"x"):
+        path = tmp_path / "notes.db"
+        path.write_bytes(content)
+        assert refusals(path) == {
+            f"{path}: this is no SQLite database, and is left as it is; {HINT}"
+        }
+        assert path.read_bytes() == content
+    assert [one.name for one in tmp_path.iterdir()] == ["notes.db"]
+
+
+def test_a_database_of_another_program_stays_as_it_is(tmp_path: Path) -> None:
+    """Whether it says whose it is or not."""
+    for owner in (0, 0x1234):
+        path = tmp_path / f"{owner}.db"
+        other = sqlite3.connect(path)
+        other.execute("CREATE TABLE bookmarks (url)")
+        other.execute(f"PRAGMA application_id = {owner}")
+        other.close()
+        content = path.read_bytes()
+        assert refusals(path) == {
+            f"{path}: this is an SQLite database of another program, and is left as it is; {HINT}"
+        }
+        assert path.read_bytes() == content
+
+
+def test_a_newer_database_stays_as_it_is(tmp_path: Path) -> None:
+    """An older program does not guess what newer tables mean."""
+    path = tmp_path / "r.db"
+    trio.run(fill, path)
+    other = sqlite3.connect(path)
+    other.execute("PRAGMA user_version = 99")
+    other.close()
+    assert refusals(path) == {
+        f"{path}: the store of runs was written by a newer trioeval (its tables have version 99, this one "
+        f"knows {len(MIGRATIONS)}); upgrade trioeval, or {HINT}"
+    }
+
+
+def test_an_older_database_is_brought_up_to_date_in_one_transaction(tmp_path: Path) -> None:
+    """Each version's statements run once; where one fails, nothing has happened."""
+    path = tmp_path / "r.db"
+
+    def kind(*migrations: list[str]) -> DatabaseKind:
+        return DatabaseKind(
+            name="thing", application_id=7, migrations=migrations, hint="look elsewhere"
+        )
+
+    first, second = (
+        ["CREATE TABLE a (x)", "INSERT INTO a VALUES (1)"],
+        ["ALTER TABLE a ADD COLUMN y"],
+    )
+    open_database(path, kind(first)).close()
+    with pytest.raises(StoreError, match=r"the thing cannot be used \(near \"no\": syntax error\)"):
+        open_database(path, kind(first, second, ["no statement"]))
+    with pytest.raises(StoreError, match="newer"):
+        open_reading(path, kind())
+    connection = open_database(path, kind(first, second))
+    assert connection.execute("SELECT x, y FROM a").fetchall() == [(1, None)]
+    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    connection.close()
+
+
+def test_a_file_that_is_not_there_can_be_written_and_not_read(tmp_path: Path) -> None:
+    """A reader makes no files."""
+    path = tmp_path / "none.db"
+    with pytest.raises(StoreError, match="there is no store of runs here"), read_store(path):
+        pass
+    assert not path.exists()
+    path.touch()
+    with pytest.raises(StoreError, match="there is no store of runs here"), read_store(path):
+        pass
+    trio.run(fill, path)
+    with read_store(path) as reader:
+        assert reader.run("latest").rows == 3
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    """It is said at once."""
+    assert refusals(tmp_path) == {f"{tmp_path}: this is a folder, not a store of runs; {HINT}"}
+    if Path("/dev/null").exists():
+        (message,) = refusals(Path("/dev/null"))
+        assert "no file" in message
+
+
+def test_folders_that_are_missing_are_made(tmp_path: Path) -> None:
+    """Our own one is left out of version control."""
+    trio.run(fill, tmp_path / "a" / ".trioeval" / "results.db")
+    assert (tmp_path / "a" / ".trioeval" / ".gitignore").read_text() == "*\n"
+    assert not (tmp_path / "a" / ".gitignore").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="the folder .*file cannot be made: File exists"):
+        trio.run(opened, tmp_path / "file" / "results.db")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a right there")
+def test_links_are_followed_and_locks_with_them(tmp_path: Path) -> None:
+    """Two names of one file are one store: a run that runs under one name runs under the other."""
+    (tmp_path / "real").mkdir()
+    real, link = tmp_path / "real" / "results.db", tmp_path / "link.db"
+    link.symlink_to(real)
+
+    async def main() -> None:
+        async with open_store(link) as store:
+            run = store.begin(start_of())
+            run.row(row_at(0))
+            await run.durable()
+            names = sorted(one.name for one in real.parent.iterdir())
+            assert names == [
+                "results.db",
+                *(f"results.db-{end}" for end in ("eval-1.lock", "shm", "wal")),
+            ]
+            with read_store(real) as reader:
+                assert reader.run("latest").state == "running"
+            async with open_store(real) as other:
+                with pytest.raises(StoreError, match="being run by another process"):
+                    other.resume("eval-1", start_of())
+
+    trio.run(main)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["link.db", "real"]
+    loop = tmp_path / "loop.db"
+    loop.symlink_to(loop)
+    with pytest.raises(StoreError, match=r"loop\.db"):
+        trio.run(opened, loop)
+
+
+def test_a_damaged_database_is_told_wherever_it_is_met(tmp_path: Path) -> None:
+    """Its first page as it is opened, any other one as it is read or written; never as a traceback."""
+    path = tmp_path / "r.db"
+    trio.run(fill, path, 200)
+    whole = path.read_bytes()
+    page = 8192
+    path.write_bytes(whole[:100] + b"\xff" * (page - 100) + whole[page:])
+    with pytest.raises(StoreError, match="is damaged") as told:
+        trio.run(opened, path)
+    assert str(told.value).startswith(f"{path}: the store of runs is damaged (")
+    assert "`sqlite3 FILE .recover`" in str(told.value)
+    with pytest.raises(StoreError, match="is damaged"), read_store(path) as reader:
+        reader.runs()
+    path.write_bytes(whole[:page] + b"\xff" * (len(whole) - page))
+    with pytest.raises(StoreError, match="is damaged"), read_store(path) as reader:
+        [*reader.records(reader.run("latest"))]
+
+    async def main() -> None:
+        told: list[StoreError] = []
+        async with open_store(path, on_error=told.append) as store:
+            run = store.begin(start_of("eval-2"))
+            run.row(row_at(0))
+            await run.durable()
+            assert store.error is run.error is not None
+            assert "is damaged" in str(store.error)
+            assert run.record(row_at(0))["success"] is False
+        assert told == [store.error]
+
+    trio.run(main)
+
+
+def test_a_database_that_was_cut_off_is_damaged(tmp_path: Path) -> None:
+    """As a copy that was not finished."""
+    path = tmp_path / "r.db"
+    trio.run(fill, path, 200)
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(StoreError, match="is damaged"), read_store(path) as reader:
+        [*reader.records(reader.run("latest"))]
+
+
+AS_NOBODY = """
+import os, sys, trio
+from pathlib import Path
+from stored_things import row_at, start_of
+from trioeval.errors import StoreError
+from trioeval.store import open_store, read_store
+
+async def fill(path):
+    async with open_store(path) as store:
+        store.begin(start_of()).row(row_at(0))
+        print("opened")
+
+trio.run(fill, None)  # whatever is imported late is imported now
+if os.geteuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+try:
+    trio.run(fill, Path(sys.argv[1]))
+except StoreError as error:
+    print(error)
+try:
+    with read_store(Path(sys.argv[1])) as reader:
+        print([len(list(reader.records(run))) for run in reader.runs()])
+except StoreError as error:
+    print(error)
+"""
+
+
+def as_nobody(path: Path) -> list[str]:
+    """What is printed by somebody who has no rights but those of everybody."""
+    done = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY, path],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[1:]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="rights are others there")
+def test_what_may_not_be_written_is_told_and_can_be_read() -> None:
+    """A file, a folder, and both: whoever writes is told before anything is asked; whoever reads can."""
+    with tempfile.TemporaryDirectory() as folder:  # the test's own folder is closed to others
+        shared = Path(os.path.realpath(folder))
+        path = shared / "results.db"
+        trio.run(fill, path)
+        path.chmod(0o444)
+        shared.chmod(0o777)
+        assert as_nobody(path) == [
+            f"{path}: the store of runs may not be written; change its permissions, or {HINT}",
+            "[3]",
+        ]
+        for mode in (0o444, 0o666):
+            path.chmod(mode)
+            shared.chmod(0o555)
+            first, second = as_nobody(path)
+            assert first.startswith(f"{path}: the store of runs ")
+            assert first.endswith(HINT)
+            assert second == "[3]"
+        missing = shared / "new" / "results.db"
+        assert "cannot be made: Permission denied" in as_nobody(missing)[0]
+        connection = open_database(path, RUNS)  # as one that is killed now
+        connection.execute("DELETE FROM run")
+        shutil.copy(path, shared / "copy.db")
+        shutil.copy(f"{path}-wal", shared / "copy.db-wal")
+        connection.close()
+        assert "copy it together with copy.db-wal" in as_nobody(shared / "copy.db")[1]
+        with read_store(shared / "copy.db") as reader:
+            assert reader.runs() == []
+        path.chmod(0)
+        assert all(f"{path}: " in line for line in as_nobody(path))
+
+
+@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="a medium that nobody may write to")
+def test_a_medium_that_cannot_be_written_is_told() -> None:
+    """Not even the folder can be made."""
+    for path in ("/sys/trioeval/results.db", "/sys/trioeval.db"):
+        with pytest.raises(StoreError, match=r"/sys/trioeval.*(cannot be made|cannot be opened)"):
+            trio.run(opened, Path(path))

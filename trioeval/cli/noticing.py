@@ -1,0 +1,42 @@
+"""A journal that tells of each row as soon as it is known, which is before it comes in its turn."""
+
+from collections.abc import Callable
+
+import attrs
+
+from trioeval.tasks import Row
+from trioeval.tasks.journal import CallKey, CallRecord, Journal, KeptRows, Paid
+
+
+@attrs.frozen(eq=False)
+class NoticingJournal(Journal):
+    """Writes everything down in another one."""
+
+    journal: Journal
+    notice: Callable[[Row], None]
+
+    @property
+    def resumed(self) -> bool:
+        """See `Journal`, as for all others."""
+        return self.journal.resumed
+
+    def call(self, call: CallRecord, /) -> None:
+        """See there."""
+        self.journal.call(call)
+
+    def recall(self, key: CallKey, /) -> Paid | None:
+        """See there."""
+        return self.journal.recall(key)
+
+    def row(self, row: Row, /) -> None:
+        """See there."""
+        self.journal.row(row)
+        self.notice(row)
+
+    async def durable(self, row: Row | None = None, /) -> None:
+        """See there."""
+        await self.journal.durable(row)
+
+    def kept(self, task: str | None, /) -> KeptRows:
+        """See there."""
+        return self.journal.kept(task)
