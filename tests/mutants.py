@@ -948,7 +948,7 @@ MUTANTS = (
         "        elif False:\n",
     ),
     Mutant(
-        "outcomes are settled in index order",
+        "an outcome that comes before its turn is not settled",
         "HONEST",
         "kernel/running.py",
         "if self.settled is not None:\n",

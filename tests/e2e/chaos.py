@@ -245,6 +245,8 @@ def recorded_in(folder: Path) -> Recorded:
             return Recorded(run=None, replies=Counter(), rows=Counter())
         with closing(sqlite3.connect(copy)) as store:
             assert store.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            if not store.execute("PRAGMA user_version").fetchone()[0]:
+                return Recorded(run=None, replies=Counter(), rows=Counter())
             runs = store.execute("SELECT run FROM runs").fetchall()
             assert len(runs) < 2
             replies = store.execute("SELECT provider, prompt FROM calls WHERE error IS NULL")
@@ -280,8 +282,8 @@ def cut_log(folder: Path, random: Random) -> None:
     """
     log = folder / ".trioeval" / "results.db-wal"
     shared = log.with_name("results.db-shm")
-    if not log.exists() or not (size := log.stat().st_size):
-        return
+    if not shared.exists() or not (size := log.stat().st_size):
+        return  # nobody has written since the last time
     (page_size,) = struct.unpack_from(">I", log.read_bytes(), PAGE_SIZE_AT)
     (copied,) = struct.unpack_from("=I", shared.read_bytes(), COPIED_AT)
     safe = LOG_HEAD + copied * (FRAME_HEAD + page_size) if copied else 0
@@ -295,7 +297,7 @@ VOLATILE = frozenset(
     {
         *("id", "evalId", "timestamp", "exportedAt", "evaluationCreatedAt"),
         *("latencyMs", "totalLatencyMs", "durationMs", "evaluationDurationMs", "firstTokenMs"),
-        *("waitMs", "waits", "attempts", "numRequests"),
+        *("waitMs", "waits", "attempts", "numRequests", "content-length"),
     }
 )
 """What differs between equal runs: ids, times, and how often a provider failed."""
@@ -360,23 +362,27 @@ class Audit:
 
     provider: Provider
     folder: Path
-    keeps_all: bool = True
-    """Whether the disk keeps what it was given."""
     recorded: Recorded = Recorded(run=None, replies=Counter(), rows=Counter())
-    lost_ages: list[float] = attrs.field(factory=list)
-    """Of each reply that went out and is not recorded: seconds from then to the end of its execution."""
+    lost: int = 0
+    oldest_lost: float = 0.0
     asked_again: list[Question] = attrs.field(factory=list)
     """What was asked although its reply was recorded before the execution that asked."""
     paid: int = 0
     requests: int = 0
     executions: int = 0
-    _seen: int = 0
 
-    def look(self, ended_at: float) -> None:
-        """To be called when an execution is over, with the instant at which it was ended."""
-        entries = self.provider.wait_idle()[self._seen :]
+    def look(self, ended_at: float, *, keeps_all: bool = True) -> Sequence[float]:
+        """To be called when an execution is over.
+
+        Args:
+            ended_at: The instant at which it was ended.
+            keeps_all: Whether the disk kept what it was given.
+
+        Returns:
+            Of each reply that went out and is not recorded: seconds from then to the end.
+        """
+        entries = self.provider.wait_idle()[self.requests :]
         before, self.recorded = self.recorded, recorded_in(self.folder)
-        self._seen += len(entries)
         self.executions += 1
         self.requests += len(entries)
         self.asked_again += [one.question for one in entries if one.question in before.replies]
@@ -385,20 +391,19 @@ class Audit:
         assert len({one.question for one in paid}) == len(paid), (
             "something was paid for twice at once"
         )
-        self.lost_ages += [
-            ended_at - one.utc_at for one in paid if one.question not in self.recorded.replies
-        ]
-        if self.keeps_all:
+        if keeps_all:
             assert not before.replies - self.recorded.replies, "a reply that was recorded is gone"
             assert not before.rows - self.recorded.rows, "a row that was recorded is gone"
         assert {*self.recorded.rows.values()} <= {1}
         assert {*self.recorded.replies.values()} <= {1}
+        lost = [ended_at - one.utc_at for one in paid if one.question not in self.recorded.replies]
+        self.lost += len(lost)
+        self.oldest_lost = max(self.oldest_lost, *lost, 0.0)
+        return lost
 
     def __str__(self) -> str:
-        oldest = (
-            f", sent {1000 * max(self.lost_ages):.0f} ms before at most" if self.lost_ages else ""
-        )
         return (
             f"{self.executions} executions, {self.requests} requests, {self.paid} replies paid;"
-            f" not recorded: {len(self.lost_ages)}{oldest}; asked again: {len(self.asked_again)}"
+            f" not recorded: {self.lost}, sent at most {1000 * self.oldest_lost:.0f} ms before the end;"
+            f" asked again: {len(self.asked_again)}"
         )

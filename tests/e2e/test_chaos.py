@@ -4,13 +4,14 @@ Nothing that was paid for is lost but what was in flight, nothing that is record
 rows are those of a run that nobody disturbed. `TRIOEVAL_PROFILE=deep` makes the long form of it.
 """
 
+import math
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import attrs
 import pytest
@@ -33,155 +34,162 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(1200)]
 
 DEEP = os.environ.get("TRIOEVAL_PROFILE") == "deep"
-KILLS = 30 if DEEP else 4
 REPLIES = 550
 """About what a run of the suite is answered, failures among it."""
 START = 1.0
 """Seconds, about, in which a process loads the suite and asks the first question."""
-
-FAULTS = ("--failure-rate", "0.02", "--disconnect-rate", "0.02", "--throttle-rate", "0.02")
-FLAGS = ("--latency", "0.02", "--jitter", "1")
-OUTPUTS = ("-o", "out.json", "-o", "out.jsonl")
-
 IN_FLIGHT = 0.25
-"""Seconds before a kill in which a reply may have been on its way to the disk."""
+"""Seconds before an execution is ended in which a reply may have been on its way to the disk."""
 
-Process: TypeAlias = "subprocess.Popen[str]"
-End: TypeAlias = Callable[[Process, Provider, Random], float]
-"""Ends an execution, and returns when it did."""
+FLAGS = ("--latency", "0.02", "--jitter", "1")
+FAULTS = ("--failure-rate", "0.02", "--disconnect-rate", "0.02", "--throttle-rate", "0.02")
+OUTPUTS = ("-o", "out.json", "-o", "out.jsonl")
 
 
 @attrs.frozen
-class Chase:
-    """A run that was resumed until it was over."""
+class Execution:
+    """One that is under way."""
 
+    process: "subprocess.Popen[str]"
+    provider: Provider
     folder: Path
-    audit: Audit
-    ends: int
-    """How many of its executions did not come to their end."""
-    said: list[str]
-    """Their last lines."""
+    random: Random = attrs.field(repr=False)
+    share: float
+    """Of the whole run that it may make, at most."""
+
+    def wait(self) -> None:
+        """Until it has had a random part of its share."""
+        wait_replies(self.process, self.provider, self.random.randint(1, int(REPLIES * self.share)))
+        time.sleep(self.random.uniform(0, 0.03))  # the instants are what is varied
+
+
+@attrs.frozen(kw_only=True)
+class End:
+    """One way in which executions end too early."""
+
+    strike: Callable[[Execution], float]
+    """Ends one, and returns the instant from which on it could not do what it would."""
+    arguments: tuple[str, ...] = ()
+    in_flight: float = IN_FLIGHT
+    """As the constant; 0 is nothing lost at all."""
+    keeps_all: bool = True
+    """Whether the disk keeps what it was given."""
+    says: bool = True
+    """Whether it can still say how to go on."""
+
+
+def kill(execution: Execution) -> float:
+    """No warning, at any instant: while it loads, opens the store, asks, or writes its results."""
+    if execution.random.random() < 0.25:
+        time.sleep(execution.random.uniform(0, 1.5 * START))
+    else:
+        execution.wait()
+    execution.process.kill()
+    return time.time()
+
+
+def cut_power(execution: Execution) -> float:
+    """The same, and part of what was written last never came to the disk."""
+    at = kill(execution)
+    execution.process.wait()
+    cut_log(execution.folder, execution.random)
+    return at
+
+
+def interrupt(execution: Execution) -> float:
+    """Ctrl-C, or what a service manager sends: it finishes what it has begun."""
+    execution.wait()
+    signals = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    execution.process.send_signal(execution.random.choice(signals))
+    return time.time()
+
+
+def interrupt_twice(execution: Execution) -> float:
+    """Ctrl-C, and again before it is over."""
+    interrupt(execution)
+    time.sleep(execution.random.uniform(0, 0.03))
+    execution.process.send_signal(signal.SIGINT)
+    return time.time()
+
+
+def await_deadline(execution: Execution) -> float:
+    """It has a deadline of its own; then comes the last that was answered."""
+    execution.process.wait(timeout=60)
+    return execution.provider.wait_idle()[-1].utc_at
+
+
+KILLED = End(strike=kill, says=False)
+WITHOUT_POWER = End(strike=cut_power, in_flight=math.inf, keeps_all=False, says=False)
+DRAINED = End(strike=interrupt, in_flight=0.0)
+CANCELLED = End(strike=interrupt_twice)
+TOO_LATE = End(strike=await_deadline, arguments=("--max-time", "1"))
+
+CASES: dict[str, tuple[End, ...]] = (
+    {
+        **{f"killed {seed}": (KILLED,) * 30 for seed in range(3)},
+        "without power": (WITHOUT_POWER,) * 30,
+        "drained": (DRAINED,) * 15,
+        "cancelled": (CANCELLED,) * 15,
+        "too late": (TOO_LATE,) * 10,
+        "mixed": (KILLED, DRAINED, CANCELLED, WITHOUT_POWER) * 5,
+    }
+    if DEEP
+    else {
+        "killed": (KILLED, WITHOUT_POWER, KILLED, KILLED),
+        "told": (DRAINED, CANCELLED, TOO_LATE),
+    }
+)
 
 
 def chase(
-    folder: Path,
-    end: End,
-    *,
-    times: int,
-    seed: int = 0,
-    more: tuple[str, ...] = (),
-    faults: tuple[str, ...] = FAULTS,
-    cuts_power: bool = False,
-) -> Chase:
-    """Begin a run, end it so many times unless it is over before, and let it come to its end."""
+    folder: Path, ends: Sequence[End], *, seed: int = 0, faults: tuple[str, ...] = FAULTS
+) -> Audit:
+    """Begin a run, end it in all of these ways unless it is over before, and let it come to its end."""
     random = Random(seed)  # noqa: S311 - repeatable instants, nothing to keep secret
-    ends, lasts = 0, []
     with open_provider(folder, *FLAGS, *faults, "--seed", str(seed)) as provider:
-        audit = Audit(provider, folder, keeps_all=not cuts_power)
-        for left in range(times, -1, -1):
+        audit = Audit(provider, folder)
+        for end in (*ends, None):
             command = ["resume"] if audit.recorded.run else ["run", "suite.json"]
-            process = start_run(folder, *command, "--no-cache", *OUTPUTS, *(more if left else ()))
-            ended_at = end(process, provider, random) if left else time.time()
+            arguments = end.arguments if end else ("--max-time", "60")
+            process = start_run(folder, *command, "--no-cache", *OUTPUTS, *arguments)
+            share = 0.9 / len(ends) if ends else 1.0
+            ended_at = (
+                end.strike(Execution(process, provider, folder, random, share)) if end else 0.0
+            )
             _, said = process.communicate(timeout=120)
             assert "Traceback" not in said
-            lasts.append(said.strip().rpartition("\n")[2])
-            if cuts_power and left:
-                cut_log(folder, random)
-            audit.look(ended_at)
-            if process.returncode == 100 and "continue with" not in said:
+            goes_on = "trioeval resume" in said.strip().rpartition("\n")[2]
+            lost = audit.look(ended_at, keeps_all=end is None or end.keeps_all)
+            if process.returncode == 100 and not goes_on:
+                assert not lost
                 break
-            ends += 1
-        assert process.returncode == 100, said
+            assert end is not None, said
+            assert goes_on or not end.says or not audit.recorded.run, said
+            assert all(age < end.in_flight for age in lost)
+            assert end.in_flight or not lost
     print(audit)
-    return Chase(folder, audit, ends, lasts)
-
-
-def check_same(folder: Path, undisturbed: Path) -> None:
-    """A run tells what one tells that nobody disturbed: rows, in order, each once; totals of all columns."""
-    rows = rows_of(folder)
-    assert len({*places_of(rows)}) == len(rows)
-    assert rows == rows_of(undisturbed)
-    assert rows == lines_of(folder)
-    assert documents_of(folder) == documents_of(undisturbed)
+    assert audit.asked_again == []
+    return audit
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that nobody disturbed, at a provider without faults."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    run = chase(folder, lambda *_: 0.0, times=0, faults=())
-    assert (run.ends, run.audit.lost_ages) == (0, [])
+    assert chase(folder, (), faults=()).executions == 1
     return folder
 
 
-def kill(process: Process, provider: Provider, random: Random) -> float:
-    """No warning, at any instant: while it loads, opens the store, asks, or writes its results."""
-    if random.random() < 0.25:
-        time.sleep(random.uniform(0, 1.5 * START))  # the instants are what is varied
-    else:
-        wait_replies(process, provider, random.randint(1, REPLIES // KILLS))
-        time.sleep(random.uniform(0, 0.03))
-    process.kill()
-    return time.time()
-
-
-@pytest.mark.parametrize("seed", range(3 if DEEP else 1))
-def test_a_run_that_is_killed_again_and_again_ends_as_if_it_never_was(
-    tmp_path: Path, undisturbed: Path, seed: int
+@pytest.mark.parametrize("name", CASES)
+def test_a_run_that_is_ended_again_and_again_ends_as_if_it_never_was(
+    tmp_path: Path, undisturbed: Path, name: str
 ) -> None:
     """ONCE, RESUME: with failures, refusals, broken connections, judges and conversations."""
-    run = chase(tmp_path, kill, times=KILLS, seed=seed)
-    assert run.ends > KILLS // 2
-    assert run.audit.asked_again == []
-    assert max(run.audit.lost_ages, default=0.0) < IN_FLIGHT
-    check_same(tmp_path, undisturbed)
-
-
-def test_a_power_cut_loses_no_more_than_the_last_writes(tmp_path: Path, undisturbed: Path) -> None:
-    """Whatever part of the log the disk had, it opens, is intact, and goes on from there."""
-    run = chase(tmp_path, kill, times=KILLS // 2, seed=99, cuts_power=True)
-    assert run.ends > 0
-    assert run.audit.asked_again == []
-    check_same(tmp_path, undisturbed)
-
-
-def interrupt(process: Process, provider: Provider, random: Random) -> float:
-    """Ctrl-C, or what a service manager sends, once it asks: it finishes what it has begun."""
-    wait_replies(process, provider, random.randint(1, REPLIES // KILLS))
-    process.send_signal(random.choice([signal.SIGINT, signal.SIGTERM, signal.SIGHUP]))
-    return time.time()
-
-
-def interrupt_twice(process: Process, provider: Provider, random: Random) -> float:
-    """Ctrl-C, and again before it is over."""
-    interrupt(process, provider, random)
-    time.sleep(random.uniform(0, 0.03))
-    process.send_signal(signal.SIGINT)
-    return time.time()
-
-
-def leave_alone(process: Process, provider: Provider, _random: Random) -> float:
-    """It has a deadline of its own; then comes the last that was answered."""
-    process.wait(timeout=60)
-    return provider.wait_idle()[-1].utc_at
-
-
-@pytest.mark.parametrize(
-    ("end", "more", "in_flight"),
-    [
-        pytest.param(interrupt, (), 0.0, id="drained"),
-        pytest.param(interrupt_twice, (), IN_FLIGHT, id="cancelled"),
-        pytest.param(leave_alone, ("--max-time", "1.5"), IN_FLIGHT, id="deadline"),
-    ],
-)
-def test_a_run_that_is_cut_off_tells_what_it_has_and_goes_on(
-    tmp_path: Path, undisturbed: Path, end: End, more: tuple[str, ...], in_flight: float
-) -> None:
-    """What was drained is all recorded; what was cancelled was in flight."""
-    run = chase(tmp_path, end, times=KILLS // 2, more=more)
-    assert run.ends > 0
-    assert all("trioeval resume" in said for said in run.said[:-1])
-    assert run.audit.asked_again == []
-    assert all(age < in_flight for age in run.audit.lost_ages)
-    assert in_flight or not run.audit.lost_ages
-    check_same(tmp_path, undisturbed)
+    ends = CASES[name]
+    audit = chase(tmp_path, ends, seed=sum(name.encode()))
+    assert audit.executions > len(ends) // 2
+    rows = rows_of(tmp_path)
+    assert len({*places_of(rows)}) == len(rows)
+    assert rows == rows_of(undisturbed)
+    assert rows == lines_of(tmp_path)
+    assert documents_of(tmp_path) == documents_of(undisturbed)

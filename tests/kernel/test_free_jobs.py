@@ -118,32 +118,27 @@ def test_free_jobs_start_while_the_lane_is_paused(serial: bool) -> None:  # noqa
 
 
 def test_a_free_job_that_calls_after_all_stands_in_line_like_any_other() -> None:
-    """Job 1 pauses nowhere, and is not favoured: job 2 stood in line before it called."""
+    """Its small call could start at once; the large one before it waits a minute for its tokens."""
 
     async def main() -> list[tuple[int, float]]:
-        lanes, started = Lanes([LaneSpec("a", 1)]), []
+        started: list[tuple[int, float]] = []
 
         async def free(job: Job[Work]) -> bool:
-            if job.index == 3:
-                await trio.sleep(1.0)
-            return job.index == 3
+            await trio.sleep(1.0 * job.index)
+            return job.index == 1
 
         async def perform(job: Job[Work], calls: Calls[Work]) -> None:
             async def send() -> None:
                 started.append((job.index, trio.current_time()))
-                await trio.sleep(2.0)
 
-            if job.index == 0:
-                await calls("a", send)  # job 1 leads meanwhile
-            await calls("a", send)
+            for tokens in (60, 60) if job.index == 0 else (0,):
+                await calls("a", send, tokens=tokens)
 
-        plan = plan_of(*[Work()] * 4, free=free)
-        await collect(plan, perform, lanes=lanes)
+        plan = plan_of(*[Work()] * 2, free=free)
+        await collect(plan, perform, lanes=Lanes([LaneSpec("a", 4, tpm=60)]))
         return started
 
-    started = run_virtual(main)
-    assert [at for _, at in started] == [0.0, 2.0, 4.0, 6.0, 8.0]
-    assert started[-1] == (3, 8.0)
+    assert run_virtual(main) == [(0, 0.0), (0, 60.0), (1, 120.0)]
 
 
 @pytest.mark.parametrize(
@@ -288,6 +283,23 @@ def test_a_job_that_becomes_ready_while_a_later_one_is_asked_about_starts_first(
         return [(event.at, event.index) for event in events if isinstance(event, Admitted)]
 
     assert run_virtual(main) == [(0.0, 0), (6.0, 1), (6.0, 2)]
+
+
+def test_a_job_that_becomes_ready_while_the_lane_gets_ready_for_a_later_one_is_asked_first() -> (
+    None
+):
+    """Job 2 stands in line, and it is job 1 that the slot comes to; the leader does not start it unasked."""
+
+    async def main() -> list[tuple[float, int]]:
+        works = (Work(calls=2.0), Work(free=True), Work(calls=1.0))
+        jobs = (Job(index, "a", work) for index, work in enumerate(works))
+        plan = attrs.evolve(Plan.of(jobs, edges={1: (0,)}), free=is_free)
+        events: list[Event] = []
+        lanes = Lanes([LaneSpec("a", 1), LaneSpec("b")])
+        await collect(plan, do, lanes=lanes, observe=events.append)
+        return [(event.at, event.index) for event in events if isinstance(event, Admitted)]
+
+    assert run_virtual(main) == [(0.0, 0), (2.0, 1), (2.0, 2)]
 
 
 def test_free_jobs_count_among_the_live_ones() -> None:

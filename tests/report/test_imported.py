@@ -20,6 +20,7 @@ from trioeval.report.csv_text import csv_chunks
 from trioeval.report.html import html_chunks
 from trioeval.report.imported import Imported, ImportedTask, imported
 from trioeval.report.junit import junit_chunks
+from trioeval.report.row_view import row_view
 from trioeval.suite.strip import KEEP_ALL, Strip
 from trioeval.tasks import Status
 
@@ -330,6 +331,8 @@ def test_no_document_breaks_the_reader(data: st.DataObject) -> None:
         for chunks in (csv_chunks, junit_chunks, html_chunks):
             assert "".join(chunks(results))
         assert "".join(json_chunks(run_document([results])))
+        for record in task.records:
+            assert row_view(record)
 
 
 JUNK: Sequence[Any] = [None, True, 3, -1.5, "x", [], {}, [[]], {"a": []}, [None], 10**30]

@@ -17,6 +17,7 @@ import trio.testing
 from trioeval.errors import BudgetError, ProviderError, StoreError
 from trioeval.providers import Guardrails, Reply, Usage
 from trioeval.store.cache import Cache, open_cache
+from trioeval.store.cache_shelves import FileShelf
 from trioeval.store.cache_tables import CACHE
 from trioeval.store.database import open_database
 from trioeval.tasks.journal import Paid
@@ -160,6 +161,7 @@ def test_the_cache_in_memory_knows_no_thread() -> None:
         (13.9 * DAY, None, 0),
         (14 * DAY, None, 1),
         (-5.0, None, 0),
+        (-15 * DAY, None, 1),
         (59, 60, 0),
         (61, 60, 1),
         (0, 0, 1),
@@ -270,6 +272,32 @@ def test_each_hit_has_a_reply_of_its_own(tmp_path: Path) -> None:
         return (await cache.reply(KEY, Fetcher(), nothing)).reply.output
 
     assert run(path, use) == {"a": [1]}
+
+
+def test_what_is_in_the_file_is_not_held_in_memory(tmp_path: Path) -> None:
+    """However long a run is."""
+
+    async def use(cache: Cache) -> None:
+        assert isinstance(cache._shelf, FileShelf)
+        await cache.reply(KEY, Fetcher(), nothing)
+        while cache._shelf._memory._entries:  # noqa: ASYNC110 - another thread writes
+            await trio.sleep(0.001)
+        assert (await cache.reply(KEY, Fetcher(), nothing)).cached
+
+    run(tmp_path / "c.db", use)
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest replies go first."""
+    monkeypatch.setattr("trioeval.store.cache_shelves.MEMORY", 10_000)
+
+    async def use(cache: Cache) -> list[bool]:
+        keys = [number.to_bytes(32, "big") for number in range(5)]
+        for key in keys:
+            await cache.reply(key, Fetcher(Reply(output="x" * 4000)), nothing)
+        return [cache.has(key) for key in keys]
+
+    assert run(None, use) == [False, False, False, True, True]
 
 
 def test_a_run_that_is_cancelled_keeps_what_it_paid_for(tmp_path: Path) -> None:
@@ -495,5 +523,5 @@ def test_nobody_waits_for_what_could_not_be_used(tmp_path: Path) -> None:
     """With a life time of nothing, the replies of other processes are of no use."""
     path, wall, fetch = tmp_path / "c.db", Wall(), Fetcher()
     hold(path, expires=wall.now + 100)
-    ask(path, fetch, wall=wall, ttl_s=0)
+    ask(path, fetch, wall=wall, ttl_s=0, lease_s=100)
     assert fetch.calls == 1

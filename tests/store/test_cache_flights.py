@@ -184,6 +184,15 @@ def test_a_leader_that_is_woken_and_cancelled_at_once_hands_on() -> None:
     assert trace.ended_at[2] == 11
 
 
+def test_a_failure_of_the_call_is_everybodys() -> None:
+    """Nobody asks again: the lane has done so already."""
+    askers = [Asker(b"a", 0, 1, "refused", None) for _ in range(5)]
+    trace = run_virtual(play, askers)
+    assert len(trace.calls) == 1
+    assert len({id(error) for error in trace.ends.values()}) == 5
+    assert {str(error) for error in trace.ends.values()} == {f"of {trace.calls[0][1]}"}
+
+
 def test_a_budget_that_is_used_up_is_everybodys_own_affair() -> None:
     """Each of them asks for itself, one after another."""
     askers = [Asker(b"a", 0, 1, "budget", None) for _ in range(3)]

@@ -135,7 +135,7 @@ def test_folders_that_are_missing_are_made(tmp_path: Path) -> None:
     assert (tmp_path / "a" / ".trioeval" / ".gitignore").read_text() == "*\n"
     assert not (tmp_path / "a" / ".gitignore").exists()
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="the folder .*file cannot be made: File exists"):
+    with pytest.raises(StoreError, match=r"the folder .*file cannot be made: File exists"):
         trio.run(opened, tmp_path / "file" / "results.db")
 
 

@@ -24,6 +24,7 @@ from trioeval.testing import run_virtual
 
 RUBRIC = {"type": "llm-rubric", "value": "x", "provider": "judge"}
 GOOD = json.dumps({"pass": True, "score": 1, "reason": "r"})
+BAD = json.dumps({"pass": False, "score": 0, "reason": "r"})
 
 
 def suite(*words: str, lane: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
@@ -154,12 +155,15 @@ def test_judges_are_cached_as_well() -> None:
 
 
 def test_a_judge_that_is_to_answer_several_times_is_asked_several_times() -> None:
-    """Its first answer is like any other; those after it are not to be the same."""
-    judge = Model(cacheable=True, says=lambda _: GOOD)
-    panel = {**RUBRIC, "config": {"repeat": 3}}
-    document = judged("a", assertion=panel)
-    execute_twice(document, document, {"model": Model(), "judge": judge})
-    assert judge.requests == 3 + 2
+    """No answer of a panel stands for another one; in the next run, each stands for itself."""
+    said = iter([GOOD, BAD, GOOD])
+    judge = Model(cacheable=True, says=lambda _: next(said))
+    document = judged("a", assertion={**RUBRIC, "config": {"repeat": 3}})
+    ran = execute_twice(document, document, {"model": Model(), "judge": judge})
+    assert judge.requests == 3
+    assert ran.rows[0].verdict is not None
+    (part,) = ran.rows[0].verdict.parts
+    assert sorted(part.metadata["graderReplies"]) == sorted([GOOD, BAD, GOOD])
 
 
 def test_hits_are_written_down_and_recalled() -> None:

@@ -60,7 +60,10 @@ def inert_html(text: object, most: int) -> str:
         ('&lt;b&gt;\ufffd[1mx… (16 characters)', 'a &quot;b&quot;')
     """
     whole = str(text)
-    shown = html.escape(_FORBIDDEN.sub("\ufffd", whole[:most]))
+    shown = whole[:most]
+    if not shown.isprintable():  # most texts are, which is quickly seen
+        shown = _FORBIDDEN.sub("\ufffd", shown)
+    shown = html.escape(shown)
     return shown if len(whole) <= most else f"{shown}… ({len(whole)} characters)"
 
 

@@ -224,19 +224,22 @@ def _verdict(said: Mapping[str, Any], path: str, reader: Reader) -> dict[str, An
     passed = said.get("pass")
     if not isinstance(passed, bool):
         reader.problem(f"{path}.pass", f"must be true or false, got {quote(passed)}")
-    weights = said.get("namedScoreWeights")
+    weights = numbers(said.get("namedScoreWeights"), f"{path}.namedScoreWeights", reader)
+    metadata = reader.mapping(said.get("metadata"), f"{path}.metadata")
+    reader.mapping(metadata.get("assertionSet"), f"{path}.metadata.assertionSet")
     assertion = reader.mapping(said.get("assertion"), f"{path}.assertion")
     for name in ("type", "metric"):
         reader.text(assertion.get(name), f"{path}.assertion.{name}")
     return {
-        **left(said, {"assertion"}),
+        **left(said, ("assertion", "namedScoreWeights", "metadata")),
         "pass": passed is True,
         "score": reader.number(said.get("score"), f"{path}.score", float(passed is True)),
         "reason": reader.text(said.get("reason"), f"{path}.reason") or "",
         "namedScores": numbers(said.get("namedScores"), f"{path}.namedScores", reader),
         "tokensUsed": _tokens(said.get("tokensUsed"), f"{path}.tokensUsed", reader),
-        **({"namedScoreWeights": numbers(weights, path, reader)} if weights else {}),
+        **({"namedScoreWeights": weights} if weights else {}),
         **({"assertion": assertion} if assertion else {}),
+        **({"metadata": metadata} if metadata else {}),
     }
 
 

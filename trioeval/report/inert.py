@@ -13,8 +13,7 @@ def inert(text: object, width: int | None = None) -> str:
     # What is beyond a few times the width can never be seen; replies may be megabytes.
     whole = str(text)
     seen = whole if width is None else whole[: 4 * width + 64]
-    plain = "".join(" " if unicodedata.category(char) in _UNSAFE else char for char in seen)
-    plain = " ".join(plain.split())
+    plain = " ".join((seen if seen.isprintable() else _blanked(seen)).split())
     if width is None or (len(plain) <= width and len(seen) == len(whole)):
         return plain
     return plain[: width - 1].rstrip() + "…"
@@ -35,10 +34,12 @@ def inert_lines(text: object, most: int) -> str:
     """
     whole = str(text)
     lines = whole[:most].replace("\r\n", "\n").replace("\t", "    ")
-    plain = "".join(
-        " " if char != "\n" and unicodedata.category(char) in _UNSAFE else char for char in lines
-    )
+    plain = "\n".join(map(_blanked, lines.split("\n")))
     return plain if len(whole) <= most else f"{plain}… ({len(whole) - most} more characters)"
+
+
+def _blanked(text: str) -> str:
+    return "".join(" " if unicodedata.category(char) in _UNSAFE else char for char in text)
 
 
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}

@@ -20,7 +20,9 @@ def xml_text(text: object) -> str:
         >>> xml_text("a < b \x1b[1m& c")
         'a &lt; b [1m&amp; c'
     """
-    plain = _FORBIDDEN.sub("", str(text))
+    plain = str(text)
+    if not plain.isprintable():  # most texts are, which is quickly seen
+        plain = _FORBIDDEN.sub("", plain)
     return (
         plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("\r", "&#13;")
     )

@@ -23,7 +23,6 @@ Durability: TypeAlias = Literal["normal", "full"]
 OWN_FOLDER = ".trioeval"
 """A folder of this name is made with a `.gitignore` that leaves all of it out."""
 
-_MAGIC = b"SQLite format 3\0"
 _PAGE = 8192  # bytes; a row of 2 kB wastes less of it than of smaller ones
 _KEPT_LOG = 64 * 2**20  # bytes of the write-ahead log that stay on disk after a checkpoint
 
@@ -160,7 +159,9 @@ def store_error(path: Path, kind: DatabaseKind, error: sqlite3.Error) -> StoreEr
             what = f"is damaged ({error})"
             help_ = "rescue what is in it with `sqlite3 FILE .recover`, and move it away, or "
         case sqlite3.SQLITE_NOTADB:
-            what, help_ = "is no SQLite database, or an encrypted one", ""
+            return StoreError(
+                f"{path}: this is no SQLite database, and is left as it is; {kind.hint}"
+            )
         case _:
             what, help_ = f"cannot be used ({error})", ""
     return StoreError(f"{path}: the {kind.name} {what}; {help_}{kind.hint}")
@@ -199,23 +200,20 @@ def _make_folder(folder: Path, path: Path, kind: DatabaseKind) -> None:
 
 
 def _check_file(real: Path, path: Path, kind: DatabaseKind) -> None:
-    """Look at the beginning of the file that is there, if any."""
+    """See that what is there, if anything, is a file.
+
+    It is not opened: as that was closed, the system would take away all locks that connections of this
+    process have on it. Test: test_kill_9_costs_nothing_that_was_said_to_be_safe.
+    """
     try:
-        if not real.exists():
+        if not real.exists() or real.is_file():
             return
-        if not real.is_file():
-            what = "a folder" if real.is_dir() else "no file"
-            raise StoreError(f"{path}: this is {what}, not a {kind.name}; {kind.hint}")
-        with real.open("rb") as file:
-            start = file.read(len(_MAGIC))
     except OSError as error:
-        if isinstance(error, StoreError):
-            raise
         raise StoreError(
             f"{path}: the {kind.name} cannot be read: {error.strerror}; {kind.hint}"
         ) from error
-    if start and start != _MAGIC:
-        raise StoreError(f"{path}: this is no SQLite database, and is left as it is; {kind.hint}")
+    what = "a folder" if real.is_dir() else "no file"
+    raise StoreError(f"{path}: this is {what}, not a {kind.name}; {kind.hint}")
 
 
 def _check_kind(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> int | None:

@@ -53,7 +53,8 @@ async def open_store(
         on_error: Told when nothing can be written any more.
         on_warning: Told what goes wrong and may yet go well.
         patience_s: Seconds that another program may keep the file locked.
-        after_commit: Called in the writer's thread after each commit.
+        after_commit: Called in the writer's thread after each commit. It must not open the file itself
+            where other processes use it: closing it again would take away the locks of this one.
 
     Raises:
         StoreError: The file cannot be used; nothing has been changed.

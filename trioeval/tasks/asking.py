@@ -22,6 +22,7 @@ import trio
 from trioeval.errors import ProviderError
 from trioeval.kernel import Calls, Metered
 from trioeval.providers import OpenProvider, Reply, Request, Usage
+from trioeval.providers.cacheable import DIGEST_SIZE
 from trioeval.providers.secret_names import is_secret_name
 from trioeval.providers.secrets import hide, hide_in, longest_first, surely_keys
 from trioeval.suite import ProviderEntry
@@ -111,15 +112,18 @@ class Asker:
             place: Of who is asked among the providers.
             request: What they are asked.
             *more: JSON data that tells it from equal ones of its row.
-            again: Whether it was asked before, and another reply is wanted.
+            again: Whether it was asked before, and another reply is wanted: one that the cache has is only
+                used if it was given to the same question at the same place.
         """
         key = None
         if self.journal is not None:
             digest = question_digest(self._marks[place], request, *more)
             key = CallKey(self.task, index, role, digest)
         cache_key = None
-        if self.cache is not None and not again:
+        if self.cache is not None:
             cache_key = self.providers[place].cache_key(request)
+            if again and cache_key is not None:
+                cache_key = _other_key(cache_key, more)
         return Inquiry(place, request, key, cache_key)
 
     def may_have(self, place: int) -> bool:
@@ -233,6 +237,12 @@ def _for_nothing(reply: Reply) -> Reply:
     """A reply that was paid for before: all of its tokens are cached ones, and it costs nothing."""
     total = tokens_used(reply.usage)
     return attrs.evolve(reply, usage=Usage(cached=total, total=total), cost=0.0, hint=None)
+
+
+def _other_key(key: bytes, place: Sequence[Any]) -> bytes:
+    """The key of another reply to an equal question; who is asked stands behind the digest, as in any."""
+    text = json.dumps(place, sort_keys=True, default=repr).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(key[:DIGEST_SIZE] + text).digest() + key[DIGEST_SIZE:]
 
 
 def _mark(entry: ProviderEntry) -> str:

@@ -307,8 +307,7 @@ def _names(provider: str, prompt_label: str) -> str:
 
 
 def _of_test(description: Any, variables: Mapping[str, Any]) -> str:
-    simple = all(type(value) in _SIMPLE and type(name) is str for name, value in variables.items())
-    found = _canonical(variables, simple=simple)
+    found = _canonical(variables)
     if not description or _NUMBERED.fullmatch(str(description)):
         return found
     return f"{_encode(description)}{found}"
@@ -318,32 +317,31 @@ def _hashed(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
-
-
-def _canonical(value: Any, *, simple: bool = False) -> str:
+def _canonical(value: Any) -> str:
     """JSON text that is the same for what is the same when it is written as JSON and read again.
-
-    Args:
-        value: Anything.
-        simple: Whether it is known to be what is read.
 
     Example:
         >>> _canonical({10: (1.0, float("nan")), 2: "e"})
         '{"10":[1,null],"2":"e"}'
     """
     try:
-        return _encode(value if simple else _as_read(value))
+        return _encode(value if _is_simple(value) else _as_read(value))
     except (ValueError, RecursionError):
         return _NO_JSON
 
 
+def _is_simple(value: Any) -> bool:
+    """Whether it is known to be what is read when it was written."""
+    return type(value) is dict and all(
+        type(part) in _SIMPLE and type(name) is str for name, part in value.items()
+    )
+
+
 def _as_read(value: Any) -> Any:
     try:
-        text = json.dumps(value, default=str)
+        return _decode(_write(value))
     except TypeError:  # of a key
-        text = json.dumps(plain_data(value), default=str)
-    return json.loads(text, parse_float=_number, parse_constant=_nothing)
+        return _decode(_write(plain_data(value)))
 
 
 def _number(text: str) -> float | int:
@@ -354,6 +352,11 @@ def _number(text: str) -> float | int:
 
 def _nothing(_name: str) -> None:
     return None
+
+
+_write = json.JSONEncoder(default=str).encode
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
+_decode = json.JSONDecoder(parse_float=_number, parse_constant=_nothing).decode
 
 
 def _shown(description: Any, variables: Mapping[str, Any]) -> str:

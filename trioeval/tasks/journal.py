@@ -7,7 +7,7 @@ journal makes it durable behind that, and says when it is.
 
 import hashlib
 import json
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from typing import Any, Literal, Protocol, TypeAlias
 
 import attrs
@@ -121,6 +121,12 @@ def question_digest(provider: str, request: Request, *more: Any) -> bytes:
         ... )
         False
     """
-    said: Sequence[Any] = (provider, request.prompt, dict(request.options), *more)
-    text = json.dumps(said, sort_keys=True, default=repr)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:16]
+    options = _json(dict(request.options)) if request.options else ""
+    place = _json(more) if more else ""
+    sizes = f"{len(provider)} {len(request.prompt)} {len(options)}"
+    text = f"{sizes}\n{provider}{request.prompt}{options}{place}"
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, sort_keys=True, default=repr)

@@ -178,7 +178,7 @@ class _Results:
     def __attrs_post_init__(self) -> None:
         # To be told of everything costs as much as a few assertions: test_waits.py.
         if self.run.journal is not None or self.run.observe is not None:
-            self.waits = Waits(self.run.observe)
+            self.waits = Waits(self.run.lanes, self.run.observe)
 
     def settle(self, outcome: Outcome[Any]) -> None:
         """A job is over."""

@@ -2,6 +2,8 @@
 
 A row waits as the next one of its lane, before it is started, and with calls that wait for their lanes. The
 kernel tells of each wait when it begins, and when it becomes one for something else; it ends with a start.
+Only for a slot of a lane that is full it lets nobody wait, because whoever frees one takes the next row: that
+is seen from the calls.
 """
 
 from collections.abc import Mapping
@@ -9,7 +11,8 @@ from types import MappingProxyType
 
 import attrs
 
-from trioeval.kernel import Admitted, CallStarted, Event, Observer, Waiting
+from trioeval.kernel import Admitted, CallEnded, CallStarted, Event, Lanes, Observer, Waiting
+from trioeval.kernel.events import Why
 
 NO_WAITS: Mapping[str, float] = MappingProxyType({})
 """Of a row that did not wait."""
@@ -24,14 +27,21 @@ class _Waited:
     _open: dict[str, tuple[str, float]] = attrs.field(factory=dict)
     """By lane: what is waited for now, and since when."""
 
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._open)
+
+    def add(self, why: str, seconds: float) -> None:
+        if seconds > 0:
+            self.seconds[why] = self.seconds.get(why, 0.0) + seconds
+
     def begin(self, lane: str, why: str, at: float) -> None:
         self.end(lane, at)
         self._open[lane] = why, at
 
     def end(self, lane: str, at: float) -> None:
         why, since = self._open.pop(lane, ("", at))
-        if at > since:
-            self.seconds[why] = self.seconds.get(why, 0.0) + at - since
+        self.add(why, at - since)
 
     def end_all(self, at: float) -> None:
         for lane in tuple(self._open):
@@ -43,27 +53,33 @@ class Waits:
     """Observes one plan, and remembers the waits of those jobs that are not over.
 
     Args:
+        run_on: The lanes of the plan.
         tell: Whom to tell of everything as well.
     """
 
+    _run_on: Lanes
     _tell: Observer | None = None
     _jobs: dict[int, _Waited] = attrs.field(init=False, factory=dict)
     _lanes: dict[str, _Waited] = attrs.field(init=False, factory=dict)
     """Of the job that is next on each."""
+    _full: dict[str, float] = attrs.field(init=False, factory=dict)
+    """Since when lanes have no free slot, or a next job has waited for one."""
 
     def __call__(self, event: Event) -> None:
         """Take note of an event."""
         if self._tell is not None:
             self._tell(event)
-        kind = type(event)
-        if kind is CallStarted:
-            if self._jobs:
-                self._start_call(event)  # type: ignore[arg-type]  # a match costs more
-        elif kind is Admitted:
-            if self._lanes:
-                self._admit(event)  # type: ignore[arg-type]
-        elif kind is Waiting:
-            self._wait(event)  # type: ignore[arg-type]
+        match event:
+            case CallStarted():
+                self._start_call(event)
+            case CallEnded():
+                self._end_call(event)
+            case Admitted():
+                self._admit(event)
+            case Waiting():
+                self._wait(event)
+            case _:
+                pass
 
     def take(self, index: int, at: float) -> Mapping[str, float]:
         """What a job waited for that is over at an instant, in seconds by reason; it is forgotten."""
@@ -81,15 +97,28 @@ class Waits:
         waited.begin(event.lane, event.why.value, event.at)
 
     def _start_call(self, event: CallStarted) -> None:
-        waited = self._jobs.get(event.index)
-        if waited is not None:
+        if self._jobs and (waited := self._jobs.get(event.index)) is not None:
             waited.end(event.lane, event.at)
+        if not self._run_on[event.lane].slot_free:
+            self._full.setdefault(event.lane, event.at)
+
+    def _end_call(self, event: CallEnded) -> None:
+        since = self._full.pop(event.lane, event.at)
+        if since == event.at:
+            return
+        waited = self._lanes.setdefault(event.lane, _Waited())
+        if not waited.is_waiting:
+            waited.add(Why.SLOT.value, event.at - since)
 
     def _admit(self, event: Admitted) -> None:
+        if event.lane in self._full:  # a row that had no reason to wait
+            self._full[event.lane] = event.at
         waited = self._lanes.pop(event.lane, None)
         if waited is None:
             return
         waited.end(event.lane, event.at)
+        if not waited.seconds:
+            return
         own = self._jobs.setdefault(event.index, waited)
         if own is not waited:  # it is run once more
             own.seconds = added(own.seconds, waited.seconds)

@@ -1,0 +1,82 @@
+"""Records of rows: what only newer rows tell, and what is left out of them for others."""
+
+import copy
+import json
+
+import attrs
+import pytest
+from finished import records_of, results_of, rows_of
+
+import trioeval
+from trioeval.providers import Guardrails
+from trioeval.report import Head, row_json, stripped
+from trioeval.report.records import name_of_test, output_of, status_of
+from trioeval.suite.strip import KEEP_ALL, Strip
+from trioeval.tasks import Status
+
+
+def test_a_row_tells_whether_it_was_paid_for_and_what_it_waited_for() -> None:
+    """Neither is told of a row that asked at once: there is nothing to tell."""
+    _, (row, *_) = rows_of()
+    told = row_json(row, "e1")
+    assert told["response"]["cached"] is False
+    assert "waits" not in told["metadata"]["trioeval"]
+    usage = trioeval.Usage(cached=5, total=5)
+    assert row.reply is not None
+    late = attrs.evolve(
+        row, cached=True, reply=attrs.evolve(row.reply, usage=usage), waits={"slot": 1.5}
+    )
+    told = row_json(late, "e1")
+    assert told["response"]["cached"] is True
+    assert told["metadata"]["trioeval"]["waits"] == {"slot": 1.5}
+    for used in (told["tokenUsage"], told["response"]["tokenUsage"]):
+        assert (used["cached"], used["total"], used["numRequests"]) == (5, 5, 0)
+        assert used["completionDetails"]["cacheReadInputTokens"] == 0
+
+
+def test_a_row_tells_what_filters_of_the_provider_said() -> None:
+    """As promptfoo spells it; of a provider that says nothing there is nothing."""
+    _, (row, *_) = rows_of()
+    assert row.reply is not None
+    assert "guardrails" not in row_json(row, "e1")["response"]
+    rails = Guardrails(flagged=True, flagged_input=True)
+    flagged = attrs.evolve(row, reply=attrs.evolve(row.reply, guardrails=rails))
+    assert row_json(flagged, "e1")["response"]["guardrails"] == {
+        "flagged": True,
+        "flaggedInput": True,
+        "flaggedOutput": False,
+    }
+
+
+@pytest.mark.parametrize("name", [field.name for field in attrs.fields(Strip)])
+def test_leaving_out_changes_a_copy(name: str) -> None:
+    """What is kept stays whole, whoever is shown less of it."""
+    for record in records_of(rows_of()[1]):
+        before = copy.deepcopy(record)
+        shown = stripped(record, Strip(**{name: True}))
+        assert record == before
+        assert set(shown) == set(record)
+        assert status_of(shown) is status_of(record)
+        assert stripped(record, KEEP_ALL) is record
+
+
+def test_records_say_what_people_ask_first() -> None:
+    """Verdict, output, and the name of the test."""
+    failed, _, broken, _ = records_of(rows_of()[1])
+    assert (status_of(failed), output_of(failed), name_of_test(failed)) == (
+        Status.FAIL,
+        "say hi",
+        "word=hi",
+    )
+    assert (status_of(broken), output_of(broken), name_of_test(broken)) == (
+        Status.ERROR,
+        None,
+        "second",
+    )
+
+
+def test_a_head_comes_back_from_its_json() -> None:
+    """It is all that is kept of a suite."""
+    head = results_of().head
+    assert Head.read(json.loads(json.dumps(head.json()))) == head
+    assert [column.provider for column in head.columns] == ["mine", "back"]

@@ -1,0 +1,351 @@
+"""When the file cannot be written any more, what was written stays, and what was not is still at hand."""
+
+import logging
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+from stored_things import call_at, row_at, start_of
+
+from trioeval.errors import StoreError
+from trioeval.store import open_store, read_store
+from trioeval.store.database import open_database
+from trioeval.store.schema import RUNS
+
+LONG = os.urandom(3000).hex()
+
+
+def integrity(path: Path) -> list[str]:
+    connection = sqlite3.connect(path)
+    try:
+        return [line for (line,) in connection.execute("PRAGMA integrity_check")]
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("room", [1, 12, 60])
+def test_a_full_disk_costs_nothing_that_was_written(tmp_path: Path, room: int) -> None:
+    """Rows that found no room are read from memory, in their places; nobody waits for ever."""
+    path = tmp_path / "r.db"
+    told: list[StoreError] = []
+
+    async def main() -> None:
+        async with open_store(path, on_error=told.append) as store:
+            run = store.begin(start_of())
+            await run.durable()
+            pages = store._writer._connection.execute("PRAGMA page_count").fetchone()[0]
+            store._writer._connection.execute(f"PRAGMA max_page_count = {pages + room}")
+            safe = 0
+            for index in range(100):
+                row = row_at(index, LONG)
+                run.call(call_at(index))
+                run.row(row)
+                await run.durable(row)
+                safe += store.error is None
+            assert 0 <= safe < 100
+            assert store.error is run.error is not None
+            assert "no room left on its disk; make room, or name another file" in str(store.error)
+            assert [record["response"]["output"] for record in run.records(None)] == [LONG] * 100
+            assert [record["response"]["output"] for record in run.records(None, 0)] == [LONG] * 100
+            assert run.record(row_at(99))["response"]["output"] == LONG
+            with read_store(path) as reader:
+                assert reader.runs()[0].rows == safe
+            run.finish("interrupted", duration_ms=1.0)
+            run.tests(None, iter([1]))
+            await run.durable()
+
+    trio.run(main)
+    assert len(told) == 1
+    assert integrity(path) == ["ok"]
+    with read_store(path) as reader:
+        assert reader.run("latest").state == "died"
+
+
+FULL = """
+import resource, sys, trio
+from pathlib import Path
+from stored_things import row_at, start_of
+from trioeval.store import open_store
+path, limit = Path(sys.argv[1]), int(sys.argv[2])
+async def main():
+    async with open_store(path, on_error=lambda error: print(error)) as store:
+        run = store.begin(start_of())
+        await run.durable()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        safe = 0
+        for index in range(400):
+            row = row_at(index, "x" * 5000)
+            run.row(row)
+            await run.durable(row)
+            safe += store.error is None
+        print(safe, sum(1 for _ in run.records(None)))
+trio.run(main)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="no such limit there")
+def test_a_limit_of_the_system_in_mid_commit_is_a_full_disk(tmp_path: Path) -> None:
+    """What was said to be safe is there, wherever writing was cut off."""
+    for limit in (300_000, 1_000_001):
+        path = tmp_path / f"{limit}.db"
+        done = subprocess.run(
+            [sys.executable, "-c", FULL, path, str(limit)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        message, figures = done.stdout.splitlines()
+        assert message.startswith(f"{path}: the store of runs ")
+        safe, known = map(int, figures.split())
+        assert known == 400
+        assert integrity(path) == ["ok"]
+        with read_store(path) as reader:
+            assert 0 < safe <= reader.run("latest").rows < 400
+
+
+def test_a_database_that_another_program_locks_is_waited_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is lost if it is freed in time; if it is not, that is said, and nobody waits any longer."""
+    path = tmp_path / "r.db"
+    told: list[StoreError] = []
+
+    async def main() -> None:
+        async with open_store(path, on_error=told.append, patience_s=0.6) as store:
+            run = store.begin(start_of())
+            await run.durable()
+            other = open_database(path, RUNS)
+            other.execute("BEGIN IMMEDIATE")
+            run.row(row_at(0))
+            with trio.move_on_after(0.1) as scope:
+                await run.durable()
+            assert scope.cancelled_caught
+            other.execute("COMMIT")
+            await run.durable()
+            assert store.error is None
+            other.execute("BEGIN IMMEDIATE")
+            run.row(row_at(1))
+            await run.durable()
+            assert "is locked by another program; end that program, or" in str(store.error)
+            assert len([*run.records(None)]) == 2
+            other.execute("ROLLBACK")
+            other.close()
+
+    with caplog.at_level(logging.CRITICAL, "trioeval.store"):
+        trio.run(main)
+    assert len(told) == 1
+    with read_store(path) as reader:
+        assert reader.run("latest").rows == 1
+
+
+@pytest.mark.slow
+def test_a_long_wait_for_another_program_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, while it lasts; also of a database that is locked as it is opened."""
+    from trioeval.store import store as opening
+    from trioeval.store import writer as writing
+
+    path = tmp_path / "r.db"
+    monkeypatch.setattr(opening, "_WARN_AFTER", 0.1)
+    monkeypatch.setattr(writing, "_WARN_AFTER", 0.1)
+    told: list[str] = []
+
+    async def main() -> None:
+        other = open_database(path, RUNS)
+        other.execute("BEGIN IMMEDIATE")
+
+        def tell(text: str) -> None:
+            told.append(text)
+            other.execute("COMMIT")
+
+        async with open_store(path, on_warning=tell) as store:
+            run = store.begin(start_of())
+            await run.durable()
+            other.execute("BEGIN IMMEDIATE")
+            run.row(row_at(0))
+            await run.durable()
+            assert store.error is None
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StoreError, match="is locked by another program"):
+            async with open_store(path, patience_s=0):
+                pass
+        other.close()
+
+    with caplog.at_level(logging.CRITICAL, "trioeval.store"):
+        trio.run(main)
+    assert (
+        told
+        == [f"{path}: the store of runs is locked by another program; waiting for it, at most 30 s"]
+        * 2
+    )
+
+
+def test_a_store_is_closed_whatever_ends_its_block(tmp_path: Path) -> None:
+    """A cancelled block and one that raises: what was put down is written, and the log is gone."""
+    path = tmp_path / "r.db"
+
+    async def main() -> None:
+        with trio.CancelScope() as scope:
+            async with open_store(path) as store:
+                run = store.begin(start_of())
+                for index in range(300):
+                    run.row(row_at(index))
+                scope.cancel()
+                await trio.sleep_forever()
+        with pytest.raises(ZeroDivisionError):
+            async with open_store(path) as store:
+                store.begin(start_of("eval-2")).row(row_at(0))
+                1 / 0  # noqa: B018
+
+    trio.run(main)
+    assert [one.name for one in tmp_path.iterdir()] == ["r.db"]
+    with read_store(path) as reader:
+        assert [(run.rows, run.state) for run in reader.runs()] == [(1, "died"), (300, "died")]
+
+
+def cut_copies(folder: Path, path: Path, rows: int) -> list[tuple[Path, int]]:
+    """Copies of a store as it was after each of its commits, and how many rows were safe by then."""
+    copies: list[tuple[Path, int]] = []
+    safe = 0
+
+    def copy() -> None:
+        target = folder / f"{len(copies)}.db"
+        shutil.copy(path, target)
+        shutil.copy(f"{path}-wal", f"{target}-wal")
+        copies.append((target, safe))
+
+    async def main() -> None:
+        nonlocal safe
+        async with open_store(path, after_commit=copy) as store:
+            run = store.begin(start_of())
+            for index in range(rows):
+                row = row_at(index, LONG[: 50 * index])
+                run.call(call_at(index))
+                run.row(row)
+                if index % 3 == 0:
+                    await run.durable(row)
+                    safe = index + 1
+
+    trio.run(main)
+    return copies
+
+
+@pytest.mark.slow
+def test_a_loss_of_power_leaves_a_prefix_of_what_was_written(tmp_path: Path) -> None:
+    """Copies of file and log after every commit, the log cut off anywhere: whole, and without holes."""
+    import random
+
+    draw = random.Random(7)  # noqa: S311 - places to cut at
+    copies = cut_copies(tmp_path, tmp_path / "r.db", 60)
+    assert len(copies) > 15
+    seen = set()
+    for path, safe in copies:
+        log = Path(f"{path}-wal")
+        for cut in (None, draw.random(), draw.random()):
+            target = tmp_path / "cut.db"
+            for old in tmp_path.glob("cut.db*"):
+                old.unlink()
+            shutil.copy(path, target)
+            shutil.copy(log, f"{target}-wal")
+            if cut is not None:
+                os.truncate(f"{target}-wal", int(log.stat().st_size * cut))
+            assert integrity(target) == ["ok"]
+            try:
+                with read_store(target) as reader:
+                    runs = reader.runs()
+                    indices = [one.index for run in runs for one in reader.identities(run)]
+                    calls = [len(reader.calls(run, None, i)) for run in runs for i in indices]
+            except StoreError as error:  # not even its tables were safe
+                assert cut is not None
+                assert "there is no store of runs here" in str(error)  # noqa: PT017
+                continue
+            assert indices == [*range(len(indices))]
+            assert calls == [1] * len(indices)
+            seen.add(len(indices))
+            if cut is None:
+                assert len(indices) >= safe
+    assert len(seen) > 10
+
+
+KILLED = """
+import sys, trio
+from pathlib import Path
+from stored_things import call_at, row_at, start_of
+from trioeval.store import open_store
+path, run_id = Path(sys.argv[1]), sys.argv[2]
+async def main():
+    async with open_store(path) as store:
+        run = store.begin(start_of(run_id))
+        index = 0
+        while True:
+            for _ in range(7):
+                row = row_at(index)
+                run.call(call_at(index))
+                run.row(row)
+                index += 1
+            await run.durable(row)
+            assert store.error is None, store.error
+            print(index, flush=True)
+trio.run(main)
+"""
+
+
+@pytest.mark.slow
+def test_kill_9_costs_nothing_that_was_said_to_be_safe(tmp_path: Path) -> None:
+    """Two processes write one file; each is killed at some instant, again and again."""
+    path = tmp_path / "r.db"
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    said: dict[str, int] = {}
+    for turn in range(4):
+        names = [f"eval-{turn}-{one}" for one in "ab"]
+        writers = [
+            subprocess.Popen(
+                [sys.executable, "-c", KILLED, path, name],
+                env=environ,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for name in names
+        ]
+        for name, writer in zip(names, writers, strict=True):
+            assert writer.stdout is not None
+            for _ in range(turn * 5 + 2):
+                line = writer.stdout.readline()
+            said[name] = int(line)
+        if turn == 1:
+            with read_store(path) as reader:
+                assert {run.state for run in reader.runs()} == {"running", "died"}
+        for name, writer in zip(names, writers, strict=True):
+            writer.kill()
+            assert writer.stdout is not None
+            rest = writer.stdout.read().splitlines()
+            writer.stdout.close()
+            writer.wait()
+            # A line that was cut off says nothing.
+            said[name] = max([said[name], *map(int, rest[:-1])])
+    with read_store(path) as reader:
+        runs = {run.id: run for run in reader.runs()}
+        assert {run.state for run in runs.values()} == {"died"}
+        for name, count in said.items():
+            indices = [one.index for one in reader.identities(runs[name])]
+            assert indices == [*range(len(indices))]
+            assert len(indices) >= count > 0
+            assert reader.calls(runs[name], None, count - 1)
+
+    async def go_on() -> None:
+        async with open_store(path) as store:
+            for name, count in said.items():
+                assert len(store.resume(name, start_of(name)).kept(None)) >= count
+
+    trio.run(go_on)
+    assert integrity(path) == ["ok"]
+    assert [one.name for one in tmp_path.iterdir()] == ["r.db"]
