@@ -363,8 +363,8 @@ class Audit:
     provider: Provider
     folder: Path
     recorded: Recorded = Recorded(run=None, replies=Counter(), rows=Counter())
-    lost: int = 0
-    oldest_lost: float = 0.0
+    lost_ages: list[float] = attrs.field(factory=list)
+    """Of each reply that went out and is not recorded: seconds from then to the end of its execution."""
     asked_again: list[Question] = attrs.field(factory=list)
     """What was asked although its reply was recorded before the execution that asked."""
     paid: int = 0
@@ -379,7 +379,7 @@ class Audit:
             keeps_all: Whether the disk kept what it was given.
 
         Returns:
-            Of each reply that went out and is not recorded: seconds from then to the end.
+            The ages of what was lost in this execution.
         """
         entries = self.provider.wait_idle()[self.requests :]
         before, self.recorded = self.recorded, recorded_in(self.folder)
@@ -397,13 +397,14 @@ class Audit:
         assert {*self.recorded.rows.values()} <= {1}
         assert {*self.recorded.replies.values()} <= {1}
         lost = [ended_at - one.utc_at for one in paid if one.question not in self.recorded.replies]
-        self.lost += len(lost)
-        self.oldest_lost = max(self.oldest_lost, *lost, 0.0)
+        self.lost_ages += lost
         return lost
 
     def __str__(self) -> str:
+        ages = [f"{1000 * age:.0f}" for age in sorted(self.lost_ages)]
+        median, oldest = (ages[len(ages) // 2], ages[-1]) if ages else ("-", "-")
         return (
             f"{self.executions} executions, {self.requests} requests, {self.paid} replies paid;"
-            f" not recorded: {self.lost}, sent at most {1000 * self.oldest_lost:.0f} ms before the end;"
+            f" not recorded: {len(ages)}, sent {median} ms before the end in the median and {oldest} at most;"
             f" asked again: {len(self.asked_again)}"
         )

@@ -38,8 +38,9 @@ REPLIES = 550
 """About what a run of the suite is answered, failures among it."""
 START = 1.0
 """Seconds, about, in which a process loads the suite and asks the first question."""
-IN_FLIGHT = 0.25
-"""Seconds before an execution is ended in which a reply may have been on its way to the disk."""
+IN_FLIGHT = 1.0
+"""Seconds before an execution is ended in which a reply may have been on its way to the disk, on a machine
+that has more to do than it can; on others it is some milliseconds, as is printed."""
 
 FLAGS = ("--latency", "0.02", "--jitter", "1")
 FAULTS = ("--failure-rate", "0.02", "--disconnect-rate", "0.02", "--throttle-rate", "0.02")
@@ -165,9 +166,9 @@ def chase(
                 break
             assert end is not None, said
             assert goes_on or not end.says or not audit.recorded.run, said
-            assert all(age < end.in_flight for age in lost)
+            assert max(lost, default=0.0) <= end.in_flight, str(audit)
             assert end.in_flight or not lost
-    print(audit)
+        print(audit)
     assert audit.asked_again == []
     return audit
 

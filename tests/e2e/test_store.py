@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from test_command_line import ENV, fake_provider, http_suite, last_line, stats_of, trioeval, write
 
+from trioeval.cli import run_command_line
+
 pytestmark = pytest.mark.slow
 
 
@@ -28,9 +30,9 @@ def suite_of(*words: str, expected: str = "w") -> dict[str, Any]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with three runs: of a suite, of the same with other words, and of an imported file."""
     folder = tmp_path_factory.mktemp("store")
-    write(folder / "s.json", suite_of("w0", "w1", "x\x1b[31m"))
+    write(folder / "s.json", suite_of("w0", "w1", "x\x1b[35m"))
     assert trioeval("s.json", "-o", "a.json", "-o", "a.jsonl", cwd=folder).returncode == 100
-    write(folder / "s.json", suite_of("w1", "w2", "x\x1b[31m", expected="1"))
+    write(folder / "s.json", suite_of("w1", "w2", "x\x1b[35m", expected="1"))
     assert trioeval("s.json", "-o", "b.json", cwd=folder).returncode == 100
     document = json.loads((folder / "a.json").read_text())
     write(folder / "old.json", {**document, "evalId": "eval-old"})
@@ -57,7 +59,7 @@ def test_the_folder_of_runs_is_no_part_of_the_project(folder: Path) -> None:
 def test_runs_are_listed_the_latest_first(folder: Path) -> None:
     """With how they ended; by suite and state, and not more than wanted."""
     found = runs_of(folder)
-    assert [run["id"] for run in found][0] == "eval-old"
+    assert found[0]["id"] == "eval-old"
     assert [(run["rows"], run["passed"], run["failed"], run["state"]) for run in found] == [
         (3, 2, 1, "finished"),
         (3, 1, 2, "finished"),
@@ -152,14 +154,21 @@ def test_two_runs_are_compared_row_by_row(folder: Path) -> None:
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(
-    folder: Path, arguments: str, code: int, line: str
+    folder: Path,
+    arguments: str,
+    code: int,
+    line: str,
+    *,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """With the exit code of a mistake, or of a file that cannot be used; and nothing is run or changed."""
-    done = trioeval(*arguments.split(), cwd=folder)
-    assert done.returncode == code, done.stderr
-    assert done.stderr.startswith(line)
-    assert done.stdout == ""
-    assert "Traceback" not in done.stderr
+    monkeypatch.chdir(folder)  # in this process: what is asked is answered before anything begins
+    assert run_command_line(arguments.split()) == code
+    said = capsys.readouterr()
+    assert said.err.startswith(line)
+    assert said.out == ""
+    assert "Traceback" not in said.err
 
 
 def test_a_reader_who_has_gone_is_no_error(folder: Path) -> None:

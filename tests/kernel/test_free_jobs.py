@@ -11,6 +11,7 @@ import trio
 from trioeval.errors import CallError, Fault, PlanError
 from trioeval.kernel import (
     Admitted,
+    Budget,
     Calls,
     Cut,
     Done,
@@ -18,6 +19,7 @@ from trioeval.kernel import (
     Job,
     Lanes,
     LaneSpec,
+    Metered,
     NotRun,
     Outcome,
     Plan,
@@ -118,7 +120,7 @@ def test_free_jobs_start_while_the_lane_is_paused(serial: bool) -> None:  # noqa
 
 
 def test_a_free_job_that_calls_after_all_stands_in_line_like_any_other() -> None:
-    """Its small call could start at once; the large one before it waits a minute for its tokens."""
+    """Its small call fits the budget at once; the large one before it waits until another one is over."""
 
     async def main() -> list[tuple[int, float]]:
         started: list[tuple[int, float]] = []
@@ -128,17 +130,23 @@ def test_a_free_job_that_calls_after_all_stands_in_line_like_any_other() -> None
             return job.index == 1
 
         async def perform(job: Job[Work], calls: Calls[Work]) -> None:
-            async def send() -> None:
-                started.append((job.index, trio.current_time()))
-
-            for tokens in (60, 60) if job.index == 0 else (0,):
+            async def call(tokens: int) -> None:
                 await calls("a", send, tokens=tokens)
 
-        plan = plan_of(*[Work()] * 2, free=free)
-        await collect(plan, perform, lanes=Lanes([LaneSpec("a", 4, tpm=60)]))
+            async def send() -> Metered[None]:
+                started.append((job.index, trio.current_time()))
+                await trio.sleep(5.0)
+                return Metered(None, tokens=0)
+
+            async with trio.open_nursery() as nursery:
+                for tokens in (60, 60) if job.index == 0 else (10,):
+                    nursery.start_soon(call, tokens)
+
+        plan, lanes = plan_of(*[Work()] * 2, free=free), Lanes([LaneSpec("a", 4)])
+        await collect(plan, perform, lanes=lanes, budget=Budget(tokens=100))
         return started
 
-    assert run_virtual(main) == [(0, 0.0), (0, 60.0), (1, 120.0)]
+    assert run_virtual(main) == [(0, 0.0), (0, 5.0), (1, 5.0)]
 
 
 @pytest.mark.parametrize(
@@ -285,21 +293,19 @@ def test_a_job_that_becomes_ready_while_a_later_one_is_asked_about_starts_first(
     assert run_virtual(main) == [(0.0, 0), (6.0, 1), (6.0, 2)]
 
 
-def test_a_job_that_becomes_ready_while_the_lane_gets_ready_for_a_later_one_is_asked_first() -> (
-    None
-):
-    """Job 2 stands in line, and it is job 1 that the slot comes to; the leader does not start it unasked."""
+def test_nobody_starts_a_job_before_its_answer_who_stood_in_line_for_a_later_one() -> None:
+    """The lane can serve job 2 after two seconds; job 1 has become ready, and is asked until the third."""
 
     async def main() -> list[tuple[float, int]]:
-        works = (Work(calls=2.0), Work(free=True), Work(calls=1.0))
+        works = (Work(calls=1.0), Work(free=True, after=2.0), Work(calls=1.0))
         jobs = (Job(index, "a", work) for index, work in enumerate(works))
         plan = attrs.evolve(Plan.of(jobs, edges={1: (0,)}), free=is_free)
         events: list[Event] = []
-        lanes = Lanes([LaneSpec("a", 1), LaneSpec("b")])
+        lanes = Lanes([LaneSpec("a", 4, rpm=30)])
         await collect(plan, do, lanes=lanes, observe=events.append)
         return [(event.at, event.index) for event in events if isinstance(event, Admitted)]
 
-    assert run_virtual(main) == [(0.0, 0), (2.0, 1), (2.0, 2)]
+    assert run_virtual(main) == [(0.0, 0), (3.0, 1), (3.0, 2)]
 
 
 def test_free_jobs_count_among_the_live_ones() -> None:

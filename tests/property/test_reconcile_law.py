@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import attrs
-from hypothesis import example, given
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trioeval import parse_suite
@@ -12,6 +13,8 @@ from trioeval.grading import Assertion
 from trioeval.suite import Expansion, Test, expand
 from trioeval.tasks.identity import Identities, Identity
 from trioeval.tasks.reconcile import StoredIdentity, reconcile
+
+pytestmark = pytest.mark.slow
 
 SUITE = parse_suite({"providers": ["echo"], "prompts": ["{{x}}"], "tests": [{"vars": {}}]})
 
@@ -62,6 +65,7 @@ def searched(before: Written, now: Written) -> dict[int, tuple[int, str]]:
     return found
 
 
+@settings(max_examples=100)
 @given(WRITTEN, WRITTEN)
 @example([("a", "1"), ("a", "1")], [("a", "1")])
 @example([("a", "1"), ("a", "2")], [("a", "2"), ("a", "3"), ("a", "1")])
@@ -80,6 +84,7 @@ def test_every_row_finds_the_one_that_a_search_finds(before: Written, now: Writt
     assert list(found.gone) == sorted(found.gone)
 
 
+@settings(max_examples=100)
 @given(WRITTEN, EDITS)
 def test_what_was_not_edited_is_kept(before: Written, edits: list[tuple[str, int, int]]) -> None:
     """Wherever it stands now: as many rows as are equal in both, and never a row with another content."""
@@ -110,6 +115,7 @@ def test_what_was_not_edited_is_kept(before: Written, edits: list[tuple[str, int
     assert found.count("new") == new.total()
 
 
+@settings(max_examples=100)
 @given(WRITTEN)
 def test_an_unchanged_suite_keeps_everything_at_its_place(rows: Written) -> None:
     """However many of its rows are alike."""
@@ -120,6 +126,7 @@ def test_an_unchanged_suite_keeps_everything_at_its_place(rows: Written) -> None
     assert not list(found.moved())
 
 
+@settings(max_examples=100)
 @given(WRITTEN, st.data())
 def test_rows_that_are_missing_in_the_store_take_no_other_places(
     rows: Written, data: st.DataObject

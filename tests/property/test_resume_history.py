@@ -121,7 +121,7 @@ SERIAL_LATER = of(
 TALK = of([HISTORY + "{{q}}"], *({"vars": {"q": text}} for text in "1234"), columns="left right")
 
 
-@settings(UNTRACED, max_examples=30)
+@settings(UNTRACED, max_examples=25)
 @given(CASES, MODES | st.just("all"), st.frozensets(st.integers(0, 20)), st.random_module())
 @example(Case(TALK, (1,)), "auto", frozenset({0, 1, 4, 5, 7}), None)
 @example(Case(TALK, (1,), silent=frozenset({1})), "all", frozenset(range(7)), None)
@@ -163,7 +163,7 @@ COMPARED = {
 }
 
 
-@settings(UNTRACED, max_examples=20)
+@settings(UNTRACED, max_examples=15)
 @given(
     st.frozensets(st.integers(0, 6)),
     st.frozensets(st.integers(0, 3), max_size=2),

@@ -175,3 +175,12 @@ def test_programs_get_all_of_it() -> None:
     (column,) = found["columns"]
     assert column["rows"] == dict.fromkeys(KINDS, 0) | {"worse": 1, "gone": 1}
     assert column["before"]["pass"] == 2
+
+
+def test_a_column_that_only_one_run_has_is_told_as_such() -> None:
+    """In JSON by null, in the table by nothing."""
+    comparison, _ = compared([], [made("a", task="t")])
+    (column,) = comparison.columns
+    assert column.json()["before"] is None
+    line = printed(compared_table(comparison)).splitlines()[3].split()
+    assert line == ["t:", "p", "|", "q", *"000010", "–", "100.0", "%", "–", "1.000"]

@@ -115,3 +115,6 @@ def test_a_large_file_of_tests_is_told_by_its_name(tmp_path: Path) -> None:
     )
     found = written(results_from(trioeval.load_suite(tmp_path / "s.json")))
     assert found["tests"] == [one, f"file://{tmp_path / 'many.jsonl'}"]
+    strip = Strip(test_vars=True)
+    left = written(results_from(trioeval.load_suite(tmp_path / "s.json"), strip))
+    assert left["tests"] == [{}, f"file://{tmp_path / 'many.jsonl'}"]

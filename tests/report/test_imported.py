@@ -202,6 +202,18 @@ def test_a_table_of_version_2_is_the_same_run() -> None:
     assert comparison.kinds == {"same": 6}
 
 
+def test_cells_of_a_table_that_never_ran_are_no_rows() -> None:
+    """Of what is left files can be made, with a gap."""
+    document = table_of_version_2()
+    document["results"]["table"]["body"][0]["outputs"][1] = None
+    document["config"]["env"] = "none"
+    (task,) = read_json(document).tasks
+    assert [(row["testIdx"], row["promptIdx"]) for row in task.records][:2] == [(0, 0), (1, 0)]
+    results = results_from(task)
+    assert "<td>–</td></tr>" in "".join(html_chunks(results))
+    assert "".join(csv_chunks(results)).count("\n") == 4
+
+
 def least() -> dict[str, Any]:
     """A document that says hardly anything."""
     return {

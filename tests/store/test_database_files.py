@@ -77,10 +77,11 @@ def test_a_newer_database_stays_as_it_is(tmp_path: Path) -> None:
     other = sqlite3.connect(path)
     other.execute("PRAGMA user_version = 99")
     other.close()
-    assert refusals(path) == {
+    (message,) = refusals(path)
+    assert message == (
         f"{path}: the store of runs was written by a newer trioeval (its tables have version 99, this one "
         f"knows {len(MIGRATIONS)}); upgrade trioeval, or {HINT}"
-    }
+    )
 
 
 def test_an_older_database_is_brought_up_to_date_in_one_transaction(tmp_path: Path) -> None:
@@ -265,13 +266,12 @@ def test_what_may_not_be_written_is_told_and_can_be_read() -> None:
             f"{path}: the store of runs may not be written; change its permissions, or {HINT}",
             "[3]",
         ]
-        for mode in (0o444, 0o666):
-            path.chmod(mode)
-            shared.chmod(0o555)
-            first, second = as_nobody(path)
-            assert first.startswith(f"{path}: the store of runs ")
-            assert first.endswith(HINT)
-            assert second == "[3]"
+        path.chmod(0o666)
+        shared.chmod(0o555)
+        first, second = as_nobody(path)
+        assert first.startswith(f"{path}: the store of runs ")
+        assert first.endswith(HINT)
+        assert second == "[3]"
         missing = shared / "new" / "results.db"
         assert "cannot be made: Permission denied" in as_nobody(missing)[0]
         connection = open_database(path, RUNS)  # as one that is killed now
@@ -282,8 +282,6 @@ def test_what_may_not_be_written_is_told_and_can_be_read() -> None:
         assert "copy it together with copy.db-wal" in as_nobody(shared / "copy.db")[1]
         with read_store(shared / "copy.db") as reader:
             assert reader.runs() == []
-        path.chmod(0)
-        assert all(f"{path}: " in line for line in as_nobody(path))
 
 
 @pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="a medium that nobody may write to")

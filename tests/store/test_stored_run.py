@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def test_a_run_of_a_suite_is_read_as_it_was_written(tmp_path: Path) -> None:
         async with open_store(path) as store:
             run = store.begin(start_of(rows={None: 7}))
 
-            async def emit(row: trioeval.Row) -> None:
+            async def emit(row: trioeval.Row) -> None:  # noqa: ASYNC124
                 assert json.loads(run.text(row)) == run.record(row)
                 shown.append(run.record(row))
 
@@ -276,7 +277,7 @@ def test_what_is_run_again_is_what_was_asked_for(
     write(path, *verdicts, *others, *(call_at(index) for index in range(9)))
     anew = {"failed": {0}, "rows": {1, 2}}.get(retry.which, set())
 
-    async def look(store: Store, asked: Retry) -> set[int]:
+    async def look(store: Store, asked: Retry) -> set[int]:  # noqa: ASYNC124
         run = store.resume("eval-1", start_of(), retry=asked)
         rows = run.kept(None)
         assert len(rows) == len(kept)
@@ -323,7 +324,7 @@ def test_rows_and_calls_follow_their_tests_to_other_places(tmp_path: Path) -> No
         found = reconcile(reader.identities(reader.run("latest")), expand(suite))
     asked: list[str] = []
 
-    async def echo(request: Any) -> str:
+    async def echo(request: Any) -> str:  # noqa: ASYNC124
         asked.append(request.prompt)
         return str(request.prompt)
 
@@ -372,6 +373,8 @@ def test_tasks_come_and_go_with_their_rows(tmp_path: Path) -> None:
     with read_store(path) as reader:
         run = reader.run("latest")
         assert (run.tasks, run.sizes, run.rows, run.state) == (("c", "b"), (4, 2), 2, "died")
+        counts = "SELECT state, expected, rows, passed, failed, errors FROM runs"
+        assert reader._connection.execute(counts).fetchall() == [("open", 6, 2, 1, 1, 0)]
         assert [*reader.records(run, "a")] == []
 
 
@@ -518,13 +521,13 @@ def test_a_record_from_elsewhere_is_stored_as_it_is(tmp_path: Path) -> None:
         "promptIdx": 2,
         "extra": [1],
     }
+    bare: Mapping[str, Any] = {"gradingResult": {"componentResults": [1, {}]}}
+    records: Sequence[Mapping[str, Any]] = (record, {}, bare)
 
     async def main() -> None:
         async with open_store(tmp_path / "r.db") as store:
             run = store.begin(start_of())
-            for index, one in enumerate(
-                (record, {}, {"gradingResult": {"componentResults": [1, {}]}})
-            ):
+            for index, one in enumerate(records):
                 run.take(None, index, one)
             await run.durable()
             assert store.error is None

@@ -145,11 +145,10 @@ def execute(
     *,
     cut_at: float = float("inf"),
     around: Callable[[Callable[..., Awaitable[None]]], Awaitable[None]] | None = None,
-    environ: Mapping[str, str] | None = None,
     **more: Any,
 ) -> Ran:
     """Run a suite in virtual time; `around` may give further arguments."""
-    suite = parse_suite(document, environ=environ or {})
+    suite = parse_suite(document, environ={})
     ran = Ran()
 
     async def emit(row: Row) -> None:  # noqa: ASYNC124 - lists do not wait

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trioeval import collect, parse_suite
@@ -171,6 +171,7 @@ def test_members_of_sets_count() -> None:
     assert of("a") == of("a")
 
 
+@pytest.mark.slow
 def test_the_same_identity_comes_of_one_step_and_of_many() -> None:
     """What is remembered of other rows changes nothing, however many assertions there are."""
     tests = [
@@ -207,6 +208,8 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
+@settings(max_examples=100)
 @given(st.dictionaries(st.text(), JSON, max_size=4))
 @example({"a": float("nan")})
 @example({"a": 1e16, "b": 2.0})

@@ -138,12 +138,11 @@ def test_a_failed_assertion_that_decides_loses_no_reply() -> None:
     notes = Notes()
     models = {"model": Model(), "panel": judge(), "bad": Model(takes=1.5, says=lambda _: BAD)}
     panel = rubric("x", {"id": "panel", "lane": {"maxConcurrency": 1}}, config={"repeat": 3})
-    ran = execute(
-        suite(test("a", panel, rubric("x", "bad"))),
-        models,
-        notes,
-        environ={"PROMPTFOO_SHORT_CIRCUIT_TEST_FAILURES": "true"},
+    document = suite(
+        test("a", panel, rubric("x", "bad")),
+        env={"TRIOEVAL_SHORT_CIRCUIT_TEST_FAILURES": "true"},
     )
+    ran = execute(document, models, notes)
     assert ran.rows[0].status is Status.FAIL
     assert ran.at[0] == 2.5
     assert [call.provider for call in notes.calls] == ["model", "panel", "bad"]

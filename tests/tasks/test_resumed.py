@@ -250,6 +250,7 @@ CELLS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(CELLS, INDICES, INDICES, st.integers(1, 12), ORDERS)
 def test_every_job_that_is_left_runs_once_and_behind_those_that_it_needs(
@@ -285,6 +286,7 @@ def test_every_job_that_is_left_runs_once_and_behind_those_that_it_needs(
         assert starts == longest
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.frozensets(st.integers(0, 7)), ORDERS)
 def test_groups_are_kept_whole_or_not_at_all(kept: frozenset[int], order: str) -> None:

@@ -165,7 +165,7 @@ table { border-collapse: collapse; margin: 1rem 0; }
 th, td { border: 1px solid var(--line); padding: .35rem .6rem; text-align: left; vertical-align: top; }
 th { position: sticky; top: 0; background: light-dark(#f3f5f7, #21262c); font-weight: 600; }
 td div { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; }
-td div { max-width: 48rem; max-height: 16rem; overflow: auto; }
+td div { min-width: 9rem; max-width: 48rem; max-height: 16rem; overflow: auto; }
 .dim, .why { color: var(--dim); }
 .dim { font-weight: 400; }
 .why { border-top: 1px dotted var(--line); margin-top: .3rem; padding-top: .2rem; }

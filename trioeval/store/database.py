@@ -23,6 +23,7 @@ Durability: TypeAlias = Literal["normal", "full"]
 OWN_FOLDER = ".trioeval"
 """A folder of this name is made with a `.gitignore` that leaves all of it out."""
 
+_SMALLEST = 512  # bytes of a database that holds anything
 _PAGE = 8192  # bytes; a row of 2 kB wastes less of it than of smaller ones
 _KEPT_LOG = 64 * 2**20  # bytes of the write-ahead log that stay on disk after a checkpoint
 
@@ -159,9 +160,7 @@ def store_error(path: Path, kind: DatabaseKind, error: sqlite3.Error) -> StoreEr
             what = f"is damaged ({error})"
             help_ = "rescue what is in it with `sqlite3 FILE .recover`, and move it away, or "
         case sqlite3.SQLITE_NOTADB:
-            return StoreError(
-                f"{path}: this is no SQLite database, and is left as it is; {kind.hint}"
-            )
+            return _no_database(path, kind)
         case _:
             what, help_ = f"cannot be used ({error})", ""
     return StoreError(f"{path}: the {kind.name} {what}; {help_}{kind.hint}")
@@ -206,14 +205,22 @@ def _check_file(real: Path, path: Path, kind: DatabaseKind) -> None:
     process have on it. Test: test_kill_9_costs_nothing_that_was_said_to_be_safe.
     """
     try:
-        if not real.exists() or real.is_file():
+        if not real.exists():
             return
+        size = real.stat().st_size if real.is_file() else None
     except OSError as error:
         raise StoreError(
             f"{path}: the {kind.name} cannot be read: {error.strerror}; {kind.hint}"
         ) from error
-    what = "a folder" if real.is_dir() else "no file"
-    raise StoreError(f"{path}: this is {what}, not a {kind.name}; {kind.hint}")
+    if size is None:
+        what = "a folder" if real.is_dir() else "no file"
+        raise StoreError(f"{path}: this is {what}, not a {kind.name}; {kind.hint}")
+    if 0 < size < _SMALLEST:  # which SQLite would take for an empty one
+        raise _no_database(path, kind)
+
+
+def _no_database(path: Path, kind: DatabaseKind) -> StoreError:
+    return StoreError(f"{path}: this is no SQLite database, and is left as it is; {kind.hint}")
 
 
 def _check_kind(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> int | None:

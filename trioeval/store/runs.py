@@ -169,12 +169,12 @@ def move_rows(
         connection: In a transaction.
         part: Its number.
         gone: Indices of rows that leave the run; with them goes all that is known of them.
-        moved: Of each row that moves: the index it has and the one it gets, then its test, prompt, repeat and id.
+        moved: Of each row that moves: the index it has, the one it gets, and its test, prompt, repeat and id.
     """
     base = part << INDEX_BITS
     connection.execute(
         "CREATE TEMP TABLE IF NOT EXISTS move "
-        "(old INTEGER PRIMARY KEY, new INTEGER NOT NULL, test INTEGER, prompt INTEGER, repeat INTEGER, id TEXT)"
+        "(old INTEGER PRIMARY KEY, new INTEGER, test INTEGER, prompt INTEGER, repeat INTEGER, id TEXT)"
     )
     connection.execute("DELETE FROM move")
     for table in _KEYED:

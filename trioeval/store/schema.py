@@ -36,6 +36,20 @@ def _joined(table: str) -> str:
     """
 
 
+def _counted(status: str | None = None) -> str:
+    """How many rows a run has: as it was counted at its end, or else now."""
+    path, chosen = (
+        ("rows", "") if status is None else (f"statuses.{status}", f"AND status = '{status}'")
+    )
+    return f"""
+        CASE WHEN run.totals IS NULL THEN (
+            SELECT count(*) FROM part AS own JOIN result
+            ON result.key BETWEEN own.part << {INDEX_BITS} AND (own.part + 1 << {INDEX_BITS}) - 1 {chosen}
+            WHERE own.run = run.run
+        ) ELSE coalesce(json_extract(run.totals, '$.{path}'), 0) END
+    """
+
+
 _VERSION_1 = (
     """
     CREATE TABLE run (
@@ -145,7 +159,7 @@ _VERSION_1 = (
         PRIMARY KEY (part, position)
     ) WITHOUT ROWID
     """,
-    """
+    f"""
     CREATE VIEW runs AS SELECT
         run.id AS run,
         run.suite,
@@ -156,10 +170,10 @@ _VERSION_1 = (
         run.executions,
         round(run.duration_ms / 1000, 3) AS duration_s,
         sum(part.expected) AS expected,
-        json_extract(run.totals, '$.rows') AS rows,
-        json_extract(run.totals, '$.statuses.pass') AS passed,
-        json_extract(run.totals, '$.statuses.fail') AS failed,
-        json_extract(run.totals, '$.statuses.error') AS errors,
+        {_counted()} AS rows,
+        {_counted("pass")} AS passed,
+        {_counted("fail")} AS failed,
+        {_counted("error")} AS errors,
         json_extract(run.totals, '$.tokens') AS tokens,
         json_extract(run.totals, '$.cost') AS cost_usd,
         run.flags

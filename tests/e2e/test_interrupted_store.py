@@ -1,0 +1,176 @@
+"""What becomes of a run when something ends it early: everything that was recorded is kept, and can go on."""
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_command_line import ENV, fake_provider, http_suite, last_line, stats_of, trioeval, write
+
+pytestmark = pytest.mark.slow
+
+ROWS = 12
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def command_of(done: str) -> list[str]:
+    """The command that the last line of a run says goes on with it."""
+    found = re.search(r"; continue with: trioeval (resume eval-\S+)$", done.strip())
+    assert found is not None, done
+    return found[1].split()
+
+
+def interrupted(folder: Path, url: str, signals: Sequence[signal.Signals]) -> tuple[int, str]:
+    """Exit code and stderr of a run that gets signals when its first calls are in flight."""
+    command = [sys.executable, "-m", "trioeval", "s.json", "-o", "o.jsonl", "-o", "o.json"]
+    with subprocess.Popen(
+        [*command, "--no-table", "--no-progress"],
+        cwd=folder,
+        env=ENV,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while stats_of(url)["in_flight"] < 4:
+            assert process.poll() is None
+        for number in signals:
+            process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    return process.returncode, said
+
+
+@pytest.mark.parametrize(
+    ("signals", "code"),
+    [
+        ([signal.SIGINT], 130),
+        ([signal.SIGTERM], 143),
+        ([signal.SIGINT, signal.SIGTERM], 130),
+    ],
+)
+def test_an_interrupted_run_says_how_it_goes_on_and_does(
+    tmp_path: Path, signals: list[signal.Signals], code: int
+) -> None:
+    """Files hold what there is; what was recorded is not asked again; in the end all rows are there."""
+    with fake_provider("--latency", "1") as url:
+        write(tmp_path / "s.json", http_suite(url, ROWS))
+        found, said = interrupted(tmp_path, url, signals)
+        assert found == code
+        assert len(rows_of(tmp_path / "o.jsonl")) == ROWS
+        before = stats_of(url)["requests"]
+        done = trioeval(*command_of(said), "-j", "12", "--no-table", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        paid = before if len(signals) == 1 else 0
+        assert stats_of(url)["requests"] == before + ROWS - paid
+    rows = rows_of(tmp_path / "o.jsonl")
+    assert [row["testIdx"] for row in rows] == list(range(ROWS))
+    assert {row["metadata"]["trioeval"]["outcome"] for row in rows} == {"done"}
+    assert json.loads((tmp_path / "o.json").read_text())["results"]["results"] == rows
+
+
+def test_a_run_whose_time_is_up_says_how_it_goes_on(tmp_path: Path) -> None:
+    """With the exit code of rows without a verdict; the limit may be another one then."""
+    suite = {
+        "providers": ["exec:sh -c 'test -e quick || sleep 60; echo done'"],
+        "tests": [{"vars": {"n": n}} for n in range(3)],
+        "prompts": ["{{n}}"],
+    }
+    write(tmp_path / "s.json", suite)
+    done = trioeval("s.json", "--max-time", "1", "--no-table", cwd=tmp_path)
+    assert done.returncode == 100
+    command = command_of(last_line(done))
+    (tmp_path / "quick").touch()
+    done = trioeval(*command, "--max-time", "60", "-o", "o.csv", "--no-table", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "o.csv").read_text().count("done,PASS") == 3
+
+
+def test_a_full_disk_costs_no_row(tmp_path: Path) -> None:
+    """What memory holds is in the files that could be written; the run goes on when there is room."""
+    tests = [{"vars": {"word": "x" * 500}} for _ in range(300)]
+    write(tmp_path / "s.json", {"providers": ["echo"], "prompts": ["say {{word}}"], "tests": tests})
+    command = [sys.executable, "-m", "trioeval", "s.json", "-o", "a.json", "-o", "b.csv"]
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -f 400 && exec "$@"', "sh", *command, "--no-table", "--no-cache"],
+        cwd=tmp_path,
+        env=ENV,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    first, second, *_ = done.stderr.splitlines()
+    assert first.startswith(".trioeval/results.db: the store of runs cannot be read or written")
+    assert second == "stopping: rows under way may finish"
+    assert not (tmp_path / "a.json").exists()  # which has no room either
+    assert len((tmp_path / "b.csv").read_text().splitlines()) == 301
+    done = trioeval(*command_of(done.stderr), "--no-table", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads((tmp_path / "a.json").read_text())["results"]["results"]) == 300
+    with sqlite3.connect(tmp_path / ".trioeval" / "results.db") as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    connection.close()
+
+
+def test_a_store_that_cannot_be_used_ends_a_run_before_it_asks(tmp_path: Path) -> None:
+    """The line names the file and both ways out, which work."""
+    with fake_provider() as url:
+        write(tmp_path / "s.json", http_suite(url, 2))
+        (tmp_path / "foreign.db").write_text("not a database, but long enough to look like one" * 9)
+        (tmp_path / "file").touch()
+        for place in ("foreign.db", "file/runs.db", "."):
+            done = trioeval("s.json", "--db", place, cwd=tmp_path)
+            assert done.returncode == 1, done.stderr
+            assert done.stdout == ""
+            assert done.stderr.startswith(place)
+            assert "--db" in done.stderr
+            assert "--no-write" in done.stderr
+            assert len(done.stderr.splitlines()) == 1
+        assert stats_of(url)["requests"] == 0
+        assert trioeval("s.json", "--db", "file", "--no-write", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to the superuser")
+def test_a_folder_that_cannot_be_written_to_is_refused_at_once(tmp_path: Path) -> None:
+    """Without a cache, which is told and missed, a run that is not kept goes on there."""
+    write(tmp_path / "s.json", {"providers": ["echo"], "prompts": ["x"]})
+    tmp_path.chmod(0o500)
+    try:
+        done = trioeval("s.json", cwd=tmp_path)
+        assert done.returncode == 1
+        assert ".trioeval/results.db" in done.stderr
+        assert "--no-write" in done.stderr
+        assert trioeval("s.json", "--no-write", "--no-cache", cwd=tmp_path).returncode == 0
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_a_database_that_another_program_locks_is_waited_for(tmp_path: Path) -> None:
+    """And the run ends as if nothing had been."""
+    write(tmp_path / "s.json", {"providers": ["echo"], "prompts": ["x"]})
+    assert trioeval("s.json", cwd=tmp_path).returncode == 0
+    connection = sqlite3.connect(tmp_path / ".trioeval" / "results.db", isolation_level=None)
+    connection.execute("BEGIN EXCLUSIVE")
+    command = [sys.executable, "-m", "trioeval", "s.json", "--no-table", "--no-progress"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=ENV, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        assert "locked by another program" in first
+        connection.execute("ROLLBACK")
+        connection.close()
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert said.splitlines()[-1].endswith("exit 0: every row passed")
+    runs = json.loads(trioeval("runs", "--json", cwd=tmp_path).stdout)
+    assert [run["state"] for run in runs] == ["finished", "finished"]

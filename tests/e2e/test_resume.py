@@ -1,0 +1,190 @@
+"""Going on with runs, as a user does it: real processes that are killed, and suites that change."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_command_line import ENV, fake_provider, http_suite, last_line, stats_of, trioeval, write
+
+pytestmark = pytest.mark.slow
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def run_of(folder: Path) -> dict[str, Any]:
+    """The latest run."""
+    found: list[dict[str, Any]] = json.loads(trioeval("runs", "--json", cwd=folder).stdout)
+    return found[0]
+
+
+def kill_after(folder: Path, url: str, replies: int, *flags: str) -> None:
+    """Begin a run, and kill its process when so many of its replies have been sent."""
+    command = [sys.executable, "-m", "trioeval", "s.json", "--no-progress", *flags]
+    with subprocess.Popen(
+        command, cwd=folder, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        while (found := stats_of(url))["requests"] - found["in_flight"] < replies:
+            assert process.poll() is None
+        process.kill()
+
+
+def outcomes(rows: Sequence[dict[str, Any]]) -> list[str]:
+    return [row["metadata"]["trioeval"]["outcome"] for row in rows]
+
+
+def test_a_killed_run_goes_on_and_asks_nothing_twice(tmp_path: Path) -> None:
+    """Every row is there once, in every file that was wanted at first; only calls in flight are lost."""
+    with fake_provider("--latency", "0.1") as url:
+        write(tmp_path / "s.json", http_suite(url, 24))
+        kill_after(tmp_path, url, 6, "-o", "o.json", "-o", "o.jsonl", "--no-cache")
+        assert run_of(tmp_path)["state"] == "died"
+        asked = stats_of(url)["requests"]
+        done = trioeval("s.json", "--resume", "--no-table", "--no-cache", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert last_line(done).startswith("24 rows in ")
+        again = stats_of(url)["requests"] - asked
+        # Those in flight at the kill, and what was not committed yet: at most two rounds of the lane.
+        assert 24 - asked <= again <= 24 - asked + 8
+        rows = rows_of(tmp_path / "o.jsonl")
+        assert [row["testIdx"] for row in rows] == list(range(24))
+        assert all(row["success"] for row in rows)
+        assert json.loads((tmp_path / "o.json").read_text())["results"]["results"] == rows
+        assert run_of(tmp_path)["state"] == "finished"
+
+        before = stats_of(url)["requests"]
+        done = trioeval("resume", "-o", "again.csv", cwd=tmp_path)
+        assert done.returncode == 0
+        first, last = done.stderr.splitlines()
+        assert first.endswith("is finished: nothing is left to run")
+        assert last.endswith("24 passed, 0 failed, 0 errors; exit 0: every row passed")
+        assert len((tmp_path / "again.csv").read_text().splitlines()) == 25
+        assert stats_of(url)["requests"] == before
+
+
+def counting_suite(folder: Path, *words: str, expected: str = "w") -> None:
+    """A suite whose provider writes down what it is asked; `broken` is its failure."""
+    (folder / "ask.py").write_text(_ASK)
+    suite = {
+        "providers": [f"exec:{sys.executable} ask.py"],
+        "prompts": ["say {{word}}"],
+        "tests": [
+            {"vars": {"word": word}, "assert": [{"type": "contains", "value": expected}]}
+            for word in words
+        ],
+    }
+    write(folder / "s.json", suite)
+    (folder / "asked").write_text("")
+
+
+_ASK = """\
+import os
+import sys
+
+prompt = sys.argv[1]
+with open("asked", "a") as file:
+    file.write(prompt + "\\n")
+if "broken" in prompt and not os.path.exists("mended"):
+    sys.exit(3)
+print(prompt)
+"""
+
+
+def asked(folder: Path) -> list[str]:
+    """What was asked since the last look, sorted."""
+    found = sorted((folder / "asked").read_text().splitlines())
+    (folder / "asked").write_text("")
+    return found
+
+
+def test_rows_are_run_again_as_they_are_named(tmp_path: Path) -> None:
+    """Those that failed, those without a verdict, or by their indices; the others stay as they are."""
+    counting_suite(tmp_path, "w0", "x1", "broken w2")
+    assert trioeval("s.json", cwd=tmp_path).returncode == 100
+    assert asked(tmp_path) == ["say broken w2", "say w0", "say x1"]
+    done = trioeval("s.json", "--resume", cwd=tmp_path)
+    assert (done.returncode, asked(tmp_path)) == (100, [])
+    (tmp_path / "mended").touch()
+    done = trioeval("s.json", "--retry-errors", "-o", "o.jsonl", cwd=tmp_path)
+    assert (done.returncode, asked(tmp_path)) == (100, ["say broken w2"])
+    assert "2 passed, 1 failed, 0 errors" in last_line(done)
+    assert [row["success"] for row in rows_of(tmp_path / "o.jsonl")] == [True, False, True]
+    for which, expected in (("failed", ["say x1"]), ("0,2", ["say broken w2", "say w0"])):
+        done = trioeval("resume", "--retry", which, cwd=tmp_path)
+        assert (done.returncode, asked(tmp_path)) == (100, expected)
+
+
+def test_a_changed_suite_is_told_and_refused_or_reconciled(tmp_path: Path) -> None:
+    """Row by row; rows that are the same are kept wherever they stand, and are not asked again."""
+    counting_suite(tmp_path, "w0", "w1", "w2")
+    assert trioeval("s.json", cwd=tmp_path).returncode == 0
+    run = run_of(tmp_path)["id"]
+    counting_suite(tmp_path, "w9", "w0", "w2")
+    told = [
+        f"the suite of {run} has changed: s.json",
+        "of 3 rows: 2 kept (1 of them at other places), 1 new; 1 is gone",
+        "  new: 0 (word=w9)",
+        "  gone: 1 (word=w1)",
+    ]
+    done = trioeval("s.json", "--resume", cwd=tmp_path)
+    assert (done.returncode, asked(tmp_path)) == (2, [])
+    hint = "--reconcile keeps the rows that are the same, and runs the others"
+    assert done.stderr.splitlines() == [*told, hint]
+    done = trioeval("resume", "--reconcile", "-o", "o.jsonl", cwd=tmp_path)
+    assert (done.returncode, asked(tmp_path)) == (0, ["say w9"])
+    assert done.stderr.splitlines()[:4] == told
+    rows = rows_of(tmp_path / "o.jsonl")
+    assert [row["vars"]["word"] for row in rows] == ["w9", "w0", "w2"]
+    assert [row["testIdx"] for row in rows] == [0, 1, 2]
+
+
+def test_a_run_goes_on_in_its_own_folder_with_its_own_flags(tmp_path: Path) -> None:
+    """From wherever that is asked for; files that are named now are where they are named."""
+    (tmp_path / "suite").mkdir()
+    (tmp_path / "else").mkdir()
+    counting_suite(tmp_path / "suite", "w0", "x1", "w2", "w3")
+    flags = ["-n", "3", "--var", "a=b", "--db", "../runs.db"]
+    assert trioeval("s.json", *flags, cwd=tmp_path / "suite").returncode == 100
+    asked(tmp_path / "suite")
+    again = ["resume", "--db", "../runs.db", "--retry", "failed", "-o", "o.jsonl"]
+    done = trioeval(*again, cwd=tmp_path / "else")
+    assert done.returncode == 100, done.stderr
+    assert asked(tmp_path / "suite") == ["say x1"]
+    rows = rows_of(tmp_path / "else" / "o.jsonl")
+    assert [row["vars"] for row in rows] == [
+        {"word": word, "a": "b"} for word in ("w0", "x1", "w2")
+    ]
+
+
+def test_a_run_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
+    """Nobody goes on with it or deletes it; the list says that it is running."""
+    with fake_provider("--latency", "60") as url:
+        write(tmp_path / "s.json", http_suite(url, 2))
+        command = [sys.executable, "-m", "trioeval", "s.json", "--no-progress", "-o", "o.jsonl"]
+        with subprocess.Popen(
+            command, cwd=tmp_path, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            while stats_of(url)["in_flight"] < 2:
+                assert process.poll() is None
+            run = run_of(tmp_path)
+            assert run["state"] == "running"
+            done = trioeval("s.json", "--resume", "-o", "o.jsonl", cwd=tmp_path)
+            assert (done.returncode, done.stderr) == (
+                2,
+                f"{run['id']} is being run by another process\n",
+            )
+            done = trioeval("runs", "delete", run["id"], cwd=tmp_path)
+            assert (done.returncode, done.stderr) == (
+                2,
+                f"{run['id']}: running, and not deleted\n",
+            )
+            for number in (signal.SIGINT, signal.SIGTERM):  # two of one number may come as one
+                process.send_signal(number)
+            process.wait(timeout=30)
+        assert len(rows_of(tmp_path / "o.jsonl")) == 2
