@@ -75,7 +75,7 @@ async def empty(_job: Job[None], _calls: Calls[None]) -> None:
     """A body that finds everything there."""
 
 
-async def always(_job: Job[None]) -> bool:
+async def always(_job: Job[None]) -> bool:  # noqa: ASYNC124 - never waits
     """Every job is free."""
     return True
 

@@ -5,7 +5,7 @@ import signal
 import attrs
 import pytest
 
-from trioeval.cli.ending import ending
+from trioeval.cli.ending import ending, is_unfinished
 from trioeval.cli.environment import EnvironmentSettings
 from trioeval.cli.settings import RunSettings
 from trioeval.report import Totals
@@ -63,6 +63,16 @@ def test_a_signal_decides_the_code() -> None:
         143,
         "4 rows in 1.2 s: 4 passed, 0 failed, 0 errors; exit 143: interrupted by SIGTERM",
     )
+
+
+def test_the_last_line_names_the_command_that_goes_on() -> None:
+    """Behind everything else, whatever ended the run."""
+    ended = ending(totals(1, 0, 0, 3), settings(), 1, resume="trioeval resume eval-1")
+    assert ended.line.endswith(
+        "the deadline left 3 rows without a verdict; continue with: trioeval resume eval-1"
+    )
+    assert is_unfinished(totals(1, 0, 0, 3))
+    assert not is_unfinished(totals(1, 1, 1))
 
 
 def test_a_run_that_was_stopped_early_says_so() -> None:

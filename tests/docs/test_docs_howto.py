@@ -48,7 +48,16 @@ def test_recorded_solutions_pass_where_they_were_judged_correct(tmp_path: Path) 
             url = server.stdout.readline().strip()
             run(SCRIPT, QUESTIONS, tmp_path, "--base-url", url)
             out = tmp_path / "out.json"
-            done = run("-m", "trioeval", tmp_path / "suite.json", "-o", out, "--no-table")
+            done = run(
+                "-m",
+                "trioeval",
+                tmp_path / "suite.json",
+                "-o",
+                out,
+                "--no-table",
+                "--no-write",
+                "--no-cache",
+            )
         finally:
             server.terminate()
     assert done.returncode == 100

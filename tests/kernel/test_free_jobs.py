@@ -191,7 +191,7 @@ def test_a_job_that_is_asked_about_when_the_run_ends_is_not_run(cut: Cut, serial
             HERE, Work(free=True, after=9.0), HERE, serial_indices=(0, 1) if serial else ()
         )
 
-        async def emit(outcome: Outcome[float]) -> None:
+        async def emit(outcome: Outcome[float]) -> None:  # noqa: ASYNC124 - lists do not wait
             outcomes.append(outcome)
 
         async def end() -> None:
@@ -241,7 +241,7 @@ def test_a_serial_job_of_a_closed_lane_is_not_run_free_or_not() -> None:
     """What is closed serves nobody."""
 
     async def main() -> list[Outcome[None]]:
-        async def refuse() -> None:
+        async def refuse() -> None:  # noqa: ASYNC124 - never waits
             raise CallError(Fault.FATAL, "no such model")
 
         async def perform(job: Job[Work], calls: Calls[Work]) -> None:
@@ -261,7 +261,7 @@ def test_free_jobs_wait_for_a_serial_job_of_another_run() -> None:
         events: list[Event] = []
         outcomes: list[Outcome[float]] = []
 
-        async def emit(outcome: Outcome[float]) -> None:
+        async def emit(outcome: Outcome[float]) -> None:  # noqa: ASYNC124 - lists do not wait
             outcomes.append(outcome)
 
         async def alone() -> None:
@@ -314,7 +314,7 @@ def test_free_jobs_count_among_the_live_ones() -> None:
     async def main() -> tuple[list[float], list[float | None]]:
         asked = []
 
-        async def free(_job: Job[Work]) -> bool:
+        async def free(_job: Job[Work]) -> bool:  # noqa: ASYNC124 - never waits
             asked.append(trio.current_time())
             return True
 

@@ -23,6 +23,7 @@ from trioeval.testing import (
 pytestmark = pytest.mark.slow
 
 
+@settings(max_examples=120)  # three runs each
 @given(scenario=plain_scenarios(), _schedule=st.random_module())
 def test_jobs_that_are_not_free_do_what_they_do_unasked(
     scenario: Scenario, _schedule: object

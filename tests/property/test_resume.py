@@ -208,7 +208,7 @@ CUTS = st.lists(
 )
 
 
-@settings(UNTRACED, max_examples=50)
+@settings(UNTRACED, max_examples=25)
 @given(DOCUMENTS, st.frozensets(st.integers(0, 4), max_size=2), CUTS, st.random_module())
 def test_a_run_that_is_cut_anywhere_and_resumed_is_one_uninterrupted_run(
     document: Mapping[str, Any],

@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -521,8 +520,8 @@ def test_a_record_from_elsewhere_is_stored_as_it_is(tmp_path: Path) -> None:
         "promptIdx": 2,
         "extra": [1],
     }
-    bare: Mapping[str, Any] = {"gradingResult": {"componentResults": [1, {}]}}
-    records: Sequence[Mapping[str, Any]] = (record, {}, bare)
+    bare: dict[str, Any] = {"gradingResult": {"componentResults": [1, {}]}}
+    records: tuple[dict[str, Any], ...] = (record, {}, bare)
 
     async def main() -> None:
         async with open_store(tmp_path / "r.db") as store:

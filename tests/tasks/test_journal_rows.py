@@ -62,6 +62,17 @@ def test_every_attempt_is_written_down() -> None:
     assert ran.rows[0].calls == 3
 
 
+def test_of_what_costs_nothing_only_the_row_is_kept() -> None:
+    document = suite(test("a", rubric("x")), providers=["echo"])
+    notes = Notes()
+    execute(document, {"judge": judge()}, notes)
+    assert [call.provider for call in notes.calls] == ["judge"]
+    asked = judge()
+    ran = execute(document, {"judge": asked}, notes.next(keeps=lambda _: False))
+    assert ran.rows[0].status is Status.PASS
+    assert asked.requests == 0
+
+
 def test_a_run_that_is_cut_between_reply_and_judgement_asks_nobody_again() -> None:
     models = {"model": Model(), "judge": judge(takes=10.0)}
     document = suite(test("a", rubric("x")), test("b", rubric("x")))

@@ -14,6 +14,7 @@ from trioeval.providers.endpoint import digest
 from trioeval.providers.env_references import expand_env
 from trioeval.providers.families import FORMS, MODULES, find_reader
 from trioeval.providers.local.custom import CustomSettings
+from trioeval.providers.local.echo import EchoSettings
 from trioeval.providers.metering import Metering, read_metering
 from trioeval.providers.secrets import SHORTEST, hide, hide_in_problem, longest_first
 from trioeval.providers.settings import Settings, Surroundings, Templates
@@ -47,6 +48,11 @@ class ProviderSpec:
             if len(secret) >= SHORTEST:
                 key = key.replace(secret, digest(secret))  # two that differ in it stay two
         return key
+
+    @property
+    def answers_for_nothing(self) -> bool:
+        """Whether it always answers the same to the same, at once and at no price."""
+        return isinstance(self.settings, EchoSettings)
 
     @property
     def secrets(self) -> tuple[str, ...]:

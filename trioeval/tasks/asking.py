@@ -8,7 +8,8 @@ budget.
 
 Every call that ends is written down in the step in which it ends: each attempt of its own, whether it was
 answered or failed. Nothing is awaited in between, so a reply is kept whatever then befalls the row: a test
-that fails and needs no more judges, a timeout, or the end of the program.
+that fails and needs no more judges, a timeout, or the end of the program. Only of those that always answer
+the same and at no price (`echo`) nothing is kept but the row.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ import trio
 from trioeval.errors import ProviderError
 from trioeval.kernel import Calls, Metered
 from trioeval.providers import OpenProvider, Reply, Request, Usage
-from trioeval.providers.cacheable import DIGEST_SIZE
+from trioeval.providers.cacheable import asked_again
 from trioeval.providers.secret_names import is_secret_name
 from trioeval.providers.secrets import hide, hide_in, longest_first, surely_keys
 from trioeval.suite import ProviderEntry
@@ -39,7 +40,7 @@ class Inquiry:
     """Among the providers, of who is asked."""
     request: Request
     key: CallKey | None
-    """What the journal knows it by; None where there is no journal."""
+    """What the journal knows it by; None where there is no journal, and where asking costs nothing."""
     cache_key: bytes | None
     """What the cache knows it by; None where it has to be asked."""
 
@@ -81,6 +82,8 @@ class Asker:
     """What each is called, without secrets."""
     _keys: tuple[str, ...] = attrs.field(init=False, repr=False)
     _marks: Sequence[str] = attrs.field(init=False, repr=False)
+    _for_nothing: Sequence[bool] = attrs.field(init=False, repr=False)
+    """Who always answers the same and at no price; nothing would be lost with such a reply."""
 
     @names.default
     def _find_names(self) -> Sequence[str]:
@@ -94,6 +97,10 @@ class Asker:
     @_marks.default
     def _find_marks(self) -> Sequence[str]:
         return [_mark(entry) for entry in self.entries]
+
+    @_for_nothing.default
+    def _find_for_nothing(self) -> Sequence[bool]:
+        return [one.spec.answers_for_nothing for one in self.providers]
 
     def inquiry(
         self,
@@ -116,19 +123,20 @@ class Asker:
                 used if it was given to the same question at the same place.
         """
         key = None
-        if self.journal is not None:
+        if self.journal is not None and not self._for_nothing[place]:
             digest = question_digest(self._marks[place], request, *more)
             key = CallKey(self.task, index, role, digest)
         cache_key = None
         if self.cache is not None:
             cache_key = self.providers[place].cache_key(request)
             if again and cache_key is not None:
-                cache_key = _other_key(cache_key, more)
+                mark = json.dumps(more, sort_keys=True, default=_kind_of)
+                cache_key = asked_again(cache_key, mark)
         return Inquiry(place, request, key, cache_key)
 
     def may_have(self, place: int) -> bool:
         """Whether there may be replies of a provider that need no call."""
-        if self.journal is not None and self.journal.resumed:
+        if self.journal is not None and self.journal.resumed and not self._for_nothing[place]:
             return True
         return self.cache is not None and not self.refresh and self.providers[place].is_cacheable
 
@@ -165,7 +173,7 @@ class Asker:
         found = await cache.reply(cache_key, fetch, calls.waiting, refresh=self.refresh)
         if own is not None:
             return own
-        paid = Paid(_for_nothing(found.reply), found.latency_ms, cached=True)
+        paid = Paid(_from_cache(found.reply), found.latency_ms, cached=True)
         if inquiry.key is not None:
             self._write(inquiry, inquiry.key, paid.reply, paid.latency_ms, cached=True)
         listener.heard(paid, recalled=False)
@@ -233,16 +241,10 @@ class Asker:
             )
 
 
-def _for_nothing(reply: Reply) -> Reply:
+def _from_cache(reply: Reply) -> Reply:
     """A reply that was paid for before: all of its tokens are cached ones, and it costs nothing."""
     total = tokens_used(reply.usage)
     return attrs.evolve(reply, usage=Usage(cached=total, total=total), cost=0.0, hint=None)
-
-
-def _other_key(key: bytes, place: Sequence[Any]) -> bytes:
-    """The key of another reply to an equal question; who is asked stands behind the digest, as in any."""
-    text = json.dumps(place, sort_keys=True, default=repr).encode("utf-8", "surrogatepass")
-    return hashlib.sha256(key[:DIGEST_SIZE] + text).digest() + key[DIGEST_SIZE:]
 
 
 def _mark(entry: ProviderEntry) -> str:
@@ -251,8 +253,12 @@ def _mark(entry: ProviderEntry) -> str:
     What is no JSON counts by its type: it is another object in each process.
     """
     said = [entry.id, entry.label, _without_keys(entry.config), _without_keys(entry.env)]
-    text = json.dumps(said, sort_keys=True, default=lambda value: type(value).__qualname__)
+    text = json.dumps(said, sort_keys=True, default=_kind_of)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _kind_of(value: object) -> str:
+    return type(value).__qualname__
 
 
 def _without_keys(value: Any) -> Any:

@@ -1,0 +1,196 @@
+"""Flags of a run, kept and taken up again."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.cli.ages import read_age
+from trioeval.cli.arguments import with_values
+from trioeval.cli.environment import EnvironmentSettings
+from trioeval.cli.flag_rules import check_flags
+from trioeval.cli.flags import (
+    BeginFlags,
+    KeepFlags,
+    LimitFlags,
+    OutputFlags,
+    RowFlags,
+    RunFlags,
+    WhatFlags,
+)
+from trioeval.cli.keeping import Keeping
+from trioeval.cli.places import cache_path, database_path
+from trioeval.cli.stored_flags import StoredFlags, stored_flags
+from trioeval.errors import UsageError
+
+WORDS = st.text(min_size=1, max_size=5)
+
+
+@given(
+    prompts=st.lists(WORDS, max_size=3),
+    tests=st.none() | WORDS,
+    replay=st.none() | WORDS.filter(lambda word: "\0" not in word).map(Path),
+    repeat=st.none() | st.integers(1, 9),
+    timeout=st.none() | st.floats(0, 1e6),
+    sample=st.none() | st.integers(1, 9),
+    is_empty_allowed=st.booleans(),
+)
+def test_what_is_kept_of_flags_is_what_they_were(
+    prompts: list[str],
+    tests: str | None,
+    replay: Path | None,
+    repeat: int | None,
+    timeout: float | None,
+    sample: int | None,
+    *,
+    is_empty_allowed: bool,
+) -> None:
+    """Through JSON, of every kind of value; only what was given is kept."""
+    flags = RunFlags(
+        what=WhatFlags(prompts=tuple(prompts), tests=tests, replay=replay),
+        rows=RowFlags(filter_sample=sample, allow_empty=is_empty_allowed),
+        limits=LimitFlags(repeat=repeat, timeout=timeout),
+    )
+    kept = stored_flags(Path("s.json"), flags, [Path("o.json")], {"": "digest"})
+    assert StoredFlags.read(json.loads(json.dumps(kept.json())), "eval-1") == kept
+    again = kept.with_flags(RunFlags())
+    assert (again.what, again.rows, again.limits) == (flags.what, flags.rows, flags.limits)
+    assert again.output.output == (Path.cwd() / "o.json",)
+
+
+def test_nothing_is_kept_of_what_was_not_given() -> None:
+    """But where, and of which suite."""
+    assert set(stored_flags(None, RunFlags(), [], {}).json()) == {"directory"}
+
+
+BEGUN = stored_flags(
+    Path("s.json"),
+    RunFlags(
+        what=WhatFlags(prompts=("a", "b"), env_file=(Path("x"),), record=Path("r")),
+        rows=RowFlags(filter_first_n=3),
+        limits=LimitFlags(repeat=2, max_concurrency=4, timeout=5),
+    ),
+    [],
+    {},
+)
+
+
+def test_what_decides_how_a_run_goes_may_change() -> None:
+    """What is not said again is as it was, and nothing is recorded a second time."""
+    given = RunFlags(
+        what=WhatFlags(env_file=(Path("y"),)),
+        limits=LimitFlags(repeat=2, timeout=9, max_time=7),
+        keep=KeepFlags(cache=False),
+        output=OutputFlags(output=(Path("o.json"),)),
+    )
+    found = BEGUN.with_flags(given)
+    assert found.limits == LimitFlags(repeat=2, max_concurrency=4, timeout=9, max_time=7)
+    assert found.what == WhatFlags(prompts=("a", "b"), env_file=(Path("y"),))
+    assert (found.keep, found.output) == (given.keep, given.output)
+
+
+def test_what_decides_which_rows_there_are_may_not_and_all_of_it_is_told() -> None:
+    """With what it was."""
+    given = RunFlags(
+        what=WhatFlags(prompts=("c",), tag=("a=b",), record=Path("q"), var=("n=1",)),
+        rows=RowFlags(filter_first_n=3, allow_empty=True),
+        limits=LimitFlags(repeat=3),
+    )
+    with pytest.raises(UsageError) as caught:
+        BEGUN.with_flags(given)
+    assert str(caught.value).splitlines() == [
+        "--prompts c: the run was begun with --prompts a b",
+        "--var n=1: the run was begun without",
+        "--allow-empty: the run was begun without",
+        "--repeat 3: the run was begun with --repeat 2",
+        "--record is of a whole run: it cannot be given for the rest of one",
+        "--tag is of a whole run: it cannot be given for the rest of one",
+    ]
+
+
+@pytest.mark.parametrize(
+    "found", [{}, {"directory": "/", "colour": 1}, {"directory": "/", "what": 3}]
+)
+def test_flags_of_another_version_are_refused(found: dict[str, Any]) -> None:
+    """In a line, with the run."""
+    with pytest.raises(UsageError, match="eval-1 does not say how it was begun"):
+        StoredFlags.read(found, "eval-1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ("--resume", "--resume=latest"),
+        ("s.json --resume -j 3", "s.json --resume=latest -j 3"),
+        ("--resume s.YAML", "--resume=latest s.YAML"),
+        ("--resume eval-1 s.json", "--resume=eval-1 s.json"),
+        ("--resume=eval-1 --resume", "--resume=eval-1 --resume=latest"),
+        ("--resume --resume", "--resume=latest --resume=latest"),
+        ("-- --resume", "-- --resume"),
+    ],
+)
+def test_resume_without_a_run_is_the_latest(arguments: str, found: str) -> None:
+    """What follows is a run unless it is a flag or a suite."""
+    assert with_values(arguments.split()) == found.split()
+
+
+@pytest.mark.parametrize(
+    ("keep", "begin", "output", "line"),
+    [
+        ({"retry": "failed", "retry_errors": True}, {}, {}, "--retry-errors and --retry exclude"),
+        ({"retry_errors": True}, {"resume": "latest"}, {}, "--resume and --retry-errors exclude"),
+        ({"retry": "failed"}, {"write": False}, {}, "--no-write is of a whole run"),
+        ({}, {"resume": "x"}, {"watch": True}, "--watch is of a whole run"),
+        ({}, {"resume": "x"}, {"plan": True}, "--plan is of a whole run"),
+        ({"reconcile": True}, {}, {}, "--reconcile is for a run that goes on"),
+    ],
+)
+def test_flags_that_contradict_each_other_are_refused(
+    keep: dict[str, Any], begin: dict[str, Any], output: dict[str, Any], line: str
+) -> None:
+    """Before anything is looked at."""
+    flags = RunFlags(
+        keep=KeepFlags(**keep), begin=BeginFlags(**begin), output=OutputFlags(**output)
+    )
+    with pytest.raises(UsageError, match=f"^{line}"):
+        check_flags(flags)
+
+
+def test_the_nearest_says_where_things_are(tmp_path: Path) -> None:
+    """A flag, then its own variable, then the folder, then the working directory."""
+    nothing = EnvironmentSettings()
+    folder = attrs.evolve(nothing, config_dir=Path("/f"))
+    own = attrs.evolve(folder, db=Path("/d.db"), cache_path=Path("/c.db"))
+    assert database_path(Path("x.db"), own) == Path("x.db")
+    assert database_path(None, own) == Path("/d.db")
+    assert database_path(None, folder) == Path("/f/results.db")
+    assert database_path(None, nothing) == Path(".trioeval/results.db")
+    assert cache_path(own) == Path("/c.db")
+    assert cache_path(folder) == Path("/f/cache.db")
+    assert cache_path(nothing) == Path(".trioeval/cache.db")
+    assert cache_path(attrs.evolve(own, cache_type="memory")) is None
+    there = tmp_path / "folder.db"
+    there.mkdir()
+    assert cache_path(attrs.evolve(own, cache_path=there)) == there / "cache.db"
+
+
+def test_the_command_that_goes_on_names_the_database_only_if_it_was_named() -> None:
+    """As a shell reads it."""
+    assert Keeping(database=Path("a.db")).resume("eval-1") == "trioeval resume eval-1"
+    named = Keeping(database=Path("my a.db"), named=True)
+    assert named.resume("eval-1") == "trioeval resume eval-1 --db 'my a.db'"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("45 m", 2700), ("12H", 43_200), ("30d", 2_592_000)]
+)
+def test_ages_have_units(text: str, seconds: float) -> None:
+    """And nothing else is one."""
+    assert read_age(text, "--older-than") == seconds
+    for wrong in (f"-{text}", text[:-1], f"{text}x", "", "x"):
+        with pytest.raises(UsageError, match="--older-than must be an age"):
+            read_age(wrong, "--older-than")
