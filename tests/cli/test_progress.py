@@ -4,6 +4,7 @@ import trio
 
 from trioeval.cli.progress import Progress
 from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, collect
+from trioeval.tasks import Status
 from trioeval.testing import run_virtual
 
 
@@ -34,3 +35,13 @@ def test_every_lane_has_a_line_that_says_what_it_does_and_waits_for() -> None:
         "  paced: 1/2 in flight, 1 calls, waiting 9.0 s: its rate",
         "  full: 1/1 in flight, 1 calls, waiting: all slots are taken",
     ]
+
+
+def test_a_run_that_goes_on_begins_with_the_rows_that_are_there() -> None:
+    """They count as done before their turn comes, and are told apart until then."""
+    kept = 3
+    progress = Progress(5, Lanes([LaneSpec("a", 1)]), lambda: kept)
+    progress.add(Status.PASS)
+    assert progress.lines(0)[0] == "4/5 rows: 1 pass, 0 fail, 0 error, 3 there already"
+    kept = 0
+    assert progress.lines(0)[0] == "1/5 rows: 1 pass, 0 fail, 0 error"

@@ -40,13 +40,13 @@ WORDS = st.text(min_size=1, max_size=5)
     is_empty_allowed=st.booleans(),
 )
 def test_what_is_kept_of_flags_is_what_they_were(
+    *,
     prompts: list[str],
     tests: str | None,
     replay: Path | None,
     repeat: int | None,
     timeout: float | None,
     sample: int | None,
-    *,
     is_empty_allowed: bool,
 ) -> None:
     """Through JSON, of every kind of value; only what was given is kept."""

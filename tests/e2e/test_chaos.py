@@ -1,7 +1,9 @@
 """Runs that are killed, interrupted and cut off at random instants, and resumed until they are over.
 
 Nothing that was paid for is lost but what was in flight, nothing that is recorded is asked again, and the
-rows are those of a run that nobody disturbed. `TRIOEVAL_PROFILE=deep` makes the long form of it.
+rows are those of a run that nobody disturbed. The long form, of some minutes, prints what it has counted:
+
+    TRIOEVAL_PROFILE=deep pytest tests/e2e/test_chaos.py -s -o faulthandler_timeout=0
 """
 
 import math

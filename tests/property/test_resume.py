@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_serialize import HISTORY, UNTRACED
 
@@ -208,8 +208,24 @@ CUTS = st.lists(
 )
 
 
+SERIAL_ROWS_WRITE_FIRST = {
+    "providers": [{"id": "mine", "label": "left"}],
+    "prompts": ["{{q}}"],
+    "tests": [
+        {"vars": {"q": "see {{r}}"}, "options": {"storeOutputAs": "r"}},
+        {
+            "vars": {"q": "1"},
+            "options": {"storeOutputAs": "r", "runSerially": True},
+            "providerOutput": "given",
+        },
+    ],
+    "evaluateOptions": {"maxConcurrency": 1, "repeat": 2},
+}
+
+
 @settings(UNTRACED, max_examples=25)
 @given(DOCUMENTS, st.frozensets(st.integers(0, 4), max_size=2), CUTS, st.random_module())
+@example(SERIAL_ROWS_WRITE_FIRST, frozenset(), [(50, math.inf)], None)
 def test_a_run_that_is_cut_anywhere_and_resumed_is_one_uninterrupted_run(
     document: Mapping[str, Any],
     failing: frozenset[int],

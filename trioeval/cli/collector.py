@@ -43,12 +43,18 @@ class Part:
     """Rows that are there already."""
     taken: int = 0
     """Every row before this index was taken."""
+    kept_left: int = attrs.field(init=False)
+    """Rows that are there already and were not taken."""
+
+    def __attrs_post_init__(self) -> None:
+        self.kept_left = len(self.kept)
 
     def kept_before(self, index: int) -> Iterator[Mapping[str, Any]]:
         """The rows that are there already, of those that were not taken, up to an index; they are taken."""
         while self.taken < index:
             self.taken += 1
-            if len(self.kept) and self.taken - 1 in self.kept:
+            if self.kept_left and self.taken - 1 in self.kept:
+                self.kept_left -= 1
                 yield self.kept.record(self.taken - 1)
 
     def derive(self) -> Iterator[str]:
@@ -119,6 +125,11 @@ class Collector:
         if len(self.parts) == 1:
             return self.parts[0].totals
         return Totals.joined(part.totals for part in self.parts)
+
+    @property
+    def kept_left(self) -> int:
+        """Rows of all tasks that are there already and were not taken."""
+        return sum(part.kept_left for part in self.parts)
 
     def open(self) -> None:
         """Begin all files that get rows as they come.

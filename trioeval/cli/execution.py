@@ -82,7 +82,7 @@ class Execution:
 
     async def _run_suite(self, kept: Kept, run: StoredRun, collector: Collector) -> None:
         lanes = make_lanes(self.prepared)
-        progress = Progress(self.prepared.size, lanes)
+        progress = Progress(self.prepared.size, lanes, lambda: collector.kept_left)
 
         async def emit(row: Row) -> None:
             failed = await collector.add(row)

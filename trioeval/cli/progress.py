@@ -6,7 +6,7 @@ from kernel events and the rows that come out; the run does not know that it is 
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import attrs
 import trio
@@ -34,6 +34,8 @@ class Progress:
     total: int
     """Rows of the run."""
     lanes: Lanes
+    kept: Callable[[], int] = lambda: 0
+    """Rows that are there already and whose turn has not come."""
     counts: Counter[Status] = attrs.field(factory=Counter)
     _states: dict[str, _LaneState] = attrs.field(factory=dict)
 
@@ -58,8 +60,10 @@ class Progress:
 
     def lines(self, now: float) -> list[str]:
         """The picture: a line for the run and one for each lane."""
-        done = self.counts.total()
+        kept = self.kept()
+        done = self.counts.total() + kept
         found = ", ".join(f"{self.counts[status]} {status.value}" for status in Status)
+        found += f", {kept} there already" if kept else ""
         shown = [f"{done}/{self.total} rows: {found}"]
         for name, lane in self.lanes.items():
             state = self._state(name)

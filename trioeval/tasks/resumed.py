@@ -99,10 +99,15 @@ class Resumed:
         if first < 0 or not self._memory.remembers:
             return
         # Serial rows that are left look from before all that runs with others, wherever they stand.
-        settles = all(self._is_kept[index] for index in self._steps.serial_indices)
+        serial = self._steps.serial_indices
+        settles = all(self._is_kept[index] for index in serial)
+        # They come before whatever is settled below, as when they ran.
+        for index in serial:
+            if self._is_kept[index]:
+                self._restore(self._steps[index])
         for count, index in enumerate(self.kept_rows(), 1):
             step = self._steps[index]
-            if index < last or step.test.options.run_serially:
+            if index < last and not step.test.options.run_serially:
                 self._restore(step)
             if settles and index < first:
                 self._memory.over(step)

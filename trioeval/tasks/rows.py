@@ -58,7 +58,8 @@ class Row:
     """Whether the reply came from the cache, and cost nothing."""
     waits: Mapping[str, float] = attrs.field(factory=dict)
     """Seconds that it waited, by what for (`trioeval.kernel.Why`): before it was started, as the next one of
-    its lane, and then. Of several calls that wait for one lane at once, one counts."""
+    its lane, and then. Of several calls that wait for one lane at once, one counts. Empty where a run has
+    neither a journal nor an observer."""
     graded: tuple[Verdict, ...] = ()
     """The verdicts of single assertions that are there although the row has no verdict, in their order."""
     spent: Spent = NOTHING_SPENT

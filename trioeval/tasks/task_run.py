@@ -186,14 +186,16 @@ class _Results:
 
     async def pass_on(self, outcome: Outcome[Any]) -> None:
         """It is its turn to be told of."""
-        rows = self._made.pop(outcome.index, None)
-        if rows is None:  # it never ran, or there is no journal
+        run, body, hooks = self.run, self.task.body, self.task.hooks
+        if run.journal is None:
             rows = self._make(outcome)
-        run, hooks = self.run, self.task.hooks
-        if run.journal is not None and rows:
-            await run.journal.durable(rows[-1])
+        else:
+            made = self._made.pop(outcome.index, None)
+            rows = self._make(outcome) if made is None else made  # None: it never ran
+            if rows:
+                await run.journal.durable(rows[-1])
         for row in rows:
-            self.task.body.emitted(row)
+            body.emitted(row)
             await run.emit(row)
             run.counts[row.status] += 1
             self.complete = self.complete and row.status is not Status.ERROR
