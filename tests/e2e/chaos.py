@@ -297,10 +297,10 @@ VOLATILE = frozenset(
     {
         *("id", "evalId", "timestamp", "exportedAt", "evaluationCreatedAt"),
         *("latencyMs", "totalLatencyMs", "durationMs", "evaluationDurationMs", "firstTokenMs"),
-        *("waitMs", "waits", "attempts", "numRequests", "content-length"),
+        *("waitMs", "waits", "attempts", "numRequests", "content-length", "maxEvalTimeMs"),
     }
 )
-"""What differs between equal runs: ids, times, and how often a provider failed."""
+"""What differs between equal runs: ids, times, how often a provider failed, and the deadline of the first."""
 
 
 def lasting(value: Any) -> Any:

@@ -125,7 +125,7 @@ KILLED = End(strike=kill, says=False)
 WITHOUT_POWER = End(strike=cut_power, in_flight=math.inf, keeps_all=False, says=False)
 DRAINED = End(strike=interrupt, in_flight=0.0)
 CANCELLED = End(strike=interrupt_twice)
-TOO_LATE = End(strike=await_deadline, arguments=("--max-time", "1"))
+TOO_LATE = End(strike=await_deadline, arguments=("--max-time", "0.4"))
 
 CASES: dict[str, tuple[End, ...]] = (
     {
@@ -133,7 +133,7 @@ CASES: dict[str, tuple[End, ...]] = (
         "without power": (WITHOUT_POWER,) * 30,
         "drained": (DRAINED,) * 15,
         "cancelled": (CANCELLED,) * 15,
-        "too late": (TOO_LATE,) * 10,
+        "too late": (TOO_LATE,) * 6,
         "mixed": (KILLED, DRAINED, CANCELLED, WITHOUT_POWER) * 5,
     }
     if DEEP

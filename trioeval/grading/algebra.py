@@ -179,6 +179,9 @@ def _by_name(parts: Iterable[Verdict]) -> Mapping[str, list[_Share]]:
 
 
 def _mean(shares: Sequence[_Share]) -> float:
+    if len(shares) == 1:  # as of most rows
+        ((score, weight),) = shares
+        return score if weight > 0 else 0.0
     total = _sum(weight for _, weight in shares)
     if total <= 0:
         return 0.0

@@ -79,7 +79,7 @@ class Spent:
     @classmethod
     def sum(cls, several: Iterable["Spent"]) -> "Spent":
         """All of them together."""
-        listed = [one for one in several if one != NOTHING_SPENT]
+        listed = [one for one in several if one is not NOTHING_SPENT and one != NOTHING_SPENT]
         if not listed:
             return NOTHING_SPENT
         costs = [one.cost for one in listed if one.cost is not None]

@@ -21,6 +21,8 @@ _QUOTED = 80  # characters
 _DECIMALS = 3
 _EXACT = 17  # digits that tell any two floats apart
 
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+
 
 def number_text(value: float) -> str:
     """The shortest decimal text of a number; whole numbers have no point.
@@ -94,7 +96,7 @@ def json_text(value: Any) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            return json.dumps(value, ensure_ascii=False)
+            return _encode(value)
         case int() | float():
             return number_text(value) if -math.inf < value < math.inf else "null"
         case list() | tuple():
@@ -211,9 +213,7 @@ def quote(value: object, limit: int = _QUOTED) -> str:
         >>> quote("a b"), quote([1.0, None]), quote("long text", limit=6)
         ('"a b"', '[1,null]', '"long…')
     """
-    if isinstance(value, str):
-        value = value[: limit + 1]
-    elif isinstance(value, float) and not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         return number_text(value)
     elif isinstance(value, int) and value.bit_length() > sys.int_info.str_digits_check_threshold:
         return "a number with very many digits"

@@ -81,6 +81,8 @@ class Backlog(Generic[P]):
         """Heaps of jobs that waited and do so no more."""
         self._pending = 0
         """Jobs in queues and heaps."""
+        self._seen: Job[P] | None = None
+        """The job that was looked for last, which mostly is the next one to be handed out."""
         self._size = len(plan.jobs)
         self._keys = Keys()
         self._edges = Edges.of(plan.edges) if plan.edges else None
@@ -118,6 +120,7 @@ class Backlog(Generic[P]):
         if job is None:
             return None if self._cursor < self._size else False
         self._queue(job)
+        self._seen = job
         return True
 
     def first(self, lane: str) -> int | None:
@@ -143,7 +146,8 @@ class Backlog(Generic[P]):
         self._pending -= 1
         if freed and not (walked and walked.first < freed[0]):
             return self._plan.job(heapq.heappop(freed))
-        return self._plan.job(walked.pop())
+        index, seen = walked.pop(), self._seen
+        return self._plan.job(index) if seen is None or seen.index != index else seen
 
     def put_back(self, index: int) -> str:
         """Let a job that was handed out start once more; returns its lane."""

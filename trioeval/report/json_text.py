@@ -85,7 +85,13 @@ def shallow(value: Any) -> Any:
         >>> to_json(shallow(deep)) == "[" * DEEPEST + to_json(TOO_DEEP) + "]" * DEEPEST
         True
     """
-    return _cut(value, DEEPEST) if type(value) not in _LEAVES and _is_deep(value) else value
+    return value if _is_flat(value) or not _is_deep(value) else _cut(value, DEEPEST)
+
+
+def _is_flat(value: Any) -> bool:
+    """A quick look that is enough for most of what there is."""
+    kind = type(value)
+    return kind in _LEAVES or (kind is dict and _LEAVES.issuperset(map(type, value.values())))
 
 
 def _is_deep(value: Any) -> bool:

@@ -5,7 +5,7 @@ The shape is that of promptfoo's result files; what only trioeval knows of a row
 by `trioeval.report.records.stripped`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -13,6 +13,7 @@ import attrs
 from trioeval.grading import Assertion, Verdict
 from trioeval.grading.algebra import SET, components
 from trioeval.grading.grade import RENDERED
+from trioeval.grading.model import NOTHING_SPENT
 from trioeval.grading.webhook_kinds import WEBHOOK
 from trioeval.providers import Guardrails, Reply
 from trioeval.providers.secrets import hide_in
@@ -50,13 +51,14 @@ def _row_json(row: Row, eval_id: str) -> dict[str, Any]:
     step, reply = row.step, row.reply
     own = () if reply is None else (reply.usage,)
     usage = usage_json(*own, cached=row.cached)
+    judged = usage if row.spent is NOTHING_SPENT else {**usage, "assertions": spent_json(row.spent)}
     metadata = shallow(dict(step.test.metadata))
     # A test and its verdict say the same assertions, and a test may have many.
     said = {id(assertion): assertion_json(assertion) for assertion in step.test.assertions}
     task = "" if row.task is None else f"-{row.task}"
     return {
         "id": f"{eval_id}{task}-test-{step.test_idx}-prompt-{step.prompt_idx}-repeat-{step.repeat_index}",
-        **_known({"task": row.task}),
+        **({} if row.task is None else {"task": row.task}),
         "testIdx": step.test_idx,
         "promptIdx": step.prompt_idx,
         "promptId": step.column.prompt.id,
@@ -84,7 +86,7 @@ def _row_json(row: Row, eval_id: str) -> dict[str, Any]:
         "gradingResult": None if row.verdict is None else verdict_json(row.verdict, said),
         "latencyMs": row.latency_ms,
         "cost": None if reply is None else reply.cost,
-        "tokenUsage": {**usage, "assertions": spent_json(row.spent)},
+        "tokenUsage": judged,
         "metadata": {**metadata, "trioeval": _own(row)},
     }
 
@@ -101,15 +103,14 @@ def _response_json(row: Row, reply: Reply, usage: Mapping[str, Any]) -> dict[str
         "tokenUsage": usage,
         "finishReason": reply.finish_reason,
         "isRefusal": reply.is_refusal,
-        **_known({"guardrails": _guardrails_json(reply.guardrails)}),
+        **({} if reply.guardrails is None else _guardrails_json(reply.guardrails)),
         "metadata": shallow(dict(reply.metadata)),
     }
 
 
-def _guardrails_json(found: Guardrails | None) -> Mapping[str, Any] | None:
-    if found is None:
-        return None
-    return {camel(name): value for name, value in attrs.asdict(found).items() if value is not None}
+def _guardrails_json(found: Guardrails) -> Mapping[str, Any]:
+    told = {camel(name): value for name, value in attrs.asdict(found).items() if value is not None}
+    return {"guardrails": told}
 
 
 def _config(prompt: Prompt) -> dict[str, Any]:
@@ -121,16 +122,17 @@ _OPTIONS = tuple(
     for field in attrs.fields(TestOptions)
     if field.name != "overrides"
 )
+_NO_OPTIONS = TestOptions()
 
 
 def _options_json(options: TestOptions) -> dict[str, Any]:
+    if options == _NO_OPTIONS:  # as most tests
+        return {}
     said = {
         name: plain_data(value)
         for attribute, name in _OPTIONS
         if (value := getattr(options, attribute)) is not None
     }
-    if not said and not options.overrides:
-        return {}
     if "provider" in said:
         said["provider"] = redacted_judges(said["provider"])
     found: dict[str, Any] = redacted(shallow({**said, **options.overrides}))
@@ -138,22 +140,21 @@ def _options_json(options: TestOptions) -> dict[str, Any]:
 
 
 def _own(row: Row) -> dict[str, Any]:
-    return {
+    found: dict[str, Any] = {
         "outcome": row.outcome,
         "lane": row.lane,
         "attempts": row.calls,
         "waitMs": row.wait_ms,
-        **({"waits": dict(row.waits)} if row.waits else {}),
-        **_known(
-            {
-                "firstTokenMs": row.first_token_ms,
-                "errorKind": row.error_kind,
-                "bodyExcerpt": row.body_excerpt,
-                "gradingCost": row.spent.cost,
-            }
-        ),
-        **_graded(row),
     }
+    if row.waits:
+        found["waits"] = dict(row.waits)
+    rest = (
+        ("firstTokenMs", row.first_token_ms),
+        ("errorKind", row.error_kind),
+        ("bodyExcerpt", row.body_excerpt),
+        ("gradingCost", row.spent.cost),
+    )
+    return _with_known(found, rest) | _graded(row)
 
 
 def _graded(row: Row) -> dict[str, Any]:
@@ -163,8 +164,12 @@ def _graded(row: Row) -> dict[str, Any]:
     return {**details, **({"componentResults": found} if found else {})}
 
 
-def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: fact for name, fact in facts.items() if fact is not None}
+def _with_known(found: dict[str, Any], more: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """With those facts of some more that are known."""
+    for name, fact in more:
+        if fact is not None:
+            found[name] = fact
+    return found
 
 
 def verdict_json(
@@ -214,15 +219,15 @@ def assertion_json(assertion: Assertion) -> dict[str, Any]:
         found["assert"] = [*map(assertion_json, assertion.assertions)]
     if value is not None:
         found["value"] = redacted_judges(value) if _is_webhook(assertion) else value
-    rest = {
-        "threshold": assertion.threshold,
-        "weight": None if assertion.weight == 1 else assertion.weight,
-        "metric": assertion.metric,
-        "transform": assertion.transform,
-        "contextTransform": assertion.context_transform,
-        "config": redacted(shallow(assertion.config)) if assertion.config else None,
-    }
-    return {**found, **_known(rest)}
+    rest = (
+        ("threshold", assertion.threshold),
+        ("weight", None if assertion.weight == 1 else assertion.weight),
+        ("metric", assertion.metric),
+        ("transform", assertion.transform),
+        ("contextTransform", assertion.context_transform),
+        ("config", redacted(shallow(assertion.config)) if assertion.config else None),
+    )
+    return _with_known(found, rest)
 
 
 def _set_json(assertion: Assertion) -> dict[str, Any]:

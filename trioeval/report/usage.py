@@ -9,7 +9,7 @@ from trioeval.grading import Spent
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.usage import Usage, tokens_json
 
-_NOTHING = tokens_json(Usage(), 0)
+_NOTHING: Mapping[str, Any] = tokens_json(Usage(), 0)
 _DETAILS = "completionDetails"
 
 
@@ -88,8 +88,6 @@ def usage_json(
     return {**found, "assertions": spent_json(judges)}
 
 
-def spent_json(spent: Spent) -> dict[str, Any]:
-    """What judges used for one verdict."""
-    if spent is NOTHING_SPENT:  # as most verdicts
-        return {**_NOTHING, _DETAILS: {**_NOTHING[_DETAILS]}}
-    return tokens_json(spent.usage, spent.calls)
+def spent_json(spent: Spent) -> Mapping[str, Any]:
+    """What judges used for one verdict. To be looked at only: verdicts that used nothing share one."""
+    return _NOTHING if spent is NOTHING_SPENT else tokens_json(spent.usage, spent.calls)

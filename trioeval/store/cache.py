@@ -12,7 +12,7 @@ import sqlite3
 import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 
@@ -22,10 +22,12 @@ import trio
 from trioeval.errors import StoreError
 from trioeval.store.cache_entry import to_entry
 from trioeval.store.cache_flights import Flights
+from trioeval.store.cache_owners import Owners
 from trioeval.store.cache_shelves import FileShelf, MemoryShelf, Shelf, Waiting
 from trioeval.store.cache_tables import CACHE, LIFETIME
 from trioeval.store.cache_writer import CacheWriter, Stop, Written
 from trioeval.store.database import open_database, open_reading
+from trioeval.store.locks import RunLock
 from trioeval.tasks.journal import Paid
 
 LEASE = 15.0
@@ -80,14 +82,15 @@ class Cache:
         *,
         refresh: bool = False,
     ) -> Paid:
-        """See `ReplyCache`. Always a checkpoint.
+        """See `ReplyCache`. A checkpoint, unless nothing is there and `fetch` is none.
 
+        Where nothing is there and nobody asks, `fetch` is called in the same step.
         `cached` is true of every reply that was not fetched by this very call. With `refresh`, equal
         calls are one as well: a reply that was asked anew since the cache was opened is not old.
         """
-        await trio.lowlevel.checkpoint()
         refresh = refresh and hash(key) not in self._renewed
         if not refresh and (found := self._find(key)) is not None:
+            await trio.lowlevel.checkpoint()
             self._hits += 1
             return found
         landing = await self._flights.join(
@@ -157,41 +160,82 @@ async def open_cache(
     if path is None:
         yield Cache(memory, wall)
         return
+    owner = uuid.uuid4().hex
     try:
-        writing, reading = await trio.to_thread.run_sync(_open, path)
+        files = await trio.to_thread.run_sync(_Files.open, path, owner)
     except StoreError as error:
         memory.error = error
         if told is not None:
             told(error)
         yield Cache(memory, wall)
         return
-    shelf = FileShelf(path, reading, memory, ttl_s, lease_s, wall, told or _nobody)
+    owners = Owners.of(path)
+    shelf = FileShelf(
+        path,
+        files.reading,
+        files.claiming,
+        owner,
+        owners,
+        memory,
+        ttl_s,
+        lease_s,
+        wall,
+        told or _nobody,
+    )
     token = trio.lowlevel.current_trio_token()
 
     def tell(written: Written) -> None:
         token.run_sync_soon(shelf.written, written)
 
-    writer = CacheWriter(writing, uuid.uuid4().hex, ttl_s, lease_s, wall, tell)
+    writer = CacheWriter(files.writing, owner, owners, ttl_s, lease_s, wall, tell)
     shelf.attach(writer)
     writer.start()
     try:
         yield Cache(shelf, wall)
     finally:
+        files.close_claiming()
         writer.put(Stop())
         # What is paid for is to be kept also where the run was cancelled.
         with trio.move_on_after(CLOSE_GRACE, shield=True):
             await trio.to_thread.run_sync(writer.join, abandon_on_cancel=True)
-        reading.close()
+        files.close()
 
 
-def _open(path: Path) -> tuple[sqlite3.Connection, sqlite3.Connection]:
-    """Connections that write, and read."""
-    writing = open_database(path, CACHE)
-    try:
-        return writing, open_reading(path, CACHE, busy_s=_LOOK)
-    except StoreError:
-        writing.close()
-        raise
+@attrs.frozen
+class _Files:
+    """What is open while a cache is."""
+
+    lock: RunLock | None
+    writing: sqlite3.Connection
+    """The writer closes it."""
+    reading: sqlite3.Connection
+    claiming: sqlite3.Connection | None
+    """None where a commit may wait for the disk."""
+
+    @classmethod
+    def open(cls, path: Path, owner: str) -> "_Files":
+        with ExitStack() as opened:
+            writing = opened.enter_context(closing(open_database(path, CACHE)))
+            reading = opened.enter_context(closing(open_reading(path, CACHE, busy_s=_LOOK)))
+            claiming = opened.enter_context(closing(open_database(path, CACHE)))
+            lock = Owners.of(path).enter(owner)
+            opened.pop_all()
+        has_log = claiming.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+        if not has_log:
+            claiming.close()
+            return cls(lock, writing, reading, None)
+        claiming.execute("PRAGMA busy_timeout = 0")
+        claiming.execute("PRAGMA wal_autocheckpoint = 0")  # the writer does it
+        return cls(lock, writing, reading, claiming)
+
+    def close_claiming(self) -> None:
+        if self.claiming is not None:
+            self.claiming.close()
+
+    def close(self) -> None:
+        self.reading.close()
+        if self.lock is not None:
+            self.lock.release()
 
 
 def _nobody(_error: StoreError) -> None:

@@ -15,7 +15,16 @@ import trio
 
 from trioeval.errors import StoreError
 from trioeval.store.cache_entry import Entry
-from trioeval.store.cache_tables import CACHE, Holder, find_entry, find_holder, has_entry
+from trioeval.store.cache_owners import Owners
+from trioeval.store.cache_tables import (
+    CACHE,
+    Holder,
+    claim_lease,
+    find_entry,
+    find_holder,
+    has_entry,
+    lease_name,
+)
 from trioeval.store.cache_writer import CacheWriter, Claim, Drop, Keep, Release, Written
 from trioeval.store.database import BusyError, store_error
 
@@ -111,6 +120,11 @@ class FileShelf:
 
     path: Path
     _reader: sqlite3.Connection
+    _claimer: sqlite3.Connection | None
+    """Takes leases in the event loop, and waits for nothing; None where that would wait for the disk."""
+    _owner: str
+    """Who one is; see `Owners`."""
+    _owners: Owners
     _memory: MemoryShelf
     """What is not in the file yet, or cannot be put there."""
     _ttl: float
@@ -122,6 +136,10 @@ class FileShelf:
     """See `Shelf`; from then on, nothing is written."""
     _is_readable: bool = True
     _is_damaged: bool = False
+    _leases: int = 0
+    """How many were asked for."""
+    _seen: dict[str, float] = attrs.field(factory=dict, init=False)
+    """When another owner was last seen alive, on Trio's clock."""
 
     def attach(self, writer: CacheWriter) -> None:
         """Name who writes."""
@@ -171,15 +189,21 @@ class FileShelf:
 
     @asynccontextmanager
     async def lead(self, key: bytes, waiting: Waiting) -> AsyncGenerator[Entry | None]:
-        """See `Shelf`. Without a life time there is nothing to wait for: nothing could be found."""
+        """See `Shelf`. Without a life time there is nothing to wait for: nothing could be found.
+
+        No checkpoint where the lease is free: a job that was let in makes its call in that step. If it
+        waited for a thread, it would hold no slot meanwhile, and the lane would let in others.
+        """
         if self._ttl <= 0 or self.error is not None:
             yield None
             return
+        self._leases += 1
+        lease = lease_name(self._owner, self._leases)
         try:
-            yield await self._wait_turn(key, waiting)
+            yield None if self._take(key, lease) else await self._wait_turn(key, lease, waiting)
         finally:
             # Whatever was kept goes before it, in the same order and mostly the same transaction.
-            self._writer.put(Release(key))
+            self._writer.put(Release(key, lease))
 
     def written(self, told: Written) -> None:
         """What the writer tells, in the event loop."""
@@ -193,11 +217,22 @@ class FileShelf:
             answer.claim.is_granted, answer.claim.holder = answer.is_granted, answer.holder
             answer.claim.answered.set()
 
-    async def _wait_turn(self, key: bytes, waiting: Waiting) -> Entry | None:
+    def _take(self, key: bytes, lease: str) -> bool:
+        """Take a lease that is free; False where it is not, or the file is busy, or at fault."""
+        if self._claimer is None:
+            return False
+        try:
+            return claim_lease(
+                self._claimer, key, lease, now=self._wall(), life=self._lease, ttl=self._ttl
+            )
+        except sqlite3.Error:  # the writer tells what is wrong
+            return False
+
+    async def _wait_turn(self, key: bytes, lease: str, waiting: Waiting) -> Entry | None:
         """Wait until one may ask; or the entry that is there by then."""
         dead: Holder | None = None
         while True:
-            claim = Claim(key, dead)
+            claim = Claim(key, lease, dead)
             self._writer.put(claim)
             with waiting():
                 await claim.answered.wait()
@@ -225,12 +260,19 @@ class FileShelf:
             except sqlite3.Error as error:
                 self._failed(error)
                 continue
-            if seen is None or seen.utc_expires <= self._wall():
+            if seen is None or seen.utc_expires <= self._wall() or self._is_gone(seen.owner, now):
                 return self.find(key), None
             if seen != holder:
                 holder, since = seen, now
             elif now - since >= self._lease:
                 return None, holder
+
+    def _is_gone(self, owner: str, now: float) -> bool:
+        """Whether an owner has died; not looked at by each who waits for one of its replies."""
+        if now - self._seen.get(owner, -LONGEST_LOOK) < LONGEST_LOOK / 2:
+            return False
+        self._seen[owner] = now
+        return self._owners.is_gone(owner)
 
     def _failed(self, error: sqlite3.Error) -> None:
         failure = store_error(self.path, CACHE, error)

@@ -63,6 +63,16 @@ _KEEP = """
     INSERT OR REPLACE INTO entry (key, provider, utc_created, latency_ms, size, checksum, reply)
     VALUES (?, ?, ?, ?, ?, ?, ?)
 """
+_CLAIM = """
+    INSERT INTO lease SELECT ?1, ?2, 0, ?3
+    WHERE NOT EXISTS (SELECT 1 FROM entry WHERE key = ?1 AND abs(?4 - utc_created) < ?5)
+    ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, beat = 0, utc_expires = excluded.utc_expires
+    WHERE lease.utc_expires <= ?4 OR substr(lease.owner, 1, 33) = substr(?2, 1, 33)
+"""
+# An owner is 32 hexadecimal digits, and a slash follows; see `lease_name`.
+_HOLDS = "SELECT EXISTS (SELECT 1 FROM lease WHERE substr(owner, 1, 33) = ?)"
+_RENEW = "UPDATE lease SET beat = beat + 1, utc_expires = ? WHERE substr(owner, 1, 33) = ?"
+_GIVE_ALL = "DELETE FROM lease WHERE substr(owner, 1, 33) = ?"
 _SWEEP = """
     DELETE FROM entry WHERE entry IN (SELECT entry FROM entry WHERE utc_created < ? LIMIT ?)
 """
@@ -72,10 +82,16 @@ _SWEEP = """
 class Holder:
     """Who asks a question just now, in whatever process."""
 
-    owner: str
+    lease: str
+    """The name of its lease, which no other one ever has."""
     beat: int
     """Grows as long as it is alive."""
     utc_expires: float
+
+    @property
+    def owner(self) -> str:
+        """Who it is."""
+        return self.lease.partition("/")[0]
 
 
 def find_entry(connection: sqlite3.Connection, key: bytes) -> Entry | None:
@@ -131,24 +147,45 @@ def find_holder(connection: sqlite3.Connection, key: bytes) -> Holder | None:
     return None if row is None else Holder(*row)
 
 
-def take_lease(connection: sqlite3.Connection, key: bytes, owner: str, expires: float) -> None:
+def lease_name(owner: str, number: int) -> str:
+    """The name of a lease.
+
+    It has a number so that one that is given back late takes no later one of its owner along.
+    """
+    return f"{owner}/{number}"
+
+
+def claim_lease(
+    connection: sqlite3.Connection, key: bytes, lease: str, *, now: float, life: float, ttl: float
+) -> bool:
+    """Take the lease of a question if nobody else has it, and there is no reply; say whether."""
+    return connection.execute(_CLAIM, (key, lease, now + life, now, ttl)).rowcount == 1
+
+
+def take_lease(connection: sqlite3.Connection, key: bytes, lease: str, expires: float) -> None:
     """Take the lease of a question, from whoever has it."""
-    row = (key, owner, 0, expires)
+    row = (key, lease, 0, expires)
     connection.execute("INSERT OR REPLACE INTO lease VALUES (?, ?, ?, ?)", row)
+
+
+def has_leases(connection: sqlite3.Connection, owner: str) -> bool:
+    """Whether an owner has any."""
+    return bool(connection.execute(_HOLDS, (f"{owner}/",)).fetchone()[0])
 
 
 def renew_leases(connection: sqlite3.Connection, owner: str, expires: float) -> None:
     """Say that their owner is alive."""
-    renew = "UPDATE lease SET beat = beat + 1, utc_expires = ? WHERE owner = ?"
-    connection.execute(renew, (expires, owner))
+    connection.execute(_RENEW, (expires, f"{owner}/"))
 
 
-def give_back(connection: sqlite3.Connection, owner: str, key: bytes | None = None) -> None:
-    """Give back the lease of a question, or all, if they are still one's own."""
-    if key is None:
-        connection.execute("DELETE FROM lease WHERE owner = ?", (owner,))
-    else:
-        connection.execute("DELETE FROM lease WHERE key = ? AND owner = ?", (key, owner))
+def give_back(connection: sqlite3.Connection, key: bytes, lease: str) -> None:
+    """Give back a lease, if it is still one's own."""
+    connection.execute("DELETE FROM lease WHERE key = ? AND owner = ?", (key, lease))
+
+
+def give_all_back(connection: sqlite3.Connection, owner: str) -> None:
+    """Give back all leases of an owner."""
+    connection.execute(_GIVE_ALL, (f"{owner}/",))
 
 
 def sweep_leases(connection: sqlite3.Connection, before: float) -> None:

@@ -14,19 +14,23 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TypeAlias
 
 import attrs
 import trio
 
 from trioeval.store.cache_entry import Entry
+from trioeval.store.cache_owners import Owners
 from trioeval.store.cache_tables import (
     LIFETIME,
     Holder,
     drop_entry,
     find_holder,
+    give_all_back,
     give_back,
     has_entry,
+    has_leases,
     keep_entry,
     renew_leases,
     sweep_entries,
@@ -65,6 +69,7 @@ class Release:
     """Give back a lease."""
 
     key: bytes
+    lease: str
 
 
 @attrs.frozen
@@ -85,6 +90,7 @@ class Claim:
     """Ask for a lease."""
 
     key: bytes
+    lease: str
     dead: Holder | None = None
     """Who has it and gives no sign of life."""
     answered: trio.Event = attrs.field(factory=trio.Event)
@@ -121,14 +127,14 @@ class CacheWriter:
 
     _connection: sqlite3.Connection
     _owner: str
+    _owners: Owners
     _ttl: float
     _lease: float
     _wall: Callable[[], float]
     _tell: Callable[[Written], None]
     """Called in the thread."""
     _items: "queue.SimpleQueue[Item]" = attrs.field(factory=queue.SimpleQueue)
-    _held: set[bytes] = attrs.field(factory=set)
-    _renewed_at: float = 0.0
+    _renewed_at: float = attrs.field(factory=time.monotonic)
     _failed: bool = False
     _thread: threading.Thread | None = None
 
@@ -149,6 +155,7 @@ class CacheWriter:
 
     def _run(self) -> None:
         try:
+            self._bury()
             is_over = False
             while not is_over:
                 batch = self._next()
@@ -162,7 +169,7 @@ class CacheWriter:
         """All that waits; nothing when it is time to say that one is alive."""
         batch: list[Item] = []
         try:
-            batch.append(self._items.get(timeout=self._lease / 3 if self._held else None))
+            batch.append(self._items.get(timeout=self._lease / 3))
             while len(batch) < MOST:
                 batch.append(self._items.get_nowait())
         except queue.Empty:
@@ -189,51 +196,53 @@ class CacheWriter:
                 self._tell(Written(kept, answers, failure))
 
     def _commit(self, batch: list[Item]) -> list[Answer]:
-        now, held = self._wall(), set(self._held)
-        is_due = bool(held) and time.monotonic() - self._renewed_at >= self._lease / 3
+        now = self._wall()
+        is_due = time.monotonic() - self._renewed_at >= self._lease / 3
+        if is_due and not has_leases(self._connection, self._owner):
+            is_due, self._renewed_at = False, time.monotonic()
         if not batch and not is_due:
             return []
         self._connection.execute("BEGIN IMMEDIATE")
         if is_due:
             renew_leases(self._connection, self._owner, now + self._lease)
-        done = [self._apply(item, now, held) for item in batch]
+        done = [self._apply(item, now) for item in batch]
         self._connection.execute("COMMIT")
-        if is_due or not self._held:
+        if is_due:
             self._renewed_at = time.monotonic()
-        self._held = held
         for item in done:
             if isinstance(item, Sweep):
                 self.put(item)
         return [answer for answer in done if isinstance(answer, Answer)]
 
-    def _apply(self, item: Item, now: float, held: set[bytes]) -> Answer | Sweep | None:
+    def _apply(self, item: Item, now: float) -> Answer | Sweep | None:
         """Do one thing, and give what comes of it, or what is still to be done."""
         match item:
             case Keep(key, entry):
                 keep_entry(self._connection, key, entry)
             case Drop(key):
                 drop_entry(self._connection, key)
-            case Release(key):
-                give_back(self._connection, self._owner, key)
-                held.discard(key)
+            case Release(key, lease):
+                give_back(self._connection, key, lease)
             case Sweep():
                 return self._sweep(item, now)
             case Claim():
-                return self._claim(item, now, held)
+                return self._claim(item, now)
             case Stop():
                 pass
         return None
 
-    def _claim(self, claim: Claim, now: float, held: set[bytes]) -> Answer:
+    def _claim(self, claim: Claim, now: float) -> Answer:
         connection, key = self._connection, claim.key
         if has_entry(connection, key, now, self._ttl):
             return Answer(claim, is_granted=False)
         holder = find_holder(connection, key)
-        is_free = holder is None or holder.utc_expires <= now or holder == claim.dead
-        if holder is not None and holder.owner != self._owner and not is_free:
-            return Answer(claim, is_granted=False, holder=holder)
-        take_lease(connection, key, self._owner, now + self._lease)
-        held.add(key)
+        if holder is not None and holder.owner != self._owner:
+            is_over = holder.utc_expires <= now or holder == claim.dead
+            if not is_over and self._owners.is_gone(holder.owner):
+                give_all_back(connection, holder.owner)
+            elif not is_over:
+                return Answer(claim, is_granted=False, holder=holder)
+        take_lease(connection, key, claim.lease, now + self._lease)
         return Answer(claim, is_granted=True)
 
     def _sweep(self, sweep: Sweep, now: float) -> Sweep | None:
@@ -251,10 +260,16 @@ class CacheWriter:
             except sqlite3.Error:
                 self._failed = True
 
+    def _bury(self) -> None:
+        """Nobody is to wait for those who have died."""
+        with suppress(sqlite3.Error):  # whoever waits for one of them finds out
+            self._owners.bury(partial(give_all_back, self._connection))
+
     def _end(self) -> None:
+        self._bury()
         try:
-            if self._held and not self._failed:
-                give_back(self._connection, self._owner)
+            if not self._failed:
+                give_all_back(self._connection, self._owner)
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except sqlite3.Error:  # others still use it, or it cannot be written: nothing depends on it
             pass

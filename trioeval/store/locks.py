@@ -30,6 +30,10 @@ class RunLock:
             self.path.unlink(missing_ok=True)
         self._lock.release()
 
+    def leave(self) -> None:
+        """Free it, and leave its file."""
+        self._lock.release()
+
 
 def lock_path(database: Path, run_id: str) -> Path:
     """The file that is locked.

@@ -104,6 +104,8 @@ class Tools:
         """
         output = reply.output
         entry = self.steps.providers[step.column.provider_index]
+        if entry.transform is None and step.test.options.transform is None:
+            return output
         prompt = {"label": step.column.prompt.label, "raw": asked.prompt}
         early: dict[str, Any] = {"vars": kept(asked.vars), "prompt": prompt}
         late = {**early, "metadata": dict(reply.metadata)}

@@ -41,8 +41,10 @@ def resolved(variables: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in variables.items()
     }
     waiting = [name for name, value in found.items() if isinstance(value, str) and "{{" in value]
+    if not waiting:
+        return found
     meter = Meter()
-    for _ in range(_PASSES if waiting else 0):
+    for _ in range(_PASSES):
         changed = False
         for name in waiting:
             value = found[name]
