@@ -7,13 +7,13 @@ from trioeval.report.usage import UsageSum, spent_json, usage_json
 
 
 def test_nothing_spent_is_told_like_any_other_sum() -> None:
-    """The short way gives what the long way gives, and nobody shares it."""
-    assert spent_json(NOTHING_SPENT) == UsageSum().json()["assertions"]
-    spent_json(NOTHING_SPENT)["prompt"] = 5
-    usage_json()["assertions"]["completionDetails"]["reasoning"] = 5
-    assert (
-        spent_json(NOTHING_SPENT) == usage_json()["assertions"] == UsageSum().json()["assertions"]
-    )
+    """The short way gives what the long way gives, and what is counted elsewhere leaves it alone."""
+    used = UsageSum()
+    used.add(usage_json(Usage(total=3, reasoning=2)))
+    usage_json(Usage(cached=7, total=7), cached=True)["total"] = 5
+    nothing = UsageSum().json()["assertions"]
+    assert spent_json(NOTHING_SPENT) == usage_json()["assertions"] == nothing
+    assert spent_json(Spent()) == nothing
 
 
 def test_sums_do_not_share_their_counts() -> None:

@@ -3,7 +3,7 @@
 import os
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ import trio
 import trio.testing
 
 from trioeval.errors import BudgetError, ProviderError, StoreError
+from trioeval.kernel import Calls, Done, Job, Lanes, LaneSpec, Plan, collect
 from trioeval.providers import Guardrails, Reply, Usage
 from trioeval.store.cache import Cache, open_cache
+from trioeval.store.cache_owners import Owners
 from trioeval.store.cache_shelves import FileShelf
 from trioeval.store.cache_tables import CACHE
 from trioeval.store.database import open_database
@@ -485,6 +487,115 @@ def test_a_lease_that_was_left_behind_keeps_nobody(
     assert waited <= run(path, use, wall=wall, lease_s=0.2) < waited + 2
     with sqlite3.connect(path) as file:
         assert file.execute("SELECT count(*) FROM lease").fetchone() == (0,)
+
+
+def number(index: int) -> bytes:
+    """A key of its own."""
+    return index.to_bytes(32, "big") + b"m"
+
+
+async def at_once() -> Paid:  # noqa: ASYNC124 - as providers are
+    """A call that is over in the step in which it is made."""
+    return Paid(Reply(output="yes"), 1.0, cached=False)
+
+
+def forbidden() -> AbstractContextManager[None]:
+    raise AssertionError("nobody waits")
+
+
+def test_a_free_lease_is_taken_in_the_step_in_which_it_is_asked_for(tmp_path: Path) -> None:
+    """Nothing comes between a job and its call; only what is there is a checkpoint."""
+
+    async def use(cache: Cache) -> None:
+        with trio.testing.assert_no_checkpoints():
+            assert not (await cache.reply(KEY, at_once, forbidden)).cached
+        with trio.testing.assert_checkpoints():
+            assert (await cache.reply(KEY, at_once, forbidden)).cached
+
+    run(tmp_path / "c.db", use)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_lane_lets_nobody_in_while_the_first_only_claim(tmp_path: Path, width: int) -> None:
+    """After a stop those who were let in still call: no more may be than there are slots."""
+    started: list[int] = []
+    surplus: list[int] = []
+    stop = trio.Event()
+
+    async def use(cache: Cache) -> int:
+        async def perform(job: Job[int], calls: Calls[int]) -> Paid:
+            started.append(job.index)
+
+            async def send() -> Paid:
+                await trio.testing.wait_all_tasks_blocked(0.02)
+                surplus.append(len(started) - width)
+                stop.set()
+                return await at_once()
+
+            return await cache.reply(number(job.index), partial(calls, "m", send), calls.waiting)
+
+        plan = Plan.of(Job(index, "m", payload=index) for index in range(40))
+        lanes = Lanes([LaneSpec("m", width=width)])
+        outcomes = await collect(plan, perform, lanes=lanes, stop=stop)
+        return sum(isinstance(one, Done) for one in outcomes)
+
+    assert run(tmp_path / "c.db", use) == len(started) == width
+    assert surplus == [0] * width
+
+
+def test_a_lease_that_is_given_back_late_takes_no_later_one_along(tmp_path: Path) -> None:
+    """The next in line asks in the step in which the first one failed: before that is written down."""
+    path = tmp_path / "c.db"
+
+    async def use(cache: Cache) -> None:
+        with pytest.raises(BudgetError), trio.testing.assert_no_checkpoints():
+            await cache.reply(KEY, fails, forbidden)
+        await cache.reply(KEY, looks, forbidden)
+
+    async def fails() -> Paid:  # noqa: ASYNC124 - as providers are
+        raise BudgetError("tokens", limit=1, used=1, wanted=1)
+
+    async def looks() -> Paid:
+        with closing(sqlite3.connect(path)) as file:
+            for _ in range(20):
+                await trio.sleep(0.005)
+                assert file.execute("SELECT count(*) FROM lease").fetchone() == (1,)
+        return await at_once()
+
+    run(path, use)
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("SELECT count(*) FROM lease").fetchone() == (0,)
+
+
+def test_what_those_left_who_were_killed_is_removed(tmp_path: Path) -> None:
+    """Files that nobody locks any more, and the leases of those whose they were; of nobody else."""
+    path, wall = tmp_path / "c.db", Wall()
+    dead, foreign = "0" * 32, "1" * 32
+    open_database(path, CACHE).close()
+    with closing(sqlite3.connect(path)) as file, file:
+        for index, owner in enumerate((dead, foreign)):
+            row = (number(index), f"{owner}/1", 0, wall.now + 100)
+            file.execute("INSERT INTO lease VALUES (?, ?, ?, ?)", row)
+    Owners.of(path).path(dead).touch()
+    kept = ["c.db-x.lock", f"c.db-x-{dead}.lock", f"c.db-{dead}.lock.txt"]
+    for name in kept:
+        (tmp_path / name).touch()
+
+    def is_alive() -> dict[str, bool]:
+        names = {one.name for one in tmp_path.glob("c.db-*.lock")} - {*kept, f"c.db-{dead}.lock"}
+        owners = [name.removeprefix("c.db-").removesuffix(".lock") for name in names]
+        return {owner: not Owners.of(path).is_gone(owner) for owner in owners}
+
+    alive: dict[str, bool] = {}
+
+    async def use(_cache: Cache) -> None:  # noqa: ASYNC124 - see `run`
+        alive.update(is_alive())
+
+    run(path, use, wall=wall)
+    assert list(alive.values()) == [True]
+    assert sorted(one.name for one in tmp_path.iterdir()) == sorted(["c.db", *kept])
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("SELECT owner FROM lease").fetchall() == [(f"{foreign}/1",)]
 
 
 def test_whoever_waits_for_another_process_can_be_cancelled(tmp_path: Path) -> None:

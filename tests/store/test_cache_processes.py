@@ -17,7 +17,7 @@ LEASE = 0.6
 
 ASKER = """
 import sys, time
-from contextlib import nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 import trio
 from trioeval.errors import ProviderError
@@ -26,6 +26,12 @@ from trioeval.store.cache import open_cache
 from trioeval.tasks.journal import Paid
 
 path, name, lease, what, count = sys.argv[1:]
+
+@contextmanager
+def waiting():
+    if what == "tells":
+        print("waits", flush=True)
+    yield
 
 async def main():
     async def fetch():
@@ -43,7 +49,7 @@ async def main():
     async with open_cache(Path(path), lease_s=float(lease)) as cache:
         for number in range(int(count)):
             try:
-                paid = await cache.reply(number.to_bytes(32, "big"), fetch, nullcontext)
+                paid = await cache.reply(number.to_bytes(32, "big"), fetch, waiting)
             except ProviderError as error:
                 print(f"failed {error.kind}", flush=True)
             else:
@@ -55,10 +61,10 @@ trio.run(main)
 
 @contextmanager
 def asker(
-    path: Path, name: str, what: str = "", count: int = 1
+    path: Path, name: str, what: str = "", count: int = 1, *, lease: float = LEASE
 ) -> Iterator["subprocess.Popen[str]"]:
     """A process that asks."""
-    arguments = [str(path), name, str(LEASE), what, str(count)]
+    arguments = [str(path), name, str(lease), what, str(count)]
     with subprocess.Popen(
         [sys.executable, "-c", ASKER, *arguments],
         stdin=subprocess.PIPE,
@@ -100,15 +106,24 @@ def test_a_failure_in_another_process_is_nobody_elses(tmp_path: Path) -> None:
             assert [line(second), line(second)] == ["asks", "0 two False"]
 
 
-def test_a_process_that_is_killed_is_not_waited_for(tmp_path: Path) -> None:
-    """Its lease runs out, one of those who wait asks, and the others get its reply."""
+@pytest.mark.parametrize("lease", [LEASE, 600.0], ids=["runs out", "has a dead owner"])
+def test_a_process_that_is_killed_is_not_waited_for(tmp_path: Path, lease: float) -> None:
+    """Whether its lease runs out or the system frees its lock: one of those who wait asks for all."""
     path = tmp_path / "c.db"
-    with asker(path, "one", "never") as first:
+    with asker(path, "one", "never", lease=lease) as first:
         assert line(first) == "asks"
-        with asker(path, "two") as second, asker(path, "three") as third:
+        if lease == LEASE:  # as where the system can lock nothing
+            [lock] = tmp_path.glob("*.lock")
+            lock.unlink()
+        with (
+            asker(path, "two", "tells", lease=lease) as second,
+            asker(path, "three", "tells", lease=lease) as third,
+        ):
+            assert [line(second), line(third)] == ["waits", "waits"]
             os.kill(first.pid, signal.SIGKILL)
             first.wait()
-            said = [child.communicate(timeout=20)[0].splitlines() for child in (second, third)]
+            heard = [child.communicate(timeout=20)[0].splitlines() for child in (second, third)]
+    said = [[told for told in lines if told != "waits"] for lines in heard]
     assert sorted(map(len, said)) == [1, 2], said
     [asked] = [told for told in said if len(told) == 2]
     name = asked[1].split()[1]
@@ -116,6 +131,20 @@ def test_a_process_that_is_killed_is_not_waited_for(tmp_path: Path) -> None:
     with sqlite3.connect(path) as file:
         assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert file.execute("SELECT count(*) FROM lease").fetchone() == (0,)
+    assert list(tmp_path.glob("*.lock")) == []
+
+
+def test_what_a_killed_process_asked_is_asked_at_once_by_the_next(tmp_path: Path) -> None:
+    """A run that is resumed does not wait for those who cannot answer."""
+    path = tmp_path / "c.db"
+    with asker(path, "one", "never", lease=600) as first:
+        assert line(first) == "asks"
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait()
+    assert len(list(tmp_path.glob("*.lock"))) == 1
+    with asker(path, "two", lease=600) as second:
+        assert second.communicate(timeout=20)[0].splitlines() == ["asks", "0 two False"]
+    assert list(tmp_path.glob("*.lock")) == []
 
 
 def test_two_processes_ask_for_many_things_once(tmp_path: Path) -> None:
