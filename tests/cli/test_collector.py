@@ -36,7 +36,7 @@ def collected(
 
     async def main() -> tuple[Collector, Sequence[OutputError]]:
         async with open_store(database) as store:
-            run = began.begin(store)
+            run = await began.begin(store)
             found = Collector.of(prepared, began, run, outputs, INFO, cell=40, tests=9)
             found.open()
             stop = trio.Event()
@@ -154,7 +154,7 @@ def test_every_row_is_told_of_once(tmp_path: Path) -> None:
         )
         beginning = attrs.evolve(began, continued=continued)
         async with open_store(database) as store:
-            run = beginning.begin(store)
+            run = await beginning.begin(store)
             found = Collector.of(prepared, beginning, run, [], INFO, cell=40, tests=0)
             found.watch = told.append
 

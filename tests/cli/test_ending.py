@@ -8,6 +8,7 @@ import pytest
 from trioeval.cli.ending import ending, is_unfinished
 from trioeval.cli.environment import EnvironmentSettings
 from trioeval.cli.settings import RunSettings
+from trioeval.kernel import Cut
 from trioeval.report import Totals
 from trioeval.report.totals import ColumnTotals
 from trioeval.tasks import Status
@@ -51,7 +52,7 @@ def test_enough_rows_passed_or_the_line_says_what_is_missing(
     found: Totals, threshold: float, code: int, why: str
 ) -> None:
     """A row that was never judged fails the run, whatever share is asked for."""
-    ended = ending(found, settings(threshold, 7), 1.25)
+    ended = ending(found, settings(threshold, 7), 1.25, cuts=[None, Cut.DEADLINE])
     assert ended.code == code
     assert ended.line.endswith(why)
 
@@ -69,13 +70,38 @@ def test_the_last_line_names_the_command_that_goes_on() -> None:
     """Behind everything else, whatever ended the run."""
     ended = ending(totals(1, 0, 0, 3), settings(), 1, resume="trioeval resume eval-1")
     assert ended.line.endswith(
-        "the deadline left 3 rows without a verdict; continue with: trioeval resume eval-1"
+        "3 rows are left without a verdict; continue with: trioeval resume eval-1"
     )
     assert is_unfinished(totals(1, 0, 0, 3))
     assert not is_unfinished(totals(1, 1, 1))
 
 
-def test_a_run_that_was_stopped_early_says_so() -> None:
+def test_a_retry_that_was_not_done_is_no_success() -> None:
+    """Though the rows that stand have passed, and also where a signal decides the code."""
+    ended = ending(totals(4), settings(), 1, standing=3, resume="trioeval resume eval-1")
+    assert ended.code == 100
+    assert ended.line.endswith(
+        "exit 100: not everything was run again; 3 rows that were to be run again stand as they were; "
+        "continue with: trioeval resume eval-1"
+    )
+    assert ending(totals(4), settings(50), 1, standing=3).code == 100
+    ended = ending(totals(4), settings(), 1, standing=3, signals=[signal.SIGINT])
+    assert ended.code == 130
+    assert ended.line.endswith("SIGINT; 3 rows that were to be run again stand as they were")
+    assert "3 rows failed; 1 rows that" in ending(totals(1, 3), settings(), 1, standing=1).line
+
+
+@pytest.mark.parametrize(
+    ("cuts", "told"),
+    [
+        ([Cut.STOP, None], "--fail-fast left 8"),
+        ([Cut.BUDGET], "the budget left 8"),
+        ([Cut.LANE, Cut.BUDGET], "the budget and a closed lane left 8"),
+        ([Cut.CANCEL], "8 rows are left"),
+    ],
+)
+def test_the_last_line_says_what_left_rows(cuts: list[Cut | None], told: str) -> None:
     """Instead of blaming a deadline."""
-    ended = ending(totals(1, 1, 0, 8), settings(), 0, stopped_early=True)
-    assert ended.line.endswith("1 rows failed, --fail-fast left 8 rows without a verdict")
+    ended = ending(totals(1, 1, 0, 8), settings(), 0, cuts=cuts)
+    assert f"1 rows failed, {told}" in ended.line
+    assert ended.line.endswith(" without a verdict")

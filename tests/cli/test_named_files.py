@@ -1,10 +1,14 @@
 """Files that a command line names, by whatever paths and links."""
 
+import contextlib
+import json
 import os
+import sqlite3
 from pathlib import Path
 
 import pytest
 
+from trioeval.cli.app import run_command_line
 from trioeval.cli.files import check_files, check_spared
 from trioeval.errors import UsageError
 
@@ -37,7 +41,9 @@ def test_one_file_is_not_named_twice(folder: Path, one: str, other: str) -> None
     """Whether it is there or not, and in either order."""
     for first, second in ((folder / one, folder / other), (folder / other, folder / one)):
         with pytest.raises(UsageError) as caught:
-            check_files([("--replay", first), ("-o", folder / "else.json"), ("-o", second)])
+            check_files(
+                [("--replay", first)], written=[("-o", folder / "else.json"), ("-o", second)]
+            )
         assert str(caught.value) == f"-o {second} is the same file as --replay {first}"
 
 
@@ -49,6 +55,82 @@ def test_what_a_suite_is_made_of_is_not_written_over(folder: Path) -> None:
         UsageError, match=r"^--record .*/hard.json is the same file as the suite's "
     ):
         check_spared([("-o", folder / "c.csv"), ("--record", folder / "hard.json")], sources)
+
+
+def test_a_database_and_all_that_is_beside_it_is_not_written_over(folder: Path) -> None:
+    """By whatever name, whether it is there or not; two of them are not one, and any other is spared."""
+    database = folder / "later.json"  # which leads to new.json
+    (folder / "new.json-eval-1.lock").touch()
+    (folder / "soft.lock").symlink_to("new.json-eval-1.lock")
+    for name in ("new.json", "later.json", "new.json-wal", "x/../new.json-shm", "soft.lock"):
+        with pytest.raises(UsageError, match=r"^-o .* is the same file as the runs .*later.json$"):
+            check_files(databases=[("the runs", database)], written=[("-o", folder / name)])
+    with pytest.raises(UsageError, match=r"^the cache .* is the same file as the runs "):
+        check_files(databases=[("the runs", database), ("the cache", folder / "new.json")])
+    with contextlib.closing(sqlite3.connect(folder / "other.db")) as other:
+        other.execute("CREATE TABLE bookmarks (url)")
+    with pytest.raises(UsageError, match=r"^-o .*other.db is a database, which is not written"):
+        check_files(written=[("-o", folder / "other.db")])
+    check_files(databases=[("the runs", database), ("the cache", None)])
+
+
+SUITE = {"providers": ["echo"], "prompts": ["{{w}}"], "tests": [{"vars": {"w": "file://in.txt"}}]}
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("s.json -o out.json", "-o out.json is the same file as the database of runs .trioeval/"),
+        ("s.json -o hard.json", "-o hard.json is the same file as the database of runs .trioeval/"),
+        ("s.json --no-write -o out.json", "-o out.json is the same file as the database of runs"),
+        ("s.json -o cached.json", "-o cached.json is the same file as the cache .trioeval/"),
+        ("s.json --db s.json", "the database of runs s.json is the same file as the suite s.json"),
+        ("s.json --db x.json -o x.json", "-o x.json is the same file as the database of runs x.json"),
+        ("s.json --db x.db --record x.db", "--record x.db is the same file as the database of"),
+        ("s.json --db x.db --record x.db-wal", "--record x.db-wal is the same file as the database"),
+        ("s.json --db .trioeval/cache.db", "the cache .trioeval/cache.db is the same file as the "),
+        ("s.json --filter-failing r.json -o r.json", "-o r.json is the same file as the earlier "),
+        ("s.json --db x.db -o out.json", "-o out.json is a database, which is not written over"),
+        ("resume -o s.json", "-o s.json is the same file as the suite's "),
+        ("resume -o out.json", "out.json is the same file as the database of runs "),
+        ("export latest -o s.json", "-o s.json is the same file as the suite's "),
+        ("export latest -o out.json", "-o out.json is the same file as the database of runs "),
+        ("export latest -o cached.json", "-o cached.json is the same file as the cache "),
+        ("cache export .trioeval/results.db", ".trioeval/results.db: the suffix must be .jsonl"),
+        ("cache export s.json", "s.json: the suffix must be .jsonl, got '.json'"),
+        ("cache export out.jsonl", "the export out.jsonl is the same file as the database of runs"),
+        ("import out.json", "the database of runs .trioeval/results.db is the same file as the "),
+        ("import r.json --db .trioeval/cache.db", "the cache .trioeval/cache.db is the same file as"),
+    ],
+)
+def test_no_command_writes_over_what_it_reads_or_keeps(
+    kept: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: str, told: str
+) -> None:
+    """The exit code is 2, and every file is as it was."""
+    monkeypatch.chdir(kept)
+    before = contents(kept)
+    assert run_command_line(command.split()) == 2
+    assert told in capfd.readouterr().err
+    assert contents(kept) == before
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run, a cache, and other names for both."""
+    folder = tmp_path_factory.mktemp("kept")
+    (folder / "s.json").write_text(json.dumps(SUITE))
+    (folder / "in.txt").write_text("word")
+    with contextlib.chdir(folder):
+        assert run_command_line(["s.json", "-o", "r.json", "--no-progress"]) == 0
+        Path("hard.json").hardlink_to(".trioeval/results.db")
+        for link, target in (("out", "results"), ("cached", "cache")):
+            Path(f"{link}.json").symlink_to(f".trioeval/{target}.db")
+        Path("out.jsonl").symlink_to(".trioeval/results.db")
+    return folder
 
 
 def test_files_of_their_own_are_fine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

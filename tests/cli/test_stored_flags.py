@@ -142,11 +142,12 @@ def test_resume_without_a_run_is_the_latest(arguments: str, found: str) -> None:
     ("keep", "begin", "output", "line"),
     [
         ({"retry": "failed", "retry_errors": True}, {}, {}, "--retry-errors and --retry exclude"),
-        ({"retry_errors": True}, {"resume": "latest"}, {}, "--resume and --retry-errors exclude"),
+        ({"retry_errors": True}, {"resume": "latest"}, {}, "--retry-errors is not for a run"),
         ({"retry": "failed"}, {"write": False}, {}, "--no-write is of a whole run"),
         ({}, {"resume": "x"}, {"watch": True}, "--watch is of a whole run"),
         ({}, {"resume": "x"}, {"plan": True}, "--plan is of a whole run"),
         ({"reconcile": True}, {}, {}, "--reconcile is for a run that goes on"),
+        ({"refresh": True, "cache": False}, {}, {}, "--refresh and --no-cache exclude each other"),
     ],
 )
 def test_flags_that_contradict_each_other_are_refused(

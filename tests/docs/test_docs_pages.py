@@ -30,8 +30,12 @@ def _anchors(page: Path) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", _pages_with("python"), ids=_name)
-def test_programs_of_a_page_run_and_print_what_it_says(page: Path) -> None:
-    """The blocks of one page are one program."""
+def test_programs_of_a_page_run_and_print_what_it_says(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The blocks of one page are one program; what it leaves behind goes with its folder."""
+    lay_out(page, tmp_path)
+    monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": f"docs_{page.stem}"}
     for block, expected in python_blocks(page):
         # Empty lines in front, so that a traceback points into the page.

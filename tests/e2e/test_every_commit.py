@@ -97,7 +97,7 @@ def kept_run(
 
     async def main() -> list[Any]:
         async with open_store(path, after_commit=after_commit) as store:
-            run = store.resume("eval-1", START) if resumes else store.begin(START)
+            run = await store.resume("eval-1", START) if resumes else store.begin(START)
             return await perform(run, models)
 
     return trio.run(main)

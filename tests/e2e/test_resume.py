@@ -1,7 +1,9 @@
 """Going on with runs, as a user does it: real processes that are killed, and suites that change."""
 
+import contextlib
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -120,6 +122,45 @@ def test_rows_are_run_again_as_they_are_named(tmp_path: Path) -> None:
         assert (done.returncode, asked(tmp_path)) == (100, expected)
 
 
+@pytest.mark.parametrize("cut", ["deadline", "interrupts"])
+def test_a_retry_that_is_cut_takes_nothing_away(tmp_path: Path, cut: str) -> None:
+    """What passed stands in the store and in every file, until it is run again or that is given up."""
+    with fake_provider("--latency", "0.05") as url:
+        write(tmp_path / "s.json", http_suite(url, 6))
+        assert trioeval("s.json", "--no-cache", "-o", "o.jsonl", cwd=tmp_path).returncode == 0
+    rows = rows_of(tmp_path / "o.jsonl")
+    port = url.removesuffix("/v1").rpartition(":")[2]
+    with fake_provider("--latency", "60", "--port", port) as url:
+        command = [sys.executable, "-m", "trioeval", "resume", "--retry", "1-5", "--no-cache"]
+        command += ["--max-time", "1"] if cut == "deadline" else []
+        with subprocess.Popen(
+            command, cwd=tmp_path, env=ENV, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stderr is not None
+            if cut == "interrupts":
+                while stats_of(url)["in_flight"] < 4:
+                    assert process.poll() is None
+                process.send_signal(signal.SIGINT)
+                assert "stopping" in process.stderr.readline()
+                process.send_signal(signal.SIGINT)
+            last = process.stderr.read().splitlines()[-1]
+        assert process.returncode == (130 if cut == "interrupts" else 100)
+    assert "6 passed, 0 failed, 0 errors" in last
+    assert "; 5 rows that were to be run again stand as they were; continue with: " in last
+    assert rows_of(tmp_path / "o.jsonl") == rows
+    run = run_of(tmp_path)
+    assert (run["state"], run["passed"], run["errors"]) == ("interrupted", 6, 0)
+
+    with fake_provider("--port", port) as url:
+        given_up = cut == "deadline"
+        more = ["--retry", "none"] if given_up else []
+        done = trioeval("resume", "--no-cache", "--max-time", "0", *more, cwd=tmp_path)
+        assert done.returncode == 0
+        assert stats_of(url)["requests"] == (0 if given_up else 5)
+    assert (rows_of(tmp_path / "o.jsonl") == rows) is given_up
+    assert run_of(tmp_path)["state"] == "finished"
+
+
 def test_a_changed_suite_is_told_and_refused_or_reconciled(tmp_path: Path) -> None:
     """Row by row; rows that are the same are kept wherever they stand, and are not asked again."""
     counting_suite(tmp_path, "w0", "w1", "w2")
@@ -142,6 +183,67 @@ def test_a_changed_suite_is_told_and_refused_or_reconciled(tmp_path: Path) -> No
     rows = rows_of(tmp_path / "o.jsonl")
     assert [row["vars"]["word"] for row in rows] == ["w9", "w0", "w2"]
     assert [row["testIdx"] for row in rows] == [0, 1, 2]
+
+
+def test_a_suite_that_was_edited_after_a_kill_gets_no_reply_of_another_row(tmp_path: Path) -> None:
+    """Killed between replies and verdicts, of which only calls are known: they go with their rows."""
+    (tmp_path / "late.py").write_text(
+        "import os, time\n\ndef get_assert(o, c):\n"
+        "    time.sleep(60 * ('LATE' in os.environ))\n    return o == c['vars']['word']\n"
+    )
+
+    def edit(url: str, *words: str) -> None:
+        config = {
+            "url": f"{url}/chat/completions",
+            "method": "POST",
+            "body": {"model": "m", "messages": [{"role": "user", "content": "{{word}}"}]},
+            "transformResponse": "json.choices[0].message.content",
+        }
+        judged = [{"type": "python", "value": "file://late.py"}]
+        suite = {
+            "prompts": ["answer me"],  # that is all that two rows differ in: their variables
+            "providers": [{"id": "http", "config": config}],
+            "tests": [{"vars": {"word": word}, "assert": judged} for word in words],
+        }
+        write(tmp_path / "s.json", suite)
+
+    with fake_provider() as url:
+        edit(url, "w0", "w1", "w2")
+        command = [sys.executable, "-m", "trioeval", "s.json", "--no-progress", "--no-cache"]
+        with subprocess.Popen(
+            command, cwd=tmp_path, env=ENV | {"LATE": "1"}, stderr=subprocess.DEVNULL
+        ) as process:
+            while calls_in(tmp_path) < 3:
+                assert process.poll() is None
+            process.kill()
+        edit(url, "w9", "w0", "w8", "w2")
+        refused = trioeval("s.json", "--resume", "--no-cache", cwd=tmp_path)
+        assert refused.returncode == 2
+        assert refused.stderr.splitlines()[1:3] == [
+            "of 4 rows: 4 new, or not run before",
+            "  3 rows that were not recorded yet are run as the suite says now",
+        ]
+        assert stats_of(url)["requests"] == 3
+        flags = ["--reconcile", "--no-cache", "--no-table", "-o", "o.jsonl"]
+        done = trioeval("resume", *flags, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert stats_of(url)["requests"] == 5
+    rows = rows_of(tmp_path / "o.jsonl")
+    assert [row["response"]["output"] for row in rows] == ["w9", "w0", "w8", "w2"]
+    assert calls_in(tmp_path) == 4
+
+
+def calls_in(folder: Path) -> int:
+    """How many calls are written down."""
+    path = folder / ".trioeval" / "results.db"
+    if not path.exists():
+        return 0
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        try:
+            (found,) = connection.execute("SELECT count(*) FROM call").fetchone()
+        except sqlite3.OperationalError:  # it is being made
+            return 0
+    return int(found)
 
 
 def test_a_run_goes_on_in_its_own_folder_with_its_own_flags(tmp_path: Path) -> None:

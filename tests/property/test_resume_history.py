@@ -76,6 +76,15 @@ class Notes:
     def row(self, row: Row) -> None:
         pass
 
+    def standing(self, row: Row) -> None:
+        pass
+
+    def reject(self, key: CallKey) -> None:
+        pass
+
+    def asks_anew(self, task: str | None, index: int) -> bool:  # noqa: ARG002 - there are none
+        return False
+
     async def durable(self, row: Row | None = None) -> None:
         pass
 

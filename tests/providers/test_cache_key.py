@@ -233,12 +233,50 @@ def test_a_described_service_is_asked_what_is_sent(
     assert (keys[0] == keys[1]) is is_same
 
 
-def test_a_transform_that_sees_variables_has_them_in_its_key() -> None:
-    """Others do not."""
-    seen = {"body": "{{prompt}}", "transformResponse": "context.vars.a"}
-    unseen = {**seen, "transformResponse": "json.a"}
-    assert key(HTTP, seen, vars={"a": 1}) != key(HTTP, seen, vars={"a": 2})
-    assert key(HTTP, unseen, vars={"a": 1}) == key(HTTP, unseen, vars={"a": 2})
+SEE_VARIABLES = [
+    "context.vars.a",
+    "(json, text, context) => context.vars.a",
+    "(json, text, ctx) => ctx.vars.a",
+    "(json, text, String) => String.vars.a",
+    "(json, ...rest) => rest[1].vars.a",
+    "(...json) => json[2].vars.a",
+    "(json, text = context.vars.a) => text",
+    "function () { return arguments[2].vars.a }",
+    "arguments[0]",
+    "written",
+    "eval('con' + 'text.vars.a')",
+    r"cont\u0065xt.vars.a",
+    "`${context.vars.a}`",
+    "(json.list.constructor.of)",
+    "(json.list['constructor']['of'])",
+    "json.list.concat.bind(json.list)",
+    "json['con' + 'structor']",
+    "text.replace(/'/, context.vars.a + /'/)",
+    "text.replace('a', json => json)",
+]
+SEE_NONE = [
+    "json",
+    "json.a",
+    "text",
+    "$.a",
+    "jmespath: a",
+    "json.list.constructor",
+    "json.a.trim()",
+    "json.choices[0]['message'].content ?? text",
+    "(json) => json.a",
+    "(json, text) => JSON.stringify(json.a, null, 2) + text.length",
+    "data => data.a === 'context' ? 'it is the context' : data.b",
+]
+
+
+@pytest.mark.parametrize("transform", [*SEE_VARIABLES, *SEE_NONE])
+def test_a_transform_that_may_see_variables_has_them_in_its_key(transform: str) -> None:
+    """However it gets at them; those that surely do not, have not."""
+    pytest.importorskip("quickjs")
+    config = {"body": "{{prompt}}", "transformResponse": transform}
+    keys = [key(HTTP, config, vars={"a": value}) for value in (1, 2)]
+    assert None not in keys
+    assert (keys[0] == keys[1]) is (transform in SEE_NONE)
 
 
 def test_a_script_before_the_request_counts_by_what_it_is_given() -> None:
@@ -296,6 +334,18 @@ def test_the_text_of_a_key_is_what_is_documented() -> None:
     )
     found = question.key(secrets=["sk-secret-012345"], repeat=2)
     assert found == hashlib.sha256(text.encode()).digest() + b"openai:m"
+
+
+def test_the_names_of_headers_mean_the_same_in_any_case() -> None:
+    """Those that count, those that do not, and those that say that a value is secret."""
+
+    def text(headers: Mapping[str, str]) -> str:
+        asked = HttpRequest("http://h", headers, None)
+        return Question(name="", service="", request=asked).text()
+
+    low = text({"authorization": "Bearer a", "x-b": "2"})
+    assert text({"X-B": "2", "Authorization": "Bearer a", "X-Request-Id": "1"}) == low
+    assert text({"X-B": "3", "x-b": "2"}) != text({"X-B": "4", "x-b": "2"})
 
 
 VALUES = st.recursive(

@@ -222,7 +222,7 @@ def test_a_refresh_asks_each_question_once(tmp_path: Path) -> None:
     assert run(path, use) == (1, [("yes", False), ("yes", True), ("yes", True)])
 
 
-@pytest.mark.parametrize(
+NO_ANSWERS = pytest.mark.parametrize(
     "reply",
     [
         Reply(output=""),
@@ -232,12 +232,57 @@ def test_a_refresh_asks_each_question_once(tmp_path: Path) -> None:
     ],
     ids=["empty", "nothing", "no JSON", "not taken"],
 )
+
+
+@NO_ANSWERS
 def test_what_is_no_answer_is_not_kept(tmp_path: Path, reply: Reply) -> None:
     """It is given to whoever asked, and the next one asks again."""
     again = Fetcher()
     assert ask(tmp_path / "c.db", Fetcher(reply)).reply is reply
     ask(tmp_path / "c.db", again)
     assert again.calls == 1
+
+
+@NO_ANSWERS
+@pytest.mark.parametrize("where", ["memory", "file"])
+def test_a_refresh_that_brings_no_answer_leaves_no_old_one(
+    tmp_path: Path, reply: Reply, where: str
+) -> None:
+    """It is asked again, in this run and in the next one."""
+    path = None if where == "memory" else tmp_path / "c.db"
+
+    async def use(cache: Cache) -> list[Paid]:
+        await cache.reply(KEY, Fetcher(Reply(output="old")), nothing)
+        return [await cache.reply(KEY, Fetcher(reply), nothing, refresh=True) for _ in range(2)]
+
+    assert [(paid.reply, paid.cached) for paid in run(path, use)] == [(reply, False)] * 2
+    assert ask(path, Fetcher()).reply.output == "yes"
+
+
+def test_what_was_dropped_is_gone_at_once(tmp_path: Path) -> None:
+    """Not only when the file has been written; and what is kept afterwards is found."""
+    path = tmp_path / "c.db"
+
+    async def use(cache: Cache) -> list[bool]:
+        seen = [cache.has(KEY)]
+        cache.drop(KEY)
+        seen.append(cache.has(KEY))
+        seen.append((await cache.reply(KEY, Fetcher(), nothing)).cached)
+        return [*seen, cache.has(KEY)]
+
+    for here in (None, path):
+        ask(here, Fetcher(Reply(output="old")))
+        assert run(here, use)[1:] == [False, False, True]
+    assert ask(path, Fetcher(Reply(output="no"))).reply.output == "yes"
+
+
+def test_a_refresh_that_fails_leaves_what_is_there(tmp_path: Path) -> None:
+    """There is nothing new that could take its place."""
+    path = tmp_path / "c.db"
+    ask(path, Fetcher())
+    with pytest.raises(ProviderError):
+        ask(path, Fetcher(error=ProviderError("server", "down")), refresh=True)
+    assert ask(path, Fetcher(Reply(output="no"))).reply.output == "yes"
 
 
 def test_a_refusal_of_the_model_is_an_answer(tmp_path: Path) -> None:
@@ -459,6 +504,42 @@ def test_a_file_that_another_program_locks_is_a_warning(
 
     assert run(path, use, told=told.append).reply.output == "yes"
     assert "locked by another program" in str(told[0])
+
+
+@pytest.mark.slow
+def test_a_file_that_is_locked_while_it_is_opened_is_waited_for(tmp_path: Path) -> None:
+    """Whoever holds it is mostly done soon."""
+    path, told = tmp_path / "c.db", list[StoreError]()
+    open_database(path, CACHE).close()
+
+    async def main() -> None:
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+
+            async def let_go() -> None:
+                await trio.sleep(0.4)  # longer than one attempt to open it
+                other.execute("ROLLBACK")
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(let_go)
+                async with open_cache(path, told=told.append) as cache:
+                    assert cache.error is None
+
+    trio.run(main)
+    assert told == []
+
+
+@pytest.mark.slow
+def test_a_file_that_stays_locked_is_a_warning(tmp_path: Path) -> None:
+    """One is not kept waiting for ever; the run goes on with its memory."""
+    path = tmp_path / "c.db"
+    open_database(path, CACHE).close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        told = list[StoreError]()
+        assert ask(path, Fetcher(), patience_s=0, told=told.append).reply.output == "yes"
+    [error] = told
+    assert "locked by another program" in str(error)
 
 
 # --- leases -------------------------------------------------------------------------------------

@@ -1,12 +1,15 @@
 """Whatever a path leads to is told plainly, and what is not ours stays as it is."""
 
+import contextlib
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -14,7 +17,7 @@ from stored_things import row_at, start_of
 
 from trioeval.errors import StoreError
 from trioeval.store import open_store, read_store
-from trioeval.store.database import DatabaseKind, open_database, open_reading
+from trioeval.store.database import BusyError, DatabaseKind, open_database, open_reading
 from trioeval.store.schema import MIGRATIONS, RUNS
 
 HINT = "name another file with --db, or keep nothing with --no-write"
@@ -108,6 +111,33 @@ def test_an_older_database_is_brought_up_to_date_in_one_transaction(tmp_path: Pa
     connection.close()
 
 
+@pytest.mark.parametrize("moment", ["application_id", "user_version", "sqlite_master"])
+def test_a_file_that_another_process_makes_meanwhile_is_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """It is looked at in one moment, not first at its owner and then at its tables."""
+    path, real = tmp_path / "r.db", sqlite3.connect
+
+    class Looking(sqlite3.Connection):
+        """Of one that is overtaken."""
+
+        def execute(self, sql: str, *rest: Any) -> sqlite3.Cursor:
+            if moment in sql:
+                monkeypatch.setattr(sqlite3, "connect", real)
+                if self.is_first:
+                    self.is_first = False
+                    with contextlib.suppress(BusyError):
+                        open_database(path, RUNS, busy_s=0).close()
+            return super().execute(sql, *rest)
+
+        is_first = True
+
+    monkeypatch.setattr(sqlite3, "connect", partial(real, factory=Looking))
+    connection = open_database(path, RUNS)
+    assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+    connection.close()
+
+
 def test_a_file_that_is_not_there_can_be_written_and_not_read(tmp_path: Path) -> None:
     """A reader makes no files."""
     path = tmp_path / "none.db"
@@ -161,7 +191,7 @@ def test_links_are_followed_and_locks_with_them(tmp_path: Path) -> None:
                 assert reader.run("latest").state == "running"
             async with open_store(real) as other:
                 with pytest.raises(StoreError, match="being run by another process"):
-                    other.resume("eval-1", start_of())
+                    await other.resume("eval-1", start_of())
 
     trio.run(main)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["link.db", "real"]

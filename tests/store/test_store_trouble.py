@@ -155,7 +155,7 @@ def test_a_long_wait_for_another_program_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once, while it lasts; also of a database that is locked as it is opened."""
-    from trioeval.store import store as opening
+    from trioeval.store import opening
     from trioeval.store import writer as writing
 
     path = tmp_path / "r.db"
@@ -350,7 +350,7 @@ def test_kill_9_costs_nothing_that_was_said_to_be_safe(tmp_path: Path) -> None:
     async def go_on() -> None:
         async with open_store(path) as store:
             for name, count in said.items():
-                assert len(store.resume(name, start_of(name)).kept(None)) >= count
+                assert len((await store.resume(name, start_of(name))).kept(None)) >= count
 
     trio.run(go_on)
     assert integrity(path) == ["ok"]

@@ -21,10 +21,12 @@ from trioeval.report.json_text import compact
 from trioeval.store import Store, StoredRun, open_store, read_store
 from trioeval.store.replies import read_reply, reply_facts, reply_json
 from trioeval.suite import expand
+from trioeval.tasks import Status
 from trioeval.tasks.identity import Identities
 from trioeval.tasks.journal import CallKey
 from trioeval.tasks.reconcile import reconcile
 from trioeval.tasks.retries import Retry
+from trioeval.tasks.row_ids import RowIds
 from trioeval.usage import Usage
 
 
@@ -169,7 +171,7 @@ def test_a_reply_comes_back_as_it_was(replies: list[Reply]) -> None:
             await run.durable()
             assert store.error is None
             run.release()
-            again = store.resume("eval-1", start_of())
+            again = await store.resume("eval-1", start_of())
             for index, reply in enumerate(replies):
                 paid = again.recall(CallKey(None, index, "provider", b"q" * 16))
                 assert paid is not None
@@ -190,7 +192,7 @@ def test_a_reply_that_json_cannot_hold_is_written_without_it_and_not_recalled(
 
     async def main() -> None:
         async with open_store(tmp_path / "r.db") as store:
-            run = store.resume("eval-1", start_of())
+            run = await store.resume("eval-1", start_of())
             assert run.recall(CallKey(None, 0, "provider", b"q" * 16)) is None
 
     trio.run(main)
@@ -226,7 +228,7 @@ def test_only_good_replies_of_earlier_executions_are_recalled(tmp_path: Path) ->
 
     async def main() -> list[Any]:
         async with open_store(tmp_path / "r.db") as store:
-            run = store.resume("eval-1", start_of())
+            run = await store.resume("eval-1", start_of())
             assert run.resumed
             run.call(call_at(1, "of now"))
             await run.durable()
@@ -265,8 +267,6 @@ def test_what_is_run_again_is_what_was_asked_for(
     tmp_path: Path, retry: Retry, kept: set[int]
 ) -> None:
     """Rows 0–2 are done, the first of them failed; 3 is missing; the others ended as they are called."""
-    from trioeval.tasks import Status
-
     path = tmp_path / "r.db"
     verdicts = [row_at(0, status=Status.FAIL), row_at(1), row_at(2)]
     others = [
@@ -277,7 +277,7 @@ def test_what_is_run_again_is_what_was_asked_for(
     anew = {"failed": {0}, "rows": {1, 2}}.get(retry.which, set())
 
     async def look(store: Store, asked: Retry) -> set[int]:  # noqa: ASYNC124
-        run = store.resume("eval-1", start_of(), retry=asked)
+        run = await store.resume("eval-1", start_of(), retry=asked)
         rows = run.kept(None)
         assert len(rows) == len(kept)
         for index in kept:
@@ -299,6 +299,48 @@ def test_what_is_run_again_is_what_was_asked_for(
             assert await look(store, Retry()) == kept
 
     trio.run(main)
+
+
+def test_a_row_stands_until_its_retry_has_come_to_an_end(tmp_path: Path) -> None:
+    """Also if it was only to be compared with one that is run again; its mark stays until it is given up."""
+    path = tmp_path / "r.db"
+    gone = {"verdict": None, "graded": (), "output": None, "reply": None, "status": Status.ERROR}
+    write(path, row_at(0), row_at(1, outcome="failed", status=Status.ERROR), row_at(2), row_at(3, **gone))
+
+    async def go_on(retry: Retry, *rows: trioeval.Row) -> tuple[set[int], int]:
+        async with open_store(path) as store:
+            run = await store.resume("eval-1", start_of(), retry=retry)
+            kept = {index for index in range(9) if index in run.kept(None)}
+            for row in rows:
+                before = [*run.records(None)]
+                run.row(row)
+                await run.durable(row)
+                told = run.standing(row)
+                assert (told is None) == (row.outcome == "done" or row.index == 4)
+                assert told is None or told == run.record(row) == before[row.index]
+                assert json.loads(run.text(row)) == run.record(row) == [*run.records(None)][row.index]
+            run.finish("interrupted", duration_ms=1)
+            return kept, run.standing_rows
+
+    def passed() -> list[bool]:
+        with read_store(path) as reader:
+            return [record["success"] for record in reader.records(reader.run("latest"))]
+
+    cut = [
+        row_at(index, outcome=outcome, **gone)
+        for index, outcome in enumerate(["not_run", "interrupted", "blocked", "not_run", "not_run"])
+    ]
+    rows = Retry("rows", (range(2),))
+    assert trio.run(go_on, rows, *cut) == ({2, 3}, 4)
+    first = passed()
+    assert first == [True, True, True, True, False]
+    # A plain resume goes on with all of it, however often it is cut.
+    assert trio.run(go_on, Retry(), cut[0]) == (set(), 1)
+    assert trio.run(go_on, Retry(), row_at(0, outcome="done", status=Status.FAIL), cut[1]) == (set(), 1)
+    assert passed()[1:] == first[1:]
+    assert trio.run(go_on, Retry()) == ({0}, 0)
+    assert trio.run(go_on, Retry("none")) == ({0, 1, 2, 3}, 0)
+    assert trio.run(go_on, Retry()) == ({0, 1, 2, 3}, 0)
 
 
 def test_rows_and_calls_follow_their_tests_to_other_places(tmp_path: Path) -> None:
@@ -329,7 +371,7 @@ def test_rows_and_calls_follow_their_tests_to_other_places(tmp_path: Path) -> No
 
     async def second() -> list[Any]:
         async with open_store(path) as store:
-            run = store.resume("eval-1", start_of(), reconciled={None: found})
+            run = await store.resume("eval-1", start_of(), reconciled={None: found})
             kept = run.kept(None)
             assert {index for index in range(9) if index in kept} == {1, 2, 3, 5}
             assert kept.record(3)["vars"]["number"] == 3
@@ -352,6 +394,43 @@ def test_rows_and_calls_follow_their_tests_to_other_places(tmp_path: Path) -> No
     assert prompts[6] == []
 
 
+def test_calls_follow_rows_that_were_never_written_down(tmp_path: Path) -> None:
+    """They move, stay or go with what is known of the row: its id."""
+    path = tmp_path / "r.db"
+    old = suite_of(4)
+    steps = [*expand(old)]
+    ids = [RowIds(expand(old))(index) for index in range(4)]
+    calls = [
+        attrs.evolve(call_at(index), key=CallKey(None, index, "provider", b"q" * 16, ids[index]))
+        for index in range(4)
+    ]
+    write(path, *calls, attrs.evolve(row_at(3), step=steps[3]), rows={None: 4})
+    tests = old.tests
+    new = attrs.evolve(tests[0], vars={"word": "new", "number": 9})
+    suite = attrs.evolve(old, tests=(new, tests[0], tests[2], tests[3]))
+    with read_store(path) as reader:
+        facts = reader.run("latest")
+        assert [*reader.begun(facts)] == [(index, ids[index]) for index in range(3)]
+        found = reconcile(
+            reader.identities(facts), expand(suite), begun=reader.begun(facts), expected=4
+        )
+
+    async def resume() -> list[Any]:
+        async with open_store(path) as store:
+            run = await store.resume("eval-1", start_of(), reconciled={None: found})
+            now = RowIds(expand(suite))
+            keys = [CallKey(None, index, "provider", b"q" * 16, now(index)) for index in range(4)]
+            others = [attrs.evolve(key, row=ids[1]) for key in keys]
+            assert not any(run.recall(key) for key in others)
+            return [run.recall(key) is not None for key in keys]
+
+    assert trio.run(resume) == [False, True, True, True]
+    with read_store(path) as reader:
+        run = reader.run("latest")
+        prompts = [[call.prompt for call in reader.calls(run, None, index)] for index in range(4)]
+    assert prompts == [[], ["prompt 0"], ["prompt 2"], ["prompt 3"]]
+
+
 def test_tasks_come_and_go_with_their_rows(tmp_path: Path) -> None:
     """A run that goes on has the tasks that its suite has now, in their order."""
     path = tmp_path / "r.db"
@@ -363,7 +442,7 @@ def test_tasks_come_and_go_with_their_rows(tmp_path: Path) -> None:
                 run.row(row_at(index, task=task))
             await run.durable()
             run.release()
-            run = store.resume(
+            run = await store.resume(
                 "eval-1", start_of(heads=[{"task": "c"}, {"task": "b"}], rows={"c": 4})
             )
             assert [len(run.kept(task)) for task in ("a", "b", "c")] == [0, 2, 0]
@@ -451,7 +530,7 @@ def test_a_reply_of_50_mb_is_a_reply(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with open_store(tmp_path / "r.db") as store:
-            run = store.resume("eval-1", start_of())
+            run = await store.resume("eval-1", start_of())
             paid = run.recall(CallKey(None, 0, "provider", b"q" * 16))
             assert paid is not None
             assert paid.reply.output == output
@@ -549,9 +628,9 @@ def test_only_one_runs_a_run(tmp_path: Path) -> None:
             with pytest.raises(StoreError, match="the run eval-1 is being run by another process"):
                 other.begin(start_of())
             with pytest.raises(StoreError, match="the run eval-1 is being run by another process"):
-                other.resume("eval-1", start_of())
+                await other.resume("eval-1", start_of())
             with pytest.raises(StoreError, match="there is no run eval-2 here"):
-                other.resume("eval-2", start_of("eval-2"))
+                await other.resume("eval-2", start_of("eval-2"))
             with read_store(path) as reader:
                 assert reader.run("latest").state == "running"
                 assert reader.prune(keep=0) == []

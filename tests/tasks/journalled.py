@@ -1,7 +1,7 @@
 """A journal in memory that can be cut anywhere, providers that count, and runs of both in virtual time."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -44,6 +44,9 @@ class Notes:
     """When each row was written down."""
     durable_at: int = 0
     """How many of them were safe when somebody last asked for that."""
+    anew: Container[int] = ()
+    """Rows for which other replies are wanted."""
+    rejected: set[CallKey] = attrs.field(factory=set)
     lasts: float = 0.0
     """Seconds until what is written is safe."""
 
@@ -56,6 +59,8 @@ class Notes:
 
     def recall(self, key: CallKey) -> Paid | None:
         for one in reversed(self.before):
+            if key in self.rejected or key.index in self.anew:
+                return None
             if isinstance(one, CallRecord) and one.key == key and isinstance(one.answer, Reply):
                 return Paid(one.answer, one.latency_ms, one.cached)
         return None
@@ -63,6 +68,15 @@ class Notes:
     def row(self, row: Row) -> None:
         self.writes.append(row)
         self.rows_at[row.index] = trio.current_time()
+
+    def standing(self, _row: Row) -> None:
+        """Rows are written down as they come."""
+
+    def reject(self, key: CallKey) -> None:
+        self.rejected.add(key)
+
+    def asks_anew(self, _task: str | None, index: int) -> bool:
+        return index in self.anew
 
     async def durable(self, _row: Row | None = None) -> None:
         written = len(self.writes)
@@ -83,7 +97,7 @@ class Notes:
 
     def next(self, **how: Any) -> "Notes":
         """What another execution finds, after all that was written."""
-        return Notes([*self.before, *self.writes], **how)
+        return Notes([*self.before, *self.writes], rejected={*self.rejected}, **how)
 
 
 @attrs.define

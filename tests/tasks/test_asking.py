@@ -1,5 +1,6 @@
 """Replies that are there already, or on their way to somebody else, need no call."""
 
+import datetime as dt
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -197,6 +198,7 @@ def asker(config: Mapping[str, Any], model: Model, notes: Notes) -> Asker:
         entries=[entry],
         lanes=["m"],
         meter=Meter([found.metering], ["m"], bounds_only=False),
+        row_ids=str,
         journal=notes,
     )
 
@@ -238,3 +240,20 @@ def test_a_reply_of_another_config_is_not_used(config: Mapping[str, Any], again:
     ask({"apiKey": KEY}, model, notes)
     ask(config, model, notes.next())
     assert model.requests == 1 + again
+
+
+def test_who_sees_the_prompt_alone_is_asked_the_same_whatever_the_variables_are() -> None:
+    """And what is no JSON data is never the same question again."""
+    one = asker({"apiKey": KEY}, Model(), Notes())
+
+    def question(**what: Any) -> bytes:
+        key = one.inquiry(0, "provider", 0, Request(prompt="p", **what)).key
+        assert key is not None
+        assert len(key.question) == 16
+        return key.question
+
+    assert question(vars={"x": 1}) == question(vars={"x": object()}) == question()
+    same = {"a": object()}
+    assert question(options=same) != question(options=same)
+    at = {"a": dt.date(2026, 1, 2)}
+    assert question(options=at) == question(options=at)

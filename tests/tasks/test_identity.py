@@ -222,6 +222,29 @@ def test_an_id_survives_being_written_and_read(variables: dict[str, Any]) -> Non
     assert row_id("p", "l", json.loads(text), None) == row_id("p", "l", variables, None)
 
 
+@given(
+    st.dictionaries(st.text(), st.text() | st.integers() | st.none() | st.booleans(), max_size=4)
+)
+@example({"a": "\x7f"})
+@example({"b": "\x1b\n", "a": 2**70})
+@example({"\ue000": "\u2028", "\U0001f600": "\ud800"})
+@settings(max_examples=50)
+def test_simple_variables_have_the_id_that_others_have(variables: dict[str, Any]) -> None:
+    """There is a quick way for the ones, and a long one for what is equal to them."""
+
+    class Named(str):
+        """A text, but no simple one."""
+
+        __slots__ = ()
+
+    same = {
+        name: Named(part) if isinstance(part, str) else part for name, part in variables.items()
+    }
+    assert row_id("echo", "p", variables, None) == row_id("echo", "p", same, None)
+    other: dict[str, Any] = {Named(name): part for name, part in variables.items()}
+    assert row_id("echo", "p", variables, None) == row_id("echo", "p", other, None)
+
+
 def test_variables_that_are_no_json_have_an_id() -> None:
     """A suite made in Python may hold anything."""
     deep: list[Any] = []

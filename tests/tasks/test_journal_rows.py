@@ -9,10 +9,12 @@ import pytest
 import trio
 from journalled import Model, Notes, execute, told
 
-from trioeval import Reply, Request, Row, Status
+from trioeval import Reply, Request, Row, Status, parse_suite
 from trioeval.errors import ProviderError
 from trioeval.report import row_json
+from trioeval.suite import expand
 from trioeval.tasks.hooks import _result_of, result_json
+from trioeval.tasks.row_ids import RowIds
 
 GOOD = json.dumps({"pass": True, "score": 1, "reason": "r"})
 BAD = json.dumps({"pass": False, "score": 0, "reason": "r"})
@@ -86,6 +88,39 @@ def test_a_run_that_is_cut_between_reply_and_judgement_asks_nobody_again() -> No
     assert (again["model"].requests, again["judge"].requests) == (0, 2)
     assert [told(row) for row in ran.rows] == [told(row) for row in whole.rows]
     assert [row.calls for row in ran.rows] == [2, 2]
+
+
+@pytest.mark.parametrize(("seen", "requests"), [("a", 0), ("c", 1)])
+def test_a_reply_is_recalled_only_where_its_provider_sees_the_same_variables(
+    seen: str, requests: int
+) -> None:
+    """Also where the prompt is the same."""
+
+    def document(word: str) -> dict[str, Any]:
+        tests = [{"vars": {"word": word}, "description": "one", "assert": [rubric("x")]}]
+        return {"providers": ["model"], "prompts": ["answer me"], "tests": tests}
+
+    notes = Notes()
+    execute(document("a"), {"model": Model(), "judge": judge(takes=10.0)}, notes, cut_at=5.0)
+    (call,) = notes.calls
+    # As if it were the same row: variables that are made, of files or by extensions, are no part of its id.
+    row = RowIds(expand(parse_suite(document(seen), environ={})))(0)
+    before = [attrs.evolve(call, key=attrs.evolve(call.key, row=row))]
+    model = Model()
+    execute(document(seen), {"model": model, "judge": judge()}, Notes(before))
+    assert model.requests == requests
+
+
+def test_a_reply_is_recalled_by_its_own_row_only() -> None:
+    """Whatever stands at its place by now, and asks the same."""
+    notes = Notes()
+    named = test("a", rubric("x")) | {"description": "one"}
+    execute(suite(named), {"model": Model(), "judge": judge(takes=10.0)}, notes, cut_at=5.0)
+    model = Model()
+    other = named | {"description": "other"}
+    execute(suite(other), {"model": model, "judge": judge()}, notes.next())
+    assert model.requests == 1
+    assert len({call.key.row for call in notes.calls}) == 1
 
 
 def test_judges_that_have_answered_are_not_asked_again() -> None:

@@ -115,15 +115,33 @@ def test_other_settings_of_the_suite_change_every_row() -> None:
     assert states(found) == "nc"
 
 
-def test_rows_that_were_never_written_down_are_no_news() -> None:
-    """Where a run was killed, it has fewer rows than its suite."""
+def test_of_rows_that_were_never_written_down_nobody_can_say_whether_they_changed() -> None:
+    """Where a run was killed, it has fewer rows than its suite; that is told."""
     steps = steps_of("a", "b", "c")
     killed = list(stored(steps))[1:2]
     found = reconcile(killed, steps, expected=3)
-    assert found.is_same
+    assert not found.is_same
     assert found.unrecorded == 2
-    assert told(found).splitlines()[0] == "of 3 rows: 1 kept, 2 new, or not run before"
+    assert told(found).splitlines()[:2] == [
+        "of 3 rows: 1 kept, 2 new, or not run before",
+        "  2 rows that were not recorded yet are run as the suite says now",
+    ]
     assert not reconcile(killed, steps).is_same
+    assert not reconcile(killed, steps_of("b"), expected=3).is_same
+
+
+def test_calls_of_rows_that_were_never_written_down_go_with_their_rows() -> None:
+    """By the row's id, equal ones in their order; behind those that were written down."""
+    before = steps_of("a", "b", "a", "gone", "c")
+    ids = [one.id for one in stored(before)]
+    written = [one for one in stored(before) if one.index == 2]
+    begun = [(index, ids[index]) for index in (0, 1, 3, 4)]
+    found = reconcile(written, steps_of("c", "new", "a", "a", "b"), begun=begun, expected=5)
+    assert dict(found.moves) == {2: 2}
+    assert dict(found.begun) == {0: 4, 3: 0, 4: 1}
+    assert sorted(found.moved_calls()) == [(0, 3), (1, 4), (4, 0)]
+    assert found.dropped == [3]
+    assert states(found) == "nnknn"
 
 
 def test_at_most_ten_rows_of_a_kind_are_named() -> None:

@@ -332,6 +332,15 @@ class Notes:
     def row(self, row: Row) -> None:
         pass
 
+    def standing(self, row: Row) -> None:
+        pass
+
+    def reject(self, key: object) -> None:
+        pass
+
+    def asks_anew(self, task: str | None, index: int) -> bool:  # noqa: ARG002
+        return False
+
     async def durable(self, row: Row | None = None) -> None:
         pass
 

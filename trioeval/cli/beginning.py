@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from trioeval._version import __version__
+from trioeval.providers.secrets import longest_first, surely_keys
 from trioeval.report import Head, head_of
 from trioeval.report.redact import keys_of
 from trioeval.store import RunStart, Store, StoredRun
@@ -47,7 +48,7 @@ class Beginning:
         """Of earlier executions."""
         return 0.0 if self.continued is None else self.continued.duration_ms
 
-    def begin(self, store: Store) -> StoredRun:
+    async def begin(self, store: Store) -> StoredRun:
         """Begin the run, or go on with it.
 
         Raises:
@@ -55,7 +56,7 @@ class Beginning:
         """
         if self.continued is None:
             return store.begin(self.start)
-        return store.resume(
+        return await store.resume(
             self.continued.id,
             self.start,
             retry=self.continued.retry,
@@ -82,7 +83,7 @@ def beginning_of(
         "platform": sys.platform,
         "arch": platform.machine(),
     }
-    keys = {part.id: keys_of(part.prepared.around.environ) for part in prepared.parts}
+    keys = {part.id: _keys(part.prepared) for part in prepared.parts}
     heads = [
         head_of(
             part.prepared.suite,
@@ -111,6 +112,12 @@ def beginning_of(
         keys=keys,
     )
     return Beginning(heads=heads, keys=keys, start=start, continued=continued)
+
+
+def _keys(prepared: PreparedSuite) -> Sequence[str]:
+    """Those in the environment of a task, and those that its providers are given."""
+    own = (secret for spec in prepared.specs for secret in spec.secrets)
+    return longest_first([*keys_of(prepared.around.environ), *surely_keys(own)])
 
 
 def utc(instant: datetime) -> str:

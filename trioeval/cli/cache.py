@@ -13,8 +13,8 @@ from trioeval.cli.ages import read_age
 from trioeval.cli.environment import read_environment
 from trioeval.cli.exits import Exit
 from trioeval.cli.files import check_files
-from trioeval.cli.output import write_whole
-from trioeval.cli.places import cache_path
+from trioeval.cli.output import LINES, write_whole
+from trioeval.cli.places import cache_path, databases
 from trioeval.cli.terminal import draw, say, show
 from trioeval.errors import UsageError
 from trioeval.store.cache_file import CacheContents, clear_cache, export_entries, read_contents
@@ -67,12 +67,16 @@ def write_entries(file: Path) -> int:
     """Write the replies of the cache to a file.
 
     Raises:
-        UsageError: It is one in memory, or the file is the cache.
+        UsageError: It is one in memory, or the file may not be written over.
         StoreError: It cannot be read.
         OutputError: The file cannot be written.
     """
     path = _path()
-    check_files([("the cache", path), ("the export", file)])
+    if file.suffix.lower() != LINES:  # a file that was named by mistake
+        raise UsageError(f"{file}: the suffix must be {LINES}, got {file.suffix!r}")
+    check_files(
+        databases=databases(None, read_environment(os.environ)), written=[("the export", file)]
+    )
     count = 0
 
     def lines() -> Iterator[str]:

@@ -13,7 +13,7 @@ import trio
 
 from trioeval.cli.beginning import Beginning
 from trioeval.cli.output import LINES, LinesFile, output_suffix, write_results
-from trioeval.errors import OutputError
+from trioeval.errors import OutputError, StoreError
 from trioeval.report import Head, Results, RunInfo, Totals, config_tests, stripped
 from trioeval.report.derived import derive
 from trioeval.report.first_rows import FirstRows
@@ -230,6 +230,8 @@ def write_documents(outputs: Sequence[Path], results: Sequence[Results]) -> Sequ
             write_results(path, results)
         except OutputError as error:
             errors.append(error)
+        except StoreError as error:
+            errors.append(OutputError(f"-o {path}: cannot be written: {error}"))
         except Exception as error:  # noqa: BLE001 - a fault of ours must not cost the other files
             fault = f"{type(error).__name__}: {error}; this is a fault of trioeval"
             errors.append(OutputError(f"-o {path}: cannot be written: {fault}"))

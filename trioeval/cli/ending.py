@@ -2,17 +2,25 @@
 
 import math
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
 from trioeval.cli.exits import Exit
 from trioeval.cli.settings import RunSettings
+from trioeval.kernel import Cut
 from trioeval.report import Totals
 from trioeval.report.totals import percent
 from trioeval.tasks import Status
 
 _ALL = 100  # percent
+
+_CAUSES: Mapping[Cut, str] = {
+    Cut.STOP: "--fail-fast",  # whatever else stops a run is told by itself
+    Cut.DEADLINE: "the deadline",
+    Cut.BUDGET: "the budget",
+    Cut.LANE: "a closed lane",
+}
 
 
 @attrs.frozen
@@ -29,8 +37,9 @@ def ending(
     duration: float,
     *,
     signals: Sequence[signal.Signals] = (),
-    stopped_early: bool = False,
+    cuts: Iterable[Cut | None] = (),
     unwritten: bool = False,
+    standing: int = 0,
     resume: str | None = None,
 ) -> Ending:
     """The exit code of a run, and why.
@@ -40,8 +49,9 @@ def ending(
         settings: What counts as success.
         duration: Of the run in seconds.
         signals: Those that came, in order.
-        stopped_early: Whether no row was started any more after one that did not pass.
+        cuts: What kept rows from running to their end; None is nothing.
         unwritten: Whether something that was to be written could not be.
+        standing: Rows that were to be run again, were not, and stand as they were.
         resume: The command that goes on with it; None if nothing is left, or it was not kept.
     """
     ended = _ending(
@@ -49,9 +59,14 @@ def ending(
         settings,
         duration,
         signals=signals,
-        stopped_early=stopped_early,
+        cuts=cuts,
         unwritten=unwritten,
+        standing=standing,
     )
+    if standing:
+        # What they came to before says nothing of what was asked for now.
+        told = f"{standing} rows that were to be run again stand as they were"
+        ended = attrs.evolve(ended, line=f"{ended.line}; {told}")
     if resume is None:
         return ended
     return attrs.evolve(ended, line=f"{ended.line}; continue with: {resume}")
@@ -68,8 +83,9 @@ def _ending(
     duration: float,
     *,
     signals: Sequence[signal.Signals],
-    stopped_early: bool,
+    cuts: Iterable[Cut | None],
     unwritten: bool,
+    standing: int,
 ) -> Ending:
     passed, failed, errors = (totals.count(status) for status in Status)
     numbers = (
@@ -82,13 +98,13 @@ def _ending(
         return Ending(code, f"{numbers}; exit {code}: interrupted by {signals[0].name}")
     if not totals.rows:
         return Ending(Exit.OK, "no rows to run; exit 0")
-    if not failed and not errors:
+    if not failed and not errors and not standing:
         return Ending(Exit.OK, f"{numbers}; exit 0: every row passed")
     needed, unfinished = settings.environment.pass_rate_threshold, _unfinished(totals)
     rate = f"{percent(passed, totals.rows)} % passed, {needed:g} % are needed"
-    if totals.pass_rate >= needed and not unfinished:
+    if totals.pass_rate >= needed and not unfinished and not standing:
         return Ending(Exit.OK, f"{numbers}; exit 0: {rate}")
-    why = _why(totals, stopped_early=stopped_early)
+    why = _why(totals, cuts) or "not everything was run again"
     if needed != _ALL:
         why += f"; {rate}"
     return Ending(settings.fail_exit_code, f"{numbers}; exit {settings.fail_exit_code}: {why}")
@@ -124,7 +140,7 @@ def _unfinished(totals: Totals) -> int:
     return totals.outcome("interrupted", "not_run", "blocked")
 
 
-def _why(totals: Totals, *, stopped_early: bool) -> str:
+def _why(totals: Totals, cuts: Iterable[Cut | None]) -> str:
     failed, errors = totals.count(Status.FAIL), totals.count(Status.ERROR)
     blocked = totals.outcome("blocked")
     unfinished = _unfinished(totals) - blocked
@@ -132,8 +148,12 @@ def _why(totals: Totals, *, stopped_early: bool) -> str:
     if errors > unfinished + blocked:
         parts.append(f"{errors - unfinished - blocked} rows ended as errors")
     if unfinished:
-        cause = "--fail-fast" if stopped_early else "the deadline"
-        parts.append(f"{cause} left {unfinished} rows without a verdict")
+        told = " and ".join(name for cut, name in _CAUSES.items() if cut in set(cuts))
+        parts.append(
+            f"{told} left {unfinished} rows without a verdict"
+            if told
+            else f"{unfinished} rows are left without a verdict"
+        )
     if blocked:
         parts.append(f"another task blocked {blocked} rows")
     return ", ".join(parts)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from trioeval.cli.environment import read_environment
 from trioeval.cli.exits import Exit
-from trioeval.cli.files import check_files
+from trioeval.cli.files import check_files, check_spared
 from trioeval.cli.output import check_outputs
-from trioeval.cli.places import database_path
+from trioeval.cli.places import database_path, databases
 from trioeval.cli.stored_results import open_runs, results_of, write_stored
 from trioeval.cli.terminal import say
 from trioeval.errors import StoreError, UsageError
@@ -28,10 +28,12 @@ def export_run(db: Path | None, run: str, outputs: Sequence[Path]) -> int:
     if not outputs:
         raise UsageError("name the files to write: trioeval export RUN -o FILE")
     environment = read_environment(os.environ)
-    check_files([("--db", database_path(db, environment)), *(("-o", path) for path in outputs)])
-    check_outputs(outputs)
+    written = [("-o", path) for path in outputs]
+    check_files(databases=databases(db, environment), written=written)
     with open_runs(db, environment) as reader:
         facts = reader.run(run)
+        check_spared(written, facts.files)
+        check_outputs(outputs)
         unwritten = write_stored(outputs, results_of(reader, facts, environment))
     for error in unwritten:
         say(error)
@@ -53,8 +55,9 @@ def import_results(db: Path | None, files: Sequence[Path]) -> int:
     """
     import trio  # noqa: PLC0415 - only here
 
-    database = database_path(db, read_environment(os.environ))
-    check_files([("--db", database), *(("the result file", file) for file in files)])
+    environment = read_environment(os.environ)
+    database = database_path(db, environment)
+    check_files((("the result file", file) for file in files), databases=databases(db, environment))
     runs = [(file, _read(file)) for file in files]
     _check_new(database, runs)
     error = trio.run(_keep, database, [run for _, run in runs])

@@ -22,10 +22,11 @@ from trioeval.cli.progress import Progress
 from trioeval.cli.settings import RunSettings
 from trioeval.cli.terminal import draw, say, show
 from trioeval.errors import StoreError, TrioevalError
-from trioeval.kernel import Event
+from trioeval.kernel import Cut, Event
 from trioeval.providers import Recorder
 from trioeval.report import RunInfo, Totals, config_tests
 from trioeval.store import StoredRun
+from trioeval.store.database import DamagedError
 from trioeval.tasks import PreparedSuite, Row, Status, make_lanes, run_suite
 
 _TABLE_TESTS = 50  # tests that the table of rows shows; -o writes all of them
@@ -43,7 +44,8 @@ class Execution:
     recorder: Recorder | None
     interrupts: Interrupts
     signals: list[signal.Signals] = attrs.field(factory=list)
-    stopped_early: bool = False
+    cuts: set[Cut | None] = attrs.field(factory=set)
+    """What kept rows from running to their end; None of those that nothing did."""
     _stop: trio.Event = attrs.field(init=False, factory=trio.Event)
 
     async def run(self) -> int:
@@ -54,7 +56,7 @@ class Execution:
             OutputError: A result file cannot be begun; nothing was called.
         """
         async with open_kept(self.keeping, self._cannot_keep, _warn) as kept:
-            run = self.beginning.begin(kept.store)
+            run = await self.beginning.begin(kept.store)
             collector = self._collector(run)
             collector.open()
             started_at = trio.current_time()
@@ -85,13 +87,13 @@ class Execution:
         progress = Progress(self.prepared.size, lanes, lambda: collector.kept_left)
 
         async def emit(row: Row) -> None:
+            self.cuts.add(row.cut)
             failed = await collector.add(row)
             if failed is not None:
                 self._stop.set()  # pay for nothing more that cannot be kept
 
         def notice(row: Row) -> None:
             if self.settings.fail_fast and row.status is not Status.PASS:
-                self.stopped_early = True
                 self._stop.set()
 
         def observe(event: Event) -> None:
@@ -136,7 +138,7 @@ class Execution:
         for part in collector.parts:
             run.tests(part.head.task, config_tests(part.task.prepared.suite, part.keys))
         run.finish(
-            "interrupted" if is_unfinished(collector.totals) else "finished",
+            "interrupted" if self._is_left(run, collector.totals) else "finished",
             duration_ms=seconds * 1000,
             derived={
                 part.head.task or "": [column.derived for column in part.totals.columns]
@@ -186,8 +188,9 @@ class Execution:
             self.settings,
             seconds,
             signals=self.signals,
-            stopped_early=self.stopped_early,
+            cuts=self.cuts,
             unwritten=unwritten,
+            standing=run.standing_rows,
             resume=self.keeping.resume(run.id) if self._may_go_on(run, totals) else None,
         )
         if (spent := spent_line(totals)) is not None:
@@ -195,10 +198,20 @@ class Execution:
         say(ended.line)
         return ended.code
 
+    @staticmethod
+    def _is_left(run: StoredRun, totals: Totals) -> bool:
+        """Whether rows of it are still to be run."""
+        return is_unfinished(totals) or run.standing_rows > 0
+
     def _may_go_on(self, run: StoredRun, totals: Totals) -> bool:
         """Whether something is left for another time."""
-        left = is_unfinished(totals) or run.error is not None
-        return left and self.keeping.database is not None
+        left = self._is_left(run, totals) or run.error is not None
+        return left and self.keeping.database is not None and not _is_damaged(run)
+
+
+def _is_damaged(run: StoredRun) -> bool:
+    """Whether its database is, so that nothing can be read from it either."""
+    return isinstance(run.error, DamagedError)
 
 
 def _warn(text: str) -> None:

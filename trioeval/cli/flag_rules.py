@@ -15,7 +15,14 @@ def check_flags(flags: RunFlags) -> None:
     if keep.retry is not None and keep.retry_errors:
         wrong.append("--retry-errors and --retry exclude each other: it is --retry errors")
     if begin.resume is not None and keep.retry_errors:
-        wrong.append("--resume and --retry-errors exclude each other: add --retry errors instead")
+        # Either way to resume, `--resume` and `resume`.
+        wrong.append(
+            "--retry-errors is not for a run that is resumed: write --retry errors instead"
+        )
+    if keep.refresh and keep.cache is False:
+        wrong.append(
+            "--refresh and --no-cache exclude each other: without a cache all is asked anew"
+        )
     if goes_on(flags):
         wrong += [
             f"{flag} is of a whole run: it cannot be given for the rest of one"

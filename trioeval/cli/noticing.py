@@ -1,6 +1,7 @@
 """A journal that tells of each row as soon as it is known, which is before it comes in its turn."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import attrs
 
@@ -32,6 +33,18 @@ class NoticingJournal(Journal):
         """See there."""
         self.journal.row(row)
         self.notice(row)
+
+    def standing(self, row: Row, /) -> Mapping[str, Any] | None:
+        """See there."""
+        return self.journal.standing(row)
+
+    def reject(self, key: CallKey, /) -> None:
+        """See there."""
+        self.journal.reject(key)
+
+    def asks_anew(self, task: str | None, index: int, /) -> bool:
+        """See there."""
+        return self.journal.asks_anew(task, index)
 
     async def durable(self, row: Row | None = None, /) -> None:
         """See there."""

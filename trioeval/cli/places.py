@@ -40,5 +40,13 @@ def cache_path(environment: EnvironmentSettings) -> Path | None:
     return given if given.suffix == ".db" and not given.is_dir() else given / CACHE
 
 
+def databases(flag: Path | None, environment: EnvironmentSettings) -> list[tuple[str, Path | None]]:
+    """Everything that nothing else may be written over, and what messages call it."""
+    return [
+        ("the database of runs", database_path(flag, environment)),
+        ("the cache", cache_path(environment)),
+    ]
+
+
 def _folder(environment: EnvironmentSettings) -> Path:
     return environment.config_dir or Path(FOLDER)

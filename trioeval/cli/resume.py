@@ -11,10 +11,11 @@ from trioeval.cli.arguments import LATEST
 from trioeval.cli.beginning import Continued
 from trioeval.cli.ending import ending
 from trioeval.cli.environment import EnvironmentSettings, read_environment
+from trioeval.cli.files import check_files, check_spared
 from trioeval.cli.flags import KeepFlags, RunFlags
 from trioeval.cli.inputs import environ_with
 from trioeval.cli.output import check_outputs
-from trioeval.cli.places import database_path
+from trioeval.cli.places import database_path, databases
 from trioeval.cli.settings import RunSettings, first
 from trioeval.cli.stored_flags import StoredFlags
 from trioeval.cli.stored_results import counted, open_runs, results_of, write_stored
@@ -44,7 +45,7 @@ class Found:
     @property
     def is_done(self) -> bool:
         """Whether nothing is left to do, and the files of the suite are as they were."""
-        done = self.facts.state == "finished" and self.retry == Retry()
+        done = self.facts.state == "finished" and self.retry.which in ("rest", "none")
         return done and not self.changed_files
 
     @property
@@ -93,6 +94,7 @@ class Found:
             part.id: reconcile(
                 reader.identities(self.facts, part.id) if part.id in before else (),
                 part.prepared.steps,
+                begun=reader.begun(self.facts, part.id),
                 expected=before.get(part.id),
                 same_settings=digests.get(part.id or "") == self.stored.settings.get(part.id or ""),
                 sources=CodeFiles(prepared.suite.directory),
@@ -213,6 +215,9 @@ def end_again(found: Found, outputs: tuple[Path, ...]) -> int:
         outputs: The files.
     """
     facts, environment = found.facts, found.environment
+    written = [("-o", path) for path in outputs]
+    check_files(databases=databases(found.flags.keep.db, environment), written=written)
+    check_spared(written, facts.files)
     check_outputs(outputs)
     unwritten = []
     if outputs:

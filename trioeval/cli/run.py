@@ -13,12 +13,12 @@ from trioeval.cli.earlier import read_earlier
 from trioeval.cli.environment import EnvironmentSettings, read_environment
 from trioeval.cli.execution import Execution
 from trioeval.cli.exits import Exit
-from trioeval.cli.files import check_files, check_spared
+from trioeval.cli.files import Named, check_files, check_spared
 from trioeval.cli.flags import RunFlags
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.keeping import Keeping
 from trioeval.cli.output import check_outputs
-from trioeval.cli.places import cache_path, database_path
+from trioeval.cli.places import cache_path, database_path, databases
 from trioeval.cli.plan import plan_lines
 from trioeval.cli.resume import Found
 from trioeval.cli.settings import (
@@ -73,7 +73,7 @@ def run_loaded(
     settings = settle(suite, flags, environment)
     if settings.plan and flags.output.output:
         raise UsageError("--plan and -o exclude each other: a plan has no results")
-    _check_files(suite, flags, settings)
+    _check_files(suite, flags, settings, read_environment(environ))
     changed = with_flags(suite, flags, environment)
     filters = filters_of(suite, flags.rows)
     if earlier := earlier_files(suite, flags.rows):
@@ -107,6 +107,7 @@ def run_loaded(
     said = stored_flags(loaded.named, flags, settings.outputs, digests)
     continued = None if found is None else found.continued(prepared, digests)
     beginning = beginning_of(prepared, said.json(), continued)
+    check_spared(_written(settings), beginning.start.files)
     return _run_prepared(prepared, settings, keeping, beginning, interrupts)
 
 
@@ -159,20 +160,34 @@ def _run_prepared(
     return code
 
 
-def _check_files(suite: Suite, flags: RunFlags, settings: RunSettings) -> None:
+def _check_files(
+    suite: Suite, flags: RunFlags, settings: RunSettings, environment: EnvironmentSettings
+) -> None:
+    """Refuse a file that is named twice.
+
+    Args:
+        suite: What is run.
+        flags: Those that were given.
+        settings: What became of them.
+        environment: That of the process, which says where databases are.
+    """
     read = {
         "the suite": suite.file,
         "--replay": settings.replay,
         "--assertions": flags.what.assertions,
         "--model-outputs": flags.what.model_outputs,
     }
-    written = [("-o", path) for path in settings.outputs]
-    if settings.record is not None:
-        written.insert(0, ("--record", settings.record))
     named = [(name, path) for name, path in read.items() if path is not None]
     named += (("--env-file", path) for path in flags.what.env_file)
-    check_files([*named, *written])
-    check_spared(written, suite.files)
+    earlier = dict.fromkeys(one.path for one in earlier_files(suite, flags.rows))
+    named += (("the earlier results", path) for path in earlier)
+    # Also where this run is kept nowhere: what is there already is worth as much.
+    check_files(named, databases=databases(flags.keep.db, environment), written=_written(settings))
+
+
+def _written(settings: RunSettings) -> list[Named]:
+    recorded = [] if settings.record is None else [("--record", settings.record)]
+    return [*recorded, *(("-o", path) for path in settings.outputs)]
 
 
 def _tell_cut_recordings(prepared: PreparedSuite) -> None:

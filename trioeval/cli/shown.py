@@ -66,14 +66,14 @@ def show_row(db: Path | None, run: str, index: int, *, task: str | None) -> int:
         record = reader.record(facts, named, index)
         if record is None:
             of = "" if named is None else f" of task {named}"
-            raise UsageError(f"{facts.id} has no row {index}{of}; {_there(facts)}")
+            there = sum(1 for _ in reader.texts(facts, named))
+            size = facts.sizes[facts.tasks.index(named)] or "its"
+            raise UsageError(
+                f"{facts.id} has no row {index}{of}; {there} of {size} rows are written down"
+            )
         calls = reader.calls(facts, named, index)
     draw(row_view(record, calls), sys.stdout)
     return Exit.OK
-
-
-def _there(facts: RunFacts) -> str:
-    return f"{facts.rows} of {facts.expected or 'its'} rows are written down"
 
 
 def _task(facts: RunFacts, name: str | None) -> str | None:

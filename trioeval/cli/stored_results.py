@@ -29,7 +29,9 @@ def open_runs(db: Path | None, environment: EnvironmentSettings) -> Iterator[Rea
     """
     path = database_path(db, environment)
     if not path.exists():
-        raise UsageError(f"{path}: there is no database of runs here; --db PATH names another one")
+        raise UsageError(
+            f"{path}: there is no database of runs here: no run has begun; --db PATH names another one"
+        )
     with read_store(path) as reader:
         yield reader
 

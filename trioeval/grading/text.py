@@ -215,7 +215,7 @@ def quote(value: object, limit: int = _QUOTED) -> str:
     """
     if isinstance(value, float) and not math.isfinite(value):
         return number_text(value)
-    elif isinstance(value, int) and value.bit_length() > sys.int_info.str_digits_check_threshold:
+    if isinstance(value, int) and value.bit_length() > sys.int_info.str_digits_check_threshold:
         return "a number with very many digits"
     try:
         text = json_text(_beginning(value, [limit + 1]))

@@ -73,7 +73,7 @@ class Question:
             "format": FORMAT,
             "headers": {
                 name: _digest(value) if is_secret_name(name) else _clean(value, hidden)
-                for name, value in sorted(request.headers.items())
+                for name, value in _in_lower_case(request.headers)
                 if name not in IGNORED_HEADERS
             },
             "method": request.method,
@@ -124,6 +124,15 @@ def asked_again(key: bytes, mark: str) -> bytes:
     """
     question, name = key[:DIGEST_SIZE], key[DIGEST_SIZE:]
     return hashlib.sha256(question + mark.encode()).digest() + name
+
+
+def _in_lower_case(headers: Mapping[str, str]) -> Sequence[tuple[str, str]]:
+    """Headers by name; the values of names that differ in their case only stand in one, as HTTP has it."""
+    told: dict[str, str] = {}
+    for name, value in sorted(headers.items()):
+        low = name.lower()
+        told[low] = f"{told[low]}, {value}" if low in told else value
+    return sorted(told.items())
 
 
 def _content(body: bytes | None, hidden: Sequence[str]) -> Any:

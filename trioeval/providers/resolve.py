@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from trioeval.errors import Problem, SuiteError
+from trioeval.providers.adapter import HasAdapter
 from trioeval.providers.base import Provider
 from trioeval.providers.config import config_path, is_integer, read_config, show, to_snake
 from trioeval.providers.endpoint import digest
@@ -15,6 +16,8 @@ from trioeval.providers.env_references import expand_env
 from trioeval.providers.families import FORMS, MODULES, find_reader
 from trioeval.providers.local.custom import CustomSettings
 from trioeval.providers.local.echo import EchoSettings
+from trioeval.providers.local.replay import ReplaySettings
+from trioeval.providers.local.sequence import SequenceSettings
 from trioeval.providers.metering import Metering, read_metering
 from trioeval.providers.secrets import SHORTEST, hide, hide_in_problem, longest_first
 from trioeval.providers.settings import Settings, Surroundings, Templates
@@ -53,6 +56,12 @@ class ProviderSpec:
     def answers_for_nothing(self) -> bool:
         """Whether it always answers the same to the same, at once and at no price."""
         return isinstance(self.settings, EchoSettings)
+
+    @property
+    def ignores_variables(self) -> bool:
+        """Whether it looks at the prompt alone, not at the variables that it was made of."""
+        known = EchoSettings | ReplaySettings | SequenceSettings | HasAdapter
+        return isinstance(self.settings, known)
 
     @property
     def secrets(self) -> tuple[str, ...]:

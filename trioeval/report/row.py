@@ -27,6 +27,8 @@ from trioeval.tasks import Row, Status
 
 _FAILURE_REASON = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2}
 
+_SHORTEST = 0.001  # seconds of a wait that is worth telling
+
 _OF_TESTS = ("testCase", "error", "gradingResult", "metadata")
 """Where what a test says may stand, its values with the environment filled in."""
 
@@ -146,8 +148,8 @@ def _own(row: Row) -> dict[str, Any]:
         "attempts": row.calls,
         "waitMs": row.wait_ms,
     }
-    if row.waits:
-        found["waits"] = dict(row.waits)
+    if row.waits and (waits := {why: s for why, s in row.waits.items() if s >= _SHORTEST}):
+        found["waits"] = waits
     rest = (
         ("firstTokenMs", row.first_token_ms),
         ("errorKind", row.error_kind),
@@ -166,10 +168,7 @@ def _graded(row: Row) -> dict[str, Any]:
 
 def _with_known(found: dict[str, Any], more: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """With those facts of some more that are known."""
-    for name, fact in more:
-        if fact is not None:
-            found[name] = fact
-    return found
+    return found | {name: fact for name, fact in more if fact is not None}
 
 
 def verdict_json(

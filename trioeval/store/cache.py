@@ -25,9 +25,10 @@ from trioeval.store.cache_flights import Flights
 from trioeval.store.cache_owners import Owners
 from trioeval.store.cache_shelves import FileShelf, MemoryShelf, Shelf, Waiting
 from trioeval.store.cache_tables import CACHE, LIFETIME
-from trioeval.store.cache_writer import CacheWriter, Stop, Written
+from trioeval.store.cache_writer import PATIENCE, CacheWriter, Stop, Written
 from trioeval.store.database import open_database, open_reading
 from trioeval.store.locks import RunLock
+from trioeval.store.opening import open_patiently
 from trioeval.tasks.journal import Paid
 
 LEASE = 15.0
@@ -87,6 +88,7 @@ class Cache:
         Where nothing is there and nobody asks, `fetch` is called in the same step.
         `cached` is true of every reply that was not fetched by this very call. With `refresh`, equal
         calls are one as well: a reply that was asked anew since the cache was opened is not old.
+        What was there goes also where the new reply is none to be kept; it stays where the call fails.
         """
         refresh = refresh and hash(key) not in self._renewed
         if not refresh and (found := self._find(key)) is not None:
@@ -100,6 +102,10 @@ class Cache:
             return landing.value
         self._shared += 1
         return attrs.evolve(landing.value, cached=True)
+
+    def drop(self, key: bytes, /) -> None:
+        """See `ReplyCache`. Not a checkpoint."""
+        self._shelf.drop(key)
 
     def statistics(self) -> CacheStatistics:
         """A snapshot."""
@@ -119,21 +125,25 @@ class Cache:
         self, key: bytes, fetch: Callable[[], Awaitable[Paid]], waiting: Waiting, *, refresh: bool
     ) -> Paid:
         if refresh:
-            paid = await self._call(key, fetch)
-            self._renewed.add(hash(key))
-            return paid
+            return await self._call(key, fetch, refresh=True)
         async with self._shelf.lead(key, waiting) as entry:
             if entry is not None and (found := self._find(key)) is not None:
                 self._hits += 1
                 return found
             return await self._call(key, fetch)
 
-    async def _call(self, key: bytes, fetch: Callable[[], Awaitable[Paid]]) -> Paid:
+    async def _call(
+        self, key: bytes, fetch: Callable[[], Awaitable[Paid]], *, refresh: bool = False
+    ) -> Paid:
         self._calls += 1
         paid = await fetch()
         entry = to_entry(paid, self._wall())
         if entry is not None:
             self._shelf.keep(key, entry)
+        if refresh and entry is not None:
+            self._renewed.add(hash(key))
+        elif refresh:
+            self._shelf.drop(key)  # what was there is not the answer any more
         return paid
 
 
@@ -143,6 +153,7 @@ async def open_cache(
     *,
     ttl_s: float = LIFETIME,
     lease_s: float = LEASE,
+    patience_s: float = PATIENCE,
     wall: Callable[[], float] = time.time,
     told: Callable[[StoreError], None] | None = None,
 ) -> AsyncGenerator[Cache]:
@@ -153,20 +164,28 @@ async def open_cache(
         ttl_s: Seconds that a reply may be used, ≥ 0. With 0 none is found that was there before; equal
             calls at the same time are one all the same.
         lease_s: Seconds after which another process that asked, and was killed, is not waited for.
+        patience_s: Seconds that another program may keep the file locked while it is opened.
         wall: Tells the time, in seconds since 1970; may jump.
-        told: Hears what is wrong with the file, at most once, and once of damaged entries.
+        told: Hears what is wrong with the file, at most once, and once of damaged entries; before that,
+            that another program keeps the file locked, if that takes long.
     """
     memory = MemoryShelf(ttl_s, wall)
     if path is None:
         yield Cache(memory, wall)
         return
     owner = uuid.uuid4().hex
+    told = told or _nobody
     try:
-        files = await trio.to_thread.run_sync(_Files.open, path, owner)
+        files = await open_patiently(
+            partial(_Files.open, path, owner),
+            path,
+            CACHE,
+            patience_s=patience_s,
+            on_warning=lambda message: told(StoreError(message)),
+        )
     except StoreError as error:
         memory.error = error
-        if told is not None:
-            told(error)
+        told(error)
         yield Cache(memory, wall)
         return
     owners = Owners.of(path)
@@ -180,7 +199,7 @@ async def open_cache(
         ttl_s,
         lease_s,
         wall,
-        told or _nobody,
+        told,
     )
     token = trio.lowlevel.current_trio_token()
 

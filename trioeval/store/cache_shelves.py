@@ -57,8 +57,8 @@ class Shelf(Protocol):
         """Put one there."""
         ...
 
-    def drop(self, key: bytes, fault: ValueError, /) -> None:
-        """Take one away that cannot be used."""
+    def drop(self, key: bytes, fault: ValueError | None = None, /) -> None:
+        """Take one away; a fault of it is told."""
         ...
 
     def lead(self, key: bytes, waiting: Waiting, /) -> AbstractAsyncContextManager[Entry | None]:
@@ -94,7 +94,7 @@ class MemoryShelf:
         while self._size > MEMORY:
             self._take(next(iter(self._entries)))
 
-    def drop(self, key: bytes, fault: ValueError) -> None:  # noqa: ARG002 - see `Shelf`
+    def drop(self, key: bytes, fault: ValueError | None = None) -> None:  # noqa: ARG002 - see `Shelf`
         """See `Shelf`."""
         self._take(key)
 
@@ -136,6 +136,8 @@ class FileShelf:
     """See `Shelf`; from then on, nothing is written."""
     _is_readable: bool = True
     _is_damaged: bool = False
+    _dropped: dict[bytes, Drop] = attrs.field(factory=dict, init=False)
+    """What is not to be found in the file any more, though it may still be there."""
     _leases: int = 0
     """How many were asked for."""
     _seen: dict[str, float] = attrs.field(factory=dict, init=False)
@@ -148,7 +150,7 @@ class FileShelf:
     def find(self, key: bytes) -> Entry | None:
         """See `Shelf`."""
         entry = self._memory.find(key)
-        if entry is not None or not self._is_readable:
+        if entry is not None or not self._is_readable or key in self._dropped:
             return entry
         try:
             entry = find_entry(self._reader, key)
@@ -162,7 +164,7 @@ class FileShelf:
         """See `Shelf`."""
         if self._memory.has(key):
             return True
-        if not self._is_readable:
+        if not self._is_readable or key in self._dropped:
             return False
         try:
             return has_entry(self._reader, key, self._wall(), self._ttl)
@@ -176,13 +178,14 @@ class FileShelf:
         if self.error is None:
             self._writer.put(Keep(key, entry))
 
-    def drop(self, key: bytes, fault: ValueError) -> None:
+    def drop(self, key: bytes, fault: ValueError | None = None) -> None:
         """See `Shelf`."""
-        self._memory.drop(key, fault)
+        self._memory.drop(key)
+        dropped = self._dropped[key] = Drop(key)
         if self.error is not None:
             return
-        self._writer.put(Drop(key))
-        if not self._is_damaged:
+        self._writer.put(dropped)
+        if fault is not None and not self._is_damaged:
             self._is_damaged = True
             message = f"{self.path}: an entry of the {CACHE.name} is damaged, and asked for again: {fault}"
             self._told(StoreError(message))
@@ -207,8 +210,11 @@ class FileShelf:
 
     def written(self, told: Written) -> None:
         """What the writer tells, in the event loop."""
-        for one in told.kept:
-            self._memory.forget(one.key, one.entry)
+        for one in told.done:
+            if isinstance(one, Keep):
+                self._memory.forget(one.key, one.entry)
+            elif self._dropped.get(one.key) is one:
+                del self._dropped[one.key]
         if isinstance(told.failure, sqlite3.Error):
             self._give_up(store_error(self.path, CACHE, told.failure))
         elif told.failure is not None:

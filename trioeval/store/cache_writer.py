@@ -115,7 +115,7 @@ class Answer:
 class Written:
     """What became of some items."""
 
-    kept: Sequence[Keep]
+    done: Sequence[Keep | Drop]
     answers: Sequence[Answer]
     failure: Exception | None = None
     """Why nothing is written any more; told once."""
@@ -190,10 +190,10 @@ class CacheWriter:
                     self._failed, failure = True, error
         if self._failed:
             answers = [Answer(item, is_granted=True) for item in batch if isinstance(item, Claim)]
-        kept = [item for item in batch if isinstance(item, Keep) and not self._failed]
-        if answers or kept or failure:
+        done = [item for item in batch if isinstance(item, Keep | Drop) and not self._failed]
+        if answers or done or failure:
             with suppress(trio.RunFinishedError):  # nobody is left who waits
-                self._tell(Written(kept, answers, failure))
+                self._tell(Written(done, answers, failure))
 
     def _commit(self, batch: list[Item]) -> list[Answer]:
         now = self._wall()

@@ -25,6 +25,7 @@ OWN_FOLDER = ".trioeval"
 
 _SMALLEST = 512  # bytes of a database that holds anything
 _PAGE = 8192  # bytes; a row of 2 kB wastes less of it than of smaller ones
+_LARGEST_CHECKED = 32 * 2**20  # bytes of a database whose pages are looked at as it is opened
 _KEPT_LOG = 64 * 2**20  # bytes of the write-ahead log that stay on disk after a checkpoint
 
 
@@ -44,6 +45,10 @@ class DatabaseKind:
 
 class BusyError(StoreError):
     """Another program keeps the database locked."""
+
+
+class DamagedError(StoreError):
+    """The file does not hold what was written to it; nothing can be relied upon."""
 
 
 def real_path(path: Path) -> Path:
@@ -76,7 +81,7 @@ def open_database(
     except sqlite3.Error as error:
         raise store_error(path, kind, error) from error
     try:
-        version = _check_kind(connection, path, kind)
+        version = _look(connection, path, kind)
         if version is None:
             connection.execute(f"PRAGMA page_size = {_PAGE}")
         journal = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
@@ -130,7 +135,7 @@ def _reading(
 ) -> sqlite3.Connection:
     connection = _connect(real, mode, busy_s)
     try:
-        if _check_kind(connection, path, kind) is None:
+        if _look(connection, path, kind) is None:
             raise StoreError(f"{path}: there is no {kind.name} here; {kind.hint}")  # noqa: TRY301
         connection.execute("PRAGMA query_only = 1")
     except (sqlite3.Error, StoreError):
@@ -157,13 +162,41 @@ def store_error(path: Path, kind: DatabaseKind, error: sqlite3.Error) -> StoreEr
             what = f"cannot be opened ({error})"
             help_ = "see whether you may write to its folder, or "
         case sqlite3.SQLITE_CORRUPT:
-            what = f"is damaged ({error})"
-            help_ = "rescue what is in it with `sqlite3 FILE .recover`, and move it away, or "
+            return _damaged(path, kind, error)
         case sqlite3.SQLITE_NOTADB:
             return _no_database(path, kind)
         case _:
             what, help_ = f"cannot be used ({error})", ""
     return StoreError(f"{path}: the {kind.name} {what}; {help_}{kind.hint}")
+
+
+def check_pages(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> None:
+    """See that all pages of a small database are whole; of a large one, nothing is looked at.
+
+    It takes about 0.7 ms a megabyte, so 25 ms at the most; the reading is what costs. A large one tells
+    what is wrong with it when that is met.
+
+    Raises:
+        DamagedError: They are not.
+        StoreError: They cannot be read.
+    """
+    try:
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        size = pages * connection.execute("PRAGMA page_size").fetchone()[0]
+        if size > _LARGEST_CHECKED:
+            return
+        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except sqlite3.Error as error:
+        raise store_error(path, kind, error) from error
+    if found != "ok":
+        raise _damaged(path, kind, " ".join(found.split()))
+
+
+def _damaged(path: Path, kind: DatabaseKind, what: object) -> DamagedError:
+    return DamagedError(
+        f"{path}: the {kind.name} is damaged ({what}); rescue what is in it with "
+        f"`sqlite3 FILE .recover`, and move it away, or {kind.hint}"
+    )
 
 
 def _connect(real: Path, mode: str, busy_s: float) -> sqlite3.Connection:
@@ -223,8 +256,18 @@ def _no_database(path: Path, kind: DatabaseKind) -> StoreError:
     return StoreError(f"{path}: this is no SQLite database, and is left as it is; {kind.hint}")
 
 
+def _look(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> int | None:
+    """See `_check_kind`, of one moment: another process may be making the database just now."""
+    connection.execute("BEGIN")
+    try:
+        return _check_kind(connection, path, kind)
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
 def _check_kind(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> int | None:
-    """The version of its tables; None of a database that holds nothing at all."""
+    """The version of its tables; None of a database that holds nothing at all. In a transaction."""
     owner = connection.execute("PRAGMA application_id").fetchone()[0]
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if owner == kind.application_id:

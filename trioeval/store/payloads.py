@@ -37,13 +37,21 @@ def stored_json(text: str) -> str | bytes:
 def read_text(stored: str | bytes) -> str:
     r"""The text again; what stood there as half of a pair is the escape that JSON has for it.
 
+    Raises:
+        ValueError: It is damaged.
+
     Example:
         >>> read_text(stored_json('"\ud800"'))
         '"\\ud800"'
         >>> read_text(stored_json("x" * 20_000)) == "x" * 20_000
         True
     """
-    return stored if isinstance(stored, str) else zlib.decompress(stored).decode()
+    if isinstance(stored, str):
+        return stored
+    try:
+        return zlib.decompress(stored).decode()
+    except (zlib.error, TypeError) as error:
+        raise ValueError(str(error)) from error
 
 
 def plain(text: str) -> str:

@@ -6,6 +6,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ from trioeval.store.database import open_database, open_reading, store_error
 from trioeval.store.facts import RunFacts, RunState, StoredCall, StoredOutcome
 from trioeval.store.locks import is_running, lock_run
 from trioeval.store.payloads import read_text
-from trioeval.store.records import read_body, record_texts
+from trioeval.store.records import Source, read_body, record_texts
 from trioeval.store.runs import delete_run, key_range, read_runs
 from trioeval.store.schema import INDEX_BITS, RUNS
 from trioeval.tasks.reconcile import StoredIdentity
@@ -137,7 +138,9 @@ class Reader:
             prompt_idx: Those of one prompt alone.
             failed_only: Those alone that did not pass.
         """
-        return map(json.loads, self.texts(run, task, prompt_idx, failed_only=failed_only))
+        source = Source(self.path, task)
+        found = self._texts(run, source, prompt_idx, failed_only=failed_only)
+        return (source.parsed(index, text) for index, text in found)
 
     def texts(
         self,
@@ -148,18 +151,15 @@ class Reader:
         failed_only: bool = False,
     ) -> Iterator[str]:
         """The same as JSON texts, compact and without line breaks."""
-        part = run.part(task)
-        if part is None:
-            return
-        found = record_texts(self._connection, part, prompt_idx, failed_only=failed_only)
-        while (one := self._guarded(lambda: next(found, None))) is not None:
-            yield one[1]
+        found = self._texts(run, Source(self.path, task), prompt_idx, failed_only=failed_only)
+        return (text for _, text in found)
 
     def record(self, run: RunFacts, task: str | None, index: int) -> Mapping[str, Any] | None:
         """One row; None if it was never written down."""
         key = self._key(run, task, index)
-        text = None if key is None else self._guarded(lambda: read_body(self._connection, key))
-        return None if text is None else json.loads(text)
+        source = Source(self.path, task)
+        text = None if key is None else read_body(self._connection, key, source)
+        return None if text is None else source.parsed(index, text)
 
     def calls(self, run: RunFacts, task: str | None, index: int) -> list[StoredCall]:
         """The calls that a row made, in the order in which they ended, over all executions."""
@@ -170,7 +170,9 @@ class Reader:
         )
         if key is None:
             return []
-        lines = self._guarded(lambda: self._connection.execute(statement, (key,)).fetchall())
+        return self._guarded(lambda: self._calls(statement, key))
+
+    def _calls(self, statement: str, key: int) -> list[StoredCall]:
         return [
             StoredCall(
                 role=role,
@@ -184,13 +186,28 @@ class Reader:
                 cost=cost,
                 cached=bool(cached),
             )
-            for role, provider, execution, prompt, reply, error, latency_ms, tokens, cost, cached in lines
+            for role, provider, execution, prompt, reply, error, latency_ms, tokens, cost, cached in (
+                self._connection.execute(statement, (key,))
+            )
         ]
 
     def identities(self, run: RunFacts, task: str | None = None) -> Iterator[StoredIdentity]:
         """What the rows of a task are, by their indices."""
         lines = self._facts_of("key, row_id, coalesce(content, '')", run, task)
         return (StoredIdentity(key & _INDEX, row_id, content) for key, row_id, content in lines)
+
+    def begun(self, run: RunFacts, task: str | None = None) -> Iterator[tuple[int, str]]:
+        """The rows of a task that have made calls, and were never written down: their indices and ids."""
+        part = run.part(task)
+        if part is None:
+            return
+        statement = (
+            "SELECT key, max(row_id) FROM call WHERE key BETWEEN ? AND ? "
+            "AND key NOT IN (SELECT key FROM result) GROUP BY key ORDER BY key"
+        )
+        found = self._guarded(lambda: self._connection.execute(statement, key_range(part)))
+        while (line := self._guarded(found.fetchone)) is not None:
+            yield line[0] & _INDEX, line[1]
 
     def outcomes(self, run: RunFacts, task: str | None = None) -> Iterator[StoredOutcome]:
         """How the rows of a task ended, by their indices."""
@@ -208,7 +225,7 @@ class Reader:
         statement = "SELECT body FROM test WHERE part = ? ORDER BY position"
         found = self._connection.execute(statement, (part,))
         while (line := self._guarded(found.fetchone)) is not None:
-            yield json.loads(read_text(line[0]))
+            yield self._guarded(partial(_parsed, line[0]))
 
     def delete(self, run: RunFacts) -> None:
         """Take away a run and all that belongs to it.
@@ -281,6 +298,14 @@ class Reader:
                 found.append(run)
         return found
 
+    def _texts(
+        self, run: RunFacts, source: Source, prompt_idx: int | None, *, failed_only: bool
+    ) -> Iterator[tuple[int, str]]:
+        part = run.part(source.task)
+        if part is None:
+            return iter(())
+        return record_texts(self._connection, part, source, prompt_idx, failed_only=failed_only)
+
     def _key(self, run: RunFacts, task: str | None, index: int) -> int | None:
         part = run.part(task)
         return None if part is None or not 0 <= index <= _INDEX else part << INDEX_BITS | index
@@ -303,6 +328,10 @@ class Reader:
             raise StoreError(
                 f"{self.path}: the store of runs holds what cannot be read ({error}); it may be damaged"
             ) from error
+
+
+def _parsed(stored: str | bytes) -> Any:
+    return json.loads(read_text(stored))
 
 
 def _timestamp(text: str) -> float:

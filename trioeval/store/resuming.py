@@ -1,16 +1,18 @@
 """Going on with a stored run: its rows get the places they have now, and what is run again is marked."""
 
+import itertools
 import sqlite3
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 import attrs
 
 from trioeval.store.facts import RunStart
-from trioeval.store.runs import go_on, key_range, mark_again, move_rows
+from trioeval.store.records import is_unreadable
+from trioeval.store.runs import Mark, forget_replies, go_on, key_range, mark_rows, move_rows
 from trioeval.store.schema import INDEX_BITS
 from trioeval.tasks.reconcile import Reconciled
-from trioeval.tasks.retries import Retry, asks_anew, runs_again
+from trioeval.tasks.retries import Retry, asks_anew, has_ended, runs_again
 
 _INDEX = (1 << INDEX_BITS) - 1
 
@@ -24,6 +26,12 @@ class Going:
     parts: Mapping[str | None, int] = attrs.field(factory=dict)
     kept: Mapping[str | None, frozenset[int]] = attrs.field(factory=dict, repr=False)
     """Of each task, the rows that are not run again."""
+    retried: Mapping[str | None, frozenset[int]] = attrs.field(factory=dict, repr=False)
+    """Those that are, and stand until that has come to an end."""
+    anew: Mapping[str | None, frozenset[int]] = attrs.field(factory=dict, repr=False)
+    """Those of them with replies that do not count any more."""
+    damaged: Mapping[str | None, Sequence[int]] = attrs.field(factory=dict, repr=False)
+    """Those whose records cannot be read, of tasks that have any; they are run again."""
 
 
 def take_up(
@@ -34,48 +42,100 @@ def take_up(
     reconciled: Mapping[str | None, Reconciled],
 ) -> Going | None:
     """Write down that a run goes on, and how; None if there is no such run. In a transaction."""
-    found = connection.execute("SELECT run FROM run WHERE id = ?", (run_id,)).fetchone()
-    if found is None:
+    line = connection.execute("SELECT run FROM run WHERE id = ?", (run_id,)).fetchone()
+    if line is None:
         return None
-    number: int = found[0]
+    number: int = line[0]
     execution = go_on(connection, number, start)
     parts = dict(
         connection.execute("SELECT task, part FROM part WHERE run = ?", (number,)).fetchall()
     )
     kept: dict[str | None, frozenset[int]] = {}
+    retried: dict[str | None, frozenset[int]] = {}
+    damaged: dict[str | None, Sequence[int]] = {}
+    connection.create_function("is_unreadable", 2, is_unreadable, deterministic=True)
     for task, part in parts.items():
         changes = reconciled.get(task)
         if changes is not None:
             name = f"{run_id}{'' if task is None else f'-{task}'}"
-            move_rows(connection, part, changes.gone, _moved(changes, name))
-        kept[task] = _mark(connection, part, retry, changes)
-    return Going(number=number, execution=execution, parts=parts, kept=kept)
+            gone = (*changes.gone, *changes.dropped)
+            move_rows(connection, part, gone, _moved(changes, name))
+        if found := _damaged(connection, part):
+            damaged[task] = found
+        kept[task], retried[task] = _mark(connection, part, retry, changes, {*found})
+    anew = {task: _anew(connection, part, retried[task]) for task, part in parts.items()}
+    return Going(
+        number=number,
+        execution=execution,
+        parts=parts,
+        kept=kept,
+        retried=retried,
+        anew=anew,
+        damaged=damaged,
+    )
+
+
+def _damaged(connection: sqlite3.Connection, part: int) -> list[int]:
+    """The rows whose records cannot be read, or are not there."""
+    found = connection.execute(
+        "SELECT result.key FROM result LEFT JOIN record USING (key) "
+        "WHERE result.key BETWEEN ? AND ? AND (body IS NULL "
+        "OR typeof(body) = 'text' AND NOT json_valid(body) "
+        "OR is_unreadable(CAST(body AS BLOB), typeof(body) = 'text')) ORDER BY result.key",
+        key_range(part),
+    )
+    return [key & _INDEX for (key,) in found]
 
 
 def _moved(changes: Reconciled, name: str) -> Iterator[tuple[int, int, int, int, int, str]]:
-    for old, new in changes.moved():
+    for old, new in itertools.chain(changes.moved(), changes.moved_calls()):
         step = changes.steps[new]
         test, prompt, repeat = step.test_idx, step.prompt_idx, step.repeat_index
         text = f"{name}-test-{test}-prompt-{prompt}-repeat-{repeat}"
         yield old, new, test, prompt, repeat, text
 
 
+def _anew(connection: sqlite3.Connection, part: int, retried: frozenset[int]) -> frozenset[int]:
+    """The rows that were given replies that they are not to be given again, by whomever."""
+    if not retried:
+        return frozenset()
+    found = connection.execute(
+        "SELECT DISTINCT key FROM call WHERE key BETWEEN ? AND ? "
+        "AND NOT recalled AND reply IS NOT NULL",
+        key_range(part),
+    )
+    return retried.intersection(key & _INDEX for (key,) in found)
+
+
 def _mark(
-    connection: sqlite3.Connection, part: int, retry: Retry, changes: Reconciled | None
-) -> frozenset[int]:
-    """Mark the rows of a part that are run again; those that are not."""
-    again, anew = array("q"), array("q")
+    connection: sqlite3.Connection,
+    part: int,
+    retry: Retry,
+    changes: Reconciled | None,
+    damaged: Container[int],
+) -> tuple[frozenset[int], frozenset[int]]:
+    """Mark the rows of a part that are run again; those that are not, and those that stand meanwhile."""
+    marks: Mapping[Mark, array[int]] = {mark: array("q") for mark in Mark}
+    anew = array("q")
     kept: list[int] = []
-    for key, outcome, status, is_marked in connection.execute(
+    retried: list[int] = []
+    for key, outcome, status, before in connection.execute(
         "SELECT key, outcome, status, again FROM result WHERE key BETWEEN ? AND ?", key_range(part)
     ):
         index, passed = key & _INDEX, None if status == "error" else status == "pass"
         if asks_anew(retry, outcome, passed=passed, index=index):
             anew.append(index)
-        has_changed = changes is not None and changes.state(index) != "kept"
-        if is_marked or has_changed or runs_again(retry, outcome, passed=passed, index=index):
-            again.append(index)
-        else:
-            kept.append(index)
-    mark_again(connection, part, again, anew)
-    return frozenset(kept)
+        mark = Mark(before)
+        if index in damaged or (changes is not None and changes.state(index) != "kept"):
+            mark = Mark.CHANGED
+        elif mark is Mark.RETRIED and retry.which == "none":
+            mark = Mark.KEPT
+        elif mark is Mark.KEPT and runs_again(retry, outcome, passed=passed, index=index):
+            mark = Mark.RETRIED
+        if mark != before:
+            marks[mark].append(index)
+        if has_ended(outcome) and mark is not Mark.CHANGED:
+            (kept if mark is Mark.KEPT else retried).append(index)
+    mark_rows(connection, part, marks)
+    forget_replies(connection, part, anew)
+    return frozenset(kept), frozenset(retried)

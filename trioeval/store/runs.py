@@ -1,5 +1,6 @@
 """A run beside its rows: beginning it, going on with it, ending it, taking it away."""
 
+import enum
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -145,16 +146,35 @@ def _delete_part(connection: sqlite3.Connection, part: int) -> None:
         connection.execute(f"DELETE FROM {table} WHERE part = ?", (part,))  # noqa: S608
 
 
-def mark_again(
-    connection: sqlite3.Connection, part: int, again: Iterable[int], anew: Iterable[int]
+class Mark(enum.IntEnum):
+    """What the column `again` of a row says."""
+
+    KEPT = 0
+    """It is run again only if it did not come to an end."""
+    RETRIED = 1
+    """It is run again, and stands until that has come to an end."""
+    CHANGED = 2
+    """It is run again, and is another row by now: it does not stand."""
+
+
+def mark_rows(
+    connection: sqlite3.Connection, part: int, marks: Mapping[Mark, Iterable[int]]
 ) -> None:
-    """Mark rows that are to be run again, and those of them whose replies do not count any more."""
+    """Mark rows of a part."""
     base = part << INDEX_BITS
-    for statement, indices in (
-        ("UPDATE result SET again = 1 WHERE key = ?", again),
-        ("UPDATE call SET recalled = 0 WHERE key = ?", anew),
-    ):
-        connection.executemany(statement, ((base | index,) for index in indices))
+    for mark, indices in marks.items():
+        connection.executemany(
+            f"UPDATE result SET again = {mark:d} WHERE key = ?",  # noqa: S608
+            ((base | index,) for index in indices),
+        )
+
+
+def forget_replies(connection: sqlite3.Connection, part: int, indices: Iterable[int]) -> None:
+    """See that the replies of rows do not count any more when they are run again."""
+    base = part << INDEX_BITS
+    connection.executemany(
+        "UPDATE call SET recalled = 0 WHERE key = ?", ((base | index,) for index in indices)
+    )
 
 
 def move_rows(
@@ -169,7 +189,8 @@ def move_rows(
         connection: In a transaction.
         part: Its number.
         gone: Indices of rows that leave the run; with them goes all that is known of them.
-        moved: Of each row that moves: the index it has, the one it gets, and its test, prompt, repeat and id.
+        moved: Of each row that moves, written down or only begun: the index it has, the one it gets, and
+            its test, prompt, repeat and id.
     """
     base = part << INDEX_BITS
     connection.execute(
@@ -205,7 +226,10 @@ def move_rows(
 
 
 def _moved_record(body: str | bytes, test: int, prompt: int, name: str) -> str | bytes:
-    record = json.loads(read_text(body))
+    try:
+        record = json.loads(read_text(body))
+    except ValueError:
+        return body  # damaged: its row will be run again
     record |= {"id": name, "testIdx": test, "promptIdx": prompt}
     return stored_json(compact(record))
 

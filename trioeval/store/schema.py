@@ -119,6 +119,7 @@ _VERSION_1 = (
     CREATE TABLE call (
         call INTEGER PRIMARY KEY,
         key INTEGER NOT NULL,
+        row_id TEXT NOT NULL,
         role TEXT NOT NULL,
         question BLOB NOT NULL,
         provider TEXT NOT NULL,
@@ -229,7 +230,8 @@ _VERSION_1 = (
         call.latency_ms,
         call.tokens,
         call.cost AS cost_usd,
-        call.cached
+        call.cached,
+        call.row_id
     FROM {_joined("call")}
     """,
     f"""

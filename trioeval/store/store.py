@@ -3,17 +3,23 @@
 import contextlib
 import sqlite3
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import attrs
-import trio
 
 from trioeval.errors import StoreError
-from trioeval.store.database import BusyError, Durability, open_database, open_reading, store_error
+from trioeval.store.database import (
+    Durability,
+    check_pages,
+    open_database,
+    open_reading,
+    store_error,
+)
 from trioeval.store.facts import RunStart
 from trioeval.store.locks import lock_run
+from trioeval.store.opening import open_patiently
 from trioeval.store.resuming import Going, take_up
 from trioeval.store.runs import begin_run
 from trioeval.store.schema import RUNS
@@ -27,8 +33,7 @@ from trioeval.tasks.retries import Retry
 PATIENCE = 30.0
 """Seconds that another program may keep the database locked."""
 
-_WARN_AFTER = 2.0
-_RETRY = 0.1
+_SHOWN = 5  # rows in a message
 _NO_CHANGES: Mapping[str | None, Reconciled] = {}
 
 
@@ -66,7 +71,13 @@ async def open_store(
                 tempfile.TemporaryDirectory(prefix="trioeval-", ignore_cleanup_errors=True)
             )
             path = Path(folder) / "results.db"
-        connection = await _open(path, durability, patience_s, on_warning)
+        connection = await open_patiently(
+            partial(_open_whole, path, durability),
+            path,
+            RUNS,
+            patience_s=patience_s,
+            on_warning=on_warning,
+        )
         try:
             reading = open_reading(path, RUNS)
         except StoreError:
@@ -82,7 +93,7 @@ async def open_store(
             on_warning=on_warning,
             after_commit=after_commit,
         )
-        store = Store(path, writer, reading)
+        store = Store(path, writer, reading, patience_s)
         writer.start()
         try:
             yield store
@@ -93,30 +104,15 @@ async def open_store(
             store.release()
 
 
-async def _open(
-    path: Path,
-    durability: Durability,
-    patience_s: float,
-    on_warning: Callable[[str], None] | None,
-) -> sqlite3.Connection:
-    begun = trio.current_time()
-    is_told = False
-    while True:
-        try:
-            return await trio.to_thread.run_sync(
-                partial(open_database, path, RUNS, durability=durability)
-            )
-        except BusyError:
-            waited = trio.current_time() - begun
-            if waited >= patience_s:
-                raise
-            if waited >= _WARN_AFTER and not is_told and on_warning is not None:
-                is_told = True
-                on_warning(
-                    f"{path}: the {RUNS.name} is locked by another program; "
-                    f"waiting for it, at most {patience_s:g} s"
-                )
-        await trio.sleep(_RETRY)
+def _open_whole(path: Path, durability: Durability) -> sqlite3.Connection:
+    """Open the store, where nothing is seen to be damaged."""
+    connection = open_database(path, RUNS, durability=durability)
+    try:
+        check_pages(connection, path, RUNS)
+    except StoreError:
+        connection.close()
+        raise
+    return connection
 
 
 @attrs.define(eq=False)
@@ -126,6 +122,7 @@ class Store:
     path: Path
     _writer: Writer = attrs.field(repr=False)
     _reading: sqlite3.Connection = attrs.field(repr=False)
+    _patience: float = attrs.field(repr=False)
     _runs: list[StoredRun] = attrs.field(init=False, factory=list, repr=False)
 
     @property
@@ -150,7 +147,7 @@ class Store:
         self._writer.put(StepWork(write))
         return run
 
-    def resume(
+    async def resume(
         self,
         run_id: str,
         start: RunStart,
@@ -158,10 +155,11 @@ class Store:
         retry: Retry = Retry(),  # noqa: B008 - frozen
         reconciled: Mapping[str | None, Reconciled] = _NO_CHANGES,
     ) -> StoredRun:
-        """Go on with a run. Blocks while its rows are looked through, a second for about 300,000 of them.
+        """Go on with a run. Its rows are looked through in a thread, a second for about 100,000 of them.
 
         What is to be run again is marked so in the file, in one transaction: if this execution is killed, the
-        next one goes on with it. Rows stay as they are until they have been run again.
+        next one goes on with it. Rows stay as they are until they have been run again. Those whose records
+        are damaged are told as a warning, and run again.
 
         Args:
             run_id: Its id.
@@ -172,12 +170,19 @@ class Store:
         Raises:
             StoreError: There is no such run, somebody else runs it, or the file cannot be used.
         """
-        lock = lock_run(self.path, run_id)
-        try:
-            going = self._take_up(run_id, start, retry, reconciled)
-        except StoreError:
-            lock.release()
-            raise
+        with contextlib.ExitStack() as stack:
+            lock = lock_run(self.path, run_id)
+            stack.callback(lock.release)
+            going = await open_patiently(
+                partial(self._take_up, run_id, start, retry, reconciled),
+                self.path,
+                RUNS,
+                patience_s=self._patience,
+                on_warning=self._writer.warn,
+            )
+            stack.pop_all()
+        for task, rows in going.damaged.items():
+            self._writer.warn(_told_of_damaged(self.path, task, rows))
         place = Place(
             eval_id=run_id,
             keys=start.keys,
@@ -202,7 +207,7 @@ class Store:
         retry: Retry,
         reconciled: Mapping[str | None, Reconciled],
     ) -> Going:
-        connection = open_database(self.path, RUNS, busy_s=PATIENCE)
+        connection = open_database(self.path, RUNS)
         try:
             connection.execute("BEGIN IMMEDIATE")
             going = take_up(connection, run_id, start, retry, reconciled)
@@ -219,3 +224,9 @@ class Store:
 
     def _connection(self) -> sqlite3.Connection:
         return self._reading
+
+
+def _told_of_damaged(path: Path, task: str | None, rows: Sequence[int]) -> str:
+    of = "" if task is None else f" of task {task}"
+    shown = ", ".join(map(str, rows[:_SHOWN])) + (", …" if len(rows) > _SHOWN else "")
+    return f"{path}: the records of some rows{of} are damaged ({shown}); they are run again"

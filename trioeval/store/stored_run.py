@@ -1,5 +1,6 @@
 """One run, as it is written down and read while it goes on."""
 
+import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
@@ -15,10 +16,10 @@ from trioeval.store.columns import Value, number
 from trioeval.store.facts import EndState
 from trioeval.store.locks import RunLock
 from trioeval.store.payloads import plain, stored_json
-from trioeval.store.records import merged, read_body, read_call, record_texts
+from trioeval.store.records import Source, merged, read_body, read_call, record_texts
 from trioeval.store.replies import read_reply
 from trioeval.store.resuming import Going
-from trioeval.store.runs import finish_run
+from trioeval.store.runs import Mark, finish_run, mark_rows
 from trioeval.store.schema import INDEX_BITS
 from trioeval.store.works import (
     CallWork,
@@ -33,6 +34,7 @@ from trioeval.store.works import (
 from trioeval.store.writer import Writer
 from trioeval.tasks import Row
 from trioeval.tasks.journal import CallKey, CallRecord, Journal, Paid
+from trioeval.tasks.retries import has_ended
 
 _TESTS = 500  # a statement
 _MANY = 10_000  # numbers of rows that are remembered
@@ -42,6 +44,7 @@ _MANY = 10_000  # numbers of rows that are remembered
 class Kept:
     """The rows of one task that are not run again."""
 
+    _source: Source
     _part: int | None
     _indices: frozenset[int] = attrs.field(repr=False)
     _read: Callable[[], sqlite3.Connection] = attrs.field(repr=False)
@@ -57,14 +60,14 @@ class Kept:
 
         Raises:
             KeyError: It is not kept.
+            StoreError: It cannot be read.
         """
         if index not in self._indices or self._part is None:
             raise KeyError(index)
-        text = read_body(self._read(), self._part << INDEX_BITS | index)
+        text = read_body(self._read(), self._part << INDEX_BITS | index, self._source)
         if text is None:
             raise KeyError(index)
-        found: Mapping[str, Any] = json.loads(text)
-        return found
+        return self._source.parsed(index, text)
 
 
 class StoredRun(Journal):
@@ -86,9 +89,14 @@ class StoredRun(Journal):
         self._lock = lock
         self._resumed = going.execution > 1
         self._kept = {
-            task: Kept(going.parts[task], rows, read) for task, rows in going.kept.items()
+            task: Kept(Source(writer.path, task), going.parts[task], rows, read)
+            for task, rows in going.kept.items()
         }
+        self._has_warned = False
+        self._retried = going.retried
+        self._standing: set[tuple[str | None, int]] = set()
         self._parts = going.parts
+        self._anew = going.anew
         self._numbers: dict[tuple[str | None, int], int] = {}
         self._most_numbers = _MANY
         self._began = trio.current_time()
@@ -103,18 +111,45 @@ class StoredRun(Journal):
         """Why nothing is written any more; None while it is."""
         return self._writer.error
 
+    @property
+    def standing_rows(self) -> int:
+        """How many rows were not run again although they should be, and stand as they were."""
+        return len(self._standing)
+
     def call(self, call: CallRecord, /) -> None:
         """Write down a call."""
         self._writer.put(CallWork(self._place, call))
 
     def row(self, row: Row, /) -> None:
-        """Write down a row, in place of what was known of it before."""
+        """Write down a row, in place of what was known of it before.
+
+        One that did not come to an end never takes the place of one that did: that one stands, and is
+        still to be run again.
+        """
         place = (row.task, row.index)
+        work: Work = RowWork(self._place, row.task, row.index, row)
+        if not has_ended(row.outcome):
+            if row.index in self._retried.get(row.task, ()):
+                self._standing.add(place)  # and is marked already
+                return
+            if row.index in self.kept(row.task):  # it was to be compared with one that is run again
+                self._standing.add(place)
+                work = self._marking(*place)
         if len(self._numbers) >= self._most_numbers:  # some that nobody asks for
             done = self._writer.done
             self._numbers = {place: one for place, one in self._numbers.items() if one > done}
             self._most_numbers = max(_MANY, 2 * len(self._numbers))
-        self._numbers[place] = self._writer.put(RowWork(self._place, row.task, row.index, row))
+        self._numbers[place] = self._writer.put(work)
+
+    def standing(self, row: Row, /) -> Mapping[str, Any] | None:
+        """What stands in place of a row of this execution that is durable; None where it stands itself."""
+        return self.record(row) if (row.task, row.index) in self._standing else None
+
+    def _marking(self, task: str | None, index: int) -> StepWork:
+        def write(connection: sqlite3.Connection) -> None:
+            mark_rows(connection, self._place.parts[task], {Mark.RETRIED: [index]})
+
+        return StepWork(write)
 
     def take(self, task: str | None, index: int, record: Mapping[str, Any]) -> None:
         """Write down a row whose record is there already, from wherever it comes."""
@@ -135,33 +170,58 @@ class StoredRun(Journal):
             self._numbers.pop((row.task, row.index), None)
 
     def recall(self, key: CallKey, /) -> Paid | None:
-        """The reply to this question that an earlier execution of the run has written down, if any."""
+        """The reply to this question that an earlier execution of the run has written down, if any.
+
+        One that cannot be read is none: the question is asked again, and the first time this is told.
+        """
         part = self._parts.get(key.task)
         if not self._resumed or part is None:
             return None
-        found = read_call(
-            self._read(),
-            part << INDEX_BITS | key.index,
-            key.role,
-            key.question,
-            self._place.execution,
-        )
-        if found is None:
+        try:
+            found = read_call(
+                self._read(), part << INDEX_BITS | key.index, key, self._place.execution
+            )
+            if found is None:
+                return None
+            text, latency_ms, cached = found
+            return Paid(read_reply(json.loads(text)), latency_ms, cached)
+        except (ValueError, sqlite3.Error) as error:
+            if not self._has_warned:
+                self._has_warned = True
+                self._writer.warn(
+                    f"{self._writer.path}: a reply to row {key.index} cannot be read ({error}); "
+                    "it is asked for again, and so is each one like it"
+                )
             return None
-        text, latency_ms, cached = found
-        return Paid(read_reply(json.loads(text)), latency_ms, cached)
+
+    def reject(self, key: CallKey, /) -> None:
+        """Nothing came of the reply to this question: no later execution recalls it."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "UPDATE call SET recalled = 0 WHERE key = ? AND role = ? AND question = ?",
+                (self._place.key(key.task, key.index), key.role, key.question),
+            )
+
+        self._put(StepWork(write))
+
+    def asks_anew(self, task: str | None, index: int, /) -> bool:
+        """Whether other replies are wanted for a row than those that it had, also those of a cache."""
+        return index in self._anew.get(task, ())
 
     def kept(self, task: str | None, /) -> Kept:
         """The rows of a task that are not run again."""
-        return self._kept.get(task) or Kept(None, frozenset(), self._read)
+        return self._kept.get(task) or Kept(self._source(task), None, frozenset(), self._read)
 
     def record(self, row: Row) -> Mapping[str, Any]:
-        """The record of a row that is durable, or kept in memory."""
+        """The record of a row that is durable, or kept in memory; of what stands in its place."""
         recent = self._place.recent.get((row.task, row.index))
         if recent is not None:
             return recent[0]
-        found: Mapping[str, Any] = json.loads(self.text(row))
-        return found
+        try:
+            return self._source(row.task).parsed(row.index, self.text(row))
+        except StoreError:
+            return make_record(row, self._place)[0]
 
     def text(self, row: Row) -> str:
         """Its JSON text."""
@@ -171,8 +231,12 @@ class StoredRun(Journal):
             return recent[1]
         text = self._place.unsaved.get(place)
         if text is None and row.task in self._place.parts:
-            text = read_body(self._read(), self._place.key(*place))
+            with contextlib.suppress(StoreError):
+                text = read_body(self._read(), self._place.key(*place), self._source(row.task))
         return make_record(row, self._place)[1] if text is None else text
+
+    def _source(self, task: str | None) -> Source:
+        return Source(self._writer.path, task)
 
     def records(
         self, task: str | None, prompt_idx: int | None = None
@@ -182,15 +246,17 @@ class StoredRun(Journal):
         Also those that could not be written. Those that were written before the iteration began.
 
         Raises:
-            StoreError: The database cannot be read.
+            StoreError: The database cannot be read, or one of them is damaged.
         """
-        part = self._place.parts.get(task)
-        stored = iter(()) if part is None else record_texts(self._read(), part, prompt_idx)
+        part, source = self._place.parts.get(task), self._source(task)
+        stored: Iterator[tuple[int, str]] = iter(())
+        if part is not None:
+            stored = record_texts(self._read(), part, source, prompt_idx)
         unsaved = {
             index: text for (of, index), text in self._place.unsaved.copy().items() if of == task
         }
-        for text in merged(stored, unsaved):
-            found: Mapping[str, Any] = json.loads(text)
+        for index, text in merged(stored, unsaved):
+            found = source.parsed(index, text)
             # What was lost may be of any prompt.
             if prompt_idx is None or found["promptIdx"] == prompt_idx:
                 yield found

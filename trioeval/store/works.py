@@ -16,6 +16,8 @@ import attrs
 
 from trioeval.errors import ProviderError
 from trioeval.providers import Reply
+from trioeval.providers.secrets import hide, hide_in
+from trioeval.providers.spellings import spelt
 from trioeval.report import row_json
 from trioeval.report.json_text import compact
 from trioeval.store.columns import (
@@ -38,6 +40,7 @@ _log = logging.getLogger("trioeval.store")
 
 CALL = [
     "key",
+    "row_id",
     "role",
     "question",
     "provider",
@@ -159,8 +162,9 @@ class RowWork:
         return len(self.text)
 
     def lose(self) -> None:
-        """Keep its text."""
-        self.place.unsaved[self.task, self.index] = self.text
+        """Keep its text, if it could be made."""
+        if self.text:
+            self.place.unsaved[self.task, self.index] = self.text
 
     def lines(self) -> tuple[tuple[Value, ...], tuple[Value, ...], Iterator[tuple[Value, ...]]]:
         """Its line in the table of results, that of its record, and those of its scores."""
@@ -176,16 +180,28 @@ def make_record(row: Row, place: Place) -> tuple[Mapping[str, Any], str]:
     """The record of a row, and its text; of one that cannot be told, what can be."""
     keys = place.keys.get(row.task, ())
     try:
-        record = row_json(row, place.eval_id, keys=keys)
-        return record, compact(record)
+        return _told(row, place.eval_id, keys)
     except Exception as error:  # noqa: BLE001 - objects of users may do anything when looked at
         told = f"the row cannot be written down: {type(error).__name__} while it was looked at"
         _log.warning("row %d: %s", row.index, told)
         bare = attrs.evolve(
             row, reply=None, output=None, verdict=None, graded=(), details={}, error=told
         )
-        record = row_json(bare, place.eval_id, keys=keys)
-        return record, compact(record)
+        return _told(bare, place.eval_id, keys)
+
+
+def _told(row: Row, eval_id: str, keys: Sequence[str]) -> tuple[Mapping[str, Any], str]:
+    record: Mapping[str, Any] = row_json(row, eval_id)
+    text = compact(record)
+    if _may_hold(text, keys):
+        record = hide_in(record, keys)
+        text = compact(record)
+    return record, text
+
+
+def _may_hold(text: str, keys: Sequence[str]) -> bool:
+    """A quick look that finds none in nearly every text, however its parts are spelt."""
+    return any(spelt(key).core in text for key in keys)
 
 
 @attrs.define(eq=False)
@@ -206,20 +222,21 @@ class CallWork:
         cost: float | None = None
         recalled = False
         size = len(call.prompt)
-        answer = call.answer
+        answer, keys = call.answer, self.place.keys.get(call.key.task, ())
         if isinstance(answer, ProviderError):
-            error, kind = plain(_encode(error_facts(answer))), answer.kind
+            error, kind = plain(_encode(hide_in(error_facts(answer), keys))), answer.kind
             tokens, cost = count(answer.tokens), number(answer.money)
         else:
-            text, recalled = _reply_text(answer)
+            text, recalled = _reply_text(answer, keys)
             size += len(text)
             reply = stored_json(text)
             tokens, cost = count(answer.usage.total), number(answer.cost)
         self._columns = (
+            call.key.row,
             call.key.role,
             call.key.question,
             plain(call.provider),
-            stored_json(compact(call.prompt)),
+            stored_json(compact(hide(call.prompt, keys))),
             reply,
             error,
             kind,
@@ -240,11 +257,13 @@ class CallWork:
         return (self.place.key(self.call.key.task, self.call.key.index), *self._columns)
 
 
-def _reply_text(reply: Reply) -> tuple[str, bool]:
+def _reply_text(reply: Reply, keys: Sequence[str]) -> tuple[str, bool]:
     """The JSON text of a reply, and whether it may be taken for the reply again."""
     try:
         told = reply_facts(reply)
         text = compact(told)
+        if _may_hold(text, keys) and (hidden := hide_in(told, keys)) is not told:
+            return _encode(hidden), False  # another reply than the one that was given
         # It may stand for a number that JSON does not have, which is not lost here.
         return _encode(told) if "null" in text else text, LEFT_OUT not in told
     except Exception as error:  # noqa: BLE001 - objects of users may do anything when looked at

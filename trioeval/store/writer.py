@@ -24,7 +24,7 @@ from trioeval.store.works import Work
 
 _log = logging.getLogger("trioeval.store")
 
-LINGER = 0.002  # seconds that the first work waits for others
+LINGER = 0.01  # seconds that the first work waits for others
 LARGEST = 500  # works a commit
 LARGEST_SIZE = 8 * 2**20  # bytes a commit, about
 LONGEST = 0.05  # seconds that works are made ready for one commit
@@ -61,7 +61,8 @@ class Writer:
         self.error: StoreError | None = None
         """Why nothing is written any more."""
         self._connection = connection
-        self._path = path
+        self.path = path
+        """Of the file."""
         self._kind = kind
         self._lay = lay
         self._patience = patience_s
@@ -122,7 +123,7 @@ class Writer:
                 _log.exception("the store failed")
                 self._fail(
                     StoreError(
-                        f"{self._path}: the {self._kind.name} cannot be written: "
+                        f"{self.path}: the {self._kind.name} cannot be written: "
                         f"{type(error).__name__}: {error}; this is a fault of trioeval"
                     )
                 )
@@ -161,7 +162,7 @@ class Writer:
             _log.exception("something cannot be written down")
             self._fail(
                 StoreError(
-                    f"{self._path}: something cannot be written down: {type(error).__name__}: {error}; "
+                    f"{self.path}: something cannot be written down: {type(error).__name__}: {error}; "
                     "this is a fault of trioeval"
                 )
             )
@@ -172,7 +173,7 @@ class Writer:
             try:
                 self._commit(works)
             except sqlite3.Error as error:
-                self._fail(store_error(self._path, self._kind, error))
+                self._fail(store_error(self.path, self._kind, error))
         if self.error is not None:
             for work in works:
                 work.lose()
@@ -199,14 +200,14 @@ class Writer:
                 self._connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
                 waited = time.monotonic() - begun
-                if not isinstance(store_error(self._path, self._kind, error), BusyError):
+                if not isinstance(store_error(self.path, self._kind, error), BusyError):
                     raise
                 if waited >= self._patience:
                     raise
                 if waited >= _WARN_AFTER and not is_told:
                     is_told = True
-                    self._warn(
-                        f"{self._path}: the {self._kind.name} is locked by another program; "
+                    self.warn(
+                        f"{self.path}: the {self._kind.name} is locked by another program; "
                         f"waiting for it, at most {self._patience:g} s"
                     )
                 time.sleep(_RETRY)
@@ -232,7 +233,8 @@ class Writer:
         if self._on_error is not None:
             self._tell(self._on_error, error)
 
-    def _warn(self, text: str) -> None:
+    def warn(self, text: str) -> None:
+        """Tell of what goes wrong and may yet go well; from any thread."""
         _log.warning(text)
         if self._on_warning is not None:
             self._tell(self._on_warning, text)

@@ -14,7 +14,8 @@ the same and at no price (`echo`) nothing is kept but the row.
 
 import hashlib
 import json
-from collections.abc import Coroutine, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -30,6 +31,7 @@ from trioeval.suite import ProviderEntry
 from trioeval.tasks.caching import ReplyCache
 from trioeval.tasks.journal import CallKey, CallRecord, CallRole, Journal, Paid, question_digest
 from trioeval.tasks.metering import Estimate, Meter, tokens_used
+from trioeval.tasks.tools import kept
 
 
 @attrs.define(eq=False)
@@ -43,6 +45,8 @@ class Inquiry:
     """What the journal knows it by; None where there is no journal, and where asking costs nothing."""
     cache_key: bytes | None = None
     """What the cache knows it by; None where it has to be asked."""
+    refresh: bool = False
+    """Whether it is asked anew, and what the cache has is replaced."""
 
 
 class Listener(Protocol):
@@ -73,6 +77,8 @@ class Asker:
     lanes: Sequence[str]
     """The lane of each."""
     meter: Meter
+    row_ids: Callable[[int], str]
+    """Gives the id of a row by its index, see `RowIds`; asked only where there is a journal."""
     task: str | None = None
     journal: Journal | None = None
     cache: ReplyCache | None = None
@@ -82,6 +88,8 @@ class Asker:
     """What each is called, without secrets."""
     _keys: tuple[str, ...] = attrs.field(init=False, repr=False)
     _marks: Sequence[str] = attrs.field(init=False, repr=False)
+    _blind: Sequence[bool] = attrs.field(init=False, repr=False)
+    """Who sees no variables."""
     _for_nothing: Sequence[bool] = attrs.field(init=False, repr=False)
     """Who always answers the same and at no price; nothing would be lost with such a reply."""
 
@@ -97,6 +105,10 @@ class Asker:
     @_marks.default
     def _find_marks(self) -> Sequence[str]:
         return [_mark(entry) for entry in self.entries]
+
+    @_blind.default
+    def _find_blind(self) -> Sequence[bool]:
+        return [one.spec.ignores_variables for one in self.providers]
 
     @_for_nothing.default
     def _find_for_nothing(self) -> Sequence[bool]:
@@ -126,15 +138,27 @@ class Asker:
             return Inquiry(place, request)
         key = None
         if self.journal is not None and not self._for_nothing[place]:
-            digest = question_digest(self._marks[place], request, *more)
-            key = CallKey(self.task, index, role, digest)
+            key = self._key(index, role, place, request, more)
         cache_key = None
         if self.cache is not None:
             cache_key = self.providers[place].cache_key(request)
             if again and cache_key is not None:
                 mark = json.dumps(more, sort_keys=True, default=_kind_of)
                 cache_key = asked_again(cache_key, mark)
-        return Inquiry(place, request, key, cache_key)
+        return Inquiry(place, request, key, cache_key, self.refresh or self._asks_anew(index))
+
+    def _key(
+        self, index: int, role: CallRole, place: int, request: Request, more: Sequence[Any]
+    ) -> CallKey:
+        variables = None if self._blind[place] else kept(request.vars)
+        digest = question_digest(self._marks[place], request, *more, variables=variables)
+        if digest is None:  # nobody will know it again
+            digest = secrets.token_bytes(16)
+        return CallKey(self.task, index, role, digest, self.row_ids(index))
+
+    def _asks_anew(self, index: int) -> bool:
+        journal = self.journal
+        return journal is not None and journal.resumed and journal.asks_anew(self.task, index)
 
     def may_have(self, place: int) -> bool:
         """Whether there may be replies of a provider that need no call."""
@@ -146,7 +170,7 @@ class Asker:
         """Whether no call of its own is needed now: the reply is there, or on its way to others."""
         if inquiry.key is not None and self._recalled(inquiry.key) is not None:
             return True
-        if self.cache is None or self.refresh or inquiry.cache_key is None:
+        if self.cache is None or inquiry.refresh or inquiry.cache_key is None:
             return False
         return self.cache.has(inquiry.cache_key)
 
@@ -172,7 +196,7 @@ class Asker:
             own = await self._call(inquiry, calls, listener)
             return own
 
-        found = await cache.reply(cache_key, fetch, calls.waiting, refresh=self.refresh)
+        found = await cache.reply(cache_key, fetch, calls.waiting, refresh=inquiry.refresh)
         if own is not None:
             return own
         paid = Paid(_from_cache(found.reply), found.latency_ms, cached=True)
@@ -180,6 +204,13 @@ class Asker:
             self._write(inquiry, inquiry.key, paid.reply, paid.latency_ms, cached=True)
         listener.heard(paid, recalled=False)
         return paid
+
+    def reject(self, inquiry: Inquiry) -> None:
+        """Nothing came of the reply to a question: nobody is given it again."""
+        if self.cache is not None and inquiry.cache_key is not None:
+            self.cache.drop(inquiry.cache_key)
+        if self.journal is not None and inquiry.key is not None:
+            self.journal.reject(inquiry.key)
 
     def _recalled(self, key: CallKey) -> Paid | None:
         if self.journal is None or not self.journal.resumed:

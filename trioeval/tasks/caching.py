@@ -17,6 +17,10 @@ class ReplyCache(Protocol):
         """
         ...
 
+    def drop(self, key: bytes, /) -> None:
+        """Let go of a reply that nothing came of."""
+        ...
+
     async def reply(
         self,
         key: bytes,

@@ -18,12 +18,12 @@ from trioeval.grading.comparing import with_comparisons
 from trioeval.grading.grade import grading_error, make_ready, ungraded, verdict_of
 from trioeval.grading.kind import Comparing, Contender, findings_of
 from trioeval.grading.model import NOTHING_SPENT
-from trioeval.kernel import Calls, Done, Failed, Job, Outcome, Plan
+from trioeval.kernel import Calls, Done, Failed, Job, Outcome, Plan, TimedOut
 from trioeval.suite import Expansion, Step
-from trioeval.tasks.endings import NAMES, explain, grading_details, provider_failure
+from trioeval.tasks.endings import NAMES, cut_of, explain, grading_details, provider_failure
 from trioeval.tasks.grader_calls import OpenGraders
 from trioeval.tasks.groups import ByGroups, Group, Layout
-from trioeval.tasks.judging import Bench, Consulted, answered, judge_error
+from trioeval.tasks.judging import Bench, Consulted, answered, is_mishap, judge_error
 from trioeval.tasks.prompt_eval import PromptEval
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.waits import NO_WAITS, added
@@ -55,6 +55,8 @@ class _Rows:
     benches: dict[int, Callable[[Calls[Work]], Bench]] = attrs.field(factory=dict)
     consulted: dict[tuple[int, int], Consulted] = attrs.field(factory=dict)
     """By the index of the step that pays, and the place of the assertion."""
+    useless: set[tuple[int, int]] = attrs.field(factory=set)
+    """Those of whose replies no verdict could be made."""
     rows: list[Row] = attrs.field(factory=list)
     """Those that are held back."""
 
@@ -163,6 +165,9 @@ class ComparedEval:
         known = self._groups.pop(outcome.index, _Rows())
         consulted = [one for _, one in sorted(known.consulted.items(), key=lambda item: item[0])]
         spent = [one.spent() for one in consulted]
+        if isinstance(outcome, Done | Failed | TimedOut):
+            for whom in sorted(known.useless & known.consulted.keys()):
+                known.consulted[whom].reject()
         held = sorted(known.rows, key=lambda row: row.index)
         rows = [_told(row, outcome, answered(consulted)) for row in held]
         for place, row in enumerate(rows):
@@ -200,9 +205,13 @@ class ComparedEval:
             except Exception as error:
                 payer = min(known.verdicts, default=group.start)
                 told = judge_error(error, known.consulted.get((payer, place)))
+                if not is_mishap(told):
+                    known.useless.add((payer, place))
                 if assertion.weight:
                     raise grading_error(assertion, (place,), told) from error
                 verdicts = dict.fromkeys(found, ungraded(assertion, told))
+            else:
+                known.useless.discard((min(known.verdicts), place))
             for step, verdict in verdicts.items():
                 found[step][place] = verdict
         return Compared(found)
@@ -262,6 +271,7 @@ def _told(row: Row, outcome: Outcome[Found], replies: Mapping[str, Any]) -> Row:
             failure=provider_failure(failed),
             details={**grading_details(failed), **replies},
             outcome=NAMES[type(outcome)],
+            cut=cut_of(outcome),
         )
     verdict = with_comparisons(row.verdict, outcome.value.verdicts.get(row.index, {}))
     return attrs.evolve(

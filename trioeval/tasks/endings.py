@@ -48,6 +48,11 @@ def blocked_by_task(row: Row, task: str) -> Row:
     return attrs.evolve(row, outcome=NAMES[Blocked], error=f"blocked by task {task}")
 
 
+def cut_of(outcome: Outcome[Any]) -> Cut | None:
+    """What kept a job from running to its end; None if nothing did."""
+    return outcome.cut if isinstance(outcome, NotRun | Interrupted) else None
+
+
 def explain(outcome: Outcome[Verdict]) -> str | None:
     """Why there is no verdict, or why it is not a pass."""
     match outcome:

@@ -7,12 +7,16 @@ answered from here.
 """
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import attrs
+import trio
 
+from trioeval.errors import GradingError
 from trioeval.providers import Reply, Request
+from trioeval.tasks.asking import Inquiry
+from trioeval.tasks.spending import Spending
 from trioeval.tasks.together import place_among
 
 
@@ -29,8 +33,26 @@ class Question:
     """Whether the answer is text for people, and not numbers."""
     mark: tuple[Any, ...] = ()
     """What tells it from equal ones of its assertion, as JSON data."""
+    inquiry: Inquiry | None = None
+    """As it was asked last."""
     reply: Reply | None = None
     """None as long as there is none, also where it failed."""
+    has_failed: bool = False
+    """Whether the call failed."""
+
+
+@attrs.define(eq=False)
+class Vector:
+    """A vector that is being asked for, or was."""
+
+    question: Question
+    users: set[int]
+    """The numbers of those who wanted it; the least of them pays, whoever came first."""
+    over: trio.Event = attrs.field(factory=trio.Event)
+    """Set when the call is over, however it ended."""
+    vector: Sequence[float] | None = None
+    error: GradingError | None = None
+    spending: Spending = attrs.field(factory=Spending)
 
 
 @attrs.define(eq=False)
@@ -68,3 +90,14 @@ class Questions:
     def in_order(self) -> list[Question]:
         """All, in an order that does not depend on who answers first."""
         return sorted(self._known.values(), key=lambda question: question.among)
+
+
+def useless(questions: Iterable[Question]) -> Sequence[Inquiry]:
+    """Those of an assertion without a verdict whose replies are to blame for that.
+
+    Where a call failed it was that, and the replies to the others are good.
+    """
+    asked = [*questions]
+    if any(one.has_failed for one in asked):
+        return ()
+    return [one.inquiry for one in asked if one.reply is not None and one.inquiry is not None]

@@ -35,7 +35,7 @@ from trioeval.providers import Reply, Request
 from trioeval.suite import Step, Test
 from trioeval.suite.plain_form import plain_data
 from trioeval.tasks.asking import Asker
-from trioeval.tasks.grader_answers import Question, Questions
+from trioeval.tasks.grader_answers import Question, Questions, Vector, useless
 from trioeval.tasks.grader_entries import SEARCHING
 from trioeval.tasks.grader_replies import read_flags, read_labels, read_vector
 from trioeval.tasks.graders import Graders
@@ -95,19 +95,6 @@ class OpenGraders:
 
 
 @attrs.define(eq=False)
-class _Vector:
-    """A vector that is being asked for, or was."""
-
-    users: set[int] = attrs.field(factory=set)
-    """The numbers of those who wanted it; the least of them pays, whoever came first."""
-    over: trio.Event = attrs.field(factory=trio.Event)
-    """Set when the call is over, however it ended."""
-    vector: Sequence[float] | None = None
-    error: GradingError | None = None
-    spending: Spending = attrs.field(factory=Spending)
-
-
-@attrs.define(eq=False)
 class RowGraders:
     """The judges of one row."""
 
@@ -120,8 +107,8 @@ class RowGraders:
     """By the whole row."""
     recalled: int = attrs.field(default=0, init=False)
     """Requests of earlier executions whose replies are used."""
-    _vectors: dict[tuple[int, str], _Vector] = attrs.field(factory=dict, init=False)
-    _asked_for: list[_Vector] = attrs.field(factory=list, init=False)
+    _vectors: dict[tuple[int, str], Vector] = attrs.field(factory=dict, init=False)
+    _asked_for: list[Vector] = attrs.field(factory=list, init=False)
     _graders: list["AssertionGrader"] = attrs.field(factory=list, init=False)
 
     def of(self, assertion: Assertion) -> "AssertionGrader":
@@ -167,9 +154,11 @@ class RowGraders:
         asker, place = self.run.asker, question.place
         request, index = question.request, self.step.index
         inquiry = asker.inquiry(index, "grader", place, request, *mark, again=again)
+        question.inquiry, question.has_failed = inquiry, False
         try:
             paid = await asker.ask(inquiry, self.calls, _Payer(self, question, spending))
         except _FAILURES as error:
+            question.has_failed = True
             raise self._failure(place, error) from error
         return paid.reply
 
@@ -187,10 +176,10 @@ class RowGraders:
                 raise _like(known.error) from known.error
             if known.vector is not None:
                 return known.vector
-        entry = self._vectors[key] = _Vector({number})
+        entry = self._vectors[key] = Vector(Question(place, self.request(text)), {number})
         self._asked_for.append(entry)
         try:
-            reply = await self.ask(Question(place, self.request(text)), entry.spending, ("vector",))
+            reply = await self.ask(entry.question, entry.spending, ("vector",))
             entry.vector = read_vector(reply.output)
             if entry.vector is None:
                 raise self.unusable(place, reply, "gave no vector, which is a list of numbers")
@@ -206,6 +195,10 @@ class RowGraders:
     def paid_by(self, number: int) -> Iterator[Spent]:
         """What the vectors used that somebody pays for."""
         return (one.spending.total for one in self._asked_for if min(one.users) == number)
+
+    def vectors_of(self, number: int) -> Iterator[Question]:
+        """The questions for the vectors that somebody wanted."""
+        return (one.question for one in self._asked_for if number in one.users)
 
     def request(self, prompt: str, **more: Any) -> Request:
         """A request of this row."""
@@ -283,6 +276,12 @@ class AssertionGrader:
                 with contextlib.suppress(GradingError):
                     found.append(self._answer(question.place, question.reply).text)
         return found
+
+    def reject(self) -> None:
+        """No verdict could be made of what was answered: see that nobody is given it again."""
+        asked = (*self.questions.in_order(), *self.row.vectors_of(self.number))
+        for inquiry in useless(asked):
+            self.row.run.asker.reject(inquiry)
 
     def render(self, own: str, names: Mapping[str, Any], *, part: int | str | None = None) -> str:
         """The prompt that a judge is asked with.

@@ -5,6 +5,7 @@ becomes known, so that nothing can come between a reply that was paid for and it
 journal makes it durable behind that, and says when it is.
 """
 
+import datetime as dt
 import hashlib
 import json
 from collections.abc import Container, Mapping
@@ -14,6 +15,7 @@ import attrs
 
 from trioeval.errors import ProviderError
 from trioeval.providers import Reply, Request
+from trioeval.suite.plain_form import plain_data
 from trioeval.tasks.rows import Row
 
 CallRole: TypeAlias = Literal["provider", "grader", "cell", "attempt"]
@@ -31,6 +33,8 @@ class CallKey:
     role: CallRole
     question: bytes
     """See `question_digest`; 16 bytes."""
+    row: str = ""
+    """The id of that row, see `row_id`: what it is wherever it stands. No other row is given the reply."""
 
 
 @attrs.frozen(kw_only=True)
@@ -91,7 +95,23 @@ class Journal(Protocol):
         ...
 
     def row(self, row: Row, /) -> None:
-        """Write down a row, in place of what was known of it before."""
+        """Write down a row, in place of what was known of it before.
+
+        One that did not come to an end never takes the place of one that did: that one stands, and is
+        still to be run again.
+        """
+        ...
+
+    def standing(self, row: Row, /) -> Mapping[str, Any] | None:
+        """What stands in place of a row of this execution that is durable; None where it stands itself."""
+        ...
+
+    def reject(self, key: CallKey, /) -> None:
+        """Nothing came of the reply to this question: no later execution recalls it."""
+        ...
+
+    def asks_anew(self, task: str | None, index: int, /) -> bool:
+        """Whether other replies are wanted for a row than those that it had, also those of a cache."""
         ...
 
     async def durable(self, row: Row | None = None, /) -> None:
@@ -107,26 +127,47 @@ class Journal(Protocol):
         ...
 
 
-def question_digest(provider: str, request: Request, *more: Any) -> bytes:
-    """What tells one question of a row from another: 16 bytes.
+def question_digest(
+    provider: str, request: Request, *more: Any, variables: Mapping[str, Any] | None = None
+) -> bytes | None:
+    """What tells one question of a row from another, in every process: 16 bytes.
+
+    None where something of it is no JSON data: nobody can say in another process whether it is the same.
 
     Args:
         provider: Who is asked, by name.
-        request: What is asked. Its variables do not count, which prompts are made of.
+        request: What is asked, but for its variables.
         *more: JSON data that tells equal requests apart: their place among others, and their number.
+        variables: Those that whoever is asked may look at; None if they see the prompt alone.
 
     Example:
-        >>> question_digest("m", Request(prompt="a")) == question_digest(
-        ...     "m", Request(prompt="a"), 1
-        ... )
+        >>> asked = Request(prompt="a")
+        >>> question_digest("m", asked) == question_digest("m", asked, 1)
         False
+        >>> question_digest("m", asked, variables={"x": object()})
     """
-    options = _json(dict(request.options)) if request.options else ""
-    place = _json(more) if more else ""
-    sizes = f"{len(provider)} {len(request.prompt)} {len(options)}"
-    text = f"{sizes}\n{provider}{request.prompt}{options}{place}"
+    try:
+        options = _json(dict(request.options)) if request.options else ""
+        seen = _json(variables) if variables else ""
+        place = _json(more) if more else ""
+    except (TypeError, ValueError, RecursionError):
+        return None
+    sizes = f"{len(provider)} {len(request.prompt)} {len(options)} {len(seen)}"
+    text = f"{sizes}\n{provider}{request.prompt}{options}{seen}{place}"
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _json(data: Any) -> str:
-    return json.dumps(data, sort_keys=True, default=repr)
+    try:
+        return _encode(data)
+    except TypeError:
+        return _encode(plain_data(data))
+
+
+def _dated(value: object) -> str:
+    if isinstance(value, dt.date | dt.time):  # YAML has them
+        return value.isoformat()
+    raise TypeError(type(value).__qualname__)
+
+
+_encode = json.JSONEncoder(sort_keys=True, default=_dated).encode

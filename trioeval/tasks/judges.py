@@ -107,7 +107,7 @@ class Judges:
                 lenient=self.steps.suite.evaluate_options.grading == "lenient",
                 factuality=step.test.options.factuality or {},
             )
-            return Consulted(outside, grader.spent, grader.replies)
+            return Consulted(outside, grader.spent, grader.replies, grader.reject)
 
         bench = Bench(
             subject=subject,

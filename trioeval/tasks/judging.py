@@ -60,6 +60,8 @@ class Consulted:
     spent: Callable[[], Spent] = lambda: NOTHING_SPENT
     replies: Callable[[], Sequence[str]] = tuple
     """What was answered so far, in the order of the questions."""
+    reject: Callable[[], None] = lambda: None
+    """Sees that nobody is given these replies again."""
 
 
 @attrs.frozen(kw_only=True)
@@ -94,6 +96,8 @@ class Judging:
     """What is known so far, also when others are cut off or could not be evaluated."""
     _consulted: dict[Place, Consulted] = attrs.field(init=False, factory=dict)
     _errors: dict[Place, GradingError] = attrs.field(init=False, factory=dict)
+    _useless: set[Place] = attrs.field(init=False, factory=set)
+    """Assertions of whose replies no verdict could be made."""
     _decided: bool = attrs.field(init=False, default=False)
     """Whether an assertion failed that decides alone."""
 
@@ -150,6 +154,11 @@ class Judging:
             self._consulted[place]
             for place in sorted(self._consulted.keys() - self.verdicts.keys())
         )
+
+    def reject_useless(self) -> None:
+        """See that no replies are given again of which no verdict could be made."""
+        for place in sorted(self._useless & self._consulted.keys()):
+            self._consulted[place].reject()
 
     def _kind(self, assertion: Assertion) -> Kind | None:
         return self.bench.kinds.get(split_type(assertion.type)[0])
@@ -241,6 +250,7 @@ class Judging:
 
     def _take(self, place: Place, assertion: Assertion, verdict: Verdict) -> None:
         self.verdicts[place] = verdict
+        self._useless.discard(place)
         if self.bench.short_circuit and not verdict.passed and self._counts(place, assertion):
             self._decided = True
 
@@ -252,6 +262,8 @@ class Judging:
         consulted: Consulted | None = None,
     ) -> None:
         error = judge_error(raised, consulted)
+        if not is_mishap(error):
+            self._useless.add(place)
         if self._counts(place, assertion):
             failure = grading_error(assertion, place, error)
             failure.__cause__ = raised
@@ -290,6 +302,11 @@ def judge_error(error: Exception, consulted: Consulted | None = None) -> Excepti
     if not (replies and isinstance(only, GradingError)):
         return only
     return GradingError(str(only), mishap=only.mishap, metadata={**only.metadata, **replies})
+
+
+def is_mishap(error: Exception) -> bool:
+    """Whether judging may go better later by itself."""
+    return isinstance(error, GradingError) and error.mishap
 
 
 async def computed_value(program: Computed, subject: Subject, outside: Outside) -> Any:

@@ -11,10 +11,6 @@ from trioeval.errors import Problem, SuiteError
 from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import LaneSpec, Readiness
 from trioeval.providers import Provider, ProviderSpec
-from trioeval.providers.adapter import HasAdapter
-from trioeval.providers.local.echo import EchoSettings
-from trioeval.providers.local.replay import ReplaySettings
-from trioeval.providers.local.sequence import SequenceSettings
 from trioeval.providers.wire import TlsSettings
 from trioeval.suite import (
     Around,
@@ -106,7 +102,7 @@ class PreparedSuite:
     @property
     def access(self) -> FindAccess:
         """What its steps may read of what others leave, and what they leave themselves."""
-        opaque = (place for place, spec in enumerate(self.specs) if not _ignores_variables(spec))
+        opaque = (place for place, spec in enumerate(self.specs) if not spec.ignores_variables)
         return FindAccess(
             self.steps, self.sharing, self.templates, self.provider_names, frozenset(opaque)
         )
@@ -354,8 +350,3 @@ def _templates(suite: Suite, around: Around) -> tuple[Templates, list[Problem]]:
         json_aware=not around.switch("DISABLE_JSON_AUTOESCAPE"),
     )
     return templates, problems
-
-
-def _ignores_variables(spec: ProviderSpec) -> bool:
-    """Whether a provider looks at the prompt alone, not at the variables that it was made of."""
-    return isinstance(spec.settings, EchoSettings | ReplaySettings | SequenceSettings | HasAdapter)

@@ -32,7 +32,7 @@ from trioeval.providers import Reply, Request
 from trioeval.suite import Expansion, Step
 from trioeval.suite.sources.around import names_file
 from trioeval.tasks.asking import Asker, Inquiry
-from trioeval.tasks.endings import NAMES, explain, grading_details, provider_failure
+from trioeval.tasks.endings import NAMES, cut_of, explain, grading_details, provider_failure
 from trioeval.tasks.grader_calls import RowGraders
 from trioeval.tasks.hooks import Hooks
 from trioeval.tasks.journal import Paid
@@ -51,6 +51,7 @@ class _Known:
     planned: Step | None = None
     """As the suite has it, where an extension made another one of it."""
     asked: Asked | None = None
+    inquiry: Inquiry | None = None
     reply: Reply | None = None
     output: Any = None
     """The reply's output, transformed."""
@@ -224,6 +225,7 @@ class PromptEval:
         known.asked = asked
         if step.test.provider_output is None:
             inquiry = self._inquiry(step, asked) if ahead is None else ahead[1]
+            known.inquiry = inquiry
             reply = (await self._asker.ask(inquiry, calls, known)).reply
         else:
             reply = known.reply = Reply(output=step.test.provider_output, cost=0.0)
@@ -278,7 +280,16 @@ class PromptEval:
         known = self._known.pop(outcome.index, None) or _Known(self._steps[outcome.index])
         if known.ending is not None and isinstance(outcome, TimedOut | Interrupted):
             outcome = self._without_hook(outcome, known.ending)
+        if isinstance(outcome, Done | Failed | TimedOut):
+            self._reject_useless(known)
         return (self._row(outcome, known, waits),)
+
+    def _reject_useless(self, known: _Known) -> None:
+        """See that a row that is run again is not given what nothing came of."""
+        if known.judging is not None:
+            known.judging.reject_useless()
+        elif known.inquiry is not None and known.reply is not None and known.reply.output is None:
+            self._asker.reject(known.inquiry)
 
     def emitted(self, row: Row) -> None:
         """A row was emitted, and all before it: what only they could see may go."""
@@ -323,6 +334,7 @@ class PromptEval:
             error=explain(outcome),
             failure=provider_failure(outcome),
             outcome=NAMES[type(outcome)],
+            cut=cut_of(outcome),
             lane=self._lanes[step.provider_index],
             latency_ms=known.latency_ms,
             wait_ms=waited * 1000,

@@ -70,6 +70,10 @@ class Reconciled:
     """Where each row is stored that is kept or changed, by its index in the suite."""
     gone: Sequence[int] = attrs.field(repr=False)
     """Indices of stored rows that the suite has no more, ascending."""
+    begun: Mapping[int, int] = attrs.field(factory=dict, repr=False)
+    """Where the calls are stored of rows that were never written down, by their index in the suite."""
+    dropped: Sequence[int] = attrs.field(default=(), repr=False)
+    """Indices of such calls whose rows the suite has no more, ascending."""
     unrecorded: int = 0
     """Rows that the stored run never wrote down: so many of the new ones may be no news."""
     _states: bytearray = attrs.field(repr=False)
@@ -90,12 +94,22 @@ class Reconciled:
 
     @property
     def is_same(self) -> bool:
-        """Whether every stored row is kept, and nothing new has come but what was never written down."""
-        return not (self.gone or self.count("changed") or self.count("new") > self.unrecorded)
+        """Whether every row of either side is kept. Of one that was never written down nobody can say."""
+        return not (
+            self.gone
+            or self.dropped
+            or self.unrecorded
+            or self.count("changed")
+            or self.count("new")
+        )
 
     def moved(self) -> Iterator[tuple[int, int]]:
         """The indices of stored rows that are other ones now: the stored one, and that of the suite."""
         return ((stored, index) for index, stored in self.moves.items() if stored != index)
+
+    def moved_calls(self) -> Iterator[tuple[int, int]]:
+        """The same of rows of which nothing but calls is stored."""
+        return ((stored, index) for index, stored in self.begun.items() if stored != index)
 
 
 @attrs.define(eq=False)
@@ -141,6 +155,7 @@ def reconcile(
     stored: Iterable[StoredIdentity],
     steps: Expansion,
     *,
+    begun: Iterable[tuple[int, str]] = (),
     expected: int | None = None,
     same_settings: bool = True,
     sources: Callable[[str], str | None] | None = None,
@@ -150,6 +165,7 @@ def reconcile(
     Args:
         stored: The rows of one task that were written down, in the order of their indices.
         steps: The rows that its suite has now.
+        begun: The rows of the task of which only calls were written down: their indices, and ids.
         expected: How many rows the stored run has, written down or not; None takes it that all were.
         same_settings: Whether `settings_digest` is what it was; if not, no row is kept.
         sources: As for `Identities`.
@@ -166,12 +182,15 @@ def reconcile(
             now = identities.of(step, entries[step.column.provider_index])
             matching.own(_key(now.id, now.content), step.index)
     gone = matching.match_ids()
+    found, dropped = matching.match_calls(begun)
     if not same_settings:
         matching.change_all()
     return Reconciled(
         steps=steps,
         moves=Moves(matching.places),
         gone=gone,
+        begun=found,
+        dropped=dropped,
         unrecorded=0 if expected is None else max(0, expected - written),
         states=matching.states,
     )
@@ -219,6 +238,27 @@ class _Matching:
                 self._match(index, found, _CHANGED)
         return [place for place, _ in known.left()]
 
+    def match_calls(
+        self, begun: Iterable[tuple[int, str]]
+    ) -> tuple[Mapping[int, int], Sequence[int]]:
+        """Match by id what was begun with the rows of the suite that have no match; what is left of it."""
+        rows = [*begun]
+        if not rows:
+            return {}, ()
+        ours = _Waiting()
+        for index, key in self._ours.left():
+            if self.places[index] < 0:
+                ours.put(key[:_ID], index)
+        found: dict[int, int] = {}
+        dropped = []
+        for place, row in rows:
+            taken = ours.take(bytes.fromhex(row))
+            if taken is None:
+                dropped.append(place)
+            else:
+                found[taken] = place
+        return found, dropped
+
     def change_all(self) -> None:
         """No row is as it was."""
         self.states[:] = self.states.replace(bytes((_KEPT,)), bytes((_CHANGED,)))
@@ -244,6 +284,13 @@ def told(reconciled: Reconciled, name_of_gone: Callable[[int], str] | None = Non
     gone = reconciled.gone
     left = f"; {len(gone)} {'is' if len(gone) == 1 else 'are'} gone" if gone else ""
     lines = [f"of {len(steps)} rows: {', '.join(shown) or 'none'}{left}"]
+    if unrecorded := min(reconciled.unrecorded, counts["new"]):
+        are = (
+            "row that was not recorded yet is"
+            if unrecorded == 1
+            else "rows that were not recorded yet are"
+        )
+        lines.append(f"  {unrecorded} {are} run as the suite says now")
     for state in _TOLD_OF[1:]:
         if counts[state]:
             first = itertools.islice(reconciled.indices(state), _TOLD)

@@ -7,10 +7,13 @@ import attrs
 
 from trioeval.errors import UsageError
 
-Which: TypeAlias = Literal["rest", "errors", "timeouts", "failed", "rows"]
-"""What is run again besides the rows that never came to an end, which always are."""
+Which: TypeAlias = Literal["rest", "none", "errors", "timeouts", "failed", "rows"]
+"""What is run again besides the rows that never came to an end, which always are.
 
-_WORDS: tuple[Which, ...] = ("failed", "errors", "timeouts")
+`rest` is what an earlier execution was to run again and did not, and `none` is not even that.
+"""
+
+_WORDS: tuple[Which, ...] = ("failed", "errors", "timeouts", "none")
 _RANGE = re.compile(r"\s*(\d{1,18})\s*(?:-\s*(\d{1,18})\s*)?")
 
 _UNENDED = frozenset({"interrupted", "not_run", "blocked"})
@@ -40,7 +43,7 @@ class Retry:
 
 
 def parse_retry(text: str) -> Retry:
-    """What a text says that is run again: `failed`, `errors`, `timeouts`, or the indices of rows.
+    """What a text says that is run again: `failed`, `errors`, `timeouts`, `none`, or the indices of rows.
 
     Raises:
         UsageError: It says none of these.
@@ -58,9 +61,7 @@ def parse_retry(text: str) -> Retry:
         range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part is not None
     ]
     if len(ranges) < len(parts) or not all(ranges):
-        msg = (
-            f"cannot run {text!r} again; write failed, errors, timeouts, or rows such as 3,17,20-25"
-        )
+        msg = f"cannot run {text!r} again; write failed, errors, timeouts, none, or rows such as 3,17,20-25"
         raise UsageError(msg)
     return Retry("rows", _joined(ranges))
 
@@ -74,6 +75,19 @@ def _joined(ranges: list[range]) -> tuple[range, ...]:
         else:
             found.append(part)
     return tuple(found)
+
+
+def has_ended(outcome: str) -> bool:
+    """Whether a row came to an end: it stays until another one that did takes its place.
+
+    Args:
+        outcome: How its job ended, as in `Row.outcome`.
+
+    Example:
+        >>> has_ended("failed"), has_ended("not_run")
+        (True, False)
+    """
+    return outcome not in _UNENDED
 
 
 def runs_again(retry: Retry, outcome: str, *, passed: bool | None, index: int) -> bool:
@@ -91,10 +105,10 @@ def runs_again(retry: Retry, outcome: str, *, passed: bool | None, index: int) -
         >>> runs_again(Retry(), "failed", passed=None, index=0)
         False
     """
-    if outcome in _UNENDED:
+    if not has_ended(outcome):
         return True
     match retry.which:
-        case "rest":
+        case "rest" | "none":
             return False
         case "errors":
             return passed is None
@@ -112,6 +126,6 @@ def asks_anew(retry: Retry, outcome: str, *, passed: bool | None, index: int) ->
     Where a row has no verdict, the replies that it has are good, and only what failed is asked again. Where
     it has one, another can come of other replies only. Of a row that is named everything is asked.
     """
-    if outcome in _UNENDED or retry.which not in ("failed", "rows"):
+    if not has_ended(outcome) or retry.which not in ("failed", "rows"):
         return False
     return runs_again(retry, outcome, passed=passed, index=index)

@@ -9,6 +9,7 @@ import attrs
 from trioeval.errors import ProviderError, ProviderErrorKind
 from trioeval.grading import Spent, Verdict
 from trioeval.grading.model import NOTHING_SPENT
+from trioeval.kernel import Cut
 from trioeval.providers import Reply
 from trioeval.suite import ProviderEntry, Step
 
@@ -64,6 +65,8 @@ class Row:
     """The verdicts of single assertions that are there although the row has no verdict, in their order."""
     spent: Spent = NOTHING_SPENT
     """What asking judges used, also where that came to nothing."""
+    cut: Cut | None = None
+    """What kept it from running to its end; None if nothing did."""
     details: Mapping[str, Any] = attrs.field(factory=dict)
     """What else is known of why it could not be judged, as JSON data."""
     task: str | None = None

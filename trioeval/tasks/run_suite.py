@@ -38,6 +38,7 @@ from trioeval.tasks.metering import Meter
 from trioeval.tasks.prepare import PreparedSuite, PreparedTask, prepare
 from trioeval.tasks.prompt_eval import PromptEval
 from trioeval.tasks.resumed import Resumed
+from trioeval.tasks.row_ids import RowIds
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.scoring import Scoring
 from trioeval.tasks.scripts import Scripts, open_scripts
@@ -279,6 +280,7 @@ async def _opened(part: PreparedTask, stack: AsyncExitStack, terms: _Terms) -> O
             prepared.lane_names,
             bounds_only=options.budget is not None,
         ),
+        row_ids=RowIds(steps),
         task=part.id,
         journal=terms.journal,
         cache=terms.cache,

@@ -99,7 +99,7 @@ class TaskRun:
     budget: Budget | None
     journal: Journal | None = None
     counts: dict[Status, int] = attrs.field(init=False, factory=lambda: dict.fromkeys(Status, 0))
-    """Rows of all tasks that were emitted, or kept."""
+    """Rows of all tasks that were emitted, or what stands in their places, or kept."""
 
     async def perform(self, task: OpenTask, blocked_by: str | None = None) -> bool:
         """Run one task and emit all of its rows. A checkpoint.
@@ -169,7 +169,7 @@ class _Results:
     task: OpenTask
     blocked_by: str | None
     complete: bool = True
-    """Whether each row that was emitted has a verdict."""
+    """Whether each row that was emitted, or what stands in its place, has a verdict."""
     waits: Waits | None = attrs.field(init=False, default=None)
     """What jobs wait for; None where nobody would be told."""
     _made: dict[int, Sequence[Row]] = attrs.field(init=False, factory=dict)
@@ -197,10 +197,16 @@ class _Results:
         for row in rows:
             body.emitted(row)
             await run.emit(row)
-            run.counts[row.status] += 1
-            self.complete = self.complete and row.status is not Status.ERROR
-            if hooks is not None:
+            before = None if run.journal is None else run.journal.standing(row)
+            status = row.status if before is None else _STATUSES[before["failureReason"]]
+            run.counts[status] += 1
+            self.complete = self.complete and status is not Status.ERROR
+            if hooks is None:
+                continue
+            if before is None:
                 hooks.keep(row)
+            else:
+                hooks.keep_record(row.index, before)
 
     def _make(self, outcome: Outcome[Any]) -> Sequence[Row]:
         waited = NO_WAITS

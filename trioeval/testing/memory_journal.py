@@ -9,7 +9,7 @@ had died there. What is kept is what `trioeval.store` keeps of a run, without a 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import attrs
@@ -17,8 +17,11 @@ import attrs
 from trioeval.providers import Reply
 from trioeval.report import row_json
 from trioeval.tasks.journal import CallKey, CallRecord, Paid
-from trioeval.tasks.retries import Retry, runs_again
+from trioeval.tasks.retries import Retry, asks_anew, has_ended, runs_again
 from trioeval.tasks.rows import Row
+
+
+_ERROR = 2  # `failureReason` of a row without a verdict
 
 
 @attrs.frozen
@@ -32,7 +35,24 @@ class WrittenRow:
     """As `trioeval.report.row_json` makes it, read back from its text."""
 
 
-Write: TypeAlias = CallRecord | WrittenRow
+@attrs.frozen
+class Marked:
+    """A row is to be run again."""
+
+    task: str | None
+    index: int
+    anew: bool = False
+    """Whether it asks for everything anew."""
+
+
+@attrs.frozen
+class Rejected:
+    """Nothing came of the replies to a question."""
+
+    key: CallKey
+
+
+Write: TypeAlias = CallRecord | WrittenRow | Marked | Rejected
 
 
 @attrs.frozen
@@ -61,19 +81,45 @@ class MemoryJournal:
     """Of this execution, in order."""
     _replies: dict[CallKey, Paid] = attrs.field(init=False, factory=dict)
     """By their question; of earlier executions."""
+    _anew: set[tuple[str | None, int]] = attrs.field(init=False, factory=set)
+    """The rows for which other replies are wanted."""
 
     def __attrs_post_init__(self) -> None:
         for write in self.earlier:
-            if isinstance(write, CallRecord) and isinstance(write.answer, Reply):
-                self._replies[write.key] = Paid(write.answer, write.latency_ms, write.cached)
+            match write:
+                case CallRecord(answer=Reply() as reply):
+                    self._replies[write.key] = Paid(reply, write.latency_ms, write.cached)
+                case Rejected(key=key):
+                    self._replies.pop(key, None)
+                case WrittenRow() if has_ended(write.outcome):
+                    self._anew.discard((write.task, write.index))
+                case Marked(anew=True):
+                    self._anew.add((write.task, write.index))
+                    self._replies = {
+                        key: paid
+                        for key, paid in self._replies.items()
+                        if (key.task, key.index) != (write.task, write.index)
+                    }
 
     def cut(self, after: int) -> "MemoryJournal":
         """What another execution finds if only the first writes are there, those of earlier ones counted."""
         return MemoryJournal((*self.earlier, *self.writes)[:after])
 
+    def again(self, retry: Retry) -> "MemoryJournal":
+        """What another execution finds that runs rows again."""
+        there = (*self.earlier, *self.writes)
+        marks = []
+        for place, row in _standing(there).items():
+            passed = None if row.record["failureReason"] == _ERROR else row.record["success"]
+            if runs_again(retry, row.outcome, passed=passed, index=row.index):
+                anew = asks_anew(retry, row.outcome, passed=passed, index=row.index)
+                marks.append(Marked(*place, anew))
+        return MemoryJournal((*there, *marks))
+
     def records(self, task: str | None = None) -> Mapping[int, Mapping[str, Any]]:
         """What is known of the rows of a task, by index."""
-        return {row.index: row.record for row in _last((*self.earlier, *self.writes), task)}
+        rows = _standing((*self.earlier, *self.writes))
+        return {index: row.record for (of, index), row in rows.items() if of == task}
 
     @property
     def resumed(self) -> bool:
@@ -93,20 +139,44 @@ class MemoryJournal:
         record = json.loads(json.dumps(row_json(row, "memory")))
         self.writes.append(WrittenRow(row.task, row.index, row.outcome, record))
 
+    def standing(self, row: Row) -> Mapping[str, Any] | None:
+        """What stands in place of a row that did not come to an end, if anything does."""
+        stands = _standing((*self.earlier, *self.writes))[row.task, row.index]
+        return stands.record if has_ended(stands.outcome) and not has_ended(row.outcome) else None
+
+    def reject(self, key: CallKey) -> None:
+        """Nothing came of the reply to a question."""
+        self.writes.append(Rejected(key))
+
+    def asks_anew(self, task: str | None, index: int) -> bool:
+        """Whether other replies are wanted for a row."""
+        return (task, index) in self._anew
+
     async def durable(self, row: Row | None = None) -> None:
         """Everything is as safe as it will ever be."""
 
     def kept(self, task: str | None) -> KeptRecords:
-        """Those that an earlier execution brought to an end."""
-        return KeptRecords({row.index: row for row in _last(self.earlier, task) if _is_over(row)})
+        """Those that an earlier execution brought to an end, and that are not to be run again."""
+        last = {
+            (write.task, write.index): write
+            for write in self.earlier
+            if not isinstance(write, CallRecord | Rejected)
+        }
+        return KeptRecords(
+            {
+                index: row
+                for (of, index), row in last.items()
+                if of == task and isinstance(row, WrittenRow) and has_ended(row.outcome)
+            }
+        )
 
 
-def _last(writes: Sequence[Write], task: str | None) -> Sequence[WrittenRow]:
-    """The last that was written of each row of a task, by index."""
-    rows = (write for write in writes if isinstance(write, WrittenRow) and write.task == task)
-    found = {row.index: row for row in rows}
-    return [found[index] for index in sorted(found)]
-
-
-def _is_over(row: WrittenRow) -> bool:
-    return not runs_again(Retry(), row.outcome, passed=None, index=row.index)
+def _standing(writes: Iterable[Write]) -> Mapping[tuple[str | None, int], WrittenRow]:
+    """Of each row the last that came to an end; if none did, the last."""
+    found: dict[tuple[str | None, int], WrittenRow] = {}
+    for write in writes:
+        if isinstance(write, WrittenRow):
+            place = write.task, write.index
+            if place not in found or has_ended(write.outcome) or not has_ended(found[place].outcome):
+                found[place] = write
+    return found

@@ -10,6 +10,7 @@ from trioeval.providers.cacheable import Question
 from trioeval.providers.config import to_snake
 from trioeval.providers.generic.entry import Entry
 from trioeval.providers.generic.filling import Filling
+from trioeval.providers.generic.sight import may_see_variables
 from trioeval.providers.generic.transform import plain
 from trioeval.providers.settings import Templates
 from trioeval.providers.wire import HttpRequest
@@ -42,7 +43,7 @@ def find_question(
     said = {to_snake(str(key)): value for key, value in config.items()}
     variables = dict(request.vars)
     reading = {name: said[name] for name in READING if said.get(name) is not None}
-    if "context" in str(reading.get("transform_response")):
+    if may_see_variables(entry.transform):
         reading["vars"] = plain(variables)
     if isinstance(entry.rewrite, Script):
         # What it makes of the prompt is known when it has run: what it is given decides that.

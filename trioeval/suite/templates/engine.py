@@ -60,6 +60,7 @@ class Templates:
     _compile: Callable[[str], _Compiled] = attrs.field(init=False, repr=False)
     _names: Callable[[str], frozenset[str]] = attrs.field(init=False, repr=False)
     _json: Callable[[str], Any] = attrs.field(init=False, repr=False)
+    _is_template: Callable[[str], bool] = attrs.field(init=False, repr=False)
     _without_env: "Templates | None" = attrs.field(init=False, repr=False, default=None)
 
     def __attrs_post_init__(self) -> None:
@@ -67,6 +68,7 @@ class Templates:
         self._compile = functools.lru_cache(_KEPT)(self._compiled)
         self._names = functools.lru_cache(_KEPT)(self._found_names)
         self._json = functools.lru_cache(_KEPT)(_parsed)
+        self._is_template = functools.lru_cache(_KEPT)(is_template)
 
     def without_env(self) -> "Templates":
         """The same but for `env`, which is empty: for texts that come from a model. Always the same object.
@@ -140,7 +142,7 @@ class Templates:
             name: self._variable(name, value, row) if _is_to_render(value, row) else value
             for name, value in row.items()
         }
-        return self._render(raw, known) if is_template(raw) else raw
+        return self._render(raw, known) if self._is_template(raw) else raw
 
     def rendered_variables(self, variables: Mapping[str, Any]) -> dict[str, Any]:
         """Variables as assertions see them: with references between them replaced, see `variables`.

@@ -22,6 +22,7 @@ from trioeval.providers import Usage
 from trioeval.tasks import PreparedSuite
 from trioeval.tasks.journal import CallKey, CallRecord, Journal
 from trioeval.tasks.prepare import prepare
+from trioeval.tasks.retries import Retry
 from trioeval.testing import run_virtual
 from trioeval.testing.memory_journal import MemoryJournal
 
@@ -258,3 +259,48 @@ def test_a_run_that_is_cut_anywhere_and_resumed_is_one_uninterrupted_run(
     assert world.answered == len(requests(journal))
     assert ending is not None
     assert attrs.evolve(ending, duration=0.0) == attrs.evolve(summary, duration=0.0)
+
+
+RETRIES = st.sampled_from(
+    [
+        Retry("failed"),
+        Retry("errors"),
+        Retry("rows", (range(99),)),
+        Retry("rows", (range(1, 2), range(3, 6))),
+    ]
+)
+
+
+@settings(UNTRACED, max_examples=15)
+@given(DOCUMENTS, st.frozensets(st.integers(0, 4), max_size=2), RETRIES, CUTS, st.random_module())
+def test_a_retry_that_is_cut_anywhere_takes_nothing_away(
+    document: Mapping[str, Any],
+    failing: frozenset[int],
+    retry: Retry,
+    cuts: list[tuple[int, float]],
+    _random: object,
+) -> None:
+    """Every row stands until it has come to an end again, and is still run again by a plain resume."""
+    journal = MemoryJournal()
+    _, summary = play(World(failing).prepared(document), journal)
+    assert summary is not None
+    right = {index: row_content(one) for index, one in journal.records().items()}
+    marked = journal.again(retry)
+    kept = {index for index in right if index in marked.kept(None)}
+
+    journal = marked
+    for percent, cancel_at in cuts:
+        _, ending = play(World(failing).prepared(document), journal, cancel_at=cancel_at)
+        if ending is not None:  # otherwise it was cancelled
+            assert attrs.evolve(ending, duration=0.0) == attrs.evolve(summary, duration=0.0)
+        written = len(journal.writes)
+        journal = journal.cut(len(journal.earlier) + math.ceil(written * percent / 100))
+        assert {index: row_content(one) for index, one in journal.records().items()} == right
+
+    again, _ = play(World(failing).prepared(document), journal)
+    assert {index: row_content(one) for index, one in journal.records().items()} == right
+    done = {
+        write.index for write in journal.earlier[len(marked.earlier) :] if not isinstance(write, CallRecord)
+    }
+    assert set(right) - kept - done <= {row.index for row in again}
+    assert len(journal.cut(10**9).kept(None)) == len(right)

@@ -1,0 +1,200 @@
+"""One text of the store that is damaged costs one row or one call, is told by name, and is never a traceback."""
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import trio
+import trio.lowlevel
+from stored_things import call_at, row_at, start_of
+
+from trioeval.errors import StoreError
+from trioeval.store import open_store, read_store
+from trioeval.store.payloads import read_text, stored_json
+
+CUT = "'{\"outp'"
+NO_TEXT = "CAST(x'7B22FF7D' AS TEXT)"
+NO_ZLIB = "x'00112233'"
+
+
+def store_of(path: Path, size: int = 4) -> None:
+    """Rows and calls of a run that was interrupted."""
+
+    async def main() -> None:
+        async with open_store(path) as store:
+            run = store.begin(start_of())
+            for index in range(size):
+                run.call(call_at(index))
+                run.row(row_at(index, "x" * 20_000 if index == 1 else None))
+            run.finish("interrupted", duration_ms=1.0)
+            await run.durable()
+
+    trio.run(main)
+
+
+def damage(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize("stored", [CUT, NO_TEXT, NO_ZLIB])
+def test_a_damaged_reply_is_asked_for_again(tmp_path: Path, stored: str) -> None:
+    """The first is told, and no other; replies that are whole are found."""
+    path = tmp_path / "r.db"
+    store_of(path)
+    damage(path, f"UPDATE call SET reply = {stored} WHERE key & 2147483647 < 2")  # noqa: S608
+    told: list[str] = []
+
+    async def main() -> None:
+        async with open_store(path, on_warning=told.append) as store:
+            run = await store.resume("eval-1", start_of())
+            assert [run.recall(call_at(index).key) is None for index in range(4)] == [
+                True,
+                True,
+                False,
+                False,
+            ]
+            await trio.lowlevel.checkpoint()
+
+    trio.run(main)
+    assert len(told) == 1
+    assert told[0].startswith(f"{path}: a reply to row 0 cannot be read (")
+    with read_store(path) as reader:
+        run = reader.run("latest")
+        with pytest.raises(StoreError, match="damaged"):
+            reader.calls(run, None, 0)
+        assert len(reader.calls(run, None, 2)) == 1
+
+
+@pytest.mark.parametrize("stored", [CUT, "'[1]'", NO_TEXT, NO_ZLIB])
+def test_a_damaged_record_is_told_by_its_row(tmp_path: Path, stored: str) -> None:
+    """Whoever reads it, in whatever way; the rows before it are read."""
+    path = tmp_path / "r.db"
+    store_of(path)
+    damage(path, f"UPDATE record SET body = {stored} WHERE key & 2147483647 = 2")  # noqa: S608
+    with read_store(path) as reader:
+        run = reader.run("latest")
+        records = reader.records(run)
+        assert [next(records)["testIdx"] for _ in range(2)] == [0, 1]
+        for read in (lambda: next(records), lambda: reader.record(run, None, 2)):
+            with pytest.raises(StoreError, match="the record of row 2 is damaged"):
+                read()
+        assert reader.record(run, None, 3) is not None
+
+
+@pytest.mark.parametrize("stored", [CUT, NO_TEXT, NO_ZLIB, None])
+def test_a_row_with_a_damaged_record_is_run_again(tmp_path: Path, stored: str | None) -> None:
+    """It is told, and whole again when it has been."""
+    path = tmp_path / "r.db"
+    store_of(path)
+    gone = "DELETE FROM record" if stored is None else f"UPDATE record SET body = {stored}"  # noqa: S608
+    damage(path, f"{gone} WHERE key & 2147483647 = 2")
+    told: list[str] = []
+
+    async def main() -> None:
+        async with open_store(path, on_warning=told.append) as store:
+            run = await store.resume("eval-1", start_of())
+            kept = run.kept(None)
+            assert [index for index in range(4) if index in kept] == [0, 1, 3]
+            assert kept.record(1)["response"]["output"] == "x" * 20_000
+            run.row(row_at(2))
+            await run.durable()
+            assert len([*run.records(None)]) == 4
+
+    trio.run(main)
+    assert told == [f"{path}: the records of some rows are damaged (2); they are run again"]
+
+
+def test_a_database_that_fails_is_no_fault_of_ours(tmp_path: Path) -> None:
+    """Nothing but errors of the store, and no recalled reply."""
+    path = tmp_path / "r.db"
+    store_of(path)
+
+    async def main() -> None:
+        async with open_store(path) as store:
+            run = await store.resume("eval-1", start_of())
+            store._reading.close()
+            assert run.recall(call_at(0).key) is None
+            for read in (lambda: run.kept(None).record(1), lambda: [*run.records(None)]):
+                with pytest.raises(StoreError, match="closed database"):
+                    read()
+            assert json.loads(run.text(row_at(1))) == run.record(row_at(1))
+
+    trio.run(main)
+
+
+def test_others_go_on_while_a_run_waits_to_be_taken_up(tmp_path: Path) -> None:
+    """The database is locked by another program, whom it takes time to finish; and it can be given up."""
+    path = tmp_path / "r.db"
+    store_of(path)
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+
+    async def main() -> None:
+        async with open_store(path) as store, trio.open_nursery() as nursery:
+            other.execute("BEGIN IMMEDIATE")
+            with trio.move_on_after(0.1) as scope:
+                await store.resume("eval-1", start_of())
+            assert scope.cancelled_caught
+            ticks: list[float] = []
+
+            async def tick() -> None:
+                while True:
+                    ticks.append(trio.current_time())
+                    await trio.sleep(0.01)
+
+            nursery.start_soon(tick)
+            threading.Timer(0.15, other.execute, ["ROLLBACK"]).start()
+            run = await store.resume("eval-1", start_of())  # its lock was given back
+            assert len(run.kept(None)) == 4
+            assert len(ticks) > 4
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    other.close()
+
+
+def test_large_rows_are_read_one_by_one(tmp_path: Path) -> None:
+    """However many there are, one text is held."""
+    path = tmp_path / "r.db"
+    store_of(path, 1)
+    connection = sqlite3.connect(path)
+    (part,) = connection.execute("SELECT part FROM part").fetchone()
+    connection.close()
+    # In a process of its own: nothing else of it counts.
+    body = stored_json(json.dumps(os.urandom(1_000_000).hex()))
+    assert len(read_text(body)) > 2_000_000
+    connection = sqlite3.connect(path)
+    connection.executemany(
+        "INSERT OR REPLACE INTO record (key, body) VALUES (?, ?)",
+        [(part << 31 | index, body) for index in range(40)],
+    )
+    connection.commit()
+    connection.close()
+    done = subprocess.run(
+        [sys.executable, "-c", READS, path, str(part)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rows, grown = map(int, done.stdout.split())
+    assert rows == 40
+    assert grown < 25_000  # KiB; all of them are 45,000 and more
+
+
+READS = """
+import resource, sqlite3, sys
+from pathlib import Path
+from trioeval.store.records import Source, record_texts
+connection = sqlite3.connect(sys.argv[1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+rows = sum(1 for _ in record_texts(connection, int(sys.argv[2]), Source(Path(), None)))
+print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""

@@ -1,0 +1,109 @@
+"""What nothing came of, and what is asked anew, is known to the next execution of a run."""
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import trio
+from stored_things import call_at, row_at, start_of
+
+from trioeval import Status
+from trioeval.providers import Reply
+from trioeval.store import open_store
+from trioeval.store.cache import open_cache
+from trioeval.tasks.journal import CallKey, Paid
+from trioeval.tasks.retries import Retry
+
+Q, R = b"q" * 16, b"r" * 16
+
+
+def test_a_reply_that_was_rejected_is_not_recalled(tmp_path: Path) -> None:
+    """Those to other questions of the row are, and one that is given later."""
+    questions = [CallKey(None, 0, "provider", question) for question in (Q, R)]
+
+    async def main() -> None:
+        async with open_store(tmp_path / "r.db") as store:
+            run = store.begin(start_of())
+            run.call(call_at(0, "bad", Q))
+            run.call(call_at(0, "good", R))
+            run.reject(questions[0])
+        async with open_store(tmp_path / "r.db") as store:
+            run = await store.resume("eval-1", start_of())
+            found = [run.recall(key) for key in questions]
+            assert [paid and paid.reply.output for paid in found] == [None, "good"]
+            run.call(call_at(0, "better", Q))
+        async with open_store(tmp_path / "r.db") as store:
+            run = await store.resume("eval-1", start_of())
+            paid = run.recall(questions[0])
+            assert paid is not None
+            assert paid.reply.output == "better"
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize(
+    ("retry", "anew"),
+    [
+        (Retry("failed"), [0]),
+        (Retry("rows", (range(1, 2),)), [1]),
+        (Retry("errors"), []),
+        (Retry(), []),
+    ],
+)
+def test_rows_are_asked_anew_until_they_have_been(
+    tmp_path: Path, retry: Retry, anew: list[int]
+) -> None:
+    """Also where an execution in between was killed; the third row has no verdict, but a reply."""
+    path = tmp_path / "r.db"
+    rows = [
+        row_at(0, status=Status.FAIL),
+        row_at(1),
+        row_at(2, status=Status.ERROR, outcome="failed", verdict=None),
+    ]
+
+    async def main() -> None:
+        async with open_store(path) as store:
+            run = store.begin(start_of())
+            for row in rows:
+                run.call(call_at(row.index))
+                run.row(row)
+            assert not any(run.asks_anew(None, index) for index in range(4))
+        for asked in (retry, Retry()):
+            async with open_store(path) as store:
+                run = await store.resume("eval-1", start_of(), retry=asked)
+                assert [index for index in range(4) if run.asks_anew(None, index)] == anew
+                assert not run.asks_anew("no task", 0)
+        async with open_store(path) as store:
+            run = await store.resume("eval-1", start_of())
+            for row in rows:
+                run.row(row)
+        async with open_store(path) as store:
+            run = await store.resume("eval-1", start_of())
+            assert not any(run.asks_anew(None, index) for index in range(4))
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("where", ["memory", "file"])
+def test_what_is_dropped_from_a_cache_is_asked_again(tmp_path: Path, where: str) -> None:
+    """By this process and by the next one; nobody is warned."""
+    path = None if where == "memory" else tmp_path / "c.db"
+    warnings: list[Exception] = []
+    texts = iter("abc")
+
+    async def fetch() -> Paid:
+        await trio.lowlevel.checkpoint()
+        return Paid(Reply(output=next(texts)), 1.0, cached=False)
+
+    async def main() -> str:
+        async with open_cache(path, told=warnings.append) as cache:
+            await cache.reply(bytes(32), fetch, nullcontext)
+            cache.drop(bytes(32))
+            assert (await cache.reply(bytes(32), fetch, nullcontext)).reply.output == "b"
+            cache.drop(bytes(32))
+            cache.drop(b"x" * 32)
+        async with open_cache(path, told=warnings.append) as cache:
+            return str((await cache.reply(bytes(32), fetch, nullcontext)).reply.output)
+
+    assert trio.run(main) == "c"
+    assert warnings == []
