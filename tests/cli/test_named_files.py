@@ -85,26 +85,39 @@ SUITE = {"providers": ["echo"], "prompts": ["{{w}}"], "tests": [{"vars": {"w": "
         ("s.json --no-write -o out.json", "-o out.json is the same file as the database of runs"),
         ("s.json -o cached.json", "-o cached.json is the same file as the cache .trioeval/"),
         ("s.json --db s.json", "the database of runs s.json is the same file as the suite s.json"),
-        ("s.json --db x.json -o x.json", "-o x.json is the same file as the database of runs x.json"),
+        (
+            "s.json --db x.json -o x.json",
+            "-o x.json is the same file as the database of runs x.json",
+        ),
         ("s.json --db x.db --record x.db", "--record x.db is the same file as the database of"),
-        ("s.json --db x.db --record x.db-wal", "--record x.db-wal is the same file as the database"),
+        (
+            "s.json --db x.db --record x.db-wal",
+            "--record x.db-wal is the same file as the database",
+        ),
         ("s.json --db .trioeval/cache.db", "the cache .trioeval/cache.db is the same file as the "),
         ("s.json --filter-failing r.json -o r.json", "-o r.json is the same file as the earlier "),
         ("s.json --db x.db -o out.json", "-o out.json is a database, which is not written over"),
-        ("resume -o s.json", "-o s.json is the same file as the suite's "),
+        ("resume -o s.json", "s.json is the same file as the suite's "),
         ("resume -o out.json", "out.json is the same file as the database of runs "),
-        ("export latest -o s.json", "-o s.json is the same file as the suite's "),
+        ("export latest -o s.json", "s.json is the same file as the suite's "),
         ("export latest -o out.json", "-o out.json is the same file as the database of runs "),
         ("export latest -o cached.json", "-o cached.json is the same file as the cache "),
         ("cache export .trioeval/results.db", ".trioeval/results.db: the suffix must be .jsonl"),
         ("cache export s.json", "s.json: the suffix must be .jsonl, got '.json'"),
         ("cache export out.jsonl", "the export out.jsonl is the same file as the database of runs"),
         ("import out.json", "the database of runs .trioeval/results.db is the same file as the "),
-        ("import r.json --db .trioeval/cache.db", "the cache .trioeval/cache.db is the same file as"),
+        (
+            "import r.json --db .trioeval/cache.db",
+            "the cache .trioeval/cache.db is the same file as",
+        ),
     ],
 )
 def test_no_command_writes_over_what_it_reads_or_keeps(
-    kept: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: str, told: str
+    kept: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    command: str,
+    told: str,
 ) -> None:
     """The exit code is 2, and every file is as it was."""
     monkeypatch.chdir(kept)

@@ -247,3 +247,28 @@ def test_the_cache_serves_the_next_run_unless_it_is_told_not_to(tmp_path: Path) 
         rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
         assert [row["response"]["cached"] for row in rows] == [True] * 3
         assert len((tmp_path / "r.jsonl").read_text().splitlines()) == 3
+
+
+def test_a_damaged_database_is_not_said_to_be_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A small one ends the run before anything is asked; a large one is met in the middle of the run."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "s.json", suite_of("w0", "w1"))
+    run = ["s.json", "--db", "r.db", "--no-cache", "-o", "out.json"]
+    assert run_command_line(run) == 0
+    database, output, page = Path("r.db"), Path("out.json"), 8192
+    whole = database.read_bytes()
+    database.write_bytes(whole[:page] + b"\xff" * (len(whole) - page))
+    output.unlink()
+    capfd.readouterr()
+    assert run_command_line(run) == 1
+    assert "r.db: the store of runs is damaged" in capfd.readouterr().err
+    assert not output.exists()
+    monkeypatch.setattr("trioeval.store.database._LARGEST_CHECKED", 0)
+    assert run_command_line(run) == 1
+    told = capfd.readouterr().err
+    assert "r.db: the store of runs is damaged" in told
+    assert "name another file with --db" in told
+    assert "continue with" not in told
+    assert len(json.loads(output.read_text())["results"]["results"]) == 2

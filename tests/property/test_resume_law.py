@@ -22,9 +22,9 @@ from trioeval.providers import Usage
 from trioeval.tasks import PreparedSuite
 from trioeval.tasks.journal import CallKey, CallRecord, Journal
 from trioeval.tasks.prepare import prepare
-from trioeval.tasks.retries import Retry
+from trioeval.tasks.retries import Retry, has_ended
 from trioeval.testing import run_virtual
-from trioeval.testing.memory_journal import MemoryJournal
+from trioeval.testing.memory_journal import MemoryJournal, WrittenRow
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # several suites an example
 
@@ -300,7 +300,9 @@ def test_a_retry_that_is_cut_anywhere_takes_nothing_away(
     again, _ = play(World(failing).prepared(document), journal)
     assert {index: row_content(one) for index, one in journal.records().items()} == right
     done = {
-        write.index for write in journal.earlier[len(marked.earlier) :] if not isinstance(write, CallRecord)
+        write.index
+        for write in journal.earlier[len(marked.earlier) :]
+        if isinstance(write, WrittenRow) and has_ended(write.outcome)
     }
     assert set(right) - kept - done <= {row.index for row in again}
     assert len(journal.cut(10**9).kept(None)) == len(right)

@@ -18,13 +18,16 @@ from trioeval.tasks import Status
 def test_a_row_tells_whether_it_was_paid_for_and_what_it_waited_for() -> None:
     """Neither is told of a row that asked at once: there is nothing to tell."""
     _, (row, *_) = rows_of()
-    told = row_json(row, "e1")
+    told = row_json(attrs.evolve(row, waits={"slot": 2e-5}), "e1")
     assert told["response"]["cached"] is False
     assert "waits" not in told["metadata"]["trioeval"]
     usage = trioeval.Usage(cached=5, total=5)
     assert row.reply is not None
     late = attrs.evolve(
-        row, cached=True, reply=attrs.evolve(row.reply, usage=usage), waits={"slot": 1.5}
+        row,
+        cached=True,
+        reply=attrs.evolve(row.reply, usage=usage),
+        waits={"slot": 1.5, "pace": 2e-5},
     )
     told = row_json(late, "e1")
     assert told["response"]["cached"] is True

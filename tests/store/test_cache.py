@@ -570,6 +570,42 @@ def test_a_lease_that_was_left_behind_keeps_nobody(
         assert file.execute("SELECT count(*) FROM lease").fetchone() == (0,)
 
 
+def test_a_call_may_take_longer_than_its_lease(tmp_path: Path) -> None:
+    """While its process lives, others wait for it, however often the lease would have run out."""
+    path, wall, lease, fetch = tmp_path / "c.db", Wall(), 0.15, Fetcher()
+    asks, waits = trio.Event(), trio.Event()
+
+    @contextmanager
+    def waiting() -> Iterator[None]:
+        waits.set()
+        yield
+
+    async def slow() -> Paid:
+        asks.set()
+        with closing(sqlite3.connect(path)) as file:
+            for _ in range(5):
+                while _expiry(file) < wall.now + lease:
+                    await trio.sleep(0.005)
+                wall.now += 0.7 * lease
+            await waits.wait()
+        return await at_once()
+
+    async def use(cache: Cache) -> Paid:
+        async with open_cache(path, lease_s=100, wall=wall) as other, trio.open_nursery() as nursery:
+            nursery.start_soon(cache.reply, KEY, slow, forbidden)
+            await asks.wait()
+            return await other.reply(KEY, fetch, waiting)
+
+    paid = run(path, use, lease_s=lease, wall=wall)
+    assert (paid.cached, fetch.calls) == (True, 0)
+
+
+def _expiry(file: sqlite3.Connection) -> float:
+    """When the only lease that there is would run out."""
+    [(expires,)] = file.execute("SELECT utc_expires FROM lease")
+    return float(expires)
+
+
 def number(index: int) -> bytes:
     """A key of its own."""
     return index.to_bytes(32, "big") + b"m"

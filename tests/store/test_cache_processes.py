@@ -5,6 +5,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,10 +39,9 @@ async def main():
         print("asks", flush=True)
         if what == "never":
             await trio.sleep(60)
-        if what == "slow":
-            await trio.sleep(2.5 * float(lease))
-        if what == "fails":
+        if what in {"slow", "fails"}:
             await trio.to_thread.run_sync(sys.stdin.readline)
+        if what == "fails":
             raise ProviderError("server", "down")
         await trio.sleep(0.01)
         return Paid(Reply(output=name), 50.0, cached=False)
@@ -82,12 +82,21 @@ def line(child: "subprocess.Popen[str]") -> str:
     return child.stdout.readline().strip()
 
 
+def go_on(child: "subprocess.Popen[str]") -> None:
+    assert child.stdin is not None
+    child.stdin.write("\n")
+    child.stdin.flush()
+
+
 def test_what_another_process_asks_is_not_asked_again(tmp_path: Path) -> None:
     """Its reply is waited for, however much longer than a lease it takes: its thread keeps it alive."""
     path = tmp_path / "c.db"
     with asker(path, "one", "slow") as first:
         assert line(first) == "asks"
-        with asker(path, "two") as second:
+        with asker(path, "two", "tells") as second:
+            assert line(second) == "waits"
+            wait_for_signs(path, 8)
+            go_on(first)
             assert line(second) == "0 one True"
         assert line(first) == "0 one False"
 
@@ -99,9 +108,7 @@ def test_a_failure_in_another_process_is_nobody_elses(tmp_path: Path) -> None:
         assert line(first) == "asks"
         with asker(path, "two") as second:
             wait_for_lease(path, 1)
-            assert first.stdin is not None
-            first.stdin.write("\n")
-            first.stdin.flush()
+            go_on(first)
             assert line(first) == "failed server"
             assert [line(second), line(second)] == ["asks", "0 two False"]
 
@@ -161,3 +168,14 @@ def wait_for_lease(path: Path, count: int) -> None:
     with sqlite3.connect(path) as file:
         while file.execute("SELECT count(*) FROM lease").fetchone() != (count,):
             pass
+
+
+def wait_for_signs(path: Path, count: int) -> None:
+    """Until whoever asked first has said so often that it is alive; three times a lease it does."""
+    with sqlite3.connect(path) as file:
+        [(owner, beat)] = file.execute("SELECT owner, beat FROM lease")
+        first = owner
+        while beat < count:
+            time.sleep(0.01)
+            [(owner, beat)] = file.execute("SELECT owner, beat FROM lease")
+            assert owner == first

@@ -17,7 +17,13 @@ from stored_things import row_at, start_of
 
 from trioeval.errors import StoreError
 from trioeval.store import open_store, read_store
-from trioeval.store.database import BusyError, DatabaseKind, open_database, open_reading
+from trioeval.store.database import (
+    BusyError,
+    DamagedError,
+    DatabaseKind,
+    open_database,
+    open_reading,
+)
 from trioeval.store.schema import MIGRATIONS, RUNS
 
 HINT = "name another file with --db, or keep nothing with --no-write"
@@ -201,8 +207,10 @@ def test_links_are_followed_and_locks_with_them(tmp_path: Path) -> None:
         trio.run(opened, loop)
 
 
-def test_a_damaged_database_is_told_wherever_it_is_met(tmp_path: Path) -> None:
-    """Its first page as it is opened, any other one as it is read or written; never as a traceback."""
+def test_a_damaged_database_is_told_wherever_it_is_met(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is opened to be written; of a large one, or a reader, as it is met; never as a traceback."""
     path = tmp_path / "r.db"
     trio.run(fill, path, 200)
     whole = path.read_bytes()
@@ -217,6 +225,14 @@ def test_a_damaged_database_is_told_wherever_it_is_met(tmp_path: Path) -> None:
     path.write_bytes(whole[:page] + b"\xff" * (len(whole) - page))
     with pytest.raises(StoreError, match="is damaged"), read_store(path) as reader:
         [*reader.records(reader.run("latest"))]
+    with pytest.raises(DamagedError, match=r"^\S+: the store of runs is damaged \("):
+        trio.run(opened, path)
+    # One wrong page among whole ones, that nothing which is opened would look at.
+    path.write_bytes(whole[: -3 * page] + b"\xff" * page + whole[-2 * page :])
+    with pytest.raises(DamagedError):
+        trio.run(opened, path)
+    path.write_bytes(whole[:page] + b"\xff" * (len(whole) - page))
+    monkeypatch.setattr("trioeval.store.database._LARGEST_CHECKED", len(whole) - 1)
 
     async def main() -> None:
         told: list[StoreError] = []
@@ -225,7 +241,7 @@ def test_a_damaged_database_is_told_wherever_it_is_met(tmp_path: Path) -> None:
             run.row(row_at(0))
             await run.durable()
             assert store.error is run.error is not None
-            assert "is damaged" in str(store.error)
+            assert isinstance(store.error, DamagedError)
             assert run.record(row_at(0))["success"] is False
         assert told == [store.error]
 

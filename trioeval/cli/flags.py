@@ -136,7 +136,7 @@ class KeepFlags:
     refresh: Switch = False
     """Ask anew, and keep the new replies in the cache."""
     retry: str | None = None
-    """Run these rows of a run again: failed, errors, timeouts, or indices as `3,17,20-25`; none gives that up."""
+    """Run these rows of a run again: failed, errors, timeouts, or indices as `3,17`; none gives that up."""
     retry_errors: Switch = False
     """The same as --retry errors."""
     reconcile: Switch = False

@@ -20,7 +20,6 @@ from trioeval.tasks.journal import CallKey, CallRecord, Paid
 from trioeval.tasks.retries import Retry, asks_anew, has_ended, runs_again
 from trioeval.tasks.rows import Row
 
-
 _ERROR = 2  # `failureReason` of a row without a verdict
 
 
@@ -177,6 +176,10 @@ def _standing(writes: Iterable[Write]) -> Mapping[tuple[str | None, int], Writte
     for write in writes:
         if isinstance(write, WrittenRow):
             place = write.task, write.index
-            if place not in found or has_ended(write.outcome) or not has_ended(found[place].outcome):
+            if (
+                place not in found
+                or has_ended(write.outcome)
+                or not has_ended(found[place].outcome)
+            ):
                 found[place] = write
     return found
