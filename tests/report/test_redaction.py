@@ -4,7 +4,7 @@ import pytest
 from finished import headed, results_of, rows_of
 
 from trioeval.grading import Assertion, Verdict
-from trioeval.report import config_tests, document, json_chunks, row_json
+from trioeval.report import config_tests, document, json_chunks
 from trioeval.report.redact import keys_of, redacted
 from trioeval.report.row import verdict_json
 
@@ -87,13 +87,8 @@ def test_keys_of_the_environment_are_not_told() -> None:
         "prompts": ["p"],
         "tests": [{"vars": {"word": key}, "assert": assertions}],
     }
-    parsed, rows = rows_of(suite)
-    shown = json.dumps(
-        row_json(rows[0], "e", keys=keys_of({"MY_API_KEY": key, "OTHER_TOKEN": "p"}))
-    )
-    assert json.loads(shown)["testCase"]["assert"][0]["value"] == "it is [hidden]"
-    assert json.loads(shown)["vars"] == {"word": key}  # which was asked for
-    assert shown.count(key) == 1
+    assert keys_of({"MY_API_KEY": key, "OTHER_TOKEN": "p"}) == (key,)
+    parsed, _ = rows_of(suite)
     told = [headed(parsed, keys=(key,)).json(), *config_tests(parsed, (key,))]
     assert key not in json.dumps(told)
     assert key in json.dumps([*config_tests(parsed)])

@@ -6,7 +6,10 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -216,6 +219,65 @@ def test_a_store_is_closed_whatever_ends_its_block(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["r.db"]
     with read_store(path) as reader:
         assert [(run.rows, run.state) for run in reader.runs()] == [(1, "died"), (300, "died")]
+
+
+def test_a_closed_store_is_one_file_also_while_others_read_it(tmp_path: Path) -> None:
+    """Whoever copies it then needs nothing that stands beside it."""
+    path = tmp_path / "r.db"
+    trio.run(opened, path)
+
+    async def main() -> None:
+        async with open_store(path) as store:
+            run = store.begin(start_of("eval-2"))
+            run.row(row_at(0))
+            await run.durable()
+            assert log.stat().st_size > 0
+
+    log = Path(f"{path}-wal")
+    with read_store(path) as reader:
+        before = len(reader.runs())
+        trio.run(main)
+        assert log.stat().st_size == 0
+        assert len(reader.runs()) == before + 1
+
+
+def test_a_commit_that_fails_in_its_midst_is_undone(tmp_path: Path) -> None:
+    """What is said to be lost is not there by halves; those who still run have all of it."""
+    path = tmp_path / "r.db"
+    is_writing, may_write = threading.Event(), threading.Event()
+
+    def waits() -> Iterator[Any]:
+        is_writing.set()
+        may_write.wait(10)
+        yield {}
+
+    def breaks() -> Iterator[Any]:
+        yield {}
+        raise RuntimeError("boom")
+
+    async def main() -> None:
+        async with open_store(path) as store:
+            run = store.begin(start_of())
+            run.row(row_at(0))
+            run.tests(None, waits())
+            await trio.to_thread.run_sync(is_writing.wait, 10)
+            for index in (0, 1):
+                run.row(row_at(index, "new"))
+            run.call(call_at(1))
+            run.tests(None, breaks())  # of the same commit: the thread was busy meanwhile
+            may_write.set()
+            await run.durable()
+            assert "RuntimeError: boom; this is a fault of trioeval" in str(store.error)
+            outputs = [record["response"]["output"] for record in run.records(None)]
+            assert outputs == ["new", "new"]
+
+    trio.run(main)
+    with read_store(path) as reader:
+        (facts,) = reader.runs()
+        outputs = [record["response"]["output"] for record in reader.records(facts)]
+        assert outputs == ["say hello 0"]
+        assert reader.calls(facts, None, 1) == []
+        assert [*reader.tests(facts)] == [{}]
 
 
 def cut_copies(folder: Path, path: Path, rows: int) -> list[tuple[Path, int]]:

@@ -5,7 +5,7 @@ The shape is that of promptfoo's result files; what only trioeval knows of a row
 by `trioeval.report.records.stripped`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -16,7 +16,6 @@ from trioeval.grading.grade import RENDERED
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.grading.webhook_kinds import WEBHOOK
 from trioeval.providers import Guardrails, Reply
-from trioeval.providers.secrets import hide_in
 from trioeval.report.json_text import shallow
 from trioeval.report.redact import redacted, redacted_judges
 from trioeval.report.usage import spent_json, usage_json
@@ -29,27 +28,16 @@ _FAILURE_REASON = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2}
 
 _SHORTEST = 0.001  # seconds of a wait that is worth telling
 
-_OF_TESTS = ("testCase", "error", "gradingResult", "metadata")
-"""Where what a test says may stand, its values with the environment filled in."""
-
 NOTHING_SAID: Mapping[int, Mapping[str, Any]] = {}
 
 
-def row_json(row: Row, eval_id: str, keys: Sequence[str] = ()) -> dict[str, Any]:
+def row_json(row: Row, eval_id: str) -> dict[str, Any]:
     """One row, ready for `json.dumps`; what is nested too deeply for any reader is cut.
 
     Args:
         row: Any row.
         eval_id: Of its run.
-        keys: Texts that are blanked in the test and in what judges say of it; see `keys_of`.
     """
-    found = _row_json(row, eval_id)
-    if keys:
-        found |= hide_in({name: found[name] for name in _OF_TESTS}, keys)
-    return found
-
-
-def _row_json(row: Row, eval_id: str) -> dict[str, Any]:
     step, reply = row.step, row.reply
     own = () if reply is None else (reply.usage,)
     usage = usage_json(*own, cached=row.cached)

@@ -25,6 +25,7 @@ from trioeval.tasks.grader_calls import OpenGraders
 from trioeval.tasks.groups import ByGroups, Group, Layout
 from trioeval.tasks.judging import Bench, Consulted, answered, is_mishap, judge_error
 from trioeval.tasks.prompt_eval import PromptEval
+from trioeval.tasks.refusals import as_refused, refusal_in
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.waits import NO_WAITS, added
 
@@ -162,6 +163,7 @@ class ComparedEval:
                 return found
             self._groups.setdefault(group.job, _Rows()).rows += found
             return ()
+        outcome = as_refused(outcome, begun=True)
         known = self._groups.pop(outcome.index, _Rows())
         consulted = [one for _, one in sorted(known.consulted.items(), key=lambda item: item[0])]
         spent = [one.spent() for one in consulted]
@@ -205,9 +207,10 @@ class ComparedEval:
             except Exception as error:
                 payer = min(known.verdicts, default=group.start)
                 told = judge_error(error, known.consulted.get((payer, place)))
-                if not is_mishap(told):
+                is_refused = refusal_in(error) is not None
+                if not is_refused and not is_mishap(told):
                     known.useless.add((payer, place))
-                if assertion.weight:
+                if is_refused or assertion.weight:
                     raise grading_error(assertion, (place,), told) from error
                 verdicts = dict.fromkeys(found, ungraded(assertion, told))
             else:

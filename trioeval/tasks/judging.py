@@ -47,6 +47,7 @@ from trioeval.grading.outside import Outside
 from trioeval.grading.script_results import failed
 from trioeval.kernel.retries import worth_salvaging
 from trioeval.kernel.work import cancellation_of
+from trioeval.tasks.refusals import refusal_in
 
 WIDTH = 3
 """Assertions of a row that ask outside at once, where nobody says how many."""
@@ -107,7 +108,8 @@ class Judging:
         Run once more after an error, it keeps what it found, and judges only what is missing.
 
         Raises:
-            GradingError: An assertion that counts could not be evaluated; the first in their order is told.
+            GradingError: An assertion that counts could not be evaluated, or the run's budget refused a judge
+                of any; the first in their order is told, what was refused before all others.
         """
         if not self._errors:
             self.assertions = with_named_sets(self.assertions, self.bench.render)
@@ -129,11 +131,15 @@ class Judging:
         if self._decided:
             return fold(self.assertions, self.verdicts, decided=True)
         if self._errors:
-            raise self._errors[min(self._errors)]
+            raise self._errors[min(self._errors, key=self._urgency)]
         verdict = fold(self.assertions, self.verdicts, self.threshold)
         if self.bench.rescore is None or not self.assertions:
             return verdict
         return await self.bench.rescore(verdict)
+
+    def _urgency(self, place: Place) -> tuple[bool, Place]:
+        # Going on would find out about the others as well.
+        return refusal_in(self._errors[place]) is None, place
 
     def _charge(self) -> None:
         """Who pays for what several wanted is only known in the end."""
@@ -262,9 +268,10 @@ class Judging:
         consulted: Consulted | None = None,
     ) -> None:
         error = judge_error(raised, consulted)
-        if not is_mishap(error):
+        is_refused = refusal_in(raised) is not None
+        if not is_refused and not is_mishap(error):
             self._useless.add(place)
-        if self._counts(place, assertion):
+        if is_refused or self._counts(place, assertion):
             failure = grading_error(assertion, place, error)
             failure.__cause__ = raised
             self._errors[place] = failure

@@ -38,6 +38,7 @@ from trioeval.tasks.hooks import Hooks
 from trioeval.tasks.journal import Paid
 from trioeval.tasks.judges import Judges
 from trioeval.tasks.judging import Bench, Judging
+from trioeval.tasks.refusals import as_refused
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.tools import Asked, Tools
 from trioeval.tasks.waits import NO_WAITS
@@ -190,7 +191,8 @@ class PromptEval:
         except Exception as error:  # noqa: BLE001 - extensions are told of it, and it is raised again
             outcome = Failed(job.index, 0, 0, 0, 0, error)
         known.ending = outcome
-        judged = await self._hooks.after_each(self._row(outcome, known))
+        ended = as_refused(outcome, begun=known.reply is not None)
+        judged = await self._hooks.after_each(self._row(ended, known))
         if judged.step is not known.step:
             known.planned = job.payload
         known.step, known.reply = judged.step, judged.reply
@@ -280,6 +282,7 @@ class PromptEval:
         known = self._known.pop(outcome.index, None) or _Known(self._steps[outcome.index])
         if known.ending is not None and isinstance(outcome, TimedOut | Interrupted):
             outcome = self._without_hook(outcome, known.ending)
+        outcome = as_refused(outcome, begun=known.reply is not None)
         if isinstance(outcome, Done | Failed | TimedOut):
             self._reject_useless(known)
         return (self._row(outcome, known, waits),)
