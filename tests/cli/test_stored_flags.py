@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import pytest
@@ -38,6 +38,10 @@ WORDS = st.text(min_size=1, max_size=5)
     timeout=st.none() | st.floats(0, 1e6),
     sample=st.none() | st.integers(1, 9),
     is_empty_allowed=st.booleans(),
+    cache=st.none() | st.booleans(),
+    durability=st.sampled_from([None, "normal", "full"]),
+    table=st.none() | st.booleans(),
+    code=st.none() | st.integers(1, 255),
 )
 def test_what_is_kept_of_flags_is_what_they_were(
     *,
@@ -48,18 +52,28 @@ def test_what_is_kept_of_flags_is_what_they_were(
     timeout: float | None,
     sample: int | None,
     is_empty_allowed: bool,
+    cache: bool | None,
+    durability: Literal["normal", "full"] | None,
+    table: bool | None,
+    code: int | None,
 ) -> None:
     """Through JSON, of every kind of value; only what was given is kept."""
     flags = RunFlags(
         what=WhatFlags(prompts=tuple(prompts), tests=tests, replay=replay),
         rows=RowFlags(filter_sample=sample, allow_empty=is_empty_allowed),
         limits=LimitFlags(repeat=repeat, timeout=timeout),
+        keep=KeepFlags(cache=cache, durability=durability, db=Path("x.db"), retry="failed"),
+        output=OutputFlags(table=table, progress=table, fail_exit_code=code, verbose=True),
     )
     kept = stored_flags(Path("s.json"), flags, [Path("o.json")], {"": "digest"})
     assert StoredFlags.read(json.loads(json.dumps(kept.json())), "eval-1") == kept
     again = kept.with_flags(RunFlags())
     assert (again.what, again.rows, again.limits) == (flags.what, flags.rows, flags.limits)
-    assert again.output.output == (Path.cwd() / "o.json",)
+    assert again.keep == KeepFlags(cache=cache, durability=durability)
+    outputs = (Path.cwd() / "o.json",)
+    assert again.output == OutputFlags(
+        output=outputs, table=table, progress=table, fail_exit_code=code
+    )
 
 
 def test_nothing_is_kept_of_what_was_not_given() -> None:
@@ -91,6 +105,36 @@ def test_what_decides_how_a_run_goes_may_change() -> None:
     assert found.limits == LimitFlags(repeat=2, max_concurrency=4, timeout=9, max_time=7)
     assert found.what == WhatFlags(prompts=("a", "b"), env_file=(Path("y"),))
     assert (found.keep, found.output) == (given.keep, given.output)
+
+
+@pytest.mark.parametrize(
+    ("begun", "now", "expected"),
+    [
+        ({"cache": False}, {}, {"cache": False}),
+        ({"cache": False}, {"cache": True}, {"cache": True}),
+        ({"cache": False}, {"refresh": True}, {"refresh": True}),
+        ({"refresh": True}, {}, {"refresh": True}),
+        ({"refresh": True}, {"cache": False}, {"cache": False}),
+        ({"durability": "full"}, {"retry": "failed"}, {"durability": "full", "retry": "failed"}),
+        ({"durability": "full"}, {"durability": "normal"}, {"durability": "normal"}),
+    ],
+)
+def test_what_is_kept_of_replies_is_as_at_the_beginning_where_nothing_is_said(
+    begun: dict[str, Any], now: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    """Of two that exclude each other the later one is meant."""
+    kept = stored_flags(None, RunFlags(keep=KeepFlags(**begun)), [], {})
+    found = kept.with_flags(RunFlags(keep=KeepFlags(**now)))
+    assert found.keep == KeepFlags(**expected)
+    check_flags(found)
+
+
+def test_what_is_shown_is_as_at_the_beginning_where_nothing_is_said() -> None:
+    """Each flag by itself."""
+    begun = OutputFlags(table=False, fail_exit_code=7, table_cell_max_length=9)
+    kept = stored_flags(None, RunFlags(output=begun), [], {})
+    found = kept.with_flags(RunFlags(output=OutputFlags(table=True, progress=False)))
+    assert found.output == attrs.evolve(begun, table=True, progress=False)
 
 
 def test_what_decides_which_rows_there_are_may_not_and_all_of_it_is_told() -> None:

@@ -266,6 +266,36 @@ def test_a_run_goes_on_in_its_own_folder_with_its_own_flags(tmp_path: Path) -> N
     ]
 
 
+def test_a_run_goes_on_as_it_was_begun_however_it_went_on_before(tmp_path: Path) -> None:
+    """What is said of one execution is of that one alone; nobody finds replies that he wanted anew."""
+    counting_suite(tmp_path, "w0", "x1", "w2", "w3")
+    flags = ["--no-cache", "--fail-exit-code", "7", "--no-table", "-j", "2", "--max-requests", "1"]
+    done = trioeval("s.json", *flags, cwd=tmp_path)
+    assert (done.returncode, len(asked(tmp_path))) == (7, 1)
+    assert "1 passed, 0 failed, 3 errors" in last_line(done)
+    assert "the budget left 3 rows without a verdict; continue with: " in last_line(done)
+    begun = stored_flags_of(tmp_path)
+    assert begun["keep"] == {"cache": False}
+
+    now = ["--max-requests", "2", "--timeout", "60", "--table", "-j", "1"]
+    done = trioeval("resume", *now, cwd=tmp_path)
+    assert (done.returncode, len(asked(tmp_path))) == (7, 2)
+    assert stored_flags_of(tmp_path) == begun
+    done = trioeval("resume", cwd=tmp_path)
+    assert (done.returncode, len(asked(tmp_path)), done.stdout) == (7, 1, "")
+    assert "3 passed, 1 failed, 0 errors; exit 7" in last_line(done)
+    assert stored_flags_of(tmp_path) == begun
+    assert not (tmp_path / ".trioeval" / "cache.db").exists()
+
+
+def stored_flags_of(folder: Path) -> dict[str, Any]:
+    """Those of the only run."""
+    with contextlib.closing(sqlite3.connect(folder / ".trioeval" / "results.db")) as connection:
+        ((text,),) = connection.execute("SELECT flags FROM run").fetchall()
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
 def test_a_run_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
     """Nobody goes on with it or deletes it; the list says that it is running."""
     with fake_provider("--latency", "60") as url:

@@ -21,6 +21,7 @@ from trioeval.store.database import (
     BusyError,
     DamagedError,
     DatabaseKind,
+    Durability,
     open_database,
     open_reading,
 )
@@ -142,6 +143,22 @@ def test_a_file_that_another_process_makes_meanwhile_is_ours(
     connection = open_database(path, RUNS)
     assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
     connection.close()
+
+
+@pytest.mark.parametrize(("durability", "level"), [("normal", 1), ("full", 2)])
+def test_a_commit_waits_for_the_disk_as_was_asked(
+    tmp_path: Path, durability: Durability, level: int
+) -> None:
+    """Levels of SQLite: with a log, 1 loses no more to a loss of power than the last commits, 2 nothing."""
+
+    async def main() -> tuple[Any, ...]:
+        async with open_store(tmp_path / "r.db", durability=durability) as store:
+            asked = ("journal_mode", "synchronous")
+            return tuple(
+                store._writer._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in asked
+            )
+
+    assert trio.run(main) == ("wal", level)
 
 
 def test_a_file_that_is_not_there_can_be_written_and_not_read(tmp_path: Path) -> None:

@@ -231,7 +231,6 @@ def test_a_closed_store_is_one_file_also_while_others_read_it(tmp_path: Path) ->
             run = store.begin(start_of("eval-2"))
             run.row(row_at(0))
             await run.durable()
-            assert log.stat().st_size > 0
 
     log = Path(f"{path}-wal")
     with read_store(path) as reader:

@@ -139,12 +139,21 @@ def test_rows_are_read_by_index_in_whatever_order_they_came(tmp_path: Path) -> N
 def test_a_row_takes_the_place_of_what_was_known_of_it(tmp_path: Path) -> None:
     """One record an index, and the scores of that record alone."""
     first, second = row_at(0), attrs.evolve(row_at(1), index=0, verdict=None, graded=())
-    write(tmp_path / "r.db", first, first, second)
+
+    async def main() -> None:
+        async with open_store(tmp_path / "r.db") as store:
+            run = store.begin(start_of())
+            for commit in ((first, first), (row_at(2), second, second)):
+                put_all(run, *commit)
+                await run.durable()
+
+    trio.run(main)
     with read_store(tmp_path / "r.db") as reader:
         run = reader.run("latest")
-        assert [record["vars"]["number"] for record in reader.records(run)] == [1]
-        assert reader._connection.execute("SELECT count(*) FROM scores").fetchone() == (0,)
-        assert run.rows == 1
+        assert [record["vars"]["number"] for record in reader.records(run)] == [1, 2]
+        found = reader._connection.execute("SELECT row FROM scores").fetchall()
+        assert found == [(2,), (2,)]
+        assert run.rows == 2
 
 
 TEXTS = st.text(st.characters(), max_size=20)

@@ -18,9 +18,11 @@ RUBRIC: Mapping[str, Any] = {"type": "llm-rubric", "value": "is it good?", "prov
 OTHER = {**RUBRIC, "value": "is it short?"}
 THRICE = {**RUBRIC, "config": {"repeat": 3}}
 BEST = {"type": "select-best", "value": "the best", "provider": "chooser"}
-NO_REPLY = "not run: the budget of the run is used up: budget_exceeded: {0} of {0} requests are spent, the call needs 1"
+NO_REPLY = (
+    "not run: the budget of the run is used up: "
+    "budget_exceeded: 2 of 2 requests are spent, the call needs 1"
+)
 NO_JUDGE = "interrupted: the budget of the run is used up"
-ENDED = ("done", "failed", "timed_out")
 
 
 def suite(
@@ -48,7 +50,7 @@ def test_a_row_whose_first_call_is_refused_was_not_run() -> None:
     ran, asked = run(suite(words="abcd", requests=2))
     assert [row.outcome for row in ran.rows] == ["done", "done", "not_run", "not_run"]
     assert {row.cut for row in ran.rows[2:]} == {Cut.BUDGET}
-    assert {row.error for row in ran.rows[2:]} == {NO_REPLY.format(2)}
+    assert {row.error for row in ran.rows[2:]} == {NO_REPLY}
     assert (ran.rows[2].calls, asked) == (0, 2)
 
 
@@ -66,15 +68,15 @@ def test_a_row_whose_judge_is_refused_keeps_its_reply_and_is_interrupted(
     assertions: Sequence[Mapping[str, Any]], requests: int, width: int
 ) -> None:
     """Nothing of it is thrown away: going on asks only for what is missing."""
-    whole, in_all = run(suite(*assertions, words="ab", width=width))
+    whole, in_all = run(suite(*assertions, words="a", width=width))
     journal = MemoryJournal()
-    ran, first = run(suite(*assertions, words="ab", requests=requests, width=width), journal)
+    ran, first = run(suite(*assertions, words="a", requests=requests, width=width), journal)
     row = ran.rows[0]
     assert (row.outcome, row.cut, row.error) == ("interrupted", Cut.BUDGET, NO_JUDGE)
     assert (row.status, row.output, row.calls) == (Status.ERROR, "a", requests)
     assert first == requests
     again = journal.cut(10**9)
-    ran, second = run(suite(*assertions, words="ab", width=width), again)
+    ran, second = run(suite(*assertions, words="a", width=width), again)
     assert first + second == in_all
     assert [told(row) for row in ran.rows] == [told(row) for row in whole.rows]
 
@@ -95,15 +97,15 @@ def test_rows_whose_comparison_is_refused_keep_their_replies() -> None:
 
 
 @pytest.mark.parametrize("assertions", [[], [RUBRIC], [THRICE, OTHER]])
-@pytest.mark.parametrize("requests", [1, 2, 3])
+@pytest.mark.parametrize("requests", [1, 3])
 def test_a_run_that_is_cut_by_budgets_again_and_again_is_one_run(
     assertions: Sequence[Mapping[str, Any]], requests: int
 ) -> None:
     """RESUME: however small the budget of each execution, no row is an error and nothing is asked twice."""
-    whole, in_all = run(suite(*assertions, words="abcde"))
+    whole, in_all = run(suite(*assertions, words="abc"))
     journal, asked = MemoryJournal(), 0
     for _ in range(in_all + 1):
-        _, more = run(suite(*assertions, words="abcde", requests=requests, width=2), journal)
+        _, more = run(suite(*assertions, words="abc", requests=requests, width=2), journal)
         asked += more
         journal = journal.cut(10**9)
         if not more:
@@ -152,7 +154,7 @@ def test_a_refusal_is_known_however_it_is_told(within: int) -> None:
     ],
 )
 def test_what_has_begun_to_be_paid_for_is_interrupted(
-    calls: int, begun: bool, expected: Outcome[Verdict]
+    *, calls: int, begun: bool, expected: Outcome[Verdict]
 ) -> None:
     """A first call that failed and may not be made again was a call."""
     failed = Failed(3, 1.0, 2.0, 0.5, calls, error_of())

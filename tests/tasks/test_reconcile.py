@@ -232,7 +232,7 @@ def test_what_says_nothing_that_can_be_run_again_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_retry(text)
     assert str(caught.value) == (
-        f"cannot run {text!r} again; write failed, errors, timeouts, or rows such as 3,17,20-25"
+        f"cannot run {text!r} again; write failed, errors, timeouts, none, or rows such as 3,17,20-25"
     )
 
 

@@ -129,7 +129,7 @@ class KeepFlags:
 
     db: Path | None = None
     """The database of runs."""
-    durability: Literal["normal", "full"] = "normal"
+    durability: Literal["normal", "full"] | None = None
     """What outlives a loss of power: all but the last moments, or everything, which is slower."""
     cache: bool | None = None
     """Let replies come from the cache."""

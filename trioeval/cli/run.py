@@ -104,8 +104,12 @@ def run_loaded(
     digests = {
         part.id or "": settings_digest(part.prepared.suite, sources) for part in prepared.parts
     }
-    said = stored_flags(loaded.named, flags, settings.outputs, digests)
-    continued = None if found is None else found.continued(prepared, digests)
+    if found is None:
+        continued, said = None, stored_flags(loaded.named, flags, settings.outputs, digests)
+    else:
+        # What is given now is of this execution alone: the next one goes by the beginning again.
+        continued = found.continued(prepared, digests)
+        said = attrs.evolve(found.stored, settings=digests)
     beginning = beginning_of(prepared, said.json(), continued)
     check_spared(_written(settings), beginning.start.files)
     return _run_prepared(prepared, settings, keeping, beginning, interrupts)
@@ -125,7 +129,7 @@ def _keeping(
     database = database_path(flags.keep.db, environment) if settings.write else None
     return Keeping(
         database=database,
-        durability=flags.keep.durability,
+        durability=flags.keep.durability or "normal",
         is_cached=suite.evaluate_options.cache,
         cache=cache_path(environment),
         cache_ttl_s=settings.environment.cache_ttl_s,

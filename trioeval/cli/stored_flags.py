@@ -1,7 +1,8 @@
 """The flags that a run was begun with, as JSON in the store, and what flags it goes on with. Pure.
 
 What decides which rows there are is asked for once, when a run begins; whoever goes on with it may say it
-again, but not say something else. What only decides how it goes may be another thing each time.
+again, but not say something else. What only decides how it goes may be another thing each time, and is of
+that time alone: whoever says nothing goes by the beginning.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,14 +12,19 @@ from typing import Any
 import attrs
 import cattrs
 
-from trioeval.cli.flags import LimitFlags, OutputFlags, RowFlags, RunFlags, WhatFlags
+from trioeval.cli.flags import KeepFlags, LimitFlags, OutputFlags, RowFlags, RunFlags, WhatFlags
 from trioeval.errors import UsageError
 
-_GROUPS = ("what", "rows", "limits")
+_GROUPS = ("what", "rows", "limits", "keep", "output")
+_SAME = ("what", "rows", "limits")
+"""Groups of which some flags decide which rows there are."""
 _FREE = {"env_file", *(field.name for field in attrs.fields(LimitFlags))} - {"repeat"}
 """Flags of these groups that may be said anew."""
 _ONE_RUN = ("record", "tag")
 """Flags of which one half of a run would know nothing."""
+_KEEP = ("durability", "cache", "refresh")
+_OUTPUT = ("table", "table_cell_max_length", "progress", "fail_exit_code")
+"""Flags of the other groups that are kept: the rest names files, or is of one execution."""
 
 
 @attrs.frozen(kw_only=True)
@@ -32,6 +38,8 @@ class StoredFlags:
     what: WhatFlags = WhatFlags()  # noqa: RUF009 - frozen
     rows: RowFlags = RowFlags()  # noqa: RUF009
     limits: LimitFlags = LimitFlags()  # noqa: RUF009
+    keep: KeepFlags = KeepFlags()  # noqa: RUF009
+    output: OutputFlags = OutputFlags()  # noqa: RUF009
     outputs: tuple[Path, ...] = ()
     """Result files, wherever they were named; absolute."""
     settings: Mapping[str, str] = attrs.field(factory=dict)
@@ -80,7 +88,7 @@ class StoredFlags:
         ]
         if wrong:
             raise UsageError("\n".join(wrong))
-        output = given.output
+        outputs = given.output.output or self.outputs
         return attrs.evolve(
             given,
             what=attrs.evolve(
@@ -88,11 +96,22 @@ class StoredFlags:
             ),
             rows=self.rows,
             limits=attrs.evolve(self.limits, **dict(_given(given.limits))),
-            output=output if output.output else attrs.evolve(output, output=self.outputs),
+            keep=attrs.evolve(given.keep, **self._keeping(given.keep)),
+            output=attrs.evolve(self.output, **{**dict(_given(given.output)), "output": outputs}),
         )
 
+    def _keeping(self, given: KeepFlags) -> dict[str, Any]:
+        before = self.keep
+        # Of these two one may exclude the other: whoever says one of them means both.
+        source = before if given.cache is None and not given.refresh else given
+        return {
+            "durability": given.durability or before.durability,
+            "cache": source.cache,
+            "refresh": source.refresh,
+        }
+
     def _differences(self, given: RunFlags) -> Iterator[str]:
-        for group in _GROUPS:
+        for group in _SAME:
             before = dict(_given(getattr(self, group)))
             for name, value in _given(getattr(given, group)):
                 if name in _FREE or name in _ONE_RUN or value == before.get(name):
@@ -119,12 +138,20 @@ def stored_flags(
         what=flags.what,
         rows=flags.rows,
         limits=flags.limits,
+        keep=KeepFlags(**_chosen(flags.keep, _KEEP)),
+        output=OutputFlags(**_chosen(flags.output, _OUTPUT)),
         outputs=tuple(here / path for path in outputs),
         settings=settings,
     )
 
 
-def _given(flags: WhatFlags | RowFlags | LimitFlags | OutputFlags) -> Iterator[tuple[str, Any]]:
+def _chosen(flags: KeepFlags | OutputFlags, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(flags, name) for name in names}
+
+
+def _given(
+    flags: WhatFlags | RowFlags | LimitFlags | KeepFlags | OutputFlags,
+) -> Iterator[tuple[str, Any]]:
     """The flags of a group that are not as they would be anyway, by name."""
     for field in attrs.fields(type(flags)):
         value = getattr(flags, field.name)
