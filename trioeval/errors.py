@@ -215,7 +215,7 @@ class OutputError(TrioevalError, OSError):
 
 
 class StoreError(TrioevalError, OSError):
-    """The database of runs, or the cache, cannot be opened, read or written. Says which file, and what helps."""
+    """The database of runs, or the cache, cannot be opened, read or written: which file, and what helps."""
 
 
 class LaneClosedError(TrioevalError):
