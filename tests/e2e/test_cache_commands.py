@@ -64,7 +64,7 @@ def test_export_writes_a_line_a_reply(
         "http:host",
     ]
     assert run_command_line(["cache", "export", str(path)]) == 2
-    assert "same file" in capsys.readouterr().err
+    assert "the suffix must be .jsonl" in capsys.readouterr().err
 
 
 def test_what_is_not_there_or_no_cache_is_said(

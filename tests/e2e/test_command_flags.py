@@ -89,9 +89,10 @@ def test_what_did_not_pass_is_run_again(folder: Path) -> None:
         done = trioeval("suite.json", *again, cwd=folder)
         assert done.returncode == 100
         assert [row["testIdx"] for row in rows_of(folder / "again.jsonl")] == [1, 2, 3]
+    (folder / "notes.json").write_text("{}")
     for flag, file, line in (
         ("--filter-errors-only", "o.json", "the filters leave no row to run"),
-        ("--filter-failing", "suite.json", "suite.json: holds no results"),
+        ("--filter-failing", "notes.json", "notes.json: holds no results"),
         ("--filter-failing-only", "no.json", "no.json: cannot be read: No such file or directory"),
     ):
         done = trioeval("suite.json", flag, file, cwd=folder)

@@ -151,7 +151,7 @@ def test_two_runs_are_compared_row_by_row(folder: Path) -> None:
         ("s.json --retry 0-9", 2, "--retry 0-9: there is no row 9; the last one is 2"),
         ("s.json --resume -n 1 --repeat 2", 2, "--filter-first-n 1: the run was begun without"),
         ("other.json --resume", 2, ".trioeval/results.db holds no run of "),
-        ("s.json --db s.json", 1, "s.json: "),
+        ("s.json --db s.json", 2, ""),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(
@@ -252,7 +252,7 @@ def test_the_cache_serves_the_next_run_unless_it_is_told_not_to(tmp_path: Path) 
 def test_a_damaged_database_is_not_said_to_be_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A small one ends the run before anything is asked; a large one is met in the middle of the run."""
+    """It ends the run before anything is asked: a small one is looked through, a large one cannot be begun in."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "s.json", suite_of("w0", "w1"))
     run = ["s.json", "--db", "r.db", "--no-cache", "-o", "out.json"]
@@ -271,4 +271,4 @@ def test_a_damaged_database_is_not_said_to_be_gone_on_with(
     assert "r.db: the store of runs is damaged" in told
     assert "name another file with --db" in told
     assert "continue with" not in told
-    assert len(json.loads(output.read_text())["results"]["results"]) == 2
+    assert not output.exists()

@@ -655,16 +655,16 @@ def test_only_one_runs_a_run(tmp_path: Path) -> None:
         async with open_store(path) as store, open_store(path) as other:
             run = store.begin(start_of())
             await run.durable()
-            with pytest.raises(StoreError, match="the run eval-1 is being run by another process"):
+            with pytest.raises(UsageError, match="the run eval-1 is being run by another process"):
                 other.begin(start_of())
-            with pytest.raises(StoreError, match="the run eval-1 is being run by another process"):
+            with pytest.raises(UsageError, match="the run eval-1 is being run by another process"):
                 await other.resume("eval-1", start_of())
             with pytest.raises(StoreError, match="there is no run eval-2 here"):
                 await other.resume("eval-2", start_of("eval-2"))
             with read_store(path) as reader:
                 assert reader.run("latest").state == "running"
                 assert reader.prune(keep=0) == []
-                with pytest.raises(StoreError, match="is being run"):
+                with pytest.raises(UsageError, match="is being run"):
                     reader.delete(reader.run("latest"))
 
     trio.run(main)

@@ -22,9 +22,9 @@ from trioeval.grading.kind import Asking, Comparing, Contender
 from trioeval.grading.outside import Outside
 from trioeval.suite import Suite
 from trioeval.suite.sources import jsonl_tests
-from trioeval.tasks.spending import Spending
 from trioeval.tasks.judging import Bench, Consulted, Judging
 from trioeval.tasks.prepare import prepare
+from trioeval.tasks.spending import Spending
 from trioeval.testing import run_virtual
 
 ASKS = {"type": "asks", "value": "kind", "provider": "judge"}

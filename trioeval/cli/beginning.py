@@ -49,13 +49,18 @@ class Beginning:
         return 0.0 if self.continued is None else self.continued.duration_ms
 
     async def begin(self, store: Store) -> StoredRun:
-        """Begin the run, or go on with it.
+        """Begin the run, or go on with it: nothing is asked before the file says so.
 
         Raises:
-            StoreError: It is under way elsewhere.
+            UsageError: It is under way elsewhere.
+            StoreError: It cannot be written down.
         """
         if self.continued is None:
-            return store.begin(self.start)
+            run = store.begin(self.start)
+            await run.durable()
+            if store.error is not None:
+                raise store.error
+            return run
         return await store.resume(
             self.continued.id,
             self.start,

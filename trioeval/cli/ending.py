@@ -34,7 +34,7 @@ class Ending:
 def ending(
     totals: Totals,
     settings: RunSettings,
-    duration: float,
+    duration: float | None,
     *,
     signals: Sequence[signal.Signals] = (),
     cuts: Iterable[Cut | None] = (),
@@ -47,7 +47,7 @@ def ending(
     Args:
         totals: Of all rows.
         settings: What counts as success.
-        duration: Of the run in seconds.
+        duration: Of the run in seconds; None where nothing was run.
         signals: Those that came, in order.
         cuts: What kept rows from running to their end; None is nothing.
         unwritten: Whether something that was to be written could not be.
@@ -80,7 +80,7 @@ def is_unfinished(totals: Totals) -> bool:
 def _ending(
     totals: Totals,
     settings: RunSettings,
-    duration: float,
+    duration: float | None,
     *,
     signals: Sequence[signal.Signals],
     cuts: Iterable[Cut | None],
@@ -88,9 +88,8 @@ def _ending(
     standing: int,
 ) -> Ending:
     passed, failed, errors = (totals.count(status) for status in Status)
-    numbers = (
-        f"{totals.rows} rows in {duration:.1f} s: {passed} passed, {failed} failed, {errors} errors"
-    )
+    took = "" if duration is None else f" in {duration:.1f} s"
+    numbers = f"{totals.rows} rows{took}: {passed} passed, {failed} failed, {errors} errors"
     if unwritten:
         return Ending(Exit.FAULT, f"{numbers}; exit 1: not everything could be written, see above")
     if signals:

@@ -229,7 +229,7 @@ def end_again(found: Found, outputs: tuple[Path, ...]) -> int:
         environment=environment,
         fail_exit_code=first(found.flags.output.fail_exit_code, None, environment.failed_exit_code),
     )
-    ended = ending(counted(facts), settings, facts.duration_ms / 1000, unwritten=bool(unwritten))
+    ended = ending(counted(facts), settings, None, unwritten=bool(unwritten))
     say(f"{facts.id} is finished: nothing is left to run")
     say(ended.line)
     return ended.code

@@ -46,8 +46,8 @@ def delete(db: Path | None, names: Sequence[str]) -> int:
     """Delete runs for good.
 
     Raises:
-        UsageError: One of them is not there; then none is deleted.
-        StoreError: One of them is running, or the database cannot be written to.
+        UsageError: One of them is not there, or is running; then none is deleted.
+        StoreError: The database cannot be written to.
     """
     with open_runs(db, read_environment(os.environ)) as reader:
         runs = [reader.run(name) for name in names]

@@ -10,7 +10,7 @@ from pathlib import Path
 import attrs
 from filelock import FileLock, Timeout
 
-from trioeval.errors import StoreError
+from trioeval.errors import StoreError, UsageError
 from trioeval.store.database import real_path
 
 _SHORT = 0.5  # seconds; whoever only looks whether it is free holds it for much less
@@ -50,14 +50,15 @@ def lock_run(database: Path, run_id: str) -> RunLock:
     """Take the lock of a run.
 
     Raises:
-        StoreError: Somebody else runs it, or the lock cannot be made.
+        UsageError: Somebody else runs it.
+        StoreError: The lock cannot be made.
     """
     path = lock_path(database, run_id)
     lock = FileLock(path, timeout=_SHORT, thread_local=False, fallback_to_soft=False)
     try:
         lock.acquire()
     except Timeout as error:
-        raise StoreError(
+        raise UsageError(
             f"{database}: the run {run_id} is being run by another process; wait until it is over, or end it"
         ) from error
     except OSError as error:

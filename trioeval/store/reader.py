@@ -231,7 +231,8 @@ class Reader:
         """Take away a run and all that belongs to it.
 
         Raises:
-            StoreError: It is running, or the database cannot be written.
+            UsageError: It is running.
+            StoreError: The database cannot be written.
         """
         self._delete([run])
 

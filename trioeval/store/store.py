@@ -134,7 +134,8 @@ class Store:
         """Begin a run.
 
         Raises:
-            StoreError: A run of this id is being run, or its lock cannot be made.
+            UsageError: A run of this id is being run.
+            StoreError: Its lock cannot be made.
         """
         place = Place(eval_id=start.id, keys=start.keys, identities=Identities(start.sources))
         lock = lock_run(self.path, start.id)
@@ -168,7 +169,8 @@ class Store:
             reconciled: What has become of the rows of tasks whose suite is another one now.
 
         Raises:
-            StoreError: There is no such run, somebody else runs it, or the file cannot be used.
+            UsageError: Somebody else runs it.
+            StoreError: There is no such run, or the file cannot be used.
         """
         with contextlib.ExitStack() as stack:
             lock = lock_run(self.path, run_id)

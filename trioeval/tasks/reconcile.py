@@ -94,13 +94,14 @@ class Reconciled:
 
     @property
     def is_same(self) -> bool:
-        """Whether every row of either side is kept. Of one that was never written down nobody can say."""
+        """Whether every row of either side is kept where it was. Of one never written down nobody knows."""
         return not (
             self.gone
             or self.dropped
             or self.unrecorded
             or self.count("changed")
             or self.count("new")
+            or any(True for _ in self.moved())
         )
 
     def moved(self) -> Iterator[tuple[int, int]]:
