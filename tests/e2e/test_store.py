@@ -252,7 +252,7 @@ def test_the_cache_serves_the_next_run_unless_it_is_told_not_to(tmp_path: Path) 
 def test_a_damaged_database_is_not_said_to_be_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The run ends before anything is asked: a small one is looked through, a large one cannot be begun in."""
+    """The run ends before anything is asked: a small one is looked through, a large one cannot be begun."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "s.json", suite_of("w0", "w1"))
     run = ["s.json", "--db", "r.db", "--no-cache", "-o", "out.json"]
