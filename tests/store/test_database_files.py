@@ -15,7 +15,7 @@ import pytest
 import trio
 from stored_things import row_at, start_of
 
-from trioeval.errors import StoreError
+from trioeval.errors import StoreError, UsageError
 from trioeval.store import open_store, read_store
 from trioeval.store.database import (
     BusyError,
@@ -213,7 +213,7 @@ def test_links_are_followed_and_locks_with_them(tmp_path: Path) -> None:
             with read_store(real) as reader:
                 assert reader.run("latest").state == "running"
             async with open_store(real) as other:
-                with pytest.raises(StoreError, match="being run by another process"):
+                with pytest.raises(UsageError, match="being run by another process"):
                     await other.resume("eval-1", start_of())
 
     trio.run(main)
@@ -278,7 +278,7 @@ AS_NOBODY = """
 import os, sys, trio
 from pathlib import Path
 from stored_things import row_at, start_of
-from trioeval.errors import StoreError
+from trioeval.errors import StoreError, UsageError
 from trioeval.store import open_store, read_store
 
 async def fill(path):
