@@ -163,8 +163,7 @@ class Collector:
             self._take(part, record, None)
             if count % _AT_ONCE == 0:
                 # Rows are taken also when the run is cancelled: all of them are to be written.
-                with trio.CancelScope(shield=True):
-                    await trio.lowlevel.checkpoint()
+                await trio.lowlevel.cancel_shielded_checkpoint()
 
     def _take(self, part: Part, record: Mapping[str, Any], text: str | None) -> None:
         part.totals.add(record)
