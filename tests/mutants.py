@@ -1,11 +1,11 @@
-"""One-line mutants of the kernel and of the rates, each of which some test must kill.
+"""One-line mutants of kernel, rates and quota, each of which some test must kill.
 
     python tests/mutants.py            all of them
     python tests/mutants.py width pace those whose name contains a word
     python tests/mutants.py --report   all of them, and the result as docs/reference/mutants.md
 
-Each mutant is applied to a copy of the package in a temporary folder, and the tests of the kernel and of
-the rates run against that copy until the first failure: those nearest to the place first, then all. A
+Each mutant is applied to a copy of the package in a temporary folder, and the tests of its package
+run against that copy until the first failure: those nearest to the place first, then all. A
 mutant that survives is a hole in the laws; the exit code counts them.
 """
 
@@ -23,7 +23,27 @@ import attrs
 
 ROOT = Path(__file__).parent.parent
 REPORT = ROOT / "docs" / "reference" / "mutants.md"
-WHOLE_RUNS = ("tests/kernel", "tests/property/test_kernel_laws.py")
+WHOLE_RUNS = (
+    "tests/kernel",
+    "tests/property/test_kernel_laws.py",
+    "tests/property/test_lease_law.py",
+)
+REMOTE = (
+    "tests/quota/test_remote_quota.py",
+    "tests/quota/test_remote_quota_laws.py",
+    "tests/quota/test_turns.py",
+)
+BOOK = ("tests/quota/test_quota_book.py", "tests/quota/test_quota_book_laws.py")
+MEMORY = (
+    "tests/quota/test_memory_quota.py",
+    "tests/quota/test_memory_quota_laws.py",
+    "tests/property/test_quota_fairness.py",
+)
+QUOTA = {
+    **dict.fromkeys(("book", "holds", "purses", "windows"), BOOK),
+    **dict.fromkeys(("memory", "place", "waiting"), MEMORY),
+}
+"""Which tests are nearest to a module of quota/; to all others those of `REMOTE`."""
 TESTS = (*WHOLE_RUNS, "tests/property")
 AT_ONCE = 2  # mutants that are tried side by side
 
@@ -89,6 +109,13 @@ MUTANTS = (
         "rates/budget.py",
         "self._tokens_held + tokens, self._micros_held + hold.micros",
         "tokens, self._micros_held + hold.micros",
+    ),
+    Mutant(
+        "whether it fits does not ask what is held",
+        "BUDGET",
+        "rates/budget.py",
+        "        tokens_after = self._tokens_held + tokens\n",
+        "        tokens_after = tokens\n",
     ),
     Mutant(
         "nobody hears of a settlement",
@@ -437,8 +464,8 @@ MUTANTS = (
         "who waits for a budget is not woken",
         "TOTAL",
         "kernel/needs.py",
-        "            self.budget.follow(payer)\n",
-        "            pass\n",
+        "        if hold is None:\n            self.budget.follow(payer)\n",
+        "",
     ),
     # kernel/line.py, kernel/cap.py
     Mutant(
@@ -495,13 +522,13 @@ MUTANTS = (
         "favourite never ends",
         "PACE",
         "kernel/lane.py",
-        "                    self.favourite = None\n                    obstacle = look(now)",
-        "                    obstacle = look(now)",
+        "            self.favourite = None\n            refuse(now)",
+        "            refuse(now)",
     ),
     Mutant(
         "who is called while it looks sleeps on",
         "EAGER",
-        "kernel/lane.py",
+        "kernel/turns.py",
         "                await place.wait_called(obstacle[1])\n",
         "                place.rearm()\n                await place.wait_called(obstacle[1])\n",
     ),
@@ -550,9 +577,123 @@ MUTANTS = (
     Mutant(
         "who goes keeps a place at the cap",
         "LEAK",
+        "kernel/turns.py",
+        "            if not self.line.places:\n",
+        "            if False:\n",
+    ),
+    # kernel/turns.py, kernel/asking.py
+    Mutant(
+        "a permit that came too late is kept while the lane is blocked",
+        "LEASE",
+        "kernel/turns.py",
+        "                    asking.give_back()\n                    if obstacle[0]",
+        "                    if obstacle[0]",
+    ),
+    Mutant(
+        "who is cut with a permit keeps it",
+        "LEASE",
+        "kernel/turns.py",
+        "            if asking is not None:\n                asking.give_back()\n            self.line",
+        "            self.line",
+    ),
+    Mutant(
+        "who asks gives up its turn for the cap",
+        "example",
+        "kernel/turns.py",
+        "if why in (Why.CAP, Why.QUOTA):",
+        "if why is Why.CAP:",
+    ),
+    Mutant(
+        "who waits for its permit keeps a part of the cap",
+        "EAGER",
+        "kernel/asking.py",
+        "        self._short()\n",
+        "",
+    ),
+    Mutant(
+        "a retry passes who asks",
+        "PACE",
+        "kernel/asking.py",
+        "        line.hold(place)\n",
+        "",
+    ),
+    Mutant(
+        "a closed lane leaves the question open",
+        "example",
+        "kernel/line.py",
+        '            self.asking.cancel("nobody in line is served any more")\n',
+        "            pass\n",
+    ),
+    Mutant(
+        "one permit for every start",
+        "LEASE",
+        "kernel/asking.py",
+        "        permit, self._permit = self._permit, None\n        return permit",
+        "        return self._permit",
+    ),
+    Mutant(
+        "no limit is asked where nobody is in line",
+        "LEASE",
         "kernel/lane.py",
-        "        if self._cap is not None and not self._line.places:\n",
-        "        if False:\n",
+        "        if self._permits is not None:\n            permit =",
+        "        if False:\n            permit =",
+    ),
+    Mutant(
+        "slot taken before the permit is there",
+        "SLOT",
+        "kernel/lane.py",
+        "            if (permit := get_permit()) is None:\n",
+        "            if (permit := get_permit()) is None:\n                self.in_flight += 1\n",
+    ),
+    Mutant(
+        "permit asked for before the lane is open",
+        "LEASE",
+        "kernel/lane.py",
+        "        if obstacle is not None:\n            return obstacle\n        permit = hold = None\n",
+        "        permit = hold = None\n        if obstacle is not None and get_permit is None:\n"
+        "            return obstacle\n",
+    ),
+    Mutant(
+        "permit asked for while the budget has no room",
+        "LEASE",
+        "kernel/lane.py",
+        "            if not need.fits(self._turns):\n",
+        "            if False:\n",
+    ),
+    Mutant(
+        "who would ask does not hear of room in the budget",
+        "EAGER",
+        "kernel/needs.py",
+        "        if not fits:\n            self.budget.follow(payer)\n",
+        "",
+    ),
+    Mutant(
+        "only lanes with a rate settle their permits",
+        "LEASE",
+        "kernel/lane.py",
+        "        if reservation is not None or hold is not None or permit is not None:\n",
+        "        if reservation is not None or hold is not None:\n",
+    ),
+    Mutant(
+        "a permit is settled to what was reserved",
+        "LEASE",
+        "kernel/needs.py",
+        "            self.permit.settle(tokens, money)\n",
+        "            self.permit.settle(self.need.tokens, money)\n",
+    ),
+    Mutant(
+        "a permit is settled and given back",
+        "LEASE",
+        "kernel/needs.py",
+        "            self.permit.settle(tokens, money)\n",
+        "            self.permit.settle(tokens, money)\n            self.permit.give_back()\n",
+    ),
+    Mutant(
+        "who comes first is not first at the cap again",
+        "example",
+        "kernel/lane.py",
+        "            self._cap.join(self._turns, again=True)",
+        "            pass",
     ),
     # kernel/crew.py
     Mutant(
@@ -687,8 +828,8 @@ MUTANTS = (
         "calls started at the deadline",
         "DEADLINE",
         "kernel/calls.py",
-        "        if self._over or now >= terms.deadline:\n",
-        "        if self._over or now > terms.deadline:\n",
+        "        if self._over or now >= terms.deadline or (target",
+        "        if self._over or now > terms.deadline or (target",
     ),
     Mutant(
         "a call waits past the deadline",
@@ -994,7 +1135,7 @@ MUTANTS = (
         "interrupted jobs not recorded",
         "HONEST",
         "kernel/work.py",
-        "            running.finish(calls, Interrupted(calls.job.index, *times, calls.count, cut))\n",
+        "            running.finish(calls, _cut_off(running, calls))\n",
         "",
     ),
     Mutant(
@@ -1003,6 +1144,63 @@ MUTANTS = (
         "kernel/work.py",
         "    except Exception as error:  # noqa: BLE001 - whatever",
         "    except BaseException as error:  # noqa: BLE001 - whatever",
+    ),
+    # a stop, in kernel/running.py, kernel/calls.py, kernel/work.py
+    Mutant(
+        "a stop leaves alone who waits for its first permit",
+        "DRAIN",
+        "kernel/running.py",
+        "        self.terms.withdrawal.withdraw()\n",
+        "",
+    ),
+    Mutant(
+        "who comes after the stop asks for its first permit",
+        "DRAIN",
+        "kernel/calls.py",
+        "        if self._terms.withdrawal.stop.is_set():\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "who has made a request is withdrawn",
+        "DRAIN",
+        "kernel/calls.py",
+        "        if self.count == self._made and not self._over:\n",
+        "        if not self._over:\n",
+    ),
+    Mutant(
+        "what an earlier round has asked for counts at the stop",
+        "DRAIN",
+        "kernel/calls.py",
+        "is_first = lane.shared and self.count == self._made",
+        "is_first = lane.shared and not self.count",
+    ),
+    Mutant(
+        "who waits on any lane is withdrawn",
+        "DRAIN",
+        "kernel/calls.py",
+        "is_first = lane.shared and self.count == self._made",
+        "is_first = self.count == self._made",
+    ),
+    Mutant(
+        "who was withdrawn starts with what it gets in that step",
+        "example",
+        "kernel/calls.py",
+        "self.withdrawn = self._over = True",
+        "self.withdrawn = True",
+    ),
+    Mutant(
+        "the body of who was withdrawn takes it for a failure",
+        "example",
+        "kernel/calls.py",
+        "        await trio.lowlevel.checkpoint()  # cancelled here, unless in a shield\n",
+        "",
+    ),
+    Mutant(
+        "who was withdrawn has timed out",
+        "LIMIT",
+        "kernel/work.py",
+        "_cut_off(running, calls) if calls.withdrawn else _timed_out(calls)",
+        "_timed_out(calls)",
     ),
     # kernel/ledger.py, kernel/run.py
     Mutant(
@@ -1083,6 +1281,267 @@ MUTANTS = (
         "        if self.favours:\n",
         "        if True:\n",
     ),
+    # quota: who asks somebody else for leases
+    Mutant(
+        "a cancelled request is forgotten",
+        "LEASE",
+        "quota/remote.py",
+        "in_doubt = True",
+        "in_doubt = False",
+    ),
+    Mutant(
+        "what nobody answered is forgotten",
+        "LEASE",
+        "quota/remote.py",
+        "in_doubt = isinstance(decision, Unknown)",
+        "in_doubt = False",
+    ),
+    Mutant(
+        "an expired lease is not given back",
+        "LEASE",
+        "quota/remote.py",
+        "self.end(ask, nothing_of(requirements))",
+        "pass",
+    ),
+    Mutant(
+        "a grant is used that may be over",
+        "example",
+        "quota/remote.py",
+        "self._is_stale(turn, said_at)",
+        "False",
+    ),
+    Mutant(
+        "who is served keeps its turn",
+        "EAGER",
+        "quota/remote.py",
+        "self._turns.leave(turn)",
+        "pass",
+    ),
+    Mutant(
+        "nobody asks again in time",
+        "EAGER",
+        "quota/remote.py",
+        "self._turns.want(turn)",
+        "pass",
+    ),
+    Mutant(
+        "a doubtful lease is given up when it is asked about",
+        "LEASE",
+        "quota/settling.py",
+        "if isinstance(decision, Unknown):",
+        "if False:",
+    ),
+    Mutant(
+        "a doubtful lease that expired is not given back",
+        "LEASE",
+        "quota/settling.py",
+        ' or decision.reason == "lease_expired"',
+        "",
+    ),
+    Mutant(
+        "nobody hears of a lease that is over",
+        "EAGER",
+        "quota/settling.py",
+        "if freed:",
+        "if not freed:",
+    ),
+    Mutant(
+        "a heartbeat goes on after its call",
+        "LEASE",
+        "quota/remote.py",
+        "self._heartbeat.remove(ask.lease_id)",
+        "pass",
+    ),
+    Mutant(
+        "a lease has no heartbeat",
+        "example",
+        "quota/remote.py",
+        "self._heartbeat.add(ask.lease_id, turn.keys, said_at)",
+        "pass",
+    ),
+    Mutant(
+        "one heartbeat a timeout",
+        "example",
+        "quota/heartbeat.py",
+        "_BEATS = 3",
+        "_BEATS = 1",
+    ),
+    Mutant(
+        "a heartbeat counts from its answer",
+        "example",
+        "quota/heartbeat.py",
+        "held.said_at = said_at",
+        "held.said_at = trio.current_time()",
+    ),
+    Mutant(
+        "a later one asks for what is claimed",
+        "EAGER",
+        "quota/turns.py",
+        "if turn.wants and claimed.isdisjoint(turn.keys):",
+        "if turn.wants:",
+    ),
+    Mutant(
+        "who asks claims nothing",
+        "example",
+        "quota/turns.py",
+        "turn.keys if turn.is_asking else turn.claims",
+        "turn.claims",
+    ),
+    Mutant(
+        "news that comes while one asks is lost",
+        "EAGER",
+        "quota/turns.py",
+        "turn.news is None or not turn.news.isdisjoint(short)",
+        "False",
+    ),
+    Mutant(
+        "who leaves calls nobody",
+        "EAGER",
+        "quota/turns.py",
+        "del self._turns[turn.number]\n        self._call()",
+        "del self._turns[turn.number]",
+    ),
+    Mutant(
+        "limits that are full by turns are forgotten",
+        "example",
+        "quota/turns.py",
+        "elif each_time := self.claims & short:",
+        "elif each_time := short:",
+    ),
+    Mutant(
+        "what was once full is claimed for ever",
+        "example",
+        "quota/turns.py",
+        "if is_long or now >= self._keeps_until or not self.claims:",
+        "if is_long or not self.claims:",
+    ),
+    Mutant(
+        "all that was ever full is claimed",
+        "example",
+        "quota/turns.py",
+        "            self.claims = each_time\n",
+        "            self.claims |= short\n",
+    ),
+    Mutant(
+        "no chance after a denial",
+        "example",
+        "quota/client_rules.py",
+        "(min(SPREAD, retry_after) or SPREAD)",
+        "0",
+    ),
+    Mutant(
+        "an answer that knows nothing ends an outage",
+        "example",
+        "quota/reach.py",
+        "if unknown and len(unknown) == len(decisions):",
+        "if not decisions:",
+    ),
+    Mutant(
+        "in a long outage nobody asks who is the first to",
+        "example",
+        "quota/remote.py",
+        "is_lasting and (has_asked or self._settling.left > 0)",
+        "is_lasting",
+    ),
+    Mutant(
+        "limits that are gone stay gone",
+        "example",
+        "quota/remote.py",
+        "if not is_made and self._lacks_own(decision):",
+        "if False:",
+    ),
+    Mutant(
+        "one refused settlement takes the others along",
+        "example",
+        "quota/settling.py",
+        "if len(items) > 1:",
+        "if False:",
+    ),
+    # quota/: the book, and who waits in this process
+    Mutant(
+        "a window lets go a moment late",
+        "example",
+        "quota/windows.py",
+        "shares[0].at + length <= now",
+        "shares[0].at + length < now",
+    ),
+    Mutant(
+        "what a window has passed still counts",
+        "example",
+        "quota/windows.py",
+        "            self.used -= share.amount\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "the end of a hold is not put off",
+        "example",
+        "quota/holds.py",
+        "            share.at = now\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "a budget that begins anew forgets what is outstanding",
+        "example",
+        "quota/purses.py",
+        "self.used = self.outstanding\n",
+        "self.used = 0\n",
+    ),
+    Mutant(
+        "a lease that is asked for again is taken again",
+        "example",
+        "quota/book.py",
+        "(record := records.find(ask.lease_id)) is not None",
+        '(record := records.find("")) is not None',
+    ),
+    Mutant(
+        "a limit that is to be smaller goes on granting",
+        "example",
+        "quota/book.py",
+        "counter.pending is not None\n                or counter.paused_until > now",
+        "counter.paused_until > now",
+    ),
+    Mutant(
+        "a later one takes what an earlier one is short of",
+        "example",
+        "quota/waiting.py",
+        "if rest < earlier.needs.get(key, 0)",
+        "if rest < 0",
+    ),
+    Mutant(
+        "who waits for a paused limit holds back others",
+        "EAGER",
+        "quota/waiting.py",
+        "if any(room(key) is None for key in theirs - keys):",
+        "if not theirs:",
+    ),
+    Mutant(
+        "who comes passes those that wait",
+        "example",
+        "quota/memory.py",
+        "if self._places and self._order.obstacles(",
+        "if not self._places and self._order.obstacles(",
+    ),
+    Mutant(
+        "a lease granted to who is cancelled is lost",
+        "LEASE",
+        "quota/memory.py",
+        "            self.give_back(place.end)\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "who is cancelled calls nobody",
+        "EAGER",
+        "quota/memory.py",
+        "            self._drop(waiter)\n            self._serve(trio.current_time())",
+        "            self._drop(waiter)",
+    ),
+    Mutant(
+        "room that comes by itself wakes nobody who sleeps",
+        "EAGER",
+        "quota/place.py",
+        "                self._scope.deadline = wake_at\n",
+        "                pass\n",
+    ),
 )
 
 
@@ -1106,6 +1565,8 @@ def nearest(mutant: Mutant) -> Sequence[str]:
     """The tests that should kill a mutant: those of its module, or those of whole runs."""
     folder, name = mutant.file.removesuffix(".py").split("/")
     module = {"tokens": "token_pace"}.get(name, name)
+    if folder == "quota":
+        return QUOTA.get(name, REMOTE)
     return (f"tests/property/test_{module}.py",) if folder == "rates" else WHOLE_RUNS
 
 
@@ -1183,7 +1644,7 @@ def page(found: Mapping[Mutant, str | None]) -> str:
     lines = [
         "# Mutants",
         "",
-        "Each line is one change of one place of the kernel or of the rates.",
+        "Each line is one change of one place of the kernel, the rates or the quota.",
         "Every one of them makes a test fail.",
         "`python tests/mutants.py --report` makes this page; `tests/mutants.py` holds the changes.",
         "The law is the one that says that this must not be; where only named examples do, it is `example`.",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trioeval.errors import PlanError as PlanError
     from trioeval.errors import Problem as Problem
     from trioeval.errors import ProviderError as ProviderError
+    from trioeval.errors import QuotaError as QuotaError
     from trioeval.errors import StoreError as StoreError
     from trioeval.errors import SuiteError as SuiteError
     from trioeval.errors import TemplateError as TemplateError
@@ -59,17 +60,20 @@ if TYPE_CHECKING:
     from trioeval.suite import load_suite as load_suite
     from trioeval.suite import parse_suite as parse_suite
     from trioeval.tasks import PreparedSuite as PreparedSuite
+    from trioeval.tasks import QuestionEvent as QuestionEvent
+    from trioeval.tasks import QuestionResult as QuestionResult
     from trioeval.tasks import Row as Row
     from trioeval.tasks import Status as Status
     from trioeval.tasks import SuiteSummary as SuiteSummary
     from trioeval.tasks import collect as collect
     from trioeval.tasks import make_lanes as make_lanes
+    from trioeval.tasks import open_suite_quota as open_suite_quota
     from trioeval.tasks import prepare as prepare
     from trioeval.tasks import run_suite as run_suite
 
 _HOMES = {
     "errors": (
-        "GradingError OutputError PlanError Problem ProviderError StoreError SuiteError"
+        "GradingError OutputError PlanError Problem ProviderError QuotaError StoreError SuiteError"
         " TemplateError TooLateError TrioevalError UsageError"
     ),
     "grading": "Asking Assertion Finding KINDS Kind Subject Verdict grade kind_of",
@@ -82,7 +86,10 @@ _HOMES = {
         "EvaluateOptions LaneSettings Prompt ProviderEntry Suite Test TestOptions load_suite"
         " parse_suite"
     ),
-    "tasks": "PreparedSuite Row Status SuiteSummary collect make_lanes prepare run_suite",
+    "tasks": (
+        "PreparedSuite QuestionEvent QuestionResult Row Status SuiteSummary collect make_lanes"
+        " open_suite_quota prepare run_suite"
+    ),
 }
 _HOME_BY_NAME = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -10,6 +10,7 @@
     ├── ScriptError      code of the user's failed, took too long or gave what cannot be used
     ├── LaneClosedError  a lane serves no more calls: its provider refuses, or does not recover
     ├── BudgetError      what the caller allowed to be used is used up
+    ├── QuotaError       a shared limit will never allow a call, or whoever keeps it cannot be asked
     ├── CallError        a call failed; `fault` says what it means for its lane
     │   └── ProviderError    and `kind` says how
     ├── GradingError     an assertion could not be evaluated (not the same as failed)
@@ -250,6 +251,34 @@ class BudgetError(TrioevalError):
         super().__init__(
             f"budget_exceeded: {used:g} of {limit:g} {dimension} are spent, the call needs {wanted:g}"
         )
+
+
+QuotaReason: TypeAlias = Literal[
+    "invalid_request",
+    "unknown_limit_key",
+    "exceeds_capacity",
+    "budget_exhausted",
+    "lease_completed",
+    "lease_expired",
+    "limiter_unavailable",
+]
+"""The closed set of ways in which a quota refuses for good."""
+
+
+class QuotaError(TrioevalError):
+    """A call that a shared limit will never allow, or about which nobody can be asked.
+
+    Args:
+        reason: Which of the known ways.
+        message: What happened, for a person.
+        keys: The limits that it is about.
+    """
+
+    def __init__(self, reason: QuotaReason, message: str, *, keys: tuple[str, ...] = ()) -> None:
+        self.reason: QuotaReason = reason
+        self.message = message
+        self.keys = keys
+        super().__init__(f"{reason}: {message}")
 
 
 class CallError(TrioevalError):

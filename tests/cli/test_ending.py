@@ -105,3 +105,13 @@ def test_the_last_line_says_what_left_rows(cuts: list[Cut | None], told: str) ->
     ended = ending(totals(1, 1, 0, 8), settings(), 0, cuts=cuts)
     assert f"1 rows failed, {told}" in ended.line
     assert ended.line.endswith(" without a verdict")
+
+
+def test_a_task_that_failed_fast_is_named() -> None:
+    """Its rows were left by nothing else; a flag is blamed only where there is one."""
+    found = totals(1, 1, 0, 8)
+    ended = ending(found, settings(), 0, cuts=[None], failed_fast=["quiz", "sums"])
+    assert "failFast of task quiz and failFast of task sums left 8 rows" in ended.line
+    ended = ending(found, settings(), 0, cuts=[Cut.BUDGET], failed_fast=["a\x1b"])
+    assert "the budget and failFast of task a left 8 rows" in ended.line
+    assert "failFast of task left" in ending(found, settings(), 0, failed_fast=[None]).line

@@ -101,3 +101,59 @@ def test_a_budget_is_told_and_that_judges_are_not_in_the_estimate() -> None:
     assert use.endswith("; what judges use is not among that")
     assert budget == ("the budget, for rows and judges together: 1000 requests, 2000000 tokens")
     assert "judges" not in planned(PLAIN, providers=[PAID])[-2]
+
+
+def shared(quota: Any, *keys: Any, rows: int = 5, **lane: Any) -> list[str]:
+    """What is told of a lane that counts against shared limits."""
+    lines = planned(
+        PLAIN,
+        providers=[{"id": "echo", "lane": {"quota": list(keys), **lane}}],
+        tests=[{"vars": {}}] * rows,
+        quota=quota,
+    )
+    return [line for line in lines if line.startswith(("  lane", "  limit"))] + lines[-1:]
+
+
+def test_shared_limits_are_told_and_what_they_take() -> None:
+    """Five calls at two a minute take two minutes at the least, whatever the lane allows."""
+    limits: list[dict[str, Any]] = [
+        {"key": "a:rpm", "kind": "rolling", "capacity": 2, "windowSeconds": 60},
+        {"key": "a:tpm", "kind": "rolling", "capacity": 500, "windowSeconds": 60},
+        {"key": "a:concurrency", "kind": "concurrency", "capacity": 3, "timeoutSeconds": 9},
+        {"key": "day:tokens", "kind": "budget", "capacity": 900, "resetSeconds": 86400},
+        {"key": "all:cost_micro", "kind": "budget", "capacity": 70},
+    ]
+    keys = [limit["key"] for limit in limits]
+    assert shared({"limits": limits, "maxOutputTokens": 9}, *keys, rpm=60) == [
+        f"  lane echo: 5 rows, 4 at once, 60 requests a minute, counts against {', '.join(keys)}",
+        "  limit a:rpm: 2 requests in any 60 seconds",
+        "  limit a:tpm: 500 tokens in any 60 seconds",
+        "  limit a:concurrency: 3 at once",
+        "  limit day:tokens: 900 tokens every 86400 seconds",
+        "  limit all:cost_micro: 70 millionths of a US dollar",
+        "the rates make it last 0:02:00 at the least; nothing was asked",
+    ]
+
+
+@pytest.mark.parametrize(("rows", "last"), [(2, "the run takes as long"), (3, "last 0:01:00 at")])
+def test_a_plan_does_not_say_that_nothing_limits_it(rows: int, last: str) -> None:
+    """What the first window has room for takes no time that could be told."""
+    limit = {"key": "a:rpm", "kind": "rolling", "capacity": 2, "windowSeconds": 60}
+    *_, found = shared({"limits": [limit]}, "a:rpm", rows=rows)
+    assert last in found
+
+
+def test_limits_that_others_keep_are_told_as_such() -> None:
+    """What they allow is known to whoever keeps them."""
+    for backend, url, told in (
+        ("redis", "redis://:secret@h", "kept by Redis"),
+        ("http", "http://h", "kept by a server"),
+    ):
+        lane, limit, last = shared({"backend": backend, "url": url}, "a:rpm")
+        assert lane.endswith("4 at once, counts against a:rpm")
+        assert limit == f"  limit a:rpm: {told}"
+        assert last == (
+            "the run takes as long as its calls and the shared limits let it; nothing was asked"
+        )
+    _, limit, _ = shared({"limits": []}, "a:rpm")
+    assert limit == "  limit a:rpm: there is no such limit"

@@ -1,5 +1,6 @@
 """Who wins: flag, command line options of the suite, its evaluate options, environment."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,30 @@ def test_what_is_said_of_every_test_goes_into_the_default_test() -> None:
     assert options.transform == "output"
     assert (found.description, found.tags) == ("d", {"t": "1"})
     assert changed(suite_of()).default_test is None
+
+
+def test_questions_are_asked_as_they_stand(tmp_path: Path) -> None:
+    """What flags say of every test is for the tests of other tasks; their limits are for all."""
+    question = {"question": "?", "answers": ["a"], "correctAnswers": ["a"]}
+    (tmp_path / "q.json").write_text(json.dumps({"version": 1, "questions": [question]}))
+    tasks = [{"type": "question_eval", "questionsFile": "q.json"}, {"type": "prompt_eval"}]
+    suite = parse_suite(
+        {
+            "providers": ["echo"],
+            "tasks": tasks,
+            "commandLineOptions": {"extension": ["file://hooks.py:hook"], "var": {"question": "!"}},
+        },
+        directory=tmp_path,
+    )
+    flags = WhatFlags(var=("a=1",), prompt_prefix="P")
+    questions, other = (
+        task.suite for task in changed(suite, what=flags, limits=LimitFlags(repeat=2)).tasks
+    )
+    assert (questions.default_test, questions.extensions) == (None, ())
+    assert other.default_test is not None
+    assert other.default_test.vars == {"question": "!", "a": "1"}
+    assert other.extensions
+    assert questions.evaluate_options.repeat == other.evaluate_options.repeat == 2
 
 
 def test_outputs_of_a_suite_are_relative_to_its_folder_and_those_of_flags_are_not() -> None:
@@ -227,9 +252,54 @@ def test_options_of_promptfoo_are_taken() -> None:
     found = changed(given, what=WhatFlags(extension=("own.py:told",), tag=("b=3",)))
     assert found.tags == {"a": "1", "b": "3"}
     assert found.extensions == ("file://own.py:told",)
-    assert said_in_vain(suite) == (
+    assert said_in_vain(suite, RunFlags()) == (
         "commandLineOptions.share: results are not shared: send the file that -o writes",
     )
+
+
+def quiz_of(folder: Path, **options: Any) -> Suite:
+    """A suite with a task of questions, `quiz`, and one of prompts."""
+    question = {"question": "Sky?", "answers": ["Red", "Blue"], "correctAnswers": ["Blue"]}
+    (folder / "q.json").write_text(json.dumps({"version": 1, "questions": [question]}))
+    quiz = {"id": "quiz", "type": "question_eval", "questionsFile": "q.json"}
+    other = {"id": "other", "type": "prompt_eval", "prompts": ["x"]}
+    document = {"providers": ["echo"], "tasks": [quiz, other], "commandLineOptions": options}
+    return parse_suite(document, directory=folder)
+
+
+def test_progress_gives_way_to_lines_that_are_there(tmp_path: Path) -> None:
+    """Those of questions; neither where there are none, nor where progress is asked for."""
+
+    def shown(suite: Suite, **output: Any) -> bool:
+        return settle(suite, RunFlags(output=OutputFlags(**output)), NOTHING).progress
+
+    plain, quiz = suite_of(), quiz_of(tmp_path)
+    assert (shown(plain), shown(quiz)) == (True, True)
+    assert (shown(plain, verbose=True), shown(quiz, verbose=True)) == (True, False)
+    assert shown(quiz, verbose=True, progress=True)
+    said = {"verbose": True}
+    assert shown(suite_of(commandLineOptions=said))
+    assert not shown(quiz_of(tmp_path, verbose=True))
+    assert shown(quiz_of(tmp_path, verbose=True, progressBar=True))
+    assert not shown(quiz_of(tmp_path, verbose=True, progressBar=True), progress=False)
+
+
+def test_what_questions_have_no_use_for_is_told(tmp_path: Path) -> None:
+    """With the reason, for flags and for options of the suite; other suites have use for it."""
+    flags = RunFlags(what=WhatFlags(var=("a=b",), prompt_prefix="p", extension=("h.py:f",)))
+    as_they_stand = "they are asked as their file has them"
+    told = "changes nothing of the questions of quiz"
+    assert said_in_vain(quiz_of(tmp_path, grader="echo", var={"c": "d"}), flags) == (
+        f"--var: {told}: {as_they_stand}",
+        f"--prompt-prefix: {told}: {as_they_stand}",
+        f"commandLineOptions.grader: {told}: no model judges their answers",
+        f"--extension: {told}: hooks are for tests",
+    )
+    assert said_in_vain(quiz_of(tmp_path, promptSuffix="s"), RunFlags()) == (
+        f"commandLineOptions.promptSuffix: {told}: {as_they_stand}",
+    )
+    assert said_in_vain(quiz_of(tmp_path), RunFlags()) == ()
+    assert said_in_vain(suite_of(), flags) == ()
 
 
 def test_all_known_keys_are_listed_once() -> None:

@@ -11,7 +11,7 @@ from trioeval.testing import LAWS
 HOLDING = {*LAWS, "EAGER", "ISOLATION", "RESUME"}
 """EAGER and ISOLATION need traces of their own, RESUME runs of suites."""
 
-LATER = {"LEASE", "ONCE"}
+LATER = {"ONCE"}
 
 DESIGN = (DOCS / "design.md").read_text()
 

@@ -93,6 +93,11 @@ _COMMANDS = (
     "export",
     "import",
     "compare",
+    "quota serve",
+    "quota show",
+    "quota set",
+    "quota remove",
+    "quota watch",
     "fake-provider",
 )
 

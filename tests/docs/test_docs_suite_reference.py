@@ -3,14 +3,17 @@
 import re
 import types
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import attrs
 import pytest
 from snippets import DOCS
+from workbench import lay_out
 
 from trioeval.grading import Assertion
 from trioeval.grading.model import HEAVIEST
+from trioeval.grading.questions import ParseFaultKind
 from trioeval.suite import (
     EvaluateOptions,
     LaneSettings,
@@ -20,7 +23,11 @@ from trioeval.suite import (
     Test,
     TestOptions,
     keys,
+    load_suite,
 )
+from trioeval.suite.question_models import QuestionBudget, QuestionSettings, Tool
+from trioeval.suite.quota_forms import unit_of
+from trioeval.suite.quota_models import BatchSettings, QuotaSettings
 from trioeval.suite.strict import camel
 from trioeval.suite.structure import NOT_IN_FILES
 
@@ -28,6 +35,7 @@ PAGE = (DOCS / "reference" / "suite.md").read_text()
 
 _TYPES: Mapping[Any, str] = {
     str: "text",
+    Path: "text",
     int: "whole number",
     float: "number",
     bool: "true or false",
@@ -90,7 +98,7 @@ def _default(field: "attrs.Attribute[Any]") -> str:
             return "none"
         case bool() as switch:
             return str(switch).lower()
-        case ():
+        case () | "":
             return "empty"
         case (Test(),):
             return "one empty test"
@@ -113,6 +121,11 @@ def _default(field: "attrs.Attribute[Any]") -> str:
         (Assertion, {"assertions": "assert"}, "type"),
         (EvaluateOptions, {}, "maxConcurrency"),
         (LaneSettings, {}, "key"),
+        (QuotaSettings, {}, "backend"),
+        (BatchSettings, {}, "size"),
+        (QuestionSettings, {"file": "questionsFile", "questions": None}, "questionsFile"),
+        (QuestionBudget, {}, "maxTokens"),
+        (Tool, {}, "name"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -132,3 +145,32 @@ def test_every_refused_key_stands_there() -> None:
         if place.startswith("NOT_YET_IN_")
     }
     assert {place: re.findall(r"`(\w+)`", names) for place, names in listed} == refused
+
+
+def test_the_suites_of_the_page_load(tmp_path: Path) -> None:
+    """Beside the files that the page shows."""
+    lay_out(DOCS / "reference" / "suite.md", tmp_path)
+    environ = {"REDIS_URL": "redis://localhost"}
+    shared = load_suite(tmp_path / "shared.yaml", environ=environ)
+    assert shared.quota is not None
+    assert shared.quota.url == "redis://localhost"
+    (task,) = load_suite(tmp_path / "colours.yaml").tasks
+    assert [test.description for test in task.suite.tests] == ["sky"]
+
+
+def test_the_ends_of_keys_stand_there() -> None:
+    """With what they say of the unit."""
+    (listed,) = [table for table in tables(PAGE) if table[0][0].startswith("`:rpm`")]
+    assert {end: unit for ends, (unit,) in _words(listed) for end in ends} == {
+        end: unit_of(end) for ends, _ in _words(listed) for end in ends
+    }
+
+
+def test_how_replies_are_read_stands_there() -> None:
+    """Every kind of fault."""
+    (listed,) = [table for table in tables(PAGE) if table[-1][0] == "anything else"]
+    assert {reading.strip("`") for _, reading in listed[:-1]} == set(get_args(ParseFaultKind))
+
+
+def _words(listed: list[list[str]]) -> list[list[list[str]]]:
+    return [[re.findall(r"`([^`]+)`", cell) for cell in line] for line in listed]

@@ -37,6 +37,7 @@ def test_every_strategy_stands_there() -> None:
         "scenarios",
         "faulty_scenarios",
         "free_scenarios",
+        "shared_scenarios",
         "simple_scenarios",
         "lane_specs",
         "learning_lane_specs",

@@ -1,10 +1,11 @@
 """Why a job took so long, told from the events of its run."""
 
 import attrs
+import pytest
 
 from trioeval.errors import Fault
-from trioeval.kernel import Edge, LaneSpec, explain
-from trioeval.testing import Attempt, Call, Scenario, Script, run_scenario
+from trioeval.kernel import Edge, Event, LaneSpec, Noted, Reserving, Shortage, Waiting, Why, explain
+from trioeval.testing import Attempt, Call, Scenario, Script, Shared, run_scenario
 
 
 def test_a_refused_call_is_told_with_its_waits_and_requests() -> None:
@@ -34,6 +35,47 @@ def test_the_wait_of_a_lane_is_told_of_the_job_that_it_was_for() -> None:
     scenario = Scenario((LaneSpec("a", rpm=30),), (Script("a", (Call("a", 0.5),)),) * 2)
     first, *_ = explain(run_scenario(scenario).events, 1).moments
     assert first == (0.0, "waits for lane a: pace, until 2.000")
+
+
+def test_the_wait_for_a_permit_is_told_with_the_limits_that_lack_room() -> None:
+    """From the question to the start; and what the body says of itself."""
+    lack = Shortage("rate_limit", ("team:rpm", "team:tpm"), 4.5)
+    events: list[Event] = [
+        Reserving(1.0, 0, "a"),
+        Waiting(1.0, "a", Why.QUOTA, 4.5, 0, lack),
+        Noted(5.0, 0, "parsing", {"characters": 3}),
+    ]
+    assert explain(events, 0).moments == (
+        (1.0, "asks for a permit of lane a"),
+        (1.0, "waits for lane a: quota, until 4.500 (team:rpm, team:tpm)"),
+        (5.0, "says: parsing"),
+    )
+    assert explain(events, 1).moments == ()
+    limit = Shared(("a",), room=1)
+    scenario = Scenario((LaneSpec("a"),), (Script("a", (Call("a", 2.0),)),) * 2, shared=(limit,))
+    assert [what for _, what in explain(run_scenario(scenario).events, 1).moments[:4]] == [
+        "is started on lane a",
+        "asks for a permit of lane a",
+        "waits for lane a: quota",
+        "a request on lane a starts",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lack", "said"),
+    [
+        (Shortage("limit_decreasing", ("rpm",), 9.0), ", until 9.000 (rpm becomes smaller)"),
+        (
+            Shortage("limiter_error", ("rpm",), 9.0, "redis://x: connection refused"),
+            ", until 9.000 (whoever keeps the limits does not answer): redis://x: connection refused",
+        ),
+        (Shortage("rate_limit"), ""),
+    ],
+)
+def test_what_a_permit_lacks_is_told_in_words(lack: Shortage, said: str) -> None:
+    """Also where it is no limit that has no room."""
+    wait = Waiting(1.0, "a", Why.QUOTA, lack.until, 0, lack)
+    assert explain([wait], 0).moments == ((1.0, f"waits for lane a: quota{said}"),)
 
 
 def test_jobs_that_never_ran_say_why() -> None:

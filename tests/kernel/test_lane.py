@@ -220,14 +220,25 @@ def test_a_newcomer_does_not_pass_who_is_woken_in_the_same_instant() -> None:
     assert run_virtual(main) == ["first", "in line", "newcomer"]
 
 
+@attrs.frozen(eq=False)
+class Newcomer:
+    """A job that makes a call."""
+
+    index: int = 0
+
+    def tell_reserving(self, lane: str, now: float) -> None:
+        """Never: the lane has no permits."""
+        raise AssertionError(lane, now)
+
+
 def test_the_favour_of_a_lane_ends_with_the_turn_of_another() -> None:
     """A job that was favoured and paused does not pass the one who waits for the pace meanwhile."""
 
     async def main() -> bool:
         clock, lane = trio.lowlevel.current_clock(), Lanes([LaneSpec("a", min_gap=2)])["a"]
         assert isinstance(clock, trio.testing.MockClock)
-        paused = object()
-        assert lane.start_nowait("call", "job", Need(), 0.0)
+        paused = Newcomer()
+        assert lane.start_nowait("call", Newcomer(), Need(), 0.0)
         lane.end("call", 0, (0, 0.0))
         lane.favourite = paused
         async with trio.open_nursery() as nursery:

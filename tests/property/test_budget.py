@@ -64,7 +64,9 @@ def test_budget_is_never_overspent_by_those_who_keep_to_what_they_hold(
     for step in script:
         match step:
             case Use(tokens, cents):
+                fits = budget.fits(tokens=tokens, money=cents / 100)
                 hold = budget.reserve(tokens=tokens, money=cents / 100)
+                assert fits is (hold is not None)
                 if hold is not None:
                     holds.append((hold, step))
             case Settle(place, tokens, cents) if holds:

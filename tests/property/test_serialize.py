@@ -262,6 +262,7 @@ def test_every_mode_gives_the_rows_of_a_serial_run(case: Case, mode: str, _rando
     assert fast <= slow
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(
     CASES, st.integers(0, 40), st.sampled_from(["deadline", "stop", "cancel"]), st.random_module()
 )

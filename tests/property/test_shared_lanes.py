@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.kernel import LaneSpec
@@ -27,6 +27,9 @@ pytestmark = pytest.mark.slow
 
 OF_ONE_RUN = ("TOTAL", "ORDER", "PROMPT", "HONEST", "LIMIT", "DEADLINE", "DRAIN", "LEAK")
 
+HALF = settings(max_examples=settings().max_examples // 2)
+"""Two runs each."""
+
 
 @st.composite
 def neighbours(draw: st.DrawFn) -> list[Scenario]:
@@ -39,6 +42,7 @@ def neighbours(draw: st.DrawFn) -> list[Scenario]:
     return [first, attrs.evolve(second, start_at=later)]
 
 
+@settings(HALF)
 @given(runs=neighbours(), _schedule=st.random_module())
 def test_runs_that_share_lanes_keep_the_laws_together(
     runs: list[Scenario], _schedule: object
@@ -77,6 +81,7 @@ def faulty_neighbours(draw: st.DrawFn) -> list[Scenario]:
     return [first, beside]
 
 
+@settings(HALF)
 @given(runs=faulty_neighbours(), _schedule=st.random_module())
 def test_runs_that_share_failing_lanes_keep_the_laws(
     runs: list[Scenario], _schedule: object

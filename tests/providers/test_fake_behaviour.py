@@ -286,6 +286,18 @@ def test_only_so_many_are_answered_at_once() -> None:
     assert fake.begin(101.0, body()).status == 200
 
 
+def test_a_client_that_has_its_reply_may_ask_again_before_the_server_knows_that_it_is_over() -> (
+    None
+):
+    """The place is free when the last of the reply is about to be sent, and it is given back once."""
+    fake = model(max_in_flight=1)
+    first = fake.begin(100.0, body())
+    fake.reply(first)
+    second = fake.begin(100.0, body())
+    fake.end(100.0, first, "sent", replied=True)
+    assert [second.status, fake.begin(100.0, body()).status] == [200, 429]
+
+
 def test_faults_come_at_their_rates_and_in_the_same_order_for_a_seed() -> None:
     """Chance is repeatable, and one rate does not move the draws of another."""
 

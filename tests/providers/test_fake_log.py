@@ -78,10 +78,12 @@ def test_what_did_not_go_out_is_told_as_such() -> None:
 
 def test_a_line_names_instant_digest_and_question() -> None:
     """What is not a question is told without one."""
-    one = Served(body=ASK, status=200, ending="sent", sent_bytes=7)
+    one = Served(body=ASK, status=200, ending="sent", seconds=0.5, busy_seconds=0.25, sent_bytes=7)
     assert one.to_line(12.5).endswith("}\n")
     assert json.loads(one.to_line(12.5)) == {
         "utc_at": 12.5,
+        "seconds": 0.5,
+        "busy_seconds": 0.25,
         "digest": hashlib.sha256(ASK).hexdigest(),
         "status": 200,
         "ending": "sent",
@@ -89,7 +91,9 @@ def test_a_line_names_instant_digest_and_question() -> None:
         "model": "m",
         "prompt": "Hi",
     }
-    other = Served(body=b"?", status=400, ending="sent", sent_bytes=7)
+    other = Served(
+        body=b"?", status=400, ending="sent", seconds=0.5, busy_seconds=0.25, sent_bytes=7
+    )
     assert "prompt" not in json.loads(other.to_line(12.5))
 
 

@@ -23,7 +23,8 @@ from trioeval.report.yaml_text import yaml_chunks
 from trioeval.suite.strip import Strip
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    # Numbers beyond 64 bits are written in another way, and with them all that is written at once.
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=12,
 )
@@ -40,7 +41,7 @@ def test_streamed_json_is_the_json_of_the_whole(rows: list[Any], other: Any) -> 
     assert text.split("\n")[0] == "{"
 
 
-@given(values)
+@given(values | st.integers())
 def test_json_without_spaces_says_the_same(value: Any) -> None:
     """Also what the quick way refuses: lone surrogates, and numbers beyond 64 bits."""
     assert json.loads(compact(value)) == json.loads(to_json(value))

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from trioeval.cli.schema import schema_text
 from trioeval.errors import SuiteError
 from trioeval.suite import load_suite, parse_suite
-from trioeval.suite.json_schema import Shape, suite_schema
+from trioeval.suite.json_schema import suite_schema
+from trioeval.suite.model_shapes import Shape
+from trioeval.suite.strict import camel
 
 SCHEMA = suite_schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
@@ -90,6 +92,48 @@ def test_what_the_loader_takes_the_schema_takes(document: Any) -> None:
     assert [error.message for error in VALIDATOR.iter_errors(document)] == []
 
 
+@pytest.fixture(scope="module")
+def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a file of questions and one of limits, under names that are drawn."""
+    folder = tmp_path_factory.mktemp("questions")
+    question = {"question": "?", "answers": ["a"], "correctAnswers": ["a"]}
+    (folder / "a").write_text(json.dumps({"version": 1, "questions": [question]}))
+    (folder / "echo").write_text("[]")
+    return folder
+
+
+_, QUESTION_TASK = SCHEMA["$defs"]["Task"]["anyOf"]
+_OWN_KEYS = {
+    key: part
+    for key, part in QUESTION_TASK["properties"].items()
+    if camel(key) not in {"providers", "evaluateOptions", "questionsFile"}
+}
+
+
+@pytest.mark.slow
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@given(
+    entry=st.booleans().flatmap(
+        lambda mutants: documents({**QUESTION_TASK, "properties": _OWN_KEYS}, mutants)
+    ),
+    quota=st.booleans().flatmap(
+        lambda mutants: documents(SCHEMA["$defs"]["QuotaSettings"], mutants)
+    ),
+)
+def test_what_the_loader_takes_of_questions_and_quotas_the_schema_takes(
+    questions: Path, entry: Any, quota: Any
+) -> None:
+    """With a file of questions, which most entries would miss."""
+    if isinstance(entry, dict):
+        entry = {**entry, "questionsFile": "a"}
+    document = {"providers": ["echo"], "tasks": [entry], "quota": quota}
+    try:
+        parse_suite(document, directory=questions)
+    except SuiteError:
+        return
+    assert [error.message for error in VALIDATOR.iter_errors(document)] == []
+
+
 WRONG: list[dict[str, Any]] = [
     {"prompts": ["a"]},
     {"prompst": []},
@@ -125,6 +169,19 @@ WRONG: list[dict[str, Any]] = [
     {"prompts": ["a"], "providers": ["echo"], "tasks": [{"type": "prompt_eval"}]},
     {"tests": [{}], "tasks": [{"type": "prompt_eval"}]},
     {"tasks": []},
+    {"tasks": [{"type": "question_eval", "questionsFile": 5}]},
+    {"tasks": [{"type": "question_eval", "questionsFile": "q.json", "workers": 0}]},
+    {"tasks": [{"type": "question_eval", "questionsFile": "q.json", "prompts": ["a"]}]},
+    {"tasks": [{"type": "question_eval", "questionsFile": "q.json", "budget": {"maxSteps": -1}}]},
+    {"tasks": [{"type": "quiz"}]},
+    {"questions": []},
+    {"quota": {"backend": "file"}},
+    {"quota": {"backend": "redis", "url": "redis://x", "workers": 0}},
+    {"quota": {"backend": "redis", "url": "redis://x", "batch": {"flushMs": 0}}},
+    {"quota": {"limits": [{"key": "a:rpm", "kind": "rolling", "capacity": 0}]}},
+    {"quota": {"limits": [{"key": "a:rpm", "kind": "rolling", "windowSeconds": 1}]}},
+    {"lanes": {"slow": {"quota": "a:rpm"}}},
+    {"lanes": {"slow": {"quota": [{"unit": "tokens"}]}}},
     {"derivedMetrics": [{"name": "x"}]},
     {"evaluateOptions": {"timeoutMs": -1}},
 ]

@@ -367,6 +367,16 @@ def test_a_budget_that_judges_use_up_ends_the_run() -> None:
     assert any("budget" in (row.error or "") for row in rows)
 
 
+def test_a_judge_that_a_shared_limit_refuses_is_an_error_of_the_row() -> None:
+    """It is told who could not be asked and why, as of any other judge that fails."""
+    judge = {"id": "judge", "lane": {"quota": ["judges:tpm"]}}
+    limit = {"key": "judges:tpm", "kind": "rolling", "capacity": 1, "windowSeconds": 60}
+    row = row_of({**ASKS, "provider": judge}, quota={"limits": [limit]})
+    assert (row.status, row.output, row.verdict) == (Status.ERROR, "hello", None)
+    assert row.error is not None
+    assert "the grader judge failed: exceeds_capacity: " in row.error
+
+
 def test_judges_stand_in_recordings_and_answer_from_them(tmp_path: Path) -> None:
     """Nobody is asked when a run is replayed."""
     suite = suite_of(ASKS, {**LIKE, "value": "other"})

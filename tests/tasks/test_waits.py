@@ -83,3 +83,20 @@ def test_a_row_that_is_run_once_more_adds_to_what_it_waited() -> None:
         waits(event)
     assert waits.take(7, 10.0) == {"pace": 5.0, "slot": 2.0, "blocked": 2.0}
     assert waits.take(7, 10.0) is NO_WAITS
+
+
+def test_what_the_job_that_is_started_had_waited_for_is_its_own() -> None:
+    """Not that of the one before, nor of the next one of another lane."""
+    waits = Waits(Lanes([LaneSpec("m"), LaneSpec("n")]))
+    events: list[Event] = [
+        Waiting(1.0, "m", Why.PACE, None, None),
+        Waiting(1.0, "n", Why.TURN, None, None),
+        Admitted(3.0, 0, "m"),
+    ]
+    for event in events:
+        waits(event)
+    assert waits.ahead == {"pace": 2.0}
+    waits(Admitted(4.0, 1, "m"))
+    assert waits.ahead == {}
+    waits(Admitted(5.0, 2, "n"))
+    assert waits.ahead == {"turn": 4.0}

@@ -15,7 +15,7 @@ from cyclopts import CycloptsPanel, Parameter
 from cyclopts.validators import Number
 
 from trioeval._version import __version__
-from trioeval.cli import cache_commands, run_commands
+from trioeval.cli import cache_commands, quota_commands, run_commands
 from trioeval.cli.arguments import with_values
 from trioeval.cli.exits import Exit
 from trioeval.cli.flags import (
@@ -32,7 +32,7 @@ from trioeval.cli.flags import (
 )
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.terminal import say, show
-from trioeval.errors import OutputError, StoreError, TrioevalError, leaves
+from trioeval.errors import OutputError, QuotaError, StoreError, TrioevalError, leaves
 
 app = cyclopts.App(
     name="trioeval",
@@ -75,6 +75,7 @@ def run(
 
 run_commands.add_to(app)
 app.command(cache_commands.cache)
+app.command(quota_commands.quota)
 
 
 @app.command(name="init")
@@ -217,6 +218,9 @@ def _run_command_line(arguments: Sequence[str], interrupts: Interrupts) -> int:
     except (OutputError, StoreError) as error:
         say(error)
         return Exit.FAULT
+    except QuotaError as error:
+        say(error)
+        return Exit.FAULT if error.reason == "limiter_unavailable" else Exit.USAGE
     except TrioevalError as error:
         say(error)
         return Exit.USAGE

@@ -9,7 +9,7 @@ import attrs
 from trioeval.cli.exits import Exit
 from trioeval.cli.settings import RunSettings
 from trioeval.kernel import Cut
-from trioeval.report import Totals
+from trioeval.report import Totals, inert
 from trioeval.report.totals import percent
 from trioeval.tasks import Status
 
@@ -38,6 +38,7 @@ def ending(
     *,
     signals: Sequence[signal.Signals] = (),
     cuts: Iterable[Cut | None] = (),
+    failed_fast: Iterable[str | None] = (),
     unwritten: bool = False,
     standing: int = 0,
     resume: str | None = None,
@@ -50,6 +51,7 @@ def ending(
         duration: Of the run in seconds; None where nothing was run.
         signals: Those that came, in order.
         cuts: What kept rows from running to their end; None is nothing.
+        failed_fast: Tasks whose own failure kept their rows from being started, by id.
         unwritten: Whether something that was to be written could not be.
         standing: Rows that were to be run again, were not, and stand as they were.
         resume: The command that goes on with it; None if nothing is left, or it was not kept.
@@ -59,7 +61,10 @@ def ending(
         settings,
         duration,
         signals=signals,
-        cuts=cuts,
+        causes=[
+            *(name for cut, name in _CAUSES.items() if cut in set(cuts)),
+            *(f"failFast of task {inert(task or '', 50)}".rstrip() for task in failed_fast),
+        ],
         unwritten=unwritten,
         standing=standing,
     )
@@ -83,7 +88,7 @@ def _ending(
     duration: float | None,
     *,
     signals: Sequence[signal.Signals],
-    cuts: Iterable[Cut | None],
+    causes: Sequence[str],
     unwritten: bool,
     standing: int,
 ) -> Ending:
@@ -103,7 +108,7 @@ def _ending(
     rate = f"{percent(passed, totals.rows)} % passed, {needed:g} % are needed"
     if totals.pass_rate >= needed and not unfinished and not standing:
         return Ending(Exit.OK, f"{numbers}; exit 0: {rate}")
-    why = _why(totals, cuts) or "not everything was run again"
+    why = _why(totals, causes) or "not everything was run again"
     if needed != _ALL:
         why += f"; {rate}"
     return Ending(settings.fail_exit_code, f"{numbers}; exit {settings.fail_exit_code}: {why}")
@@ -139,7 +144,7 @@ def _unfinished(totals: Totals) -> int:
     return totals.outcome("interrupted", "not_run", "blocked")
 
 
-def _why(totals: Totals, cuts: Iterable[Cut | None]) -> str:
+def _why(totals: Totals, causes: Sequence[str]) -> str:
     failed, errors = totals.count(Status.FAIL), totals.count(Status.ERROR)
     blocked = totals.outcome("blocked")
     unfinished = _unfinished(totals) - blocked
@@ -147,10 +152,9 @@ def _why(totals: Totals, cuts: Iterable[Cut | None]) -> str:
     if errors > unfinished + blocked:
         parts.append(f"{errors - unfinished - blocked} rows ended as errors")
     if unfinished:
-        told = " and ".join(name for cut, name in _CAUSES.items() if cut in set(cuts))
         parts.append(
-            f"{told} left {unfinished} rows without a verdict"
-            if told
+            f"{' and '.join(causes)} left {unfinished} rows without a verdict"
+            if causes
             else f"{unfinished} rows are left without a verdict"
         )
     if blocked:

@@ -7,6 +7,7 @@ way every row is written: a reply that was paid for is never lost to an impatien
 
 import signal
 import sys
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 
 import attrs
@@ -19,15 +20,19 @@ from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.keeping import Keeping, Kept, open_kept
 from trioeval.cli.noticing import NoticingJournal
 from trioeval.cli.progress import Progress
+from trioeval.cli.questions import QuestionProgress
 from trioeval.cli.settings import RunSettings
 from trioeval.cli.terminal import draw, say, show
 from trioeval.errors import StoreError, TrioevalError
 from trioeval.kernel import Cut, Event
 from trioeval.providers import Recorder
+from trioeval.quota.backend import Quota
 from trioeval.report import RunInfo, Totals, config_tests
+from trioeval.report.questions import run_sentence, sentence
 from trioeval.store import StoredRun
 from trioeval.store.database import DamagedError
 from trioeval.tasks import PreparedSuite, Row, Status, make_lanes, run_suite
+from trioeval.tasks.quotas import open_suite_quota
 
 _TABLE_TESTS = 50  # tests that the table of rows shows; -o writes all of them
 _SAFE_WITHIN = 120.0  # seconds in which everything is on disk at the end, or will not be
@@ -46,6 +51,8 @@ class Execution:
     signals: list[signal.Signals] = attrs.field(factory=list)
     cuts: set[Cut | None] = attrs.field(factory=set)
     """What kept rows from running to their end; None of those that nothing did."""
+    failed_fast: dict[str | None, None] = attrs.field(factory=dict)
+    """The tasks of questions whose own failure kept questions from being started."""
     _stop: trio.Event = attrs.field(init=False, factory=trio.Event)
 
     async def run(self) -> int:
@@ -54,14 +61,19 @@ class Execution:
         Raises:
             StoreError: The run cannot be kept, or is under way elsewhere; nothing was called.
             OutputError: A result file cannot be begun; nothing was called.
+            QuotaError: Whoever keeps the shared limits cannot be asked; nothing was called.
         """
-        async with open_kept(self.keeping, self._cannot_keep, _warn) as kept:
+        async with (
+            open_kept(self.keeping, self._cannot_keep, _warn) as kept,
+            AsyncExitStack() as sharing,
+        ):
+            quota = await sharing.enter_async_context(open_suite_quota(self.prepared, warn=_warn))
             run = await self.beginning.begin(kept.store)
             collector = self._collector(run)
             collector.open()
             started_at = trio.current_time()
             try:
-                await self._run_suite(kept, run, collector)
+                await self._run_suite(kept, run, collector, quota)
             finally:
                 # Also when the run dies of a fault of ours: its rows were paid for.
                 seconds = trio.current_time() - started_at
@@ -70,6 +82,8 @@ class Execution:
                 unwritten: list[TrioevalError] = [*collector.close(self._info(seconds))]
                 for error in unwritten:
                     say(error)
+            # What it warns of at its end is said before how the run ended.
+            await sharing.aclose()
             self._show(collector)
             if self.recorder is not None and self.recorder.error is not None:
                 say(self.recorder.error)
@@ -82,19 +96,25 @@ class Execution:
         say(f"{error}\nstopping: rows under way may finish")
         self._stop.set()
 
-    async def _run_suite(self, kept: Kept, run: StoredRun, collector: Collector) -> None:
-        lanes = make_lanes(self.prepared)
-        progress = Progress(self.prepared.size, lanes, lambda: collector.kept_left)
+    def _notice(self, row: Row) -> None:
+        if row.status is not Status.PASS:
+            self._stop.set()
+
+    async def _run_suite(
+        self, kept: Kept, run: StoredRun, collector: Collector, quota: Quota | None
+    ) -> None:
+        lanes = make_lanes(self.prepared, quota=quota)
+        questions = QuestionProgress(say if self.settings.verbose else None, trio.current_time())
+        progress = Progress(self.prepared.size, lanes, lambda: collector.kept_left, questions.lines)
 
         async def emit(row: Row) -> None:
-            self.cuts.add(row.cut)
+            if row.question is not None and row.question.outcome == "skipped":
+                self.failed_fast[row.task] = None
+            else:
+                self.cuts.add(row.cut)
             failed = await collector.add(row)
             if failed is not None:
                 self._stop.set()  # pay for nothing more that cannot be kept
-
-        def notice(row: Row) -> None:
-            if self.settings.fail_fast and row.status is not Status.PASS:
-                self._stop.set()
 
         def observe(event: Event) -> None:
             progress.observe(event)
@@ -124,9 +144,10 @@ class Execution:
                     recorder=self.recorder,
                     run_id=run.id,
                     warn=_warn,
-                    journal=NoticingJournal(run, notice) if self.settings.fail_fast else run,
+                    journal=NoticingJournal(run, self._notice) if self.settings.fail_fast else run,
                     cache=kept.cache,
                     refresh_cache=self.keeping.refresh,
+                    questions=questions.observe,
                 )
                 nursery.cancel_scope.cancel("the suite is over")
 
@@ -180,6 +201,10 @@ class Execution:
             if part.head.task is not None:
                 say(f"task {part.head.task}")
             draw(columns_table(part.head.columns, part.totals), sys.stderr)
+            if (told := sentence(part.head, part.totals)) is not None:
+                say(told)
+        if (told := run_sentence((part.head, part.totals) for part in collector.parts)) is not None:
+            say(told)
 
     def _end(self, run: StoredRun, totals: Totals, seconds: float, *, unwritten: bool) -> int:
         """Say how it ended, and how it may go on."""
@@ -189,6 +214,7 @@ class Execution:
             seconds,
             signals=self.signals,
             cuts=self.cuts,
+            failed_fast=self.failed_fast,
             unwritten=unwritten,
             standing=run.standing_rows,
             resume=self.keeping.resume(run.id) if self._may_go_on(run, totals) else None,

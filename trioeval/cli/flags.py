@@ -173,7 +173,8 @@ class OutputFlags:
     ] = None
     """Show on stderr what each lane is doing."""
     verbose: Switch = False
-    """As without: all warnings and errors are told anyway."""
+    """Tell on stderr of everything that happens to questions, a line each, in place of the progress; all
+    warnings and errors are told anyway."""
     no_share: Switch = False
     """As without: results are never shared."""
     plan: Switch = False

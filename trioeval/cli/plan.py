@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from trioeval.cli.plan_limits import counted_against, limit_lines, limit_seconds
 from trioeval.grading.judge_calls import Count
 from trioeval.kernel import LaneSpec
 from trioeval.report import inert
@@ -19,7 +20,7 @@ _SAMPLE = 1000  # rows of a task whose prompts are looked at
 def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
     """Rows, columns, and for each lane its rows, its limits and the time that they take at the least.
 
-    Calls to judges are told with their lanes.
+    Calls to judges are told with their lanes, and behind them the limits that are shared with others.
     """
     rows: Counter[str] = Counter()
     judging: dict[str, Count] = {}
@@ -27,15 +28,22 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
         yield from _part_lines(part, rows)
         for name, count in planned_judging(part.prepared).items():
             judging[name] = judging.get(name, Count()) + count
-    seconds = []
+    seconds, calls = [], Counter[str]()
+    quotas = prepared.lane_quotas if prepared.suite.quota is not None else {}
     for spec in prepared.lane_specs:
         judged = judging.get(spec.name, Count())
-        if calls := rows[spec.name] + judged.usual:
-            yield f"  lane {inert(spec.name, 60)}: {_calls(rows[spec.name], judged)}, {_limits(spec)}"
-            seconds.append(least_seconds(spec, calls))
+        calls[spec.name] = rows[spec.name] + judged.usual
+        if calls[spec.name]:
+            told = f"{_calls(rows[spec.name], judged)}, {_limits(spec)}"
+            shared = counted_against(quotas.get(spec.name, ()))
+            yield f"  lane {inert(spec.name, 60)}: {told}{shared}"
+            seconds.append(least_seconds(spec, calls[spec.name]))
+    if prepared.suite.quota is not None:
+        yield from limit_lines(prepared.suite.quota, quotas)
+        seconds += limit_seconds(prepared.suite.quota, quotas, calls)
     yield from _use_lines(prepared.parts, judged=bool(judging))
     yield from _budget_lines(prepared.suite.evaluate_options.budget)
-    yield _duration(seconds)
+    yield _duration(seconds, shares=bool(quotas))
 
 
 def _part_lines(part: PreparedTask, rows: Counter[str]) -> Iterator[str]:
@@ -126,8 +134,10 @@ def _limits(spec: LaneSpec) -> str:
     return ", ".join(found)
 
 
-def _duration(seconds: Sequence[float]) -> str:
+def _duration(seconds: Sequence[float], *, shares: bool) -> str:
     longest = max(seconds, default=0.0)
+    if not longest and shares:
+        return "the run takes as long as its calls and the shared limits let it; nothing was asked"
     if not longest:
         return "no lane has a rate: the run takes as long as its calls; nothing was asked"
     shown = dt.timedelta(seconds=round(longest, 1))

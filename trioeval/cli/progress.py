@@ -6,7 +6,7 @@ from kernel events and the rows that come out; the run does not know that it is 
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 import trio
@@ -36,6 +36,8 @@ class Progress:
     lanes: Lanes
     kept: Callable[[], int] = lambda: 0
     """Rows that are there already and whose turn has not come."""
+    more: Callable[[], Sequence[str]] = lambda: ()
+    """Gives further lines, those of questions."""
     counts: Counter[Status] = attrs.field(factory=Counter)
     _states: dict[str, _LaneState] = attrs.field(factory=dict)
 
@@ -69,7 +71,7 @@ class Progress:
             state = self._state(name)
             line = f"  {inert(name, 50)}: {state.in_flight}/{lane.spec.width} in flight, {state.calls} calls"
             shown.append(line + _waits_for(state.waits, now))
-        return shown
+        return [*shown, *self.more()]
 
     async def show(self) -> None:
         """Draw until cancelled, or until nobody can see it."""
@@ -114,6 +116,7 @@ _WORDS: Mapping[Why, str] = {
     Why.SLOT: "all slots are taken",
     Why.BUDGET: "the rest of the budget is reserved",
     Why.CAP: "all slots of the run are taken",
+    Why.QUOTA: "a limit that others share",
     Why.BACKOFF: "a row is asked again",
 }
 

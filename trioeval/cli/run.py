@@ -90,7 +90,7 @@ def run_loaded(
     )
     if not prepared.size and not settings.allow_empty and _has_rows(suite):
         raise UsageError("the filters leave no row to run; --allow-empty makes that no mistake")
-    for warning in (*said_in_vain(suite), *environment.warnings, *prepared.warnings):
+    for warning in (*said_in_vain(suite, flags), *environment.warnings, *prepared.warnings):
         say(f"warning: {warning}")
     _tell_cut_recordings(prepared)
     if settings.plan:

@@ -4,7 +4,7 @@ A flag wins over the suite's `commandLineOptions`, those over its `evaluateOptio
 environment.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +21,7 @@ from trioeval.suite.filters import (
     read_pattern,
     read_range,
 )
+from trioeval.suite.strict import camel
 
 T = TypeVar("T")
 
@@ -40,6 +41,8 @@ class RunSettings:
     record: Path | None = None
     replay: Path | None = None
     progress: bool = True
+    verbose: bool = False
+    """Whether everything that happens to questions is told."""
     table: bool = True
     cell: int = _CELL
     """Characters of an answer in the table."""
@@ -54,9 +57,12 @@ class RunSettings:
 def settle(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> RunSettings:
     """What the command does with a suite."""
     said, output = suite.command_line_options, flags.output
+    verbose = output.verbose or bool(said.verbose)
     delay = first(flags.limits.delay, said.delay, 0.0)
     compatible = suite.evaluate_options.serialize == "all"
-    shown = suite.evaluate_options.show_progress_bar
+    # Whose lines come in place of it; other suites have none.
+    lines = verbose and bool(_question_tasks(suite))
+    shown = suite.evaluate_options.show_progress_bar and not lines
     return RunSettings(
         environment=environment,
         outputs=output.output or _inside(suite, said.output or suite.output_path),
@@ -65,6 +71,7 @@ def settle(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> R
         record=flags.what.record,
         replay=flags.what.replay,
         progress=first(output.progress, said.progress_bar, shown),
+        verbose=verbose,
         table=first(output.table, said.table, True),  # noqa: FBT003 - the default
         cell=first(output.table_cell_max_length, said.table_cell_max_length, _CELL),
         plan=output.plan,
@@ -75,15 +82,51 @@ def settle(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> R
     )
 
 
-def said_in_vain(suite: Suite) -> tuple[str, ...]:
-    """What a suite's `commandLineOptions` ask for and do not get, as warnings."""
+def said_in_vain(suite: Suite, flags: RunFlags) -> tuple[str, ...]:
+    """What is asked for and not given, as warnings.
+
+    Args:
+        suite: Whose `commandLineOptions` ask.
+        flags: Which ask as well; those that are never given are refused elsewhere.
+    """
     said = suite.command_line_options
     asked = {"share": said.share, "generateSuggestions": said.generate_suggestions}
     why = {
         "share": NOT_PROVIDED["--share"],
         "generateSuggestions": NOT_PROVIDED["--suggest-prompts"],
     }
-    return tuple(f"commandLineOptions.{name}: {why[name]}" for name, wish in asked.items() if wish)
+    never = (f"commandLineOptions.{name}: {why[name]}" for name, wish in asked.items() if wish)
+    return (*never, *_in_vain_for_questions(suite, flags.what))
+
+
+_AS_THEY_STAND = "they are asked as their file has them"
+_NOT_FOR_QUESTIONS = {
+    "var": _AS_THEY_STAND,
+    "prompt_prefix": _AS_THEY_STAND,
+    "prompt_suffix": _AS_THEY_STAND,
+    "grader": "no model judges their answers",
+    "extension": "hooks are for tests",
+}
+"""Flags and options that tasks of questions have no use for, and why."""
+
+
+def _in_vain_for_questions(suite: Suite, flags: WhatFlags) -> Iterator[str]:
+    tasks = ", ".join(_question_tasks(suite))
+    if not tasks:
+        return
+    said = suite.command_line_options
+    for name, why in _NOT_FOR_QUESTIONS.items():
+        of_flag = getattr(flags, name)
+        if of_flag or getattr(said, name):
+            asked = (
+                f"--{name.replace('_', '-')}" if of_flag else f"commandLineOptions.{camel(name)}"
+            )
+            yield f"{asked}: changes nothing of the questions of {tasks}: {why}"
+
+
+def _question_tasks(suite: Suite) -> list[str]:
+    """Ids of the tasks that ask questions."""
+    return [task.id for task in suite.tasks if task.suite.questions is not None]
 
 
 def first(flag: T | None, option: T | None, default: T) -> T:
@@ -105,7 +148,8 @@ def with_flags(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) 
         UsageError: A flag says nothing that can be used.
     """
     suite = _with_limits(suite, flags.limits, flags.keep, environment)
-    suite = _with_default_test(suite, flags.what)
+    if suite.questions is None:  # which are asked as they stand
+        suite = _with_default_test(suite, flags.what)
     tags = dict(read_pair(text, "--tag") for text in flags.what.tag)
     said = suite.command_line_options
     suite = attrs.evolve(

@@ -11,6 +11,7 @@ from trioeval.cli.terminal import draw, show
 from trioeval.errors import UsageError
 from trioeval.report import Head, Totals, inert
 from trioeval.report.first_rows import FirstRows
+from trioeval.report.questions import Ended, run_sentence, sentence
 from trioeval.report.run_list import run_line
 from trioeval.report.tables import columns_table, rows_table
 from trioeval.store import Reader, RunFacts
@@ -28,13 +29,17 @@ def show_run(db: Path | None, run: str, *, failed: bool, limit: int, task: str |
     with open_runs(db, read_environment(os.environ)) as reader:
         facts = reader.run(run)
         show(run_line(facts))
-        for head in map(Head.read, reader.heads(facts)):
-            if task is None or head.task == _task(facts, task):
-                _show_task(reader, facts, head, limit, failed=failed)
+        shown = [
+            _show_task(reader, facts, head, limit, failed=failed)
+            for head in map(Head.read, reader.heads(facts))
+            if task is None or head.task == _task(facts, task)
+        ]
+        if (told := run_sentence(shown)) is not None:
+            show(told)
     return Exit.OK
 
 
-def _show_task(reader: Reader, facts: RunFacts, head: Head, limit: int, *, failed: bool) -> None:
+def _show_task(reader: Reader, facts: RunFacts, head: Head, limit: int, *, failed: bool) -> Ended:
     rows, totals = FirstRows(_CELL, limit), Totals.of(head.columns)
     for record in reader.records(facts, head.task):
         totals.add(record)
@@ -49,6 +54,9 @@ def _show_task(reader: Reader, facts: RunFacts, head: Head, limit: int, *, faile
     elif failed:
         show("every row passed" if totals.rows else "no rows")
     draw(columns_table(head.columns, totals), sys.stdout)
+    if (told := sentence(head, totals)) is not None:
+        show(told)
+    return head, totals
 
 
 def show_row(db: Path | None, run: str, index: int, *, task: str | None) -> int:

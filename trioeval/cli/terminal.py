@@ -1,6 +1,7 @@
 """Printing that outlives its reader: results and exit code are worth more than their picture."""
 
 import os
+import select
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TextIO
@@ -22,8 +23,11 @@ def say(line: object) -> None:
         _silence(sys.stderr)
 
 
-def show(line: object) -> None:
+def show(line: object) -> bool:
     """Print a line of the results on stdout. A reader who has gone is no error.
+
+    Returns:
+        Whether there was one.
 
     Raises:
         OutputError: It cannot be written for another reason, such as a full disk.
@@ -32,6 +36,18 @@ def show(line: object) -> None:
         print(line, file=sys.stdout, flush=True)
     except (OSError, ValueError) as error:
         _give_up(sys.stdout, error)
+        return False
+    return True
+
+
+def has_reader(stream: TextIO) -> bool:
+    """Whether what is written there may still be read; only of a pipe it is known that nobody does."""
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)
+        return not any(event & select.POLLERR for _, event in poll.poll(0))
+    except (OSError, ValueError):  # it is no file
+        return True
 
 
 def pour(chunks: Iterable[str]) -> None:

@@ -8,7 +8,9 @@ from trioeval.kernel.events import Event as Event
 from trioeval.kernel.events import Finished as Finished
 from trioeval.kernel.events import LaneClosed as LaneClosed
 from trioeval.kernel.events import LimitChanged as LimitChanged
+from trioeval.kernel.events import Noted as Noted
 from trioeval.kernel.events import Observer as Observer
+from trioeval.kernel.events import Reserving as Reserving
 from trioeval.kernel.events import Salvaged as Salvaged
 from trioeval.kernel.events import Throttled as Throttled
 from trioeval.kernel.events import Waiting as Waiting
@@ -35,6 +37,9 @@ from trioeval.kernel.outcomes import NotRun as NotRun
 from trioeval.kernel.outcomes import Outcome as Outcome
 from trioeval.kernel.outcomes import Started as Started
 from trioeval.kernel.outcomes import TimedOut as TimedOut
+from trioeval.kernel.permits import Permit as Permit
+from trioeval.kernel.permits import Permits as Permits
+from trioeval.kernel.permits import Shortage as Shortage
 from trioeval.kernel.run import Summary as Summary
 from trioeval.kernel.run import collect as collect
 from trioeval.kernel.run import run_plan as run_plan

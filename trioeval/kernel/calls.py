@@ -9,12 +9,12 @@ infinite and what is left is remembered. A body that makes several calls at once
 of them is in flight. What it does by itself beside calls that all wait cannot be seen from here, and does
 not count.
 
-Laws: LIMIT, SLOT, ATTEMPTS, BUDGET.
+Laws: LIMIT, SLOT, ATTEMPTS, BUDGET, LEASE, DRAIN.
 """
 
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Generic, NoReturn, TypeAlias, TypeVar, TypeVarTuple, overload
 
 import attrs
@@ -26,7 +26,9 @@ from trioeval.kernel.events import (
     CallStarted,
     LaneClosed,
     LimitChanged,
+    Noted,
     Observer,
+    Reserving,
     Throttled,
     Waiting,
     Why,
@@ -37,6 +39,7 @@ from trioeval.kernel.metered import Metered
 from trioeval.kernel.needs import Need, Purse
 from trioeval.kernel.retries import Attempts, call_error
 from trioeval.kernel.timeouts import Timer
+from trioeval.kernel.withdrawal import Withdrawal
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
@@ -56,6 +59,8 @@ class Terms:
     """What calls are paid from."""
     plain: Need
     """Of a call that says nothing of tokens and money."""
+    withdrawal: Withdrawal
+    """What a stop means for first requests."""
 
 
 class Calls(Generic[P]):
@@ -67,6 +72,7 @@ class Calls(Generic[P]):
     __slots__ = (
         "_in_flight",
         "_left",
+        "_made",
         "_over",
         "_paused_at",
         "_terms",
@@ -75,17 +81,21 @@ class Calls(Generic[P]):
         "_waiting",
         "count",
         "job",
-        "salvaging",
         "started_at",
+        "withdrawn",
     )
 
     def __init__(self, job: Job[P], terms: Terms, timer: Timer, now: float, made: int = 0) -> None:
         self.job = job
         self.started_at = now
         self.count = made
-        """Requests started so far; those of earlier rounds are counted."""
-        self.salvaging = made > 0
-        """Whether the job has been run before: its calls then have one attempt each."""
+        """Requests started so far; those of earlier rounds are counted.
+
+        A job that has been run before is salvaged: its calls then have one attempt each.
+        """
+        self.withdrawn = False
+        """Whether the job was cut off because of a stop."""
+        self._made = made
         self._terms = terms
         self._timer = timer
         self._over = False
@@ -146,6 +156,7 @@ class Calls(Generic[P]):
             TooLateError: The job is over, or its run's deadline has passed.
             LaneClosedError: The lane serves no more calls.
             BudgetError: The call needs more than the run's budget has left.
+            QuotaError: A limit that others share will never allow the call, or its keeper cannot be asked.
             Exception: Whatever `send` raised last.
         """
         terms = self._terms
@@ -155,7 +166,7 @@ class Calls(Generic[P]):
             need = self._need(tokens, money)
             target.check(need)
         now = trio.current_time()
-        if self._over or now >= terms.deadline:
+        if self._over or now >= terms.deadline or (target.shared and self._stopped_first):
             await trio.lowlevel.checkpoint()  # mostly cancelled here; not in a shield
             self._refuse_if_late(now)
         call = object()
@@ -202,6 +213,31 @@ class Calls(Generic[P]):
         finally:
             self._go_on()
 
+    def note(self, what: str, /, **details: Any) -> None:
+        """Say what the body does, to whoever observes the run. Not a checkpoint.
+
+        Args:
+            what: In a word or two.
+            **details: More of it, by name; kept as they are.
+
+        Raises:
+            TooLateError: The job is over.
+        """
+        if self._over and not self.withdrawn:
+            raise TooLateError(f"job {self.job.index} said {what!r} after it was over")
+        if self._terms.observe is not None:
+            self._terms.observe(Noted(trio.current_time(), self.job.index, what, details))
+
+    @property
+    def index(self) -> int:
+        """Of the job."""
+        return self.job.index
+
+    def tell_reserving(self, lane: str, now: float) -> None:
+        """A call of the job has asked for its permit on a lane; the lane says so."""
+        if self._terms.observe is not None:
+            self._terms.observe(Reserving(now, self.job.index, lane))
+
     def close(self) -> None:
         """The job has its outcome. Its timer belongs to the next job now."""
         self._over = True
@@ -218,9 +254,23 @@ class Calls(Generic[P]):
             raise PlanError(f"{asked}; a whole number and a finite amount of at least 0 is right")
         return Need(tokens, money, self._terms.purse)
 
+    @property
+    def _stopped_first(self) -> bool:
+        """Whether the run was stopped before the job has made a request; it is withdrawn then."""
+        if self._terms.withdrawal.stop.is_set():
+            self._withdraw()
+        return self.withdrawn
+
+    def _withdraw(self) -> None:
+        """The run is stopped: cut the job off, if it has made no request."""
+        if self.count == self._made and not self._over:
+            self.withdrawn = self._over = True
+            self._timer.cut()
+
     def _refuse_if_late(self, now: float) -> None:
         if self._over or now >= self._terms.deadline:
             what = "it was over" if self._over else "the run's deadline"
+            what = "the run's stop" if self.withdrawn else what
             raise TooLateError(f"job {self.job.index} asked for a call after {what}")
 
     def _begin(self, lane: str, now: float) -> None:
@@ -270,7 +320,7 @@ class Calls(Generic[P]):
     ) -> float | None:
         """What a failure means; returns the instant before which the call is not made again, if it is."""
         error = call_error(failure)
-        again = attempts.again(error, salvaging=self.salvaging)
+        again = attempts.again(error, salvaging=self._made > 0)
         if error is None:
             return None
         before, was_open = lane.throttle.limits, lane.closed is None
@@ -303,6 +353,8 @@ class Calls(Generic[P]):
         """Wait for a start; after a failure rest until `again_at` first. Returns the instant."""
         observe, index = self._terms.observe, self.job.index
         self._stop_clock()
+        is_first = lane.shared and self.count == self._made
+        withdrawal = self._terms.withdrawal
         try:
             if again_at is not None:
                 if observe is not None:
@@ -310,11 +362,18 @@ class Calls(Generic[P]):
                     observe(Waiting(now, lane.spec.name, Why.BACKOFF, again_at, index))
                 await lane.rest(again_at)
                 lane.retried += lane.closed is None
-            return await lane.wait_start(
-                call, index, need, self._refuse_if_late, observe, passes=passes
-            )
+            with withdrawal.ending(call, self._withdraw) if is_first else nullcontext():
+                return await lane.wait_start(
+                    call, index, need, self._refuse_if_late, observe, passes=passes
+                )
+        except TooLateError as error:
+            if not self.withdrawn:
+                raise
+            late = error
         finally:
             self._go_on()
+        await trio.lowlevel.checkpoint()  # cancelled here, unless in a shield
+        raise late
 
     def _stop_clock(self) -> None:
         """A branch of the body begins to wait."""

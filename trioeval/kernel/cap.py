@@ -42,10 +42,15 @@ class Cap:
         """Whether a part of it is free, whoever waits."""
         return self._limiter.available_tokens > 0
 
-    def join(self, lane: Follower) -> None:
-        """The first in line of `lane` waits for the cap, and for nothing else."""
+    def join(self, lane: Follower, *, again: bool = False) -> None:
+        """The first in line of `lane` waits for the cap, and for nothing else.
+
+        Args:
+            lane: Whose.
+            again: Whether it has just had its turn and could not use it: it is the next one then.
+        """
         if lane not in self._queue:
-            self._queue.append(lane)
+            self._queue.insert(0 if again else len(self._queue), lane)
 
     def leave(self, lane: Follower) -> None:
         """It does so no more."""

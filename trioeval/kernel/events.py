@@ -7,12 +7,13 @@ logged and not called again: watching a run can never break it.
 
 import enum
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 
 from trioeval.kernel.outcomes import Outcome
+from trioeval.kernel.permits import Shortage
 
 _log = logging.getLogger("trioeval.kernel")
 
@@ -40,6 +41,8 @@ class Why(enum.Enum):
     """What calls in flight have reserved and may give back."""
     CAP = "cap"
     """A free slot among those of all lanes together."""
+    QUOTA = "quota"
+    """A permit of whoever keeps a limit that others share."""
     BACKOFF = "backoff"
     """The rest of a call that failed, before it is made again."""
 
@@ -64,6 +67,27 @@ class Waiting:
     """When the wait ends, where that is known."""
     index: int | None
     """The job that waits; None for the lane's next job, which is not started yet."""
+    shortage: Shortage | None = None
+    """What its permit waits for, where that is what it waits for."""
+
+
+@attrs.frozen
+class Reserving:
+    """A call asks for its permit."""
+
+    at: float
+    index: int
+    lane: str
+
+
+@attrs.frozen
+class Noted:
+    """The body of a job says what it does."""
+
+    at: float
+    index: int
+    what: str
+    details: Mapping[str, Any] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -139,6 +163,8 @@ class Finished:
 Event: TypeAlias = (
     Admitted
     | Waiting
+    | Reserving
+    | Noted
     | CallStarted
     | CallEnded
     | Throttled
@@ -149,14 +175,16 @@ Event: TypeAlias = (
 )
 Observer: TypeAlias = Callable[[Event], None]
 
+E = TypeVar("E")
 
-def guarded(observe: Observer | None) -> Observer | None:
+
+def guarded(observe: Callable[[E], None] | None) -> Callable[[E], None] | None:
     """The same observer, dropped with a log record at its first exception; None stays None."""
     if observe is None:
         return None
-    target: Observer | None = observe
+    target: Callable[[E], None] | None = observe
 
-    def tell(event: Event) -> None:
+    def tell(event: E) -> None:
         nonlocal target
         if target is None:
             return

@@ -12,11 +12,14 @@ from trioeval.kernel.events import (
     CallStarted,
     Event,
     Finished,
+    Noted,
+    Reserving,
     Salvaged,
     Throttled,
     Waiting,
 )
 from trioeval.kernel.outcomes import Blocked, Done, Failed, Interrupted, NotRun, Outcome, TimedOut
+from trioeval.kernel.permits import Shortage
 
 _Moment: TypeAlias = tuple[float, str]
 
@@ -55,7 +58,7 @@ def explain(events: Iterable[Event], index: int) -> History:
     ahead: dict[str, list[_Moment]] = {}
     for event in events:
         match event:
-            case Waiting(at, lane, why, until, None):
+            case Waiting(at, lane, why, until, index=None):
                 ahead.setdefault(lane, []).append((at, _waits(lane, why.value, until)))
             case Admitted(at, found, lane):
                 waited = ahead.pop(lane, [])
@@ -71,8 +74,12 @@ def explain(events: Iterable[Event], index: int) -> History:
 def _say(event: Event, index: int) -> str | None:
     """What an event says of a job that is started or will never be; None if it says nothing."""
     match event:
-        case Waiting(_, lane, why, until, found) if found == index:
-            return _waits(lane, why.value, until)
+        case Waiting(_, lane, why, until, found, shortage) if found == index:
+            return _waits(lane, why.value, until) + _lacks(shortage)
+        case Reserving(_, found, lane) if found == index:
+            return f"asks for a permit of lane {lane}"
+        case Noted(_, found, what) if found == index:
+            return f"says: {what}"
         case CallStarted(_, found, lane) if found == index:
             return f"a request on lane {lane} starts"
         case CallEnded(_, found, lane, error) if found == index:
@@ -90,6 +97,20 @@ def _say(event: Event, index: int) -> str | None:
 def _waits(lane: str, why: str, until: float | None) -> str:
     end = "" if until is None else f", until {until:.3f}"
     return f"waits for lane {lane}: {why}{end}"
+
+
+def _lacks(shortage: Shortage | None) -> str:
+    """What it is that a permit waits for."""
+    if shortage is None:
+        return ""
+    keys = ", ".join(shortage.keys)
+    said = {
+        "rate_limit": keys,
+        "limit_decreasing": f"{keys} becomes smaller",
+        "limiter_error": "whoever keeps the limits does not answer",
+    }[shortage.kind]
+    told = f" ({said})" if said else ""
+    return f"{told}: {shortage.message}" if shortage.message else told
 
 
 def _refused(lane: str, retry_after: float | None, blocked_until: float) -> str:

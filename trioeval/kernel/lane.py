@@ -2,8 +2,8 @@
 
 A call starts on a lane at the first instant at which all of this holds together: it stands first in line,
 the lane is neither paused nor closed, nothing blocks it, the paces of requests and tokens are open, and a
-slot is free (with a budget or a cap over all lanes, those too). All of it is taken in one synchronous
-step, so
+slot is free (with a budget, a cap over all lanes or permits, those too). All of it is taken in one
+synchronous step, so
 
 * a slot is never held while something else is waited for (SLOT),
 * a waiter that is cancelled has taken nothing and leaves no hole in the pace (PACE),
@@ -22,22 +22,21 @@ without a pause finds the slot it was admitted for, one that pauses stands in li
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
 
 import attrs
 import trio
 
-from trioeval.errors import CallError, Fault, LaneClosedError
+from trioeval.errors import CallError, Fault
+from trioeval.kernel.asking import Asking, Caller
 from trioeval.kernel.cap import Cap
-from trioeval.kernel.events import Observer, Waiting, Why
+from trioeval.kernel.events import Observer, Why
 from trioeval.kernel.lane_spec import LaneSpec, LaneStatistics, Rng
 from trioeval.kernel.line import Line, Place
 from trioeval.kernel.needs import Account, Need
-from trioeval.kernel.throttles import learn_failure, make_throttle
+from trioeval.kernel.permits import Permit, Permits
+from trioeval.kernel.throttles import learn_failure, make_throttle, pacer
+from trioeval.kernel.turns import Obstacle, Turns
 from trioeval.rates import BreakerState, Follower, RateHint, Throttle
-
-Obstacle: TypeAlias = tuple[Why, float]
-"""What is in the way of a start, and until when; infinite where that is not known."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -50,6 +49,7 @@ class Lane:
     spec: LaneSpec
     _rng: Rng
     _cap: Cap | None
+    _permits: Permits | None
     followers: list[Follower] = attrs.field(factory=list)
     """The crews of the runs that start jobs here."""
     throttle: Throttle = attrs.field(init=False)
@@ -59,15 +59,18 @@ class Lane:
     _slots: int = attrs.field(init=False)
     _limiter: trio.CapacityLimiter = attrs.field(init=False)
     _line: Line = attrs.field(factory=Line)
+    _turns: Turns = attrs.field(init=False)
     _resting: set[Place] = attrs.field(factory=set)
     """Calls in their back-off."""
     _accounts: dict[object, Account] = attrs.field(factory=dict)
     """Of calls in flight that reserved more than a slot."""
     favourite: object | None = None
     """Whose first call passes the line, until anyone else touches the lane."""
+    shared: bool = attrs.field(init=False)
+    """Whether calls need permits."""
+    _alone: bool = attrs.field(init=False)
+    """Whether calls need nothing but the lane and what pays for them."""
     _paused: bool = False
-    _why: Why | None = None
-    """What the first in line was found to wait for."""
     _started: int = 0
     served: int = 0
     """Calls that succeeded; who makes them counts."""
@@ -79,6 +82,9 @@ class Lane:
         self.throttle = make_throttle(self.spec)
         self._slots = self.throttle.allowed
         self._limiter = trio.CapacityLimiter(self._slots)
+        self._turns = Turns(self.spec.name, self.throttle.breaker, self._cap, self._line)
+        self.shared = self._permits is not None
+        self._alone = self._cap is None and not self.shared
 
     def __repr__(self) -> str:
         busy = f"{self.in_flight} of {self.throttle.allowed} in flight"
@@ -134,16 +140,17 @@ class Lane:
         alone = self.spec.oversize == "alone"
         need.check(self.spec.name, None if alone else self.throttle.tokens)
 
-    def start_nowait(self, call: object, job: object, need: Need, now: float) -> bool:
+    def start_nowait(self, call: object, job: Caller, need: Need, now: float) -> bool:
         """Start `call`, if the call of `job` may start at `now`.
 
         Raises:
             BudgetError: The call needs more than its budget has left.
+            QuotaError: Its permit can never be had.
         """
         favourite, self.favourite = self.favourite, None
         if self._line.places and favourite is not job:
             return False
-        if self.throttle.free and self._cap is None and need.purse is None:
+        if self.throttle.free and self._alone and need.purse is None:
             try:
                 self._limiter.acquire_on_behalf_of_nowait(call)
             except trio.WouldBlock:
@@ -153,7 +160,16 @@ class Lane:
             if not self.throttle.calm:
                 self.throttle.limit.begun(self.in_flight)
             return True
-        return self._try_start(call, need, now, favoured=favourite is job) is None
+        permit = None
+        if self._permits is not None:
+            permit = partial(self._permits.take_nowait, job.index, need.tokens, need.money)
+        favoured = favourite is job
+        obstacle = self._try_start(call, need, now, permit, favoured=favoured)
+        if obstacle is None and permit is not None:
+            job.tell_reserving(self.spec.name, now)
+        if favoured and self._cap is not None and obstacle == (Why.QUOTA, math.inf):
+            self._cap.join(self._turns, again=True)  # the caller stands in line in this very step
+        return obstacle is None
 
     async def wait_start(
         self,
@@ -179,14 +195,21 @@ class Lane:
         Raises:
             LaneClosedError: The lane serves no more calls.
             BudgetError: The call needs more than its budget has left.
+            QuotaError: Its permit can never be had, or nobody can be asked for it.
         """
+        asking, get_permit = None, None
+        if self._permits is not None:
+            name, short = self.spec.name, self._turns.leave_cap
+            asking = Asking(self._permits, name, index, need, observe, short)
+            get_permit = asking.hand_over
 
         def start(now: float) -> Obstacle | None:
+            self.favourite = None
             refuse(now)
-            return self._try_start(call, need, now)
+            return self._try_start(call, need, now, get_permit)
 
         place = self._line.join(index if passes else None)
-        return await self._stand(place, start, index, observe)
+        return await self._turns.stand(place, start, index, observe, asking)
 
     async def wait_ready(self, observe: Observer | None) -> None:
         """Wait until a call could start; take nothing. A checkpoint.
@@ -196,7 +219,7 @@ class Lane:
         Raises:
             LaneClosedError: The lane serves no more calls.
         """
-        await self._stand(self._line.join(), partial(self._obstacle, 0), None, observe)
+        await self._turns.stand(self._line.join(), self._look, None, observe)
 
     async def rest(self, until: float) -> None:
         """The back-off of a failed call, cut short when the lane is closed. A checkpoint."""
@@ -271,7 +294,7 @@ class Lane:
             in_flight=self.in_flight,
             waiting=len(self._line.places),
             resting=len(self._resting),
-            why=self._why if self._line.places else None,
+            why=self._turns.why if self._line.places else None,
             next_start_at=throttle.open_at(-math.inf, 0),
             blocked_until=throttle.blocked_until,
             state=throttle.state,
@@ -284,42 +307,10 @@ class Lane:
             cuts=throttle.limit.epoch,
         )
 
-    def notify(self) -> None:
-        """Something changed that the first in line may wait for: a budget, or the cap over all lanes."""
-        self._line.call_first()
-
-    async def _stand(
-        self,
-        place: Place,
-        look: Callable[[float], Obstacle | None],
-        index: int | None,
-        observe: Observer | None,
-    ) -> float:
-        """Stand in line until `look` finds no obstacle; returns that instant. A checkpoint."""
-        told: Obstacle | None = None
-        try:
-            while True:
-                if self.closed is not None:
-                    await trio.lowlevel.checkpoint()
-                    raise LaneClosedError(self.spec.name, self.closed)
-                now = trio.current_time()
-                obstacle: Obstacle | None = (Why.TURN, math.inf)
-                # Before the look: whoever is told of it may change the lane in that very moment.
-                place.rearm()
-                if self._line.first is place:
-                    self.favourite = None
-                    obstacle = look(now)
-                    self._why = None if obstacle is None else obstacle[0]
-                if obstacle is None:
-                    return now
-                self._queue_for_cap(obstacle)
-                if observe is not None and obstacle != told:
-                    told, (why, until) = obstacle, obstacle
-                    known = None if until == math.inf else until
-                    observe(Waiting(now, self.spec.name, why, known, index))
-                await place.wait_called(obstacle[1])
-        finally:
-            self._leave(place)
+    def _look(self, now: float) -> Obstacle | None:
+        """What the first in line finds at `now`, if it wants to take nothing."""
+        self.favourite = None
+        return self._obstacle(0, now)
 
     def _obstacle(self, tokens: int, now: float, *, favoured: bool = False) -> Obstacle | None:
         """What is in the way of a start at `now`, but for the line and the budget.
@@ -332,40 +323,46 @@ class Lane:
         if not throttle.free:
             open_at = throttle.open_at(now, tokens)
             if open_at > now:
-                return self._pacer(open_at, now), open_at
+                return pacer(throttle, open_at, now), open_at
         if self.in_flight >= self._slots:
             return Why.SLOT, math.inf
         cap = self._cap
-        if cap is not None and not (cap.free if favoured else cap.admits(self)):
+        if cap is not None and not (cap.free if favoured else cap.admits(self._turns)):
             return Why.CAP, math.inf
         return None
 
-    def _pacer(self, open_at: float, now: float) -> Why:
-        if open_at == self.throttle.blocked_until:
-            return Why.BLOCKED
-        return Why.PACE if open_at == self.throttle.paced_until(now) else Why.TOKENS
-
     def _try_start(
-        self, call: object, need: Need, now: float, *, favoured: bool = False
+        self,
+        call: object,
+        need: Need,
+        now: float,
+        get_permit: Callable[[], Permit | None] | None = None,
+        *,
+        favoured: bool = False,
     ) -> Obstacle | None:
         """Take everything that `call` needs; or nothing, and say what is in the way."""
         obstacle = self._obstacle(need.tokens, now, favoured=favoured)
         if obstacle is not None:
             return obstacle
-        hold = None
+        permit = hold = None
+        if get_permit is not None:
+            if not need.fits(self._turns):
+                return Why.BUDGET, math.inf
+            if (permit := get_permit()) is None:
+                return Why.QUOTA, math.inf
         if need.purse is not None:
-            hold = need.purse.take(need.tokens, need.money, self)
+            hold = need.purse.take(need.tokens, need.money, self._turns)
             if hold is None:
                 return Why.BUDGET, math.inf
         self._limiter.acquire_on_behalf_of_nowait(call)
         self.in_flight += 1
         if self._cap is not None:
-            self._cap.leave(self)
+            self._cap.leave(self._turns)
             self._cap.take(call)
         throttle = self.throttle
         reservation = None if throttle.free else throttle.take(now, need.tokens)
-        if reservation is not None or hold is not None:
-            self._accounts[call] = Account(need, reservation, hold)
+        if reservation is not None or hold is not None or permit is not None:
+            self._accounts[call] = Account(need, reservation, hold, permit)
         self._started += 1
         throttle.limit.begun(self.in_flight)
         return None
@@ -373,7 +370,7 @@ class Lane:
     def _apply_limit(self) -> None:
         """Make the slots follow what was decided, and wake whoever that concerns."""
         if self.closed is not None:
-            self._line.call_all()
+            self._line.dismiss()
             for place in self._resting:
                 place.call()
         self._slots = 0 if self._paused else self.throttle.allowed
@@ -385,16 +382,3 @@ class Lane:
             self._line.call_first()
         for follower in self.followers:
             follower.notify()
-
-    def _queue_for_cap(self, obstacle: Obstacle) -> None:
-        if self._cap is None or obstacle[0] is Why.TURN:
-            return
-        if obstacle[0] is Why.CAP:
-            self._cap.join(self)
-        else:
-            self._cap.leave(self)
-
-    def _leave(self, place: Place) -> None:
-        self._line.leave(place)
-        if self._cap is not None and not self._line.places:
-            self._cap.leave(self)

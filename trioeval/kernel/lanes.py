@@ -7,6 +7,7 @@ from trioeval.kernel.cap import Cap
 from trioeval.kernel.gate import Gate
 from trioeval.kernel.lane import Lane
 from trioeval.kernel.lane_spec import LaneSpec, LaneStatistics, Rng
+from trioeval.kernel.permits import Permits
 
 _GOLDEN = 0.6180339887498949
 
@@ -36,9 +37,10 @@ class Lanes(Mapping[str, Lane]):
             sequence, the same in every run, if None.
         cap: Calls in flight on all lanes together, ≥ 1; None sets no bound. With one, lanes are no
             longer independent of each other.
+        permits: Where the calls of a lane get their permits, by its name; those of other lanes need none.
 
     Raises:
-        PlanError: Two lanes have one name, or the cap is out of its range.
+        PlanError: Two lanes have one name, permits are of no lane, or the cap is out of its range.
 
     Example:
         >>> lanes = Lanes([LaneSpec("fast", width=8), LaneSpec("slow", rpm=60)])
@@ -48,7 +50,12 @@ class Lanes(Mapping[str, Lane]):
     """
 
     def __init__(
-        self, specs: Iterable[LaneSpec], *, rng: Rng | None = None, cap: int | None = None
+        self,
+        specs: Iterable[LaneSpec],
+        *,
+        rng: Rng | None = None,
+        cap: int | None = None,
+        permits: Mapping[str, Permits] | None = None,
     ) -> None:
         self.gate = Gate()
         """Passed by the jobs of every run on these lanes."""
@@ -56,11 +63,15 @@ class Lanes(Mapping[str, Lane]):
         self.by_name: dict[str, Lane] = {}
         """The same lanes as a plain dict, for who looks them up for every call."""
         draw = spread_evenly() if rng is None else rng
+        permits = {} if permits is None else permits
         for spec in specs:
             if spec.name in self.by_name:
                 msg = f"two lanes are named {spec.name!r}"
                 raise PlanError(msg)
-            self.by_name[spec.name] = Lane(spec, draw, self.cap)
+            self.by_name[spec.name] = Lane(spec, draw, self.cap, permits.get(spec.name))
+        if unknown := sorted(set(permits) - set(self.by_name)):
+            msg = f"there are permits for {unknown}; the lanes are {sorted(self.by_name)}"
+            raise PlanError(msg)
 
     def __getitem__(self, name: str) -> Lane:
         return self.by_name[name]

@@ -1,8 +1,8 @@
 """Who waits at a lane, in which order.
 
 Retries stand before everything else, by the index of their jobs; what is new stands behind them, first
-come first served. Only the first in line looks at the lane. It is called when something may have changed
-for it; the others sleep until they are first.
+come first served. Who asks for a permit is first, and stays so. Only the first in line looks at the lane.
+It is called when something may have changed for it; the others sleep until they are first.
 
 A lock that hands the turn over in order of arrival cannot let a retry pass; a heap of timers would wake
 waiters that cannot start.
@@ -16,12 +16,15 @@ from collections.abc import Iterator
 import attrs
 import trio
 
+_HELD = (-1, 0, 0)
+
 
 @attrs.define(eq=False)
 class Place:
     """One waiter in the line."""
 
     rank: tuple[int, int, int]
+    """The least is the first."""
     _called: trio.Event = attrs.field(factory=trio.Event)
 
     def call(self) -> None:
@@ -47,6 +50,8 @@ class Line:
 
     places: list[Place] = attrs.field(factory=list)
     """In order; to be looked at only."""
+    asking: trio.CancelScope | None = None
+    """What the first in line asks for its permit in, or did so last."""
     _arrivals: Iterator[int] = attrs.field(factory=itertools.count)
 
     @property
@@ -73,10 +78,16 @@ class Line:
         if self.places:
             self.places[0].call()
 
-    def call_all(self) -> None:
-        """Something has changed for everybody."""
+    def hold(self, place: Place) -> None:
+        """Nobody passes the first in line any more, until it leaves."""
+        place.rank = _HELD
+
+    def dismiss(self) -> None:
+        """Nobody is served any more: all look again, and who asks for a permit does so for nothing."""
         for place in self.places:
             place.call()
+        if self.asking is not None:
+            self.asking.cancel("nobody in line is served any more")
 
 
 def _rank(place: Place) -> tuple[int, int, int]:

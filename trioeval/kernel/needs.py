@@ -1,9 +1,9 @@
-"""What a call takes besides its slot: tokens of its lane, and a part of its run's budget.
+"""What a call takes besides its slot: tokens of its lane, a part of its run's budget, and a permit.
 
 A call that does not fit now waits until another one gives something back; a call that does not fit
 whatever is given back fails, and the run ends with it.
 
-Law: BUDGET.
+Laws: BUDGET, LEASE.
 """
 
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from collections.abc import Callable
 import attrs
 
 from trioeval.errors import BudgetError, CallError, Fault
+from trioeval.kernel.permits import Permit
 from trioeval.rates import Budget, Follower, Hold, Reservation, Throttle, TokenPace
 
 
@@ -39,14 +40,29 @@ class Purse:
         Raises:
             BudgetError: It will never fit.
         """
-        shortage = self.budget.shortage(tokens=tokens, money=money)
-        if shortage is not None:
-            self.on_exhausted(shortage)
-            raise shortage
+        self._refuse_for_good(tokens, money)
         hold = self.budget.reserve(tokens=tokens, money=money)
         if hold is None:
             self.budget.follow(payer)
         return hold
+
+    def fits(self, tokens: int, money: float, payer: Follower) -> bool:
+        """Whether `take` would give something, in this very step; if not, `payer` is told when it may.
+
+        Raises:
+            BudgetError: It never will.
+        """
+        self._refuse_for_good(tokens, money)
+        fits = self.budget.fits(tokens=tokens, money=money)
+        if not fits:
+            self.budget.follow(payer)
+        return fits
+
+    def _refuse_for_good(self, tokens: int, money: float) -> None:
+        shortage = self.budget.shortage(tokens=tokens, money=money)
+        if shortage is not None:
+            self.on_exhausted(shortage)
+            raise shortage
 
 
 @attrs.frozen
@@ -81,6 +97,14 @@ class Need:
         if self.purse is not None:
             self.purse.check(self.tokens, self.money)
 
+    def fits(self, payer: Follower) -> bool:
+        """Whether it can be paid in this very step; if not, `payer` is told when it may be.
+
+        Raises:
+            BudgetError: It never can be.
+        """
+        return self.purse is None or self.purse.fits(self.tokens, self.money, payer)
+
 
 @attrs.frozen
 class Account:
@@ -89,6 +113,7 @@ class Account:
     need: Need
     reservation: Reservation | None
     hold: Hold | None
+    permit: Permit | None
 
     def settle(self, throttle: Throttle, used: tuple[int, float]) -> None:
         """The call is over and has used so many tokens and so much money."""
@@ -97,3 +122,5 @@ class Account:
             throttle.settle(self.reservation, tokens)
         if self.need.purse is not None and self.hold is not None:
             self.need.purse.budget.settle(self.hold, tokens=tokens, money=money)
+        if self.permit is not None:
+            self.permit.settle(tokens, money)

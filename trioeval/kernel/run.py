@@ -98,7 +98,8 @@ async def run_plan(
             jobs end. Those of jobs that the run never came to are only emitted. After an exception it is
             not called again.
         deadline: Instant on the Trio clock at which everything under way is cut.
-        stop: When set, no new job starts and those under way run to their end.
+        stop: When set, no new job starts and those under way run to their end, but for those that have
+            made no request and need a permit for it: they are `Interrupted`.
         observe: Told of everything as it happens; see `events`.
         max_live_jobs: Jobs of one lane that may be started and not over, ≥ 1.
         salvage_rounds: How often a job that failed by mishap is run once more, when nothing else can go
@@ -307,7 +308,7 @@ async def _run_lanes(running: Running[P, V], plan: Plan[P], max_live_jobs: int) 
 
 async def _watch_stop(running: Running[P, V]) -> None:
     await running.stop.wait()
-    running.stand_down()
+    running.drain()
 
 
 def _summary(counts: Mapping[type, int], started_at: float) -> Summary:

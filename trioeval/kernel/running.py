@@ -26,6 +26,7 @@ from trioeval.kernel.needs import Need, Purse
 from trioeval.kernel.outcomes import Blocked, Cut, Done, Failed, NotRun, Outcome, V
 from trioeval.kernel.retries import worth_salvaging
 from trioeval.kernel.timeouts import Timeouts, Timer
+from trioeval.kernel.withdrawal import Withdrawal
 from trioeval.rates import Budget
 
 
@@ -97,6 +98,7 @@ class Running(Generic[P, V]):
             self.observe,
             purse,
             Need(purse=purse),
+            Withdrawal(self.stop),
         )
 
     @property
@@ -226,6 +228,11 @@ class Running(Generic[P, V]):
         """No new job starts."""
         for standing in self.standing:
             standing.stand_down()
+
+    def drain(self) -> None:
+        """The caller has set `stop`: no new job starts, and no first request waits for its permit."""
+        self.stand_down()
+        self.terms.withdrawal.withdraw()
 
     def _tell_settled(self, settled: Callable[[Outcome[V]], None], outcome: Outcome[V]) -> None:
         try:

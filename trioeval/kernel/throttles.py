@@ -1,8 +1,9 @@
-"""How a lane makes its throttle, and what it tells it of failures."""
+"""How a lane makes its throttle, what it tells it of failures, and how it names what it hears."""
 
 from typing import assert_never
 
 from trioeval.errors import CallError, Fault
+from trioeval.kernel.events import Why
 from trioeval.kernel.lane_spec import LaneSpec
 from trioeval.rates import (
     AdaptiveLimit,
@@ -77,6 +78,13 @@ def learn_failure(
         case Fault.REFUSED:
             pass
     return None
+
+
+def pacer(throttle: Throttle, open_at: float, now: float) -> Why:
+    """What it is that lets nothing start at `now`, but only at `open_at`."""
+    if open_at == throttle.blocked_until:
+        return Why.BLOCKED
+    return Why.PACE if open_at == throttle.paced_until(now) else Why.TOKENS
 
 
 def _make_limit(spec: LaneSpec) -> AdaptiveLimit:

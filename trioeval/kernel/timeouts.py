@@ -94,6 +94,10 @@ class Timer:
         elif self.told != math.inf:
             self.tell()
 
+    def cut(self) -> None:
+        """Cut off what runs here now. The timer is spent: no other job comes here."""
+        self._scope.cancel("the run was stopped before the job made a request")
+
     def tell(self) -> None:
         """Make Trio know what it has to."""
         told = self.deadline if self.deadline < self._timeouts.near else math.inf

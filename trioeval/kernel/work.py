@@ -1,14 +1,14 @@
 """How a worker runs jobs, one after another, and gives each its outcome.
 
 Failures are data: an `Exception` of the body becomes `Failed`. Cancellation is never caught here. A
-`Cancelled` that the job's own scope takes back is a timeout; any other one passes, and the `finally` says
-`Interrupted` on its way. Outcomes are recorded synchronously, so nothing can come between a result and
-its record.
+`Cancelled` that the job's own scope takes back is a timeout, or the job was withdrawn (see `withdrawal`);
+any other one passes, and the `finally` says `Interrupted` on its way. Outcomes are recorded synchronously,
+so nothing can come between a result and its record.
 
 One timer, with one cancel scope, serves many jobs. Once it is spent, by a timeout or a job that ended
 late, the next job gets another.
 
-Laws: TOTAL, HONEST, LIMIT.
+Laws: TOTAL, HONEST, LIMIT, DRAIN.
 """
 
 import math
@@ -81,16 +81,15 @@ async def work(running: Running[P, V], source: Source[P]) -> None:
                     calls = None
                     source.leave()
             if calls is not None:
-                running.finish(calls, _timed_out(calls))
+                running.finish(
+                    calls, _cut_off(running, calls) if calls.withdrawn else _timed_out(calls)
+                )
                 calls = None
                 source.leave()
     finally:
         if calls is not None:
             # Only the run's deadline, its failure or the caller's scope gets here with a job under way.
-            now = trio.current_time()
-            cut = running.cut(now, started=True)
-            times = (calls.started_at, now, calls.waited(now))
-            running.finish(calls, Interrupted(calls.job.index, *times, calls.count, cut))
+            running.finish(calls, _cut_off(running, calls))
             source.leave()
 
 
@@ -114,6 +113,12 @@ def cancellation_of(group: BaseExceptionGroup[BaseException]) -> BaseExceptionGr
     """
     cancelled, rest = group.split(trio.Cancelled)
     return cancelled if cancelled is not None and isinstance(rest, ExceptionGroup) else group
+
+
+def _cut_off(running: Running[P, V], calls: Calls[P]) -> Interrupted:
+    now = trio.current_time()
+    cut = running.cut(now, started=not calls.withdrawn)
+    return Interrupted(calls.job.index, calls.started_at, now, calls.waited(now), calls.count, cut)
 
 
 def _timed_out(calls: Calls[P]) -> TimedOut:

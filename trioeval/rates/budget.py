@@ -128,6 +128,12 @@ class Budget:
         self._open.add(hold)
         return hold
 
+    def fits(self, *, requests: int = 1, tokens: int = 0, money: float = 0.0) -> bool:
+        """Whether `reserve` would hold such a call now; takes nothing."""
+        tokens_after = self._tokens_held + tokens
+        micros_after = self._micros_held + _rounded_up(money)
+        return self._shortage(requests, tokens_after, micros_after) is None
+
     def settle(self, hold: Hold, *, tokens: int, money: float) -> None:
         """The call is over and has used so much, ≥ 0 and finite; what it held beyond that is free again.
 

@@ -84,10 +84,12 @@ def _headings(parts: Sequence[Results], names: Sequence[str], *, described: bool
             name = f"[{column.provider}] {results.prompt_text(column.label)}"
             found += [name, "Status", "Score", "Named Scores"]
             found += [f"Metric: {metric}" for metric in totals.metrics]
+            found += _QUESTION if totals.questions.total else ()
             found += ["Grader Reason", *_GRADING, "Comment"] if _judged(totals) else _REASON
     return found
 
 
+_QUESTION = ("Outcome", "Answer")
 _REASON = ("Grader Reason", "Comment")
 _GRADING = ("Grading Tokens", "Grading Cost")
 
@@ -100,7 +102,8 @@ def _judged(totals: ColumnTotals) -> bool:
 def _cells(row: Mapping[str, Any] | None, totals: ColumnTotals) -> list[str]:
     metrics = totals.metrics
     if row is None:
-        return [""] * (6 + len(metrics) + (len(_GRADING) if _judged(totals) else 0))
+        more = len(_QUESTION) if totals.questions.total else 0
+        return [""] * (6 + len(metrics) + more + (len(_GRADING) if _judged(totals) else 0))
     response, graded, named = row["response"], row["gradingResult"], row["namedScores"]
     output = None if response is None else response["output"]
     rounded = {name: round(score, 2) for name, score in named.items()}
@@ -112,10 +115,16 @@ def _cells(row: Mapping[str, Any] | None, totals: ColumnTotals) -> list[str]:
         f"{row['score']:.2f}",
         output_text(rounded) if rounded else "",
         *(f"{named[metric]:.2f}" if metric in named else "" for metric in metrics),
+        *(_question_cells(row) if totals.questions.total else ()),
         reason or "",
         *(_grading_cells(row) if _judged(totals) else ()),
         "",
     ]
+
+
+def _question_cells(row: Mapping[str, Any]) -> list[str]:
+    question = row.get("question", {})
+    return [question.get("outcome", ""), question.get("agentAnswer", "")]
 
 
 def _grading_cells(row: Mapping[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ come in as arguments, and so do rows, which may be more than fit into memory.
 from collections.abc import Sequence
 from typing import Any
 
+from trioeval.report.questions import summary_json, task_json
 from trioeval.report.results import Results
 from trioeval.tasks import Status
 
@@ -16,6 +17,7 @@ def document(results: Results) -> dict[str, Any]:
     head, totals, info = results.head, results.totals, results.info
     return {
         "evalId": head.eval_id,
+        **task_json(head, totals),
         "results": {
             "version": 3,
             "timestamp": head.utc_created,
@@ -48,6 +50,7 @@ def run_document(parts: Sequence[Results]) -> dict[str, Any]:
         "tasks": {
             part.task: {"dependsOn": list(part.head.depends_on), **document(part)} for part in parts
         },
+        **summary_json((part.head, part.totals) for part in parts),
         "shareableUrl": None,
         "metadata": _run_json(first),
     }

@@ -7,7 +7,7 @@ import attrs
 
 from trioeval.report.inert import inert
 from trioeval.report.json_text import shallow
-from trioeval.report.records import name_of_test, output_of, status_of
+from trioeval.report.records import name_of_test, shown_of, status_of
 from trioeval.tasks import Status
 
 
@@ -43,7 +43,5 @@ class FirstRows:
                 self.hidden += 1
                 return
             self.names[test_idx] = inert(name_of_test(record), self.width)
-        status = status_of(record)
-        shown = record["error"] if status is Status.ERROR else output_of(record)
-        text = inert(shallow(shown), self.width)
-        self.cells[test_idx, record["promptIdx"]] = Cell(status, text)
+        text = inert(shallow(shown_of(record)), self.width)
+        self.cells[test_idx, record["promptIdx"]] = Cell(status_of(record), text)

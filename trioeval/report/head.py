@@ -44,6 +44,8 @@ class Head:
     """Its id; None where the suite has no tasks but is one."""
     depends_on: tuple[str, ...] = ()
     """Ids of the tasks that came before."""
+    questions_file: str | None = None
+    """Of a task of type `question_eval`: the file of its questions, from the folder of the suite."""
 
     def json(self) -> dict[str, Any]:
         """All of it, ready for `json.dumps`."""
@@ -56,6 +58,7 @@ class Head:
             "config": dict(self.config),
             "runtimeOptions": dict(self.runtime_options),
             "versions": dict(self.versions),
+            **({} if self.questions_file is None else {"questionsFile": self.questions_file}),
         }
 
     @classmethod
@@ -83,6 +86,7 @@ class Head:
             versions=found["versions"],
             task=found["task"],
             depends_on=tuple(found["dependsOn"]),
+            questions_file=found.get("questionsFile"),
         )
 
 
@@ -118,7 +122,15 @@ def head_of(
         versions=versions,
         task=task,
         depends_on=depends_on,
+        questions_file=_questions_file(suite),
     )
+
+
+def _questions_file(suite: Suite) -> str | None:
+    if suite.questions is None:
+        return None
+    file, folder = suite.questions.file, suite.directory
+    return str(file.relative_to(folder) if file.is_relative_to(folder) else file)
 
 
 def _column(suite: Suite, column: Column, keys: Sequence[str]) -> HeadColumn:

@@ -15,7 +15,8 @@ from typing import Any
 from trioeval.grading import output_text
 from trioeval.grading.text import score_text
 from trioeval.report.head import HeadColumn
-from trioeval.report.records import name_of_test, output_of, own_of, status_of
+from trioeval.report.questions import run_sentence, sentence
+from trioeval.report.records import name_of_test, output_of, own_of, shown_of, status_of
 from trioeval.report.results import Results
 from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
 from trioeval.tasks import Status
@@ -40,9 +41,13 @@ def html_chunks(*parts: Results) -> Iterator[str]:
     yield f"<h1>{title}</h1>\n<p>{_sentence(whole)}</p>\n"
     about = [first.eval_id, first.utc_created, f"{parts[0].info.duration_ms / 1000:.1f} s"]
     yield f"<p class=dim>{' · '.join(inert_html(one, _REASON) for one in about)}</p>\n"
+    if (told := run_sentence((part.head, part.totals) for part in parts)) is not None:
+        yield f"<p>{told}</p>\n"
     for results in parts:
         if results.task is not None:
             yield f"<h2>{inert_html(results.task, _REASON)}</h2>\n"
+        if (told := sentence(results.head, results.totals)) is not None:
+            yield f"<p>{inert_html(told, _REASON)}</p>\n"
         yield from _columns(results)
         yield from _rows(results)
     yield "</main></body></html>\n"
@@ -131,9 +136,18 @@ def _cell(row: Mapping[str, Any] | None) -> str:
     return (
         f"<b class={status.value}>{status.name}</b> "
         f"<span class=dim>{inert_html(', '.join(facts), _REASON)}</span>"
-        + (f"<div>{said}</div>" if said else "")
+        + (f"<div>{said}</div>" if said and "question" not in row else "")
+        + (_answer(row, said) if "question" in row else "")
         + (f"<div class=why>{why}</div>" if why else "")
     )
+
+
+def _answer(row: Mapping[str, Any], reply: str) -> str:
+    """What was chosen of the answers to a question; the reply, which may be long, where it is asked for."""
+    # Why there is no verdict is told below, as of every row.
+    shown = "" if status_of(row) is Status.ERROR else inert_html(shown_of(row) or "", _OUTPUT)
+    whole = f"<details><summary>reply</summary><div>{reply}</div></details>"
+    return (f"<div>{shown}</div>" if shown else "") + (whole if reply else "")
 
 
 def _line(tag: str, cells: Sequence[str]) -> str:
@@ -168,6 +182,7 @@ td div { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; 
 td div { min-width: 9rem; max-width: 48rem; max-height: 16rem; overflow: auto; }
 .dim, .why { color: var(--dim); }
 .dim { font-weight: 400; }
+summary { color: var(--dim); cursor: pointer; }
 .why { border-top: 1px dotted var(--line); margin-top: .3rem; padding-top: .2rem; }
 .pass { color: var(--pass); }
 .fail { color: var(--fail); }

@@ -78,6 +78,7 @@ def _case(row: Mapping[str, Any], suite_name: str) -> Iterator[str]:
 
 def _properties(row: Mapping[str, Any]) -> dict[str, object]:
     judges, own = row["tokenUsage"]["assertions"], row["metadata"]["trioeval"]
+    question = row.get("question", {})
     facts = {
         "score": row["score"],
         **{f"score.{name}": score for name, score in row["namedScores"].items()},
@@ -85,6 +86,8 @@ def _properties(row: Mapping[str, Any]) -> dict[str, object]:
         "cost": row["cost"],
         "grading.tokens": judges["total"] if was_judged(row["tokenUsage"]) else None,
         "grading.cost": own.get("gradingCost"),
+        "outcome": question.get("outcome"),
+        "answer": question.get("agentAnswer"),
     }
     return {name: fact for name, fact in facts.items() if fact is not None}
 
@@ -98,7 +101,8 @@ def _trouble(row: Mapping[str, Any]) -> str:
         lines = [f"Score: {score_text(row['score'])}", f"Reason: {reason}"]
         lines += ["Failed assertions:", *(f"- {name}" for name in failed)] if failed else []
         text = xml_text("\n".join(lines))
-        return f"<failure{xml_attributes({**attributes, 'type': 'assertion'})}>{text}</failure>"
+        kind = row["question"]["outcome"] if "question" in row else "assertion"
+        return f"<failure{xml_attributes({**attributes, 'type': kind})}>{text}</failure>"
     if row["metadata"].get("trioeval", {}).get("outcome") in _SKIPPED:
         return f"<skipped{xml_attributes(attributes)}/>"
     text = xml_text(reason)

@@ -10,6 +10,13 @@ from trioeval.tasks import Status
 STRIPPED_PROMPT = "[prompt stripped]"
 STRIPPED_OUTPUT = "[output stripped]"
 
+_ASKED = ("question", "answers", "correctAnswers")
+_SAID = ("agentAnswer", "parseError")
+"""Of what became of a question: what was asked, and what a model said."""
+_TOLD = ("answer", "message", "error")
+"""Of what happened to a question: what may repeat what a model said."""
+_JUDGED = frozenset({"correct", "incorrect", "parse_error"})
+"""Outcomes whose reason names the answer that is right, or the one that was given."""
 _STATUSES = (Status.PASS, Status.FAIL, Status.ERROR)  # by failureReason
 
 
@@ -34,15 +41,38 @@ def output_of(record: Mapping[str, Any]) -> Any:
     return None if record["response"] is None else record["response"]["output"]
 
 
+def shown_of(record: Mapping[str, Any]) -> Any:
+    """What stands for a row where there is little room: what was answered, or why nothing was.
+
+    Of a question that is the answer that was chosen, and not the reply that it stands in. May be long.
+
+    Example:
+        >>> shown_of({"failureReason": 1, "question": {"parseError": {"kind": "missing_answer"}}})
+        'no answer: missing_answer'
+    """
+    if status_of(record) is Status.ERROR:
+        return record["error"]
+    match record.get("question"):
+        case {"agentAnswer": answer}:
+            return answer
+        case {"parseError": {"kind": kind}}:
+            return f"no answer: {kind}"
+        case {"outcome": "budget_exceeded", "runError": {"message": message}}:
+            return f"budget exceeded: {message}"
+        case _:
+            return output_of(record)
+
+
 def name_of_test(record: Mapping[str, Any]) -> str:
-    """What people call the test of a row: its description, or else its variables. May be long.
+    """What people call the test of a row: its description, its question, or its variables. May be long.
 
     Example:
         >>> name_of_test({"testCase": {"description": None}, "vars": {"a": 1, "b": "x"}})
         'a=1, b=x'
     """
     variables = (f"{name}={shallow(value)}" for name, value in record["vars"].items())
-    return record["testCase"]["description"] or ", ".join(variables)
+    question = record.get("question", {}).get("question")
+    return record["testCase"]["description"] or question or ", ".join(variables)
 
 
 def stripped(record: Mapping[str, Any], strip: Strip) -> Mapping[str, Any]:
@@ -61,8 +91,11 @@ def stripped(record: Mapping[str, Any], strip: Strip) -> Mapping[str, Any]:
     if strip.test_vars:
         found["vars"] = {}
         found["testCase"] = {**record["testCase"], "vars": {}}
+        _hide_in_question(found, _ASKED)
     if strip.response_output:
         _strip_output(found)
+    if strip.test_vars or strip.response_output:
+        _strip_answers(found)
     if strip.grading_result:
         _strip_grading(found)
     if strip.metadata:
@@ -77,6 +110,26 @@ def _strip_output(found: dict[str, Any]) -> None:
     if found["response"] is not None:
         found["response"] = {**left(found["response"], {"raw"}), "output": STRIPPED_OUTPUT}
     found["metadata"] = {**found["metadata"], "trioeval": left(own_of(found), {"bodyExcerpt"})}
+    _hide_in_question(found, _SAID)
+    if (events := found.get("question", {}).get("events")) is not None:
+        hidden = [left(event, _TOLD) for event in events]
+        found["question"] = {**found["question"], "events": hidden}
+
+
+def _strip_answers(found: dict[str, Any]) -> None:
+    """Say of a question how it ended, and not by which answer."""
+    outcome = found.get("question", {}).get("outcome")
+    if outcome not in _JUDGED:
+        return
+    if found["gradingResult"] is not None:
+        found["gradingResult"] = {**found["gradingResult"], "reason": outcome}
+    if status_of(found) is Status.FAIL:
+        found["error"] = outcome  # which is the reason of the verdict
+
+
+def _hide_in_question(found: dict[str, Any], hidden: Iterable[str]) -> None:
+    if "question" in found:
+        found["question"] = left(found["question"], hidden)
 
 
 def _strip_grading(found: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ The shape is that of promptfoo's result files; what only trioeval knows of a row
 by `trioeval.report.records.stripped`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -17,12 +17,14 @@ from trioeval.grading.model import NOTHING_SPENT
 from trioeval.grading.webhook_kinds import WEBHOOK
 from trioeval.providers import Guardrails, Reply
 from trioeval.report.json_text import shallow
+from trioeval.report.questions import question_json
 from trioeval.report.redact import redacted, redacted_judges
 from trioeval.report.usage import spent_json, usage_json
 from trioeval.suite import Prompt, TestOptions
 from trioeval.suite.plain_form import plain_data
 from trioeval.suite.strict import camel
 from trioeval.tasks import Row, Status
+from trioeval.usage import Usage
 
 _FAILURE_REASON = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2}
 
@@ -39,7 +41,7 @@ def row_json(row: Row, eval_id: str) -> dict[str, Any]:
         eval_id: Of its run.
     """
     step, reply = row.step, row.reply
-    own = () if reply is None else (reply.usage,)
+    own = () if reply is None else (reply.usage, *_more_requests(row))
     usage = usage_json(*own, cached=row.cached)
     judged = usage if row.spent is NOTHING_SPENT else {**usage, "assertions": spent_json(row.spent)}
     metadata = shallow(dict(step.test.metadata))
@@ -78,7 +80,13 @@ def row_json(row: Row, eval_id: str) -> dict[str, Any]:
         "cost": None if reply is None else reply.cost,
         "tokenUsage": judged,
         "metadata": {**metadata, "trioeval": _own(row)},
+        **({} if row.question is None else {"question": shallow(question_json(row.question))}),
     }
+
+
+def _more_requests(row: Row) -> Sequence[Usage]:
+    """For each step of a question but one a usage: that of its reply is of all of them."""
+    return () if row.question is None else [Usage()] * (row.question.steps - 1)
 
 
 def _response_json(row: Row, reply: Reply, usage: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,7 @@ _WHY: Mapping[str, str] = {
     "slot": "for a free slot of the lane",
     "budget": "for what calls in flight had reserved of the budget",
     "cap": "for a free slot among those of all lanes",
+    "quota": "for a limit that others share",
     "backoff": "before a call that failed was made again",
 }
 """Of each `Why`."""
@@ -116,6 +117,7 @@ def _sections(record: Mapping[str, Any], calls: Sequence[SeenCall]) -> Iterator[
     if status_of(record) is Status.ERROR:
         yield from _block("error", record["error"])
         yield from _block("what the provider sent", own_of(record).get("bodyExcerpt"))
+    yield from _question(record)
     yield from _verdict(record)
     for call in calls:
         if call.role == "grader":
@@ -177,6 +179,28 @@ def _verdict(record: Mapping[str, Any]) -> Iterator[RenderableType]:
             Text(inert(", ".join(map(str, _judges(part))), _NAME)),
         )
     yield table
+
+
+def _question(record: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """What became of a question, and when."""
+    found = record.get("question")
+    if found is None:
+        return
+    yield _title(f"question: {str(found['outcome']).replace('_', ' ')}")
+    if found.get("correctAnswers"):
+        yield Text("  right: " + inert(", ".join(map(str, found["correctAnswers"])), _NAME * 4))
+    if "agentAnswer" in found:
+        yield Text("  answer: " + inert(found["agentAnswer"], _NAME * 4))
+    events = found.get("events") or []
+    begin = events[0]["at"] if events else 0
+    lines = (f"  {event['at'] - begin:9.3f} s  {_told(event)}" for event in events)
+    yield Text("\n".join(lines))
+
+
+def _told(event: Mapping[str, Any]) -> str:
+    details = {key: part for key, part in event.items() if key not in {"sequence", "at", "event"}}
+    more = ", ".join(f"{key} {output_text(part)}" for key, part in details.items())
+    return inert(f"{event['event']}{f' ({more})' if more else ''}", _NAME * 2)
 
 
 def _judges(part: Mapping[str, Any]) -> Sequence[object]:

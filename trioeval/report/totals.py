@@ -15,6 +15,7 @@ import attrs
 from trioeval.report.records import own_of, status_of
 from trioeval.report.usage import UsageSum
 from trioeval.tasks import Status
+from trioeval.tasks.question_status import QuestionCounts
 
 
 @attrs.define
@@ -41,6 +42,8 @@ class ColumnTotals:
     named_counts: Counter[str] = attrs.field(factory=Counter)
     derived: dict[str, float] = attrs.field(factory=dict)
     """Derived metrics, when all rows are there."""
+    questions: QuestionCounts = attrs.field(factory=QuestionCounts)
+    """How questions ended, where rows are such."""
 
     @property
     def rows(self) -> int:
@@ -66,6 +69,7 @@ class ColumnTotals:
             self.grading_cost = (self.grading_cost or 0) + grading_cost
         if record["gradingResult"] is not None:
             self._add_verdict(record["gradingResult"])
+        self.questions.add_record(record)
 
     def _add_verdict(self, verdict: Mapping[str, Any]) -> None:
         told: dict[str, int] = {}
@@ -113,6 +117,7 @@ class ColumnTotals:
             "namedScoreWeights": {metric: self.named_weights[metric] for metric in self.metrics},
             "cost": self.cost,
             **({} if self.grading_cost is None else {"gradingCost": self.grading_cost}),
+            **({"questions": self.questions.json()} if self.questions.total else {}),
         }
 
 

@@ -6,25 +6,32 @@ Where objects, lists and their entries are asked for, a `$ref` may stand for the
 The descriptions are the words under the fields of the models.
 """
 
-import ast
-import inspect
-import itertools
-import textwrap
-from collections.abc import Collection, Mapping, Sequence
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
-
-import attrs
+from collections.abc import Collection
 
 from trioeval.grading import KINDS, Assertion
 from trioeval.grading.algebra import SET
 from trioeval.grading.model import HEAVIEST
-from trioeval.suite.bounds import AtLeast
+from trioeval.quota.limits import MOST, Limit
 from trioeval.suite.keys import (
     DEFINITIONS,
     NOT_YET_IN_LANES,
     WITHOUT_MEANING,
     WITHOUT_MEANING_IN_OPTIONS,
+)
+from trioeval.suite.model_shapes import (
+    EMPTY,
+    NOTHING,
+    SCALARS,
+    SOME_TEXT,
+    TEXT,
+    TEXTS,
+    WORDS,
+    Shape,
+    either,
+    listed,
+    object_shape,
+    or_nothing,
+    ref,
 )
 from trioeval.suite.models import (
     BudgetSettings,
@@ -39,23 +46,14 @@ from trioeval.suite.models import (
     Test,
     TestOptions,
 )
-from trioeval.suite.strict import camel, snake
+from trioeval.suite.question_entries import FILE_KEY
+from trioeval.suite.question_models import QuestionBudget, QuestionSettings, Tool
+from trioeval.suite.quota_models import BatchSettings, QuotaKey, QuotaSettings
+from trioeval.suite.strict import snake
 from trioeval.suite.structure import NOT_IN_FILES
-from trioeval.suite.task_entries import PROMPT_EVAL
+from trioeval.suite.task_entries import PROMPT_EVAL, QUESTION_EVAL
 
-Shape: TypeAlias = dict[str, Any]
-
-_TEXT: Shape = {"type": "string"}
-_SOME_TEXT: Shape = {"type": "string", "pattern": r"\S"}
-_NOTHING: Shape = {"type": "null"}
-_EMPTY: Shape = {"enum": [None, "", [], {}]}
 _REFERENCE: Shape = {"$ref": "#/$defs/Reference"}
-_SCALARS: Shape = {
-    "type": "object",
-    "additionalProperties": {"type": ["string", "number", "boolean"]},
-}
-_TEXTS: Shape = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]}
-_WORDS: Shape = {"anyOf": [_TEXT, {"type": "number"}]}
 _PROVIDER_FORMS = ("id", "label", "config", "lane", "prompts", "delay", "transform", "env")
 
 
@@ -67,29 +65,30 @@ def suite_schema() -> Shape:
         >>> options["maxConcurrency"]["anyOf"][0]["minimum"]
         1
     """
-    top = _object(
+    top = object_shape(
         Suite,
         without=NOT_IN_FILES,
+        needed=False,
         shapes={
-            "description": _WORDS,
-            "providers": _or(*_listed(_ref(ProviderEntry))["anyOf"], _NOTHING),
-            "prompts": _or(
-                {"type": "array", "minItems": 1, "items": _ref(Prompt)},
-                _SOME_TEXT,
+            "description": WORDS,
+            "providers": either(*listed(ref(ProviderEntry))["anyOf"], NOTHING),
+            "prompts": either(
+                {"type": "array", "minItems": 1, "items": ref(Prompt)},
+                SOME_TEXT,
                 _labels(),
-                _NOTHING,
+                NOTHING,
             ),
             "tests": _tests(),
-            "scenarios": _listed(_or(_ref(Scenario), _TEXT)),
-            "default_test": _or(_ref(Test), _TEXT),
-            "env": _SCALARS,
-            "tags": _SCALARS,
-            "output_path": _TEXTS,
-            "extensions": _TEXTS,
+            "scenarios": listed(either(ref(Scenario), TEXT)),
+            "default_test": either(ref(Test), TEXT),
+            "env": SCALARS,
+            "tags": SCALARS,
+            "output_path": TEXTS,
+            "extensions": TEXTS,
             "tasks": {"type": "array", "items": {"$ref": "#/$defs/Task"}},
         },
     )
-    options = _object(EvaluateOptions)["properties"]
+    options = object_shape(EvaluateOptions)["properties"]
     top["properties"] |= {
         "targets": top["properties"]["providers"],
         **{name: options[name] for name in ("serialize", "registerScope", "register_scope")},
@@ -115,8 +114,8 @@ def suite_schema() -> Shape:
 
 def _has(key: str, *, without: Collection[str]) -> Shape:
     """A file with something in a key, and nothing in others."""
-    nothing = dict.fromkeys(without, _NOTHING)
-    return {"required": [key], "properties": {key: {"not": _EMPTY}, **nothing}}
+    nothing = dict.fromkeys(without, NOTHING)
+    return {"required": [key], "properties": {key: {"not": EMPTY}, **nothing}}
 
 
 def _with_references(shape: Shape) -> Shape:
@@ -131,11 +130,11 @@ def _with_references(shape: Shape) -> Shape:
                 rest["additionalProperties"] = _with_references(other)
             if required := rest.pop("required", None):
                 rest["anyOf"] = [{"required": required}, {"required": ["$ref"]}]
-            return {"type": "object", **rest, "properties": {**known, "$ref": _TEXT}}
+            return {"type": "object", **rest, "properties": {**known, "$ref": TEXT}}
         case {"type": "array", "items": entry, **rest}:
             items = _with_references(entry)
             if not _may_be_object(entry):
-                items = _or(_REFERENCE, items)
+                items = either(_REFERENCE, items)
             return {**rest, "anyOf": [_REFERENCE, {"type": "array", "items": items}]}
         case {"anyOf": parts, **rest}:
             return {**rest, "anyOf": [_with_references(part) for part in parts]}
@@ -155,56 +154,113 @@ def _reference() -> Shape:
         "type": "object",
         "description": "What stands in another place of the file, or in another file.",
         "required": ["$ref"],
-        "properties": {"$ref": _TEXT},
+        "properties": {"$ref": TEXT},
     }
 
 
 def _definitions() -> dict[str, Shape]:
     several = ("env_file", "env_path", "extension", "filter_metadata", "output")
-    flags = {"tags": _SCALARS, "var": _SCALARS, **dict.fromkeys(several, _TEXTS)}
+    flags = {"tags": SCALARS, "var": SCALARS, **dict.fromkeys(several, TEXTS)}
     found = {
-        LaneSettings: _object(LaneSettings, not_yet=NOT_YET_IN_LANES),
-        BudgetSettings: _object(BudgetSettings),
+        LaneSettings: object_shape(LaneSettings, not_yet=NOT_YET_IN_LANES),
+        Limit: _limit(),
+        QuotaKey: _quota_key(),
+        BatchSettings: object_shape(BatchSettings),
+        QuotaSettings: object_shape(QuotaSettings, shapes={"limits_file": TEXT}),
+        QuestionBudget: object_shape(QuestionBudget),
+        Tool: object_shape(Tool),
+        BudgetSettings: object_shape(BudgetSettings),
         EvaluateOptions: _run_options(),
-        CommandLineOptions: _object(CommandLineOptions, shapes=flags),
+        CommandLineOptions: object_shape(CommandLineOptions, shapes=flags),
         Assertion: _assertion(),
         ProviderEntry: _provider(),
         Prompt: _prompt(),
         TestOptions: _options(),
-        Test: _object(
+        Test: object_shape(
             Test,
             renamed={"assertions": "assert"},
             without={"fault", "judge"},
             shapes={
-                "description": _WORDS,
+                "description": WORDS,
                 "vars": {"type": ["object", "string", "array", "null"]},
                 "provider_output": {},
             },
         ),
-        DerivedMetric: _object(DerivedMetric),
-        Scenario: _object(
+        DerivedMetric: object_shape(DerivedMetric),
+        Scenario: object_shape(
             Scenario,
             shapes={
-                "description": _WORDS,
-                "config": _listed(_or(_ref(Test), _TEXT)),
+                "description": WORDS,
+                "config": listed(either(ref(Test), TEXT)),
                 "tests": _tests(),
             },
         ),
     }
-    task = {
+    return {model.__name__: shape for model, shape in found.items()} | {
+        "Task": {"anyOf": [_task(PROMPT_EVAL), _question_task()]}
+    }
+
+
+def _task(named: str) -> Shape:
+    """A task of one type, and what all types have in common."""
+    return {
         "type": "object",
         "required": ["type"],
         "properties": {
-            "id": _or_nothing(_TEXT),
-            "type": {"enum": [PROMPT_EVAL]},
-            "dependsOn": _or_nothing(_TEXTS),
+            "id": or_nothing(TEXT),
+            "type": {"enum": [named]},
+            "dependsOn": or_nothing(TEXTS),
         },
     }
-    return {model.__name__: shape for model, shape in found.items()} | {"Task": task}
+
+
+def _question_task() -> Shape:
+    """A task of questions: nothing but what questions need."""
+    shape = _task(QUESTION_EVAL)
+    options = or_nothing(ref(EvaluateOptions))
+    providers = either(*listed(ref(ProviderEntry))["anyOf"], NOTHING)
+    settings = object_shape(
+        QuestionSettings, renamed={"file": FILE_KEY, "questions": None}, shapes={"file": TEXT}
+    )
+    known = {
+        **shape["properties"],
+        **settings["properties"],
+        "concurrency": settings["properties"]["workers"],
+        "depends_on": shape["properties"]["dependsOn"],
+        "description": or_nothing(WORDS),
+        "evaluateOptions": options,
+        "evaluate_options": options,
+        "providers": providers,
+    }
+    return {**shape, "properties": known, "additionalProperties": False}
+
+
+def _limit() -> Shape:
+    seconds = {"type": "number", "exclusiveMinimum": 0}
+    names = {name: f"{name}Seconds" for name in ("window", "timeout", "reset")}
+    return object_shape(
+        Limit,
+        renamed=dict(names),
+        shapes={
+            "key": SOME_TEXT,
+            "capacity": {"type": "integer", "minimum": 1, "maximum": MOST},
+            **dict.fromkeys(names, seconds),
+        },
+    )
+
+
+def _quota_key() -> Shape:
+    """A key, or an object with it and what counts."""
+    shape = object_shape(QuotaKey, shapes={"key": SOME_TEXT})
+    shape["properties"]["unit"] = or_nothing(shape["properties"]["unit"])
+    return {
+        "description": shape.pop("description"),
+        "anyOf": [SOME_TEXT, {**shape, "required": ["key"]}],
+    }
 
 
 def _run_options() -> Shape:
-    shape = _object(EvaluateOptions)
+    shape = object_shape(EvaluateOptions)
     for key in WITHOUT_MEANING_IN_OPTIONS:
         shape["properties"] |= {key: True, snake(key): True}
     return shape
@@ -212,36 +268,40 @@ def _run_options() -> Shape:
 
 def _provider() -> Shape:
     """An id, an object with one, or an object whose one key is the id."""
-    settings = _object(ProviderEntry, shapes={"id": _SOME_TEXT, "env": _SCALARS})
+    settings = object_shape(ProviderEntry, shapes={"id": SOME_TEXT, "env": SCALARS})
     by_id: Shape = {
         "type": "object",
         "minProperties": 1,
         "maxProperties": 1,
         "propertyNames": {"not": {"enum": list(_PROVIDER_FORMS)}},
-        "additionalProperties": _or(
+        "additionalProperties": either(
             {
                 **settings,
                 "required": [],
                 "properties": {k: part for k, part in settings["properties"].items() if k != "id"},
             },
-            _NOTHING,
+            NOTHING,
         ),
     }
-    return {"description": settings.pop("description"), "anyOf": [_SOME_TEXT, settings, by_id]}
+    return {"description": settings.pop("description"), "anyOf": [SOME_TEXT, settings, by_id]}
 
 
 def _prompt() -> Shape:
     """A text or the name of a file, or an object with it."""
     kept = {"given_id": "id", "id": None, "function": None}
-    shape = _object(Prompt, renamed=kept, shapes={"raw": _SOME_TEXT})
-    shape["properties"] = {name: _or(part, _NOTHING) for name, part in shape["properties"].items()}
+    shape = object_shape(Prompt, renamed=kept, shapes={"raw": SOME_TEXT})
+    shape["properties"] = {
+        name: either(part, NOTHING) for name, part in shape["properties"].items()
+    }
     del shape["required"]
-    return {"description": shape.pop("description"), "anyOf": [_SOME_TEXT, shape]}
+    return {"description": shape.pop("description"), "anyOf": [SOME_TEXT, shape]}
 
 
 def _assertion() -> Shape:
-    members = {"type": "array", "items": _ref(Assertion)}
-    shape = _object(Assertion, renamed={"assertions": "assert"}, shapes={"assertions": members})
+    members = {"type": "array", "items": ref(Assertion)}
+    shape = object_shape(
+        Assertion, renamed={"assertions": "assert"}, shapes={"assertions": members}
+    )
     types = sorted(KINDS)
     known = [*types, *(f"not-{name}" for name in types if KINDS[name].invertible), SET]
     named = shape["properties"]["type"]
@@ -254,7 +314,7 @@ def _assertion() -> Shape:
 
 def _options() -> Shape:
     """Switches, and any key of a provider's config."""
-    shape = _object(TestOptions, without={"overrides"})
+    shape = object_shape(TestOptions, without={"overrides"})
     shape["properties"]["postprocess"] = shape["properties"]["transform"]
     return {**shape, "additionalProperties": True}
 
@@ -269,121 +329,8 @@ def _tests() -> Shape:
     source: Shape = {
         "type": "object",
         "required": ["path"],
-        "properties": {"path": _TEXT, "config": {}},
+        "properties": {"path": TEXT, "config": {}},
         "additionalProperties": False,
     }
-    entry = _or(_ref(Test), _TEXT, source)
-    return _or({"type": "array", "items": entry}, entry)
-
-
-def _object(
-    model: type,
-    *,
-    renamed: Mapping[str, str | None] | None = None,
-    without: Collection[str] = (),
-    not_yet: Collection[str] = (),
-    shapes: Mapping[str, Shape] | None = None,
-) -> Shape:
-    """A JSON object with the fields of a model as keys, in both spellings.
-
-    Args:
-        model: An attrs class.
-        renamed: Keys of fields that are called otherwise; None for one that is not in files.
-        without: Fields that are not in files.
-        not_yet: Keys in which nothing may stand.
-        shapes: What fields are that are written otherwise than their type says.
-    """
-    renamed = {**({} if renamed is None else renamed), **dict.fromkeys(without)}
-    shapes = {} if shapes is None else shapes
-    described = _descriptions(model)
-    properties: dict[str, Shape] = {
-        spelling: _EMPTY for key in not_yet for spelling in (key, snake(key))
-    }
-    required: list[str] = []
-    for field in attrs.fields(model):
-        key = renamed.get(field.name, camel(field.name))
-        if key is None:
-            continue
-        shape = dict(shapes[field.name] if field.name in shapes else _typed(field.type))
-        if field.default is not attrs.NOTHING:
-            shape = _or_nothing(shape)
-        if text := described.get(field.name):
-            shape["description"] = text
-        properties |= {key: shape, snake(key): shape}
-        if field.default is attrs.NOTHING and model is not Suite:
-            required.append(key)
-    return {
-        "type": "object",
-        "description": inspect.getdoc(model),
-        "properties": properties,
-        "additionalProperties": False,
-        **({"required": required} if required else {}),
-    }
-
-
-def _typed(wanted: Any) -> Shape:
-    """The shape of what the strict converter makes a type of."""
-    if wanted is Any:
-        return {}
-    if attrs.has(wanted):
-        return _ref(wanted)
-    named = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
-    if wanted in named:
-        return {"type": named[wanted]}
-    arguments: Sequence[Any] = get_args(wanted)
-    origin = get_origin(wanted)
-    if origin is Literal:
-        return {"enum": list(arguments)}
-    if origin is Annotated:
-        return _typed(arguments[0]) | _bounds(arguments[1])
-    if origin is tuple:
-        return {"type": "array", "items": _typed(arguments[0])}
-    if origin in {UnionType, Union}:
-        return _or(*map(_typed, arguments))
-    # Mappings are all that is left.
-    return {"type": "object", "additionalProperties": _typed(arguments[1])}
-
-
-def _bounds(bound: AtLeast) -> Shape:
-    return {"exclusiveMinimum" if bound.above else "minimum": bound.least}
-
-
-def _ref(model: type) -> Shape:
-    return {"$ref": f"#/$defs/{model.__name__}"}
-
-
-def _or(*shapes: Shape) -> Shape:
-    return {"anyOf": list(shapes)}
-
-
-def _or_nothing(shape: Shape) -> Shape:
-    """The shape, or null."""
-    match shape:
-        case {"anyOf": parts}:
-            return shape if _NOTHING in parts else _or(*parts, _NOTHING)
-        case {"$ref": _} | {"enum": _} | {"type": str()}:
-            return _or(shape, _NOTHING)
-        case _:
-            return shape
-
-
-def _listed(entry: Shape) -> Shape:
-    """A list of entries, or one text without a list around it."""
-    return _or({"type": "array", "items": entry}, _TEXT)
-
-
-def _descriptions(model: type) -> dict[str, str]:
-    """The words under the fields of a model."""
-    source = textwrap.dedent(inspect.getsource(model))
-    (body,) = (node.body for node in ast.parse(source).body if isinstance(node, ast.ClassDef))
-    found: dict[str, str] = {}
-    for field, text in itertools.pairwise(body):
-        match field, text:
-            case (
-                ast.AnnAssign(target=ast.Name(id=name)),
-                ast.Expr(value=ast.Constant(value=str(words))),
-            ):
-                found[name] = " ".join(words.split())
-            case _:
-                pass
-    return found
+    entry = either(ref(Test), TEXT, source)
+    return either({"type": "array", "items": entry}, entry)

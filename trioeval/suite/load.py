@@ -17,6 +17,7 @@ from trioeval.suite.mistakes import Mistake, MistakenError, PartlyRightError
 from trioeval.suite.models import Suite
 from trioeval.suite.own_paths import with_own_paths
 from trioeval.suite.paths import read_path, show_path
+from trioeval.suite.quota_checks import quota_oddities
 from trioeval.suite.scoring_forms import with_own_types
 from trioeval.suite.sources.around import Around
 from trioeval.suite.structure import respelled, structure_suite
@@ -90,6 +91,7 @@ def load_suite(
     suite, mistakes = _read(apply_given(document.data, given), around, whole=whole)
     warnings = [*document.warnings, *(placed(warning) for warning in found.warnings)]
     if suite is not None:
+        warnings += map(placed, () if mistakes else quota_oddities(suite))
         suite = attrs.evolve(suite, file=files[0], files=found.files, place=place)
         suite = _finished(suite, around, warnings)
     if suite is None or mistakes or document.mistakes:
@@ -147,6 +149,7 @@ def parse_suite(
     around = with_own_types(document, around)
     suite, mistakes = _read(apply_given(document, given), around)
     if suite is not None:
+        found.warnings += () if mistakes else quota_oddities(suite)
         suite = attrs.evolve(suite, files=found.files)
         suite = _finished(suite, around, found.warnings)
     if suite is None or mistakes:

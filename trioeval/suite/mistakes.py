@@ -56,10 +56,12 @@ def kind(value: Any) -> str:
     """What a value is, in the words of JSON, with the value itself where it is short.
 
     Example:
-        >>> kind("5"), kind(5), kind([5]), kind(())
-        ('the text "5"', '5', 'a list', 'a value of type tuple')
+        >>> kind("5"), kind(5), kind(5.0), kind([5]), kind(())
+        ('the text "5"', '5', '5.0', 'a list', 'a value of type tuple')
     """
     match value:
+        case float() if value.is_integer():
+            return repr(value)  # which is no whole number, though it looks like one
         case None | bool() | int() | float():
             return quote(value)
         case str():

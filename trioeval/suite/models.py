@@ -13,6 +13,8 @@ import attrs
 from trioeval.errors import Problem
 from trioeval.grading import KINDS, Assertion, Kinds
 from trioeval.suite.bounds import Count, ErrorStatus, NotNegative, Number, Positive
+from trioeval.suite.question_models import QuestionSettings
+from trioeval.suite.quota_models import QuotaKey, QuotaSettings
 
 
 @attrs.frozen(kw_only=True)
@@ -43,6 +45,8 @@ class LaneSettings:
     """HTTP statuses that mean "too many calls" here, besides 429 and 529; ≥ 400."""
     breaker_threshold: Count = 3
     """Refusals for good in a row after which the lane is closed, ≥ 1."""
+    quota: tuple[QuotaKey, ...] = ()
+    """Limits of the suite's `quota` that its calls count against as well."""
 
 
 @attrs.frozen(kw_only=True)
@@ -256,7 +260,7 @@ class CommandLineOptions:
     filter_sample_seed: int | None = None
     filter_targets: str | None = None
     generate_suggestions: bool | None = None
-    """Without meaning, as are `no_share`, `share` and `verbose`; `true` is told where it would be missed."""
+    """Without meaning, as are `no_share` and `share`; `true` is told where it would be missed."""
     grader: str | None = None
     no_share: bool | None = None
     output: tuple[str, ...] = ()
@@ -289,6 +293,8 @@ class Suite:
     command_line_options: CommandLineOptions = CommandLineOptions()
     lanes: Mapping[str, LaneSettings] = attrs.field(factory=dict)
     """Lane settings by name, for providers that share one lane."""
+    quota: QuotaSettings | None = None
+    """Where limits are kept that it shares with others; None uses none."""
     env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """Environment variables for templates and providers, over those of the process."""
     nunjucks_filters: Mapping[str, str] = attrs.field(factory=dict)
@@ -319,6 +325,8 @@ class Suite:
     """Finds the file, line and column of a problem from its path; None for a suite made in Python."""
     kinds: Kinds = attrs.field(default=KINDS, eq=False, repr=False)
     """The assertion types that its tests may use."""
+    questions: QuestionSettings | None = None
+    """Of a task of type `question_eval`: how its questions, which are its tests, are asked."""
     tasks: tuple["Task", ...] = ()
     """What it consists of, if that is several things; it has no prompts and tests of its own then."""
 

@@ -35,6 +35,9 @@ def with_own_paths(document: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "extensions": _paths,
         "commandLineOptions": _flags,
         "tasks": _tasks,
+        "quota": _quota,
+        "questionsFile": _paths,
+        "questions_file": _paths,
     }
     return {
         key: value if key in _NO_PATHS else readers.get(top_key(key), _anywhere)(value, folder)
@@ -155,6 +158,15 @@ def _flags(value: Any, folder: Path) -> Any:
         return value
     return {
         key: _paths(part, folder) if key in {"envFile", "env_file", "envPath"} else part
+        for key, part in value.items()
+    }
+
+
+def _quota(value: Any, folder: Path) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: _paths(part, folder) if key in {"limitsFile", "limits_file"} else part
         for key, part in value.items()
     }
 

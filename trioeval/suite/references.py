@@ -1,6 +1,6 @@
 """Names that one part of a suite gives and another part uses: lanes, prompts and providers."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.grading import quote
@@ -8,7 +8,7 @@ from trioeval.suite.anchors import FILE
 from trioeval.suite.columns import means_prompt, refers_to
 from trioeval.suite.forms import provider_settings
 from trioeval.suite.mistakes import Mistake, MistakenError, nearest
-from trioeval.suite.models import Prompt
+from trioeval.suite.models import LaneSettings, Prompt, Suite
 from trioeval.suite.paths import DocumentPath
 
 
@@ -29,6 +29,8 @@ def check_references(
         yield from (
             mistake.below(*at) for mistake in _lane_mistakes(entry, document.get("lanes", {}))
         )
+    if document.get("quota") is None:
+        yield from _quota_mistakes(providers, document.get("lanes"))
     if prompts is not None:
         for at, entry in (*providers, *_tests(document)):
             yield from (mistake.below(*at) for mistake in _prompt_mistakes(entry, prompts))
@@ -38,6 +40,37 @@ def check_references(
         }
         for at, entry in _tests(document):
             yield from (mistake.below(*at) for mistake in _provider_mistakes(entry, names))
+
+
+def unknown_limits(
+    document: Mapping[str, Any], suite: Suite, limits: Collection[str]
+) -> Iterator[Mistake]:
+    """Warnings of lanes that count against limits which there are not: all of their calls will fail.
+
+    Args:
+        document: The suite as plain data.
+        suite: What it stands for.
+        limits: The keys of those that there are.
+    """
+    told: set[str] = set()
+    for at, lane in _lanes(tuple(_providers(document.get("providers"))), document.get("lanes")):
+        for position, one in enumerate(lane["quota"]):
+            key = one if isinstance(one, str) else one["key"]
+            if key not in limits:
+                told.add(key)
+                below = () if isinstance(one, str) else ("key",)
+                yield _unknown_limit(key, limits, (*at, "quota", position, *below))
+    # Providers may stand in files of their own.
+    own = [entry.lane for entry in suite.providers]
+    for settings in (*own, *suite.lanes.values()):
+        for used in settings.quota if isinstance(settings, LaneSettings) else ():
+            if used.key not in limits and used.key not in told:
+                yield _unknown_limit(used.key, limits, ("providers",))
+
+
+def _unknown_limit(key: str, limits: Collection[str], at: DocumentPath) -> Mistake:
+    message = f"there is no limit {quote(key)}: all calls of the lane will fail"
+    return Mistake(message, nearest(key, limits), at=at)
 
 
 def _all_known(found: Sequence[tuple[DocumentPath, Mapping[str, Any]]], providers: Any) -> bool:
@@ -82,6 +115,27 @@ def _lane_mistakes(entry: Mapping[str, Any], lanes: Any) -> Iterator[Mistake]:
             yield Mistake(message, "write one of them", at=("delay",), key=True)
         case _:
             pass
+
+
+def _quota_mistakes(
+    providers: Iterable[tuple[DocumentPath, Mapping[str, Any]]], lanes: Any
+) -> Iterator[Mistake]:
+    """Lanes that count against limits which nobody keeps."""
+    for at, _ in _lanes(providers, lanes):
+        hint = 'write "quota" at the top of the file: it says who keeps them'
+        yield Mistake("there is no $.quota", hint, at=(*at, "quota"), key=True)
+
+
+def _lanes(
+    providers: Iterable[tuple[DocumentPath, Mapping[str, Any]]], lanes: Any
+) -> Iterator[tuple[DocumentPath, Mapping[str, Any]]]:
+    """The lanes that count against limits."""
+    entries = [((*at, "lane"), entry.get("lane")) for at, entry in providers]
+    if isinstance(lanes, dict):
+        entries += [(("lanes", name), lane) for name, lane in lanes.items()]
+    for at, lane in entries:
+        if isinstance(lane, dict) and lane.get("quota"):
+            yield at, lane
 
 
 def _prompt_mistakes(entry: Mapping[str, Any], prompts: Sequence[Prompt]) -> Iterator[Mistake]:

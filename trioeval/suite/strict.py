@@ -1,6 +1,7 @@
 """Strict structuring with cattrs: nothing converted, nothing ignored, every mistake found and placed."""
 
 import difflib
+import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
@@ -59,11 +60,15 @@ def object_hook(
         name: override(omit=key is None, rename=key, struct_hook=hooks.get(name))
         for name, key in keys.items()
     }
-    structure: Hook = make_dict_structure_fn(
-        model,
-        converter,
-        _cattrs_forbid_extra_keys=False,  # found below, with what was probably meant
-        **overrides,
+    # Made when it is first needed: that takes a while, and most files use few of the models.
+    structure = functools.cache(
+        functools.partial(
+            make_dict_structure_fn,
+            model,
+            converter,
+            _cattrs_forbid_extra_keys=False,  # found below, with what was probably meant
+            **overrides,
+        )
     )
     known = {key for key in keys.values() if key is not None} - {rest}
     needed = {keys[field.name] for field in attrs.fields(model) if field.default is attrs.NOTHING}
@@ -91,7 +96,7 @@ def object_hook(
         if rest is not None and others:
             given[rest] = others
         try:
-            found = structure(given, model)
+            found = structure()(given, model)
         except cattrs.ClassValidationError as error:
             spelled_by_field = {
                 field: spelled.get(key, key) for field, key in keys.items() if key is not None

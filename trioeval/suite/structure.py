@@ -43,11 +43,15 @@ from trioeval.suite.models import (
     TestOptions,
 )
 from trioeval.suite.partly import right_part
-from trioeval.suite.references import check_references
+from trioeval.suite.question_entries import question_suite
+from trioeval.suite.question_tests import QUESTION_PROMPT
+from trioeval.suite.quota_forms import limits_in_memory, quota_hook, quota_keys_hook
+from trioeval.suite.quota_models import QuotaSettings
+from trioeval.suite.references import check_references, unknown_limits
 from trioeval.suite.scoring_forms import derived_hook, own_types_hook
 from trioeval.suite.sources.around import Around
 from trioeval.suite.strict import Hook, camel, object_hook, strict_converter
-from trioeval.suite.task_entries import read_tasks
+from trioeval.suite.task_entries import TaskDocument, read_tasks
 from trioeval.suite.templates import Templates
 from trioeval.suite.tests_forms import (
     assertion_hook,
@@ -67,6 +71,7 @@ NOT_IN_FILES = (
     "files",
     "kinds",
     "place",
+    "questions",
     "roots",
     "warnings",
 )
@@ -75,13 +80,20 @@ _HOW_IT_RUNS = ("serialize", "registerScope")
 """Options that may stand at the top of a file as well."""
 
 
-def structure_suite(document: Any, around: Around, *, whole: bool = True) -> Suite:
+def structure_suite(
+    document: Any,
+    around: Around,
+    *,
+    whole: bool = True,
+    prompts: tuple[Prompt, ...] | None = None,
+) -> Suite:
     """The suite that plain data of the shape of a suite file stands for.
 
     Args:
         document: JSON data.
         around: What the files that it names are read against.
         whole: Whether that is all; otherwise nothing is said of what may stand in the rest.
+        prompts: Those that it has, whoever gets which, in place of its own.
 
     Raises:
         PartlyRightError: Everything that is wrong with it, with the suite that the rest of it is.
@@ -96,14 +108,15 @@ def structure_suite(document: Any, around: Around, *, whole: bool = True) -> Sui
     filters = known.get("nunjucksFilters")
     filters = filters if isinstance(filters, dict) else {}
     read_prompts = prompts_hook(around, filters)
-    prompts: tuple[Prompt, ...] | None = None
+    own_prompts: tuple[Prompt, ...] | None = None
     try:
-        prompts = known["prompts"] = read_prompts(known["prompts"], None)
+        known["prompts"] = prompts or read_prompts(known["prompts"], None)
+        own_prompts = None if prompts else known["prompts"]
     except MistakenError as error:
         mistakes += [mistake.below("prompts") for mistake in error.parts]
         known["prompts"] = ()
     if whole and not has_tasks:  # what tasks have from the top is looked at in them
-        mistakes += check_references(known, prompts)
+        mistakes += check_references(known, own_prompts)
     suite: Suite | None = None
     try:
         converter = make_converter(around, templates_of(around, filters))
@@ -111,6 +124,8 @@ def structure_suite(document: Any, around: Around, *, whole: bool = True) -> Sui
     except MistakenError as error:
         mistakes += error.parts
     if suite is not None and not mistakes:
+        if not has_tasks:
+            _warn_of_limits(known, suite, around)
         return _completed(suite, around)
     if known["providers"] is document.get("targets") or "providers" not in document:
         mistakes = [respelled(mistake) for mistake in mistakes]
@@ -119,6 +134,15 @@ def structure_suite(document: Any, around: Around, *, whole: bool = True) -> Sui
     right = suite or right_part(known, make_converter(silent))
     # A task tells what is wrong at the top as well.
     raise PartlyRightError(*dict.fromkeys(mistakes), right=_completed(right, around))
+
+
+def _warn_of_limits(known: dict[str, Any], suite: Suite, around: Around) -> None:
+    """Tell of limits that lanes name and nobody keeps."""
+    limits = None if suite.quota is None else limits_in_memory(suite.quota)
+    if limits is None:
+        return
+    for warning in unknown_limits(known, suite, limits):
+        around.warn(warning)
 
 
 def make_converter(around: Around, templates: Templates | None = None) -> cattrs.Converter:
@@ -137,7 +161,12 @@ def make_converter(around: Around, templates: Templates | None = None) -> cattrs
 
     # A hook looks up those of its fields when it is made: what is inside comes first.
     register = converter.register_structure_hook
-    register(LaneSettings, object_hook(converter, LaneSettings, not_yet=NOT_YET_IN_LANES))
+    lane = {"quota": quota_keys_hook(converter)}
+    register(
+        LaneSettings,
+        object_hook(converter, LaneSettings, not_yet=NOT_YET_IN_LANES, hooks=lane),
+    )
+    register(QuotaSettings, quota_hook(converter, around))
     register(LaneSettings | str | None, lane_or_name)
     register(BudgetSettings, object_hook(converter, BudgetSettings))
     register(EvaluateOptions, object_hook(converter, EvaluateOptions))
@@ -221,7 +250,7 @@ def _take_tasks(known: dict[str, Any], around: Around) -> list[Mistake]:
     tasks: tuple[Task, ...] = ()
     mistakes: list[Mistake] = []
     try:
-        tasks = read_tasks(known, lambda document: structure_suite(document, around))
+        tasks = read_tasks(known, lambda document: _structured_task(document, around))
     except PartlyRightError as error:
         mistakes += error.parts
         tasks = error.right
@@ -231,6 +260,18 @@ def _take_tasks(known: dict[str, Any], around: Around) -> list[Mistake]:
     known.setdefault("providers", [])
     known.update(tasks=tasks, prompts=(), tests=[])
     return mistakes
+
+
+def _structured_task(document: TaskDocument, around: Around) -> Suite:
+    warn = around.warn
+    around = attrs.evolve(around, warn=lambda warning: warn(document.placed(warning)))
+    if document.questions is None:
+        return structure_suite(document.data, around)
+    return question_suite(
+        document.questions,
+        around,
+        lambda: structure_suite(document.data, around, prompts=(QUESTION_PROMPT,)),
+    )
 
 
 def _leave_out_options(known: dict[str, Any], around: Around) -> None:

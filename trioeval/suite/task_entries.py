@@ -16,12 +16,16 @@ from trioeval.suite.forms import provider_settings
 from trioeval.suite.mistakes import Mistake, MistakenError, PartlyRightError, kind, nearest
 from trioeval.suite.models import Suite, Task
 from trioeval.suite.paths import DocumentPath, show_path
+from trioeval.suite.question_entries import FROM_THE_TOP, SETTINGS
 from trioeval.suite.strict import camel
 
 PROMPT_EVAL = "prompt_eval"
-_LATER_TYPES = ("agent", "columns", "question_eval")
-_TYPES = (PROMPT_EVAL, *_LATER_TYPES)
+QUESTION_EVAL = "question_eval"
+_LATER_TYPES = ("agent", "columns")
+_TYPES = (PROMPT_EVAL, QUESTION_EVAL, *_LATER_TYPES)
 _OWN = ("id", "type", "dependsOn")
+_OF_QUESTIONS = ("description", "evaluateOptions", "providers")
+"""What such a task may say of the keys of a suite."""
 _OF_A_SUITE = (
     "defaultTest",
     "description",
@@ -32,6 +36,24 @@ _OF_A_SUITE = (
     "tests",
 )
 _OF_TASKS_ONLY = ("prompts", "scenarios", "tests")
+_AT_THE_TOP = (
+    "assertionTypes",
+    "commandLineOptions",
+    "derivedMetrics",
+    "env",
+    "extensions",
+    "lanes",
+    "metadata",
+    "nunjucksFilters",
+    "outputPath",
+    "quota",
+    "tags",
+)
+_ELSEWHERE = {
+    **dict.fromkeys(_AT_THE_TOP, "write it at the top of the file"),
+    **dict.fromkeys(("agent", "model"), "say who is asked by providers"),
+}
+"""Where what no task has is to be written."""
 _INTO_TASK = "write it into one of the tasks"
 _OF_THE_TOP_ONLY = ("budget", "maxEvalTimeMs")
 """Options that hold for the whole run."""
@@ -48,6 +70,8 @@ class TaskDocument:
     depends_on: tuple[str, ...]
     data: Mapping[str, Any] | None
     """None of a type that cannot be read."""
+    questions: Mapping[str, Any] | None = None
+    """Of a task of questions: what it says of them, in the spelling of the file."""
     sources: Mapping[DocumentPath, DocumentPath] = attrs.field(factory=dict)
     """Where parts of `data` stand in the file; all others stand in the entry, at the same path."""
 
@@ -67,12 +91,14 @@ def in_every_task(suite: Suite, change: Callable[[Suite], Suite]) -> Suite:
     return change(attrs.evolve(suite, tasks=tasks) if tasks else suite)
 
 
-def read_tasks(top: Mapping[str, Any], structure: Callable[[Any], Suite]) -> tuple[Task, ...]:
+def read_tasks(
+    top: Mapping[str, Any], structure: Callable[[TaskDocument], Suite]
+) -> tuple[Task, ...]:
     """The tasks of a suite.
 
     Args:
         top: The suite file as plain data, whose providers are called `providers`.
-        structure: From such data to a suite.
+        structure: From the data of one of them to its suite.
 
     Raises:
         PartlyRightError: Everything that is wrong with them, with the tasks that the rest of them are.
@@ -101,7 +127,7 @@ def read_tasks(top: Mapping[str, Any], structure: Callable[[Any], Suite]) -> tup
         if document.data is None:
             continue
         try:
-            suite = structure(document.data)
+            suite = structure(document)
         except PartlyRightError as error:
             mistakes += map(document.placed, error.parts)
             suite = error.right
@@ -135,15 +161,21 @@ def _document_of(
         # The keys of another type would all be said to be wrong.
         mistakes = [mistake for mistake in mistakes if mistake.at in _OWN_PLACES]
         return TaskDocument(place, name, waits_for, None), mistakes
-    inherited = {key: part for key, part in top.items() if key not in _NOT_INHERITED}
+    of_questions = said.get("type") == QUESTION_EVAL
+    inherited = {
+        key: part
+        for key, part in top.items()
+        if (camel(key) in FROM_THE_TOP if of_questions else camel(key) not in _NOT_INHERITED)
+    }
     sources: dict[DocumentPath, DocumentPath] = {(key,): (key,) for key in inherited}
-    own = {key: part for key, part in said.items() if key not in _OWN}
+    own = {key: part for key, part in said.items() if key not in (*_OWN, *SETTINGS)}
     for key in own.keys() & inherited.keys():
         del sources[key,]
     mistakes += _inherit_options(own, inherited, sources)
     mistakes += _inherit_providers(own, inherited, sources)
     data = {**inherited, **own}
-    return TaskDocument(place, name, waits_for, data, sources), mistakes
+    questions = _settings_of(entry) if of_questions else None
+    return TaskDocument(place, name, waits_for, data, questions, sources), mistakes
 
 
 _OWN_PLACES = tuple((key,) for key in _OWN)
@@ -152,19 +184,34 @@ _OWN_PLACES = tuple((key,) for key in _OWN)
 def _spelled_out(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake]]:
     """The keys of an entry in camelCase, and those that are none."""
     said: dict[str, Any] = {}
+    spelled: dict[str, str] = {}
     mistakes: list[Mistake] = []
-    known = (*_OWN, *_OF_A_SUITE)
+    of_questions = entry.get("type") == QUESTION_EVAL
+    known = (*_OWN, *_OF_QUESTIONS, *SETTINGS) if of_questions else (*_OWN, *_OF_A_SUITE)
+    others, other_type = (_OF_A_SUITE, PROMPT_EVAL) if of_questions else (SETTINGS, QUESTION_EVAL)
     for key, part in entry.items():
         name = key if key in known else camel(key)
-        if name not in known:
-            hint = nearest(key, known)
+        if name in others and name not in known:
+            message = f"{key} belongs to tasks of type {other_type}"
+            mistakes.append(Mistake(message, "leave it out", at=(key,), key=True))
+        elif name not in known:
+            hint = _ELSEWHERE.get(name) or nearest(key, known)
             mistakes.append(Mistake(f'"{key}" is not a key here', hint, at=(key,), key=True))
-        elif name in said:
-            message = f"{name} and {key} are the same key: write one of them"
+        elif name in spelled:
+            message = f"{spelled[name]} and {key} are the same key: write one of them"
             mistakes.append(Mistake(message, at=(key,), key=True))
         elif part is not None:
-            said[name] = part
+            said[name], spelled[name] = part, key
     return said, mistakes
+
+
+def _settings_of(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What an entry says of its questions; of a key that stands in both spellings, the first."""
+    found: dict[str, tuple[str, Any]] = {}
+    for key, part in entry.items():
+        if camel(key) in SETTINGS and part is not None:
+            found.setdefault(camel(key), (key, part))
+    return dict(found.values())
 
 
 def _type_mistakes(said: Mapping[str, Any]) -> Iterator[Mistake]:
@@ -173,7 +220,7 @@ def _type_mistakes(said: Mapping[str, Any]) -> Iterator[Mistake]:
         yield Mistake('"type" is missing', f'write "type": "{PROMPT_EVAL}"')
     elif found in _LATER_TYPES:
         yield Mistake(f"tasks of type {found} are not supported yet", at=("type",))
-    elif found != PROMPT_EVAL:
+    elif found not in _TYPES:
         hint = nearest(found, _TYPES) if isinstance(found, str) else f"write {PROMPT_EVAL}"
         yield Mistake(f"{kind(found)} is not a type of tasks", hint, at=("type",))
 

@@ -15,13 +15,13 @@ the same and at no price (`echo`) nothing is kept but the row.
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
 import trio
 
-from trioeval.errors import ProviderError
+from trioeval.errors import ProviderError, QuotaError
 from trioeval.kernel import Calls, Metered
 from trioeval.providers import OpenProvider, Reply, Request, Usage
 from trioeval.providers.cacheable import asked_again
@@ -30,7 +30,7 @@ from trioeval.providers.secrets import hide, hide_in, longest_first, surely_keys
 from trioeval.suite import ProviderEntry
 from trioeval.tasks.caching import ReplyCache
 from trioeval.tasks.journal import CallKey, CallRecord, CallRole, Journal, Paid, question_digest
-from trioeval.tasks.metering import Estimate, Meter, tokens_used
+from trioeval.tasks.metering import Estimate, Meter, counted_tokens, tokens_used, with_bounds
 from trioeval.tasks.tools import kept
 
 
@@ -84,6 +84,9 @@ class Asker:
     cache: ReplyCache | None = None
     refresh: bool = False
     """Whether everything is asked anew, and what the cache has is replaced."""
+    estimates: bool = False
+    """Whether a call whose tokens its provider does not tell counts by its length, and gives back the rest of
+    what it reserved; where a budget has to hold, it keeps all of that in any case."""
     names: Sequence[str] = attrs.field(init=False)
     """What each is called, without secrets."""
     _keys: tuple[str, ...] = attrs.field(init=False, repr=False)
@@ -181,6 +184,7 @@ class Asker:
             CallError: It failed.
             LaneClosedError: The lane serves no more calls.
             BudgetError: The call needs more than the budget has left.
+            QuotaError: A shared limit will never allow the call, or its keeper cannot be asked.
             TooLateError: The job is over, or its run's deadline has passed.
         """
         if inquiry.key is not None and (paid := self._recalled(inquiry.key)) is not None:
@@ -217,19 +221,24 @@ class Asker:
             return None
         return self.journal.recall(key)
 
-    def _call(
-        self, inquiry: Inquiry, calls: Calls[Any], listener: Listener
-    ) -> Coroutine[Any, Any, Paid]:
-        estimate = self.meter.estimate(inquiry.place, inquiry.request.prompt)
-        return calls(
-            self.lanes[inquiry.place],
-            self._send,
-            inquiry,
-            estimate,
-            listener,
-            tokens=estimate.tokens,
-            money=estimate.money,
-        )
+    async def _call(self, inquiry: Inquiry, calls: Calls[Any], listener: Listener) -> Paid:
+        request = inquiry.request
+        estimate = self.meter.estimate(inquiry.place, request.prompt, request.options)
+        lane = self.lanes[inquiry.place]
+        try:
+            return await calls(
+                lane,
+                self._send,
+                inquiry,
+                estimate,
+                listener,
+                tokens=estimate.tokens,
+                money=estimate.money,
+            )
+        except QuotaError as error:
+            if lane not in self.meter.bounded_lanes:
+                raise
+            raise with_bounds(error, estimate) from error
 
     async def _send(
         self, inquiry: Inquiry, estimate: Estimate, listener: Listener
@@ -249,6 +258,8 @@ class Asker:
         listener.heard(paid, recalled=False)
         self.meter.learn(inquiry.place, estimate, reply.usage)
         tokens = tokens_used(reply.usage)
+        if tokens is None and self.estimates and not self.meter.bounds_only:
+            tokens = counted_tokens(inquiry.request.prompt, reply)
         return Metered(paid, tokens=tokens, money=reply.cost, hint=reply.hint)
 
     def _write(

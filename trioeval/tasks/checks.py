@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from trioeval.errors import Problem
 from trioeval.grading.algebra import leaves
 from trioeval.providers import ProviderSpec
+from trioeval.quota.extras import install, is_installed
 from trioeval.suite import Around, Expansion, MistakenError, Suite, Test
 from trioeval.suite.joined import remarkable_places
 from trioeval.tasks.transforms import read_output_transform
@@ -50,6 +51,19 @@ def _transforms_of(test: Test) -> Iterator[tuple[str, str]]:
         ):
             if text is not None:
                 yield "".join(f".assert[{number}]" for number in place) + f".{key}", text
+
+
+def missing_extras(suite: Suite, *, is_asked: bool) -> Iterator[Problem]:
+    """A quota that only works where more is installed.
+
+    Args:
+        suite: The suite.
+        is_asked: Whether some lane counts against its quota, which is not opened otherwise.
+    """
+    quota = suite.quota
+    if quota is not None and quota.backend == "redis" and is_asked and not is_installed("redis"):
+        message = 'limits in Redis need the extra "redis"'
+        yield Problem("$.quota.backend", message, install("redis"))
 
 
 def unbounded(suite: Suite, specs: Sequence[ProviderSpec]) -> Iterator[Problem]:

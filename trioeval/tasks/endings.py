@@ -29,7 +29,7 @@ _CUTS = {
 }
 
 
-def provider_failure(outcome: Outcome[Verdict]) -> ProviderError | None:
+def provider_failure(outcome: Outcome[Any]) -> ProviderError | None:
     """How the provider failed; None if it did not."""
     if isinstance(outcome, Failed) and isinstance(outcome.error, ProviderError):
         return outcome.error
@@ -45,7 +45,11 @@ def grading_details(outcome: Outcome[Verdict]) -> Mapping[str, Any]:
 
 def blocked_by_task(row: Row, task: str) -> Row:
     """A row of a task that never began, because another task is not complete."""
-    return attrs.evolve(row, outcome=NAMES[Blocked], error=f"blocked by task {task}")
+    why, question = f"blocked by task {task}", row.question
+    if question is not None and question.run_error is not None:
+        run_error = attrs.evolve(question.run_error, message=why)
+        question = attrs.evolve(question, run_error=run_error)
+    return attrs.evolve(row, outcome=NAMES[Blocked], error=why, question=question)
 
 
 def cut_of(outcome: Outcome[Any]) -> Cut | None:

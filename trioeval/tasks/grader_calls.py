@@ -22,6 +22,7 @@ from trioeval.errors import (
     GradingError,
     LaneClosedError,
     ProviderError,
+    QuotaError,
     TooLateError,
 )
 from trioeval.grading import Assertion, Spent
@@ -44,7 +45,7 @@ from trioeval.tasks.rubric_prompts import chosen_prompt, named_values, render_pr
 from trioeval.tasks.spending import Spending
 from trioeval.tasks.tools import Asked, kept
 
-_FAILURES = (CallError, LaneClosedError, BudgetError, TooLateError)
+_FAILURES = (CallError, LaneClosedError, BudgetError, QuotaError, TooLateError)
 
 
 @attrs.frozen(kw_only=True)

@@ -28,6 +28,7 @@ from trioeval.suite import Step, Suite
 from trioeval.suite.columns import Column
 from trioeval.suite.models import Prompt, ProviderEntry, Test, TestOptions
 from trioeval.suite.plain_form import plain_data
+from trioeval.suite.question_models import Tool
 
 _ELSEWHERE: Mapping[str, Any] = dict.fromkeys(
     ("run_serially", "repeat", "disable_var_expansion", "disable_default_asserts")
@@ -144,7 +145,7 @@ def settings_digest(suite: Suite, sources: Callable[[str], str | None] | None = 
     """
     options, default = suite.evaluate_options, suite.default_test
     judge = None if default is None else default.judge
-    said = (
+    said: list[Any] = [
         dict(suite.nunjucks_filters),
         dict(suite.assertion_types),
         suite.extensions,
@@ -152,7 +153,10 @@ def settings_digest(suite: Suite, sources: Callable[[str], str | None] | None = 
         options.strict_variables,
         options.grading,
         None if judge is None else _entry(judge),
-    )
+    ]
+    if suite.questions is not None:
+        tools = [_tool(tool, sources) for tool in suite.questions.tools]
+        said += [plain_data(suite.questions.budget), tools]
     return _hashed(_canonical(said if sources is None else _with_sources(said, sources)))
 
 
@@ -265,6 +269,13 @@ def _entry(entry: ProviderEntry) -> Any:
         entry.transform,
         _public(plain_data(entry.env)),
     )
+
+
+def _tool(tool: Tool, sources: Callable[[str], str | None] | None) -> Any:
+    digest = None if sources is None else sources(tool.target)
+    # Where a file stands is a matter of the machine.
+    target = tool.target.rpartition("/")[2]
+    return (tool.name, target, digest, tool.description, plain_data(tool.parameters))
 
 
 def _assertion(assertion: Assertion) -> Any:

@@ -4,7 +4,7 @@ A lane is one real rate-limit scope, so providers with one key, endpoint and mod
 their labels. A provider may name an entry of the suite's `lanes` instead.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import attrs
@@ -13,6 +13,8 @@ from trioeval.errors import Problem, SuiteError
 from trioeval.kernel import LaneSpec
 from trioeval.providers import ProviderSpec
 from trioeval.suite import LaneSettings, ProviderEntry, Suite
+from trioeval.suite.question_models import workers_of
+from trioeval.suite.quota_models import QuotaKey
 
 B = TypeVar("B", int, float)
 
@@ -38,10 +40,44 @@ def lane_specs(
     Raises:
         SuiteError: Providers that share a lane give it different settings.
     """
+    settings, problems = _lane_settings(suite, specs)
+    if problems:
+        raise SuiteError(problems)
+    rooms = lane_rooms(suite, specs, cap=cap)
+    return tuple(
+        _with_room(_lane_spec(name, _with_retries(settings[name], users), suite, cap), rooms)
+        for name, users in _users(suite, specs).items()
+    )
+
+
+def lane_rooms(
+    suite: Suite, specs: Sequence[ProviderSpec], *, cap: int | None = None
+) -> dict[str, int]:
+    """Questions that are to be under way at once on each lane whose width nobody says, ≥ 1.
+
+    Those workers would be there for nothing if the lane were as narrow as it is for other tasks, where
+    this is 0. Lanes whose width is said are left out.
+
+    Args:
+        suite: The suite, or one of its tasks.
+        specs: Its providers, in the order of `suite.providers`.
+        cap: As for `lane_specs`; with one, the width of every lane is said.
+    """
+    if cap is not None:
+        return {}
+    workers = 0 if suite.questions is None else workers_of(suite.questions, suite.quota)
+    settings, _ = _lane_settings(suite, specs)
+    return {name: workers for name, said in settings.items() if said.max_concurrency is None}
+
+
+def _lane_settings(
+    suite: Suite, specs: Sequence[ProviderSpec]
+) -> tuple[dict[str, LaneSettings], list[Problem]]:
+    """What the suite says of each lane, and where it says two things of one."""
     settings: dict[str, LaneSettings] = {}
     problems: list[Problem] = []
-    named = zip(lane_names(suite, specs), suite.providers, strict=True)
-    for position, (name, entry) in enumerate(named):
+    names = lane_names(suite, specs)
+    for position, (name, entry) in enumerate(zip(names, suite.providers, strict=True)):
         wanted = suite.lanes[entry.lane] if isinstance(entry.lane, str) else entry.lane
         if entry.delay is not None:
             wanted = attrs.evolve(wanted or LaneSettings(), delay=entry.delay)
@@ -55,12 +91,40 @@ def lane_specs(
                     "settings belong to the lane: write them once, or give the lane a name in $.lanes",
                 )
             )
+    return {name: settings.get(name, LaneSettings()) for name in names}, problems
+
+
+def lane_quotas(suite: Suite, specs: Sequence[ProviderSpec]) -> dict[str, tuple[QuotaKey, ...]]:
+    """The shared limits that the calls of lanes count against, by lane; of lanes without any, nothing."""
+    found = {}
+    for name, entry in zip(lane_names(suite, specs), suite.providers, strict=True):
+        settings = suite.lanes[entry.lane] if isinstance(entry.lane, str) else entry.lane
+        if settings is not None and settings.quota:
+            found[name] = settings.quota
+    return found
+
+
+def merge_lane_quotas(
+    groups: Iterable[Mapping[str, Sequence[QuotaKey]]],
+) -> dict[str, tuple[QuotaKey, ...]]:
+    """Those of several suites that are to share their lanes: calls count against all of them.
+
+    Raises:
+        SuiteError: Two of them count something else of the calls of a lane against the same limit.
+    """
+    merged: dict[str, dict[str, QuotaKey]] = {}
+    problems: dict[Problem, None] = {}
+    for lane, keys in (item for group in groups for item in group.items()):
+        for key in keys:
+            first = merged.setdefault(lane, {}).setdefault(key.key, key)
+            if first.unit != key.unit:
+                units = f"{first.unit} of its calls in one place and {key.unit} in another"
+                message = f"lane {lane} counts {units} against {key.key}"
+                hint = "a lane and a limit have one unit: write the same in both"
+                problems[Problem("$.providers", message, hint)] = None
     if problems:
         raise SuiteError(problems)
-    return tuple(
-        _lane_spec(name, _with_retries(settings.get(name, LaneSettings()), users), suite, cap)
-        for name, users in _users(suite, specs).items()
-    )
+    return {lane: tuple(keys.values()) for lane, keys in merged.items()}
 
 
 def merge_lane_specs(groups: Iterable[Sequence[LaneSpec]]) -> tuple[LaneSpec, ...]:
@@ -69,6 +133,28 @@ def merge_lane_specs(groups: Iterable[Sequence[LaneSpec]]) -> tuple[LaneSpec, ..
     for spec in (spec for group in groups for spec in group):
         merged[spec.name] = _stricter(merged.get(spec.name, spec), spec)
     return tuple(merged.values())
+
+
+def merge_task_lanes(
+    tasks: Sequence[tuple[Sequence[LaneSpec], Mapping[str, int]]],
+) -> tuple[LaneSpec, ...]:
+    """The lanes of the tasks of one suite; a width that none of them says leaves room for all workers.
+
+    Args:
+        tasks: Of each its lanes, and what `lane_rooms` says of them.
+    """
+    rooms: dict[str, int] = {}
+    said: set[str] = set()
+    for specs, own in tasks:
+        said.update(spec.name for spec in specs if spec.name not in own)
+        for name, room in own.items():
+            rooms[name] = max(rooms.get(name, 0), room)
+    unsaid = {name: room for name, room in rooms.items() if name not in said}
+    return tuple(_with_room(spec, unsaid) for spec in merge_lane_specs(specs for specs, _ in tasks))
+
+
+def _with_room(spec: LaneSpec, rooms: Mapping[str, int]) -> LaneSpec:
+    return attrs.evolve(spec, width=max(spec.width, rooms.get(spec.name, 0)))
 
 
 def _lane_name(suite: Suite, entry: ProviderEntry, spec: ProviderSpec) -> str:

@@ -1,17 +1,26 @@
 """What calls reserve before they are made: tokens and money, from bounds and from what was seen.
 
-Where a run has a budget, bounds are reserved, so that it holds whatever providers answer. Otherwise only
-the pace of a lane follows from a reservation, and each lane learns which share of the bounds its calls
-really use.
+Where a run has a budget, or a lane counts against a shared limit of tokens or money, bounds are reserved, so
+that those hold whatever providers answer. Otherwise only the pace of a lane follows from a reservation, and
+each lane learns which share of the bounds its calls really use.
 """
 
+import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import attrs
 
-from trioeval.providers import Metering, Usage
+from trioeval.errors import QuotaError
+from trioeval.providers import Metering, Reply, Usage
 from trioeval.rates import LearntShare
+
+CHARACTERS_A_TOKEN = 4
+"""Of a text whose tokens nobody counted."""
+
+_NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
 @attrs.frozen
@@ -41,25 +50,53 @@ class Meter:
         metering: What is known of each provider.
         lanes: The lane of each provider, in the same order.
         bounds_only: Whether a budget has to hold.
+        bounded_lanes: Lanes on which a shared limit has to hold.
+        ceiling: Tokens that a question may use, ≥ 1: at a shared limit, no reply is taken to have more. It
+            cuts no reply, so it makes what a budget reserves no smaller. None bounds nothing.
+        guess: Tokens that replies are taken to have at most where nothing bounds them; None takes what
+            providers guess.
     """
 
     metering: Sequence[Metering]
     lanes: Sequence[str]
     bounds_only: bool
+    bounded_lanes: frozenset[str] = frozenset()
+    ceiling: int | None = None
+    guess: int | None = None
     _shares: defaultdict[str, _Shares] = attrs.field(
         init=False, factory=lambda: defaultdict(_Shares)
     )
 
-    def estimate(self, provider: int, prompt: str) -> Estimate:
-        """What a call to the provider with this position may use."""
+    def estimate(
+        self, provider: int, prompt: str, options: Mapping[str, Any] = _NO_OPTIONS
+    ) -> Estimate:
+        """What a call may use.
+
+        Args:
+            provider: The position of who is called.
+            prompt: What is asked.
+            options: Keys of the provider's config that are different for this call, such as tools.
+        """
         known = self.metering[provider]
-        prompt_bound, reply_bound = known.overhead + known.count(prompt), known.longest_reply
+        prompt_bound, reply_bound = known.overhead + known.count(prompt), self._longest(known)
+        if options:
+            prompt_bound += known.count(json.dumps(options, ensure_ascii=False, default=str))
         money = 0.0 if known.price is None else known.price.most(prompt_bound, reply_bound)
-        if self.bounds_only:
+        if self.bounds_only or self.lanes[provider] in self.bounded_lanes:
             return Estimate(prompt_bound + reply_bound, money, prompt_bound, reply_bound)
         shares = self._shares[self.lanes[provider]]
         tokens = shares.prompt.expected(prompt_bound) + shares.reply.expected(reply_bound)
         return Estimate(tokens, money, prompt_bound, reply_bound)
+
+    def _longest(self, known: Metering) -> int:
+        """The tokens of a reply, at most."""
+        bound = known.longest_reply
+        if not known.is_bounded:
+            guesses = [one for one in (self.ceiling, self.guess) if one is not None]
+            return max([bound, *guesses]) if self.bounds_only else next(iter(guesses), bound)
+        if self.bounds_only or self.ceiling is None:
+            return bound
+        return min(bound, self.ceiling)
 
     def learn(self, provider: int, estimate: Estimate, usage: Usage) -> None:
         """So much was used by the call of which this was estimated."""
@@ -68,6 +105,47 @@ class Meter:
             shares.prompt.learn(estimate.prompt_bound, usage.prompt)
         if usage.completion is not None:
             shares.reply.learn(estimate.reply_bound, usage.completion)
+
+
+def with_bounds(error: QuotaError, estimate: Estimate) -> QuotaError:
+    """Why a call is never allowed, with what it is taken to use at most where that is the reason.
+
+    Args:
+        error: Of a call on a lane whose limits count tokens or money.
+        estimate: Of the same call.
+    """
+    if error.reason not in {"exceeds_capacity", "budget_exhausted"}:
+        return error
+    prompt, reply = estimate.prompt_bound, estimate.reply_bound
+    bounds = f"its prompt may have {prompt:,} tokens and its reply {reply:,}"
+    hint = "a smaller max_tokens, budget.maxTokens or maxOutputTokens makes that less"
+    return QuotaError(error.reason, f"{error.message}; {bounds}: {hint}", keys=error.keys)
+
+
+def counted_tokens(prompt: str, reply: Reply) -> int:
+    """All tokens of a call, estimated where its provider does not tell them.
+
+    Example:
+        >>> counted_tokens("12345", Reply(output="678"))
+        2
+        >>> counted_tokens("12345", Reply(output="678", usage=Usage(total=7)))
+        7
+    """
+    used = tokens_used(reply.usage)
+    if used is not None:
+        return used
+    return estimate_tokens(prompt, "" if reply.output is None else reply.output)
+
+
+def estimate_tokens(*texts: Any) -> int:
+    """About how many tokens some texts have that nobody counted.
+
+    Example:
+        >>> estimate_tokens("12345", "678")
+        2
+    """
+    characters = sum(len(text if isinstance(text, str) else str(text)) for text in texts)
+    return -(-characters // CHARACTERS_A_TOKEN)
 
 
 def tokens_used(usage: Usage) -> int | None:

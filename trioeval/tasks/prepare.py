@@ -26,16 +26,25 @@ from trioeval.suite import (
     told_together,
 )
 from trioeval.suite.extensions import Extension, read_extensions, with_before_all
+from trioeval.suite.quota_models import QuotaKey
 from trioeval.tasks.access import FindAccess, Sharing
-from trioeval.tasks.checks import unbounded, wrong_transforms
+from trioeval.tasks.checks import missing_extras, unbounded, wrong_transforms
 from trioeval.tasks.comparison_checks import wrong_comparisons
 from trioeval.tasks.grader_entries import wanted
 from trioeval.tasks.graders import Graders, find_graders
 from trioeval.tasks.hooks import may_store
-from trioeval.tasks.lanes import lane_names, lane_specs, merge_lane_specs
+from trioeval.tasks.lanes import (
+    lane_names,
+    lane_quotas,
+    lane_rooms,
+    lane_specs,
+    merge_lane_quotas,
+    merge_task_lanes,
+)
 from trioeval.tasks.oddities import oddities
 from trioeval.tasks.order import ByCells, OneByOne
 from trioeval.tasks.question_checks import idle_prompts, missing_queries
+from trioeval.tasks.reservations import impossible_calls
 from trioeval.tasks.resolved import (
     Resolver,
     moved,
@@ -64,6 +73,10 @@ class PreparedSuite:
     """Who judges."""
     lane_specs: tuple[LaneSpec, ...]
     """The lanes that it uses, with the limits that it gives them."""
+    lane_rooms: Mapping[str, int] = attrs.field(factory=dict)
+    """Of those whose width it does not say, the questions that are to be under way there at once."""
+    lane_quotas: Mapping[str, tuple[QuotaKey, ...]] = attrs.field(factory=dict)
+    """The limits shared with others that calls count against, by lane."""
     templates: Templates = attrs.field(repr=False)
     around: Around = attrs.field(repr=False)
     sharing: Sharing
@@ -186,9 +199,10 @@ def prepare(
 
     def prepared(loaded: Suite) -> PreparedSuite:
         try:
-            return _with_tasks(loaded, make) if loaded.tasks else make(loaded)
+            found = _with_tasks(loaded, make) if loaded.tasks else make(loaded)
         except SuiteError as error:
             raise SuiteError(place_problems(error.problems, loaded), files=error.files) from None
+        return attrs.evolve(found, warnings=tuple(place_problems(found.warnings, loaded)))
 
     if isinstance(suite, Suite):
         return prepared(suite)
@@ -218,7 +232,10 @@ def _with_tasks(suite: Suite, make: Callable[[Suite], PreparedSuite]) -> Prepare
     top = make(attrs.evolve(suite, providers=(), default_test=None, extensions=(), tasks=()))
     return attrs.evolve(
         top,
-        lane_specs=merge_lane_specs(task.prepared.lane_specs for task in tasks),
+        lane_specs=merge_task_lanes(
+            [(task.prepared.lane_specs, task.prepared.lane_rooms) for task in tasks]
+        ),
+        lane_quotas=merge_lane_quotas(task.prepared.lane_quotas for task in tasks),
         warnings=tuple(dict.fromkeys(warnings)),
         tasks=tuple(tasks),
     )
@@ -277,6 +294,7 @@ def _prepare(
     paths += graders.paths
     wide = attrs.evolve(loaded, providers=(*steps.providers, *graders.entries))
     lanes: tuple[LaneSpec, ...] = ()
+    quotas: Mapping[str, tuple[QuotaKey, ...]] = {}
     if len(specs) == len(wide.providers):
         faults = [*unbounded(wide, specs)]
         try:
@@ -284,16 +302,22 @@ def _prepare(
         except SuiteError as error:
             faults += error.problems
         problems += (moved(problem, paths) for problem in faults)
+        quotas = lane_quotas(wide, specs)
+        problems += missing_extras(loaded, is_asked=bool(quotas))
     if problems:
         raise SuiteError(problems)
     shown = without_secrets(loaded, specs)
+    names, quotas = lane_names(wide, specs), lane_quotas(wide, specs)
+    impossible = (moved(one, paths) for one in impossible_calls(shown, specs, names, quotas))
     return PreparedSuite(
         suite=shown,
         steps=expand(shown, selected) if shown is not loaded else steps,
         specs=tuple(specs),
-        lane_names=lane_names(wide, specs),
+        lane_names=names,
         graders=graders,
         lane_specs=lanes,
+        lane_rooms=lane_rooms(wide, specs, cap=max_concurrency),
+        lane_quotas=quotas,
         templates=templates,
         around=around,
         sharing=sharing,
@@ -304,6 +328,7 @@ def _prepare(
             *loaded.warnings,
             *oddities(steps, sharing, templates),
             *idle_prompts(steps, sharing, templates),
+            *impossible,
         ),
     )
 

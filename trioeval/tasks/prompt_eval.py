@@ -8,7 +8,7 @@ is a reply, it has no reason to wait.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, overload
+from typing import Any
 
 import attrs
 
@@ -40,6 +40,7 @@ from trioeval.tasks.judges import Judges
 from trioeval.tasks.judging import Bench, Judging
 from trioeval.tasks.refusals import as_refused
 from trioeval.tasks.rows import Row, Status
+from trioeval.tasks.step_jobs import StepJobs, timeout_of
 from trioeval.tasks.tools import Asked, Tools
 from trioeval.tasks.waits import NO_WAITS
 
@@ -72,28 +73,6 @@ class _Known:
         """The provider has answered."""
         self.reply, self.latency_ms, self.cached = paid.reply, paid.latency_ms, paid.cached
         self.recalled = int(recalled and not paid.cached)
-
-
-@attrs.frozen
-class _StepJobs(Sequence[Job[Step]]):
-    """The jobs of an expansion, made when they are looked at."""
-
-    steps: Expansion
-    lanes: tuple[str, ...]
-    timeout: float
-
-    def __len__(self) -> int:
-        return len(self.steps)
-
-    @overload
-    def __getitem__(self, index: int) -> Job[Step]: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Job[Step]]: ...
-    def __getitem__(self, index: int | slice) -> Job[Step] | Sequence[Job[Step]]:
-        if isinstance(index, slice):
-            return [self[position] for position in range(*index.indices(len(self)))]
-        step = self.steps[index]
-        return Job(step.index, self.lanes[step.provider_index], step, self.timeout)
 
 
 class PromptEval:
@@ -134,9 +113,7 @@ class PromptEval:
 
     def plan(self) -> Plan[Step]:
         """The jobs. Lazy: a step becomes an object when its job starts."""
-        timeout_ms = self._steps.suite.evaluate_options.timeout_ms
-        timeout = timeout_ms / 1000 if timeout_ms else float("inf")
-        jobs = _StepJobs(self._steps, self._lanes, timeout)
+        jobs = StepJobs(self._steps, self._lanes, timeout_of(self._steps))
         used = {self._lanes[provider] for provider in self._steps.used_providers}
         return Plan(
             jobs,

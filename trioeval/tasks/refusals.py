@@ -1,8 +1,10 @@
-"""Calls that the run's own budget refused.
+"""Rows that are left for another time, although their jobs were started.
 
-Nothing failed there: what was allowed to be used is used up, and the row is left for another time, like those
-that were never begun. A call that is larger than the whole budget is another matter. It fails, because it
-would fail again.
+Where the run's own budget refused a call nothing failed: what was allowed to be used is used up, and the
+row is left like those that were never begun. A call that is larger than the whole budget is another matter.
+It fails, because it would fail again.
+
+A job that a stop withdrew while it waited for its first permit has asked for nothing either.
 """
 
 from typing import TypeVar
@@ -27,7 +29,7 @@ def refusal_in(error: BaseException) -> BudgetError | None:
 
 
 def as_refused(outcome: Outcome[V], *, begun: bool) -> Outcome[V]:
-    """How a job ended, where a failure that the budget is the cause of is none.
+    """How a job ended, where a failure that the budget is the cause of is none, and a job withdrawn not run.
 
     Args:
         outcome: As the kernel has it.
@@ -36,9 +38,12 @@ def as_refused(outcome: Outcome[V], *, begun: bool) -> Outcome[V]:
     Returns:
         `NotRun` if nothing has been asked; `Interrupted` if something has; anything else as it is.
     """
+    paid = begun or (isinstance(outcome, Interrupted | Failed) and outcome.calls > 0)
+    if isinstance(outcome, Interrupted) and outcome.cut is Cut.STOP and not paid:
+        return NotRun(outcome.index, Cut.STOP)
     if not isinstance(outcome, Failed) or (refusal := refusal_in(outcome.error)) is None:
         return outcome
-    if begun or outcome.calls:
+    if paid:
         return Interrupted(
             outcome.index,
             outcome.started_at,

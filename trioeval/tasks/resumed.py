@@ -154,6 +154,11 @@ class Resumed:
         """A row is told of."""
         self._body.emitted(row)
 
+    @property
+    def left(self) -> Sequence[int]:
+        """The jobs of the whole plan that are left, ascending."""
+        return self._left
+
     def job(self, place: int) -> int:
         """The index in the whole plan of a job that is left."""
         return self._left[place]

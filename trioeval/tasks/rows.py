@@ -12,6 +12,7 @@ from trioeval.grading.model import NOTHING_SPENT
 from trioeval.kernel import Cut
 from trioeval.providers import Reply
 from trioeval.suite import ProviderEntry, Step
+from trioeval.tasks.question_result import QuestionResult
 
 
 class Status(enum.Enum):
@@ -71,6 +72,8 @@ class Row:
     """What else is known of why it could not be judged, as JSON data."""
     task: str | None = None
     """The id of its task; None where the suite has no tasks but is one."""
+    question: QuestionResult | None = None
+    """Of a task of type `question_eval`: what became of its question."""
     planned: Step | None = None
     """The step as the suite has it, where an extension made another one of it."""
 

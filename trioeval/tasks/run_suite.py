@@ -15,38 +15,25 @@ from random import Random
 import attrs
 import trio
 
-from trioeval.errors import PlanError, ProviderError, UsageError
+from trioeval.errors import ProviderError, UsageError
 from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import Budget, Lanes, Observer
-from trioeval.providers import Provider, Recorder, open_providers
+from trioeval.kernel.events import guarded
+from trioeval.providers import Provider, Recorder
+from trioeval.quota.backend import Quota
 from trioeval.suite import BudgetSettings, Suite
-from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.functions import Calls
-from trioeval.tasks.asking import Asker
 from trioeval.tasks.caching import ReplyCache
-from trioeval.tasks.compared_eval import ComparedEval
-from trioeval.tasks.grader_calls import OpenGraders
-from trioeval.tasks.groups import Layout
-from trioeval.tasks.history import History
-from trioeval.tasks.hooks import Hooks
 from trioeval.tasks.journal import Journal
-from trioeval.tasks.judges import Judges
-from trioeval.tasks.judging import WIDTH
 from trioeval.tasks.lanes import merge_lane_specs
-from trioeval.tasks.means import open_means
-from trioeval.tasks.metering import Meter
-from trioeval.tasks.prepare import PreparedSuite, PreparedTask, prepare
-from trioeval.tasks.prompt_eval import PromptEval
-from trioeval.tasks.resumed import Resumed
-from trioeval.tasks.row_ids import RowIds
+from trioeval.tasks.opening import Terms, check_judge_lanes, open_task
+from trioeval.tasks.prepare import PreparedSuite, prepare
+from trioeval.tasks.question_events import QuestionObserver
+from trioeval.tasks.question_run import QuestionRun
+from trioeval.tasks.quotas import open_suite_quota, permits_of
 from trioeval.tasks.rows import Row, Status
-from trioeval.tasks.scoring import Scoring
-from trioeval.tasks.scripts import Scripts, open_scripts
 from trioeval.tasks.task_order import TaskOrder
-from trioeval.tasks.task_run import Body, Emit, Kept, OpenTask, TaskRun, one_at_a_time, run_tasks
-from trioeval.tasks.tools import Tools
-from trioeval.tasks.transforms import read_output_transform
-from trioeval.tasks.variables import Variables
+from trioeval.tasks.task_run import Emit, TaskRun, one_at_a_time, run_tasks
 
 _log = logging.getLogger("trioeval")
 
@@ -73,11 +60,18 @@ class SuiteSummary:
         return self.passed + self.failed + self.errors
 
 
-def make_lanes(*suites: PreparedSuite) -> Lanes:
-    """Lanes that serve all of these suites; where two give a lane different limits, the stricter hold."""
+def make_lanes(*suites: PreparedSuite, quota: Quota | None = None) -> Lanes:
+    """Lanes that serve all of these suites; where two give a lane different limits, the stricter hold.
+
+    Args:
+        *suites: Those that share the lanes.
+        quota: Who keeps the limits that they share with others, see `open_suite_quota`; with None, calls
+            count against none of those.
+    """
     specs = merge_lane_specs(prepared.lane_specs for prepared in suites)
+    permits = {} if quota is None else permits_of(quota, *suites)
     # Chance, so that programs that share a provider do not come back to it in step.
-    return Lanes(specs, rng=Random().random)  # noqa: S311 - no secret
+    return Lanes(specs, rng=Random().random, permits=permits)  # noqa: S311 - no secret
 
 
 async def run_suite(
@@ -95,6 +89,7 @@ async def run_suite(
     journal: Journal | None = None,
     cache: ReplyCache | None = None,
     refresh_cache: bool = False,
+    questions: QuestionObserver | None = None,
 ) -> SuiteSummary:
     """Run a suite and emit its rows in index order. A checkpoint.
 
@@ -107,10 +102,12 @@ async def run_suite(
     Args:
         suite: A suite, a prepared suite, or the path of a suite file.
         emit: Awaited with one row after another, each as soon as all before it in its task are known.
-        lanes: Lanes to run on, shared with other runs; its own if None. See `make_lanes`.
+        lanes: Lanes to run on, shared with other runs; its own if None, which count against the quota of
+            the suite. See `make_lanes`.
         providers: Async callables by the id that stands for them in the suite.
         kinds: The assertion types that a suite may use that is loaded here; None is all that are built in.
-        stop: When set, no new row starts and those under way run to their end.
+        stop: When set, no new row starts and those under way run to their end; one that waits for its
+            first permit of a shared limit counts as new.
         observe: Told of everything that lanes and jobs do.
         recorder: Writes down everything that providers answer; not what is had without asking them.
         run_id: What templates see as `__evalId`.
@@ -121,6 +118,7 @@ async def run_suite(
             nothing of a budget.
         cache: Where replies are looked for and kept; None asks for each.
         refresh_cache: Ask for each reply, and keep it in place of the one that is in the cache.
+        questions: Told of what becomes of each question of tasks of type `question_eval`, as it happens.
 
     Returns:
         How many rows ended in which way.
@@ -128,6 +126,7 @@ async def run_suite(
     Raises:
         SuiteError: The suite is wrong; nothing was called.
         ProviderError: A provider cannot be opened, or not within `OPENED_WITHIN`; nothing was called.
+        QuotaError: Whoever keeps the shared limits of the suite cannot be asked; nothing was called.
         UsageError: `providers` for a suite that was prepared with its own, or `kinds` for one that is
             loaded.
         PlanError: `lanes` lacks a lane that the suite needs, or tasks made in Python wait for each other.
@@ -160,26 +159,39 @@ async def run_suite(
     # Cancelled while it is opened, a suite would end without its rows: test_interrupts.py.
     with trio.move_on_after(OPENED_WITHIN, shield=True) as opening:
         async with AsyncExitStack() as stack:
-            terms = _Terms(
-                recorder, run_id, warn or _log.warning, journal, cache, refresh=refresh_cache
+            terms = Terms(
+                recorder,
+                run_id,
+                warn or _log.warning,
+                journal,
+                cache,
+                refresh=refresh_cache,
+                questions=QuestionRun(guarded(questions)),
             )
-            tasks = [await _opened(part, stack, terms) for part in prepared.parts]
+            tasks = [await open_task(part, stack, terms) for part in prepared.parts]
+            if lanes is None:
+                quota = await stack.enter_async_context(open_suite_quota(prepared, warn=warn))
+                lanes = make_lanes(prepared, quota=quota)
             opening.shield, opening.deadline = False, math.inf
             started_at = trio.current_time()
             run = TaskRun(
                 one_at_a_time(emit) if prepared.tasks else emit,
-                make_lanes(prepared) if lanes is None else lanes,
+                lanes,
                 started_at + (limit_ms / 1000 if limit_ms else float("inf")),
                 trio.Event() if stop is None else stop,
-                observe,
+                guarded(observe),
                 _budget(options.budget),
                 journal,
             )
-            _check_judge_lanes(prepared, run.lanes)
-            if prepared.tasks:
-                await run_tasks(tasks, TaskOrder.of(prepared.tasks), run)
-            else:
-                await run.perform(tasks[0])
+            check_judge_lanes(prepared, run.lanes)
+            terms.questions.begin(trio.current_time())
+            try:
+                if prepared.tasks:
+                    await run_tasks(tasks, TaskOrder.of(prepared.tasks), run)
+                else:
+                    await run.perform(tasks[0])
+            finally:
+                terms.questions.end(trio.current_time())
             duration = trio.current_time() - started_at
     if opening.cancelled_caught:
         msg = f"the providers were not open within {OPENED_WITHIN:g} seconds"
@@ -244,121 +256,6 @@ async def _prepared(
         # Of a thread that is left alone no process may stay: test_sources_prompts_code.py.
         with trio.move_on_after(_ENDED_WITHIN, shield=True):
             await trio.to_thread.run_sync(started.end, abandon_on_cancel=True)
-
-
-@attrs.frozen
-class _Terms:
-    """What holds for all tasks of a run."""
-
-    recorder: Recorder | None
-    run_id: str | None
-    warn: Callable[[str], None]
-    journal: Journal | None
-    cache: ReplyCache | None
-    refresh: bool
-
-
-async def _opened(part: PreparedTask, stack: AsyncExitStack, terms: _Terms) -> OpenTask:
-    prepared = part.prepared
-    around, steps = prepared.around, prepared.steps
-    opened = await stack.enter_async_context(
-        open_providers(prepared.specs, prepared.templates, terms.recorder, tls=prepared.trust)
-    )
-    scripts = await stack.enter_async_context(open_scripts(around.directory, around.environ))
-    options = prepared.suite.evaluate_options
-    hooks = None
-    if prepared.extensions:
-        given = (prepared.extensions, prepared.suite, terms.run_id)
-        hooks = Hooks(*given, scripts, around, terms.warn)
-    tools = _tools(prepared, scripts, terms.run_id)
-    asker = Asker(
-        providers=opened,
-        entries=(*steps.providers, *prepared.graders.entries),
-        lanes=prepared.lane_names,
-        meter=Meter(
-            [spec.metering for spec in prepared.specs],
-            prepared.lane_names,
-            bounds_only=options.budget is not None,
-        ),
-        row_ids=RowIds(steps),
-        task=part.id,
-        journal=terms.journal,
-        cache=terms.cache,
-        refresh=terms.refresh,
-    )
-    graders = OpenGraders(
-        graders=prepared.graders,
-        asker=asker,
-        default=prepared.suite.default_test,
-        open_objects=around.switch("DISABLE_OBJECT_STRINGIFY"),
-    )
-    means = await stack.enter_async_context(open_means(around, prepared.trust))
-    body = PromptEval(
-        steps,
-        asker,
-        tools=tools,
-        judges=Judges(
-            steps=steps,
-            scripts=scripts,
-            means=means,
-            graders=graders,
-            read_transform=tools.read_transform,
-            scoring=Scoring(around, means.scripts, means.limit),
-            kinds=prepared.suite.kinds,
-            width=options.assertions_max_concurrency or _width(around),
-            short_circuit=around.switch("SHORT_CIRCUIT_TEST_FAILURES"),
-        ),
-        order=prepared.order,
-        task=part.id,
-        hooks=hooks,
-    )
-    whole: Body = body
-    layout = Layout.of(steps.spans)
-    if layout.compares:
-        whole = ComparedEval(body, steps, layout, prepared.lane_names, graders)
-    rows = None if terms.journal is None else terms.journal.kept(part.id)
-    if not rows:
-        return OpenTask(whole, options.salvage_rounds, hooks)
-    resumed = Resumed(whole, rows, steps, layout, tools)
-    await resumed.restore()
-    return OpenTask(resumed, options.salvage_rounds, hooks, Kept(rows, resumed.kept_rows()))
-
-
-def _check_judge_lanes(prepared: PreparedSuite, lanes: Lanes) -> None:
-    """See that judges have their lanes; those of jobs are looked at by whoever runs them."""
-    named = {lane for part in prepared.parts for lane in part.prepared.judge_lanes}
-    if unknown := sorted(named - set(lanes)):
-        msg = f"judges are asked on {unknown}; the lanes are {sorted(lanes)}"
-        raise PlanError(msg)
-
-
-def _tools(prepared: PreparedSuite, scripts: Scripts, run_id: str | None) -> Tools:
-    variables = Variables(
-        around=prepared.around,
-        scripts=scripts,
-        history=History(prepared.suite.evaluate_options.register_scope),
-        sharing=prepared.sharing,
-        visible=prepared.access.visible,
-        in_order=prepared.in_order,
-        provider_names=prepared.provider_names,
-        run_id=run_id,
-    )
-    return Tools(
-        steps=prepared.steps,
-        templates=prepared.templates,
-        variables=variables,
-        scripts=scripts,
-        read_transform=functools.lru_cache(
-            functools.partial(read_output_transform, around=prepared.around)
-        ),
-        hooked=bool(prepared.extensions),
-    )
-
-
-def _width(around: Around) -> int:
-    """How many assertions of a row may ask outside at once."""
-    wanted = around.variable("ASSERTIONS_MAX_CONCURRENCY")
-    return max(1, int(wanted)) if wanted.isdecimal() else WIDTH
 
 
 def _budget(settings: BudgetSettings | None) -> Budget | None:

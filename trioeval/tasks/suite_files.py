@@ -80,6 +80,8 @@ def _texts(suite: Suite) -> Iterator[str]:
     for prompt in suite.prompts:
         if prompt.function is not None:
             yield prompt.function.target
+    if suite.questions is not None:
+        yield from (tool.target for tool in suite.questions.tools)
     for entry in suite.providers:
         yield from _of_provider(entry)
     if suite.default_test is not None:

@@ -9,6 +9,7 @@ cancelled already. So the kernel alone sees to it that every row comes exactly o
 ORDER, DEADLINE, DRAIN).
 """
 
+import functools
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -17,12 +18,24 @@ import attrs
 import trio
 
 from trioeval.errors import PlanError
-from trioeval.kernel import Budget, Calls, Job, Lanes, Observer, Outcome, Plan, run_plan
+from trioeval.kernel import (
+    Admitted,
+    Budget,
+    Calls,
+    Event,
+    Job,
+    Lanes,
+    Observer,
+    Outcome,
+    Plan,
+    run_plan,
+)
 from trioeval.tasks.endings import blocked_by_task
 from trioeval.tasks.hooks import Hooks
 from trioeval.tasks.journal import Journal, KeptRows
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.task_order import Startable, TaskOrder
+from trioeval.tasks.telling import Telling, Watch
 from trioeval.tasks.waits import NO_WAITS, Waits
 
 _AFTER_ALL = 5.0  # seconds that the end of a run may be told of behind its deadline
@@ -83,6 +96,12 @@ class OpenTask:
     """What is told of its end."""
     kept: Kept | None = None
     """Its rows of an earlier execution that are not run again."""
+    watch: Watch | None = None
+    """What follows its jobs."""
+    stop: trio.Event | None = None
+    """Set when no new job of it is to start; by whoever watches it, or with that of the run."""
+    max_live_jobs: int = 256
+    """Jobs of one lane that may be started and not over, ≥ 1."""
 
 
 @attrs.define(eq=False)
@@ -114,22 +133,14 @@ class TaskRun:
         Raises:
             Exception: Whatever `emit` raised.
         """
-        results = _Results(self, task, blocked_by)
-        await run_plan(
-            task.body.plan(),
-            task.body.perform,
-            lanes=self.lanes,
-            emit=results.pass_on,
-            deadline=self.deadline,
-            stop=self.stop if blocked_by is None else _stopped(),
-            observe=results.waits,
-            salvage_rounds=task.salvage_rounds,
-            budget=self.budget,
-            settled=None if self.journal is None else results.settle,
-        )
-        complete = results.complete
-        if task.kept is not None:
-            complete = await self._count_kept(task.kept, task.hooks) and complete
+        if task.watch is None:
+            complete = await self._run(task, blocked_by)
+        else:
+            task.watch.begin(trio.current_time())
+            try:
+                complete = await self._run(task, blocked_by)
+            finally:
+                task.watch.end(trio.current_time())
         if task.hooks is not None and blocked_by is None:
             grace_ends = trio.current_time() + _AFTER_ALL
             with trio.CancelScope(deadline=max(self.deadline, grace_ends)) as scope:
@@ -138,7 +149,61 @@ class TaskRun:
                 task.hooks.warn("afterAll was cut off: the run's deadline (maxEvalTimeMs) passed")
         return complete
 
-    async def _count_kept(self, kept: Kept, hooks: Hooks | None) -> bool:
+    async def _run(self, task: OpenTask, blocked_by: str | None) -> bool:
+        results = _Results(self, task, blocked_by)
+        stop = self.stop if blocked_by is None else _stopped()
+        beside: list[Callable[[], Awaitable[None]]] = []
+        if task.stop is not None:
+            if stop.is_set():
+                task.stop.set()
+            beside.append(functools.partial(_pass_on_stop, stop, task.stop))
+            stop = task.stop
+        if results.telling is not None and self.journal is not None:
+            beside.append(results.telling.keep_on)
+        await self._run_plan_beside(task, results, stop, beside)
+        if task.kept is None:
+            return results.complete
+        return await self._count_kept(task.kept, task) and results.complete
+
+    async def _run_plan(self, task: OpenTask, results: "_Results", stop: trio.Event) -> None:
+        await run_plan(
+            task.body.plan(),
+            task.body.perform,
+            lanes=self.lanes,
+            emit=results.pass_on,
+            deadline=self.deadline,
+            stop=stop,
+            observe=results.observe,
+            max_live_jobs=task.max_live_jobs,
+            salvage_rounds=task.salvage_rounds,
+            budget=self.budget,
+            settled=results.settle if results.early else None,
+        )
+
+    async def _run_plan_beside(
+        self,
+        task: OpenTask,
+        results: "_Results",
+        stop: trio.Event,
+        beside: Sequence[Callable[[], Awaitable[None]]],
+    ) -> None:
+        """Run a plan, and other things for as long as it takes."""
+        if not beside:
+            await self._run_plan(task, results, stop)
+            return
+        failure: Exception | None = None
+        async with trio.open_nursery() as nursery:
+            for one in beside:
+                nursery.start_soon(one)
+            try:
+                await self._run_plan(task, results, stop)
+            except Exception as error:  # noqa: BLE001 - raised again outside of the nursery, as it is
+                failure = error
+            nursery.cancel_scope.cancel("the plan is over")
+        if failure is not None:
+            raise failure
+
+    async def _count_kept(self, kept: Kept, task: OpenTask) -> bool:
         """Count the rows that were not run again; whether each of them has a verdict."""
         before = self.counts[Status.ERROR]
         for number, index in enumerate(kept.indices):
@@ -147,8 +212,10 @@ class TaskRun:
                 await trio.lowlevel.cancel_shielded_checkpoint()
             record = kept.rows.record(index)
             self.counts[_STATUSES[record["failureReason"]]] += 1
-            if hooks is not None:
-                hooks.keep_record(index, record)
+            if task.hooks is not None:
+                task.hooks.keep_record(index, record)
+            if task.watch is not None:
+                task.watch.kept(record)
         return self.counts[Status.ERROR] == before
 
     @property
@@ -172,13 +239,36 @@ class _Results:
     """Whether each row that was emitted, or what stands in its place, has a verdict."""
     waits: Waits | None = attrs.field(init=False, default=None)
     """What jobs wait for; None where nobody would be told."""
+    telling: Telling | None = attrs.field(init=False, default=None)
+    """Tells the watch of rows that are safe."""
     _made: dict[int, Sequence[Row]] = attrs.field(init=False, factory=dict)
     """Those that are written down and not emitted, by their job."""
 
     def __attrs_post_init__(self) -> None:
         # To be told of everything costs as much as a few assertions: test_waits.py.
-        if self.run.journal is not None or self.run.observe is not None:
-            self.waits = Waits(self.run.lanes, self.run.observe)
+        run, watch = self.run, self.task.watch
+        if run.journal is not None or run.observe is not None or watch is not None:
+            self.waits = Waits(run.lanes, run.observe)
+        if watch is not None:
+            self.telling = Telling(watch, run.journal)
+
+    @property
+    def early(self) -> bool:
+        """Whether rows are made as soon as their jobs are over, and not when it is their turn."""
+        return self.run.journal is not None or self.task.watch is not None
+
+    @property
+    def observe(self) -> Observer | None:
+        """What the kernel tells of its events."""
+        waits, watch = self.waits, self.task.watch
+        if waits is None or watch is None:
+            return waits
+
+        def observe(event: Event) -> None:
+            waits(event)
+            watch.observe(event, waits.ahead if isinstance(event, Admitted) else NO_WAITS)
+
+        return observe
 
     def settle(self, outcome: Outcome[Any]) -> None:
         """A job is over."""
@@ -187,14 +277,13 @@ class _Results:
     async def pass_on(self, outcome: Outcome[Any]) -> None:
         """It is its turn to be told of."""
         run, body, hooks = self.run, self.task.body, self.task.hooks
-        if run.journal is None:
-            rows = self._make(outcome)
-        else:
-            made = self._made.pop(outcome.index, None)
-            rows = self._make(outcome) if made is None else made  # None: it never ran
-            if rows:
-                await run.journal.durable(rows[-1])
+        made = self._made.pop(outcome.index, None) if self.early else None
+        rows = self._make(outcome) if made is None else made  # None: it never ran
+        if rows and run.journal is not None:
+            await run.journal.durable(rows[-1])
         for row in rows:
+            if self.telling is not None:
+                self.telling.tell(row)
             body.emitted(row)
             await run.emit(row)
             before = None if run.journal is None else run.journal.standing(row)
@@ -215,10 +304,19 @@ class _Results:
         rows = self.task.body.rows(outcome, waited)
         if self.blocked_by is not None:
             rows = [blocked_by_task(row, self.blocked_by) for row in rows]
-        if self.run.journal is not None:
-            for row in rows:
+        if (watch := self.task.watch) is not None:
+            rows = [watch.ended(row, trio.current_time()) for row in rows]
+        for row in rows:
+            if self.run.journal is not None:
                 self.run.journal.row(row)
+            if self.telling is not None:
+                self.telling.add(row)
         return rows
+
+
+async def _pass_on_stop(stop: trio.Event, own: trio.Event) -> None:
+    await stop.wait()
+    own.set()
 
 
 def _stopped() -> trio.Event:

@@ -59,6 +59,8 @@ class Waits:
 
     _run_on: Lanes
     _tell: Observer | None = None
+    ahead: Mapping[str, float] = attrs.field(init=False, default=NO_WAITS)
+    """What the job that was started last had waited for until then, in seconds by reason."""
     _jobs: dict[int, _Waited] = attrs.field(init=False, factory=dict)
     _lanes: dict[str, _Waited] = attrs.field(init=False, factory=dict)
     """Of the job that is next on each."""
@@ -114,9 +116,11 @@ class Waits:
         if event.lane in self._full:  # a row that had no reason to wait
             self._full[event.lane] = event.at
         waited = self._lanes.pop(event.lane, None)
+        self.ahead = NO_WAITS
         if waited is None:
             return
         waited.end(event.lane, event.at)
+        self.ahead = waited.seconds
         if not waited.seconds:
             return
         own = self._jobs.setdefault(event.index, waited)

@@ -39,6 +39,7 @@ from trioeval.testing.lane_laws import check_attempts as check_attempts
 from trioeval.testing.lane_laws import check_budget as check_budget
 from trioeval.testing.lane_laws import check_eager as check_eager
 from trioeval.testing.lane_laws import check_isolation as check_isolation
+from trioeval.testing.lane_laws import check_lease as check_lease
 from trioeval.testing.lane_laws import check_pace as check_pace
 from trioeval.testing.lane_laws import check_retry_after as check_retry_after
 from trioeval.testing.lane_laws import check_slot as check_slot
@@ -46,6 +47,8 @@ from trioeval.testing.lane_laws import check_width as check_width
 from trioeval.testing.laws import LAWS as LAWS
 from trioeval.testing.laws import check_all as check_all
 from trioeval.testing.metamorphic import check_added_lane as check_added_lane
+from trioeval.testing.metamorphic import check_generous as check_generous
+from trioeval.testing.metamorphic import check_narrowed as check_narrowed
 from trioeval.testing.metamorphic import check_permuted as check_permuted
 from trioeval.testing.metamorphic import check_scaling as check_scaling
 from trioeval.testing.metamorphic import check_unfree as check_unfree
@@ -67,7 +70,9 @@ from trioeval.testing.scenario import Retune as Retune
 from trioeval.testing.scenario import Scenario as Scenario
 from trioeval.testing.scenario import Script as Script
 from trioeval.testing.scenario import ScriptedError as ScriptedError
+from trioeval.testing.scenario import Shared as Shared
 from trioeval.testing.scenario import Together as Together
+from trioeval.testing.shared import Keeper as Keeper
 from trioeval.testing.simulated import SimulatedProvider as SimulatedProvider
 from trioeval.testing.simulated import SimulatedServer as SimulatedServer
 from trioeval.testing.strategies import durations as durations
@@ -76,9 +81,12 @@ from trioeval.testing.strategies import free_scenarios as free_scenarios
 from trioeval.testing.strategies import lane_specs as lane_specs
 from trioeval.testing.strategies import learning_lane_specs as learning_lane_specs
 from trioeval.testing.strategies import scenarios as scenarios
+from trioeval.testing.strategies import shared_scenarios as shared_scenarios
 from trioeval.testing.strategies import simple_scenarios as simple_scenarios
 from trioeval.testing.trace import Asked as Asked
 from trioeval.testing.trace import Emission as Emission
+from trioeval.testing.trace import Lent as Lent
+from trioeval.testing.trace import PermitEnd as PermitEnd
 from trioeval.testing.trace import Recorder as Recorder
 from trioeval.testing.trace import Sample as Sample
 from trioeval.testing.trace import Settled as Settled

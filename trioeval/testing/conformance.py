@@ -210,7 +210,7 @@ async def _run(make: Callable[[], Scheduler], scenario: Scenario) -> _Run:
         call = calls[job.index]
         with (
             recorder.body(job.index, call.lane),
-            recorder.asking(job.index) as asked,
+            recorder.asking(job.index, call.lane) as asked,
             recorder.call(asked, call.lane),
         ):
             await trio.sleep(call.duration)

@@ -16,6 +16,7 @@ from trioeval.kernel import (
     Finished,
     Interrupted,
     NotRun,
+    Reserving,
     TimedOut,
 )
 from trioeval.testing.spans import require, working_time
@@ -271,12 +272,13 @@ def check_deadline(trace: Trace) -> None:
         if isinstance(outcome, Interrupted | NotRun) and outcome.cut in ends:
             right = trace.ended_at == ends[outcome.cut]
             require("DEADLINE", right, f"{outcome} in a run that ended at {trace.ended_at}")
-        stopped = isinstance(outcome, Interrupted) and outcome.cut is Cut.STOP
-        require("DEADLINE", not stopped, f"{outcome}: a stop lets what runs finish")
 
 
 def check_drain(trace: Trace) -> None:
-    """DRAIN: after stop no job starts, and those under way run to their end."""
+    """DRAIN: after stop no job starts, and those under way run to their end.
+
+    But for those that have made no request and would need a permit: they are cut off, and ask for none.
+    """
     for span in trace.bodies:
         require("DRAIN", span.started_at <= trace.scenario.stop_at, f"{span} started after stop")
     cut = [
@@ -288,6 +290,52 @@ def check_drain(trace: Trace) -> None:
         drained_at = max([trace.scenario.stop_at, *(span.ended_at for span in trace.bodies)])
         told = f"{cut} in a run that was stopped at {trace.scenario.stop_at} and ended at {trace.ended_at}"
         require("DRAIN", trace.scenario.stop_at <= trace.ended_at <= drained_at, told)
+    _check_withdrawn(trace)
+
+
+def _check_withdrawn(trace: Trace) -> None:
+    """Who has made no request by the stop waits for no permit; and nobody else is cut off by it."""
+    stop_at = trace.scenario.stop_at
+    made: set[int] = set()
+    for event in trace.events:
+        match event:
+            case Admitted():
+                made.discard(event.index)
+            case CallStarted():
+                made.add(event.index)
+            case Reserving() if event.at > stop_at:
+                told = f"{event}: for a first request, after a stop at {stop_at}"
+                require("DRAIN", event.index in made, told)
+            case _:
+                pass
+    shared = {name for limit in trace.scenario.shared for name in limit.lanes}
+    withdrawn = []
+    for body in trace.bodies:
+        own = [span for span in trace.calls if span.index == body.index]
+        first = min(
+            (span.started for span in own if body.started < span.started < body.last),
+            default=math.inf,
+        )
+        first_at = min((s.started_at for s in own if s.started == first), default=math.inf)
+        early = [
+            one
+            for one in trace.asked
+            if one.index == body.index
+            and one.lane in shared
+            and body.started < one.call < min(first, body.last)
+        ]
+        for one in early:
+            until = min(one.ended_at, first_at)
+            told = f"{body} waits until {until} for its first request, stopped at {stop_at}"
+            require("DRAIN", until <= max(stop_at, one.asked_at), told)
+        if first == math.inf and any(one.ended_at == body.ended_at for one in early):
+            withdrawn.append((body.index, body.ended_at))
+    for emission in trace.emissions:
+        outcome = emission.outcome
+        if isinstance(outcome, Interrupted) and outcome.cut is Cut.STOP:
+            right = (outcome.index, outcome.finished_at) in withdrawn
+            told = f"{outcome}: a stop at {stop_at} lets what runs finish"
+            require("DRAIN", right and outcome.finished_at >= stop_at, told)
 
 
 def check_leak(trace: Trace) -> None:

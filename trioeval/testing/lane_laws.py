@@ -213,6 +213,34 @@ def check_slot(trace: Trace) -> None:
         require("SLOT", sample.held == sample.in_flight, f"{sample}")
 
 
+def check_lease(trace: Trace) -> None:
+    """LEASE: every permit is settled or given back once; one that was used is a request's, from start to end.
+
+    And every request on a lane with permits has one: no slot is held while a permit is waited for.
+    """
+    for lane in (name for shared in trace.scenario.shared for name in shared.lanes):
+        used = []
+        for lent in trace.permits:
+            if lent.lane != lane:
+                continue
+            require("LEASE", len(lent.ends) == 1, f"{lent} has not exactly one end")
+            if lent.ends[0].used is None:
+                kept = lent.granted_at != lent.ends[0].at
+                require("LEASE", not kept, f"{lent} was kept, and not used")
+            else:
+                used.append(lent)
+        calls = sorted((c for c in trace.calls if c.lane == lane), key=lambda span: span.started)
+        told = f"{len(used)} permits were used for {len(calls)} requests on {lane}"
+        require("LEASE", len(used) == len(calls), told)
+        for lent, call in zip(used, calls, strict=True):
+            end, what = lent.ends[0], f"{lent} is not that of {call}"
+            require("LEASE", (lent.index, lent.tokens) == (call.index, call.tokens), what)
+            within = lent.granted < call.started and call.last < end.tick
+            times = (lent.granted_at, end.at) == (call.started_at, call.ended_at)
+            require("LEASE", within and times, what)
+            require("LEASE", end.used == used_tokens(call), f"{lent} after {call}")
+
+
 def check_eager(trace: Trace) -> None:
     """EAGER: each call starts at the first instant at which turn, pace and slot allow it.
 

@@ -24,6 +24,7 @@ from trioeval.testing.lane_laws import (
     check_aimd,
     check_attempts,
     check_budget,
+    check_lease,
     check_pace,
     check_retry_after,
     check_slot,
@@ -49,6 +50,7 @@ LAWS: Mapping[str, Callable[[Trace], None]] = {
     "ATTEMPTS": check_attempts,
     "BUDGET": check_budget,
     "SLOT": check_slot,
+    "LEASE": check_lease,
     "LEAK": check_leak,
 }
 """The laws that every trace keeps, by name. EAGER and ISOLATION need traces of their own."""

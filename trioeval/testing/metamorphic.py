@@ -15,7 +15,16 @@ import attrs
 
 from trioeval.kernel import Edge, LaneSpec
 from trioeval.testing.perform import run_scenario
-from trioeval.testing.scenario import Action, Call, Freedom, Pause, Scenario, Script, Together
+from trioeval.testing.scenario import (
+    Action,
+    Call,
+    Freedom,
+    Pause,
+    Scenario,
+    Script,
+    Shared,
+    Together,
+)
 from trioeval.testing.trace import Trace
 
 Run: TypeAlias = Callable[[Scenario], Trace]
@@ -46,6 +55,17 @@ def scaled(scenario: Scenario, factor: float) -> Scenario:
         cancel_at=scenario.cancel_at * factor,
         start_at=scenario.start_at * factor,
         retunes=tuple(attrs.evolve(one, at=one.at * factor) for one in scenario.retunes),
+        shared=tuple(_scaled_shared(one, factor) for one in scenario.shared),
+    )
+
+
+def _scaled_shared(shared: Shared, factor: float) -> Shared:
+    begin, end = shared.silent
+    return attrs.evolve(
+        shared,
+        lasts=shared.lasts * factor,
+        delay=shared.delay * factor,
+        silent=(begin * factor, end * factor),
     )
 
 
@@ -238,6 +258,49 @@ def check_wider(scenario: Scenario, lane: str, more: int = 1, *, run: Run = run_
     emitted = {index: at for at, index, _ in _emissions(narrow)}
     late_outcomes = [one for one in _emissions(wide) if one[0] > emitted[one[1]]]
     _require(late_outcomes, [], f"outcomes that come later with a wider lane {lane!r}")
+
+
+def check_generous(scenario: Scenario, *, run: Run = run_scenario) -> None:
+    """A shared limit that always has room changes nothing (LEASE).
+
+    Args:
+        scenario: Without ties: to be asked takes a step, which may change the order of one instant's events.
+            And without a stop, after which first requests get no permit.
+        run: What runs a scenario.
+    """
+    alone = run(scenario)
+    names = tuple(lane.name for lane in scenario.lanes)
+    for at_once in (True, False):
+        limit = Shared(names, room=10**9, at_once=at_once)
+        beside = run(attrs.evolve(scenario, shared=(limit,)))
+        what = f"with room for all, {at_once=}"
+        _require(_steps(beside), _steps(alone), f"requests {what}")
+        _require(_bodies(beside), _bodies(alone), f"jobs {what}")
+        _require(_emissions(beside), _emissions(alone), f"outcomes {what}")
+
+
+def check_narrowed(
+    scenario: Scenario, lane: str, room: int, *, at_once: bool, run: Run = run_scenario
+) -> None:
+    """So many permits at once limit a lane as a width does (LEASE): no wake-up is lost, none comes early.
+
+    Args:
+        scenario: Jobs of one call without failures, edges, keys, serial jobs and cuts; live jobs unbounded.
+        lane: Which one, of a width of at least `room`.
+        room: How many permits, ≥ 1.
+        at_once: Whether one can be had without waiting.
+        run: What runs a scenario.
+    """
+    lanes = tuple(
+        attrs.evolve(spec, width=room) if spec.name == lane else spec for spec in scenario.lanes
+    )
+    narrow = run(attrs.evolve(scenario, lanes=lanes))
+    limit = Shared((lane,), room=room, at_once=at_once)
+    _require(
+        _steps(run(attrs.evolve(scenario, shared=(limit,)))),
+        _steps(narrow),
+        f"requests with {room} permits for lane {lane!r}",
+    )
 
 
 def _steps(trace: Trace) -> list[Step]:

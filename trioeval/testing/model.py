@@ -96,6 +96,7 @@ class _Run:
         _require(scenario.reorder_window is None, "it has a window")
         _require(scenario.budget is None and scenario.cap is None, "it has a budget or a cap")
         _require(not scenario.retunes, "somebody changes its lanes")
+        _require(not scenario.shared, "its lanes have permits")
         _require(not self.alone or not scenario.salvage_rounds, "serial jobs are salvaged")
 
     def play(self) -> Prediction:

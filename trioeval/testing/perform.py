@@ -20,6 +20,7 @@ from trioeval.testing.scenario import (
     ScriptedError,
     Together,
 )
+from trioeval.testing.shared import Keeper
 from trioeval.testing.trace import Recorder, Trace
 from trioeval.testing.virtual import run_virtual
 
@@ -40,17 +41,20 @@ def run_scenario(scenario: Scenario) -> Trace:
 
 
 def run_side_by_side(scenarios: Sequence[Scenario]) -> list[Trace]:
-    """Run several scenarios at once on the lanes of the first.
+    """Run several scenarios at once on the lanes of the first, under its shared limits.
 
     The sequence numbers of their traces are of one series, so that the traces can be compared. What the
-    lanes say of themselves belongs to all runs together; it is sampled only where there is one.
+    lanes say of themselves, and the permits, belong to all runs together; the one is sampled only where there
+    is one run, the other are in every trace.
     """
     return run_virtual(_run_all, scenarios)
 
 
 async def _run_all(scenarios: Sequence[Scenario]) -> list[Trace]:
     first, ticks = scenarios[0], itertools.count(1)
-    lanes = Lanes(first.lanes, rng=lambda: first.spread, cap=first.cap)
+    keepers = [Keeper(shared, ticks) for shared in first.shared]
+    permits = {name: keeper.permits(name) for keeper in keepers for name in keeper.shared.lanes}
+    lanes = Lanes(first.lanes, rng=lambda: first.spread, cap=first.cap, permits=permits)
     recorders = [Recorder(ticks) for _ in scenarios]
     ended_at: dict[int, float] = {}
 
@@ -69,6 +73,8 @@ async def _run_all(scenarios: Sequence[Scenario]) -> list[Trace]:
                 runs.start_soon(run, position)
         world.cancel_scope.cancel("every run is over")
     left_over = _left_over(lanes)
+    left_over += [told for keeper in keepers if (told := keeper.left_over())]
+    lent = sorted((one for keeper in keepers for one in keeper.lent), key=lambda one: one.granted)
     if trio.lowlevel.current_statistics().tasks_living != living:
         left_over.append("tasks")
     return [
@@ -84,6 +90,7 @@ async def _run_all(scenarios: Sequence[Scenario]) -> list[Trace]:
             left_over=left_over,
             settled=recorder.settled,
             questions=recorder.questions,
+            permits=lent,
         )
         for position, (scenario, recorder) in enumerate(zip(scenarios, recorders, strict=True))
     ]
@@ -177,7 +184,7 @@ async def _call(
                 raise ScriptedError(msg)
             return Metered(None, attempt.tokens)
 
-    with trio.move_on_after(call.patience), recorder.asking(index) as asked:
+    with trio.move_on_after(call.patience), recorder.asking(index, call.lane) as asked:
         await calls(call.lane, send, tokens=call.tokens)
 
 

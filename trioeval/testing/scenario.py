@@ -115,6 +115,26 @@ class Caps:
 
 
 @attrs.frozen
+class Shared:
+    """A limit that is shared, also beyond the run, and whoever keeps it: calls need a permit of it."""
+
+    lanes: tuple[str, ...]
+    """Whose calls."""
+    room: int = 2
+    """Permits that take room at once, ≥ 1."""
+    lasts: float = 0.0
+    """Seconds from its grant on in which a permit that was used takes room also when its call is over."""
+    delay: float = 0.0
+    """Seconds until it is decided about a question."""
+    at_once: bool = True
+    """Whether a permit can be had without waiting; where there is no delay."""
+    most: int | None = None
+    """Tokens of a call beyond which it is never granted."""
+    silent: tuple[float, float] = (math.inf, math.inf)
+    """From when until when questions fail."""
+
+
+@attrs.frozen
 class Scenario:
     """A whole run: jobs, lanes, and what befalls it."""
 
@@ -137,6 +157,8 @@ class Scenario:
     cap: int | None = None
     """Calls in flight on all lanes together."""
     retunes: tuple[Retune, ...] = ()
+    shared: tuple[Shared, ...] = ()
+    """Limits beyond the lanes; at most one for each lane."""
     spread: float = 0.5
     """What the lanes get for chance: constant, so that back-offs are exact."""
 
@@ -150,6 +172,7 @@ class Scenario:
             and min(self.deadline, self.stop_at, self.cancel_at) == math.inf
             and not self.edges
             and not self.retunes
+            and not self.shared
             and self.reorder_window is None
             and self.budget is None
             and self.cap is None

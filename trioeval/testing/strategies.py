@@ -22,6 +22,7 @@ from trioeval.testing.scenario import (
     Retune,
     Scenario,
     Script,
+    Shared,
     Together,
 )
 
@@ -41,6 +42,15 @@ attempts = st.builds(
     st.sampled_from((None, None, 0, 1)),
 )
 """What one request does: it succeeds, or fails in any of the ways that a lane knows."""
+
+
+_busy_attempts = st.builds(
+    Attempt,
+    st.integers(1, 16).map(lambda quarters: quarters / 4),
+    st.sampled_from((None, None, Fault.TRANSIENT, *(Fault.RATE_LIMITED,) * 3, Fault.FATAL)),
+    st.sampled_from((None, 1.25, 2.5)),
+    st.sampled_from((None, 0)),
+)
 
 
 def lane_specs(name: str) -> st.SearchStrategy[LaneSpec]:
@@ -78,6 +88,7 @@ def learning_lane_specs(name: str) -> st.SearchStrategy[LaneSpec]:
     )
 
 
+_NEVER = (math.inf, math.inf)
 _FREEDOMS = st.sampled_from(
     (
         None,
@@ -185,6 +196,74 @@ def free_scenarios(draw: st.DrawFn) -> Scenario:
         scripts = [attrs.evolve(script, key=None) for script in scripts]
         scenario = attrs.evolve(scenario, edges={}, salvage_rounds=0)
     return attrs.evolve(scenario, scripts=tuple(scripts))
+
+
+def _wide_lanes(name: str) -> st.SearchStrategy[LaneSpec]:
+    """Lanes on which several calls are in flight, and which learn."""
+    some = st.sampled_from
+    return st.builds(
+        LaneSpec,
+        st.just(name),
+        st.integers(2, 6),
+        rpm=some((None, None, None, 240.0)),
+        tpm=some((None, None, 240.0)),
+        adaptive=some(("aimd", "aimd", "off")),
+        slow_start=some((False, False, True)),
+        retries=st.integers(0, 2),
+        max_retries=some((None, 1)),
+        patience=some((300.0, 8.0)),
+        breaker_threshold=some((3, 1)),
+    )
+
+
+@st.composite
+def shared_scenarios(draw: st.DrawFn) -> Scenario:
+    """Limits that lanes share, under lanes that learn: much is asked for while a lane changes its mind."""
+    some, names = st.sampled_from, _NAMES[: draw(st.sampled_from((1, 1, 2, 3)))]
+    groups = [names[:2]] if draw(st.booleans()) else [(name,) for name in names]
+    calls = st.builds(
+        Call,
+        some(names),
+        durations,
+        patience=some((math.inf,) * 5 + (2.5,)),
+        attempts=st.lists(_busy_attempts, max_size=3).map(tuple),
+        tokens=some((0, 0, 1, 2)),
+    )
+    # Most jobs begin with a call on their own lane; some come to it only after the stop.
+    before = some(((),) * 4 + ((Pause(1.5),), (Pause(4.5),)))
+    together = st.builds(Together, st.lists(calls, min_size=2, max_size=2).map(tuple))
+    more = st.lists(st.one_of(calls, calls, calls, together), max_size=1)
+    jobs = st.tuples(some(names), calls, before, more, some((math.inf,) * 3 + (5.0,)))
+    retune = st.builds(Retune, durations, some(names), some((1, 6, "pause", "resume")))
+    retunes = draw(st.lists(retune, max_size=2))
+    retunes += [Retune(40.0, name, "resume") for name in names if retunes]
+    return Scenario(
+        lanes=tuple(draw(_wide_lanes(name)) for name in names),
+        scripts=tuple(
+            Script(lane, (*before, attrs.evolve(call, lane=lane), *more), timeout)
+            for lane, call, before, more, timeout in draw(st.lists(jobs, min_size=3, max_size=9))
+        ),
+        deadline=draw(some((math.inf, math.inf, 5.0, 10.0))),
+        stop_at=draw(some((math.inf, math.inf, 4.0))),
+        cancel_at=draw(some((math.inf, math.inf, math.inf, 5.0))),
+        max_live_jobs=draw(some((256, 256, 2))),
+        salvage_rounds=draw(some((0, 1))),
+        budget=draw(some((None, None, Caps(requests=5), Caps(tokens=4)))),
+        cap=draw(some((None, None, 1, 2))),
+        retunes=tuple(retunes),
+        shared=tuple(
+            Shared(
+                lanes,
+                room=draw(some((1, 2, 3, 9))),
+                lasts=draw(some((0.0, 2.5, 8.0))),
+                delay=draw(some((0.0, 0.25, 1.0, 2.5))),
+                at_once=draw(st.booleans()),
+                most=draw(some((None, None, None, 1))),
+                silent=draw(some((_NEVER, _NEVER, _NEVER, (2.0, 4.0)))),
+            )
+            for lanes in groups
+        ),
+    )
 
 
 def _with_faults(draw: st.DrawFn, action: Action) -> Action:

@@ -58,10 +58,38 @@ class Asked:
     """The time from asking for a call to having its result, or to giving up."""
 
     index: int
+    lane: str
     call: int
     """Sequence number of the question."""
     asked_at: float
     ended_at: float = math.inf
+
+
+@attrs.define
+class Lent:
+    """A permit, as seen by who granted it."""
+
+    index: int
+    """The job."""
+    lane: str
+    tokens: int
+    """What was asked for."""
+    granted_at: float
+    granted: int
+    """Sequence number of the grant."""
+    ends: list["PermitEnd"] = attrs.field(factory=list)
+    """How it was settled or given back; one is right."""
+
+
+@attrs.frozen
+class PermitEnd:
+    """A permit was settled or given back."""
+
+    at: float
+    tick: int
+    """Sequence number."""
+    used: int | None
+    """The tokens that it was settled to; None where it was given back unused."""
 
 
 @attrs.frozen
@@ -114,6 +142,8 @@ class Trace:
     """Empty if nobody was told."""
     questions: Sequence[Span] = ()
     """Whether jobs need nothing of their lanes; empty if nobody asked."""
+    permits: Sequence[Lent] = ()
+    """In the order of their grants."""
 
     @property
     def size(self) -> int:
@@ -162,9 +192,9 @@ class Recorder:
             yield
 
     @contextmanager
-    def asking(self, index: int) -> Iterator[Asked]:
+    def asking(self, index: int, lane: str) -> Iterator[Asked]:
         """Put around the whole of a call, waits and repetitions; give the result to `call`."""
-        asked = Asked(index, next(self.ticks), trio.current_time())
+        asked = Asked(index, lane, next(self.ticks), trio.current_time())
         self.asked.append(asked)
         try:
             yield asked

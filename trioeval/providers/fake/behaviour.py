@@ -1,6 +1,7 @@
 """What the fake provider answers: all decisions, no input or output.
 
-The server asks `begin` when a request has arrived and tells `end` how its reply went. Time is an
+The server asks `begin` when a request has arrived, tells `reply` when the last of its reply is about to be
+sent, and `end` how that went. Time is an
 argument; chance comes from the generator that is passed in.
 """
 
@@ -63,8 +64,8 @@ class FakeModel:
 
     def reset(self, now: float) -> None:
         """Forget what was seen, taken and replied; what is in flight stays in flight."""
-        busy = self.tally.in_flight
-        self.tally = Tally(now, in_flight=busy, max_in_flight=busy)
+        now_in = self.tally.in_flight
+        self.tally = Tally(now, in_flight=now_in, max_in_flight=now_in, busy=self.tally.busy)
         self._limits, self._source = Limits.of(self.settings), Source(self.settings.replies)
 
     def begin(self, now: float, body: bytes) -> Answer:
@@ -78,8 +79,22 @@ class FakeModel:
             self.tally.let_in()
         return answer
 
-    def end(self, now: float, answer: Answer, ending: Ending) -> None:
-        """The reply is over; to be called exactly once for every `begin`."""
+    def reply(self, answer: Answer) -> None:
+        """The last part of the reply is about to be sent; may be told, once for every `begin`."""
+        if answer.is_let_in:
+            self.tally.reply()
+
+    def end(self, now: float, answer: Answer, ending: Ending, *, replied: bool = False) -> None:
+        """The reply is over; to be called exactly once for every `begin`.
+
+        Args:
+            now: When.
+            answer: What was decided.
+            ending: How it went.
+            replied: Whether `reply` was told.
+        """
+        if not replied:
+            self.reply(answer)
         self.tally.leave(now, status=answer.status, ending=ending, let_in=answer.is_let_in)
 
     def _refuse(self, now: float, ask: Ask) -> Answer | None:
@@ -87,7 +102,7 @@ class FakeModel:
         if self._throttling.random() < self.settings.throttle_rate:
             return _refusal("Too many requests.", "requests", ())
         limit = self.settings.max_in_flight
-        if limit is not None and self.tally.in_flight >= limit:
+        if limit is not None and self.tally.busy >= limit:
             text = f"Too many requests at once: the limit is {limit}."
             return _refusal(text, "requests", self._limits.headers(now))
         content = self._source.find(ask).content
@@ -121,7 +136,7 @@ class FakeModel:
         if latency is None:
             latency = self.settings.latency_s
         if self.settings.slow_from is not None:
-            latency *= max(1.0, (self.tally.in_flight + 1) / self.settings.slow_from)
+            latency *= max(1.0, (self.tally.busy + 1) / self.settings.slow_from)
         return Answer(
             status=planned.status,
             body=content,

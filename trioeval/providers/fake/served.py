@@ -21,6 +21,10 @@ class Served:
     status: int
     """That was decided; whether it was told depends on the ending."""
     ending: Ending
+    seconds: float
+    """From the arrival of the request until it was over."""
+    busy_seconds: float
+    """Those of them until the last of the reply was about to be sent; 0 if it was refused."""
     sent_bytes: int
     """Of the reply, with its head, that the operating system took before it was over."""
 
@@ -34,6 +38,8 @@ class Served:
         asked = {} if isinstance(ask, str) else {"model": ask.model, "prompt": ask.prompt}
         said = {
             "utc_at": utc_at,
+            "seconds": self.seconds,
+            "busy_seconds": self.busy_seconds,
             "digest": hashlib.sha256(self.body).hexdigest(),
             "status": self.status,
             "ending": self.ending,

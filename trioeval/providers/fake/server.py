@@ -151,16 +151,26 @@ class _Connection:
         return True
 
     async def _complete(self, body: bytes) -> bool:
-        answer = self._model.begin(trio.current_time(), body)
+        arrived_at = trio.current_time()
+        answer = self._model.begin(arrived_at, body)
         ending: Ending = "abandoned"
+        replied_at: float | None = None
+
+        def reply() -> None:
+            # Before it is sent: who has it may ask again before this task goes on.
+            nonlocal replied_at
+            replied_at = trio.current_time()
+            self._model.reply(answer)
+
         sent_before = self._sent_bytes
         try:
             if answer.events:
-                await self._stream_events(answer)
+                await self._stream_events(answer, reply)
                 ending = "cut" if answer.is_cut else "sent"
                 return not answer.is_cut
             if answer.delay:
                 await self._wait(answer.delay)
+            reply()
             if answer.is_cut:
                 await self._send(self._head(answer.status, answer.body, answer.headers))
                 await self._send(h11.Data(data=answer.body[: len(answer.body) // 2]))
@@ -169,13 +179,22 @@ class _Connection:
                 await self._reply(answer.status, answer.body, answer.headers)
                 ending = "sent"
         finally:
-            self._model.end(trio.current_time(), answer, ending)
+            now = trio.current_time()
+            self._model.end(now, answer, ending, replied=replied_at is not None)
             if self._told is not None:
-                sent = self._sent_bytes - sent_before
-                self._told(Served(body=body, status=answer.status, ending=ending, sent_bytes=sent))
+                self._told(
+                    Served(
+                        body=body,
+                        status=answer.status,
+                        ending=ending,
+                        seconds=now - arrived_at,
+                        busy_seconds=(replied_at or now) - arrived_at if answer.is_let_in else 0.0,
+                        sent_bytes=self._sent_bytes - sent_before,
+                    )
+                )
         return not answer.is_cut
 
-    async def _stream_events(self, answer: Answer) -> None:
+    async def _stream_events(self, answer: Answer, reply: Callable[[], None]) -> None:
         """The first event after half of the delay, the others evenly over the other half."""
         await self._wait(answer.delay / 2)
         kind = ("content-type", "text/event-stream")
@@ -184,6 +203,8 @@ class _Connection:
         started_at, gap = trio.current_time(), answer.delay / 2 / len(answer.events)
         for number, event in enumerate(events):
             await self._wait(started_at + number * gap - trio.current_time())
+            if number == len(events) - 1:
+                reply()
             await self._send(h11.Data(data=event))
         if not answer.is_cut:
             await self._send(h11.EndOfMessage())

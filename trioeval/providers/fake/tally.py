@@ -24,7 +24,10 @@ class Tally:
     """The instant that all times count from."""
     requests: int = 0
     in_flight: int = 0
-    """Requests that were let in and are not answered yet; refused ones never are."""
+    """Requests that were let in and are not over yet; refused ones never are."""
+    busy: int = 0
+    """Those of them whose reply is not ready yet. A client may have a reply, and ask again, before the server
+    comes to see that it is over."""
     max_in_flight: int = 0
     disconnects: int = 0
     abandoned: int = 0
@@ -41,7 +44,12 @@ class Tally:
     def let_in(self) -> None:
         """The request is being worked on."""
         self.in_flight += 1
+        self.busy += 1
         self.max_in_flight = max(self.max_in_flight, self.in_flight)
+
+    def reply(self) -> None:
+        """A request that was let in keeps the provider busy no more; once for each."""
+        self.busy -= 1
 
     def leave(self, now: float, *, status: int, ending: Ending, let_in: bool) -> None:
         """The request is over.

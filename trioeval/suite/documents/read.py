@@ -54,6 +54,29 @@ def read_document(path: Path) -> Document:
     if reader is None:
         hint = f"use one of {', '.join(readers)}"
         raise MistakenError(Mistake(f'the suffix "{path.suffix}" is not known', hint))
+    return _read_content(content, reader)
+
+
+def read_json(path: Path) -> Document:
+    """Read a file as JSON, whatever it is called.
+
+    Raises:
+        MistakenError: The same.
+    """
+    return _read_content(_read_bytes(path), _read_json)
+
+
+def read_json_or_yaml(path: Path) -> Document:
+    """Read a file as JSON if its suffix says so, and else as YAML, whatever it is called.
+
+    Raises:
+        MistakenError: The same.
+    """
+    reader = _read_json if path.suffix.lower() == ".json" else _read_yaml
+    return _read_content(_read_bytes(path), reader)
+
+
+def _read_content(content: bytes, reader: Callable[[str], Document]) -> Document:
     text = _decoded(content)
     if not text.strip():
         raise MistakenError(Mistake("the file is empty"))

@@ -74,13 +74,7 @@ class Around:
         Raises:
             MistakenError: There is none, or it is outside of the suite's folder.
         """
-        folder, reference = unanchored(reference)
-        named = reference.removeprefix(FILE)
-        path = self._inside(reference, (folder or self.directory) / named)
-        self.note(path)  # also if it is not there: it may come
-        if not path.is_file():
-            raise MistakenError(self._missing(reference, path))
-        return path
+        return self._file(reference, "write the name of a file")
 
     def files(self, reference: str) -> tuple[Path, ...]:
         """The files that a path or a glob names, sorted.
@@ -93,7 +87,7 @@ class Around:
             return attrs.evolve(self, directory=folder).files(reference)
         named = reference.removeprefix(FILE)
         if not is_glob(named) or (self.directory / named).is_file():
-            return (self.file(reference),)
+            return (self._file(reference, "write a file, or a pattern like *.txt"),)
         pattern = str(self.directory / named)
         found = sorted(Path(path) for path in glob.glob(pattern, recursive=True))  # noqa: PTH207 - pathlib's has no way to say "absolute or not"
         inside = tuple(self._inside(reference, path) for path in found if path.is_file())
@@ -104,6 +98,18 @@ class Around:
         for path in inside:
             self.note(path)
         return inside
+
+    def _file(self, reference: str, instead: str) -> Path:
+        """A file; what to write instead of a folder is the hint of that mistake."""
+        folder, reference = unanchored(reference)
+        named = reference.removeprefix(FILE)
+        path = self._inside(reference, (folder or self.directory) / named)
+        self.note(path)  # also if it is not there: it may come
+        if path.is_dir():
+            raise MistakenError(Mistake(f"{quote(reference)} is a folder", instead))
+        if not path.is_file():
+            raise MistakenError(self._missing(reference, path))
+        return path
 
     def _inside(self, reference: str, path: Path) -> Path:
         try:
@@ -117,10 +123,6 @@ class Around:
         return Path(*path.parts) if ".." not in path.parts else real
 
     def _missing(self, reference: str, path: Path) -> Mistake:
-        if path.is_dir():
-            return Mistake(
-                f"{quote(reference)} is a folder", "write a file, or a pattern like *.txt"
-            )
         if not path.parent.is_dir():
             return Mistake(f"there is no folder {path.parent}")
         beside = sorted(other.name for other in path.parent.iterdir() if other.is_file())

@@ -1,0 +1,40 @@
+"""What the reference says of the life of questions is what they are told, in both spellings."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from trioeval.report.questions import event_json
+from trioeval.suite.strict import camel
+from trioeval.tasks.question_events import NOTES
+from trioeval.tasks.question_result import QuestionEvent
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "questions.md").read_text()
+ROWS = dict(re.findall(r"^\| `(\w+)` \|([^|]*)\|", PAGE.partition("## Events")[2], re.MULTILINE))
+
+
+def test_every_event_of_a_question_has_a_row() -> None:
+    """Waits among them; outcomes share one."""
+    waits = {
+        f"waiting_{what}" for what in ("rate_limit", "limit_decreasing", "limiter_error", "lane")
+    }
+    assert set(ROWS) == {"queued", "scheduled", "reserving", "running", *waits, *NOTES}
+
+
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_details_are_named_as_an_observer_and_as_a_record_has_them(name: str) -> None:
+    """Where the two differ, the page has both."""
+    details = re.findall(r"`(\w+)`", ROWS[name])
+    event = QuestionEvent(
+        sequence=0,
+        at=0.0,
+        task=None,
+        index=0,
+        job="1",
+        name=name,
+        details=dict.fromkeys(details, 1),
+    )
+    recorded = set(event_json(event)) - {"sequence", "at", "event"}
+    assert recorded == {camel(detail) for detail in details}
+    assert [one for one in recorded if f"`{one}`" not in PAGE] == []

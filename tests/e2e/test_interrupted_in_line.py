@@ -1,0 +1,76 @@
+"""One Ctrl-C while rows wait for a shared limit: the run ends at once, and is gone on with."""
+
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
+
+import pytest
+from test_command_line import ENV, write
+
+from trioeval.cli import run_command_line
+
+pytestmark = pytest.mark.slow
+
+_ANSWER = """
+def call_api(prompt, options, context):
+    with open("asked.txt", "a") as asked:
+        asked.write(prompt.splitlines()[0] + "\\n")
+    return {"output": "<answer>Blue</answer>"}
+"""
+_HOUR = {"key": "answers:rpm", "kind": "rolling", "capacity": 2, "windowSeconds": 3600}
+
+
+def write_suite(folder: Path) -> None:
+    """A task of questions and one of prompts; a limit lets two calls of a process through in an hour."""
+    (folder / "answer.py").write_text(_ANSWER)
+    asked = {"answers": ["Red", "Blue"], "correct_answers": ["Blue"]}
+    questions = [{"question": f"Colour {n}?", **asked} for n in range(2)]
+    write(folder / "q.json", {"version": 1, "questions": questions})
+    tests = [{"vars": {"n": n}} for n in range(2)]
+    suite = {
+        "providers": [{"id": "python:answer.py", "lane": {"quota": ["answers:rpm"]}}],
+        "quota": {"limits": [_HOUR]},
+        "tasks": [
+            {"id": "asked", "type": "question_eval", "questionsFile": "q.json"},
+            {"id": "said", "type": "prompt_eval", "prompts": ["Colour {{n}}?"], "tests": tests},
+        ],
+    }
+    write(folder / "s.json", suite)
+
+
+def asked_in(folder: Path) -> int:
+    """Calls that were made."""
+    path = folder / "asked.txt"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def test_one_interrupt_ends_a_run_that_waits_for_a_shared_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At once, however far off the window; what was left runs when the run is resumed."""
+    write_suite(tmp_path)
+    flags = ("s.json", "--no-progress", "--no-table", "--no-cache", "-o", "rows.jsonl")
+    command = [sys.executable, "-m", "trioeval", *flags]
+    with Popen(command, cwd=tmp_path, env=ENV, stdout=DEVNULL, stderr=PIPE, text=True) as run:
+        while asked_in(tmp_path) < 2:
+            assert run.poll() is None
+            time.sleep(0.005)  # between two looks
+        run.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        _, said = run.communicate(timeout=60)
+    assert time.monotonic() - began < 5, (
+        said
+    )  # it takes 0.2 s, on a machine that has nothing else to do
+    assert run.returncode == 130
+    assert "exit 130: interrupted by SIGINT" in said.strip().splitlines()[-1]
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    left = [row["error"] for row in rows if row.get("error")]
+    assert left == ["not run: the run was stopped"] * 2
+    assert asked_in(tmp_path) == 2
+    monkeypatch.chdir(tmp_path)
+    assert run_command_line([*flags, "--resume"]) == 0
+    assert "4 rows" in capsys.readouterr().err
+    assert asked_in(tmp_path) == 4

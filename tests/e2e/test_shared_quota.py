@@ -1,0 +1,93 @@
+"""Programs that know of each other by nothing but a limit in Redis, and a provider that enforces the same."""
+
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from shared_limit import (
+    AT_ONCE,
+    LATE,
+    allowed_until,
+    limits_of,
+    open_provider,
+    run_programs,
+    start_run,
+    stats_of,
+)
+
+from trioeval.quota import LimitState
+from trioeval.quota.redis import open_redis
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "quota"))
+from redis_server import needs_redis, open_server
+
+pytestmark = [pytest.mark.network, pytest.mark.slow, needs_redis]
+
+HOLD = 2.0
+"""Seconds after which a hold that nobody extends is given back."""
+HINT = 2.0
+"""Most seconds between two questions of one that waits for a slot."""
+SLOW = 1.0
+"""Seconds that a busy machine may add."""
+
+
+def test_four_programs_use_all_of_a_limit_and_never_more(tmp_path: Path) -> None:
+    """1,200 a minute and 8 at once, in windows of 5 s: nothing is refused, and nothing is left over."""
+    window, windows = 5.0, 2
+    with open_server() as redis:
+        audit = run_programs(tmp_path, redis.url, programs=4, windows=windows, window=window)
+    assert audit.refused == 0
+    assert audit.most_in(window) <= 100
+    assert audit.most_at_once <= AT_ONCE
+    assert len(audit.arrivals) == 100 * windows
+    assert len(audit.arrivals) >= 0.95 * allowed_until(audit.last_start, window + LATE, 100)
+    for program in range(4):
+        results = json.loads((tmp_path / f"program-{program}" / "results.json").read_text())
+        assert results["results"]["stats"]["successes"] == 100 * windows // 4
+
+
+def test_the_slots_of_a_killed_program_come_back_when_they_expire(tmp_path: Path) -> None:
+    """And not before: it has held them for longer than that, and said so all the time."""
+    limits = limits_of(60.0, 1000, timeout=HOLD)
+    with (
+        open_server() as redis,
+        open_provider(tmp_path / "busy.jsonl", latency_s=600.0) as busy,
+        open_provider(tmp_path / "idle.jsonl") as idle,
+    ):
+        first = start_run(tmp_path / "first", busy, redis.url, limits, AT_ONCE)
+        while stats_of(busy)["in_flight"] < AT_ONCE:
+            assert first.poll() is None, first.communicate()
+            time.sleep(0.01)  # between two looks
+        held_since = time.monotonic()
+        second = start_run(tmp_path / "second", idle, redis.url, limits, AT_ONCE)
+        while time.monotonic() < held_since + 2 * HOLD:
+            assert state_of(redis.url, "m:concurrency").used == AT_ONCE
+            assert stats_of(idle)["requests"] == 0
+            time.sleep(0.05)  # between two looks
+        first.send_signal(signal.SIGKILL)
+        killed_at = time.monotonic()
+        first.communicate()
+        while state_of(redis.url, "m:rpm").used == AT_ONCE:  # the second has started nothing yet
+            assert time.monotonic() < killed_at + HOLD + HINT + SLOW
+            time.sleep(0.01)
+        assert time.monotonic() > killed_at + HOLD / 3  # the last heartbeat was not older
+        said, _ = second.communicate(timeout=30)
+        assert second.returncode == 0, said
+        assert stats_of(idle)["by_status"] == {"200": AT_ONCE}
+        assert state_of(redis.url, "m:concurrency").used == 0
+
+
+def state_of(url: str, key: str) -> LimitState:
+    """How a limit stands, asked as another program would."""
+
+    async def ask() -> Any:
+        async with open_redis(url) as limits:
+            return await limits.states()
+
+    states: dict[str, LimitState] = {one.limit.key: one for one in trio.run(ask)}
+    return states[key]

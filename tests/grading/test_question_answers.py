@@ -1,0 +1,187 @@
+"""Prompts of questions, and the answers at the end of replies."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from trioeval.grading.questions import (
+    Answer,
+    AnswerGrade,
+    ParseFault,
+    grade_answer,
+    normalized,
+    parse_answer,
+    question_prompt,
+)
+
+SPICED = st.text(st.sampled_from("a<>/!?&;#x38lt amp\"'é ß\n")) | st.text()
+CHOICES = SPICED.map(str.strip).filter(bool)
+
+
+def raw(reply: str) -> str:
+    answer = parse_answer(reply)
+    assert isinstance(answer, Answer), answer
+    return answer.raw
+
+
+def fault(reply: str) -> str:
+    found = parse_answer(reply)
+    assert isinstance(found, ParseFault), found
+    return found.kind
+
+
+def test_qe_05_an_answer_is_stripped_and_normalized() -> None:
+    """Whatever stands before it."""
+    reply = "The sky is blue.\n<answer> Blue\n</answer>\n"
+    assert parse_answer(reply) == Answer(raw="Blue", normalized="blue")
+    assert parse_answer("<answer>Blue</answer>") == Answer("Blue", "blue")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "<answer>Blue</answer> because",
+        "<answer>Blue</answer>.",
+        "<answer>Blue</answer><answer>",
+        "</answer> x",
+    ],
+)
+def test_qe_06_nothing_may_follow_the_answer(reply: str) -> None:
+    """Not even a full stop."""
+    assert fault(reply) == "trailing_text"
+
+
+def test_qe_07_the_last_answer_counts() -> None:
+    """A model may change its mind."""
+    assert raw("<answer>Red</answer> no, wait: <answer>Blue</answer>") == "Blue"
+    assert raw("<answer> I mean <answer>Blue</answer>") == "Blue"
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        ("<answers>x</answers>", "missing_answer"),
+        ("<Answer>x</Answer>", "missing_answer"),
+        ("<answer >x</answer>", "missing_answer"),
+        ("x</answer>", "missing_answer"),
+        ("<answer>x", "missing_answer"),
+        ("", "missing_answer"),
+        (" \n", "missing_answer"),
+        ("Blue", "missing_answer"),
+        ("<answer> </answer>", "empty_answer"),
+        ("<answer></answer>", "empty_answer"),
+        ("<answer>&#32;</answer>", "empty_answer"),
+    ],
+)
+def test_qe_08_without_an_answer_there_is_none(reply: str, kind: str) -> None:
+    """Tags are lower case and exact."""
+    assert fault(reply) == kind
+
+
+@pytest.mark.parametrize(
+    ("content", "meant"),
+    [
+        ("A & B", "A & B"),
+        ("A &amp; B", "A & B"),
+        ("a < b", "a < b"),
+        ("a <3 b", "a <3 b"),
+        ("1<2>0", "1<2>0"),
+        ("&lt;b&gt; &quot;&apos;", "<b> \"'"),
+        ("&#38;#x42;", "&#x42;"),
+        ("&#x41;&#66;", "AB"),
+        ("&amp;lt;", "&lt;"),
+        ("AT&T; &nbsp; &AMP; &#; &#x; &#xD800; &#0; &#1114112; &#X41;",) * 2,
+        ("a <", "a <"),
+    ],
+)
+def test_qe_09_signs_of_xml_stand_for_themselves_unless_they_are_meant(
+    content: str, meant: str
+) -> None:
+    """References are decoded once."""
+    assert raw(f"<answer>{content}</answer>") == meant
+
+
+@pytest.mark.parametrize(
+    "content", ["<b>x</b>", "a <b", "x</b>", "<!-- x -->", "<?x?>", "A</answer>", "<é>"]
+)
+def test_qe_10_markup_is_no_answer(content: str) -> None:
+    """Nor half of it."""
+    assert fault(f"<answer>{content}</answer>") == "malformed_answer"
+
+
+def test_qe_11_a_choice_that_is_not_listed_is_wrong() -> None:
+    """But it is an answer."""
+    green = Answer("Green", normalized("Green"))
+    assert grade_answer(green, ["Red", "Blue"], ["Blue"]) == AnswerGrade(
+        correct=False, listed=False
+    )
+    red = Answer("red", normalized("red"))
+    assert grade_answer(red, ["Red", "Blue"], ["Blue"]) == AnswerGrade(correct=False, listed=True)
+
+
+def test_qe_12_cases_are_folded() -> None:
+    """Not merely made lower."""
+    street = parse_answer("<answer>STRASSE</answer>")
+    assert isinstance(street, Answer)
+    graded = grade_answer(street, ["Straße", "Weg"], ["Straße"])
+    assert graded == AnswerGrade(correct=True, listed=True)
+
+
+@given(st.text())
+@example("İ")
+@example("ΐ")
+@example("ﬃ")
+def test_normalizing_again_changes_nothing(text: str) -> None:
+    """Nor does it matter how characters are composed."""
+    assert normalized(normalized(text)) == normalized(text)
+
+
+@pytest.mark.parametrize("pair", ["e\u0301é", "Å\u212b"])
+def test_composed_and_decomposed_are_the_same(pair: str) -> None:
+    """As they look the same."""
+    assert normalized(pair[:-1]) == normalized(pair[-1])
+
+
+@given(st.lists(CHOICES, min_size=1, max_size=4), st.text())
+@example(["<b>", "&amp;", "a\nb"], "")
+@example(["</answer>", "&#38;lt;"], "")
+def test_copying_a_listed_choice_gives_that_choice(choices: list[str], reasoning: str) -> None:
+    """Whatever stands in it: what would be taken for markup is listed as it has to be written."""
+    listed = question_prompt("Which?", choices).partition("Choices:\n")[2]
+    for choice in choices:
+        alone = question_prompt("Which?", [choice]).partition("Choices:\n")[2]
+        assert alone in listed
+        assert raw(f"{reasoning}<answer>{alone}</answer>") == choice
+
+
+@given(SPICED, SPICED, SPICED)
+def test_every_reply_is_an_answer_or_says_what_is_wrong(
+    before: str, content: str, after: str
+) -> None:
+    """Never an exception, never a blank answer, and never text behind it."""
+    found = parse_answer(f"{before}<answer>{content}</answer>{after}")
+    match found:
+        case Answer(raw=text, normalized=folded):
+            assert text
+            assert text == text.strip()
+            assert folded == normalized(text)
+            assert not after.strip()
+        case ParseFault(message=message):
+            assert message
+
+
+def test_long_replies_are_read_in_no_time() -> None:
+    """Whatever they repeat."""
+    assert fault("<answer>" * 200_000) == "missing_answer"
+    assert fault("</answer>" * 200_000) == "missing_answer"
+    assert raw(f"<answer>{'&' * 1_000_000}</answer>").startswith("&&")
+
+
+def test_the_prompt_has_instructions_the_question_and_the_choices() -> None:
+    """In this order, a line each choice."""
+    prompt = question_prompt("Which colour?", ["Red", "Blue & green"])
+    instructions, question, choices = prompt.split("\n\n")
+    assert "<answer>" in instructions
+    assert "</answer>" in instructions
+    assert question == "Question:\nWhich colour?"
+    assert choices == "Choices:\nRed\nBlue & green"

@@ -1,0 +1,104 @@
+"""A Redis server of one's own, on a free port, with nothing in it; it is gone at the end."""
+
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+import pytest
+
+PROGRAM = shutil.which("redis-server")
+needs_redis = pytest.mark.skipif(PROGRAM is None, reason="redis-server is not installed")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@attrs.define(eq=False)
+class RedisServer:
+    """One server, which may be ended and started again at the same place with what it had saved."""
+
+    directory: Path
+    port: int
+    options: tuple[str, ...] = ()
+    _process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    @property
+    def socket_url(self) -> str:
+        return f"unix://{self.directory}/redis.sock"
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        assert PROGRAM is not None
+        own = ("--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.directory))
+        more = (
+            "--save",
+            "",
+            "--unixsocket",
+            f"{self.directory}/redis.sock",
+            "--loglevel",
+            "warning",
+        )
+        self._process = subprocess.Popen(
+            [PROGRAM, *own, *more, *self.options], stdout=subprocess.DEVNULL
+        )
+        self._wait_ready()
+
+    def _wait_ready(self) -> None:
+        # It tells nobody that it is ready: it is asked.
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), timeout=1) as ask:
+                    ask.sendall(b"PING\r\n")
+                    if ask.recv(16).startswith((b"+PONG", b"-NOAUTH")):
+                        return
+            except OSError:
+                pass
+            time.sleep(0.01)
+        pytest.fail("redis-server does not start")
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(20)
+            self._process = None
+
+    def command(self, *words: str) -> bytes:
+        """What it answers to a command, as it comes over the wire."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as ask:
+            ask.sendall((" ".join(words) + "\r\n").encode())
+            return ask.recv(1 << 20)
+
+
+@contextmanager
+def open_server(*options: str) -> Iterator[RedisServer]:
+    """A server, for as long as the block runs."""
+    # Not pytest's directory: the path of a socket must be short.
+    with tempfile.TemporaryDirectory(prefix="redis-") as directory:
+        server = RedisServer(Path(directory), _free_port(), options)
+        try:
+            server.start()
+            yield server
+        finally:
+            server.kill()

@@ -1,0 +1,314 @@
+"""Questions in what is told of a run: documents, spreadsheets, pages, JUnit, tables and single rows."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from finished import headed, records_of, totals_of
+from rich.console import Console
+
+import trioeval
+from trioeval.report import Results, RunInfo, stripped
+from trioeval.report.csv_text import csv_chunks
+from trioeval.report.document import run_document
+from trioeval.report.first_rows import FirstRows
+from trioeval.report.html import html_chunks
+from trioeval.report.junit import junit_chunks
+from trioeval.report.questions import run_sentence, sentence
+from trioeval.report.records import left, shown_of
+from trioeval.report.row_view import row_view
+from trioeval.report.totals import ColumnTotals, Totals
+from trioeval.suite.strip import Strip
+from trioeval.tasks.question_status import OUTCOMES, QuestionCounts
+from trioeval.testing import run_virtual
+
+_SAID = ("The sky is <answer>Blue</answer>", "<answer>Red</answer>", "dunno", None)
+
+
+async def pupil(request: trioeval.Request) -> trioeval.Reply:
+    number = int(request.vars["question"].removeprefix("Colour ").removesuffix("?"))
+    usage = trioeval.Usage(prompt=2, completion=3, total=5)
+    return trioeval.Reply(output=_SAID[number], usage=usage, cost=0.5)
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    """One question right, one wrong, one without an answer, one that failed."""
+    questions = [
+        {
+            "id": f"q{n}",
+            "question": f"Colour {n}?",
+            "answers": ["Red", "Blue"],
+            "correctAnswers": ["Blue"],
+        }
+        for n in range(4)
+    ]
+    (tmp_path / "q.json").write_text(json.dumps({"version": 1, "questions": questions}))
+    task = {"id": "quiz", "type": "question_eval", "questionsFile": "q.json"}
+    document = {"providers": ["pupil"], "tasks": [task]}
+    suite = trioeval.parse_suite(document, directory=tmp_path).tasks[0].suite
+    rows = run_virtual(lambda: trioeval.collect(suite, providers={"pupil": pupil}))
+    records = records_of(rows)
+
+    def read(column: int | None) -> Iterator[Mapping[str, Any]]:
+        return (row for row in records if column is None or row["promptIdx"] == column)
+
+    info = RunInfo(utc_exported="2026-01-01T00:00:01+00:00", duration_ms=1000.0)
+    return Results(
+        head=headed(suite, task="quiz"), totals=totals_of(suite, rows), info=info, records=read
+    )
+
+
+def only(results: Results, index: int) -> Mapping[str, Any]:
+    return list(results.records(None))[index]
+
+
+def test_a_record_tells_what_became_of_its_question(results: Results) -> None:
+    """In camelCase, without what is not known; `outcome` is one of seven words."""
+    found = dict(only(results, 1)["question"])
+    events = [event["event"] for event in found.pop("events")]
+    assert events == ["queued", "scheduled", "reserving", "running", "parsing", "incorrect"]
+    assert found == {
+        "id": "q1",
+        "question": "Colour 1?",
+        "answers": ["Red", "Blue"],
+        "correctAnswers": ["Blue"],
+        "outcome": "incorrect",
+        "correct": False,
+        "agentAnswer": "Red",
+        "answerListed": True,
+        "tokensTotal": 5,
+        "wallTimeSeconds": 0.0,
+        "waitSeconds": 0.0,
+        "attempts": 1,
+        "agentSteps": 1,
+    }
+    fault = only(results, 2)["question"]["parseError"]
+    assert fault == {"kind": "missing_answer", "message": "the reply has no </answer>"}
+    error = only(results, 3)["question"]["runError"]
+    assert error == {
+        "kind": "empty_reply",
+        "message": "the reply has no output",
+        "retryable": True,
+    }
+
+
+def test_a_document_says_how_the_task_ended(results: Results) -> None:
+    """Status and reason by precedence, and the numbers of all questions."""
+    task = run_document([results])["tasks"]["quiz"]
+    assert (task["status"], task["failureReason"]) == ("error", "runtime_error")
+    summary = {
+        "questionsTotal": 4,
+        "questionsCorrect": 1,
+        "questionsIncorrect": 3,
+        "questionsByOutcome": {
+            "correct": 1,
+            "incorrect": 1,
+            "parse_error": 1,
+            "runtime_error": 1,
+        },
+        "accuracy": 0.25,
+    }
+    assert task["questionEval"] == {"questionsFile": "q.json", "summary": summary}
+    assert task["results"]["prompts"][0]["metrics"]["questions"] == summary
+
+
+def test_a_document_says_how_all_tasks_of_questions_ended(results: Results) -> None:
+    """Tasks of other types do not count; passed, failed and errored are all that are counted."""
+    quiz, other = results.head, attrs.evolve(results.head, task="other", questions_file=None)
+    empty = Totals.of(results.columns)
+    parts = [
+        results,
+        attrs.evolve(results, head=other),
+        attrs.evolve(results, head=attrs.evolve(quiz, task="none"), totals=empty),
+    ]
+    told = run_document(parts)
+    assert list(told["tasks"]) == ["quiz", "other", "none"]
+    assert told["summary"] == {
+        "tasksTotal": 2,
+        "tasksPassed": 0,
+        "tasksFailed": 0,
+        "tasksErrored": 2,
+        "passRate": 0.0,
+        "tokensTotal": 20,
+        "questionsTotal": 4,
+        "questionsCorrect": 1,
+        "questionsIncorrect": 3,
+        "questionAccuracy": 0.25,
+    }
+    assert "summary" in run_document(parts[:1])
+    assert "summary" not in run_document(parts[1:2])
+
+
+def test_several_tasks_get_a_sentence_together(results: Results) -> None:
+    """On a page, and on a terminal; that of one task says all of it alone."""
+    first = (results.head, results.totals)
+    passed = QuestionCounts.of(["correct"])
+    second = (results.head, Totals([ColumnTotals(questions=passed)]))
+    told = (
+        "2 tasks of questions: 1 passed, 0 failed, 1 ended as errors; "
+        "2 of 5 correct, accuracy 0.400; 20 tokens"
+    )
+    assert run_sentence([first, second]) == told
+    assert run_sentence([first]) is None
+    head = attrs.evolve(results.head, questions_file=None)
+    assert run_sentence([first, (head, results.totals)]) is None
+    page = "".join(html_chunks(results, attrs.evolve(results, totals=second[1])))
+    assert f"<p>{told}</p>" in page
+
+
+def test_a_task_without_questions_is_an_error(results: Results) -> None:
+    """Whatever filter left none: qe_40."""
+    empty = attrs.evolve(results.totals, columns=[type(results.totals.columns[0])()])
+    told = run_document([attrs.evolve(results, totals=empty)])["tasks"]["quiz"]
+    assert (told["status"], told["failureReason"]) == ("error", "no_questions")
+    assert told["questionEval"]["summary"]["accuracy"] == 0
+    assert sentence(results.head, empty) == ("error (no_questions): 0 of 0 correct, accuracy 0.000")
+
+
+def test_a_table_shows_what_was_answered(results: Results) -> None:
+    """Of a question its text and the answer that was chosen, and not the reply that it stands in."""
+    first = FirstRows(60, 50)
+    for record in results.records(None):
+        test_case = {**record["testCase"], "description": None}
+        first.add({**record, "testCase": test_case})
+    assert list(first.names.values()) == [f"Colour {n}?" for n in range(4)]
+    assert [(cell.status.value, cell.text) for cell in first.cells.values()] == [
+        ("pass", "Blue"),
+        ("fail", "Red"),
+        ("fail", "no answer: missing_answer"),
+        ("error", "empty_reply: the reply has no output"),
+    ]
+
+
+def test_a_table_says_why_there_is_no_answer(results: Results) -> None:
+    """Whatever the reply was: a budget is told in its place, and nothing where it is left out."""
+    said = "3 steps are made, and 2 are allowed"
+    run_error = {"kind": "budget_exceeded", "message": said}
+    question = {"outcome": "budget_exceeded", "runError": run_error}
+    record = {**only(results, 2), "question": question}
+    assert shown_of(record) == f"budget exceeded: {said}"
+    bare = stripped(only(results, 1), Strip(response_output=True))
+    assert shown_of(bare) == "[output stripped]"
+
+
+def test_a_page_shows_the_answer_and_keeps_the_reply(results: Results) -> None:
+    """The reply can be unfolded."""
+    page = "".join(html_chunks(results))
+    right, wrong, without, failed = re.findall(r"<b class=\w+>[A-Z]+</b> <span.*?</td>", page)
+    reply = "<details><summary>reply</summary><div>{}</div></details>"
+    said = reply.format("The sky is &lt;answer&gt;Blue&lt;/answer&gt;")
+    assert f"<div>Blue</div>{said}<div class=why>the answer &quot;Blue&quot; is right" in right
+    assert f"<div>Red</div>{reply.format('&lt;answer&gt;Red&lt;/answer&gt;')}" in wrong
+    assert f"<div>no answer: missing_answer</div>{reply.format('dunno')}" in without
+    assert "details" not in failed
+    assert failed.count("the reply has no output") == 1
+
+
+def test_a_spreadsheet_has_outcome_and_answer(results: Results) -> None:
+    """In columns of their own."""
+    head, *lines = csv.reader(io.StringIO("".join(csv_chunks(results))))
+    assert head[-4:] == ["Outcome", "Answer", "Grader Reason", "Comment"]
+    assert [line[-4:-2] for line in lines] == [
+        ["correct", "Blue"],
+        ["incorrect", "Red"],
+        ["parse_error", ""],
+        ["runtime_error", ""],
+    ]
+    assert {len(line) for line in (head, *lines)} == {len(head)}
+
+
+def test_other_tasks_beside_one_of_questions_have_empty_cells(results: Results) -> None:
+    """Each line has as many cells as there are headings."""
+    other = attrs.evolve(results, head=attrs.evolve(results.head, task="other"))
+    head, *lines = csv.reader(io.StringIO("".join(csv_chunks(results, other))))
+    assert {len(line) for line in lines} == {len(head)}
+
+
+def test_junit_says_which_way_a_question_went(results: Results) -> None:
+    """As the type of a failure, and as properties."""
+    text = "".join(junit_chunks(results))
+    assert '<property name="outcome" value="correct"/>' in text
+    assert '<property name="answer" value="Red"/>' in text
+    assert 'type="incorrect"' in text
+    assert 'type="parse_error"' in text
+
+
+def test_a_page_and_a_terminal_get_a_sentence(results: Results) -> None:
+    """Status, accuracy, and what else happened."""
+    told = "error (runtime_error): 1 of 4 correct, accuracy 0.250, 1 parse error, 1 runtime error"
+    assert sentence(results.head, results.totals) == told
+    assert f"<p>{told}</p>" in "".join(html_chunks(results))
+    assert sentence(attrs.evolve(results.head, questions_file=None), results.totals) is None
+
+
+def test_a_sentence_counts_outcomes_in_their_order(results: Results) -> None:
+    """However many there are of each, and in words that fit."""
+    many = {"skipped": 3, "parse_error": 10, "correct": 2, "runtime_error": 2, "cancelled": 100}
+    found = QuestionCounts.of(name for name in OUTCOMES for _ in range(many.get(name, 0)))
+    totals = Totals([ColumnTotals(questions=found)])
+    assert sentence(results.head, totals) == (
+        "error (runtime_error): 2 of 117 correct, accuracy 0.017, "
+        "10 parse errors, 2 runtime errors, 100 cancelled, 3 skipped"
+    )
+
+
+def test_one_row_shows_its_life(results: Results) -> None:
+    """What was right, what was answered, and when what happened."""
+    console = Console(width=100, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(row_view(only(results, 1)))
+    text = captured.get()
+    assert "question: incorrect\n  right: Blue\n  answer: Red\n" in text
+    assert "      0.000 s  parsing" in text
+
+
+@pytest.mark.parametrize(
+    ("strip", "hidden"),
+    [
+        (Strip(test_vars=True), {"question", "answers", "correctAnswers"}),
+        (Strip(response_output=True), {"agentAnswer"}),
+    ],
+)
+def test_what_is_stripped_is_not_told_of_questions_either(
+    results: Results, strip: Strip, hidden: set[str]
+) -> None:
+    """The same words stand in two places."""
+    record = only(results, 1)
+    assert set(record["question"]) - set(stripped(record, strip)["question"]) == hidden
+
+
+@pytest.mark.parametrize(
+    ("strip", "secrets"),
+    [
+        (Strip(test_vars=True), ["Blue"]),
+        (Strip(response_output=True), ["Red", "markup"]),
+    ],
+)
+def test_reasons_name_no_answer_that_is_stripped(
+    results: Results, strip: Strip, secrets: list[str]
+) -> None:
+    """Neither the one that is right nor the one that was given; how the question ended stays."""
+    wrong, without = only(results, 1), only(results, 2)
+    said = [*wrong["question"]["events"], {"event": "incorrect", "answer": "Red"}]
+    found = stripped(
+        {**wrong, "question": {**wrong["question"], "events": said}, "testCase": {}}, strip
+    )
+    told = {
+        name: found[name]
+        if name != "question"
+        else left(found[name], {"answers", "correctAnswers"})
+        for name in ("error", "gradingResult", "question")
+    }
+    assert not [secret for secret in secrets if secret in json.dumps(told)]
+    assert (found["error"], found["gradingResult"]["reason"]) == ("incorrect", "incorrect")
+    markup = "malformed_answer: the answer has markup in it: Red"
+    found = stripped({**without, "error": markup}, strip)
+    assert (found["error"], found["gradingResult"]["reason"]) == ("parse_error", "parse_error")
+    assert stripped(only(results, 3), strip)["error"] == only(results, 3)["error"]

@@ -1,0 +1,84 @@
+"""How wide lanes are under tasks of questions: workers are there for something."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asked_questions import Pupil, asked, quiz
+
+from trioeval import parse_suite, prepare
+
+
+async def pupil(_request: Any) -> str:
+    return ""  # nobody asks
+
+
+def widths(document: Any, cap: int | None = None) -> dict[str, int]:
+    suite = parse_suite(document, environ={}, allow_outside=True)
+    people = {"pupil": pupil, "other": pupil}
+    prepared = prepare(suite, providers=people, environ={}, max_concurrency=cap)
+    return {spec.name: spec.width for spec in prepared.lane_specs}
+
+
+@pytest.mark.parametrize(
+    ("workers", "options", "lane", "cap", "width"),
+    [
+        (None, {}, {}, None, 4),
+        (8, {}, {}, None, 8),
+        (2, {}, {}, None, 4),
+        (8, {"maxConcurrency": 1}, {}, None, 8),
+        (8, {"maxConcurrency": 20}, {}, None, 20),
+        (8, {}, {"maxConcurrency": 3}, None, 3),
+        (8, {}, {"rpm": 60}, None, 8),
+        (8, {}, {}, 5, 5),
+        (8, {}, {"maxConcurrency": 3}, 5, 3),
+    ],
+)
+def test_a_lane_has_room_for_all_workers_where_nobody_says_its_width(
+    tmp_path: Path, *, workers: int | None, options: Any, lane: Any, cap: int | None, width: int
+) -> None:
+    """What a lane says of itself holds, and so does the cap of whoever runs it."""
+    document = quiz(
+        tmp_path,
+        entry={"workers": workers},
+        providers=[{"id": "pupil", "lane": lane}],
+        evaluateOptions=options,
+    )
+    assert list(widths(document, cap).values()) == [width]
+
+
+def test_the_workers_of_a_quota_have_room_as_well(tmp_path: Path) -> None:
+    """They are those of every task that does not say how many."""
+    document = quiz(tmp_path, quota={"limits": [], "workers": 9})
+    assert list(widths(document).values()) == [9]
+
+
+def test_tasks_that_share_a_lane_share_its_room(tmp_path: Path) -> None:
+    """A lane that another task uses as well is no narrower for it; lanes that only others use stay."""
+    document = quiz(tmp_path, entry={"workers": 8, "providers": ["pupil"]})
+    (task,) = document["tasks"]
+    said = {"type": "prompt_eval", "prompts": ["a"], "providers": ["pupil", "other"]}
+    document["tasks"] = [
+        {**task, "id": "few", "workers": 2},
+        {"id": "said", **said},
+        {**task, "id": "many"},
+    ]
+    assert widths(document) == {"pupil": 8, "other": 4}
+    assert widths(document, cap=3) == {"pupil": 3, "other": 3}
+
+
+def test_a_width_that_one_of_several_tasks_names_holds_for_all(tmp_path: Path) -> None:
+    """It belongs to the lane."""
+    document = quiz(tmp_path, entry={"workers": 8})
+    narrow = [{"id": "pupil", "lane": {"maxConcurrency": 2}}]
+    said = {"id": "said", "type": "prompt_eval", "prompts": ["a"], "providers": narrow}
+    document["tasks"].append(said)
+    assert widths(document) == {"pupil": 2}
+
+
+def test_eight_workers_have_eight_calls_in_flight(tmp_path: Path) -> None:
+    """Sixteen questions of a second each take two."""
+    asker = Pupil()
+    ran = asked(quiz(tmp_path, 16, entry={"workers": 8}), asker)
+    assert asker.began_at == [0] * 8 + [1] * 8
+    assert ran.ended_at == 2

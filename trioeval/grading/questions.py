@@ -1,0 +1,151 @@
+"""Questions with answers to choose from: how a model is asked, and what its reply chose.
+
+A reply may reason as long as it likes; it ends with `<answer>…</answer>`, in which stands one of the choices.
+That is not XML, as models do not write XML: `&` and `<` stand for themselves wherever they cannot be meant
+otherwise. What is decoded are the five entities of XML and references by number; what begins like a tag
+makes the answer malformed. So that copying a choice is always right, choices that would be taken for markup
+are shown as they have to be written.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Literal, TypeAlias
+
+import attrs
+
+ParseFaultKind: TypeAlias = Literal[
+    "missing_answer", "trailing_text", "malformed_answer", "empty_answer"
+]
+
+_OPENING = "<answer>"
+_CLOSING = "</answer>"
+_INSTRUCTIONS = f"""\
+Answer the question below with one of the choices that are listed under it.
+Think it through first if that helps, and write down your reasoning.
+Then end your reply with the choice, copied exactly from the list, like this:
+{_OPENING}your choice{_CLOSING}
+Nothing may follow {_CLOSING}."""
+
+_MARKUP = re.compile(r"<(?=[^\W\d_]|[/!?])")
+"""What begins like a tag, a comment or an instruction."""
+_REFERENCE = re.compile(r"&(?:(amp|lt|gt|quot|apos)|#(\d{1,10})|#x([0-9A-Fa-f]{1,8}));", re.ASCII)
+_ENTITIES = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
+_LAST = 0x10FFFF
+_HALVES = range(0xD800, 0xE000)
+"""Of surrogate pairs: no characters by themselves."""
+
+
+@attrs.frozen
+class Answer:
+    """What a reply chose."""
+
+    raw: str
+    """As it stands there, stripped, with its references decoded."""
+    normalized: str
+    """What it is compared by; see `normalized`."""
+
+
+@attrs.frozen
+class ParseFault:
+    """Why a reply has no usable answer."""
+
+    kind: ParseFaultKind
+    message: str
+
+
+@attrs.frozen
+class AnswerGrade:
+    """What an answer is worth."""
+
+    correct: bool
+    listed: bool
+    """Whether it is one of the choices; one that is not is wrong."""
+
+
+def normalized(text: str) -> str:
+    """What answers are compared by: composed, stripped and without cases.
+
+    Example:
+        >>> normalized(" Straße ") == normalized("STRASSE")
+        True
+    """
+    folded = unicodedata.normalize("NFC", text).strip().casefold()
+    # Folding takes some characters apart that are one character in lower case.
+    return unicodedata.normalize("NFC", folded)
+
+
+def question_prompt(question: str, answers: Sequence[str]) -> str:
+    """The prompt of a question; what is sent, and what is estimated.
+
+    Args:
+        question: Its text.
+        answers: The choices, in the order in which they are listed.
+
+    Example:
+        >>> question_prompt("Which colour is the sky?", ["Red", "Blue"]).splitlines()[-5:]
+        ['Which colour is the sky?', '', 'Choices:', 'Red', 'Blue']
+    """
+    choices = "\n".join(map(_as_written, answers))
+    return f"{_INSTRUCTIONS}\n\nQuestion:\n{question}\n\nChoices:\n{choices}"
+
+
+def parse_answer(text: str) -> Answer | ParseFault:
+    r"""The answer at the end of a reply.
+
+    Example:
+        >>> parse_answer("It is the sky.\n<answer>Black & Blue</answer>\n")
+        Answer(raw='Black & Blue', normalized='black & blue')
+        >>> parse_answer("<answer>Blue</answer> I think").kind
+        'trailing_text'
+    """
+    reply = text.strip()
+    before, closing, after = reply.rpartition(_CLOSING)
+    if not closing:
+        what = f"the reply has no {_CLOSING}" if reply else "the reply is empty"
+        return ParseFault("missing_answer", what)
+    if after:
+        return ParseFault("trailing_text", f"the reply goes on after {_CLOSING}")
+    _, opening, content = before.rpartition(_OPENING)
+    if not opening:
+        return ParseFault("missing_answer", f"there is no {_OPENING} before {_CLOSING}")
+    if found := _MARKUP.search(content):
+        shown = content[found.start() : found.start() + 20]
+        return ParseFault("malformed_answer", f"the answer has markup in it: {shown}")
+    raw = _REFERENCE.sub(_decoded, content).strip()
+    if not raw:
+        return ParseFault("empty_answer", f"nothing stands between {_OPENING} and {_CLOSING}")
+    return Answer(raw, normalized(raw))
+
+
+def grade_answer(
+    answer: Answer, answers: Iterable[str], correct_answers: Iterable[str]
+) -> AnswerGrade:
+    """Whether an answer is right.
+
+    Args:
+        answer: What the reply chose.
+        answers: What there was to choose from.
+        correct_answers: Those of them that are right; each of them is.
+
+    Example:
+        >>> blue = parse_answer("<answer>blue</answer>")
+        >>> grade_answer(blue, ["Red", "Blue"], ["Blue"])
+        AnswerGrade(correct=True, listed=True)
+    """
+    correct = answer.normalized in map(normalized, correct_answers)
+    return AnswerGrade(correct, correct or answer.normalized in map(normalized, answers))
+
+
+def _as_written(choice: str) -> str:
+    """A choice as it has to stand in an answer to be read as itself."""
+    return _MARKUP.sub("&lt;", _REFERENCE.sub(lambda found: f"&amp;{found[0][1:]}", choice))
+
+
+def _decoded(found: re.Match[str]) -> str:
+    entity, decimal, hexadecimal = found.groups()
+    if entity:
+        return _ENTITIES[entity]
+    number = int(decimal) if decimal else int(hexadecimal, 16)
+    is_character = 0 < number <= _LAST and number not in _HALVES
+    return chr(number) if is_character else found[0]

@@ -1,0 +1,346 @@
+"""All limits, how they stand, and which leases there are: decides, and waits for nothing.
+
+Whoever keeps limits in this process puts this behind what it waits with; the rules are here alone. A lease
+gets all of its requirements or none: first it is looked whether all fit, then all are taken, with nothing
+between. Denials that no waiting helps against are told before those that pass.
+
+Everything is synchronous and takes `now`, in seconds on one clock, which never falls. What has ended by
+then is found when it is looked at; a lease costs O(its requirements).
+
+Laws: a window, and the number of holds, never exceed their capacity; a denial takes nothing; the same
+question has the same answer and takes nothing again; what is over is over once.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from trioeval.errors import QuotaError
+from trioeval.quota.counter import Counter
+from trioeval.quota.denials import (
+    Lack,
+    denied,
+    never,
+    other_kind,
+    other_requirements,
+    two_of_one_key,
+    wrong_ask,
+)
+from trioeval.quota.holds import Holds
+from trioeval.quota.leases import Ask, Denied, Granted, Requirement, Settlement
+from trioeval.quota.limits import Kind, Limit, LimitState
+from trioeval.quota.purses import Purse
+from trioeval.quota.records import LEAST_RETENTION, Closed, Lease, Record, Records
+from trioeval.quota.windows import Window
+
+_COUNTERS: Mapping[Kind, type[Counter]] = {
+    "rolling": Window,
+    "concurrency": Holds,
+    "budget": Purse,
+}
+_COMPLETED = denied("lease_completed")
+_EXPIRED = denied("lease_expired")
+
+
+class Book:
+    """The state of all limits.
+
+    Args:
+        states: How they stand at the beginning. What was in use counts on: a window as if it were taken
+            now, holds until their timeout, what was outstanding of a budget as settled.
+        now: The instant of that, in seconds.
+
+    Raises:
+        QuotaError: `invalid_request`: two of them have the same key.
+
+    Example:
+        >>> book = Book([LimitState(limit=Limit(key="rpm", kind="rolling", capacity=1, window=60))])
+        >>> book.reserve(Ask("lease-1", "job-1", (Requirement("rpm", 1),)), now=0)
+        Granted(reserved_at=0)
+        >>> book.reserve(Ask("lease-2", "job-2", (Requirement("rpm", 1),)), now=15).retry_after
+        45
+    """
+
+    def __init__(self, states: Iterable[LimitState] = (), now: float = 0.0) -> None:
+        self._counters: dict[str, Counter] = {}
+        for state in states:
+            key = state.limit.key
+            if key in self._counters:
+                raise two_of_one_key(key)
+            self._counters[key] = _counter_of(state, now)
+        self._records = Records()
+        self._retain()
+
+    def reserve(
+        self,
+        ask: Ask,
+        now: float,
+        *,
+        held: bool = False,
+        behind: Callable[[Sequence[Requirement]], Sequence[str]] | None = None,
+    ) -> Granted | Denied:
+        """Grant a lease, or say why not. What was said of a lease id is said again.
+
+        Args:
+            ask: What is asked for.
+            now: The instant.
+            held: It belongs to a scope of this process, which ends it: its holds do not end by themselves,
+                and it is forgotten as soon as it is over, or denied.
+            behind: Asked where it would be granted: the limits at which others stand before it, which are
+                then as if they had no room.
+        """
+        if (wrong := wrong_ask(ask)) is not None:
+            return wrong
+        self._drop(now)
+        records, requirements = self._records, ask.requirements
+        if (record := records.find(ask.lease_id)) is not None:
+            return self._again(ask, record, now)
+        refusal = self._refusal(requirements, now)
+        if refusal is None and behind is not None and (keys := behind(requirements)):
+            hint = max(self._counters[key].hint() for key in keys)
+            refusal = denied("no_capacity", keys, hint)
+        if refusal is not None:
+            for key in () if refusal.terminal else refusal.keys:
+                self._counters[key].streak += 1
+            if not held:
+                records.deny(ask.lease_id, refusal, now)
+            return refusal
+        counters = self._counters
+        shares = [counters[one.key].take(one.amount, now, held=held) for one in requirements]
+        granted = Granted(now)
+        records.add(ask.lease_id, Lease(requirements, granted, shares, held, now))
+        return granted
+
+    def check(self, requirements: Sequence[Requirement], now: float) -> Denied | None:
+        """Why a new lease of these would be denied; None if it would be granted.
+
+        Takes nothing and remembers nothing. The requirements must be valid by themselves.
+        """
+        self._drop(now)
+        return self._refusal(requirements, now)
+
+    def complete(self, settlement: Settlement, now: float) -> tuple[str, ...]:
+        """End a lease; one that is unknown, or over, is left as it is.
+
+        Actual amounts of keys that it has not are left out.
+
+        Returns:
+            The limits of which there may be more room now.
+        """
+        actuals = {actual.key: actual.amount for actual in settlement.actuals}
+        if (lease := self._close(settlement.lease_id, now)) is None:
+            return ()
+        for one, share in zip(lease.requirements, lease.shares, strict=True):
+            share.counter.refresh(now)
+            share.counter.settle(share, actuals.get(one.key))
+        return lease.keys
+
+    def release(self, lease_id: str, now: float) -> tuple[str, ...]:
+        """End a lease that was not used at all; nothing of it counts.
+
+        Returns:
+            The limits of which there may be more room now.
+        """
+        if (lease := self._close(lease_id, now)) is None:
+            return ()
+        for share in lease.shares:
+            share.counter.refresh(now)
+            share.counter.give_back(share)
+        return lease.keys
+
+    def extend(self, lease_ids: Iterable[str], now: float) -> list[bool]:
+        """Put off the end of all holds of leases, to their timeout from now.
+
+        Returns:
+            For each, in order: False if it is unknown or over, or one of its holds has ended.
+        """
+        self._drop(now)
+        return [self._extend(lease_id, now) for lease_id in lease_ids]
+
+    def define(self, limit: Limit, now: float) -> LimitState:
+        """Make a limit, or change one; a smaller capacity holds as soon as so much of it is free.
+
+        Whatever else is changed, as the length of a window, holds at once for what is taken already.
+
+        Raises:
+            QuotaError: `invalid_request`: there is one of another kind under this key.
+        """
+        self._drop(now)
+        counter = self._counters.get(limit.key)
+        if counter is None:
+            counter = self._counters[limit.key] = _counter_of(LimitState(limit=limit), now)
+        elif counter.limit.kind != limit.kind:
+            raise other_kind(limit, counter.limit.kind)
+        else:
+            counter.refresh(now)
+            counter.define(limit, now)
+            counter.refresh(now)
+        self._retain()
+        return counter.state(now)
+
+    def pause(self, key: str, until: float, now: float) -> LimitState:
+        """Grant nothing of a limit before an instant; one that is not after `now` opens it.
+
+        Raises:
+            QuotaError: `unknown_limit_key`.
+        """
+        counter = self._counter(key, now)
+        counter.paused_until = until
+        return counter.state(now)
+
+    def remove(self, key: str, now: float) -> None:
+        """Forget a limit. What leases have of it ends with them, and counts nowhere.
+
+        Raises:
+            QuotaError: `unknown_limit_key`.
+        """
+        self._counter(key, now)
+        del self._counters[key]
+        self._retain()
+
+    def next_at(self, now: float, keys: Iterable[str] | None = None) -> float:
+        """The earliest instant after `now` at which the answer to a lease may change by itself.
+
+        A share ends, a pause ends, a budget begins anew, or what is outstanding of one is counted as used
+        because nobody has ended its lease. Infinite if there is none.
+
+        Args:
+            now: The instant.
+            keys: The limits to look at; None for all. Unknown ones are passed over.
+        """
+        self._drop(now)
+        found = math.inf
+        for key in self._counters if keys is None else keys:
+            if (counter := self._counters.get(key)) is not None:
+                counter.refresh(now)
+                paused = counter.paused_until
+                found = min(found, counter.next_at(), paused if paused > now else math.inf)
+                if isinstance(counter, Purse) and counter.outstanding:
+                    found = min(found, self._records.left_at())
+        return found
+
+    def room(self, key: str, now: float) -> int | None:
+        """How much of a limit could be taken now, ≥ 0; None while it is paused.
+
+        Raises:
+            QuotaError: `unknown_limit_key`.
+        """
+        counter = self._counter(key, now)
+        if counter.paused_until > now:
+            return None
+        return 0 if counter.pending is not None else max(0, counter.limit.capacity - counter.used)
+
+    def limit(self, key: str) -> Limit | None:
+        """A limit as it is defined; None if there is none."""
+        counter = self._counters.get(key)
+        return None if counter is None else counter.limit
+
+    def states(self, now: float) -> list[LimitState]:
+        """How all limits stand, by key."""
+        self._drop(now)
+        for counter in self._counters.values():
+            counter.refresh(now)
+        return [self._counters[key].state(now) for key in sorted(self._counters)]
+
+    def __len__(self) -> int:
+        """How many leases are remembered."""
+        return len(self._records)
+
+    def _again(self, ask: Ask, record: Record, now: float) -> Granted | Denied:
+        if isinstance(record, Closed):
+            return record.answer
+        for share in record.shares:
+            share.counter.refresh(now)
+        if record.has_expired:
+            return _EXPIRED
+        if _amounts(record.requirements) != _amounts(ask.requirements):
+            return other_requirements(ask.lease_id)
+        self._records.hear(ask.lease_id, record, now)
+        return record.granted
+
+    def _refusal(self, requirements: Sequence[Requirement], now: float) -> Denied | None:
+        for one in requirements:
+            counter = self._counters.get(one.key)
+            if counter is None:
+                return self._why_not(requirements, now)
+            counter.refresh(now)
+            if (
+                counter.pending is not None
+                or counter.paused_until > now
+                or not counter.fits(one.amount)
+            ):
+                return self._why_not(requirements, now)
+        return None
+
+    def _why_not(self, requirements: Sequence[Requirement], now: float) -> Denied:
+        """Why these cannot be granted: what no waiting helps against comes first."""
+        counters = self._counters
+        if unknown := [one.key for one in requirements if one.key not in counters]:
+            return denied("unknown_limit_key", unknown)
+        asked = [(one.key, counters[one.key], one.amount) for one in requirements]
+        for _, counter, _ in asked:
+            counter.refresh(now)
+        if too_large := [one for one in asked if one[1].is_beyond(one[2])]:
+            return never("exceeds_capacity", [_lack(*one, now) for one in too_large])
+        if spent := [one for one in asked if not one[1].may_fit(one[2])]:
+            return never("budget_exhausted", [_lack(*one, now) for one in spent])
+        waits = {key: counter.wait(amount, now) for key, counter, amount in asked}
+        if decreasing := [key for key, counter, _ in asked if counter.pending is not None]:
+            return denied("limit_decreasing", decreasing, max(waits.values()))
+        short = [key for key, wait in waits.items() if wait > 0]
+        return denied("no_capacity", short, max(waits.values()))
+
+    def _close(self, lease_id: str, now: float) -> Lease | None:
+        """Take a lease that is not over out of the book; its shares are still to be ended."""
+        self._drop(now)
+        lease = self._records.lease(lease_id)
+        if lease is not None:
+            self._records.close(lease_id, lease, _COMPLETED, now)
+        return lease
+
+    def _extend(self, lease_id: str, now: float) -> bool:
+        lease = self._records.lease(lease_id)
+        if lease is None:
+            return False
+        for share in lease.shares:
+            share.counter.refresh(now)
+        if lease.has_expired:
+            return False
+        for share in lease.shares:
+            share.counter.extend(share, now)
+        self._records.hear(lease_id, lease, now)
+        return True
+
+    def _drop(self, now: float) -> None:
+        for lease, at in self._records.drop(now):
+            for share in lease.shares:
+                share.counter.refresh(now)
+                share.counter.abandon(share, at)
+
+    def _retain(self) -> None:
+        limits = [counter.limit for counter in self._counters.values()]
+        spans = [limit.window or limit.timeout or 0.0 for limit in limits]
+        self._records.retain(max([LEAST_RETENTION, *spans]))
+
+    def _counter(self, key: str, now: float) -> Counter:
+        counter = self._counters.get(key)
+        if counter is None:
+            raise QuotaError("unknown_limit_key", f"there is no limit {key!r}", keys=(key,))
+        self._drop(now)
+        counter.refresh(now)
+        return counter
+
+
+def _lack(key: str, counter: Counter, amount: int, now: float) -> Lack:
+    return Lack(key, amount, counter.target, counter.left, counter.anew_at - now)
+
+
+def _amounts(requirements: Sequence[Requirement]) -> dict[str, int]:
+    return {one.key: one.amount for one in requirements}
+
+
+def _counter_of(state: LimitState, now: float) -> Counter:
+    counter = _COUNTERS[state.limit.kind](state.limit, state.pending_capacity, state.debt)
+    if state.paused_until is not None:
+        counter.paused_until = state.paused_until
+    counter.restore(state, now)
+    return counter

@@ -1,0 +1,230 @@
+"""Opens one task of a suite: its providers, the code that it runs, and the body that fits its type."""
+
+import functools
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+import attrs
+import trio
+
+from trioeval.errors import PlanError
+from trioeval.kernel import Lanes
+from trioeval.providers import Recorder, open_providers
+from trioeval.suite.question_models import QuestionSettings, workers_of
+from trioeval.suite.sources.around import Around
+from trioeval.tasks.asking import Asker
+from trioeval.tasks.caching import ReplyCache
+from trioeval.tasks.compared_eval import ComparedEval
+from trioeval.tasks.grader_calls import OpenGraders
+from trioeval.tasks.groups import Layout
+from trioeval.tasks.history import History
+from trioeval.tasks.hooks import Hooks
+from trioeval.tasks.journal import Journal
+from trioeval.tasks.judges import Judges
+from trioeval.tasks.judging import WIDTH
+from trioeval.tasks.means import open_means
+from trioeval.tasks.prepare import PreparedSuite, PreparedTask
+from trioeval.tasks.prompt_eval import PromptEval
+from trioeval.tasks.question_eval import QuestionEval
+from trioeval.tasks.question_events import QuestionEvents
+from trioeval.tasks.question_run import QuestionRun
+from trioeval.tasks.question_tools import ToolBox
+from trioeval.tasks.reservations import meter_of
+from trioeval.tasks.resumed import Resumed
+from trioeval.tasks.row_ids import RowIds
+from trioeval.tasks.scoring import Scoring
+from trioeval.tasks.scripts import Scripts, open_scripts
+from trioeval.tasks.task_run import Body, Kept, OpenTask
+from trioeval.tasks.tools import Tools
+from trioeval.tasks.transforms import read_output_transform
+from trioeval.tasks.variables import Variables
+
+
+@attrs.frozen
+class Terms:
+    """What holds for all tasks of a run."""
+
+    recorder: Recorder | None
+    run_id: str | None
+    warn: Callable[[str], None]
+    journal: Journal | None
+    cache: ReplyCache | None
+    refresh: bool
+    questions: QuestionRun
+    """What follows the tasks of questions."""
+
+
+@attrs.frozen
+class _Opened:
+    """What tasks of all types are made of."""
+
+    part: PreparedTask
+    asker: Asker
+    tools: Tools
+    scripts: Scripts
+
+
+async def open_task(part: PreparedTask, stack: AsyncExitStack, terms: Terms) -> OpenTask:
+    """Open everything that a task needs. A checkpoint.
+
+    Args:
+        part: The task.
+        stack: What closes it all again.
+        terms: What holds for all of them.
+
+    Raises:
+        ProviderError: A provider cannot be opened.
+    """
+    prepared = part.prepared
+    around = prepared.around
+    opened = await stack.enter_async_context(
+        open_providers(prepared.specs, prepared.templates, terms.recorder, tls=prepared.trust)
+    )
+    scripts = await stack.enter_async_context(open_scripts(around.directory, around.environ))
+    asker = Asker(
+        providers=opened,
+        entries=(*prepared.steps.providers, *prepared.graders.entries),
+        lanes=prepared.lane_names,
+        meter=meter_of(
+            prepared.suite,
+            [spec.metering for spec in prepared.specs],
+            prepared.lane_names,
+            prepared.lane_quotas,
+        ),
+        row_ids=RowIds(prepared.steps),
+        task=part.id,
+        journal=terms.journal,
+        cache=terms.cache,
+        refresh=terms.refresh,
+        estimates=prepared.suite.questions is not None,
+    )
+    tools = _tools(prepared, scripts, terms.run_id)
+    has = _Opened(part, asker, tools, scripts)
+    if (questions := prepared.suite.questions) is not None:
+        task = _question_task(has, questions, terms)
+    else:
+        task = await _prompt_task(has, stack, terms)
+    return await _resumed(part, task, tools, terms.journal)
+
+
+def check_judge_lanes(prepared: PreparedSuite, lanes: Lanes) -> None:
+    """See that judges have their lanes; those of jobs are looked at by whoever runs them.
+
+    Raises:
+        PlanError: A lane is missing.
+    """
+    named = {lane for part in prepared.parts for lane in part.prepared.judge_lanes}
+    if unknown := sorted(named - set(lanes)):
+        msg = f"judges are asked on {unknown}; the lanes are {sorted(lanes)}"
+        raise PlanError(msg)
+
+
+async def _prompt_task(has: _Opened, stack: AsyncExitStack, terms: Terms) -> OpenTask:
+    prepared, tools, scripts = has.part.prepared, has.tools, has.scripts
+    around, steps = prepared.around, prepared.steps
+    options = prepared.suite.evaluate_options
+    hooks = None
+    if prepared.extensions:
+        given = (prepared.extensions, prepared.suite, terms.run_id)
+        hooks = Hooks(*given, scripts, around, terms.warn)
+    graders = OpenGraders(
+        graders=prepared.graders,
+        asker=has.asker,
+        default=prepared.suite.default_test,
+        open_objects=around.switch("DISABLE_OBJECT_STRINGIFY"),
+    )
+    means = await stack.enter_async_context(open_means(around, prepared.trust))
+    body = PromptEval(
+        steps,
+        has.asker,
+        tools=tools,
+        judges=Judges(
+            steps=steps,
+            scripts=scripts,
+            means=means,
+            graders=graders,
+            read_transform=tools.read_transform,
+            scoring=Scoring(around, means.scripts, means.limit),
+            kinds=prepared.suite.kinds,
+            width=options.assertions_max_concurrency or _width(around),
+            short_circuit=around.switch("SHORT_CIRCUIT_TEST_FAILURES"),
+        ),
+        order=prepared.order,
+        task=has.part.id,
+        hooks=hooks,
+    )
+    whole: Body = body
+    layout = Layout.of(steps.spans)
+    if layout.compares:
+        whole = ComparedEval(body, steps, layout, prepared.lane_names, graders)
+    return OpenTask(whole, options.salvage_rounds, hooks)
+
+
+def _question_task(has: _Opened, settings: QuestionSettings, terms: Terms) -> OpenTask:
+    part, prepared = has.part, has.part.prepared
+    events = terms.questions.task(part.id, range(len(prepared.steps)))
+    stop = trio.Event()
+    body = QuestionEval(
+        prepared.steps,
+        settings,
+        has.asker,
+        tools=has.tools,
+        templates=prepared.templates,
+        box=ToolBox.of(settings.tools, has.scripts),
+        events=events,
+        stop=stop,
+        task=part.id,
+    )
+    options = prepared.suite.evaluate_options
+    return OpenTask(
+        body,
+        # A failure that is tried again later would be no reason to stop now.
+        0 if settings.fail_fast else options.salvage_rounds,
+        watch=events,
+        stop=stop if settings.fail_fast else None,
+        max_live_jobs=workers_of(settings, prepared.suite.quota),
+    )
+
+
+async def _resumed(
+    part: PreparedTask, task: OpenTask, tools: Tools, journal: Journal | None
+) -> OpenTask:
+    """A task without the rows that an earlier execution of the run has left."""
+    rows = None if journal is None else journal.kept(part.id)
+    if not rows:
+        return task
+    steps = part.prepared.steps
+    resumed = Resumed(task.body, rows, steps, Layout.of(steps.spans), tools)
+    await resumed.restore()
+    if isinstance(task.watch, QuestionEvents):
+        task.watch.rows = resumed.left
+    return attrs.evolve(task, body=resumed, kept=Kept(rows, resumed.kept_rows()))
+
+
+def _tools(prepared: PreparedSuite, scripts: Scripts, run_id: str | None) -> Tools:
+    variables = Variables(
+        around=prepared.around,
+        scripts=scripts,
+        history=History(prepared.suite.evaluate_options.register_scope),
+        sharing=prepared.sharing,
+        visible=prepared.access.visible,
+        in_order=prepared.in_order,
+        provider_names=prepared.provider_names,
+        run_id=run_id,
+    )
+    return Tools(
+        steps=prepared.steps,
+        templates=prepared.templates,
+        variables=variables,
+        scripts=scripts,
+        read_transform=functools.lru_cache(
+            functools.partial(read_output_transform, around=prepared.around)
+        ),
+        hooked=bool(prepared.extensions),
+    )
+
+
+def _width(around: Around) -> int:
+    """How many assertions of a row may ask outside at once."""
+    wanted = around.variable("ASSERTIONS_MAX_CONCURRENCY")
+    return max(1, int(wanted)) if wanted.isdecimal() else WIDTH
