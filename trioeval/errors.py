@@ -15,6 +15,7 @@
     │   └── ProviderError    and `kind` says how
     ├── GradingError     an assertion could not be evaluated (not the same as failed)
     ├── OutputError      a result could not be written where it was asked for
+    ├── DatasetError     a dataset cannot be built, gone on with, or read as it is
     └── StoreError       the database of runs, or the cache, cannot be used as it is
 
 The type says whose fault it is. What an exception knows is kept as data on it; its text is made from
@@ -213,6 +214,10 @@ class GradingError(TrioevalError):
 
 class OutputError(TrioevalError, OSError):
     """A result file that could not be written."""
+
+
+class DatasetError(TrioevalError):
+    """A dataset cannot be built, gone on with, or read as it is; the text says where and why."""
 
 
 class StoreError(TrioevalError, OSError):

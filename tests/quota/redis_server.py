@@ -42,7 +42,11 @@ class RedisServer:
         return f"unix://{self.directory}/redis.sock"
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start it, and wait until it answers.
+
+        Raises:
+            ChildProcessError: It has ended: its port is taken by now.
+        """
         assert PROGRAM is not None
         own = ("--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.directory))
         more = (
@@ -56,12 +60,14 @@ class RedisServer:
         self._process = subprocess.Popen(
             [PROGRAM, *own, *more, *self.options], stdout=subprocess.DEVNULL
         )
-        self._wait_ready()
+        self._wait_ready(self._process)
 
-    def _wait_ready(self) -> None:
+    def _wait_ready(self, process: subprocess.Popen[bytes]) -> None:
         # It tells nobody that it is ready: it is asked.
         end = time.monotonic() + 20
         while time.monotonic() < end:
+            if process.poll() is not None:
+                raise ChildProcessError(f"redis-server has ended with {process.returncode}")
             try:
                 with socket.create_connection(("127.0.0.1", self.port), timeout=1) as ask:
                     ask.sendall(b"PING\r\n")
@@ -96,9 +102,23 @@ def open_server(*options: str) -> Iterator[RedisServer]:
     """A server, for as long as the block runs."""
     # Not pytest's directory: the path of a socket must be short.
     with tempfile.TemporaryDirectory(prefix="redis-") as directory:
-        server = RedisServer(Path(directory), _free_port(), options)
+        server = _started(Path(directory), options)
         try:
-            server.start()
             yield server
         finally:
             server.kill()
+
+
+def _started(directory: Path, options: tuple[str, ...]) -> RedisServer:
+    """A server that answers; on another port if somebody was quicker."""
+    for _ in range(5):
+        server = RedisServer(directory, _free_port(), options)
+        try:
+            server.start()
+        except ChildProcessError:
+            continue
+        except BaseException:
+            server.kill()
+            raise
+        return server
+    pytest.fail("redis-server does not start")

@@ -97,12 +97,12 @@ def test_a_period_of_a_budget_goes_on_while_nobody_keeps_it(tmp_path: Path) -> N
     first = begun()
     assert abs(first - datetime.now(UTC)) < timedelta(minutes=1)
     (kept,) = read(path)
-    for elapsed, used, amount in ((3599, 60, 0), (3601, 0, 5)):
+    for elapsed, used, amount in ((3000, 60, 0), (5000, 0, 5)):
         at = datetime.now(UTC) - timedelta(seconds=elapsed)
         path.write_text(json.dumps([{**kept, "beganAt": at.isoformat()}]))
         assert trio.run(use, amount) == used
     # An hour after it began the last time, and not now.
-    assert abs(begun() - at - timedelta(hours=1)) < timedelta(milliseconds=10)
+    assert abs(begun() - at - timedelta(hours=1)) < timedelta(minutes=1)
 
 
 class Watched(MemoryQuota):

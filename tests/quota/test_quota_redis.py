@@ -4,7 +4,8 @@ import math
 import re
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import attrs
 import pytest
@@ -18,6 +19,8 @@ from trioeval.quota.memory import MemoryQuota
 from trioeval.quota.redis import RedisLimits, open_redis
 
 pytestmark = [needs_redis, pytest.mark.network, pytest.mark.slow]
+
+T = TypeVar("T")
 
 RPM = Limit(key="rpm", kind="rolling", capacity=1000, window=60)
 SLOTS = Limit(key="slots", kind="concurrency", capacity=2, timeout=60)
@@ -53,7 +56,7 @@ def run(url: str, body: Callable[[RedisLimits], Awaitable[None]], **settings: An
 
     async def main() -> None:
         with trio.fail_after(30):
-            async with open_redis(url, **settings) as limits:
+            async with open_redis(url, **{"request_timeout": 20, **settings}) as limits:
                 await body(limits)
 
     trio.run(main)
@@ -239,18 +242,25 @@ def test_ql_21_an_answer_that_was_lost_is_the_same_when_asked_again(server: Redi
 
     async def body(limits: RedisLimits) -> None:
         await define(limits, RPM)
-        server.send(signal.SIGSTOP)
-        try:
-            for _ in range(3):
-                with pytest.raises(QuotaError, match=r"^limiter_unavailable: Redis at .*: "):
-                    await limits.reserve([ask("a", rpm=1)])
-        finally:
-            server.send(signal.SIGCONT)
-        (granted,) = await limits.reserve([ask("a", rpm=1)])
-        assert isinstance(granted, Granted)
+        async with open_redis(server.url, request_timeout=0.2) as hasty:
+            await answered(hasty.states)  # it is connected
+            server.send(signal.SIGSTOP)
+            try:
+                for _ in range(3):
+                    with pytest.raises(QuotaError, match=r"^limiter_unavailable: Redis at .*: "):
+                        await hasty.reserve([ask("a", rpm=1)])
+            finally:
+                server.send(signal.SIGCONT)
+            (granted,) = await answered(lambda: hasty.reserve([ask("a", rpm=1)]))
+            assert isinstance(granted, Granted)
         assert await used(limits) == {"rpm": 1}
 
-    run(server.url, body, request_timeout=0.2)
+    async def answered(asks: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            with suppress(QuotaError):  # whoever is so hasty may hear nothing from a slow machine
+                return await asks()
+
+    run(server.url, body)
 
 
 def test_a_server_that_does_not_answer_costs_no_connection(server: RedisServer) -> None:
@@ -293,7 +303,7 @@ def test_who_stops_to_listen_leaves_no_connection(server: RedisServer) -> None:
             await heard.wait()
             nursery.cancel_scope.cancel()
         await limits.states()
-        with trio.fail_after(5):
+        with trio.fail_after(20):
             while server.command("CLIENT", "LIST").count(b" addr=") > 2:
                 await limits.states()  # until it has noticed
 

@@ -126,7 +126,7 @@ def test_a_database_that_another_program_locks_is_waited_for(
     told: list[StoreError] = []
 
     async def main() -> None:
-        async with open_store(path, on_error=told.append, patience_s=0.6) as store:
+        async with open_store(path, on_error=told.append) as store:
             run = store.begin(start_of())
             await run.durable()
             other = open_database(path, RUNS)
@@ -138,6 +138,7 @@ def test_a_database_that_another_program_locks_is_waited_for(
             other.execute("COMMIT")
             await run.durable()
             assert store.error is None
+            store._writer._patience = 0.1  # from now on: the first wait has to end well
             other.execute("BEGIN IMMEDIATE")
             run.row(row_at(1))
             await run.durable()
@@ -240,8 +241,11 @@ def test_a_closed_store_is_one_file_also_while_others_read_it(tmp_path: Path) ->
         assert len(reader.runs()) == before + 1
 
 
-def test_a_commit_that_fails_in_its_midst_is_undone(tmp_path: Path) -> None:
+def test_a_commit_that_fails_in_its_midst_is_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is said to be lost is not there by halves; those who still run have all of it."""
+    monkeypatch.setattr("trioeval.store.writer.LONGEST", 60.0)  # what waits is one commit
     path = tmp_path / "r.db"
     is_writing, may_write = threading.Event(), threading.Event()
 

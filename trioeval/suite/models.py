@@ -13,6 +13,7 @@ import attrs
 from trioeval.errors import Problem
 from trioeval.grading import KINDS, Assertion, Kinds
 from trioeval.suite.bounds import Count, ErrorStatus, NotNegative, Number, Positive
+from trioeval.suite.column_models import ColumnsSettings, RowsOfTask
 from trioeval.suite.question_models import QuestionSettings
 from trioeval.suite.quota_models import QuotaKey, QuotaSettings
 
@@ -327,6 +328,10 @@ class Suite:
     """The assertion types that its tests may use."""
     questions: QuestionSettings | None = None
     """Of a task of type `question_eval`: how its questions, which are its tests, are asked."""
+    columns: ColumnsSettings | None = None
+    """Of a task of type `columns`: the dataset that it builds."""
+    rows_of: RowsOfTask | None = None
+    """Where its tests come from, if they are the rows of an earlier task: they are known when that is over."""
     tasks: tuple["Task", ...] = ()
     """What it consists of, if that is several things; it has no prompts and tests of its own then."""
 

@@ -1,0 +1,20 @@
+"""The folder of a dataset: one file for each group of rows, and what is known of them.
+
+    problems/
+        dataset.json       what the dataset is, and the digest of each file; written at begin and end
+        groups.jsonl       groups as they are written; gone when the dataset is complete
+        batch_00000.parquet, batch_00001.parquet, …    (or .jsonl)
+        aside/…            columns that processors have left out
+
+A file is written under another name, brought to the disk, and renamed; then its folder is, and then it is
+noted. So a file with its name is whole, and what is not noted is known by its digest.
+
+Two runs with the same rows write the same bytes: no time, no id of a run stands in them.
+
+All of it blocks, and is called in threads.
+"""
+
+from trioeval.datasets.files.folder import DatasetFolder as DatasetFolder
+from trioeval.datasets.files.folder import GroupFile as GroupFile
+from trioeval.datasets.files.folder import Header as Header
+from trioeval.datasets.files.rows import DatasetRows as DatasetRows
