@@ -6,7 +6,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import outcome
 import trio
+import trio.testing
 
 from trioeval.providers import Reply, Request
 from trioeval.providers.settings import Settings, Surroundings
@@ -34,6 +36,28 @@ def run(main: Callable[[], Awaitable[T]]) -> T:
             return await main()
 
     return trio.run(bounded)
+
+
+def run_when_ready(pipe: Path, main: Callable[[], Awaitable[T]]) -> T:
+    """Run it on a clock that stands still until a program has opened this named pipe to write, and closed it.
+
+    So whatever is late was ready before that, however slow the machine is.
+    """
+    os.mkfifo(pipe)
+    clock = trio.testing.MockClock()
+
+    async def wait_ready() -> None:
+        await trio.to_thread.run_sync(pipe.read_text, abandon_on_cancel=True)
+        clock.rate = 1.0
+
+    async def both() -> T:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait_ready)
+            found = await outcome.acapture(main)
+            nursery.cancel_scope.cancel("done")
+        return found.unwrap()
+
+    return trio.run(both, clock=clock)
 
 
 def around(directory: Path, **environ: str) -> Surroundings:

@@ -215,14 +215,19 @@ def test_a_thread_that_does_not_end_is_told() -> None:
     """Closing is bounded, and says why it gave up."""
     let_go = threading.Event()
 
-    async def block() -> bool:
-        await asyncio.sleep(0)
-        return let_go.wait(10)
-
     async def body() -> None:
-        async with asyncio_bridge(grace=0.05) as bridge:
-            with trio.move_on_after(0.01):
-                await bridge.run(block)
+        started = trio.Event()
+        token = trio.lowlevel.current_trio_token()
+
+        async def block() -> bool:
+            await asyncio.sleep(0)
+            token.run_sync_soon(started.set)
+            return let_go.wait(10)
+
+        async with asyncio_bridge(grace=0.05) as bridge, trio.open_nursery() as nursery:
+            nursery.start_soon(bridge.run, block)
+            await started.wait()
+            nursery.cancel_scope.cancel()
 
     with pytest.warns(RuntimeWarning, match=r"did not end within 0\.1 seconds"):
         run(body)
@@ -476,16 +481,22 @@ def test_calls_end_where_the_run_ends_first() -> None:
     let_go = threading.Event()
     ended = threading.Event()
 
-    async def block() -> None:
-        await asyncio.sleep(0)
-        let_go.wait(10)
-        ended.set()
-
     async def main() -> None:
+        started = trio.Event()
+        token = trio.lowlevel.current_trio_token()
+
+        async def block() -> None:
+            await asyncio.sleep(0)
+            token.run_sync_soon(started.set)
+            let_go.wait(10)
+            ended.set()
+
         bridge = AsyncioBridge(GRACE)
-        with trio.move_on_after(0.01) as scope:
-            await bridge.run(block)
-        assert scope.cancelled_caught
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(bridge.run, block)
+            await started.wait()
+            nursery.cancel_scope.cancel()
+        assert not ended.is_set()
         bridge._loop.call_soon_threadsafe(bridge._stopping.set)
 
     trio.run(main)

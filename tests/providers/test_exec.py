@@ -13,7 +13,7 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from program_runs import around, ask, carriers, is_alive, run, wait_gone
+from program_runs import around, ask, carriers, is_alive, run, run_when_ready, wait_gone
 
 from trioeval.errors import Fault, Problem, ProviderError
 from trioeval.providers import Reply
@@ -268,11 +268,12 @@ def test_variables_that_are_no_json_are_refused() -> None:
 @pytest.mark.slow
 def test_nothing_of_a_program_is_alive_after_its_time(tmp_path: Path) -> None:
     """PR-26: its children and theirs, in whatever session."""
-    program(tmp_path, "sh -c 'sleep 1000 & setsid sleep 1000 & wait' & echo up >&2; wait")
+    inner = "sh -c 'sleep 1000 & setsid sleep 1000 & wait'"
+    program(tmp_path, f"{inner} & echo up >&2; echo >ready; wait")
     mark = uuid.uuid4().hex
     found = settings("./program.sh", tmp_path, environ={"FAMILY": mark}, timeoutMs=500)
     with pytest.raises(ProviderError) as caught:
-        run(lambda: ask(found))
+        run_when_ready(tmp_path / "ready", lambda: ask(found))
     assert (caught.value.kind, caught.value.body_excerpt) == ("attempt_timeout", "up")
     assert str(caught.value).endswith("./program.sh did not end within 0.5 seconds (timeoutMs)")
     assert carriers(mark) == []
@@ -286,10 +287,10 @@ def test_a_call_may_have_less_time_than_others() -> None:
 
 
 @pytest.mark.slow
-def test_a_program_that_will_not_end_is_killed_soon() -> None:
+def test_a_program_that_will_not_end_is_killed_soon(tmp_path: Path) -> None:
     """Ignoring the request buys it a grace, and no more."""
-    mark = uuid.uuid4().hex
-    line = "sh -c 'trap \"\" TERM; while :; do sleep 1000; done'"
+    mark, ready = uuid.uuid4().hex, tmp_path / "ready"
+    line = f"sh -c 'trap \"\" TERM; echo >{ready}; while :; do sleep 1000; done'"
     found = settings(line, environ={"FAMILY": mark}, timeoutMs=200)
 
     async def main() -> float:
@@ -298,24 +299,30 @@ def test_a_program_that_will_not_end_is_killed_soon() -> None:
             await ask(found)
         return trio.current_time() - started_at
 
-    assert 1.7 <= run(main) < 5
+    assert 1.7 <= run_when_ready(ready, main) < 20
     assert carriers(mark) == []
 
 
 @pytest.mark.slow
-def test_cleaning_up_is_no_time_of_the_program() -> None:
+def test_cleaning_up_is_no_time_of_the_program(tmp_path: Path) -> None:
     """What it left behind may take its whole grace to end, and the reply is still a reply."""
-    line = "sh -c 'trap \"\" TERM; sleep 1000 & echo 4'"
+    os.mkfifo(tmp_path / "armed")
+    stays = "trap 'echo >ready' TERM; echo >armed; while :; do sleep 1000; done"
+    program(tmp_path, f'sh -c "{stays}" & read -r _ <armed; echo 4')
     mark = uuid.uuid4().hex
-    found = attrs.evolve(settings(line, environ={"FAMILY": mark}, timeoutMs=400), grace=0.5)
-    assert run(lambda: ask(found)).output == "4"
+    found = settings("./program.sh", tmp_path, environ={"FAMILY": mark}, timeoutMs=400)
+    found = attrs.evolve(found, grace=0.5)
+    assert run_when_ready(tmp_path / "ready", lambda: ask(found)).output == "4"
     assert carriers(mark) == []
 
 
-def test_last_words_of_a_program_that_is_late_are_kept() -> None:
+def test_last_words_of_a_program_that_is_late_are_kept(tmp_path: Path) -> None:
     """It may say where it was."""
-    line = "sh -c 'trap \"echo here >&2; exit\" TERM; sleep 1000 & wait'"
-    assert failure(line, timeoutMs=100).body_excerpt == "here"
+    ready = tmp_path / "ready"
+    line = f"sh -c 'trap \"echo here >&2; exit\" TERM; sleep 1000 & echo >{ready}; wait'"
+    with pytest.raises(ProviderError) as caught:
+        run_when_ready(ready, lambda: ask(settings(line, timeoutMs=100)))
+    assert caught.value.body_excerpt == "here"
 
 
 def test_children_in_the_background_do_not_hold_up_a_reply() -> None:

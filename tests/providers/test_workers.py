@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 import trio
 import trio.testing
-from program_runs import carriers, is_alive, run, wait_gone
+from program_runs import carriers, is_alive, run, run_when_ready, wait_gone
 
 from trioeval.errors import Fault, ProviderError
 from trioeval.providers.programs import worker
@@ -61,12 +61,16 @@ def spec(folder: Path, function: str = "call_api", text: str = FILE, **more: Any
     )
 
 
-def with_workers(found: WorkerSpec, body: Callable[[Workers], Awaitable[T]]) -> T:
+def with_workers(
+    found: WorkerSpec, body: Callable[[Workers], Awaitable[T]], ready: Path | None = None
+) -> T:
+    """What comes of it; with a pipe, no time passes before it is written to: see `run_when_ready`."""
+
     async def main() -> T:
         async with open_workers(found) as workers:
             return await body(workers)
 
-    return run(main)
+    return run(main) if ready is None else run_when_ready(ready, main)
 
 
 async def call(workers: Workers, prompt: str, limit: float = 30.0) -> Any:
@@ -164,15 +168,25 @@ def test_calls_wait_in_their_order(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_waiting_for_a_worker_is_not_time_of_the_call(tmp_path: Path) -> None:
     """A quick call behind a long one is not late."""
+    os.mkfifo(tmp_path / "go")
+    clock = trio.testing.MockClock()
 
-    async def body(workers: Workers) -> None:
-        await call(workers, "0")
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(call, workers, "time.sleep(1.0)")
-            await trio.testing.wait_all_tasks_blocked()
-            assert await call(workers, "7", limit=0.5) == 7
+    async def quick(workers: Workers) -> None:
+        assert await call(workers, "7", limit=0.5) == 7
 
-    with_workers(spec(tmp_path), body)
+    async def main() -> None:
+        async with open_workers(spec(tmp_path)) as workers:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(call, workers, "open('go').read()")
+                await trio.testing.wait_all_tasks_blocked()
+                nursery.start_soon(quick, workers)
+                await trio.testing.wait_all_tasks_blocked()
+                clock.jump(1.0)
+                await trio.testing.wait_all_tasks_blocked()
+                await trio.Path(tmp_path / "go").write_text("go")
+            clock.rate = 1.0
+
+    trio.run(main, clock=clock)
 
 
 @pytest.mark.parametrize(
@@ -377,7 +391,10 @@ def test_an_idle_worker_that_ends_is_replaced_without_a_failure(tmp_path: Path) 
 def test_a_worker_that_hangs_is_replaced_with_all_it_started(tmp_path: Path) -> None:
     """PR-27: a loop that nothing interrupts, with a child in another session."""
     mark = uuid.uuid4().hex
-    hang = "print('busy'); subprocess.Popen(['setsid', 'sleep', '1000'])\nwhile True: pass"
+    hang = (
+        "print('busy'); subprocess.Popen(['setsid', 'sleep', '1000']); open('ready', 'w').close()\n"
+        "while True: pass"
+    )
 
     async def body(workers: Workers) -> tuple[ProviderError, list[int], Any]:
         await call(workers, "1")
@@ -385,7 +402,7 @@ def test_a_worker_that_hangs_is_replaced_with_all_it_started(tmp_path: Path) -> 
         return error, carriers(mark), await call(workers, "2")
 
     found = spec(tmp_path, "execute", environ={"FAMILY": mark})
-    error, left, after = with_workers(found, body)
+    error, left, after = with_workers(found, body, tmp_path / "ready")
     assert (error.kind, error.body_excerpt) == ("attempt_timeout", "busy")
     assert error.message == "python:mine.py did not answer within 0.5 seconds (timeoutMs)"
     assert (left, after) == ([], None)
@@ -394,14 +411,19 @@ def test_a_worker_that_hangs_is_replaced_with_all_it_started(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_a_worker_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> None:
     """After its grace."""
-    stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('busy')\nwhile True: pass"
+    stubborn = (
+        "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('busy')\n"
+        "open('ready', 'w').close()\n"
+        "while True: pass"
+    )
     mark = uuid.uuid4().hex
 
     async def body(workers: Workers) -> list[int]:
         assert (await failure(workers, stubborn, limit=0.5)).body_excerpt == "busy"
         return carriers(mark)
 
-    assert with_workers(spec(tmp_path, "execute", environ={"FAMILY": mark}), body) == []
+    found = spec(tmp_path, "execute", environ={"FAMILY": mark})
+    assert with_workers(found, body, tmp_path / "ready") == []
 
 
 @pytest.mark.slow

@@ -179,7 +179,7 @@ def _definitions() -> dict[str, Shape]:
         Test: object_shape(
             Test,
             renamed={"assertions": "assert"},
-            without={"fault", "judge"},
+            without={"fault", "is_data", "judge"},
             shapes={
                 "description": WORDS,
                 "vars": {"type": ["object", "string", "array", "null"]},

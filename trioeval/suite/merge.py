@@ -84,6 +84,7 @@ def _laid_over(under: Test, over: Test) -> Test:
         metadata={**under.metadata, **over.metadata},
         options=_options_over(under.options, over.options),
         fault=over.fault,
+        is_data=over.is_data,
     )
 
 

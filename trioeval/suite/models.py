@@ -173,6 +173,9 @@ class Test:
     judge: ProviderEntry | None = None
     """Of the default test: who judges where nothing else says so, which is its `provider` if that is a mere
     id. It answers for nobody then."""
+    is_data: bool = False
+    """Whether its variables are data as they stand, which name no file and are no templates: they come from
+    the rows of another task, and models write anything."""
     fault: str | None = None
     """Why it cannot be run: a line of a large file that turned out to be wrong. Its rows are errors."""
 

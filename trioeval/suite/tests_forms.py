@@ -234,7 +234,7 @@ def test_hook(converter: cattrs.Converter, around: Around) -> Hook:
     structure = object_hook(
         converter,
         Test,
-        renamed={"assertions": "assert", "fault": None, "judge": None},
+        renamed={"assertions": "assert", "fault": None, "is_data": None, "judge": None},
         hooks={
             "assertions": _assertions_hook(converter),
             "assert_scoring_function": scoring_hook(around),

@@ -33,7 +33,8 @@ from trioeval.tasks.question_run import QuestionRun
 from trioeval.tasks.quotas import open_suite_quota, permits_of
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.task_order import TaskOrder
-from trioeval.tasks.task_run import Emit, TaskRun, one_at_a_time, run_tasks
+from trioeval.tasks.task_crew import OpenedTask, one_at_a_time, run_tasks
+from trioeval.tasks.task_run import Emit, TaskRun
 
 _log = logging.getLogger("trioeval")
 
@@ -187,7 +188,7 @@ async def run_suite(
             terms.questions.begin(trio.current_time())
             try:
                 if prepared.tasks:
-                    await run_tasks(tasks, TaskOrder.of(prepared.tasks), run)
+                    await run_tasks([*map(OpenedTask, tasks)], TaskOrder.of(prepared.tasks), run)
                 else:
                     await run.perform(tasks[0])
             finally:

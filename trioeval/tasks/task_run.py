@@ -1,4 +1,4 @@
-"""Runs the tasks of a suite: side by side where they may, on the same lanes, budget, deadline and stop.
+"""Runs the rows of a task, on the lanes, budget, deadline and stop that all tasks of a run share.
 
 A row is made and written down as soon as its job has its outcome, and is told of in index order, when it is
 safe: whoever has been told of a row finds it again, whatever happens.
@@ -17,7 +17,6 @@ from typing import Any, Protocol
 import attrs
 import trio
 
-from trioeval.errors import PlanError
 from trioeval.kernel import (
     Admitted,
     Budget,
@@ -34,7 +33,6 @@ from trioeval.tasks.endings import blocked_by_task
 from trioeval.tasks.hooks import Hooks
 from trioeval.tasks.journal import Journal, KeptRows
 from trioeval.tasks.rows import Row, Status
-from trioeval.tasks.task_order import Startable, TaskOrder
 from trioeval.tasks.telling import Telling, Watch
 from trioeval.tasks.waits import NO_WAITS, Waits
 
@@ -323,66 +321,3 @@ def _stopped() -> trio.Event:
     event = trio.Event()
     event.set()
     return event
-
-
-def one_at_a_time(emit: Emit) -> Emit:
-    """The same for rows that come from several tasks at once."""
-    turn = trio.Lock()
-
-    async def emit_in_turn(row: Row) -> None:
-        async with turn:
-            await emit(row)
-
-    return emit_in_turn
-
-
-async def run_tasks(tasks: Sequence[OpenTask], order: TaskOrder, run: TaskRun) -> None:
-    """Run tasks, each as soon as those that it depends on are over. A checkpoint.
-
-    Args:
-        tasks: In the order of the suite.
-        order: Which of them wait for which.
-        run: What they share.
-
-    Raises:
-        PlanError: A lane is missing; nothing was called.
-        Exception: Whatever `emit` raised first.
-    """
-    unknown = sorted({lane for task in tasks for lane in task.body.plan().lanes} - set(run.lanes))
-    if unknown:
-        msg = f"the tasks start jobs on {unknown}; the lanes are {sorted(run.lanes)}"
-        raise PlanError(msg)
-    crew = _Crew(tasks, order, run)
-    async with trio.open_nursery() as nursery:
-        crew.start(order.begin(), nursery)
-    if crew.failure is not None:
-        raise crew.failure
-
-
-@attrs.define(eq=False)
-class _Crew:
-    """The tasks under way."""
-
-    tasks: Sequence[OpenTask]
-    order: TaskOrder
-    run: TaskRun
-    failure: Exception | None = None
-    """What the run as a whole failed with."""
-
-    def start(self, startable: Sequence[Startable], nursery: trio.Nursery) -> None:
-        for one in startable:
-            nursery.start_soon(self._perform, one, nursery, name=f"task {one.place}")
-
-    async def _perform(self, one: Startable, nursery: trio.Nursery) -> None:
-        complete = False
-        # What was not run because the run ends says so, and not that something else is missing.
-        blocked_by = None if self.run.is_cut else one.blocked_by
-        try:
-            complete = await self.run.perform(self.tasks[one.place], blocked_by)
-        except Exception as error:  # noqa: BLE001 - the first one ends the run, and is raised at its end
-            self.failure = self.failure or error
-            nursery.cancel_scope.cancel("a task failed")
-        finally:
-            # Also under cancellation: the rows of tasks whose turn has not come are emitted as well.
-            if self.failure is None:
-                self.start(self.order.over(one.place, complete=complete), nursery)

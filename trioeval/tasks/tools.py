@@ -71,6 +71,8 @@ class Tools:
         found = await self.variables.of(step)
         # What a model wrote is rendered as a variable: it must not look up a key.
         templates = self.templates.without_env() if found.holds_marks else self.templates
+        if step.test.is_data:
+            templates = templates.for_data()
         if found.others:
             try:
                 asked = await self._asked(step, found.everything, templates)

@@ -84,7 +84,7 @@ class Variables:
             for name, value in step.vars.items()
         }
         for name, value in step.vars.items():
-            if names_file(value):
+            if names_file(value) and not step.test.is_data:
                 found[name] = await self._from_file(name, value, step, found)
         if step.prompt_idx in self.sharing.conversations and not (
             step.test.options.disable_conversation_var

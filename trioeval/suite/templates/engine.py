@@ -56,12 +56,15 @@ class Templates:
     """Whether anything is rendered at all."""
     json_aware: bool = True
     """Whether a prompt that is JSON is rendered inside its texts, and written with two spaces of indent."""
+    nested: bool = True
+    """Whether variables may be templates themselves; if not, they are data as they stand."""
     _sandbox: Sandbox = attrs.field(init=False, repr=False)
     _compile: Callable[[str], _Compiled] = attrs.field(init=False, repr=False)
     _names: Callable[[str], frozenset[str]] = attrs.field(init=False, repr=False)
     _json: Callable[[str], Any] = attrs.field(init=False, repr=False)
     _is_template: Callable[[str], bool] = attrs.field(init=False, repr=False)
     _without_env: "Templates | None" = attrs.field(init=False, repr=False, default=None)
+    _for_data: "Templates | None" = attrs.field(init=False, repr=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         self._sandbox = Sandbox(self.env, self.filters, strict=self.strict)
@@ -82,6 +85,17 @@ class Templates:
         if self._without_env is None:
             self._without_env = attrs.evolve(self, env={})
         return self._without_env
+
+    def for_data(self) -> "Templates":
+        """The same for variables that are data: texts in them are never templates. Always the same object.
+
+        Example:
+            >>> Templates().for_data().render("{{ x }}", {"x": "{{ 1 + 1 }}"})
+            '{{ 1 + 1 }}'
+        """
+        if self._for_data is None:
+            self._for_data = attrs.evolve(self, nested=False) if self.nested else self
+        return self._for_data
 
     def render(self, text: str, variables: Mapping[str, Any]) -> str:
         r"""A text with variables filled in that may be templates themselves.
@@ -138,10 +152,12 @@ class Templates:
                 pass  # a text inside is no template: then the whole is a text, as below
         if not self.enabled:
             return raw
-        known = {
-            name: self._variable(name, value, row) if _is_to_render(value, row) else value
-            for name, value in row.items()
-        }
+        known = row
+        if self.nested:
+            known = {
+                name: self._variable(name, value, row) if _is_to_render(value, row) else value
+                for name, value in row.items()
+            }
         return self._render(raw, known) if self._is_template(raw) else raw
 
     def rendered_variables(self, variables: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,6 +166,8 @@ class Templates:
         Raises:
             TemplateError: One of them would grow very long.
         """
+        if not self.nested:
+            return dict(variables)
         try:
             return resolved(variables)
         except TooMuchError as error:
@@ -189,7 +207,7 @@ class Templates:
 
     def _kept_or_rendered(self, variables: Mapping[str, Any]) -> dict[str, Any]:
         known = dict(variables)
-        if not self.enabled:
+        if not (self.enabled and self.nested):
             return known
         for name, value in variables.items():
             if _is_to_render(value, variables):
