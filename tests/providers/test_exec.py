@@ -378,7 +378,8 @@ def test_ctrl_c_ends_programs_and_their_children(tmp_path: Path) -> None:
         assert len(pids) == 2
         host.send_signal(signal.SIGINT)
         _out, errors = host.communicate(timeout=20)
-    assert host.returncode == 1
+    # As a member of a group or alone, in which case Python ends itself by the signal: as the call stood.
+    assert host.returncode in {1, -signal.SIGINT}
     assert "KeyboardInterrupt" in errors
     assert not any(map(is_alive, pids))
     assert all(wait_gone(pid, 0) for pid in pids)

@@ -14,7 +14,8 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-LEASE = 0.6
+LEASE = 3.0
+"""Seconds; a machine that has other things to do may come a second too late to say that it is alive."""
 
 ASKER = """
 import sys, time
@@ -61,7 +62,7 @@ trio.run(main)
 
 @contextmanager
 def asker(
-    path: Path, name: str, what: str = "", count: int = 1, *, lease: float = LEASE
+    path: Path, name: str, what: str = "", count: int = 1, *, lease: float = 600.0
 ) -> Iterator["subprocess.Popen[str]"]:
     """A process that asks."""
     arguments = [str(path), name, str(lease), what, str(count)]
@@ -91,11 +92,11 @@ def go_on(child: "subprocess.Popen[str]") -> None:
 def test_what_another_process_asks_is_not_asked_again(tmp_path: Path) -> None:
     """Its reply is waited for, however much longer than a lease it takes: its thread keeps it alive."""
     path = tmp_path / "c.db"
-    with asker(path, "one", "slow") as first:
+    with asker(path, "one", "slow", lease=LEASE) as first:
         assert line(first) == "asks"
         with asker(path, "two", "tells") as second:
             assert line(second) == "waits"
-            wait_for_signs(path, 8)
+            wait_for_signs(path, 4)
             go_on(first)
             assert line(second) == "0 one True"
         assert line(first) == "0 one False"
@@ -113,22 +114,25 @@ def test_a_failure_in_another_process_is_nobody_elses(tmp_path: Path) -> None:
             assert [line(second), line(second)] == ["asks", "0 two False"]
 
 
-@pytest.mark.parametrize("lease", [LEASE, 600.0], ids=["runs out", "has a dead owner"])
-def test_a_process_that_is_killed_is_not_waited_for(tmp_path: Path, lease: float) -> None:
+@pytest.mark.parametrize("runs_out", [True, False], ids=["runs out", "has a dead owner"])
+def test_a_process_that_is_killed_is_not_waited_for(
+    tmp_path: Path,
+    runs_out: bool,  # noqa: FBT001
+) -> None:
     """Whether its lease runs out or the system frees its lock: one of those who wait asks for all."""
     path = tmp_path / "c.db"
-    with asker(path, "one", "never", lease=lease) as first:
+    with asker(path, "one", "never") as first:
         assert line(first) == "asks"
-        if lease == LEASE:  # as where the system can lock nothing
+        if runs_out:  # as where the system can lock nothing
             [lock] = tmp_path.glob("*.lock")
             lock.unlink()
-        with (
-            asker(path, "two", "tells", lease=lease) as second,
-            asker(path, "three", "tells", lease=lease) as third,
-        ):
+        with asker(path, "two", "tells") as second, asker(path, "three", "tells") as third:
             assert [line(second), line(third)] == ["waits", "waits"]
             os.kill(first.pid, signal.SIGKILL)
             first.wait()
+            if runs_out:  # what time does, once nobody renews it
+                with sqlite3.connect(path) as file:
+                    file.execute("UPDATE lease SET utc_expires = ?", (time.time(),))
             heard = [child.communicate(timeout=20)[0].splitlines() for child in (second, third)]
     said = [[told for told in lines if told != "waits"] for lines in heard]
     assert sorted(map(len, said)) == [1, 2], said
@@ -144,12 +148,12 @@ def test_a_process_that_is_killed_is_not_waited_for(tmp_path: Path, lease: float
 def test_what_a_killed_process_asked_is_asked_at_once_by_the_next(tmp_path: Path) -> None:
     """A run that is resumed does not wait for those who cannot answer."""
     path = tmp_path / "c.db"
-    with asker(path, "one", "never", lease=600) as first:
+    with asker(path, "one", "never") as first:
         assert line(first) == "asks"
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
     assert len(list(tmp_path.glob("*.lock"))) == 1
-    with asker(path, "two", lease=600) as second:
+    with asker(path, "two") as second:
         assert second.communicate(timeout=20)[0].splitlines() == ["asks", "0 two False"]
     assert list(tmp_path.glob("*.lock")) == []
 

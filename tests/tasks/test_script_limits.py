@@ -2,12 +2,14 @@
 
 import os
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 import trio
+import trio.testing
 
 import trioeval
 from trioeval.errors import GradingError, ScriptError
@@ -36,7 +38,12 @@ def alive(mark: str) -> list[str]:
     return found
 
 
-def with_code(folder: Path, body: Callable[[UserCode], Awaitable[T]], **environ: str) -> T:
+def with_code(
+    folder: Path,
+    body: Callable[[UserCode], Awaitable[T]],
+    clock: trio.testing.MockClock | None = None,
+    **environ: str,
+) -> T:
     """What a body gives; no process of it is left then."""
     mark = uuid.uuid4().hex
     around = Around(directory=folder, environ={**os.environ, "OUR_MARK": mark, **environ})
@@ -46,13 +53,21 @@ def with_code(folder: Path, body: Callable[[UserCode], Awaitable[T]], **environ:
             async with open_means(around) as means:
                 return await body(code_of(means))
 
-    found = trio.run(main)
+    found = trio.run(main, clock=clock)
     assert not alive(mark)
     return found
 
 
 def code_of(means: Means) -> UserCode:
     return means.code(lambda: Encoded.of({"prompt": "p"}))
+
+
+@contextmanager
+def standing(clock: trio.testing.MockClock) -> Iterator[None]:
+    """Time does not pass meanwhile: nothing is late, however slow the machine is."""
+    clock.rate = 0.0
+    yield
+    clock.rate = 1.0
 
 
 HOSTILE = {
@@ -115,9 +130,11 @@ def test_code_that_never_ends_is_given_up(tmp_path: Path) -> None:
     async def body(code: UserCode) -> tuple[str, Any]:
         with pytest.raises(GradingError) as caught:
             await code.python("while True:\n    pass", "abc")
-        return str(caught.value), await code.javascript("output.length", "abc")
+        with standing(clock):
+            return str(caught.value), await code.javascript("output.length", "abc")
 
-    said, value = with_code(tmp_path, body, TRIOEVAL_SCRIPT_TIMEOUT_MS="900")
+    clock = trio.testing.MockClock(rate=1.0)
+    said, value = with_code(tmp_path, body, clock, TRIOEVAL_SCRIPT_TIMEOUT_MS="900")
     assert said == "the script did not end within 0.9 seconds (SCRIPT_TIMEOUT_MS)"
     assert value == 3
 
@@ -138,12 +155,14 @@ def test_limits_hold_for_javascript(tmp_path: Path) -> None:
             with pytest.raises(GradingError) as caught:
                 await judged
             said.append(str(caught.value))
-        with pytest.raises(GradingError) as failed:
-            await code.javascript("'x'.repeat(150e6).length", "abc")
-        return said, str(failed.value), await code.file(file, "length", "abc")
+        with standing(clock):
+            with pytest.raises(GradingError) as failed:
+                await code.javascript("'x'.repeat(150e6).length", "abc")
+            return said, str(failed.value), await code.file(file, "length", "abc")
 
+    clock = trio.testing.MockClock(rate=1.0)
     limits = {"TRIOEVAL_SCRIPT_TIMEOUT_MS": "400", "TRIOEVAL_SCRIPT_MEMORY_MB": "100"}
-    said, failed, value = with_code(tmp_path, body, **limits)
+    said, failed, value = with_code(tmp_path, body, clock, **limits)
     assert said == ["the script did not end within 0.4 seconds (SCRIPT_TIMEOUT_MS)"] * 2
     assert "memory" in failed
     assert value == 3

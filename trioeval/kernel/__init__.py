@@ -21,6 +21,7 @@ from trioeval.kernel.jobs import Edge as Edge
 from trioeval.kernel.jobs import Freed as Freed
 from trioeval.kernel.jobs import Job as Job
 from trioeval.kernel.jobs import Plan as Plan
+from trioeval.kernel.jobs import Rank as Rank
 from trioeval.kernel.jobs import Readiness as Readiness
 from trioeval.kernel.lane import Lane as Lane
 from trioeval.kernel.lane_spec import Adaptive as Adaptive

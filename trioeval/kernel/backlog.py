@@ -9,20 +9,23 @@ A job that waits for others, or for its key, is passed by. It comes back, in ind
 its lane, when the last of what it waits for is over: an outcome touches the jobs that wait for it and no
 others.
 
+Where a readiness ranks jobs, the rank comes before the index. What it withdraws stays in its heap until it
+comes to the front, and is dropped there: the first of a heap is always a job that may start.
+
 Law: BLOCK.
 """
 
 import heapq
 from array import array
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from typing import Generic
 
 import attrs
 
 from trioeval.kernel.edges import Edges
-from trioeval.kernel.jobs import Freed, Job, P, Plan
+from trioeval.kernel.jobs import Job, P, Plan, Rank
 from trioeval.kernel.keys import Keys
-from trioeval.kernel.readiness import Checked
+from trioeval.kernel.readiness import Checked, Said
 
 _STRIDE = 1000  # jobs that one look walks past; the rest of the world waits meanwhile
 _COMPACT_AT = 4096  # consumed entries of a queue that are cut off at once
@@ -60,12 +63,19 @@ class Released:
 
     lanes: Collection[str] = ()
     """Lanes that have a next job now and may not have had one."""
+    ready: Sequence[int] = ()
+    """Jobs that may start now."""
     blocked: Collection[tuple[int, int]] = ()
-    """Jobs that never start, each with the job that blocks it."""
+    """Jobs that never start, or not again, each with the job that blocks it."""
+    withdrawn: Collection[int] = ()
+    """Those of them that might have started at any time."""
+
+
+_UNCHANGED = Released()
 
 
 class Backlog(Generic[P]):
-    """Hands out the jobs of each lane in index order, each once and when it may start.
+    """Hands out the jobs of each lane by rank and index, each once and when it may start.
 
     Args:
         plan: The plan.
@@ -79,6 +89,8 @@ class Backlog(Generic[P]):
         self._walked = {lane: _Queue() for lane in plan.lanes}
         self._freed: dict[str, list[int]] = {lane: [] for lane in plan.lanes}
         """Heaps of jobs that waited and do so no more."""
+        self._ranked: dict[str, list[tuple[Rank, int]]] = {lane: [] for lane in plan.lanes}
+        """The same of those that have a rank."""
         self._pending = 0
         """Jobs in queues and heaps."""
         self._seen: Job[P] | None = None
@@ -88,15 +100,14 @@ class Backlog(Generic[P]):
         self._edges = Edges.of(plan.edges) if plan.edges else None
         self._readiness: Checked | None = None
         self._dead: set[int] = set()
-        """Blocked jobs that the cursor has not reached."""
+        """Jobs that edges block, of which the cursor may not have reached some."""
         self.tracking = bool(plan.edges)
         """Whether outcomes can set jobs free."""
         if plan.readiness is not None:
             self.tracking = True
             self._cursor = self._size
             self._readiness = Checked(plan.readiness, self._size, skip)
-            for index in self._readiness.begin():
-                self._free(index)
+            self._free(self._readiness.begin())
 
     @property
     def walked(self) -> bool:
@@ -114,7 +125,7 @@ class Backlog(Generic[P]):
         Raises:
             PlanError: A job on the way is not as the plan declares it.
         """
-        if self._walked[lane] or self._freed[lane]:
+        if self._walked[lane] or self._freed[lane] or self._ranked[lane]:
             return True
         job = self._walk(lane)
         if job is None:
@@ -130,7 +141,10 @@ class Backlog(Generic[P]):
             return min(walked.first, freed[0])
         if walked:
             return walked.first
-        return freed[0] if freed else None
+        if freed:
+            return freed[0]
+        ranked = self._ranked[lane]
+        return ranked[0][1] if ranked else None
 
     def pop(self, lane: str) -> Job[P] | None:
         """The lane's next job, which is then no longer pending; None if it was not come upon.
@@ -140,6 +154,8 @@ class Backlog(Generic[P]):
         """
         if not self._pending:
             return self._walk(lane)
+        if self._readiness is not None:
+            return self._pop_ready(self._readiness, lane)
         walked, freed = self._walked[lane], self._freed[lane]
         if not walked and not freed:
             return self._walk(lane)
@@ -150,42 +166,100 @@ class Backlog(Generic[P]):
         return self._plan.job(index) if seen is None or seen.index != index else seen
 
     def put_back(self, index: int) -> str:
-        """Let a job that was handed out start once more; returns its lane."""
-        lane = self._plan.job(index).lane
-        heapq.heappush(self._freed[lane], index)
-        self._pending += 1
-        return lane
+        """Let a job that was handed out start once more; returns its lane.
+
+        Raises:
+            PlanError: A fault of the readiness, or the job is not as the plan declares it.
+        """
+        if self._readiness is not None:
+            self._readiness.start_again(index)
+        return self._queue_freed(self._plan.job(index))
 
     def blocks(self, index: int) -> bool:
         """Whether a job that is run elsewhere never starts."""
         return index in self._dead
 
     def over(self, index: int, *, done: bool) -> Released:
-        """A job has its outcome."""
-        lanes = set()
-        heir = self._keys.over(index)
-        if heir is not None and heir not in self._dead and not self._waits(heir):
-            lanes.add(self.put_back(heir))
-        freed = Freed()
+        """A job has its outcome.
+
+        Raises:
+            PlanError: A fault of the readiness.
+        """
+        released = _UNCHANGED
         if self._edges is not None:
             freed = self._edges.over(index, done=done)
+            self._dead.update(blocked for blocked, _ in freed.blocked)
+            released = Released(self._free(freed.ready), freed.ready, freed.blocked)
         elif self._readiness is not None:
-            freed = self._readiness.over(index, done=done)
-        for ready in freed.ready:
-            if (lane := self._free(ready)) is not None:
-                lanes.add(lane)
-        self._dead.update(blocked for blocked, _ in freed.blocked)
-        return Released(lanes, freed.blocked)
+            released = self._heed(self._readiness.over(index, done=done))
+        heir = self._keys.over(index)
+        if heir is None or self._never_starts(heir) or self._waits(heir):
+            return released
+        return attrs.evolve(released, lanes={*released.lanes, self._queue_freed(self._plan.job(heir))})
 
-    def _free(self, index: int) -> str | None:
-        """What a job depended on is over; returns its lane if the job may start now."""
-        if index >= self._cursor or index in self._skip:
-            return None  # the walk, or the serial line, will find it free
-        job = self._plan.job(index)
-        if self._readiness is not None and job.key is not None:
-            self.tracking = True
-            self._keys.take(index, job.key)
-        return None if self._waits(index) else self.put_back(index)
+    def aside(self, index: int) -> Released | None:
+        """A job is set aside; None if the run says when its round comes.
+
+        Raises:
+            PlanError: A fault of the readiness.
+        """
+        said = None if self._readiness is None else self._readiness.aside(index)
+        return None if said is None else self._heed(said)
+
+    def _heed(self, said: Said) -> Released:
+        if not said.ready and not said.blocked:
+            return _UNCHANGED
+        lanes = self._free(said.ready)
+        for index in said.withdrawn:
+            if index not in self._skip and not self._keys.waits(index):
+                self._pending -= 1
+                self._drop_withdrawn(self._plan.job(index).lane)
+        return Released(lanes, said.ready, said.blocked, said.withdrawn)
+
+    def _free(self, indices: Iterable[int]) -> Collection[str]:
+        """What jobs depended on is over; returns the lanes of those that may start now."""
+        lanes = set()
+        for index in indices:
+            if index >= self._cursor or index in self._skip:
+                continue  # the walk, or the serial line, will find it free
+            job = self._plan.job(index)
+            if self._readiness is not None and job.key is not None:
+                self._keys.take(index, job.key)
+            if not self._waits(index):
+                lanes.add(self._queue_freed(job))
+        return lanes
+
+    def _queue_freed(self, job: Job[P]) -> str:
+        rank = () if self._readiness is None else self._readiness.rank(job.index)
+        if rank:
+            heapq.heappush(self._ranked[job.lane], (rank, job.index))
+        else:
+            heapq.heappush(self._freed[job.lane], job.index)
+        self._pending += 1
+        return job.lane
+
+    def _pop_ready(self, readiness: Checked, lane: str) -> Job[P] | None:
+        freed, ranked = self._freed[lane], self._ranked[lane]
+        if not freed and not ranked:
+            return None
+        index = heapq.heappop(freed) if freed else heapq.heappop(ranked)[1]
+        self._pending -= 1
+        readiness.start(index)
+        self._drop_withdrawn(lane)
+        return self._plan.job(index)
+
+    def _drop_withdrawn(self, lane: str) -> None:
+        """Drop what was withdrawn from the fronts of the lane's heaps."""
+        freed, ranked, readiness = self._freed[lane], self._ranked[lane], self._readiness
+        while freed and readiness is not None and not readiness.waits(freed[0]):
+            heapq.heappop(freed)
+        while ranked and readiness is not None and not readiness.waits(ranked[0][1]):
+            heapq.heappop(ranked)
+
+    def _never_starts(self, index: int) -> bool:
+        return index in self._dead or (
+            self._readiness is not None and not self._readiness.waits(index)
+        )
 
     def _waits(self, index: int) -> bool:
         held = self._edges is not None and self._edges.holds(index)

@@ -49,6 +49,8 @@ class Scout(Generic[P]):
     """Whether somebody asks, or has found a free job and waits for the serial gate."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     """What that is done in."""
+    asking: int | None = None
+    """The job that is asked about."""
 
     @classmethod
     def of(cls, plan: Plan[P]) -> "Scout[P] | None":
@@ -61,7 +63,17 @@ class Scout(Generic[P]):
         Raises:
             PlanError: The job is not as the plan declares it.
         """
-        self.answers[index] = await needs_nothing(self._free, self._plan.job(index))
+        self.asking = index
+        try:
+            self.answers[index] = await needs_nothing(self._free, self._plan.job(index))
+        finally:
+            self.asking = None
+
+    def forget(self, index: int) -> None:
+        """A job never starts: what was answered about it is of no use, and what is asked neither."""
+        self.answers.pop(index, None)
+        if self.asking == index:
+            self.scope.cancel("the job was withdrawn")
 
     def stand_down(self) -> None:
         """Ask no more."""

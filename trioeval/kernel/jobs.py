@@ -6,13 +6,15 @@ integers inside the kernel and become objects only when they start.
 
 import math
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import attrs
 
 from trioeval.errors import PlanError
 
 P = TypeVar("P")
+Rank: TypeAlias = tuple[float, ...]
+"""Where a job stands among those of its lane that may start: lower ranks first, `()` before all others."""
 
 
 def _positive(_job: object, field: "attrs.Attribute[float]", value: float) -> None:
@@ -59,20 +61,25 @@ class Edge:
 
 @attrs.frozen
 class Freed:
-    """What an outcome sets free."""
+    """What an outcome sets free, and what it puts an end to; `ready` counts before `blocked`."""
 
     ready: Sequence[int] = ()
-    """Jobs that may start now."""
+    """Jobs that may start now; those that are set aside may be named again."""
     blocked: Sequence[tuple[int, int]] = ()
-    """Jobs that never will, each with the job that blocks it."""
+    """Jobs that never will, each with the job that blocks it.
+
+    Jobs that may start and have not, or are set aside, are withdrawn: they get their outcome now, `Blocked`,
+    or the failure that they were set aside with.
+    """
 
 
 class Readiness(Protocol):
-    """Which jobs may start when, decided while the plan runs.
+    """Which jobs may start when, and in which order, decided while the plan runs.
 
     For plans whose dependencies are too many or too regular to be written down as edges. Each method is
     called synchronously and should cost in proportion to what it returns. Serial jobs run before all
-    others whatever it says: it need not name them, and it is told of their outcomes.
+    others whatever it says: it need not name them, and it is told of their outcomes. Subclasses start jobs
+    in index order and leave salvage to the run unless they say otherwise.
     """
 
     def begin(self) -> Iterable[int]:
@@ -82,9 +89,27 @@ class Readiness(Protocol):
     def over(self, index: int, *, done: bool) -> Freed:
         """A job has its outcome; told of every job once, blocked ones among them.
 
-        Each job is named once in all: by `begin`, as ready, or as blocked.
+        A job is named once as ready, by `begin` or later, and once more each time that it was set aside. It
+        may be blocked as long as it has no outcome and is not under way.
         """
         ...
+
+    def rank(self, index: int) -> Rank:  # noqa: ARG002 - the same for all
+        """Where a job stands on its lane: of those that may start the lowest (rank, index) does so first.
+
+        Asked each time that the job comes to be one of them; what it says then stays.
+        """
+        return ()
+
+    def aside(self, index: int) -> Freed | None:  # noqa: ARG002 - the same for all
+        """A job failed by mishap, and has a salvage round left: who says when that comes.
+
+        Returns:
+            None leaves it to the run: when nothing else of it can go on. What may start now says that this
+            readiness will name the job as ready when its round has come, now or in a later answer.
+            Serial jobs are not asked about: their round comes before the next of them.
+        """
+        return None
 
 
 @attrs.frozen

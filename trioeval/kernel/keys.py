@@ -16,7 +16,7 @@ class Keys:
 
     _holder: dict[Hashable, int] = attrs.field(factory=dict)
     _waiting: dict[Hashable, list[int]] = attrs.field(factory=dict)
-    """Heaps of indices."""
+    """Heaps of indices, of which some may be over: blocked before their turn."""
     _key_of: dict[int, Hashable] = attrs.field(factory=dict)
     """Of jobs that have or want one."""
 
@@ -39,18 +39,17 @@ class Keys:
         if index not in self._key_of:
             return None
         key = self._key_of.pop(index)
-        waiting = self._waiting.get(key)
         if self._holder[key] != index:
-            if waiting is not None:  # blocked before its turn
-                waiting.remove(index)
-                heapq.heapify(waiting)
             return None
-        if not waiting:
-            del self._holder[key]
-            self._waiting.pop(key, None)
-            return None
-        self._holder[key] = heapq.heappop(waiting)
-        return self._holder[key]
+        waiting = self._waiting.get(key)
+        while waiting:
+            heir = heapq.heappop(waiting)
+            if heir in self._key_of:
+                self._holder[key] = heir
+                return heir
+        del self._holder[key]
+        self._waiting.pop(key, None)
+        return None
 
     def waits(self, index: int) -> bool:
         """Whether a job wants a key that another one has."""

@@ -2,7 +2,8 @@
 
 An outcome is recorded, told, and sets free what waited for it. One that may still become better is not an
 outcome yet: a job that failed by mishap is set aside until nothing else of the run can go on, and is run
-once more then, together with the others of its kind (a *salvage round*).
+once more then, together with the others of its kind (a *salvage round*); or a readiness that knows better says
+when.
 
 Laws: TOTAL, BLOCK.
 """
@@ -16,7 +17,7 @@ import attrs
 import trio
 
 from trioeval.errors import BudgetError, PlanError
-from trioeval.kernel.backlog import Backlog
+from trioeval.kernel.backlog import Backlog, Released
 from trioeval.kernel.calls import Calls, Terms
 from trioeval.kernel.events import Admitted, Finished, Observer, Salvaged, Waiting, Why
 from trioeval.kernel.jobs import Job, P
@@ -39,6 +40,10 @@ class Standing(Protocol):
 
     def stand_down(self) -> None:
         """Give up waiting: no new job starts."""
+        ...
+
+    def forget(self, index: int) -> None:
+        """A job that it may be waiting for was withdrawn."""
         ...
 
     @property
@@ -82,7 +87,8 @@ class Running(Generic[P, V]):
     """What is used up of the budget."""
     _failed: dict[int, Failed] = attrs.field(factory=dict)
     """How jobs ended that are set aside, or run again."""
-    _aside: list[int] = attrs.field(factory=list)
+    _aside: set[int] = attrs.field(factory=set)
+    """Those of them whose round comes when nothing else can go on."""
     _blocked: deque[tuple[int, int]] = attrs.field(factory=deque)
     """Jobs that have yet to get their outcome, each with the job that blocks it."""
     _releasing: bool = False
@@ -140,8 +146,8 @@ class Running(Generic[P, V]):
 
     def settle(self, outcome: Outcome[V]) -> None:
         """Give a job its outcome, and those their own that it blocks."""
-        if self._failed:
-            self._failed.pop(outcome.index, None)
+        if self._failed and self._failed.pop(outcome.index, None) is not None:
+            self._aside.discard(outcome.index)
         self.ledger.record(outcome)
         if self.settled is not None:
             self._tell_settled(self.settled, outcome)
@@ -173,18 +179,19 @@ class Running(Generic[P, V]):
         if not all(standing.idle for standing in self.standing):
             return
         if self._aside:
-            for index in self.next_round():
-                self.backlog.put_back(index)
+            try:
+                for index in self.next_round():
+                    self.backlog.put_back(index)
+            except PlanError as error:
+                self.fail(error)
             self.notify()
         elif not self.over and self.backlog.empty:
-            left = self.ledger.size - self.ledger.recorded
-            self.fail(PlanError(f"{left} jobs of the plan never became ready"))
+            self._fail_stuck()
 
     def next_round(self) -> Sequence[int]:
         """Those that were set aside, in index order; they are not any more."""
-        indices, self._aside = sorted(self._aside), []
-        if indices and self.observe is not None:
-            self.observe(Salvaged(trio.current_time(), tuple(indices)))
+        indices, self._aside = sorted(self._aside), set()
+        self._tell_salvaged(indices)
         return indices
 
     def tell_waiting(self, lane: str, why: Why, index: int | None) -> None:
@@ -241,13 +248,31 @@ class Running(Generic[P, V]):
             self.settled = None
             self.fail(error)
 
+    def _tell_salvaged(self, indices: Sequence[int]) -> None:
+        if indices and self.observe is not None:
+            self.observe(Salvaged(trio.current_time(), tuple(indices)))
+
+    def _fail_stuck(self) -> None:
+        left = self.ledger.size - self.ledger.recorded
+        again = f", {len(self._failed)} of them again" if self._failed else ""
+        self.fail(PlanError(f"{left} jobs of the plan never became ready{again}"))
+
     def _set_aside(self, failed: Failed) -> bool:
-        rounds = self._salvaged.get(failed.index, 0)
+        index = failed.index
+        rounds = self._salvaged.get(index, 0)
         if rounds >= self.rounds or not worth_salvaging(failed.error):
             return False
-        self._salvaged[failed.index] = rounds + 1
-        self._failed[failed.index] = failed
-        self._aside.append(failed.index)
+        self._salvaged[index] = rounds + 1
+        self._failed[index] = failed
+        try:
+            released = self.backlog.aside(index)
+        except PlanError as error:
+            self.fail(error)
+            return True
+        if released is None:
+            self._aside.add(index)
+        else:
+            self._pass_on(released)
         return True
 
     def _release(self, outcome: Outcome[V]) -> None:
@@ -256,13 +281,23 @@ class Running(Generic[P, V]):
         except PlanError as error:
             self.fail(error)
             return
-        self._blocked += released.blocked
+        self._pass_on(released)
+
+    def _pass_on(self, released: Released) -> None:
+        """Wake who has something to do now, and end those that are blocked."""
+        if self._failed:
+            self._tell_salvaged(sorted(i for i in released.ready if i in self._failed))
         if released.lanes:
             self.notify()
+        for index in released.withdrawn:
+            for standing in self.standing:
+                standing.forget(index)
+        self._blocked += released.blocked
         if self._releasing:
             return
         # A chain of a million jobs may hang on one: no recursion.
         self._releasing = True
         while self._blocked:
-            self.settle(Blocked(*self._blocked.popleft()))
+            index, by = self._blocked.popleft()
+            self.settle(self._failed.get(index) or Blocked(index, by))
         self._releasing = False

@@ -42,6 +42,9 @@ class SerialLine(Generic[P, V]):
     def notify(self) -> None:
         """Nothing: the one worker is at work, or waits for what wakes it anyway."""
 
+    def forget(self, index: int) -> None:
+        """Nothing: no serial job is ever withdrawn."""
+
     def stand_down(self) -> None:
         """No new job starts: nobody waits for a next one any more."""
         self._line.cancel("the run admits no new jobs")

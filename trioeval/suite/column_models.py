@@ -159,8 +159,13 @@ class ExpressionColumn(ColumnEntry):
     template: str | None = None
     python: str | None = None
     """A Python expression over the columns by name. Exactly one of the two is given."""
-    as_type: Literal["text", "int", "float", "bool", "json"] = "text"
-    """What the text of a template is read as; the key `as` of the file."""
+    as_type: Literal["text", "int", "float", "bool", "json"] = attrs.field()
+    """What the text of a template is read as, and what Python has to give; the key `as` of the file. `text` of a
+    template and `json` of Python where nothing is said."""
+
+    @as_type.default
+    def _as_type(self) -> Literal["text", "json"]:
+        return "text" if self.python is None else "json"
 
 
 @attrs.frozen(kw_only=True)

@@ -14,14 +14,13 @@ import attrs
 import cattrs
 
 from trioeval.grading import quote
-from trioeval.suite.anchors import FILE
 from trioeval.suite.mistakes import Mistake, MistakenError, PartlyRightError, kind
 from trioeval.suite.models import Suite
+from trioeval.suite.python_targets import python_target
 from trioeval.suite.question_models import Question, QuestionBudget, QuestionSettings, Tool
 from trioeval.suite.question_tests import as_test
 from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.question_file import read_question_file
-from trioeval.suite.sources.transform_vars import code_file
 from trioeval.suite.strict import Hook, camel, object_hook, strict_converter
 
 FILE_KEY = "questionsFile"
@@ -43,8 +42,6 @@ FROM_THE_TOP = (
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What all vendors take."""
-_PYTHON_FUNCTION = re.compile(r"(?:file://)?.+\.py:\w+(?:\.\w+)*")
-_TARGET = "write file://<file>.py:<function>"
 
 
 def question_suite(
@@ -184,13 +181,7 @@ def _tool_hook(converter: cattrs.Converter, around: Around) -> Hook:
         return value
 
     def target(value: Any, _wanted: Any) -> str:
-        if not isinstance(value, str):
-            raise MistakenError(Mistake(f"must be text, got {kind(value)}", _TARGET))
-        if not _PYTHON_FUNCTION.fullmatch(value):
-            message = f"tools are functions in Python files, got {quote(value)}"
-            raise MistakenError(Mistake(message, _TARGET))
-        file, function = code_file(value, around)
-        return f"{FILE}{file}:{function}"
+        return python_target(value, around, "tools")
 
     def parameters(value: Any, _wanted: Any) -> Mapping[str, Any]:
         if not isinstance(value, Mapping):

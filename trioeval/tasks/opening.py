@@ -1,8 +1,12 @@
-"""Opens one task of a suite: its providers, the code that it runs, and the body that fits its type."""
+"""Opens one task of a suite: its providers, the code that it runs, and the body that fits its type.
+
+A task whose tests are the rows of an earlier one is opened when that is over, and closed when it is itself.
+"""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from typing import Any
 
 import attrs
 import trio
@@ -32,9 +36,11 @@ from trioeval.tasks.question_tools import ToolBox
 from trioeval.tasks.reservations import meter_of
 from trioeval.tasks.resumed import Resumed
 from trioeval.tasks.row_ids import RowIds
+from trioeval.tasks.rows_left import RowsLeft
 from trioeval.tasks.scoring import Scoring
 from trioeval.tasks.scripts import Scripts, open_scripts
-from trioeval.tasks.task_run import Body, Kept, OpenTask
+from trioeval.tasks.task_crew import LateTask, OpenedTask, Runnable
+from trioeval.tasks.task_run import Body, Kept, OpenTask, TaskRun
 from trioeval.tasks.tools import Tools
 from trioeval.tasks.transforms import read_output_transform
 from trioeval.tasks.variables import Variables
@@ -52,6 +58,10 @@ class Terms:
     refresh: bool
     questions: QuestionRun
     """What follows the tasks of questions."""
+    left: Mapping[str, RowsLeft]
+    """Gets the rows of tasks that others are made of, by their ids."""
+    settled: Callable[[PreparedTask], None]
+    """Told of a task whose tests were not known when the run began, as soon as they are."""
 
 
 @attrs.frozen
@@ -64,8 +74,8 @@ class _Opened:
     scripts: Scripts
 
 
-async def open_task(part: PreparedTask, stack: AsyncExitStack, terms: Terms) -> OpenTask:
-    """Open everything that a task needs. A checkpoint.
+async def open_task(part: PreparedTask, stack: AsyncExitStack, terms: Terms) -> Runnable:
+    """Open everything that a task needs, if it can be known yet. A checkpoint.
 
     Args:
         part: The task.
@@ -75,6 +85,35 @@ async def open_task(part: PreparedTask, stack: AsyncExitStack, terms: Terms) -> 
     Raises:
         ProviderError: A provider cannot be opened.
     """
+    if part.settle is not None:
+        await trio.lowlevel.checkpoint()
+        lanes = dict.fromkeys(part.prepared.lane_names)
+        return LateTask(lanes, functools.partial(_perform_late, part, part.settle, terms))
+    return OpenedTask(await _open(part, stack, terms))
+
+
+async def _perform_late(
+    part: PreparedTask,
+    settle: Callable[[Sequence[Mapping[str, Any]]], PreparedSuite],
+    terms: Terms,
+    run: TaskRun,
+    blocked_by: str | None,
+) -> bool:
+    """Open a task whose turn has come, and run it. Where its rows are missing, it has none itself."""
+    rows_of = part.prepared.suite.rows_of
+    left = None if rows_of is None else terms.left[rows_of.task]
+    if left is None or not left.is_complete:
+        await trio.lowlevel.checkpoint()
+        return False
+    # Files are read: others go on meanwhile.
+    prepared = await trio.to_thread.run_sync(lambda: settle(left.rows()), abandon_on_cancel=True)
+    part = attrs.evolve(part, prepared=prepared, settle=None)
+    terms.settled(part)
+    async with AsyncExitStack() as stack:
+        return await run.perform(await _open(part, stack, terms), blocked_by)
+
+
+async def _open(part: PreparedTask, stack: AsyncExitStack, terms: Terms) -> OpenTask:
     prepared = part.prepared
     around = prepared.around
     opened = await stack.enter_async_context(
@@ -104,6 +143,8 @@ async def open_task(part: PreparedTask, stack: AsyncExitStack, terms: Terms) -> 
         task = _question_task(has, questions, terms)
     else:
         task = await _prompt_task(has, stack, terms)
+    if part.id is not None:
+        task = attrs.evolve(task, left=terms.left.get(part.id))
     return await _resumed(part, task, tools, terms.journal)
 
 

@@ -4,6 +4,7 @@ import functools
 import os
 from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -15,17 +16,14 @@ from trioeval.providers.wire import TlsSettings
 from trioeval.suite import (
     Around,
     Expansion,
-    MistakenError,
     Suite,
     Templates,
     expand,
-    load_filters,
     load_suite,
     place_problems,
-    show_path,
     told_together,
 )
-from trioeval.suite.extensions import Extension, read_extensions, with_before_all
+from trioeval.suite.extensions import Extension
 from trioeval.suite.quota_models import QuotaKey
 from trioeval.tasks.access import FindAccess, Sharing
 from trioeval.tasks.checks import missing_extras, unbounded, wrong_transforms
@@ -53,7 +51,9 @@ from trioeval.tasks.resolved import (
     replayed,
     without_secrets,
 )
+from trioeval.tasks.rows_of import with_one_test, with_rows
 from trioeval.tasks.rubric_checks import missing_rubrics
+from trioeval.tasks.surroundings import around_of, begun, templates_of
 from trioeval.tasks.task_problems import in_the_file
 from trioeval.tasks.trust import read_trust
 
@@ -99,8 +99,8 @@ class PreparedSuite:
 
     @property
     def size(self) -> int:
-        """Rows of all of its tasks."""
-        return sum(len(part.prepared.steps) for part in self.parts)
+        """Rows of all of its tasks, as far as they are known."""
+        return sum(part.rows or 0 for part in self.parts)
 
     @property
     def provider_names(self) -> tuple[str, ...]:
@@ -155,6 +155,17 @@ class PreparedTask:
     depends_on: tuple[str, ...] = ()
     """Ids of the tasks that come first."""
     prepared: PreparedSuite
+    settle: Callable[[Sequence[Mapping[str, Any]]], PreparedSuite] | None = attrs.field(
+        default=None, eq=False, repr=False
+    )
+    """Prepares it with the rows that its tests are, which another task leaves; `prepared` has one test in
+    place of them. Raises what `prepare` raises, and `InputError`. None where its tests are known."""
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows it has; None where that is not known yet, and of a dataset."""
+        is_known = self.settle is None and self.prepared.suite.columns is None
+        return len(self.prepared.steps) if is_known else None
 
 
 def prepare(
@@ -225,7 +236,14 @@ def _with_tasks(suite: Suite, make: Callable[[Suite], PreparedSuite]) -> Prepare
             problems += in_the_file(error.problems, suite, place)
         else:
             warnings += in_the_file(prepared.warnings, suite, place)
-            tasks.append(PreparedTask(id=task.id, depends_on=task.depends_on, prepared=prepared))
+            settle = None
+            if task.suite.rows_of is not None:
+                settle = functools.partial(_settle, prepared, make)
+            tasks.append(
+                PreparedTask(
+                    id=task.id, depends_on=task.depends_on, prepared=prepared, settle=settle
+                )
+            )
     if problems:
         raise SuiteError(dict.fromkeys(problems))
     # The top has no rows: what is made of it holds nothing that can be wrong.
@@ -241,6 +259,15 @@ def _with_tasks(suite: Suite, make: Callable[[Suite], PreparedSuite]) -> Prepare
     )
 
 
+def _settle(
+    prepared: PreparedSuite,
+    make: Callable[[Suite], PreparedSuite],
+    rows: Sequence[Mapping[str, Any]],
+) -> PreparedSuite:
+    """A task whose tests are rows that are known now."""
+    return make(with_rows(prepared.suite, rows, prepared.templates))
+
+
 def _prepare(
     loaded: Suite,
     *,
@@ -254,14 +281,16 @@ def _prepare(
     around = around_of(loaded, own)
     extensions: tuple[Extension, ...] = ()
     early: Sequence[Problem] = ()
-    if loaded.extensions:
+    is_early, loaded = loaded.rows_of is not None, with_one_test(loaded)
+    # They hear of a task once, when its tests are known.
+    if loaded.extensions and not is_early:
         try:
-            loaded, extensions = _begun(loaded, around)
+            loaded, extensions = begun(loaded, around)
         except SuiteError as error:
             early = error.problems
     selected = None if select is None else select(loaded)
     steps = expand(loaded, selected)
-    templates, problems = _templates(loaded, around)
+    templates, problems = templates_of(loaded, around)
     problems += early
     resolver = Resolver(
         suite=loaded,
@@ -331,47 +360,3 @@ def _prepare(
             *impossible,
         ),
     )
-
-
-def _begun(suite: Suite, around: Around) -> tuple[Suite, tuple[Extension, ...]]:
-    """A suite as its extensions want it, and those."""
-    try:
-        extensions = read_extensions(suite.extensions, around)
-        return with_before_all(suite, extensions, around), extensions
-    except MistakenError as error:
-        raise SuiteError(
-            Problem(show_path(part.at), part.message, part.hint) for part in error.parts
-        ) from None
-
-
-def around_of(suite: Suite, environ: Mapping[str, str]) -> Around:
-    """What the files of a loaded suite are read against when it runs."""
-    return Around(
-        directory=suite.directory,
-        environ={**environ, **suite.env} if suite.env else environ,
-        roots=suite.roots or (suite.directory,),
-        allow_outside=suite.allow_outside,
-        kinds=suite.kinds,
-    )
-
-
-def _templates(suite: Suite, around: Around) -> tuple[Templates, list[Problem]]:
-    """What renders the texts of a run, and what is wrong with the filters that the suite brings."""
-    problems: list[Problem] = []
-    filters: dict[str, Callable[..., object]] = {}
-    try:
-        filters = load_filters(suite.nunjucks_filters, around)
-    except MistakenError as error:
-        problems += [
-            Problem(show_path(("nunjucksFilters", *part.at)), part.message, part.hint)
-            for part in error.parts
-        ]
-    templates = Templates(
-        # The suite's own is no secret of the machine's.
-        env=suite.env if around.switch("DISABLE_TEMPLATE_ENV_VARS") else around.environ,
-        filters=filters,
-        strict=suite.evaluate_options.strict_variables,
-        enabled=not around.switch("DISABLE_TEMPLATING"),
-        json_aware=not around.switch("DISABLE_JSON_AUTOESCAPE"),
-    )
-    return templates, problems

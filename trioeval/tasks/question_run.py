@@ -20,6 +20,8 @@ class QuestionRun:
 
     tell: QuestionObserver | None
     """Told of what becomes of questions; never raises."""
+    has_questions: bool = True
+    """Whether a task of the run is one of questions, known yet or not."""
     _numbers: Numbers = attrs.field(init=False, factory=Numbers)
     _tasks: list[QuestionEvents] = attrs.field(init=False, factory=list)
 
@@ -35,7 +37,7 @@ class QuestionRun:
         return found
 
     def begin(self, at: float) -> None:
-        """The run begins, at an instant of the Trio clock; all tasks are known."""
+        """The run begins, at an instant of the Trio clock."""
         self._tell(at, "run_start")
 
     def end(self, at: float) -> None:
@@ -43,7 +45,7 @@ class QuestionRun:
         self._tell(at, "run_end", TaskCounts([task.counts for task in self._tasks]).facts())
 
     def _tell(self, at: float, name: str, details: Mapping[str, Any] = NO_DETAILS) -> None:
-        if not self._tasks or self.tell is None:
+        if not self.has_questions or self.tell is None:
             return
         number = self._numbers.take()
         self.tell(

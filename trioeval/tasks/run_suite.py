@@ -22,18 +22,20 @@ from trioeval.kernel.events import guarded
 from trioeval.providers import Provider, Recorder
 from trioeval.quota.backend import Quota
 from trioeval.suite import BudgetSettings, Suite
+from trioeval.suite.column_models import SeedColumns
 from trioeval.suite.sources.functions import Calls
 from trioeval.tasks.caching import ReplyCache
 from trioeval.tasks.journal import Journal
 from trioeval.tasks.lanes import merge_lane_specs
 from trioeval.tasks.opening import Terms, check_judge_lanes, open_task
-from trioeval.tasks.prepare import PreparedSuite, prepare
+from trioeval.tasks.prepare import PreparedSuite, PreparedTask, prepare
 from trioeval.tasks.question_events import QuestionObserver
 from trioeval.tasks.question_run import QuestionRun
 from trioeval.tasks.quotas import open_suite_quota, permits_of
 from trioeval.tasks.rows import Row, Status
+from trioeval.tasks.rows_left import RowsLeft
+from trioeval.tasks.task_crew import one_at_a_time, run_tasks
 from trioeval.tasks.task_order import TaskOrder
-from trioeval.tasks.task_crew import OpenedTask, one_at_a_time, run_tasks
 from trioeval.tasks.task_run import Emit, TaskRun
 
 _log = logging.getLogger("trioeval")
@@ -91,6 +93,7 @@ async def run_suite(
     cache: ReplyCache | None = None,
     refresh_cache: bool = False,
     questions: QuestionObserver | None = None,
+    settled: Callable[[PreparedTask], None] | None = None,
 ) -> SuiteSummary:
     """Run a suite and emit its rows in index order. A checkpoint.
 
@@ -120,6 +123,7 @@ async def run_suite(
         cache: Where replies are looked for and kept; None asks for each.
         refresh_cache: Ask for each reply, and keep it in place of the one that is in the cache.
         questions: Told of what becomes of each question of tasks of type `question_eval`, as it happens.
+        settled: Told of each task whose tests are the rows of an earlier one, as soon as they are known.
 
     Returns:
         How many rows ended in which way.
@@ -167,7 +171,12 @@ async def run_suite(
                 journal,
                 cache,
                 refresh=refresh_cache,
-                questions=QuestionRun(guarded(questions)),
+                questions=QuestionRun(
+                    guarded(questions),
+                    any(part.prepared.suite.questions for part in prepared.parts),
+                ),
+                left=_left(prepared),
+                settled=settled or _nobody,
             )
             tasks = [await open_task(part, stack, terms) for part in prepared.parts]
             if lanes is None:
@@ -188,9 +197,9 @@ async def run_suite(
             terms.questions.begin(trio.current_time())
             try:
                 if prepared.tasks:
-                    await run_tasks([*map(OpenedTask, tasks)], TaskOrder.of(prepared.tasks), run)
+                    await run_tasks(tasks, TaskOrder.of(prepared.tasks), run)
                 else:
-                    await run.perform(tasks[0])
+                    await tasks[0].perform(run, None)
             finally:
                 terms.questions.end(trio.current_time())
             duration = trio.current_time() - started_at
@@ -257,6 +266,24 @@ async def _prepared(
         # Of a thread that is left alone no process may stay: test_sources_prompts_code.py.
         with trio.move_on_after(_ENDED_WITHIN, shield=True):
             await trio.to_thread.run_sync(started.end, abandon_on_cancel=True)
+
+
+def _left(prepared: PreparedSuite) -> Mapping[str, RowsLeft]:
+    """What gets the rows of the tasks that others are made of."""
+    suites = [part.prepared.suite for part in prepared.parts]
+    wanted = {suite.rows_of.task for suite in suites if suite.rows_of is not None}
+    for suite in suites:
+        columns = () if suite.columns is None else suite.columns.columns
+        wanted |= {
+            one.from_task
+            for one in columns
+            if isinstance(one, SeedColumns) and one.from_task is not None
+        }
+    return {task: RowsLeft() for task in wanted}
+
+
+def _nobody(_told: object) -> None:
+    """Hears what nobody wants to hear."""
 
 
 def _budget(settings: BudgetSettings | None) -> Budget | None:

@@ -24,7 +24,7 @@ class Runnable(Protocol):
         """The lanes on which its jobs start."""
         ...
 
-    async def perform(self, run: TaskRun, blocked_by: str | None) -> bool:
+    def perform(self, run: TaskRun, blocked_by: str | None, /) -> Awaitable[bool]:
         """Run it. A checkpoint.
 
         Args:

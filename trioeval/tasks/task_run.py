@@ -33,6 +33,7 @@ from trioeval.tasks.endings import blocked_by_task
 from trioeval.tasks.hooks import Hooks
 from trioeval.tasks.journal import Journal, KeptRows
 from trioeval.tasks.rows import Row, Status
+from trioeval.tasks.rows_left import RowsLeft
 from trioeval.tasks.telling import Telling, Watch
 from trioeval.tasks.waits import NO_WAITS, Waits
 
@@ -100,6 +101,8 @@ class OpenTask:
     """Set when no new job of it is to start; by whoever watches it, or with that of the run."""
     max_live_jobs: int = 256
     """Jobs of one lane that may be started and not over, ≥ 1."""
+    left: RowsLeft | None = None
+    """Gets its rows, where others are made of them."""
 
 
 @attrs.define(eq=False)
@@ -139,6 +142,8 @@ class TaskRun:
                 complete = await self._run(task, blocked_by)
             finally:
                 task.watch.end(trio.current_time())
+        if task.left is not None:
+            task.left.is_complete = complete
         if task.hooks is not None and blocked_by is None:
             grace_ends = trio.current_time() + _AFTER_ALL
             with trio.CancelScope(deadline=max(self.deadline, grace_ends)) as scope:
@@ -214,6 +219,8 @@ class TaskRun:
                 task.hooks.keep_record(index, record)
             if task.watch is not None:
                 task.watch.kept(record)
+            if task.left is not None:
+                task.left.add_record(index, record)
         return self.counts[Status.ERROR] == before
 
     @property
@@ -283,6 +290,8 @@ class _Results:
             if self.telling is not None:
                 self.telling.tell(row)
             body.emitted(row)
+            if self.task.left is not None:
+                self.task.left.add(row)
             await run.emit(row)
             before = None if run.journal is None else run.journal.standing(row)
             status = row.status if before is None else _STATUSES[before["failureReason"]]

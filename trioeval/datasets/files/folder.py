@@ -36,6 +36,8 @@ class GroupFile:
     """The name of its file; None of a group without rows."""
     digest: str | None
     """SHA-256 of its bytes."""
+    dropped: Mapping[str, int] = attrs.field(factory=dict)
+    """How many of its rows are not there, by cause (`trioeval.datasets.result.Cause`)."""
 
 
 @attrs.define(eq=False)
@@ -77,8 +79,18 @@ class DatasetFolder:
         """
         raise NotImplementedError
 
-    def write(self, group: int, rows: Sequence[tuple[int, Mapping[str, Any]]]) -> GroupFile:
+    def write(
+        self,
+        group: int,
+        rows: Sequence[tuple[int, Mapping[str, Any]]],
+        dropped: Mapping[str, int] | None = None,
+    ) -> GroupFile:
         """Write the rows of a group, by number in ascending order; none makes no file.
+
+        Args:
+            group: Its number.
+            rows: Numbers and values.
+            dropped: How many of its rows are not there, by cause; noted with it.
 
         Raises:
             DatasetError: It cannot be written, or a value does not fit its column.
@@ -90,11 +102,18 @@ class DatasetFolder:
         raise NotImplementedError
 
     def replace(
-        self, groups: Iterable[tuple[int, Sequence[tuple[int, Mapping[str, Any]]]]]
+        self,
+        groups: Iterable[tuple[int, Sequence[tuple[int, Mapping[str, Any]]]]],
+        columns: Mapping[str, ColumnType] | None = None,
     ) -> None:
         """Write all groups anew beside those that are there, and switch with one rename.
 
-        What is killed meanwhile leaves the old ones as they were.
+        What is killed meanwhile leaves the old ones as they were. `groups` is walked once.
+
+        Args:
+            groups: In order, those without rows among them; the causes of what is not there stay.
+            columns: Those that are written from now on; None leaves them. A header that is compared later is
+                the same all the same: its fingerprint decides.
         """
         raise NotImplementedError
 

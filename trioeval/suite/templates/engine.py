@@ -1,25 +1,23 @@
 """Templates of one run: each text compiled once, rendered for many rows."""
 
-import difflib
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
 from typing import Any, TypeAlias
 
 import attrs
 import jinja2
 from jinja2 import nodes
-from jinja2.exceptions import SecurityError, TemplateSyntaxError, UndefinedError
+from jinja2.exceptions import TemplateSyntaxError
 from jinja2.meta import find_undeclared_variables
 
 from trioeval.errors import TemplateError
 from trioeval.grading.text import parse_json, quote
 from trioeval.suite.templates.bounds import LEVELS, TooMuchError, joined, too_deep
+from trioeval.suite.templates.failures import RefusedError, refused, told
 from trioeval.suite.templates.grammar import refuse_syntax
 from trioeval.suite.templates.marks import has_marks, is_template
 from trioeval.suite.templates.sandbox import Sandbox
 from trioeval.suite.templates.text_filters import dump
-from trioeval.suite.templates.undefined import UnknownVariableError
 from trioeval.suite.templates.values import NunjucksOnlyError
 from trioeval.suite.templates.variables import resolved, uses_undefined
 
@@ -29,10 +27,6 @@ _NO_JSON: Any = object()
 _DEEP = TemplateError(str(too_deep("the JSON of the prompt")))
 
 _Compiled: TypeAlias = jinja2.Template | TemplateError
-
-
-class _RefusedError(TemplateError):
-    """What another way of rendering would not help."""
 
 
 @attrs.define(eq=False)
@@ -141,12 +135,12 @@ class Templates:
         row = self.rendered_variables(variables)
         document = self._json(raw) if self.json_aware else _NO_JSON
         if isinstance(document, TemplateError):
-            raise _RefusedError(str(document))
+            raise RefusedError(str(document))
         if document is not _NO_JSON:
             known = self._kept_or_rendered(row)
             try:
                 return dump(self._inside(document, known), _INDENT)
-            except _RefusedError:
+            except RefusedError:
                 raise
             except TemplateError:
                 pass  # a text inside is no template: then the whole is a text, as below
@@ -171,7 +165,7 @@ class Templates:
         try:
             return resolved(variables)
         except TooMuchError as error:
-            raise _RefusedError(str(error)) from error
+            raise RefusedError(str(error)) from error
 
     def syntax_error(self, text: str) -> str | None:
         """What is wrong with a text as a template, with its line; None if nothing is."""
@@ -213,7 +207,7 @@ class Templates:
             if _is_to_render(value, variables):
                 try:
                     known[name] = self._render(value, variables)
-                except _RefusedError:
+                except RefusedError:
                     raise
                 except TemplateError:
                     continue
@@ -241,7 +235,7 @@ class Templates:
         try:
             return joined(compiled.root_render_func(context))
         except Exception as error:
-            raise _told(error, compiled, variables) from error
+            raise told(error, compiled, variables) from error
 
     def _compiled(self, text: str) -> _Compiled:
         try:
@@ -257,7 +251,7 @@ class Templates:
         try:
             return self._sandbox.tree(text)
         except NunjucksOnlyError as error:
-            raise _refused(error, error.line) from error
+            raise refused(error, error.line) from error
         except TemplateSyntaxError as error:
             refuse_syntax(error)
 
@@ -313,56 +307,3 @@ def _levels(value: Any) -> int:
             one for part in parts for one in (part.values() if isinstance(part, dict) else part)
         ]
     return levels
-
-
-def _refused(error: NunjucksOnlyError, line: int | None) -> _RefusedError:
-    where = "" if line is None else f" at line {line}"
-    return _RefusedError(f"nunjucks-only: {error.message}{where}; {error.hint}")
-
-
-def _told(
-    error: Exception, template: jinja2.Template, variables: Mapping[str, Any]
-) -> TemplateError:
-    match error:
-        case NunjucksOnlyError():
-            return _refused(error, _line(error.__traceback__, template))
-        case TooMuchError():
-            return _RefusedError(str(error))
-        case UnknownVariableError():
-            return TemplateError(_undefined(str(error), _of_the_test(variables)))
-        case SecurityError():
-            return TemplateError(f"the template does what the sandbox refuses: {error}")
-        case UndefinedError():
-            return TemplateError(str(error))
-        case RecursionError():
-            return _RefusedError("the template or its values are nested too deeply")
-        case jinja2.TemplateRuntimeError():
-            return TemplateError(f"the template cannot be rendered: {error}")
-        case _:
-            return TemplateError(
-                f"the template cannot be rendered: {type(error).__name__}: {error}"
-            )
-
-
-def _of_the_test(variables: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The variables without those that the run adds to them."""
-    return {name: value for name, value in variables.items() if not name.startswith("__")}
-
-
-def _line(trace: TracebackType | None, template: jinja2.Template) -> int | None:
-    """The line of the template at which an error came up: that of its innermost part."""
-    line = None
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == "<template>":
-            line = template.get_corresponding_lineno(trace.tb_lineno)
-        trace = trace.tb_next
-    return line
-
-
-def _undefined(name: str, variables: Mapping[str, Any]) -> str:
-    known = sorted(variables)
-    if not known:
-        return f"{{{{ {name} }}}} is not defined; the test has no variables"
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f'; did you mean "{close[0]}"?' if close else ""
-    return f"{{{{ {name} }}}} is not defined; the test has {', '.join(known)}{hint}"

@@ -53,6 +53,8 @@ from trioeval.suite.templates.values import (
 
 _ASKING = {"default", "d", CONDITION, *(COMPARED[name] for name in ("eq", "ne", "in", "notin"))}
 """Filters that may be asked about an undefined value also where using one is an error."""
+_ASKING_ALWAYS = {"default", "d"}
+"""Those that may be asked where even a condition must not be undefined."""
 _ASKING_CHECKS = {
     "defined",
     "undefined",
@@ -72,8 +74,21 @@ class Sandbox(ImmutableSandboxedEnvironment):
     intercepted_unops = frozenset({"+", "-"})
 
     def __init__(
-        self, env: Mapping[str, str], filters: Mapping[str, Callable[..., Any]], *, strict: bool
+        self,
+        env: Mapping[str, str],
+        filters: Mapping[str, Callable[..., Any]],
+        *,
+        strict: bool,
+        in_conditions: bool = False,
     ) -> None:
+        """Make one.
+
+        Args:
+            env: What `env` is.
+            filters: By name, besides those of nunjucks and instead of them.
+            strict: Whether using what is undefined is an error.
+            in_conditions: Whether that is so in conditions and comparisons too, if `strict`.
+        """
         super().__init__(
             undefined=Strict if strict else Lenient,
             keep_trailing_newline=True,
@@ -92,7 +107,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         }
         checks = CHECKS
         if strict:
-            known = _all_guarded(known, _ASKING)
+            known = _all_guarded(known, _ASKING_ALWAYS if in_conditions else _ASKING)
             checks = _all_guarded(CHECKS, _ASKING_CHECKS)
         self.filters: dict[str, Callable[..., Any]] = metered(self.meter, known)
         self.tests = dict(metered(self.meter, checks))

@@ -39,6 +39,35 @@ def is_nothing(value: Any) -> bool:
     return value is None or isinstance(value, jinja2.Undefined)
 
 
+class AsJson:
+    """Objects and lists that are printed as JSON, and not as JavaScript prints them; see `as_json`."""
+
+
+class _JsonObject(AsJson, dict[str, Any]):
+    pass
+
+
+class _JsonList(AsJson, list[Any]):
+    pass
+
+
+def as_json(value: Any) -> Any:
+    """A copy of JSON data that is printed as JSON wherever it is an object or a list.
+
+    Example:
+        >>> found = as_json({"a": [1, {"b": None}]})
+        >>> text_of(found), text_of(found["a"][1]), text_of(as_json("a"))
+        ('{"a":[1,{"b":null}]}', '{"b":null}', 'a')
+    """
+    match value:
+        case Mapping():
+            return _JsonObject((name, as_json(part)) for name, part in value.items())
+        case list() | tuple():
+            return _JsonList(map(as_json, value))
+        case _:
+            return value
+
+
 def text_of(value: Any) -> str:
     """The text of a value as `String(value)` has it, for all that JSON can hold.
 
@@ -77,6 +106,10 @@ def printed(value: Any) -> Any:
             return "true" if value else "false"
         case int() | float():
             return number_text(value)
+        case AsJson():
+            text = json_text(value)
+            check_size(len(text))
+            return text
         case Mapping():
             return OBJECT
         case Iterable():

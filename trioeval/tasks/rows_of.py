@@ -1,0 +1,145 @@
+"""Tests that are the rows of an earlier task.
+
+Before that task is over its rows are not known: everything that can be checked is checked with one test
+that stands for all of them, and the tests themselves are made when their turn comes. What stands in the rows
+is data: models wrote it, so no text of it is a template or names a file.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, overload
+
+import attrs
+
+from trioeval.errors import InputError
+from trioeval.suite import MistakenError, Suite, Templates, Test, TestOptions
+from trioeval.suite.column_models import RowsOfTask
+from trioeval.suite.paths import show_path
+from trioeval.suite.question_models import Question
+from trioeval.suite.question_tests import as_test
+from trioeval.suite.sources.question_file import VERSION, questions_in
+
+_OPTIONS = TestOptions(disable_var_expansion=True)
+_STANDS_FOR_ALL = "?"
+
+
+def with_one_test(suite: Suite) -> Suite:
+    """A suite with one test in place of rows that are not known yet; any other suite as it is."""
+    rows_of = suite.rows_of
+    if rows_of is None:
+        return suite
+    if suite.questions is not None:
+        choices = (_STANDS_FOR_ALL, f"{_STANDS_FOR_ALL}{_STANDS_FOR_ALL}")
+        question = Question(question=_STANDS_FOR_ALL, answers=choices, correct_answers=choices[:1])
+        return _with_questions(suite, [question])
+    variables = dict.fromkeys(rows_of.vars or (), _STANDS_FOR_ALL)
+    return attrs.evolve(suite, tests=(_test(rows_of, variables),))
+
+
+def with_rows(suite: Suite, rows: Sequence[Mapping[str, Any]], templates: Templates) -> Suite:
+    """A suite whose tests are rows; it says no more that they are to come.
+
+    Args:
+        suite: One with `rows_of`.
+        rows: What the task has left that they are of.
+        templates: What renders its variables.
+
+    Raises:
+        InputError: Rows are no questions; tells of all that is wrong.
+    """
+    rows_of = suite.rows_of
+    if rows_of is None:
+        return suite
+    rows = rows if rows_of.limit is None else rows[: rows_of.limit]
+    if suite.questions is not None:
+        found = _with_questions(suite, _questions(rows_of, rows))
+        return attrs.evolve(found, rows_of=None)
+    return attrs.evolve(suite, tests=_Tests(rows_of, rows, templates.for_data()), rows_of=None)
+
+
+def value_of(row: Mapping[str, Any], name: str) -> Any:
+    """The value of a dotted name in a row; None where there is none.
+
+    Example:
+        >>> value_of({"vars": {"x": 1}, "a.b": 2}, "vars.x"), value_of({"a.b": 2}, "a.b")
+        (1, 2)
+    """
+    if name in row:
+        return row[name]
+    value: Any = row
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _test(rows_of: RowsOfTask, variables: Mapping[str, Any]) -> Test:
+    return Test(vars=variables, assertions=rows_of.assertions, options=_OPTIONS, is_data=True)
+
+
+@attrs.frozen(eq=False)
+class _Tests(Sequence[Test]):
+    """One test a row, made when it is looked at."""
+
+    rows_of: RowsOfTask
+    rows: Sequence[Mapping[str, Any]]
+    templates: Templates
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, place: int) -> Test: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Test]: ...
+    def __getitem__(self, place: int | slice) -> Test | Sequence[Test]:
+        if isinstance(place, slice):
+            return [self._of(row) for row in self.rows[place]]
+        return self._of(self.rows[place])
+
+    def _of(self, row: Mapping[str, Any]) -> Test:
+        wanted = self.rows_of.vars
+        if wanted is None:
+            return _test(self.rows_of, dict(row))
+        return _test(self.rows_of, {name: self._value(row, said) for name, said in wanted.items()})
+
+    def _value(self, row: Mapping[str, Any], said: str) -> Any:
+        if "{{" in said or "{%" in said:
+            return self.templates.render(said, row)
+        return value_of(row, said)
+
+
+def _with_questions(suite: Suite, questions: Sequence[Question]) -> Suite:
+    settings = suite.questions
+    if settings is None:
+        return suite
+    return attrs.evolve(
+        suite,
+        questions=attrs.evolve(settings, questions=tuple(questions)),
+        tests=tuple(attrs.evolve(as_test(one), is_data=True) for one in questions),
+    )
+
+
+def _questions(rows_of: RowsOfTask, rows: Sequence[Mapping[str, Any]]) -> Sequence[Question]:
+    if not rows:
+        return ()
+    said = rows_of.question
+    entries = [
+        {key: _as_question_part(key, value_of(row, name)) for key, name in said.items()}
+        for row in rows
+    ]
+    try:
+        return questions_in({"version": VERSION, "questions": entries})
+    except MistakenError as error:
+        found = [f"{show_path(part.at)}: {part.message}" for part in error.parts]
+        msg = f"rows of task {rows_of.task} are no questions:\n" + "\n".join(found)
+        raise InputError(msg) from None
+
+
+def _as_question_part(key: str, value: Any) -> Any:
+    """Numbers as the texts that they are; one correct answer as a list of it."""
+    if key in ("answers", "correctAnswers"):
+        return [_text(one) for one in (value if isinstance(value, list) else [value])]
+    return _text(value)
+
+
+def _text(value: Any) -> Any:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
