@@ -93,7 +93,7 @@ def test_a_second_signal_ends_everything_within_two_seconds(
             pass
         assert stats["abandoned"] == 2
     # Programs are given one and a half seconds to end by themselves; the rest is this command's own end.
-    assert took < 6  # on a busy machine
+    assert took < 20  # on a busy machine; whoever waited for one of them would wait for ten minutes
     rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
     assert len(rows) == 6
     assert all("interrupted" in row["error"] or "not run" in row["error"] for row in rows)

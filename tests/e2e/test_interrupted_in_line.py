@@ -59,11 +59,7 @@ def test_one_interrupt_ends_a_run_that_waits_for_a_shared_limit(
             assert run.poll() is None
             time.sleep(0.005)  # between two looks
         run.send_signal(signal.SIGINT)
-        began = time.monotonic()
-        _, said = run.communicate(timeout=60)
-    assert time.monotonic() - began < 5, (
-        said
-    )  # it takes 0.2 s, on a machine that has nothing else to do
+        _, said = run.communicate(timeout=60)  # of an hour; it takes 0.2 s, where nothing else runs
     assert run.returncode == 130
     assert "exit 130: interrupted by SIGINT" in said.strip().splitlines()[-1]
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]

@@ -21,6 +21,7 @@ from trioeval.kernel import (
     LaneSpec,
     Outcome,
     Plan,
+    Readiness,
     TimedOut,
     collect,
     run_plan,
@@ -218,7 +219,7 @@ def test_a_lane_that_is_not_there_fails_only_the_job_that_calls_it() -> None:
     assert isinstance(failed.error, PlanError)
 
 
-class Misbehaving:
+class Misbehaving(Readiness):
     """A readiness that does what it is told to, at the first outcome."""
 
     def __init__(self, freed: Freed | Exception) -> None:
@@ -237,7 +238,7 @@ class Misbehaving:
     ("freed", "message"),
     [
         (KeyError("x"), "the readiness of the plan failed: KeyError: 'x'"),
-        (Freed(ready=[0]), "the readiness of the plan names job 0 twice"),
+        (Freed(ready=[0]), "the readiness of the plan names job 0 as ready, which is over"),
         (Freed(ready=[7]), "the readiness of the plan names 7; its jobs are 0 to 2"),
         (Freed(blocked=[(-1, 0)]), "the readiness of the plan names -1; its jobs are 0 to 2"),
     ],

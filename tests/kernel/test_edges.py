@@ -21,6 +21,7 @@ from trioeval.kernel import (
     NotRun,
     Outcome,
     Plan,
+    Readiness,
     collect,
     run_plan,
 )
@@ -161,7 +162,7 @@ def test_an_edge_is_of_one_of_two_kinds() -> None:
     assert str(caught.value) == "Edge.when must be success or always, got 'never'"
 
 
-class Decides:
+class Decides(Readiness):
     """A readiness that looks at how 0 ended: done frees 1 and blocks 2, anything else the reverse."""
 
     def begin(self) -> Sequence[int]:
@@ -229,7 +230,7 @@ def test_a_readiness_decides_alone(extra: Mapping[str, object]) -> None:
         run_virtual(lambda: collect(plan, take, lanes=Lanes([LaneSpec("a")])))
 
 
-class Listed:
+class Listed(Readiness):
     """A readiness that says what it is told to say, and writes down what it is told."""
 
     def __init__(self, ready: Sequence[int], freed: Mapping[int, Freed]) -> None:

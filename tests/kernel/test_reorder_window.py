@@ -17,6 +17,7 @@ from trioeval.kernel import (
     LaneSpec,
     Outcome,
     Plan,
+    Readiness,
     Waiting,
     Why,
     run_plan,
@@ -87,7 +88,7 @@ def test_a_wait_for_the_window_is_told() -> None:
     assert Waiting(0.0, "a", Why.WINDOW, None, None) in waits
 
 
-class Ready:
+class Ready(Readiness):
     """Everything is."""
 
     def begin(self) -> Sequence[int]:

@@ -26,6 +26,7 @@ from trioeval.kernel import (
     LaneSpec,
     Outcome,
     Plan,
+    Readiness,
     run_plan,
 )
 from trioeval.report import row_json
@@ -215,7 +216,7 @@ def test_whether_a_job_is_free_is_asked_of_the_job_itself() -> None:
 
 
 @attrs.define(eq=False)
-class Chain:
+class Chain(Readiness):
     """Every job needs the one before it to be done."""
 
     size: int

@@ -113,7 +113,7 @@ def beginning_of(
         files=file_digests(files_of(suite)),
         sources=CodeFiles(suite.directory),
         heads=[head.json() for head in heads],
-        rows={part.id: len(part.prepared.steps) for part in prepared.parts},
+        rows={part.id: part.rows for part in prepared.parts if part.rows is not None},
         keys=keys,
     )
     return Beginning(heads=heads, keys=keys, start=start, continued=continued)

@@ -20,11 +20,13 @@ from trioeval.report.first_rows import FirstRows
 from trioeval.report.json_text import compact
 from trioeval.report.records import status_of
 from trioeval.store import StoredRun
+from trioeval.store.schema import INDEX_BITS
 from trioeval.suite.strip import KEEP_ALL
 from trioeval.tasks import PreparedSuite, Row, Status
 from trioeval.tasks.journal import KeptRows
 from trioeval.tasks.prepare import PreparedTask
 
+_ALL_ROWS = 1 << INDEX_BITS
 _AT_ONCE = 64  # rows that are there already and are taken without letting others go on
 
 
@@ -52,10 +54,17 @@ class Part:
     def kept_before(self, index: int) -> Iterator[Mapping[str, Any]]:
         """The rows that are there already, of those that were not taken, up to an index; they are taken."""
         while self.taken < index:
+            if not self.kept_left:
+                self.taken = index
+                return
             self.taken += 1
-            if self.kept_left and self.taken - 1 in self.kept:
+            if self.taken - 1 in self.kept:
                 self.kept_left -= 1
                 yield self.kept.record(self.taken - 1)
+
+    def tests(self) -> Iterator[Any]:
+        """What documents tell of its tests; nothing where they never became known."""
+        return iter(()) if self.task.settle else config_tests(self.task.prepared.suite, self.keys)
 
     def derive(self) -> Iterator[str]:
         """Make the derived metrics; what is wrong with them is told."""
@@ -131,6 +140,10 @@ class Collector:
         """Rows of all tasks that are there already and were not taken."""
         return sum(part.kept_left for part in self.parts)
 
+    def settled(self, task: PreparedTask) -> None:
+        """The tests of a task are known by now."""
+        self._by_task[task.id].task = task
+
     def open(self) -> None:
         """Begin all files that get rows as they come.
 
@@ -156,7 +169,8 @@ class Collector:
     async def add_rest(self) -> None:
         """No row will come: take those that are there already behind the last one."""
         for part in self.parts:
-            await self._take_kept(part, len(part.task.prepared.steps))
+            rows = part.task.rows
+            await self._take_kept(part, _ALL_ROWS if rows is None else rows)
 
     async def _take_kept(self, part: Part, end: int) -> None:
         for count, record in enumerate(part.kept_before(end), 1):
@@ -206,7 +220,7 @@ class Collector:
             return self.run.records(part.head.task, prompt_idx)
 
         def tests() -> Iterator[Any]:
-            return config_tests(part.task.prepared.suite, part.keys)
+            return part.tests()
 
         return Results(head=part.head, totals=part.totals, info=info, records=records, tests=tests)
 

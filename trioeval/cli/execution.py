@@ -27,11 +27,11 @@ from trioeval.errors import StoreError, TrioevalError
 from trioeval.kernel import Cut, Event
 from trioeval.providers import Recorder
 from trioeval.quota.backend import Quota
-from trioeval.report import RunInfo, Totals, config_tests
+from trioeval.report import RunInfo, Totals
 from trioeval.report.questions import run_sentence, sentence
 from trioeval.store import StoredRun
 from trioeval.store.database import DamagedError
-from trioeval.tasks import PreparedSuite, Row, Status, make_lanes, run_suite
+from trioeval.tasks import PreparedSuite, PreparedTask, Row, Status, make_lanes, run_suite
 from trioeval.tasks.quotas import open_suite_quota
 
 _TABLE_TESTS = 50  # tests that the table of rows shows; -o writes all of them
@@ -122,6 +122,10 @@ class Execution:
             if self.recorder is not None and self.recorder.error is not None:
                 self._stop.set()  # likewise, and at once: rows may come much later than their calls
 
+        def settled(task: PreparedTask) -> None:
+            collector.settled(task)
+            progress.expect(task.rows or 0)
+
         def interrupt(number: signal.Signals) -> None:
             self.signals.append(number)
             if len(self.signals) == 1:
@@ -148,6 +152,7 @@ class Execution:
                     cache=kept.cache,
                     refresh_cache=self.keeping.refresh,
                     questions=questions.observe,
+                    settled=settled,
                 )
                 nursery.cancel_scope.cancel("the suite is over")
 
@@ -157,7 +162,7 @@ class Execution:
         for warning in dict.fromkeys(collector.derive()):
             _warn(warning)
         for part in collector.parts:
-            run.tests(part.head.task, config_tests(part.task.prepared.suite, part.keys))
+            run.tests(part.head.task, part.tests())
         run.finish(
             "interrupted" if self._is_left(run, collector.totals) else "finished",
             duration_ms=seconds * 1000,

@@ -56,6 +56,10 @@ class Progress:
             case _:
                 pass
 
+    def expect(self, rows: int) -> None:
+        """More rows are known to come."""
+        self.total += rows
+
     def add(self, status: Status) -> None:
         """Take note of a row."""
         self.counts[status] += 1

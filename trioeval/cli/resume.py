@@ -66,8 +66,10 @@ class Found:
             UsageError: It is another suite now, and nobody said that this is meant; or rows are to be
                 run again that there are not.
         """
-        largest = max((len(part.prepared.steps) for part in prepared.parts), default=0)
-        if (row := self.retry.beyond(largest)) is not None:
+        known = [part.rows for part in prepared.parts if part.rows is not None]
+        largest = max(known, default=0)
+        all_known = len(known) == len(prepared.parts)
+        if all_known and (row := self.retry.beyond(largest)) is not None:
             raise UsageError(
                 f"--retry {self.retry}: there is no row {row}; the last one is {largest - 1}"
             )
@@ -85,11 +87,13 @@ class Found:
         self, reader: Reader, prepared: PreparedSuite, digests: Mapping[str, str]
     ) -> Mapping[str | None, Reconciled]:
         """What has become of the rows of each task; nothing where all are what they were."""
-        sizes = {part.id: len(part.prepared.steps) for part in prepared.parts}
+        sizes = {part.id: part.rows for part in prepared.parts}
         changed = self.changed_files
         before = dict(zip(self.facts.tasks, self.facts.sizes, strict=True))
         if not changed and sizes == before and digests == self.stored.settings:
             return {}
+        # Of others the rows are known when their turn comes; what is no more the same is run again then.
+        parts = [part for part in prepared.parts if part.rows is not None]
         found = {
             part.id: reconcile(
                 reader.identities(self.facts, part.id) if part.id in before else (),
@@ -99,9 +103,9 @@ class Found:
                 same_settings=digests.get(part.id or "") == self.stored.settings.get(part.id or ""),
                 sources=CodeFiles(prepared.suite.directory),
             )
-            for part in prepared.parts
+            for part in parts
         }
-        gone = [str(task) for task in before if task not in found]
+        gone = [str(task) for task in before if task not in sizes]
         if gone or not all(one.is_same for one in found.values()):
             self._tell(reader, found, changed, gone)
         return found

@@ -16,7 +16,7 @@ import attrs
 
 from trioeval.datasets.graph import ColumnGraph
 from trioeval.datasets.grouping import Grouping
-from trioeval.datasets.tracker import FINISH, PREPARE, MakeJob
+from trioeval.datasets.jobs import FINISH, PREPARE, MakeJob
 
 _BEFORE, _CELLS = 0, 1
 
@@ -111,7 +111,7 @@ class Numbering:
         rows = self._grouping.rows_of(job.group)
         at = bisect_right(self._stretches, job.group, key=lambda stretch: stretch.groups.start) - 1
         is_there = part is not None and at >= 0 and job.group in self._stretches[at].groups
-        if not is_there or (job.row is None if part == _CELLS else job.row is not None):
+        if not is_there or (job.row not in rows if part == _CELLS else job.row is not None):
             raise IndexError(f"there is no {job}")
         stretch = self._stretches[at]
         base = stretch.base + (job.group - stretch.groups.start) * stretch.jobs

@@ -195,7 +195,9 @@ class Backlog(Generic[P]):
         heir = self._keys.over(index)
         if heir is None or self._never_starts(heir) or self._waits(heir):
             return released
-        return attrs.evolve(released, lanes={*released.lanes, self._queue_freed(self._plan.job(heir))})
+        return attrs.evolve(
+            released, lanes={*released.lanes, self._queue_freed(self._plan.job(heir))}
+        )
 
     def aside(self, index: int) -> Released | None:
         """A job is set aside; None if the run says when its round comes.

@@ -65,7 +65,9 @@ class Scout(Generic[P]):
         """
         self.asking = index
         try:
-            self.answers[index] = await needs_nothing(self._free, self._plan.job(index))
+            free = await needs_nothing(self._free, self._plan.job(index))
+            if self.asking == index:  # it may have been withdrawn just now
+                self.answers[index] = free
         finally:
             self.asking = None
 
@@ -73,6 +75,7 @@ class Scout(Generic[P]):
         """A job never starts: what was answered about it is of no use, and what is asked neither."""
         self.answers.pop(index, None)
         if self.asking == index:
+            self.asking = None
             self.scope.cancel("the job was withdrawn")
 
     def stand_down(self) -> None:

@@ -167,9 +167,7 @@ class Checked:
 
     def _state(self, index: int) -> int:
         if type(index) is not int or not 0 <= index < len(self._states):
-            msg = (
-                f"the readiness of the plan names {index!r}; its jobs are 0 to {len(self._states) - 1}"
-            )
+            msg = f"the readiness of the plan names {index!r}; its jobs are 0 to {len(self._states) - 1}"
             raise PlanError(msg)
         return self._states[index]
 

@@ -48,12 +48,11 @@ def producer_of(column: Column) -> Producer:
         'scratch'
     """
     outputs = column.outputs or (column.name,)
-    own = {*outputs, *extras_of(column)}
     return Producer(
         name=column.name,
         outputs=outputs,
         extras=extras_of(column),
-        requires=tuple(name for name in column.requires if name not in own),
+        requires=tuple(name for name in column.requires if name not in outputs),
         scope=_scope(column),
         ordered=isinstance(column, PythonColumn) and column.ordered,
     )

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
-from trioeval.kernel import Freed, Readiness
+from trioeval.kernel import Freed, Rank, Readiness
 from trioeval.suite.expand import Span
 
 
@@ -101,7 +101,7 @@ def _groups(span: Span) -> int:
 
 
 @attrs.define(eq=False)
-class ByGroups:
+class ByGroups(Readiness):
     """A comparison waits for all steps of its group; steps are as ready as another readiness says."""
 
     _layout: Layout
@@ -121,9 +121,8 @@ class ByGroups:
         step = self._layout.step(index)
         if step is None:
             return Freed()
-        freed = Freed() if self._steps is None else self._steps.over(step, done=done)
-        job = self._layout.job
-        ready = [job(other) for other in freed.ready]
+        freed = Freed() if self._steps is None else self._of_jobs(self._steps.over(step, done=done))
+        ready = list(freed.ready)
         group = self._layout.group(index)
         if group is not None:
             left = self._left.get(group.job, group.stop - group.start) - 1
@@ -131,4 +130,22 @@ class ByGroups:
             if not left:
                 del self._left[group.job]
                 ready.append(group.job)
-        return Freed(ready, [(job(never), job(by)) for never, by in freed.blocked])
+        return Freed(ready, freed.blocked)
+
+    def rank(self, index: int) -> Rank:
+        """That of the step; comparisons come first."""
+        step = self._layout.step(index)
+        return () if step is None or self._steps is None else self._steps.rank(step)
+
+    def aside(self, index: int) -> Freed | None:
+        """As the steps say; the run decides about comparisons."""
+        step = self._layout.step(index)
+        freed = None if step is None or self._steps is None else self._steps.aside(step)
+        return None if freed is None else self._of_jobs(freed)
+
+    def _of_jobs(self, freed: Freed) -> Freed:
+        job = self._layout.job
+        return Freed(
+            [job(step) for step in freed.ready],
+            [(job(never), job(by)) for never, by in freed.blocked],
+        )

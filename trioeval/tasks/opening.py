@@ -37,6 +37,7 @@ from trioeval.tasks.reservations import meter_of
 from trioeval.tasks.resumed import Resumed
 from trioeval.tasks.row_ids import RowIds
 from trioeval.tasks.rows_left import RowsLeft
+from trioeval.tasks.same_rows import same_rows
 from trioeval.tasks.scoring import Scoring
 from trioeval.tasks.scripts import Scripts, open_scripts
 from trioeval.tasks.task_crew import LateTask, OpenedTask, Runnable
@@ -110,10 +111,12 @@ async def _perform_late(
     part = attrs.evolve(part, prepared=prepared, settle=None)
     terms.settled(part)
     async with AsyncExitStack() as stack:
-        return await run.perform(await _open(part, stack, terms), blocked_by)
+        return await run.perform(await _open(part, stack, terms, is_late=True), blocked_by)
 
 
-async def _open(part: PreparedTask, stack: AsyncExitStack, terms: Terms) -> OpenTask:
+async def _open(
+    part: PreparedTask, stack: AsyncExitStack, terms: Terms, *, is_late: bool = False
+) -> OpenTask:
     prepared = part.prepared
     around = prepared.around
     opened = await stack.enter_async_context(
@@ -145,7 +148,7 @@ async def _open(part: PreparedTask, stack: AsyncExitStack, terms: Terms) -> Open
         task = await _prompt_task(has, stack, terms)
     if part.id is not None:
         task = attrs.evolve(task, left=terms.left.get(part.id))
-    return await _resumed(part, task, tools, terms.journal)
+    return await _resumed(part, task, tools, terms.journal, is_late=is_late)
 
 
 def check_judge_lanes(prepared: PreparedSuite, lanes: Lanes) -> None:
@@ -228,13 +231,15 @@ def _question_task(has: _Opened, settings: QuestionSettings, terms: Terms) -> Op
 
 
 async def _resumed(
-    part: PreparedTask, task: OpenTask, tools: Tools, journal: Journal | None
+    part: PreparedTask, task: OpenTask, tools: Tools, journal: Journal | None, *, is_late: bool
 ) -> OpenTask:
     """A task without the rows that an earlier execution of the run has left."""
     rows = None if journal is None else journal.kept(part.id)
     if not rows:
         return task
     steps = part.prepared.steps
+    if is_late:
+        rows = same_rows(rows, steps)
     resumed = Resumed(task.body, rows, steps, Layout.of(steps.spans), tools)
     await resumed.restore()
     if isinstance(task.watch, QuestionEvents):

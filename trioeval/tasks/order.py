@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 import attrs
 
-from trioeval.kernel import Freed
+from trioeval.kernel import Freed, Readiness
 
 Cell: TypeAlias = Hashable
 
@@ -39,7 +39,7 @@ class Access:
 
 
 @attrs.define(eq=False)
-class OneByOne:
+class OneByOne(Readiness):
     """Every step waits for the one before it."""
 
     _rest: list[int]
@@ -90,7 +90,7 @@ class _CellState:
 
 
 @attrs.define(eq=False)
-class ByCells:
+class ByCells(Readiness):
     """A step waits for the earlier writers of the cells that it reads."""
 
     _size: int

@@ -23,7 +23,7 @@ from typing import Any, Protocol, overload
 import attrs
 import trio
 
-from trioeval.kernel import Blocked, Calls, Edge, Freed, Job, Outcome, Plan, Readiness
+from trioeval.kernel import Blocked, Calls, Edge, Freed, Job, Outcome, Plan, Rank, Readiness
 from trioeval.suite import Expansion, Step
 from trioeval.tasks.groups import Layout
 from trioeval.tasks.journal import KeptRows
@@ -234,7 +234,7 @@ class _Jobs(Sequence[Job[Any]]):
 
 
 @attrs.define(eq=False)
-class _Ready:
+class _Ready(Readiness):
     """As ready as the whole plan says, in which kept jobs are done."""
 
     _whole: Readiness
@@ -256,6 +256,15 @@ class _Ready:
     def over(self, index: int, *, done: bool) -> Freed:
         """What an outcome sets free, and what kept jobs do that it sets free."""
         return self._pass_on([self._whole.over(self._resumed.job(index), done=done)])
+
+    def rank(self, index: int) -> Rank:
+        """As in the whole plan."""
+        return self._whole.rank(self._resumed.job(index))
+
+    def aside(self, index: int) -> Freed | None:
+        """As in the whole plan."""
+        freed = self._whole.aside(self._resumed.job(index))
+        return None if freed is None else self._pass_on([freed])
 
     def _pass_on(self, freed: Iterable[Freed]) -> Freed:
         """What becomes free of the jobs that are left, when every kept one that does is over at once."""

@@ -16,7 +16,7 @@ from typing import Any
 import jinja2
 from jinja2.exceptions import TemplateRuntimeError
 
-from trioeval.grading.text import number_text, quote
+from trioeval.grading.text import json_text, number_text, quote
 from trioeval.suite.templates.bounds import check_size
 
 OBJECT = "[object Object]"

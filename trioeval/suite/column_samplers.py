@@ -1,0 +1,179 @@
+"""Samplers as a suite writes them: what they draw from, and whether that can be drawn."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from decimal import ROUND_CEILING, Decimal
+from typing import Any, TypeAlias
+
+import cattrs
+
+from trioeval.grading import output_text, quote
+from trioeval.suite.column_models import (
+    CategorySampler,
+    DatetimeSampler,
+    GaussianSampler,
+    Sampler,
+    SubcategorySampler,
+    UniformSampler,
+    UuidSampler,
+)
+from trioeval.suite.mistakes import Mistake, MistakenError, kind
+from trioeval.suite.strict import Hook, object_hook
+
+SAMPLERS: Mapping[str, type[Sampler]] = {
+    "category": CategorySampler,
+    "subcategory": SubcategorySampler,
+    "uniform": UniformSampler,
+    "gaussian": GaussianSampler,
+    "datetime": DatetimeSampler,
+    "uuid": UuidSampler,
+}
+"""By what a suite calls them."""
+
+RAREST = 0.001
+"""The least share of a normal distribution that must lie between its bounds: what lies outside is drawn again."""
+
+_DIGITS = 15
+"""What floats have: with more of them there is a number in every range."""
+
+_Check: TypeAlias = Callable[[Any], Iterator[Mistake]]
+
+
+def sampler_hook(converter: cattrs.Converter, named: str) -> Hook:
+    """For the keys of one kind of sampler."""
+    structure = object_hook(converter, SAMPLERS[named])
+    check = _CHECKS[named]
+
+    def hook(value: Any, wanted: Any) -> Sampler:
+        sampler: Sampler = structure(value, wanted)
+        if mistakes := [*check(sampler)]:
+            raise MistakenError(*mistakes)
+        return sampler
+
+    return hook
+
+
+def missing_categories(
+    sampler: SubcategorySampler, category: CategorySampler
+) -> tuple[list[str], list[str]]:
+    """Categories without values, and values of what is no category."""
+    drawn = dict.fromkeys(map(output_text, category.values))
+    missing = [name for name in drawn if name not in sampler.values]
+    return missing, [name for name in sampler.values if name not in drawn]
+
+
+def _category(sampler: CategorySampler) -> Iterator[Mistake]:
+    if not sampler.values:
+        yield Mistake("there are no values", at=("values",))
+    weights = sampler.weights
+    if weights is None:
+        return
+    if len(weights) != len(sampler.values):
+        message = f"there are {len(weights)} weights for {len(sampler.values)} values"
+        yield Mistake(message, "write one for each value", at=("weights",))
+    elif weights and not any(weights):
+        yield Mistake("all weights are 0", "give one value a weight above it", at=("weights",))
+
+
+def _subcategory(sampler: SubcategorySampler) -> Iterator[Mistake]:
+    if not sampler.values:
+        yield Mistake("there are no values", at=("values",))
+    for name, several in sampler.values.items():
+        if not several:
+            yield Mistake("there are no values", at=("values", name))
+
+
+def _uniform(sampler: UniformSampler) -> Iterator[Mistake]:
+    if sampler.low > sampler.high:
+        yield _wrong_order(sampler.low, sampler.high)
+    else:
+        yield from _between(sampler.low, sampler.high, sampler.decimals)
+
+
+def _gaussian(sampler: GaussianSampler) -> Iterator[Mistake]:
+    low = -math.inf if sampler.low is None else sampler.low
+    high = math.inf if sampler.high is None else sampler.high
+    if low > high:
+        yield _wrong_order(low, high)
+        return
+    wrong = list(_between(low, high, sampler.decimals))
+    yield from wrong
+    if not wrong and _share(sampler, low, high) < RAREST:
+        bounds = " and ".join(
+            f"{word} {bound:g}"
+            for word, bound in (("at least", sampler.low), ("at most", sampler.high))
+            if bound is not None
+        )
+        message = f"hardly a number is {bounds} with mean {sampler.mean:g}"
+        hint = f"at least {RAREST:g} of all must be; widen the range or the deviation"
+        yield Mistake(message, hint, at=("low" if sampler.low is not None else "high",))
+
+
+def _share(sampler: GaussianSampler, low: float, high: float) -> float:
+    """The part of a normal distribution that lies in a range, with what is rounded into it."""
+    if sampler.decimals is not None:
+        half = 0.5 * 10.0**-sampler.decimals
+        low, high = low - half, high + half
+    below, above = (
+        (bound - sampler.mean) / (sampler.deviation * math.sqrt(2)) for bound in (low, high)
+    )
+    return 0.5 * (math.erf(above) - math.erf(below))
+
+
+def _wrong_order(low: float, high: float) -> Mistake:
+    return Mistake(f"low is {low:g}, and high is {high:g}", "low comes first", at=("low",))
+
+
+def _between(low: float, high: float, decimals: int | None) -> Iterator[Mistake]:
+    """Whether there is a number of so many digits in a range."""
+    if decimals is None or decimals > _DIGITS or not (math.isfinite(low) and math.isfinite(high)):
+        return
+    least, most = (Decimal(repr(bound)).scaleb(decimals) for bound in (low, high))
+    if least.to_integral_value(ROUND_CEILING) > most:
+        message = f"no number with {decimals} decimals is between {low:g} and {high:g}"
+        yield Mistake(message, "allow more of them", at=("decimals",))
+
+
+def _datetime(sampler: DatetimeSampler) -> Iterator[Mistake]:
+    found: dict[str, datetime] = {}
+    for key, text in (("start", sampler.start), ("end", sampler.end)):
+        try:
+            found[key] = datetime.fromisoformat(text)
+        except ValueError:
+            message = f"must be a date or an instant in ISO 8601, got {kind(text)}"
+            yield Mistake(message, 'for example "2026-01-31" or "2026-01-31T12:00"', at=(key,))
+    if len(found) == len(("start", "end")):
+        start, end = found.values()
+        if (start.tzinfo is None) != (end.tzinfo is None):
+            hint = "give both or neither a zone"
+            yield Mistake("one of start and end has a zone", hint, at=("end",))
+        elif end < start:
+            message = f"end is {quote(sampler.end)}, before start, {quote(sampler.start)}"
+            yield Mistake(message, at=("end",))
+        elif sampler.format is not None:
+            yield from _format(sampler.format, start)
+
+
+def _format(text: str, instant: datetime) -> Iterator[Mistake]:
+    try:
+        written = instant.strftime(text)
+    except ValueError as error:
+        yield Mistake(f"{quote(text)} is no format: {error}", at=("format",))
+        return
+    if not written:
+        yield Mistake("must not be empty", 'for example "%Y-%m-%d"', at=("format",))
+
+
+def _nothing(_sampler: UuidSampler) -> Iterator[Mistake]:
+    yield from ()
+
+
+_CHECKS: Mapping[str, _Check] = {
+    "category": _category,
+    "subcategory": _subcategory,
+    "uniform": _uniform,
+    "gaussian": _gaussian,
+    "datetime": _datetime,
+    "uuid": _nothing,
+}

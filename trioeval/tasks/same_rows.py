@@ -1,0 +1,44 @@
+"""Rows that are there already, of a task whose tests were not known when its run went on.
+
+Its suite may say what it said, and its tests be others all the same: a dataset was extended, or made anew. So
+each row that is kept is looked at when its test is known.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from trioeval.suite import Expansion
+from trioeval.tasks.identity import Identities, row_id_of
+from trioeval.tasks.journal import KeptRows
+
+
+@attrs.frozen(eq=False)
+class _Same:
+    """Some of the rows that are kept."""
+
+    _rows: KeptRows
+    _indices: frozenset[int] = attrs.field(repr=False)
+
+    def __contains__(self, index: object) -> bool:
+        return index in self._indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def record(self, index: int, /) -> Mapping[str, Any]:
+        """See `KeptRows`."""
+        return self._rows.record(index)
+
+
+def same_rows(rows: KeptRows, steps: Expansion) -> KeptRows:
+    """Those rows that are of the same provider, prompt and variables as the steps that stand there now."""
+    identities, entries = Identities(), steps.providers
+    same = []
+    for step in steps:
+        if step.index in rows:
+            entry = entries[step.column.provider_index]
+            if identities.of(step, entry).id == row_id_of(rows.record(step.index)):
+                same.append(step.index)
+    return _Same(rows, frozenset(same))
