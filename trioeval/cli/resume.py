@@ -92,8 +92,13 @@ class Found:
         before = dict(zip(self.facts.tasks, self.facts.sizes, strict=True))
         if not changed and sizes == before and digests == self.stored.settings:
             return {}
-        # Of others the rows are known when their turn comes; what is no more the same is run again then.
-        parts = [part for part in prepared.parts if part.rows is not None]
+        was = self.stored.settings
+        # Rows that are known later are looked at when their turn comes, unless all of them are others.
+        parts = [
+            part
+            for part in prepared.parts
+            if part.rows is not None or digests[part.id or ""] != was.get(part.id or "")
+        ]
         found = {
             part.id: reconcile(
                 reader.identities(self.facts, part.id) if part.id in before else (),

@@ -37,7 +37,7 @@ from trioeval.providers.local.replay import ReplaySettings
 from trioeval.suite import Suite, expand
 from trioeval.suite.filters import select_tests
 from trioeval.tasks import PreparedSuite, prepare
-from trioeval.tasks.identity import settings_digest
+from trioeval.tasks.same_rows import task_digest
 from trioeval.tasks.suite_files import CodeFiles
 
 
@@ -101,9 +101,7 @@ def run_loaded(
     if found is not None:
         keeping = attrs.evolve(keeping, named=found.names_database)
     sources = CodeFiles(suite.directory)
-    digests = {
-        part.id or "": settings_digest(part.prepared.suite, sources) for part in prepared.parts
-    }
+    digests = {part.id or "": task_digest(part, sources) for part in prepared.parts}
     if found is None:
         continued, said = None, stored_flags(loaded.named, flags, settings.outputs, digests)
     else:

@@ -4,8 +4,8 @@ Only groups that are not written yet have indices, so a run that is resumed has 
 a group: scratch producers, the stage before all others (where there is one), the cells row by row, full
 producers, the last stage.
 
-Groups that have jobs make stretches of neighbours that are equally large, but for the last one of each: within
-a stretch, a division finds the group of an index.
+Groups that have jobs make stretches of neighbours that are equally large, but for the last one of each:
+within a stretch, a division finds the group of an index.
 """
 
 from bisect import bisect_right

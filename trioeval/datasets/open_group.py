@@ -27,7 +27,10 @@ _NAMES = ("waits", "is ready", "is begun", "is complete", "is lost", "was droppe
 
 @attrs.frozen(eq=False)
 class Shape:
-    """What is the same for all groups. Nodes are places of the graph, then the stages: -1 and -2 find them."""
+    """What is the same for all groups.
+
+    Nodes are places of the graph, and behind them the stages, so that -1 and -2 find these in sequences.
+    """
 
     nodes: int
     prepares: bool
@@ -197,8 +200,15 @@ class OpenGroup:
         if not self._missing[node]:
             self._release(node, told)
 
+    @property
+    def finished(self) -> bool:
+        """Whether its last stage is complete."""
+        return self._states[FINISH] == _DONE
+
     def close(self, told: Told) -> None:
         """Nothing of it is made any more."""
+        if self.finished:
+            return
         for job in self._jobs():
             states, place = self._find(job)
             if states[place] in (_WAITING, _READY):
@@ -208,8 +218,8 @@ class OpenGroup:
         """Whether a node that makes whole groups has done so, or will not."""
         return self._states[node] >= _DONE
 
-    def waits_for_turn(self, node: int) -> bool:
-        """Whether an ordered producer, whose turn has not come, needs nothing else."""
+    def needs_one(self, node: int) -> bool:
+        """Whether a node that makes whole groups waits for one thing alone."""
         return self._states[node] == _WAITING and self._missing[node] == 1
 
     def is_gone(self, row: int) -> bool:

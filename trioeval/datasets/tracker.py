@@ -1,8 +1,8 @@
 """What may be made next: counters for each open group, and never a search. Pure.
 
 A *job* makes all outputs of one producer for one row (`cell`) or for one group (`scratch`, `full`), or is one
-of the stages of a group: `PREPARE` after its scratch columns and before all others (only where the dataset has
-processors for that), and `FINISH` when every row that is left has every column.
+of the stages of a group: `PREPARE` after its scratch columns and before all others (only where the dataset
+has processors for that), and `FINISH` when every row that is left has every column.
 
 Groups are opened one after another, in ascending order, by whoever keeps the budget, and closed when they are
 written or given up. Only open groups cost memory. A group that is passed over was written before.
@@ -88,8 +88,8 @@ class Tracker:
     def complete(self, job: MakeJob) -> Change:
         """A job that was begun has made what it makes.
 
-        The outcome of a job whose row was dropped meanwhile is not to be told, nor is that of a job of a group
-        of which no row is left, but for `FINISH`.
+        The outcome of a job whose row was dropped meanwhile is not to be told, nor is that of a job of a
+        group of which no row is left, but for `FINISH`.
         """
         told = Told()
         self._group(job.group).complete(job, told)
@@ -138,8 +138,10 @@ class Tracker:
         found = self._group(group)
         return not (
             found.active
-            or (found.is_over(FINISH) and found.has_cell(FINISH, 0))
-            or any(found.waits_for_turn(place) for place in self._lines)
+            or found.finished
+            or any(
+                found.needs_one(place) and line[0] != group for place, line in self._lines.items()
+            )
         )
 
     def needed(self, group: int) -> tuple[MakeJob, ...]:

@@ -5,9 +5,12 @@
         groups.jsonl       groups as they are written; gone when the dataset is complete
         batch_00000.parquet, batch_00001.parquet, …    (or .jsonl)
         aside/…            columns that processors have left out
+        final/…            where the whole of it was processed after it was made: the rows as they are then,
+                           with a dataset.json of their own; the files above stay as they were
 
 A file is written under another name, brought to the disk, and renamed; then its folder is, and then it is
-noted. So a file with its name is whole, and what is not noted is known by its digest.
+noted. So a file with its name is whole, and what is not noted is known by its digest. `final` comes to be by one
+rename, and only when all of it is safe.
 
 Two runs with the same rows write the same bytes: no time, no id of a run stands in them.
 
@@ -15,6 +18,7 @@ All of it blocks, and is called in threads.
 """
 
 from trioeval.datasets.files.folder import DatasetFolder as DatasetFolder
-from trioeval.datasets.files.folder import GroupFile as GroupFile
-from trioeval.datasets.files.folder import Header as Header
+from trioeval.datasets.files.folder import chosen_format as chosen_format
+from trioeval.datasets.files.header import GroupFile as GroupFile
+from trioeval.datasets.files.header import Header as Header
 from trioeval.datasets.files.rows import DatasetRows as DatasetRows

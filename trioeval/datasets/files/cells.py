@@ -36,7 +36,9 @@ def file_columns(
         DatasetError: Values do not fit their columns.
 
     Example:
-        >>> file_columns([(0, {"a": 1, "b": {"x": "ü\ud800"}}), (1, {})], {"a": "float", "b": "json"})
+        >>> file_columns(
+        ...     [(0, {"a": 1, "b": {"x": "ü\ud800"}}), (1, {})], {"a": "float", "b": "json"}
+        ... )
         {'a': [1.0, None], 'b': ['{"x":"ü�"}', None]}
         >>> file_columns([(7, {"a": "2"})], {"a": "int"})
         Traceback (most recent call last):

@@ -1,56 +1,79 @@
 """The folder while a dataset is built."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from types import TracebackType
+from typing import Any, Literal, Self
 
 import attrs
+from filelock import FileLock
 
-from trioeval.datasets.grouping import Grouping
+from trioeval.datasets.files.cells import NumberedRows, encode_json, file_columns, mended
+from trioeval.datasets.files.disk import Disk
+from trioeval.datasets.files.existing import Existing as Existing
+from trioeval.datasets.files.header import Format as Format
+from trioeval.datasets.files.header import GroupFile as GroupFile
+from trioeval.datasets.files.header import Header as Header
+from trioeval.datasets.files.header import Note, group_line, note_text
+from trioeval.datasets.files.jsonl import write_jsonl
+from trioeval.datasets.files.names import (
+    ASIDE,
+    FINAL,
+    LINES,
+    NOTE,
+    batch_name,
+    data_folder,
+    part_name,
+)
+from trioeval.datasets.files.only_one import unlock_folder
+from trioeval.datasets.files.opening import digest_of, open_folder, put_file, unwritable
+from trioeval.datasets.files.parquet import Parquet, need_parquet, parquet_trouble
 from trioeval.datasets.types import ColumnType
-
-Format: TypeAlias = Literal["parquet", "jsonl"]
-Existing: TypeAlias = Literal["never", "if_possible", "always"]
+from trioeval.errors import DatasetError
 
 
-@attrs.frozen(kw_only=True)
-class Header:
-    """What a dataset is: two folders with equal headers go together."""
+def chosen_format(
+    wanted: Literal["auto", "parquet", "jsonl"], columns: Mapping[str, ColumnType]
+) -> Format:
+    """The format of a new dataset: `auto` is Parquet where it can be had, or else JSON lines.
 
-    columns: Mapping[str, ColumnType]
-    """Those that are written, in order."""
-    grouping: Grouping
-    fingerprint: Mapping[str, str]
-    """Digests of what the dataset is made of, by what it is (`columns.question`, `seed`, …), so that a
-    difference can be named."""
-
-
-@attrs.frozen(kw_only=True)
-class GroupFile:
-    """A group that is written."""
-
-    group: int
-    rows: tuple[int, ...] | int
-    """The numbers of its rows; only how many, where none of the group is missing."""
-    file: str | None
-    """The name of its file; None of a group without rows."""
-    digest: str | None
-    """SHA-256 of its bytes."""
-    dropped: Mapping[str, int] = attrs.field(factory=dict)
-    """How many of its rows are not there, by cause (`trioeval.datasets.result.Cause`)."""
+    Raises:
+        DatasetError: Parquet is wanted and cannot be had.
+    """
+    if wanted == "jsonl":
+        return "jsonl"
+    trouble = parquet_trouble(columns)
+    if trouble is None:
+        return "parquet"
+    if wanted == "parquet":
+        raise DatasetError(trouble)
+    return "jsonl"
 
 
 @attrs.define(eq=False)
 class DatasetFolder:
-    """A folder that files are written to. Made by `DatasetFolder.open`."""
+    """A folder that files are written to. Made by `DatasetFolder.open`; closed when nothing more is written.
+
+    It may be used from several threads; files are written one at a time.
+    """
 
     path: Path
     header: Header
+    """Of what is written: the wanted one, with the groups of what was there before."""
     format: Format
     written: dict[int, GroupFile] = attrs.field(factory=dict)
     """Groups that are there, each with a file that is as it was written."""
     damaged: tuple[GroupFile, ...] = ()
     """Groups that were written and whose files are not as they were; to be written again."""
+    moved: Path | None = None
+    """Where a dataset is now that was there and did not fit."""
+    result: Mapping[str, Any] | None = None
+    """How the dataset ended, if it was complete when it was opened."""
+    _disk: Disk = attrs.field(factory=Disk, repr=False)
+    _file_lock: FileLock | None = attrs.field(default=None, repr=False)
+    _parquet: Parquet | None = attrs.field(default=None, repr=False)
+    _lock: threading.Lock = attrs.field(factory=threading.Lock, repr=False)
 
     @classmethod
     def open(
@@ -61,62 +84,213 @@ class DatasetFolder:
         file_format: Format,
         existing: Existing,
         known: Iterable[GroupFile] = (),
-    ) -> "DatasetFolder":
-        """Open a folder, which is made if it is not there.
+        disk: Disk | None = None,
+    ) -> Self:
+        """Open a folder, which is made if it is not there. Nobody else may write to it meanwhile.
+
+        A file that is whole but noted nowhere, because its process was killed in between, is left alone:
+        whoever makes the group again writes the same bytes in its place, or finds that its digest is known.
 
         Args:
             path: The folder.
-            header: What the dataset is to be.
+            header: What the dataset is to be. If it goes on from fewer rows, its grouping may say so, or have
+                only the last target.
             file_format: Of its files; that of what is there wins where it is gone on with.
             existing: What is done where there is a dataset already. `if_possible` moves one that does not fit
                 to a name beside it, and never deletes a file.
             known: Groups that a journal knows to be written.
+            disk: What is done to files.
 
         Raises:
             DatasetError: It is not empty and nobody said to go on with it; it is of another configuration
                 (every difference is named), of another group size, or has more rows; its header cannot be
-                read; it cannot be written, or the format not be had.
+                read; it cannot be written, or the format not be had; another process writes to it.
         """
-        raise NotImplementedError
+        disk = disk or Disk()
+        opened = open_folder(
+            path, header, file_format=file_format, existing=existing, known=known, disk=disk
+        )
+        note = opened.note
+        try:
+            parquet = need_parquet(note.header.columns) if note.format == "parquet" else None
+        except DatasetError as error:
+            unlock_folder(opened.lock, path)
+            raise DatasetError(f"{path}: {error}") from None
+        return cls(
+            path,
+            note.header,
+            note.format,
+            written=opened.written,
+            damaged=opened.damaged,
+            moved=opened.moved,
+            result=note.result,
+            disk=disk,
+            file_lock=opened.lock,
+            parquet=parquet,
+        )
 
-    def write(
-        self,
-        group: int,
-        rows: Sequence[tuple[int, Mapping[str, Any]]],
-        dropped: Mapping[str, int] | None = None,
-    ) -> GroupFile:
+    @property
+    def data(self) -> Path:
+        """Where the files of the rows stand: the folder, or `final` in it once all of it was processed."""
+        return data_folder(self.path)
+
+    def write(self, group: int, rows: NumberedRows) -> GroupFile:
         """Write the rows of a group, by number in ascending order; none makes no file.
 
-        Args:
-            group: Its number.
-            rows: Numbers and values.
-            dropped: How many of its rows are not there, by cause; noted with it.
+        What a row has beside the columns of the header is left out; what it lacks is null.
 
         Raises:
             DatasetError: It cannot be written, or a value does not fit its column.
         """
-        raise NotImplementedError
+        wanted = self.header.grouping.rows_of(group)
+        name = batch_name(group, self.format)
+        with self._lock:
+            try:
+                if rows:
+                    part = self.path / part_name(name)
+                    done = self._fill(part, group, rows, self.header.columns, len(wanted))
+                    self._disk.rename(part, self.path / name)
+                else:
+                    done = GroupFile(group=group, rows=0, file=None, digest=None)
+                    self._disk.remove(self.path / name)
+                self._disk.settle(self.path)
+                self._disk.append(self.path / LINES, group_line(done))
+            except OSError as error:
+                raise unwritable(self.path / name, error) from error
+            self.written[group] = done
+            self.damaged = tuple(one for one in self.damaged if one.group != group)
+            return done
 
-    def write_aside(self, group: int, rows: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
-        """Write columns that a processor has left out, as JSON lines with the numbers of their rows."""
-        raise NotImplementedError
+    def _fill(
+        self,
+        part: Path,
+        group: int,
+        rows: NumberedRows,
+        columns: Mapping[str, ColumnType],
+        full: int,
+    ) -> GroupFile:
+        """Write a file under a name that it does not keep; it is gone if that fails."""
+        try:
+            values = file_columns(rows, columns)
+        except DatasetError as error:
+            raise DatasetError(f"{self.path}: group {group} cannot be written:\n{error}") from None
+        parquet = self._parquet
+
+        def write(path: Path) -> None:
+            if parquet is None:
+                write_jsonl(path, columns, values)
+            else:
+                parquet.write(path, columns, values)
+
+        try:
+            self._disk.fill(part, write)
+        except OSError:
+            self._disk.remove(part)
+            raise
+        return GroupFile(
+            group=group,
+            rows=len(rows) if len(rows) == full else tuple(number for number, _ in rows),
+            file=batch_name(group, self.format),
+            digest=digest_of(part),
+        )
+
+    def write_aside(self, group: int, rows: NumberedRows) -> None:
+        """Write columns that a processor has left out, as JSON lines with the numbers of their rows.
+
+        Raises:
+            DatasetError: It cannot be written, or a value is no JSON.
+        """
+        path = self.path / ASIDE / batch_name(group, "jsonl")
+        try:
+            lines = [encode_json({"row": row, "columns": dict(values)}) for row, values in rows]
+        except (TypeError, ValueError, RecursionError) as error:
+            raise DatasetError(f"{path}: the columns cannot be written: {error}") from error
+        content = "".join(f"{mended(line)}\n" for line in lines).encode()
+        with self._lock:
+            try:
+                self._disk.make_folder(path.parent)
+                put_file(path, content, self._disk)
+            except OSError as error:
+                raise unwritable(path, error) from error
 
     def replace(
         self,
-        groups: Iterable[tuple[int, Sequence[tuple[int, Mapping[str, Any]]]]],
+        groups: Iterable[tuple[int, NumberedRows]],
+        *,
         columns: Mapping[str, ColumnType] | None = None,
     ) -> None:
-        """Write all groups anew beside those that are there, and switch with one rename.
+        """Write all groups anew into the folder `final`, which from one rename on is the dataset.
 
-        What is killed meanwhile leaves the old ones as they were. `groups` is walked once.
+        What was written before stays as it was beside it: it is what this can be done from again. What is
+        killed meanwhile leaves no `final`.
 
         Args:
-            groups: In order, those without rows among them; the causes of what is not there stay.
-            columns: Those that are written from now on; None leaves them. A header that is compared later is
-                the same all the same: its fingerprint decides.
+            groups: The rows of each group that has any.
+            columns: Those that are written, if they are others now.
+
+        Raises:
+            DatasetError: It cannot be written, or a value does not fit its column.
         """
-        raise NotImplementedError
+        columns = self.header.columns if columns is None else columns
+        final, part = self.path / FINAL, self.path / part_name(FINAL)
+        header = attrs.evolve(self.header, columns=columns)
+        disk = self._disk
+        with self._lock:
+            try:
+                disk.remove(part)
+                disk.make_folder(part)
+                done = {
+                    group: self._fill(
+                        part / batch_name(group, self.format),
+                        group,
+                        rows,
+                        columns,
+                        len(header.grouping.rows_of(group)),
+                    )
+                    for group, rows in groups
+                }
+                note = Note(header=header, format=self.format, groups=done)
+                put_file(part / NOTE, note_text(note).encode(), disk)
+                if final.exists():  # of a time before: what is not whole is not in its place
+                    old = self.path / part_name(f"old-{FINAL}")
+                    disk.remove(old)
+                    disk.rename(final, old)
+                disk.rename(part, final)
+                disk.settle(self.path)
+                disk.remove(self.path / part_name(f"old-{FINAL}"))
+            except OSError as error:
+                raise unwritable(final, error) from error
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """The dataset is complete: note all of it, with what became of its rows (without times)."""
-        raise NotImplementedError
+        """The dataset is complete: note all of it, with what became of its rows (without times).
+
+        Raises:
+            DatasetError: It cannot be written.
+        """
+        note = Note(header=self.header, format=self.format, groups=self.written, result=result)
+        with self._lock:
+            try:
+                put_file(self.path / NOTE, note_text(note).encode(), self._disk)
+                self._disk.remove(self.path / LINES)
+            except OSError as error:
+                raise unwritable(self.path / NOTE, error) from error
+
+    def close(self) -> None:
+        """Let others write to the folder. Nothing is written after it."""
+        if self._parquet is not None:
+            self._parquet.close()
+            self._parquet = None
+        if self._file_lock is not None:
+            unlock_folder(self._file_lock, self.path)
+            self._file_lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

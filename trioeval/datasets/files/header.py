@@ -176,7 +176,9 @@ def differences(found: Header, wanted: Header) -> Iterable[str]:
     """What tells a dataset that is there from the one that is wanted, but for its grouping.
 
     Example:
-        >>> one = Header(columns={"a": "int"}, grouping=Grouping(2, (5,)), fingerprint={"seed": "x"})
+        >>> one = Header(
+        ...     columns={"a": "int"}, grouping=Grouping(2, (5,)), fingerprint={"seed": "x"}
+        ... )
         >>> list(differences(one, attrs.evolve(one, fingerprint={"columns.a": "y"})))
         ['columns.a is new', 'seed is gone']
     """

@@ -31,7 +31,7 @@ _SETTINGS = {  # nothing is fetched from anywhere
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
 }
-_NAME, _TEXT = "\"", "'"
+_NAME, _TEXT = '"', "'"
 _OPTIONS = "FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 122880, USE_TMP_FILE false"
 
 
@@ -40,9 +40,7 @@ def parquet_trouble(columns: Mapping[str, ColumnType]) -> str | None:
     try:
         import duckdb  # noqa: F401, PLC0415 - an extra
     except ImportError:
-        return (
-            "Parquet files need the extra `parquet`: pip install 'trioeval[parquet]', or set format: jsonl"
-        )
+        return "Parquet files need the extra `parquet`: pip install 'trioeval[parquet]', or set format: jsonl"
     seen: dict[str, str] = {}
     for name in columns:
         if not name:

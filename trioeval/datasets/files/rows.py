@@ -1,14 +1,32 @@
 """The rows of a dataset that is written, read as they are looked at."""
 
+import hashlib
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, overload
+
+from trioeval.datasets.files.cells import read_rows
+from trioeval.datasets.files.header import (
+    Format,
+    GroupFile,
+    Header,
+    Note,
+    read_group_lines,
+    read_note,
+)
+from trioeval.datasets.files.jsonl import read_jsonl
+from trioeval.datasets.files.names import LINES, NOTE, data_folder
+from trioeval.datasets.files.parquet import Parquet, need_parquet
+from trioeval.datasets.types import ColumnType
+from trioeval.errors import DatasetError
 
 
 class DatasetRows(Sequence[Mapping[str, Any]]):
     """The rows of a folder, in their order; those that were dropped have no place.
 
-    One group is held in memory at a time.
+    One group is held in memory at a time. Whether files are as they were written is seen as they are read.
 
     Args:
         path: The folder.
@@ -18,14 +36,107 @@ class DatasetRows(Sequence[Mapping[str, Any]]):
     """
 
     def __init__(self, path: Path) -> None:
-        raise NotImplementedError
+        self._path = path
+        self._folder = data_folder(path)
+        self._note = _read_note(path, self._folder)
+        groups = self._note.groups
+        self._groups = [groups[group] for group in sorted(groups) if groups[group].file is not None]
+        self._ends = list(accumulate(group.count for group in self._groups))
+        for group in self._groups:
+            if not self._file(group).is_file():
+                raise _damaged(self._file(group), "it is not there")
+        self._parquet: Parquet | None = None
+        if self.format == "parquet":
+            self._parquet = need_parquet({})
+        self._held: tuple[int, Sequence[Mapping[str, Any]]] = (-1, ())
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self._path
+
+    @property
+    def header(self) -> Header:
+        """What the dataset is."""
+        return self._note.header
+
+    @property
+    def columns(self) -> Mapping[str, ColumnType]:
+        """Its columns, in order."""
+        return self._note.header.columns
+
+    @property
+    def format(self) -> Format:
+        """Of its files."""
+        return self._note.format
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """Those that its rows are in, in order."""
+        return [self._file(group) for group in self._groups]
 
     def __len__(self) -> int:
-        raise NotImplementedError
+        return self._ends[-1] if self._ends else 0
+
+    def __repr__(self) -> str:
+        return f"<DatasetRows {self._path}: {len(self)} rows of {len(self.columns)} columns>"
 
     @overload
     def __getitem__(self, place: int) -> Mapping[str, Any]: ...
     @overload
     def __getitem__(self, place: slice) -> Sequence[Mapping[str, Any]]: ...
     def __getitem__(self, place: int | slice) -> Mapping[str, Any] | Sequence[Mapping[str, Any]]:
-        raise NotImplementedError
+        if isinstance(place, slice):
+            return [self[one] for one in range(*place.indices(len(self)))]
+        index = place + len(self) if place < 0 else place
+        if not 0 <= index < len(self):
+            raise IndexError(place)
+        group = bisect_right(self._ends, index)
+        if self._held[0] != group:
+            self._held = (-1, ())  # one at a time
+            self._held = (group, self._read(self._groups[group]))
+        begin = self._ends[group] - self._groups[group].count
+        return self._held[1][index - begin]
+
+    def _file(self, group: GroupFile) -> Path:
+        return self._folder / str(group.file)
+
+    def _read(self, group: GroupFile) -> Sequence[Mapping[str, Any]]:
+        path = self._file(group)
+        try:
+            content = path.read_bytes()
+            if hashlib.sha256(content).hexdigest() != group.digest:
+                raise _damaged(path, "it is not as it was written")
+            if self._parquet is None:
+                rows = list(read_jsonl(content))
+            else:
+                rows = list(read_rows(self.columns, self._parquet.read(path)))
+        except (OSError, ValueError) as error:
+            raise _damaged(path, str(error)) from error
+        if len(rows) != group.count:
+            raise _damaged(path, f"it has {len(rows)} rows, not {group.count}")
+        return rows
+
+
+def _read_note(path: Path, folder: Path) -> Note:
+    try:
+        content = (folder / NOTE).read_bytes()
+    except OSError as error:
+        raise DatasetError(
+            f"{path} holds no dataset that can be read ({NOTE}: {error.strerror or error})"
+        ) from error
+    try:
+        note = read_note(content)
+        lines = (folder / LINES).read_bytes() if (folder / LINES).exists() else b""
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{folder / NOTE} cannot be read: {error}") from error
+    return Note(
+        header=note.header,
+        format=note.format,
+        groups={**note.groups, **read_group_lines(lines)},
+        result=note.result,
+    )
+
+
+def _damaged(path: Path, what: str) -> DatasetError:
+    return DatasetError(f"{path}: the file of a dataset is missing or damaged: {what}")
