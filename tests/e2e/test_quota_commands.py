@@ -350,7 +350,7 @@ def test_watch_ends_with_its_reader_though_nothing_changes(url: str) -> None:
         try:
             assert watcher.stdout.readline()
             watcher.stdout.close()
-            assert watcher.wait(timeout=10) == 0
+            assert watcher.wait(timeout=30) == 0
         finally:
             watcher.kill()
 

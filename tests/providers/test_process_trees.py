@@ -150,7 +150,7 @@ def test_a_program_is_asked_once_and_then_killed(
             assert len(carriers(mark)) == 2
             started_at = trio.current_time()
             await tree.end()
-            assert 0.5 <= trio.current_time() - started_at < 4
+            assert 0.5 <= trio.current_time() - started_at < 20
             assert carriers(mark) == []
             assert await tree.wait() == -9
             assert await read_rest(tree) == "asked\n"

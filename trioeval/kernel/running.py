@@ -185,7 +185,7 @@ class Running(Generic[P, V]):
             except PlanError as error:
                 self.fail(error)
             self.notify()
-        elif not self.over and self.backlog.empty:
+        elif not self.over and self.backlog.empty and self.admits(trio.current_time()):
             self._fail_stuck()
 
     def next_round(self) -> Sequence[int]:

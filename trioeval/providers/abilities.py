@@ -69,10 +69,17 @@ def may_search(settings: Settings) -> bool:
     return any(_SEARCHES.search(json.dumps(part)) for part in _search_parts(body))
 
 
-def schema_options(settings: Settings, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def schema_options(
+    settings: Settings, schema: Mapping[str, Any], name: str = "verdict"
+) -> Mapping[str, Any]:
     """Options of a call that ask for a reply by a JSON schema.
 
     Nothing where the service is not known to take schemas, or its config says how it is to answer.
+
+    Args:
+        settings: Of who is asked.
+        schema: Of the reply.
+        name: What the reply is, as the model is told: letters, digits, `_` and `-`.
     """
     if not isinstance(settings, HasAdapter):
         return {}
@@ -88,7 +95,7 @@ def schema_options(settings: Settings, schema: Mapping[str, Any]) -> Mapping[str
         )
     if not takes:
         return {}
-    form = {"name": "verdict", "schema": dict(schema), "strict": _is_strict(schema)}
+    form = {"name": name, "schema": dict(schema), "strict": _is_strict(schema)}
     return {"response_format": {"type": "json_schema", "json_schema": form}}
 
 

@@ -3,20 +3,15 @@
 What they say of each other is looked at elsewhere, see `column_names`.
 """
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, get_args
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias, get_args
 
 import attrs
 import cattrs
 
 from trioeval.datasets.types import ColumnType
-from trioeval.grading import Assertion, Computed, Kinds, quote
-from trioeval.grading.algebra import SET
-from trioeval.grading.kind import Asking as AsksOutside
-from trioeval.grading.kind import Comparing
-from trioeval.grading.kinds import split_type
-from trioeval.grading.schemas import schema_faults
+from trioeval.grading import Assertion, quote
 from trioeval.suite.column_models import (
     Asking,
     Column,
@@ -25,6 +20,7 @@ from trioeval.suite.column_models import (
     JudgeColumn,
     LlmColumn,
     PythonColumn,
+    Sampler,
     SamplerColumn,
     Score,
     SeedColumns,
@@ -32,16 +28,20 @@ from trioeval.suite.column_models import (
     ValidationColumn,
 )
 from trioeval.suite.column_samplers import SAMPLERS, sampler_hook
-from trioeval.suite.documents import read_document
+from trioeval.suite.column_words import (
+    chosen,
+    column_name,
+    column_names,
+    prompt_text,
+    schema_of,
+    some_text,
+    who_is_asked,
+)
 from trioeval.suite.mistakes import Mistake, MistakenError, kind, nearest
-from trioeval.suite.paths import read_path
-from trioeval.suite.placing import placed, read_placed
 from trioeval.suite.python_targets import python_target
-from trioeval.suite.row_sources import sources_hook
-from trioeval.suite.sources.around import Around, names_file
+from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.nested_files import with_files
-from trioeval.suite.sources.prompts import read_prompts
-from trioeval.suite.strict import Hook, camel, object_hook, snake, strict_converter
+from trioeval.suite.strict import Hook, camel, object_hook
 
 KINDS: Mapping[str, type[Column]] = {
     "seed": SeedColumns,
@@ -55,35 +55,51 @@ KINDS: Mapping[str, type[Column]] = {
 }
 """By what a suite calls them."""
 
-RENAMED: Mapping[type, Mapping[str, str | None]] = {
+_MADE = {"outputs": None}
+RENAMED: Mapping[type[Any], Mapping[str, str | None]] = {
     SeedColumns: {"name": None, "outputs": None, "requires": None, "skip": None},
+    SamplerColumn: _MADE,
+    ExpressionColumn: {**_MADE, "as_type": "as"},
+    LlmColumn: _MADE,
+    JudgeColumn: _MADE,
+    EmbeddingColumn: _MADE,
     PythonColumn: {"timeout_s": "timeout", "as_types": "as"},
-    ExpressionColumn: {"outputs": None, "as_type": "as"},
-    ValidationColumn: {"outputs": None, "assertions": "assert"},
-    **{one: {"outputs": None} for one in (SamplerColumn, LlmColumn, JudgeColumn, EmbeddingColumn)},
+    ValidationColumn: {**_MADE, "assertions": "assert"},
 }
-"""Keys of fields that are called otherwise in a suite; None for those that are not in it."""
+"""Keys of fields that a suite calls otherwise; None for those that are not in it."""
 
-INSIDE: Mapping[type, str] = {SamplerColumn: "sampler", LlmColumn: "asking", JudgeColumn: "asking"}
+INSIDE: Mapping[type[Any], str] = {
+    SamplerColumn: "sampler",
+    LlmColumn: "asking",
+    JudgeColumn: "asking",
+}
 """Fields whose own keys stand beside the others."""
 
 SEED_FILES = (".csv", ".jsonl", ".parquet")
 """What files of seeds end with."""
 
-_TYPE = "type"
-_NO_VARIABLES = frozenset(
-    "and or not in is if else true false none null True False None".split()  # noqa: SIM905
-)
-"""Words that mean something else in templates."""
-_MOST_SCALE = 100
-"""Options of one score."""
+TYPE = "type"
+SAMPLER = "sampler"
+_ONE_FOR_ALL = "*"
+"""Stands for all columns where `as` is one type."""
 
 Place: TypeAlias = Callable[[Any], int]
 """From what stands under `provider` to its place among the providers of the task."""
 
 
+def keys_of(model: type[Any]) -> tuple[str, ...]:
+    """The keys of a kind of columns, in camelCase, without those of the field in `INSIDE`.
+
+    Example:
+        >>> keys_of(SeedColumns)
+        ('dropWhen', 'keep', 'file', 'fromTask', 'columns', 'order', 'seed')
+    """
+    keys = (RENAMED[model].get(one.name, camel(one.name)) for one in attrs.fields(model))
+    return tuple(key for key in keys if key is not None and key != INSIDE.get(model))
+
+
 def column_hook(converter: cattrs.Converter, around: Around, place: Place) -> Hook:
-    """For one entry, without what it needs of others but for `requires`.
+    """For one entry, without what it needs of others but for its `requires`, which stay as they are written.
 
     Args:
         converter: Of suites.
@@ -95,107 +111,308 @@ def column_hook(converter: cattrs.Converter, around: Around, place: Place) -> Ho
     def hook(value: Any, _wanted: Any) -> Column:
         if not isinstance(value, dict):
             raise MistakenError(Mistake(f"must be an object, got {kind(value)}"))
-        named = _chosen(value, _TYPE, KINDS, "column")
-        return forms.column(named, {key: part for key, part in value.items() if key != _TYPE})
+        model = KINDS[chosen(value, TYPE, KINDS, "a type of columns")]
+        entry = {key: part for key, part in value.items() if key != TYPE}
+        return forms.column(model, entry)
 
     return hook
 
 
-def keys_of(model: type[Column]) -> tuple[str, ...]:
-    """The keys of a kind of columns, in camelCase, without those of the fields in `INSIDE`.
+@attrs.define
+class _Forms:
+    converter: cattrs.Converter
+    around: Around
+    place: Place
 
-    Example:
-        >>> keys_of(SeedColumns)
-        ('dropWhen', 'keep', 'file', 'fromTask', 'columns', 'order', 'seed')
-    """
-    renamed = RENAMED[model]
-    inside = INSIDE.get(model)
-    keys = (renamed.get(one.name, camel(one.name)) for one in attrs.fields(model))
-    return tuple(key for key in keys if key is not None and key != inside)
+    def column(self, model: type[Column], entry: dict[str, Any]) -> Column:
+        """One column from its keys but `type`."""
+        inside, hook = self._inside(model, entry)
+        entry = {key: part for key, part in entry.items() if not inside or key != INSIDE[model]}
+        known = (*keys_of(model), *inside)
+        mistakes, rest = _known(entry, known)
+        outer = {key: part for key, part in rest.items() if camel(key) not in inside}
+        if inside:
+            try:
+                found = hook({key: rest[key] for key in rest.keys() - outer.keys()}, None)
+            except MistakenError as error:
+                mistakes += error.parts
+                found = None
+            outer[INSIDE[model]] = found
+        if model is SeedColumns:
+            outer["name"] = ""  # its first column, below
+        omitted = {
+            name: key
+            for name, key in RENAMED[model].items()
+            if key is not None or getattr(attrs.fields(model), name).default is not attrs.NOTHING
+        }
+        structure = object_hook(
+            self.converter, model, renamed=omitted, hooks={**self._hooks(model)}
+        )
+        try:
+            column: Column = structure(outer, model)
+        except MistakenError as error:
+            raise MistakenError(*mistakes, *error.parts) from None
+        mistakes += _mistakes_of(column)
+        if mistakes:
+            raise MistakenError(*mistakes)
+        return _with_outputs(column)
+
+    def _inside(self, model: type[Column], entry: Mapping[str, Any]) -> tuple[tuple[str, ...], Hook]:
+        """The keys of what stands among the others, and what reads it."""
+        if model is SamplerColumn:
+            named = chosen(entry, SAMPLER, SAMPLERS, "a kind of samplers")
+            keys = tuple(camel(field.name) for field in attrs.fields(SAMPLERS[named]))
+            return keys, sampler_hook(self.converter, named)
+        if model in INSIDE:
+            keys = tuple(camel(field.name) for field in attrs.fields(Asking))
+            hooks = {"provider": self._provider, "prompt": self._prompt, "config": self._config}
+            return keys, object_hook(self.converter, Asking, hooks=hooks)
+        return (), _never
+
+    def _hooks(self, model: type[Column]) -> Mapping[str, Hook]:
+        found: dict[str, Hook] = {
+            "name": column_name if model is not SeedColumns else _as_it_is,
+            "requires": _dotted_names,
+            "skip": object_hook(self.converter, Skip, hooks={"when": some_text}),
+            "drop_when": some_text,
+        }
+        more: Mapping[type[Any], Mapping[str, Hook]] = {
+            SeedColumns: {"file": self._seed_file, "from_task": some_text, "columns": _seeded},
+            SamplerColumn: {"sampler": _as_it_is},
+            LlmColumn: {"asking": _as_it_is, "schema": self._schema, **_SIDE_EFFECTS},
+            JudgeColumn: {"asking": _as_it_is, "scores": self._scores, **_SIDE_EFFECTS},
+            EmbeddingColumn: {"provider": self._provider, "text": some_text, "config": self._config},
+            PythonColumn: {
+                "target": self._target,
+                "outputs": column_names,
+                "extras": column_names,
+                "as_types": _as_types,
+            },
+            ValidationColumn: {"target": _dotted_name, "assertions": self._assertions},
+        }
+        known = {field.name for field in attrs.fields(model)}
+        return {name: hook for name, hook in {**found, **more.get(model, {})}.items() if name in known}
+
+    def _provider(self, value: Any, _wanted: Any) -> int:
+        return self.place(value)
+
+    def _prompt(self, value: Any, _wanted: Any) -> str:
+        return prompt_text(value, self.around)
+
+    def _config(self, value: Any, _wanted: Any) -> Mapping[str, Any]:
+        if not isinstance(value, dict):
+            raise MistakenError(Mistake(f"must be an object, got {kind(value)}"))
+        return with_files(value, self.around)
+
+    def _schema(self, value: Any, _wanted: Any) -> Mapping[str, Any]:
+        return schema_of(value, self.around)
+
+    def _target(self, value: Any, _wanted: Any) -> str:
+        return python_target(value, self.around, "makers of columns")
+
+    def _seed_file(self, value: Any, _wanted: Any) -> Path:
+        file = self.around.file(some_text(value))
+        if file.suffix.lower() not in SEED_FILES:
+            message = f"{quote(file.name)} is no file of seeds"
+            raise MistakenError(Mistake(message, f"use one of {', '.join(SEED_FILES)}"))
+        return file
+
+    def _scores(self, value: Any, _wanted: Any) -> tuple[Score, ...]:
+        hooks: dict[str, Hook] = {"name": some_text, "description": some_text, "options": _options}
+        structure = object_hook(self.converter, Score, hooks=hooks)
+        found: list[Score] = []
+        mistakes: list[Mistake] = []
+        for place, entry in enumerate(_listed(value, "scores")):
+            try:
+                score: Score = structure(entry, Score)
+            except MistakenError as error:
+                mistakes += (part.below(place) for part in error.parts)
+                continue
+            if any(score.name == other.name for other in found):
+                message = f"another score has the name {quote(score.name)} as well"
+                mistakes.append(Mistake(message, at=(place, "name")))
+            found.append(score)
+        if mistakes:
+            raise MistakenError(*mistakes)
+        return tuple(found)
+
+    def _assertions(self, value: Any, _wanted: Any) -> tuple[Assertion, ...]:
+        found: list[Assertion] = []
+        mistakes: list[Mistake] = []
+        for place, entry in enumerate(_listed(value, "assertions")):
+            try:
+                assertion: Assertion = self.converter.structure(entry, Assertion)
+            except MistakenError as error:
+                mistakes += (part.below(place) for part in error.parts)
+                continue
+            wrong = who_is_asked(assertion, self.around.kinds)
+            mistakes += (part.below(place) for part in wrong)
+            found.append(assertion)
+        if mistakes:
+            raise MistakenError(*mistakes)
+        return tuple(found)
 
 
-def camel_choice(*choices: str) -> Hook:
-    """For one of several words, which files write in camelCase or in snake_case."""
-
-    def hook(value: Any, _wanted: Any) -> str:
-        if isinstance(value, str) and snake(value) in choices:
-            return snake(value)
-        known = list(map(camel, choices))
-        right = f"{', '.join(known[:-1])} or {known[-1]}"
-        hint = nearest(value, known) if isinstance(value, str) else None
-        raise MistakenError(Mistake(f"must be {right}, got {kind(value)}", hint))
-
-    return hook
+_SIDE_EFFECTS: Mapping[str, Hook] = {"reasoning": column_name, "trace": column_name}
 
 
-def column_name(value: Any, _wanted: Any = None) -> str:
-    """The same, if templates can use it as a variable.
+def _never(_value: Any, _wanted: Any) -> Any:
+    """For kinds that have nothing inside."""
 
-    Raises:
-        MistakenError: They cannot.
-    """
-    if not isinstance(value, str):
-        raise MistakenError(Mistake(f"must be text, got {kind(value)}"))
-    if not value.isidentifier() or value in _NO_VARIABLES:
-        message = f"{quote(value)} cannot be a variable of templates, which name columns"
-        near = re.sub(r"\W+", "_", value.strip()).strip("_")
-        is_better = near.isidentifier() and near not in _NO_VARIABLES
-        hint = f"for example {quote(near)}" if is_better else "use letters, digits and _"
-        raise MistakenError(Mistake(message, hint))
+
+def _as_it_is(value: Any, _wanted: Any) -> Any:
     return value
 
 
-def column_names(value: Any, _wanted: Any = None) -> tuple[str, ...]:
-    """A list of different names of columns."""
+def _known(
+    entry: Mapping[str, Any], known: tuple[str, ...]
+) -> tuple[list[Mistake], dict[str, Any]]:
+    """What is wrong with the keys of an entry, and what stands under the others."""
+    rest = {key: part for key, part in entry.items() if camel(key) in known}
+    mistakes: list[Mistake] = []
+    for key in entry.keys() - rest.keys():
+        mistakes.append(Mistake(f'"{key}" is not a key here', nearest(key, known), at=(key,), key=True))
+    return sorted(mistakes, key=lambda one: list(entry).index(str(one.at[0]))), rest
+
+
+def _listed(value: Any, what: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise MistakenError(Mistake(f"must be a list of {what}, got {kind(value)}"))
+    if not value:
+        raise MistakenError(Mistake(f"there are no {what}"))
+    return value
+
+
+def _dotted_name(value: Any, _wanted: Any = None) -> str:
+    """A column, or something in one: `quality.clarity.score`."""
+    return some_text(value)
+
+
+def _dotted_names(value: Any, _wanted: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise MistakenError(Mistake(f"must be a list of names, got {kind(value)}"))
     mistakes: list[Mistake] = []
     for place, name in enumerate(value):
         try:
-            column_name(name)
+            _dotted_name(name)
         except MistakenError as error:
             mistakes += (part.below(place) for part in error.parts)
-        if name in value[:place]:
-            mistakes.append(Mistake(f"{quote(name)} stands twice", at=(place,)))
     if mistakes:
         raise MistakenError(*mistakes)
     return tuple(value)
 
 
-def prompt_text(value: Any, around: Around) -> str:
-    """A prompt: a text, a list of messages, or what stands in the one file that it names.
-
-    Raises:
-        MistakenError: It is none of these.
-    """
-    if isinstance(value, list) and value:
-        value = {"messages": value}["messages"]
-        from trioeval.grading.text import json_text  # noqa: PLC0415
-
-        return json_text(value)
-    if not isinstance(value, str) or not value.strip():
-        message = f"must be the text of a prompt, or a list of messages, got {kind(value)}"
-        raise MistakenError(Mistake(message))
-    if not names_file(value):
-        return value
-    prompts = read_prompts(value, around)
-    if len(prompts) > 1:
-        message = f"{quote(value)} holds {len(prompts)} prompts"
-        raise MistakenError(Mistake(message, "name a file with one"))
-    if prompts[0].function is not None:
-        message = f"{quote(value)} is a program, and prompts of columns are templates"
-        raise MistakenError(Mistake(message, "make the text in a column of type python"))
-    return prompts[0].raw
-
-
-def _chosen(value: Mapping[str, Any], key: str, known: Mapping[str, Any], what: str) -> str:
-    """What stands under a key that says which keys there are beside it."""
-    found = value.get(key)
-    if found is None:
-        raise MistakenError(Mistake(f'"{key}" is missing', nearest("", known)))
-    if not isinstance(found, str) or found not in known:
-        hint = nearest(found if isinstance(found, str) else "", known)
-        message = f"{kind(found)} is not a {what} type" if key == _TYPE else None
-        message = message or f"{kind(found)} is not a {what}"
-        raise MistakenError(Mistake(message, hint, at=(key,)))
+def _seeded(value: Any, _wanted: Any) -> Mapping[str, str]:
+    """Columns with what they are called in the source; of a list the same."""
+    if isinstance(value, list):
+        found = {name: name for name in column_names(value)}
+    elif isinstance(value, dict):
+        found, mistakes = {}, []
+        for name, source in value.items():
+            for key, read, part in ((True, column_name, name), (False, some_text, source)):
+                try:
+                    read(part)
+                except MistakenError as error:
+                    mistakes += (
+                        attrs.evolve(one.below(name), key=key) for one in error.parts
+                    )
+            found[name] = source
+        if mistakes:
+            raise MistakenError(*mistakes)
+    else:
+        message = f"must be a list of columns, or an object, got {kind(value)}"
+        raise MistakenError(Mistake(message, 'for example {"name": "Full name"}'))
+    if not found:
+        raise MistakenError(Mistake("there are no columns"))
     return found
+
+
+def _options(value: Any, _wanted: Any) -> Mapping[str, str]:
+    if not isinstance(value, dict) or not value:
+        message = f"must be an object of scores and what they mean, got {kind(value)}"
+        message = "there are no options" if value == {} else message
+        raise MistakenError(Mistake(message, 'for example {"1": "bad", "5": "good"}'))
+    mistakes = [
+        Mistake(f"must be text, got {kind(part)}", at=(key,))
+        for key, part in value.items()
+        if not isinstance(part, str)
+    ]
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return value
+
+
+def _as_types(value: Any, _wanted: Any) -> Mapping[str, ColumnType]:
+    """One type for all columns of a function, or an object with those of some."""
+    types: tuple[ColumnType, ...] = get_args(ColumnType)
+    said = value if isinstance(value, dict) else {_ONE_FOR_ALL: value}
+    mistakes = [
+        Mistake(
+            f"{kind(part)} is not a type of columns",
+            nearest(part if isinstance(part, str) else "", types),
+            at=(name,) if said is value else (),
+        )
+        for name, part in said.items()
+        if part not in types
+    ]
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return said
+
+
+def _mistakes_of(column: Column) -> Iterator[Mistake]:
+    """What does not go together in one entry."""
+    match column:
+        case SeedColumns():
+            if (column.file is None) == (column.from_task is None):
+                many = "neither of" if column.file is None else "both"
+                message = f"{many} file and fromTask {'are' if column.file else 'is'} given"
+                yield Mistake(message, "a seed has one source: write one of them")
+        case ExpressionColumn():
+            if (column.template is None) == (column.python is None):
+                many = "neither of" if column.template is None else "both"
+                message = f"{many} template and python {'are' if column.python else 'is'} given"
+                yield Mistake(message, "write one of them")
+        case PythonColumn():
+            yield from _python_mistakes(column)
+        case _:
+            pass
+
+
+def _python_mistakes(column: PythonColumn) -> Iterator[Mistake]:
+    if column.outputs and column.name not in column.outputs:
+        message = f"{quote(column.name)}, the name of the column, is not among them"
+        yield Mistake(message, "write it first", at=("outputs",))
+    outputs = column.outputs or (column.name,)
+    for place, name in enumerate(column.extras):
+        if name in outputs:
+            yield Mistake(f"{quote(name)} is one of its outputs", at=("extras", place))
+    for name in column.as_types:
+        if name not in (*outputs, *column.extras, _ONE_FOR_ALL):
+            hint = nearest(name, (*outputs, *column.extras))
+            yield Mistake(f"it makes no column {quote(name)}", hint, at=("as", name), key=True)
+    if column.ordered and column.scope == "cell":
+        hint = 'leave it out, or write "scope": "full"'
+        yield Mistake("cells are made in no order", hint, at=("ordered",))
+    if column.scope == "scratch":
+        hint = 'leave it out, or write "scope": "full"'
+        for key, said in (("requires", column.requires), ("skip", column.skip.when)):
+            if said:
+                message = "what is made from scratch looks at no other column"
+                yield Mistake(message, hint, at=(key,), key=True)
+
+
+def _with_outputs(column: Column) -> Column:
+    match column:
+        case SeedColumns():
+            outputs = tuple(column.columns)
+            return attrs.evolve(column, name=outputs[0], outputs=outputs)
+        case PythonColumn():
+            others = (name for name in column.outputs if name != column.name)
+            outputs = (column.name, *others)
+            said = column.as_types
+            if _ONE_FOR_ALL in said:
+                said = dict.fromkeys((*outputs, *column.extras), said[_ONE_FOR_ALL])
+            return attrs.evolve(column, outputs=outputs, as_types=said)
+        case _:
+            return attrs.evolve(column, outputs=(column.name,))

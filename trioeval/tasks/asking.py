@@ -150,6 +150,10 @@ class Asker:
                 cache_key = asked_again(cache_key, mark)
         return Inquiry(place, request, key, cache_key, self.refresh or self._asks_anew(index))
 
+    def without_keys(self, value: Any) -> Any:
+        """JSON data as it may be written down: without what is surely a key of a provider."""
+        return hide_in(value, self._keys)
+
     def _key(
         self, index: int, role: CallRole, place: int, request: Request, more: Sequence[Any]
     ) -> CallKey:

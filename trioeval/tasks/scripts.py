@@ -112,6 +112,24 @@ class Scripts:
         """
         return await self._ask(_EVALUATOR, "run", [code, dict(values)], limit, "Python")
 
+    async def python_rows(
+        self, code: str, rows: Sequence[Mapping[str, Any]], limit: float = LIMIT
+    ) -> Sequence[Mapping[str, Any]]:
+        """What Python code gives for each of several rows: `value`, or an `error`. Always a checkpoint.
+
+        Args:
+            code: As of `python`.
+            rows: Of each the values by name: JSON, and all with the same names.
+            limit: Seconds that all of them together may take, > 0.
+
+        Raises:
+            ScriptError: They took longer, or the process ended.
+        """
+        told: list[Mapping[str, Any]] = await self._ask(
+            _EVALUATOR, "run_each", [code, list(rows)], limit, "Python"
+        )
+        return told
+
     async def judge(self, code: str, output: Any, context: Encoded, limit: float = LIMIT) -> Any:
         """What the Python code of an assertion gives. Always a checkpoint.
 

@@ -9,8 +9,8 @@
                            with a dataset.json of their own; the files above stay as they were
 
 A file is written under another name, brought to the disk, and renamed; then its folder is, and then it is
-noted. So a file with its name is whole, and what is not noted is known by its digest. `final` comes to be by one
-rename, and only when all of it is safe.
+noted. So a file with its name is whole, and what is not noted is known by its digest. `final` comes to be by
+one rename, and only when all of it is safe.
 
 Two runs with the same rows write the same bytes: no time, no id of a run stands in them.
 

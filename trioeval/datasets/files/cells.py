@@ -6,8 +6,10 @@ character and no file can hold it as text: U+FFFD is written in its place.
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, assert_never
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import attrs
 
 from trioeval.datasets.types import ColumnType
 from trioeval.errors import DatasetError
@@ -49,9 +51,11 @@ def file_columns(
     found: dict[str, list[Any]] = {}
     for name, kind in columns.items():
         values = found[name] = []
+        change = _KINDS[kind].change
         for number, row in rows:
             try:
-                values.append(_file_value(row.get(name), kind))
+                value = row.get(name)
+                values.append(None if value is None else change(value))
             except (TypeError, ValueError, RecursionError, OverflowError) as error:
                 mistakes.append(f"row {number}, column {name!r}: {_told(row[name], kind, error)}")
                 if len(mistakes) > _TOLD:
@@ -61,32 +65,16 @@ def file_columns(
     return found
 
 
-def _file_value(value: Any, kind: ColumnType) -> Any:
-    if value is None:
-        return None
-    match kind:
-        case "text":
-            if not isinstance(value, str):
-                raise TypeError
-            return mended(value)
-        case "int":
-            if type(value) is not int or not _LEAST <= value <= _MOST:
-                raise TypeError
-            return value
-        case "float":
-            return _finite(value)
-        case "bool":
-            if type(value) is not bool:
-                raise TypeError
-            return value
-        case "vector":
-            if not isinstance(value, list | tuple):
-                raise TypeError
-            return [_finite(number) for number in value]
-        case "json":
-            return mended(encode_json(value))
-        case _:
-            assert_never(kind)
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return mended(value)
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or not _LEAST <= value <= _MOST:
+        raise TypeError
+    return value
 
 
 def _finite(value: Any) -> float:
@@ -96,6 +84,22 @@ def _finite(value: Any) -> float:
     elif type(value) is int:
         return float(value)
     raise TypeError
+
+
+def _bool(value: Any) -> bool:
+    if type(value) is not bool:
+        raise TypeError
+    return value
+
+
+def _vector(value: Any) -> Sequence[float]:
+    if not isinstance(value, list | tuple):
+        raise TypeError
+    return [_finite(number) for number in value]
+
+
+def _json(value: Any) -> str:
+    return mended(encode_json(value))
 
 
 def mended(text: str) -> str:
@@ -114,19 +118,26 @@ def mended(text: str) -> str:
     return text
 
 
-_WANTED: Mapping[ColumnType, str] = {
-    "text": "no text",
-    "int": "no whole number of 64 bits",
-    "float": "no finite number",
-    "bool": "neither true nor false",
-    "vector": "no list of finite numbers",
-    "json": "no JSON",
+@attrs.frozen
+class _Kind:
+    change: Callable[[Any], Any]
+    """The value as files hold it. Anything that it raises means that it does not fit."""
+    wanted: str
+
+
+_KINDS: Mapping[ColumnType, _Kind] = {
+    "text": _Kind(_text, "no text"),
+    "int": _Kind(_whole, "no whole number of 64 bits"),
+    "float": _Kind(_finite, "no finite number"),
+    "bool": _Kind(_bool, "neither true nor false"),
+    "vector": _Kind(_vector, "no list of finite numbers"),
+    "json": _Kind(_json, "no JSON"),
 }
 
 
 def _told(value: Any, kind: ColumnType, error: Exception) -> str:
     why = f": {error}" if kind == "json" else ""
-    return f"{_shown(value)} is {_WANTED[kind]} (type {kind}){why}"
+    return f"{_shown(value)} is {_KINDS[kind].wanted} (type {kind}){why}"
 
 
 def _shown(value: Any) -> str:

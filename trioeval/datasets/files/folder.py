@@ -11,11 +11,8 @@ from filelock import FileLock
 
 from trioeval.datasets.files.cells import NumberedRows, encode_json, file_columns, mended
 from trioeval.datasets.files.disk import Disk
-from trioeval.datasets.files.existing import Existing as Existing
-from trioeval.datasets.files.header import Format as Format
-from trioeval.datasets.files.header import GroupFile as GroupFile
-from trioeval.datasets.files.header import Header as Header
-from trioeval.datasets.files.header import Note, group_line, note_text
+from trioeval.datasets.files.existing import Existing
+from trioeval.datasets.files.header import Format, GroupFile, Header, Note, group_line, note_text
 from trioeval.datasets.files.jsonl import write_jsonl
 from trioeval.datasets.files.names import (
     ASIDE,

@@ -160,21 +160,21 @@ def _tidy(path: Path, opened: Opened, found: Note | None, disk: Disk) -> None:
             disk.remove(one)
     result = None if opened.damaged else opened.note.result
     opened.note = attrs.evolve(opened.note, groups=dict(opened.written), result=result)
-    text = note_text(opened.note)
-    if found is None or not _says(path / NOTE, text):
-        put_file(path / NOTE, text.encode(), disk)
-        if (path / LINES).exists():
-            disk.remove(path / LINES)
-
-
-def _says(path: Path, text: str) -> bool:
-    return path.read_bytes() == text.encode()
+    content = note_text(opened.note).encode()
+    if found is None or (path / NOTE).read_bytes() != content:
+        put_file(path / NOTE, content, disk)
+    if (path / LINES).exists():
+        disk.remove(path / LINES)
 
 
 def put_file(path: Path, content: bytes, disk: Disk) -> None:
     """Write a file so that it is there as it was or as it should be, whatever comes between."""
     part = path.with_name(part_name(path.name))
-    disk.fill(part, lambda to: to.write_bytes(content) and None)
+
+    def write(to: Path) -> None:
+        to.write_bytes(content)
+
+    disk.fill(part, write)
     disk.rename(part, path)
     disk.settle(path.parent)
 

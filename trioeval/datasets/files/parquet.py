@@ -1,9 +1,9 @@
 """Parquet, by DuckDB: columns with types, compressed, for every program that reads tables.
 
-`text` is VARCHAR, `int` BIGINT, `float` DOUBLE, `bool` BOOLEAN, `vector` a list of DOUBLE, so that every number
-is read as it was written, and `json` VARCHAR with JSON text. Values are handed over as parameters, a list for
-each column: there is no text between that would have to be read again. It costs 4 to 8 ms for 1,000 rows of 6
-columns, and 60 ms with vectors of 384 numbers.
+`text` is VARCHAR, `int` BIGINT, `float` DOUBLE, `bool` BOOLEAN, `vector` a list of DOUBLE, so that every
+number is read as it was written, and `json` VARCHAR with JSON text. Values are handed over as parameters, a
+list for each column: there is no text between that would have to be read again. It costs 4 to 8 ms for 1,000
+rows of 6 columns, and 60 ms with vectors of 384 numbers.
 
 One thread and fixed settings: the same rows make the same bytes.
 """
@@ -48,8 +48,8 @@ def parquet_trouble(columns: Mapping[str, ColumnType]) -> str | None:
         other = seen.setdefault(name.casefold(), name)
         if other != name:
             return (
-                f"columns {other!r} and {name!r} of a Parquet file must differ in more than upper and lower case; "
-                "rename one of them, or set format: jsonl"
+                f"columns {other!r} and {name!r} of a Parquet file must differ in more than upper and lower "
+                "case; rename one of them, or set format: jsonl"
             )
     return None
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _NAME = "<the suite>"
+_SHOWN = 200  # characters of an error
 
 
 def run(code: str, values: dict[str, Any]) -> Any:
@@ -27,6 +28,25 @@ def run(code: str, values: dict[str, Any]) -> Any:
         'a'
     """
     return make_function(code, tuple(values))(**values)
+
+
+def run_each(code: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the code gives for each of several rows, which have the same names: `value`, or an `error`.
+
+    Example:
+        >>> run_each("10 // a", [{"a": 5}, {"a": 0}])
+        [{'value': 2}, {'error': 'ZeroDivisionError: integer division or modulo by zero'}]
+    """
+    return [_answer(code, row) for row in rows]
+
+
+def _answer(code: str, row: dict[str, Any]) -> dict[str, Any]:
+    try:
+        value = run(code, row)
+        json.dumps(value, allow_nan=False)
+    except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+        return {"error": " ".join(f"{type(error).__name__}: {error}".split())[:_SHOWN]}
+    return {"value": value}
 
 
 def judge(code: str, output: Any, context: dict[str, Any]) -> Any:

@@ -67,9 +67,10 @@ class GroupOrder:
     tally: Tally
 
 
-Made: TypeAlias = Sequence[tuple[int, Mapping[str, Any]]]
-"""Row numbers with their new values. A scratch maker gives each row that is wanted once. A full one as well, but
-that of an expression may leave out rows: they are dropped."""
+Made: TypeAlias = Sequence[tuple[int, Mapping[str, Any] | CellError]]
+"""Row numbers with their new values, or with why a row has none, which then is dropped alone (cause `failed`).
+A scratch maker gives each row that is wanted once. A full one as well, but that of an expression may leave out
+rows: they are dropped."""
 
 
 class CellMaker(Protocol):

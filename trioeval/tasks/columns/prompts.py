@@ -44,16 +44,16 @@ class PromptTemplate:
     text: str
     messages: tuple[Message, ...] | None = None
     """It, where it is messages with templates in their texts."""
+    writes_messages: bool = False
+    """Whether its messages are only known when it is filled in."""
 
     @classmethod
     def of(cls, text: str) -> "PromptTemplate":
         """A prompt as the suite has it."""
-        return cls(text, _messages_in(text))
-
-    @property
-    def writes_messages(self) -> bool:
-        """Whether its messages are only known when it is filled in."""
-        return self.messages is None and _MEANT_AS_MESSAGES.match(self.text) is not None
+        if _MEANT_AS_MESSAGES.match(text) is None:
+            return cls(text)
+        messages = _yaml_messages(text) if text.lstrip().startswith("-") else _json_messages(text)
+        return cls(text, messages, messages is None and _json_in(text) is None)
 
     def filled(self, fill: Fill) -> tuple[Message, ...]:
         """The messages for one row; never empty.
@@ -74,11 +74,8 @@ class PromptTemplate:
         Raises:
             TemplateError: It cannot be filled in.
         """
-        try:
-            document = parse_json(self.text)
-        except ValueError:
-            return fill(self.text)
-        if not isinstance(document, list | dict):
+        document = _json_in(self.text)
+        if document is None:
             return fill(self.text)
         return json.dumps(_inside(document, fill), ensure_ascii=False, indent=_INDENT)
 
@@ -86,7 +83,8 @@ class PromptTemplate:
         """The text that a provider is given for messages: of a single one what it says, else all as JSON."""
         match messages:
             case [{"role": "user", "content": str(content), **rest}] if not rest:
-                if _is_plain(content) or not _is_plain(self.text):
+                by_itself = self.messages is None and not self.writes_messages
+                if _is_plain(content) or (by_itself and not _is_plain(self.text)):
                     return content
         return json.dumps(list(messages), ensure_ascii=False)
 
@@ -105,15 +103,20 @@ def with_instruction(messages: Sequence[Message], instruction: str) -> tuple[Mes
             return (*messages, {"role": "user", "content": instruction})
 
 
-def _messages_in(text: str) -> tuple[Message, ...] | None:
-    """The messages that a template is, before it is filled in; None if it is none, or writes them itself."""
-    if text.lstrip().startswith("- role:"):
-        return _yaml_messages(text)
+def _json_in(text: str) -> list[Any] | dict[str, Any] | None:
     try:
         document = parse_json(text)
     except ValueError:
         return None
-    return tuple(document) if _are_messages(document) else None
+    return document if isinstance(document, list | dict) else None
+
+
+def _json_messages(text: str) -> tuple[Message, ...] | None:
+    document = _json_in(text)
+    if not isinstance(document, list) or not document:
+        return None
+    are = all(isinstance(one, dict) and isinstance(one.get("role"), str) for one in document)
+    return tuple(document) if are else None
 
 
 def _yaml_messages(text: str) -> tuple[Message, ...] | None:
@@ -135,14 +138,6 @@ def _yaml_messages(text: str) -> tuple[Message, ...] | None:
     except ProviderError:
         return None
     return tuple(_inside(message, show) for message in messages)
-
-
-def _are_messages(document: Any) -> bool:
-    return (
-        isinstance(document, list)
-        and bool(document)
-        and all(isinstance(one, dict) and isinstance(one.get("role"), str) for one in document)
-    )
 
 
 def _inside(value: Any, change: Fill) -> Any:

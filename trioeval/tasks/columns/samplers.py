@@ -97,9 +97,7 @@ class SamplerMaker:
         wanted = iter(order.rows)
         if order.rows and order.rows[-1] - order.start >= len(order.rows):
             kept = set(order.rows)
-            values = (
-                value for row, value in enumerate(values, order.start) if row in kept
-            )
+            values = (value for row, value in enumerate(values, order.start) if row in kept)
         while some := list(itertools.islice(values, _ROWS)):
             made += [(row, {name: value}) for row, value in zip(wanted, some, strict=False)]
             if len(made) < len(order.rows):
@@ -177,9 +175,7 @@ def _uniform(sampler: UniformSampler, number: _Random) -> _Next:
     first = int(Decimal(repr(low)).scaleb(decimals).to_integral_value(ROUND_CEILING))
     count = int(Decimal(repr(high)).scaleb(decimals).to_integral_value(ROUND_FLOOR)) - first + 1
     if count < 1:
-        raise CellError(
-            f"there is no number with {decimals} decimals from {low:g} to {high:g}"
-        )
+        raise CellError(f"there is no number with {decimals} decimals from {low:g} to {high:g}")
     if decimals == 0:
         return lambda _row: first + int(number() * count)
     scale: int = 10**decimals

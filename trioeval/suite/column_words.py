@@ -1,0 +1,186 @@
+"""Single values in the entries of `columns`: names, choices, prompts, schemas, assertions that ask nobody."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trioeval.grading import Assertion, Computed, Kinds, quote
+from trioeval.grading.algebra import SET
+from trioeval.grading.kind import Asking, Comparing
+from trioeval.grading.kinds import split_type
+from trioeval.grading.schemas import schema_faults
+from trioeval.grading.text import json_text
+from trioeval.suite.documents import read_document
+from trioeval.suite.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.suite.paths import read_path
+from trioeval.suite.placing import placed, read_placed
+from trioeval.suite.sources.around import Around, names_file
+from trioeval.suite.sources.prompts import read_prompts
+from trioeval.suite.strict import Hook, camel, snake
+
+_NO_VARIABLES = frozenset(
+    {
+        *("and", "else", "if", "in", "is", "not", "or"),
+        *("false", "none", "null", "true", "False", "None", "True"),
+    }
+)
+"""Words that mean something else in templates."""
+
+
+def column_name(value: Any, _wanted: Any = None) -> str:
+    """The same, if templates can use it as a variable.
+
+    Raises:
+        MistakenError: They cannot.
+    """
+    if not isinstance(value, str):
+        raise MistakenError(Mistake(f"must be text, got {kind(value)}"))
+    if not _is_variable(value):
+        near = re.sub(r"\W+", "_", value.strip()).strip("_")
+        hint = f"for example {quote(near)}" if _is_variable(near) else "use letters, digits and _"
+        message = f"{quote(value)} is no name of a column: templates cannot use it as a variable"
+        raise MistakenError(Mistake(message, hint))
+    return value
+
+
+def _is_variable(name: str) -> bool:
+    return name.isidentifier() and name not in _NO_VARIABLES
+
+
+def column_names(value: Any, _wanted: Any = None) -> tuple[str, ...]:
+    """A list of different names of columns."""
+    if not isinstance(value, list):
+        raise MistakenError(Mistake(f"must be a list of names, got {kind(value)}"))
+    mistakes: list[Mistake] = []
+    for place, name in enumerate(value):
+        try:
+            column_name(name)
+        except MistakenError as error:
+            mistakes += (part.below(place) for part in error.parts)
+        if name in value[:place]:
+            mistakes.append(Mistake(f"{quote(name)} stands twice", at=(place,)))
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return tuple(value)
+
+
+def some_text(value: Any, _wanted: Any = None) -> str:
+    """A text in which there is something."""
+    if not isinstance(value, str):
+        raise MistakenError(Mistake(f"must be text, got {kind(value)}"))
+    if not value.strip():
+        raise MistakenError(Mistake("must not be empty"))
+    return value
+
+
+def camel_choice(*choices: str) -> Hook:
+    """For one of several words, which files write in camelCase or in snake_case.
+
+    Example:
+        >>> camel_choice("abort", "drop_group")("dropGroup", str)
+        'drop_group'
+    """
+
+    def hook(value: Any, _wanted: Any) -> str:
+        if isinstance(value, str) and snake(value) in choices:
+            return snake(value)
+        *others, last = map(camel, choices)
+        message = f"must be {', '.join(others)} or {last}, got {kind(value)}"
+        raise MistakenError(Mistake(message))
+
+    return hook
+
+
+def chosen(entry: Mapping[str, Any], key: str, known: Mapping[str, Any], what: str) -> str:
+    """What stands under the key that says which keys there are beside it.
+
+    Args:
+        entry: The object.
+        key: Its key.
+        known: What may stand there.
+        what: What that is, for messages.
+
+    Raises:
+        MistakenError: Nothing, or something else.
+    """
+    found = entry.get(key)
+    if found is None:
+        raise MistakenError(Mistake(f'"{key}" is missing', f"known are {', '.join(known)}"))
+    if not isinstance(found, str) or found not in known:
+        hint = nearest(found if isinstance(found, str) else "", known)
+        raise MistakenError(Mistake(f"{kind(found)} is not {what}", hint, at=(key,)))
+    return found
+
+
+def prompt_text(value: Any, around: Around) -> str:
+    """A prompt: a text, a list of messages, or what stands in the one file that it names.
+
+    Raises:
+        MistakenError: It is none of these.
+    """
+    if isinstance(value, list) and value:
+        return json_text(value)
+    if not isinstance(value, str) or not value.strip():
+        message = f"must be the text of a prompt, or a list of messages, got {kind(value)}"
+        raise MistakenError(Mistake(message))
+    if not names_file(value):
+        return value
+    prompts = read_prompts(value, around)
+    if len(prompts) > 1:
+        message = f"{quote(value)} holds {len(prompts)} prompts"
+        raise MistakenError(Mistake(message, "name a file with one"))
+    if prompts[0].function is not None:
+        hint = "make the text in a column of type python, and use that"
+        raise MistakenError(Mistake("prompts of columns are templates, not programs", hint))
+    return prompts[0].raw
+
+
+def schema_of(value: Any, around: Around) -> Mapping[str, Any]:
+    """A JSON schema: an object, or what stands in the file that it names.
+
+    Raises:
+        MistakenError: Everything that is wrong with it.
+    """
+    if not names_file(value):
+        return _checked(value)
+    file = around.file(value)
+    document = read_placed(file, read_document)
+    try:
+        return _checked(document.data)
+    except MistakenError as error:
+        raise MistakenError(*placed(error.parts, file, document)) from None
+
+
+def _checked(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        hint = 'write a JSON schema, or "file://schema.json"'
+        raise MistakenError(Mistake(f"must be an object, got {kind(value)}", hint))
+    mistakes = [
+        Mistake(fault.message, fault.hint, at=read_path(f"${fault.path}"))
+        for fault in schema_faults(value)
+    ]
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return value
+
+
+def who_is_asked(assertion: Assertion, kinds: Kinds) -> Iterator[Mistake]:
+    """That an assertion asks somebody, or runs code; those of a set by their places."""
+    if assertion.type == SET:
+        for place, member in enumerate(assertion.assertions):
+            yield from (one.below("assert", place) for one in who_is_asked(member, kinds))
+        return
+    hint = "a validation asks nobody; make a column of type judge or python, and look at that"
+    base, _ = split_type(assertion.type)
+    found = kinds.get(base)
+    if found is not None and isinstance(found.judge, Asking | Comparing):
+        does = "compares rows" if isinstance(found.judge, Comparing) else "asks a model or runs code"
+        yield Mistake(f"{assertion.type} {does}", hint, at=("type",))
+    elif isinstance(assertion.value, Computed):
+        yield Mistake("a program would compute the value", hint, at=("value",))
+    for key, text in (
+        ("transform", assertion.transform),
+        ("contextTransform", assertion.context_transform),
+    ):
+        if text is not None:
+            yield Mistake(f"a {key} runs code", hint, at=(key,), key=True)

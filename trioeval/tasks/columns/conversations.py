@@ -1,0 +1,264 @@
+"""How a cell asks a model: in a conversation that tells it what was wrong, and then in another one.
+
+A reply that cannot be used is answered with what is wrong with it, as often as `corrections` says. Then the
+cell begins anew with the first question, as often as `restarts` says; a reply that refuses, or says nothing,
+is not argued with. A cell for which all of that was of no use has failed for good, and nobody is given any of
+those replies again. Until then they stand in journal and cache as all others do: a run that was cut off, and a
+run that is repeated, come to the same value in the same way without paying for it again.
+
+Each cell asks for itself. A hundred rows with the same prompt want a hundred texts, so what the cache has
+is only used by the same question of the same cell: its task, the seed of the dataset, column, row, and the
+number of the conversation and of the turn. A run that is repeated finds all of it.
+
+What was answered to a cell whose next call fails by mishap is kept until the cell is made again, so its
+conversation goes on where it was.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import attrs
+
+from trioeval.errors import CallError, ProviderError, TemplateError
+from trioeval.grading.outside import CUT_OFF, Answer, without_thoughts
+from trioeval.grading.strict_reading import UnusableReplyError
+from trioeval.grading.text import output_text, quote
+from trioeval.kernel import Calls
+from trioeval.providers import Reply, Request
+from trioeval.providers.thoughts import thoughts_in, without_thinking
+from trioeval.suite import Templates
+from trioeval.suite.column_models import Asking
+from trioeval.suite.templates.values import as_json
+from trioeval.tasks.asking import Asker, Inquiry
+from trioeval.tasks.columns.making import CellError, CellOrder
+from trioeval.tasks.columns.prompts import Message, PromptTemplate, with_instruction
+
+T = TypeVar("T")
+
+_EXCERPT = 200  # characters
+
+
+@attrs.frozen(kw_only=True)
+class Cells:
+    """What the cells of one dataset ask with."""
+
+    asker: Asker
+    templates: Templates
+    """Fill rows into prompts; they should be strict, so that a wrong name is told."""
+    seed: int = 0
+    """Of the dataset: another one wants other replies, also to the same questions."""
+
+    def fill(self, order: CellOrder) -> Callable[[str], str]:
+        """What fills the row of an order into a text."""
+        known = as_json(order.values)
+        return lambda text: self.templates.fill(text, known)
+
+    def request(self, order: CellOrder, number: int, prompt: str, **more: Any) -> Request:
+        """A request of one cell.
+
+        Args:
+            order: The cell.
+            number: The place of its column among the columns, ≥ 0.
+            prompt: What is asked.
+            **more: Further fields.
+        """
+        return Request(
+            prompt=prompt, vars=dict(order.values), test_idx=order.row, prompt_idx=number, **more
+        )
+
+
+@attrs.frozen
+class Said(Generic[T]):
+    """What came of a conversation."""
+
+    value: T
+    messages: tuple[Message, ...]
+    """What was asked and answered, the answer that was used last."""
+    reasoning: str | None
+    """What the model thought before that answer, where its service tells."""
+
+
+@attrs.frozen
+class _Heard:
+    answer: Answer
+    reasoning: str | None
+
+
+@attrs.define(eq=False)
+class Conversations:
+    """How the cells of one column ask."""
+
+    cells: Cells
+    column: str
+    number: int
+    """The place of the column among the columns."""
+    asking: Asking
+    prompt: PromptTemplate
+    options: Mapping[str, Any]
+    """Keys of the provider's config that are different for all of its calls."""
+    _replies: dict[int, list[Reply]] = attrs.field(factory=dict, init=False)
+    """By row, of cells that failed by mishap: what they were answered before, in order."""
+
+    @property
+    def lane(self) -> str:
+        """Where the calls are made."""
+        return self.cells.asker.lanes[self.asking.provider]
+
+    @property
+    def name(self) -> str:
+        """Who is asked, without secrets."""
+        return self.cells.asker.names[self.asking.provider]
+
+    def messages(self, order: CellOrder) -> tuple[Message, ...]:
+        """The prompt for one row.
+
+        Raises:
+            CellError: It cannot be filled in.
+        """
+        return self.filled(lambda: self.prompt.filled(self.cells.fill(order)))
+
+    def filled(self, fill: Callable[[], T]) -> T:
+        """What a filling gives.
+
+        Raises:
+            CellError: The prompt cannot be filled in.
+        """
+        try:
+            return fill()
+        except TemplateError as error:
+            raise CellError(f"the prompt cannot be filled in: {error}") from error
+        except ProviderError as error:
+            raise CellError(error.message) from error
+
+    async def ask(
+        self,
+        order: CellOrder,
+        calls: Calls[Any],
+        messages: Sequence[Message],
+        read: Callable[[Answer], T],
+        *,
+        wanted: str,
+    ) -> Said[T]:
+        """The first reply that can be used. A checkpoint, unless all were recalled.
+
+        Args:
+            order: The cell.
+            calls: Of its job.
+            messages: What it asks.
+            read: Reads a reply; raises `UnusableReplyError` with what is wrong with it.
+            wanted: What a reply must be, for the sentence "Answer with … and nothing else."
+
+        Raises:
+            CallError: A call failed.
+            CellError: No reply can be used.
+        """
+        talk = _Talk(self, order, calls, self._replies.pop(order.row, []))
+        try:
+            said = await talk.find(messages, read, wanted)
+        except CallError:
+            if talk.replies:
+                self._replies[order.row] = talk.replies
+            raise
+        clean = self.cells.asker.without_keys(list(said.messages))
+        return attrs.evolve(said, messages=tuple(clean))
+
+    def inquiry(
+        self, order: CellOrder, messages: Sequence[Message], restart: int, correction: int
+    ) -> Inquiry:
+        """The question of one turn."""
+        request = self.cells.request(
+            order,
+            self.number,
+            self.prompt.sent(messages),
+            options=self.options,
+            repeat_index=restart,
+        )
+        asker = self.cells.asker
+        mark = (asker.task, self.cells.seed, self.column, order.row, restart, correction)
+        place = self.asking.provider
+        return asker.inquiry(order.row, "cell", place, request, *mark, again=True)
+
+
+@attrs.define(eq=False)
+class _Talk:
+    """All conversations of one cell."""
+
+    of: Conversations
+    order: CellOrder
+    calls: Calls[Any]
+    replies: list[Reply]
+    """In the order of the questions; those of an earlier run of the job are used again."""
+    asked: list[Inquiry] = attrs.field(factory=list)
+    fault: str = ""
+    """What was wrong with the last reply."""
+
+    async def find(
+        self, messages: Sequence[Message], read: Callable[[Answer], T], wanted: str
+    ) -> Said[T]:
+        for restart in range(self.of.asking.restarts + 1):
+            said = await self._converse(messages, read, wanted, restart)
+            if said is not None:
+                return said
+        for inquiry in self.asked:
+            self.of.cells.asker.reject(inquiry)
+        tried = len(self.asked)
+        times = "1 reply was" if tried == 1 else f"{tried} replies were"
+        msg = f"{times} got from {self.of.name}, and none can be used; the last one: {self.fault}"
+        raise CellError(msg)
+
+    async def _converse(
+        self, messages: Sequence[Message], read: Callable[[Answer], T], wanted: str, restart: int
+    ) -> Said[T] | None:
+        """What one conversation gives; None if nothing."""
+        for correction in range(self.of.asking.corrections + 1):
+            reply = await self._reply(messages, restart, correction)
+            try:
+                heard = _heard(reply)
+            except UnusableReplyError as error:
+                self.fault = str(error)
+                return None
+            told = heard.answer.text
+            after = (*messages, {"role": "assistant", "content": told})
+            try:
+                return Said(read(heard.answer), after, heard.reasoning)
+            except UnusableReplyError as error:
+                fault = f"{error}; {CUT_OFF}" if heard.answer.is_cut_off else str(error)
+                self.fault = f"{fault}; it begins {quote(told, _EXCERPT)}"
+                hint = f"Your last answer could not be used: {error}. Answer with {wanted} and nothing else."
+                messages = with_instruction(after, hint)
+        return None
+
+    async def _reply(self, messages: Sequence[Message], restart: int, correction: int) -> Reply:
+        inquiry = self.of.inquiry(self.order, messages, restart, correction)
+        number = len(self.asked)
+        self.asked.append(inquiry)
+        if number < len(self.replies):
+            return self.replies[number]
+        paid = await self.of.cells.asker.ask(inquiry, self.calls, self.order.tally)
+        self.replies.append(paid.reply)
+        return paid.reply
+
+
+def _heard(reply: Reply) -> _Heard:
+    """What a reply says, and what its model thought.
+
+    Raises:
+        UnusableReplyError: It refuses, or says nothing.
+    """
+    if reply.is_refusal or reply.finish_reason == "content_filter":
+        raise UnusableReplyError("it refuses to answer")
+    is_cut_off = reply.finish_reason == "length"
+    output = without_thinking(reply)
+    try:
+        text = "" if output is None else output_text(output)
+    except (TypeError, ValueError, RecursionError) as error:
+        msg = "it is no JSON data"
+        raise UnusableReplyError(msg) from error
+    whole = Answer(text, output, is_cut_off=is_cut_off)
+    answer = without_thoughts(whole)
+    if not answer.text.strip():
+        raise UnusableReplyError(f"it says nothing: {CUT_OFF}" if is_cut_off else "it says nothing")
+    inline = text[: len(text) - len(answer.text)].strip()
+    inline = inline.removeprefix("<think>").removesuffix("</think>").strip()
+    thoughts = [*thoughts_in(reply.raw), *([inline] if inline else [])]
+    return _Heard(answer, "\n\n".join(thoughts) or None)

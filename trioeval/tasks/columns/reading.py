@@ -1,0 +1,113 @@
+"""What the values of rows are read as: members behind dotted names, and texts as numbers or JSON."""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias, assert_never
+
+from trioeval.grading import output_text, quote
+from trioeval.grading.text import parse_json
+from trioeval.suite.mistakes import nearest
+from trioeval.tasks.columns.making import CellError
+
+AsType: TypeAlias = Literal["text", "int", "float", "bool", "json"]
+
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_TRUTHS = {"true": True, "false": False}
+_LONGEST = 4300
+"""Digits of a whole number: Python reads no more, because that takes so long."""
+
+
+def member(row: Mapping[str, Any], name: str) -> Any:
+    """The value of a name in a row: of a column, or with dots of what is inside of it.
+
+    Raises:
+        LookupError: There is none; the text says what there is.
+
+    Example:
+        >>> member({"vars": {"q": 1}, "a.b": 2}, "vars.q"), member({"a.b": 2}, "a.b")
+        (1, 2)
+    """
+    if name in row:
+        return row[name]
+    found: Any = row
+    parts = name.split(".")
+    for place, part in enumerate(parts):
+        if not isinstance(found, Mapping):
+            inside = ".".join(parts[:place])
+            raise LookupError(f"{quote(inside)} is {quote(found)}, and has no {quote(part)}")
+        if part not in found:
+            inside = f" in {quote('.'.join(parts[:place]))}" if place else ""
+            raise LookupError(
+                f"there is no {quote(part)}{inside}; {nearest(part, map(str, found))}"
+            )
+        found = found[part]
+    return found
+
+
+def read_text_as(text: str, wanted: AsType) -> Any:
+    """The value that a text stands for, with or without space around it.
+
+    Raises:
+        CellError: It stands for none.
+
+    Example:
+        >>> read_text_as(" 12\\n", "int"), read_text_as("1e3", "float"), read_text_as("[1]", "json")
+        (12, 1000.0, [1])
+    """
+    if wanted == "text":
+        return text
+    bare = text.strip()
+    match wanted:
+        case "int":
+            if _WHOLE.fullmatch(bare) and len(bare) <= _LONGEST:
+                return int(bare)
+            raise CellError(f"{quote(text)} is no whole number")
+        case "float":
+            if _NUMBER.fullmatch(bare) and math.isfinite(number := float(bare)):
+                return number
+            raise CellError(f"{quote(text)} is no finite number")
+        case "bool":
+            if bare.lower() in _TRUTHS:
+                return _TRUTHS[bare.lower()]
+            raise CellError(f"{quote(text)} is neither true nor false")
+        case "json":
+            try:
+                return parse_json(bare)
+            except ValueError as error:
+                raise CellError(f"{quote(text)} is not JSON: {error}") from None
+    assert_never(wanted)
+
+
+def read_value_as(value: Any, wanted: AsType) -> Any:
+    """The value that a value stands for: of a text what it says, and of all else itself, if it is of the type.
+
+    Raises:
+        CellError: It stands for none.
+
+    Example:
+        >>> read_value_as(3.0, "int"), read_value_as("x", "json"), read_value_as(3, "text")
+        (3, 'x', '3')
+    """
+    if value is None or wanted == "json":
+        return value
+    if wanted == "text":
+        return output_text(value)
+    if isinstance(value, str):
+        return read_text_as(value, wanted)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    match wanted:
+        case "bool" if isinstance(value, bool):
+            return value
+        case "int" if is_number and float(value).is_integer():
+            return int(value)
+        case "float" if is_number:
+            return float(value)
+        case _:
+            what = {
+                "int": "no whole number",
+                "float": "no number",
+                "bool": "neither true nor false",
+            }
+            raise CellError(f"{quote(value)} is {what[wanted]}")
