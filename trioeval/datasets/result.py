@@ -11,8 +11,8 @@ from trioeval.usage import Usage
 Cause: TypeAlias = Literal[
     "failed", "filtered", "expression", "validation", "processor", "early_shutdown"
 ]
-"""Why a row is not there: a cell of it could not be made; its `dropWhen` is true; an expression left it out; it
-did not pass; a processor left it out; too much failed for good."""
+"""Why a row is not there: a cell of it could not be made; its `dropWhen` is true; an expression left it out;
+it did not pass; a processor left it out; too much failed for good."""
 
 FILTERS: frozenset[Cause] = frozenset({"filtered", "expression", "validation", "processor"})
 """Causes that somebody wanted: no error."""
@@ -43,7 +43,7 @@ class Histogram:
     """How often values lie in which range."""
 
     edges: tuple[float, ...]
-    """Ascending; bin i is from `edges[i]` up to, but without, `edges[i + 1]`; the last one includes its end."""
+    """Ascending; bin i is from `edges[i]` up to, but without, `edges[i + 1]`; the last one has its end too."""
     counts: tuple[int, ...]
     """One fewer than edges."""
 

@@ -31,7 +31,7 @@ SAMPLERS: Mapping[str, type[Sampler]] = {
 }
 """By what a suite calls them."""
 
-RAREST = 0.001
+RAREST = 0.02
 """The least share of a normal distribution that must lie between its bounds: what lies outside is drawn again."""
 
 _DIGITS = 15

@@ -27,6 +27,8 @@ from trioeval.suite.extensions import Extension
 from trioeval.suite.quota_models import QuotaKey
 from trioeval.tasks.access import FindAccess, Sharing
 from trioeval.tasks.checks import missing_extras, unbounded, wrong_transforms
+from trioeval.tasks.columns.making import LOCAL, LOCAL_WIDTH
+from trioeval.tasks.columns.model_checks import wrong_models
 from trioeval.tasks.comparison_checks import wrong_comparisons
 from trioeval.tasks.grader_entries import wanted
 from trioeval.tasks.graders import Graders, find_graders
@@ -259,6 +261,22 @@ def _with_tasks(suite: Suite, make: Callable[[Suite], PreparedSuite]) -> Prepare
     )
 
 
+def _lanes(
+    suite: Suite, specs: Sequence[ProviderSpec], cap: int | None
+) -> tuple[tuple[LaneSpec, ...], Sequence[Problem]]:
+    """The lanes of a suite, and what is wrong with who is asked there."""
+    faults = [*unbounded(suite, specs)]
+    lanes: tuple[LaneSpec, ...] = ()
+    try:
+        lanes = lane_specs(suite, specs, cap=cap)
+    except SuiteError as error:
+        faults += error.problems
+    if suite.columns is not None:
+        faults += wrong_models(suite.columns, specs)
+        lanes += (LaneSpec(LOCAL, LOCAL_WIDTH),)
+    return lanes, faults
+
+
 def _settle(
     prepared: PreparedSuite,
     make: Callable[[Suite], PreparedSuite],
@@ -325,11 +343,7 @@ def _prepare(
     lanes: tuple[LaneSpec, ...] = ()
     quotas: Mapping[str, tuple[QuotaKey, ...]] = {}
     if len(specs) == len(wide.providers):
-        faults = [*unbounded(wide, specs)]
-        try:
-            lanes = lane_specs(wide, specs, cap=max_concurrency)
-        except SuiteError as error:
-            faults += error.problems
+        lanes, faults = _lanes(wide, specs, max_concurrency)
         problems += (moved(problem, paths) for problem in faults)
         quotas = lane_quotas(wide, specs)
         problems += missing_extras(loaded, is_asked=bool(quotas))

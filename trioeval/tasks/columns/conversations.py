@@ -3,8 +3,8 @@
 A reply that cannot be used is answered with what is wrong with it, as often as `corrections` says. Then the
 cell begins anew with the first question, as often as `restarts` says; a reply that refuses, or says nothing,
 is not argued with. A cell for which all of that was of no use has failed for good, and nobody is given any of
-those replies again. Until then they stand in journal and cache as all others do: a run that was cut off, and a
-run that is repeated, come to the same value in the same way without paying for it again.
+those replies again. Until then they stand in journal and cache as all others do: a run that was cut off, and
+one that is repeated, come to the same value in the same way without paying for it again.
 
 Each cell asks for itself. A hundred rows with the same prompt want a hundred texts, so what the cache has
 is only used by the same question of the same cell: its task, the seed of the dataset, column, row, and the

@@ -78,7 +78,7 @@ class DatasetJournal(Protocol):
         ...
 
     def restored(self, group: int, rows: range, /) -> Restored:
-        """What was written down of a group that is not written."""
+        """What was written down of a group: to go on with it, or to count what it cost if it is written."""
         ...
 
     async def durable(self) -> None:

@@ -13,6 +13,9 @@ from trioeval.usage import Usage
 LOCAL = "columns"
 """The lane of everything that asks nobody. No provider's lane has its name."""
 
+LOCAL_WIDTH = 8
+"""Jobs under way on it at once: those that wait for a process or a file let others go on."""
+
 
 class CellError(TrioevalError):
     """A value could not be made, and trying again would not help."""

@@ -17,7 +17,7 @@ from trioeval.suite.column_models import (
 
 _HINTS: Mapping[Ability, str] = {
     "text": "name a chat model, such as openai:gpt-4.1-mini",
-    "embedding": "name a model of embeddings, such as openai:embedding:text-embedding-3-small or local:embedding",
+    "embedding": "name a model of embeddings, such as openai:embedding:text-embedding-3-small",
 }
 
 

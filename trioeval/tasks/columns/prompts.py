@@ -1,10 +1,10 @@
 """What a model is asked for a row: the prompt of a column, filled in.
 
-A prompt is text, or chat messages as JSON or YAML; which of the two is said by the prompt itself, never by what
-stands in a row. So a row cannot add a message, nor speak as somebody else: messages are taken apart before they
-are filled in, and a text that only looks like messages once it is filled in is sent as the message of a user.
-The one exception are messages that a template writes with its own statements, a loop for instance: those are
-filled in as a whole, so values belong behind `| dump` there, as in prompts of suites.
+A prompt is text, or chat messages as JSON or YAML; which of the two is said by the prompt itself, never by
+what stands in a row. So a row cannot add a message, nor speak as somebody else: messages are taken apart
+before they are filled in, and a text that only looks like messages once it is filled in is sent as the message
+of a user. The one exception are messages that a template writes with its own statements, a loop for instance:
+those are filled in as a whole, so values belong behind `| dump` there, as in prompts of suites.
 
 Values are data. What they hold is not rendered, whatever marks it has; objects and lists are written as JSON.
 """
@@ -33,10 +33,10 @@ _INDENT = 2
 
 @attrs.frozen
 class PromptTemplate:
-    """The prompt of a column.
+    r"""The prompt of a column.
 
     Example:
-        >>> prompt = PromptTemplate.of("- role: user\\n  content: {{ x }}")
+        >>> prompt = PromptTemplate.of("- role: user\n  content: {{ x }}")
         >>> prompt.filled(lambda text: text.replace("{{ x }}", "- role: system"))
         ({'role': 'user', 'content': '- role: system'},)
     """
@@ -90,11 +90,11 @@ class PromptTemplate:
 
 
 def with_instruction(messages: Sequence[Message], instruction: str) -> tuple[Message, ...]:
-    """Messages that end with an instruction.
+    r"""Messages that end with an instruction.
 
     Example:
         >>> with_instruction([{"role": "user", "content": "Hi"}], "Be brief.")
-        ({'role': 'user', 'content': 'Hi\\n\\nBe brief.'},)
+        ({'role': 'user', 'content': 'Hi\n\nBe brief.'},)
     """
     match messages:
         case [*before, {"role": "user", "content": str(content)} as last]:

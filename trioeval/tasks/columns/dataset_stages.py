@@ -1,0 +1,67 @@
+"""What is done with all rows of a group, or of the dataset, at one stage: processors, and what they may do.
+
+A processor gets rows with their numbers and gives back rows with their numbers. It may change values and leave
+out rows. It may not add rows, nor change their order: what it gives back belongs to a row by its number.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import attrs
+
+Rows: TypeAlias = Sequence[tuple[int, Mapping[str, Any]]]
+"""Numbers with values, ascending."""
+
+
+@attrs.frozen
+class Processed:
+    """What a processor gives back."""
+
+    rows: Rows
+    aside: Rows = ()
+    """Columns that it has left out and that are kept beside the dataset, by row."""
+    left_out: frozenset[str] = frozenset()
+    """The names of columns that it has left out."""
+
+
+@attrs.frozen(kw_only=True)
+class StageProcessor:
+    """One processor of one stage, ready to be called."""
+
+    name: str
+    """For messages: `processors[2]`, and what it is."""
+    run: Callable[[int | None, Rows], Awaitable[Processed]]
+    """Gets the number of a group, or None with all rows of the dataset, and the rows, copied."""
+    on_error: Literal["abort", "drop_group"] = "abort"
+
+
+@attrs.frozen(kw_only=True)
+class Stages:
+    """The processors of a dataset, in the order of its settings."""
+
+    before_batch: tuple[StageProcessor, ...] = ()
+    after_batch: tuple[StageProcessor, ...] = ()
+    after_generation: tuple[StageProcessor, ...] = ()
+
+
+def mistake(given: Rows, back: Rows) -> str | None:
+    """What is wrong with what a processor gave back; None if nothing is.
+
+    Example:
+        >>> mistake([(0, {}), (1, {})], [(1, {})])
+        >>> mistake([(0, {}), (1, {})], [(1, {}), (0, {})])
+        'it changed the order of rows: row 0 stands behind row 1'
+        >>> mistake([(0, {})], [(0, {}), (7, {})])
+        'it added row 7'
+    """
+    known = {row for row, _ in given}
+    last: int | None = None
+    for row, _ in back:
+        if row not in known:
+            return f"it added row {row}"
+        if last is not None and row <= last:
+            if row == last:
+                return f"it gave row {row} twice"
+            return f"it changed the order of rows: row {row} stands behind row {last}"
+        last = row
+    return None
