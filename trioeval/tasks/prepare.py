@@ -343,8 +343,8 @@ def _prepare(
     lanes: tuple[LaneSpec, ...] = ()
     quotas: Mapping[str, tuple[QuotaKey, ...]] = {}
     if len(specs) == len(wide.providers):
-        lanes, faults = _lanes(wide, specs, max_concurrency)
-        problems += (moved(problem, paths) for problem in faults)
+        lanes, wrong = _lanes(wide, specs, max_concurrency)
+        problems += (moved(problem, paths) for problem in wrong)
         quotas = lane_quotas(wide, specs)
         problems += missing_extras(loaded, is_asked=bool(quotas))
     if problems:
