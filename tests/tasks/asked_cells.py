@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +109,7 @@ async def make_cells(maker: CellMaker, rows: Sequence[Row], *, width: int = 8, *
         return await maker.make(order, calls)
 
     plan = Plan.of([Job(index, maker.lane, None) for index in range(len(rows))])
-    lanes = Lanes([LaneSpec(maker.lane, max_width=width)])
+    lanes = Lanes([LaneSpec(maker.lane, width)])
     made.outcomes = sorted(
         await collect(plan, perform, lanes=lanes, **how), key=lambda one: one.index
     )
@@ -146,6 +146,3 @@ class Pupil:
         """What it was sent, which was JSON."""
         found: list[Row] = json.loads(self.requests[number].prompt)
         return found
-
-
-Around = Callable[[Callable[..., Awaitable[None]]], Awaitable[None]]

@@ -43,7 +43,7 @@ class Histogram:
     """How often values lie in which range."""
 
     edges: tuple[float, ...]
-    """Ascending; bin i is from `edges[i]` up to, but without, `edges[i + 1]`; the last one has its end too."""
+    """Ascending; bin i is from `edges[i]` up to, but without, `edges[i + 1]`; the last one has its end."""
     counts: tuple[int, ...]
     """One fewer than edges."""
 
@@ -92,11 +92,12 @@ class DatasetResult:
     written: int
     dropped: Mapping[Cause, int] = attrs.field(factory=dict)
     not_run: Mapping[str, int] = attrs.field(factory=dict)
-    """By why: `stop`, `deadline`, `cancel`, `lane`, `budget_exceeded`, `blocked`."""
+    """By why: `stop`, `deadline`, `cancel`, `lane`, `rate_limited`, `quota`, `budget_exceeded`,
+    `early_shutdown` (of groups that were never begun), `fault` (the whole failed)."""
     groups: int = 0
     """Groups that are written, those without a row among them."""
     partial_groups: tuple[int, ...] = ()
-    """Groups of which rows were dropped because of an early end."""
+    """Groups that are written without rows that an early end dropped."""
     early_shutdown: bool = False
     failures: tuple[DroppedRow, ...] = ()
     """The first `SHOWN_FAILURES` dropped rows, by their numbers."""

@@ -2,8 +2,7 @@
 
 An outcome is recorded, told, and sets free what waited for it. One that may still become better is not an
 outcome yet: a job that failed by mishap is set aside until nothing else of the run can go on, and is run
-once more then, together with the others of its kind (a *salvage round*); or a readiness that knows better says
-when.
+once more then, together with the others of its kind (a *salvage round*). A readiness may say when instead.
 
 Laws: TOTAL, BLOCK.
 """

@@ -127,7 +127,7 @@ def head_of(
 
 
 def _questions_file(suite: Suite) -> str | None:
-    if suite.questions is None:
+    if suite.questions is None or suite.questions.file is None:
         return None
     file, folder = suite.questions.file, suite.directory
     return str(file.relative_to(folder) if file.is_relative_to(folder) else file)

@@ -330,6 +330,18 @@ class ColumnsSettings:
     processors: tuple[Processor, ...] = ()
 
 
+def folder_of(settings: ColumnsSettings, task: str) -> Path:
+    """The folder of a dataset's files; absolute.
+
+    Args:
+        settings: How the dataset is built.
+        task: The id of its task.
+    """
+    if settings.output_dir is not None:
+        return settings.output_dir
+    return Path.cwd() / "datasets" / task
+
+
 @attrs.frozen(kw_only=True)
 class RowsOfTask:
     """Tests that are the rows of an earlier task: `{"fromTask": "problems", "vars": {…}}`."""

@@ -1,5 +1,6 @@
 """What makes the columns of a dataset, and of which types they are, as far as the suite says it."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, assert_never
 
@@ -67,6 +68,37 @@ def extras_of(column: Column) -> tuple[str, ...]:
             return column.extras
         case _:
             return ()
+
+
+def written_columns(settings: ColumnsSettings) -> tuple[str, ...]:
+    """The columns that the rows of a dataset have in the end, in their order.
+
+    Each entry has its columns, and its side effects behind them. Those that are not kept, or that a processor
+    leaves out, are not among them.
+    """
+    real = {name for column in settings.columns for name in column.outputs or (column.name,)}
+    found = [
+        name
+        for column in settings.columns
+        if column.keep
+        for name in (
+            *(column.outputs or (column.name,)),
+            *(one for one in extras_of(column) if one not in real),
+        )
+    ]
+    dropped = [pattern for processor in settings.processors for pattern in processor.drop_columns]
+    return tuple(name for name in found if not any(means(one, name) for one in dropped))
+
+
+def means(pattern: str, name: str) -> bool:
+    """Whether a pattern, in which `*` stands for any text, means a column.
+
+    Example:
+        >>> means("*__trace", "problem__trace"), means("a.c", "abc")
+        (True, False)
+    """
+    parts = map(re.escape, pattern.split("*"))
+    return re.fullmatch(".*".join(parts), name) is not None
 
 
 def column_types(settings: ColumnsSettings) -> Mapping[str, ColumnType]:

@@ -25,7 +25,8 @@ from trioeval.suite.strict import Hook, camel, object_hook, strict_converter
 
 FILE_KEY = "questionsFile"
 _OTHER_NAME = "concurrency"
-SETTINGS = (FILE_KEY, "budget", "workers", _OTHER_NAME, "failFast", "tools")
+ROWS_KEY = "questions"
+SETTINGS = (FILE_KEY, ROWS_KEY, "budget", "workers", _OTHER_NAME, "failFast", "tools")
 """Keys of an entry that only tasks of this type have."""
 FROM_THE_TOP = (
     "commandLineOptions",

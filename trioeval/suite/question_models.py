@@ -50,8 +50,8 @@ class Tool:
 class QuestionSettings:
     """How the questions of a task are asked."""
 
-    file: Path
-    """The file of questions; absolute."""
+    file: Path | None = None
+    """The file of questions; absolute. None takes the rows of an earlier task."""
     questions: tuple[Question, ...] = attrs.field(default=(), repr=False)
     """What stands in it, in its order; never empty where it was read."""
     budget: QuestionBudget = QuestionBudget()

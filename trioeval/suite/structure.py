@@ -12,6 +12,7 @@ import attrs
 import cattrs
 
 from trioeval.grading import Assertion
+from trioeval.suite.column_entries import columns_suite
 from trioeval.suite.forms import (
     one_or_more,
     prompts_hook,
@@ -48,10 +49,11 @@ from trioeval.suite.question_tests import QUESTION_PROMPT
 from trioeval.suite.quota_forms import limits_in_memory, quota_hook, quota_keys_hook
 from trioeval.suite.quota_models import QuotaSettings
 from trioeval.suite.references import check_references, unknown_limits
+from trioeval.suite.row_sources import suite_of_rows
 from trioeval.suite.scoring_forms import derived_hook, own_types_hook
 from trioeval.suite.sources.around import Around
 from trioeval.suite.strict import Hook, camel, object_hook, strict_converter
-from trioeval.suite.task_entries import TaskDocument, read_tasks
+from trioeval.suite.task_entries import COLUMNS, QUESTION_EVAL, TaskDocument, read_tasks
 from trioeval.suite.templates import Templates
 from trioeval.suite.tests_forms import (
     assertion_hook,
@@ -66,6 +68,7 @@ _EVERYTHING = "{{prompt}}"
 """The prompt of a suite that names none."""
 NOT_IN_FILES = (
     "allow_outside",
+    "columns",
     "directory",
     "file",
     "files",
@@ -73,6 +76,7 @@ NOT_IN_FILES = (
     "place",
     "questions",
     "roots",
+    "rows_of",
     "warnings",
 )
 """Fields of a suite that are found, not written."""
@@ -86,6 +90,7 @@ def structure_suite(
     *,
     whole: bool = True,
     prompts: tuple[Prompt, ...] | None = None,
+    may_be_alone: bool = False,
 ) -> Suite:
     """The suite that plain data of the shape of a suite file stands for.
 
@@ -94,6 +99,7 @@ def structure_suite(
         around: What the files that it names are read against.
         whole: Whether that is all; otherwise nothing is said of what may stand in the rest.
         prompts: Those that it has, whoever gets which, in place of its own.
+        may_be_alone: Whether it needs no providers.
 
     Raises:
         PartlyRightError: Everything that is wrong with it, with the suite that the rest of it is.
@@ -101,7 +107,7 @@ def structure_suite(
     """
     if not isinstance(document, dict):
         raise MistakenError(Mistake(f"a suite must be an object, got {kind(document)}"))
-    known, mistakes = _top(document, around, whole=whole)
+    known, mistakes = _top(document, around, needs_providers=whole and not may_be_alone)
     has_tasks = "tasks" in known
     if has_tasks:
         mistakes += _take_tasks(known, around)
@@ -110,8 +116,9 @@ def structure_suite(
     read_prompts = prompts_hook(around, filters)
     own_prompts: tuple[Prompt, ...] | None = None
     try:
-        known["prompts"] = prompts or read_prompts(known["prompts"], None)
-        own_prompts = None if prompts else known["prompts"]
+        if prompts is None:
+            own_prompts = read_prompts(known["prompts"], None)
+        known["prompts"] = own_prompts if prompts is None else prompts
     except MistakenError as error:
         mistakes += [mistake.below("prompts") for mistake in error.parts]
         known["prompts"] = ()
@@ -208,7 +215,7 @@ def _flags_hook(converter: cattrs.Converter) -> Hook:
 
 
 def _top(
-    document: dict[str, Any], around: Around, *, whole: bool
+    document: dict[str, Any], around: Around, *, needs_providers: bool
 ) -> tuple[dict[str, Any], list[Mistake]]:
     """The top of a file in its plain form, and what is wrong with it as a whole."""
     mistakes: list[Mistake] = []
@@ -231,7 +238,7 @@ def _top(
     if not known.get("providers"):
         at = ("providers",) if {"providers", "targets"} & document.keys() else ()
         missing = Mistake("there are no providers", 'for example "providers": ["echo"]', at=at)
-        mistakes += [missing] if whole else []
+        mistakes += [missing] if needs_providers else []
         known["providers"] = []
     if known.setdefault("prompts", [_EVERYTHING]) == []:
         hint = f"leave the key out for the one prompt {_EVERYTHING}"
@@ -265,12 +272,29 @@ def _take_tasks(known: dict[str, Any], around: Around) -> list[Mistake]:
 def _structured_task(document: TaskDocument, around: Around) -> Suite:
     warn = around.warn
     around = attrs.evolve(around, warn=lambda warning: warn(document.placed(warning)))
-    if document.questions is None:
-        return structure_suite(document.data, around)
-    return question_suite(
-        document.questions,
-        around,
-        lambda: structure_suite(document.data, around, prompts=(QUESTION_PROMPT,)),
+    data = document.data
+    filters = data.get("nunjucksFilters")
+    templates = templates_of(around, filters if isinstance(filters, dict) else {})
+    if document.type == QUESTION_EVAL:
+        return question_suite(
+            document.settings,
+            around,
+            lambda: structure_suite(data, around, prompts=(QUESTION_PROMPT,)),
+        )
+    if document.type == COLUMNS:
+        return columns_suite(
+            document.settings,
+            data,
+            around,
+            templates,
+            lambda data, around: structure_suite(data, around, prompts=(), may_be_alone=True),
+            make_converter(attrs.evolve(around, warn=lambda _: None), templates),
+        )
+    return suite_of_rows(
+        data,
+        make_converter(around, templates),
+        templates,
+        lambda data: structure_suite(data, around),
     )
 
 

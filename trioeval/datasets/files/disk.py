@@ -6,12 +6,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import attrs
-
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 
 
-@attrs.frozen
 class Disk:
     """The disk. Each method is one step: a process that is killed has done it, has not, or did part of it.
 

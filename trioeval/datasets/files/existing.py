@@ -9,8 +9,8 @@ from trioeval.datasets.grouping import Grouping
 from trioeval.errors import DatasetError
 
 Existing: TypeAlias = Literal["never", "if_possible", "always"]
-"""Whether a dataset that is there is gone on with: never, so there must be none; if it fits, or else it is moved
-away and another is begun; always, so it must fit."""
+"""Whether a dataset that is there is gone on with: never, so there must be none; if it fits, or else it is
+moved away and another is begun; always, so it must fit."""
 
 
 def joined(found: Header, wanted: Header, *, processed: bool = False) -> Header:

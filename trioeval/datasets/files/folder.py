@@ -131,10 +131,17 @@ class DatasetFolder:
         """Where the files of the rows stand: the folder, or `final` in it once all of it was processed."""
         return data_folder(self.path)
 
-    def write(self, group: int, rows: NumberedRows) -> GroupFile:
+    def write(
+        self, group: int, rows: NumberedRows, dropped: Mapping[str, int] | None = None
+    ) -> GroupFile:
         """Write the rows of a group, by number in ascending order; none makes no file.
 
         What a row has beside the columns of the header is left out; what it lacks is null.
+
+        Args:
+            group: Its number.
+            rows: Numbers and values.
+            dropped: How many of its rows are not there, by cause; noted with it.
 
         Raises:
             DatasetError: It cannot be written, or a value does not fit its column.
@@ -150,6 +157,7 @@ class DatasetFolder:
                 else:
                     done = GroupFile(group=group, rows=0, file=None, digest=None)
                     self._disk.remove(self.path / name)
+                done = attrs.evolve(done, dropped=dict(dropped or {}))
                 self._disk.settle(self.path)
                 self._disk.append(self.path / LINES, group_line(done))
             except OSError as error:

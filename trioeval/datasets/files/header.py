@@ -8,6 +8,7 @@ import attrs
 
 from trioeval.datasets.grouping import Grouping
 from trioeval.datasets.types import ColumnType
+from trioeval.errors import DatasetError
 
 Format: TypeAlias = Literal["parquet", "jsonl"]
 
@@ -38,6 +39,8 @@ class GroupFile:
     """The name of its file; None of a group without rows."""
     digest: str | None
     """SHA-256 of its bytes."""
+    dropped: Mapping[str, int] = attrs.field(factory=dict)
+    """How many of its rows are not there, by cause; see `trioeval.datasets.result.Cause`."""
 
     @property
     def count(self) -> int:
@@ -101,7 +104,7 @@ def read_note(content: bytes) -> Note:
         )
     except KeyError as error:
         raise ValueError(f"it does not say {error}") from error
-    except (TypeError, RecursionError) as error:
+    except (TypeError, AttributeError, RecursionError) as error:
         raise ValueError(str(error)) from error
 
 
@@ -116,7 +119,7 @@ def read_group_lines(content: bytes) -> Mapping[int, GroupFile]:
     for line in content.splitlines():
         try:
             group = _group(json.loads(line))
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
         found[group.group] = group
     return found
@@ -128,6 +131,7 @@ def _told(group: GroupFile) -> Mapping[str, Any]:
         "rows": group.rows,
         "file": group.file,
         "digest": group.digest,
+        "dropped": dict(group.dropped),
     }
 
 
@@ -142,17 +146,22 @@ def _group(told: Any) -> GroupFile:
         raise ValueError("a group has a file and its digest, or neither")
     if file is not None and (not file or "/" in file or "\\" in file or file.startswith(".")):
         raise ValueError(f"{file!r} is no name of a file of a group")
-    return GroupFile(group=_count(told["group"]), rows=rows, file=file, digest=digest)
+    dropped = {str(cause): _count(count) for cause, count in told["dropped"].items()}
+    return GroupFile(
+        group=_count(told["group"]), rows=rows, file=file, digest=digest, dropped=dropped
+    )
 
 
 def _grouping(size: Any, targets: Any) -> Grouping:
-    found = tuple(_count(target) for target in targets)
-    if not found or _count(size) < 1 or found[0] < 1 or list(found) != sorted(set(found)):
-        raise ValueError("its groups are none")
-    return Grouping(size, found)
+    try:
+        return Grouping(_count(size), tuple(_count(target) for target in targets))
+    except DatasetError as error:
+        raise ValueError(str(error)) from error
 
 
 def _columns(told: Any) -> Mapping[str, ColumnType]:
+    if not isinstance(told, dict):
+        raise ValueError("its columns are no object")
     for name, kind in told.items():
         if kind not in _TYPES:
             raise ValueError(f"column {name!r} has no type {kind!r}")

@@ -19,7 +19,8 @@ class MadeRecord:
     unit: int
     """The row of a cell; the group of a producer that makes whole groups."""
     digest: str
-    """Of everything that the producer is and needs, see `fingerprints`: a record of another one does not count."""
+    """Of everything that the producer is and needs, see `fingerprints`: a record with another one does not
+    count."""
     values: Mapping[int, Mapping[str, Any]]
     """What was made, by row; JSON."""
     skipped: tuple[int, ...] = ()

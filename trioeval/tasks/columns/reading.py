@@ -36,7 +36,8 @@ def member(row: Mapping[str, Any], name: str) -> Any:
     for place, part in enumerate(parts):
         if not isinstance(found, Mapping):
             inside = ".".join(parts[:place])
-            raise LookupError(f"{quote(inside)} is {quote(found)}, and has no {quote(part)}")
+            msg = f"{quote(inside)} is {quote(found)}, and has no {quote(part)}"
+            raise LookupError(msg)  # noqa: TRY004 - not the fault of a type
         if part not in found:
             inside = f" in {quote('.'.join(parts[:place]))}" if place else ""
             raise LookupError(
@@ -47,13 +48,13 @@ def member(row: Mapping[str, Any], name: str) -> Any:
 
 
 def read_text_as(text: str, wanted: AsType) -> Any:
-    """The value that a text stands for, with or without space around it.
+    r"""The value that a text stands for, with or without space around it.
 
     Raises:
         CellError: It stands for none.
 
     Example:
-        >>> read_text_as(" 12\\n", "int"), read_text_as("1e3", "float"), read_text_as("[1]", "json")
+        >>> read_text_as(" 12\n", "int"), read_text_as("1e3", "float"), read_text_as("[1]", "json")
         (12, 1000.0, [1])
     """
     if wanted == "text":
@@ -81,7 +82,7 @@ def read_text_as(text: str, wanted: AsType) -> Any:
 
 
 def read_value_as(value: Any, wanted: AsType) -> Any:
-    """The value that a value stands for: of a text what it says, and of all else itself, if it is of the type.
+    """The value that a value stands for: of a text what it says, of all else itself, if it is of the type.
 
     Raises:
         CellError: It stands for none.

@@ -62,8 +62,8 @@ def draw(sampler: Sampler, numbers: random.Random, rows: Sequence[_Row]) -> Iter
     Args:
         sampler: What is drawn.
         numbers: As of `stream`.
-        rows: Of each row the columns that are needed; None for one that is not wanted, which takes its part of
-            the stream all the same, and whose value means nothing.
+        rows: Of each row the columns that are needed; None for one that is not wanted, which takes its part
+            of the stream all the same, and whose value means nothing.
 
     Raises:
         CellError: There is no such value.

@@ -1,0 +1,343 @@
+"""Runs whose readiness is drawn: needs, ranks, withdrawals, and who says when a salvage round comes."""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import attrs
+import trio
+from hypothesis import strategies as st
+
+from trioeval.errors import CallError, Fault
+from trioeval.kernel import (
+    Calls,
+    Freed,
+    Job,
+    Lanes,
+    LaneSpec,
+    Outcome,
+    Plan,
+    Rank,
+    Readiness,
+    run_plan,
+)
+from trioeval.testing import Attempt, Call, Freedom, Recorder, Scenario, Script, Trace, run_virtual
+from trioeval.testing.strategies import durations, lane_specs
+
+_SAMPLES = 128
+_SAMPLE_OFFSET = 0.3828125  # between the quarters on which drawn scenarios move
+
+Salvage: TypeAlias = Literal["run", "now", "group"]
+Kind: TypeAlias = Literal["ranked", "blocked", "aside", "began", "settled"]
+
+
+@attrs.frozen
+class Case:
+    """A scenario, and what its readiness says; everything by the index of the job."""
+
+    scenario: Scenario
+    needs: tuple[frozenset[int], ...]
+    """Jobs that have to be over first."""
+    patient: tuple[bool, ...]
+    """Whether any outcome of those will do."""
+    ranks: tuple[tuple[Rank, ...], ...]
+    """Said in turn, the last one again and again."""
+    salvage: tuple[Salvage, ...]
+    """When its round comes: the run says, at once, or when nothing else of its group is under way."""
+    groups: tuple[int, ...]
+    withdraws: tuple[frozenset[int], ...]
+    """What is withdrawn when it is over or set aside, as far as that is possible then."""
+
+
+@attrs.frozen
+class Note:
+    """Something that was seen, with its sequence number."""
+
+    tick: int
+    at: float
+    kind: Kind
+    index: int
+    rank: Rank = ()
+    by: int = -1
+    state: str = ""
+    """Of a job that is blocked: how far it was."""
+
+
+@attrs.define(eq=False)
+class DrawnReadiness(Readiness):
+    """Says what a case says it should, and writes everything down."""
+
+    case: Case
+    ticks: Iterator[int]
+    notes: list[Note] = attrs.field(factory=list)
+    told: list[int] = attrs.field(factory=list)
+    _states: list[str] = attrs.field(init=False)
+    _left: list[set[int]] = attrs.field(init=False)
+    _asked: list[int] = attrs.field(init=False)
+    _owned: set[int] = attrs.field(factory=set)
+    """Jobs set aside whose round comes with their group."""
+
+    def __attrs_post_init__(self) -> None:
+        size = len(self.case.needs)
+        self._states, self._asked = ["waiting"] * size, [0] * size
+        self._left = [set(needs) for needs in self.case.needs]
+
+    def note(self, kind: Kind, index: int, rank: Rank = (), by: int = -1, state: str = "") -> None:
+        """Write something down."""
+        at = trio.current_time()
+        self.notes.append(Note(next(self.ticks), at, kind, index, rank, by, state))
+
+    def began(self, index: int) -> None:
+        """The body of a job begins."""
+        self.note("began", index)
+        self._states[index] = "begun"
+
+    def begin(self) -> Sequence[int]:
+        """All that need nothing."""
+        ready = [index for index, needs in enumerate(self._left) if not needs]
+        for index in ready:
+            self._states[index] = "ready"
+        return ready
+
+    def over(self, index: int, *, done: bool) -> Freed:
+        """Free and block those that need it, and withdraw what the case says."""
+        self.told.append(index)
+        self._states[index] = "over"
+        ready: list[int] = []
+        blocked: list[int] = []
+        for other, needs in enumerate(self._left):
+            if index in needs and self._states[other] == "waiting":
+                needs.remove(index)
+                if not done and not self.case.patient[other]:
+                    blocked.append(other)
+                elif not needs:
+                    ready.append(other)
+        return self._answer(index, ready, blocked)
+
+    def rank(self, index: int) -> Rank:
+        """The next of its ranks."""
+        ranks = self.case.ranks[index]
+        rank = ranks[min(self._asked[index], len(ranks) - 1)]
+        self._asked[index] += 1
+        self.note("ranked", index, rank)
+        return rank
+
+    def aside(self, index: int) -> Freed | None:
+        """As the case says of the job; if the run says when, nothing is withdrawn."""
+        self.note("aside", index)
+        self._states[index] = "aside"
+        match self.case.salvage[index]:
+            case "run":
+                return None
+            case "now":
+                return self._answer(index, [index], [])
+            case "group":
+                self._owned.add(index)
+                return self._answer(index, [], [])
+
+    def _answer(self, index: int, ready: list[int], blocked: list[int]) -> Freed:
+        for one in ready:
+            self._states[one] = "ready"
+        blocked += [
+            victim
+            for victim in sorted(self.case.withdraws[index])
+            if self._states[victim] in ("waiting", "ready", "aside") and victim not in blocked
+        ]
+        for one in blocked:
+            self.note("blocked", one, by=index, state=self._states[one])
+            self._states[one] = "over"
+            self._owned.discard(one)
+        return Freed(ready + self._rounds(), [(one, index) for one in blocked])
+
+    def _rounds(self) -> list[int]:
+        busy = {
+            group
+            for group, state in zip(self.case.groups, self._states, strict=True)
+            if state in ("ready", "begun")
+        }
+        due = sorted(one for one in self._owned if self.case.groups[one] not in busy)
+        self._owned.difference_update(due)
+        for one in due:
+            self._states[one] = "ready"
+        return due
+
+
+def run_case(case: Case) -> tuple[Trace, DrawnReadiness]:
+    """Run a case in a Trio run of its own, and return what was seen."""
+    return run_virtual(_run, case)
+
+
+async def _run(case: Case) -> tuple[Trace, DrawnReadiness]:
+    scenario, recorder = case.scenario, Recorder()
+    readiness = DrawnReadiness(case, recorder.ticks)
+    lanes = Lanes(scenario.lanes, rng=lambda: scenario.spread)
+    jobs = [Job(i, s.lane, s, s.timeout) for i, s in enumerate(scenario.scripts)]
+    numbers = [itertools.count() for _ in jobs]
+
+    async def perform(job: Job[Script], calls: Calls[Script]) -> int:
+        with recorder.body(job.index, job.lane):
+            readiness.began(job.index)
+            (call,) = job.payload.actions
+            assert isinstance(call, Call)
+            with recorder.asking(job.index, call.lane) as asked:
+
+                async def send() -> None:
+                    number = next(numbers[job.index])
+                    attempt = call.attempt(number)
+                    with recorder.call(asked, call.lane, number):
+                        await trio.sleep(attempt.duration)
+                        if attempt.fault is not None:
+                            raise CallError(attempt.fault, retry_after=attempt.retry_after)
+
+                await calls(call.lane, send)
+            return job.index
+
+    async def free(job: Job[Script]) -> bool:
+        says = job.payload.free or Freedom(says=False)
+        with recorder.question(job.index, job.lane):
+            await trio.sleep(says.after)
+            return says.says
+
+    def settle(outcome: Outcome[int]) -> None:
+        readiness.note("settled", outcome.index)
+        recorder.settle(outcome)
+
+    asks = any(script.free is not None for script in scenario.scripts)
+    plan = Plan(
+        jobs,
+        {lane.name for lane in scenario.lanes},
+        readiness=lambda: readiness,
+        free=free if asks else None,
+    )
+    stop = trio.Event()
+
+    async def stop_then() -> None:
+        await trio.sleep_until(scenario.stop_at)
+        stop.set()
+
+    async def sample() -> None:
+        for second in range(_SAMPLES):  # bounded, so that a deadlock is still seen at once
+            await trio.sleep_until(second + _SAMPLE_OFFSET)
+            recorder.sample(lanes)
+
+    living = trio.lowlevel.current_statistics().tasks_living
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stop_then)
+        nursery.start_soon(sample)
+        with trio.move_on_at(scenario.cancel_at):
+            await run_plan(
+                plan,
+                perform,
+                lanes=lanes,
+                emit=recorder.emit,
+                settled=settle,
+                deadline=scenario.deadline,
+                stop=stop,
+                observe=recorder.events.append,
+                max_live_jobs=scenario.max_live_jobs,
+                salvage_rounds=scenario.salvage_rounds,
+            )
+        ended_at = trio.current_time()
+        nursery.cancel_scope.cancel("the run is over")
+    left_over = [
+        f"lane {name}: {seen}"
+        for name, lane in lanes.items()
+        if (seen := lane.statistics()).in_flight or seen.waiting or seen.resting or lane.followers
+    ]
+    if trio.lowlevel.current_statistics().tasks_living != living:
+        left_over.append("tasks")
+    trace = Trace(
+        scenario,
+        ended_at,
+        recorder.bodies,
+        recorder.calls,
+        recorder.asked,
+        recorder.emissions,
+        recorder.samples,
+        recorder.events,
+        left_over,
+        recorder.settled,
+        recorder.questions,
+    )
+    return trace, readiness
+
+
+_some = st.sampled_from
+_attempts = st.builds(
+    Attempt,
+    durations,
+    _some((None, None, *(Fault.TRANSIENT,) * 4, Fault.RATE_LIMITED, Fault.REFUSED, Fault.FATAL)),
+    _some((None, None, 1.25)),
+)
+_freedoms = _some((None, None, Freedom(), Freedom(after=1.25), Freedom(says=False, after=2.5)))
+_ranks = st.lists(
+    st.lists(_some((0.0, 1.0, 2.0)), max_size=2).map(tuple), min_size=1, max_size=3
+).map(tuple)
+
+
+def _lanes(name: str) -> st.SearchStrategy[LaneSpec]:
+    return st.builds(
+        lambda spec, retries: attrs.evolve(spec, retries=retries),
+        lane_specs(name),
+        st.integers(0, 1),
+    )
+
+
+def _calm_lanes(name: str) -> st.SearchStrategy[LaneSpec]:
+    return st.builds(LaneSpec, st.just(name), st.integers(1, 3), adaptive=st.just("off"))
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, calm: bool = False) -> Case:
+    """All that a readiness may do; `calm` draws providers and runs that nothing goes wrong with."""
+    names = ("a", "b")[: draw(st.integers(1, 2))]
+    size = draw(st.integers(1, 9))
+    indices = st.integers(0, size - 1)
+    place = draw(st.permutations(range(size)))
+    asks = not calm and draw(st.booleans())
+    scripts = []
+    for _ in range(size):
+        lane = draw(_some(names))
+        several = () if calm else tuple(draw(st.lists(_attempts, max_size=3)))
+        call = Call(lane, draw(durations), attempts=several)
+        timeout = math.inf if calm else draw(_some((math.inf, math.inf, 3.0)))
+        scripts.append(Script(lane, (call,), timeout, free=draw(_freedoms) if asks else None))
+    endless = (math.inf,) * 4
+    lanes = tuple(draw((_calm_lanes if calm else _lanes)(name)) for name in names)
+    # Edges that say nothing: laws of plans in index order leave such jobs out.
+    scenario = Scenario(lanes, tuple(scripts), edges=dict.fromkeys(range(size), ()))
+    if not calm:
+        scenario = attrs.evolve(
+            scenario,
+            deadline=draw(_some((*endless, 6.0, 15.0))),
+            stop_at=draw(_some((*endless, 4.0))),
+            cancel_at=draw(_some((*endless, 5.0))),
+            max_live_jobs=draw(_some((256, 256, 1, 2))),
+            salvage_rounds=draw(st.integers(1, 2)),
+        )
+    several_jobs = st.sets(indices, max_size=2)
+    none: frozenset[int] = frozenset()
+    return Case(
+        scenario,
+        needs=tuple(
+            frozenset(on for on in draw(several_jobs) if place[on] < place[index])
+            for index in range(size)
+        ),
+        patient=tuple(draw(st.booleans()) for _ in range(size)),
+        ranks=tuple(draw(_ranks) for _ in range(size)),
+        salvage=tuple(draw(_some(("run", "now", "group", "group"))) for _ in range(size)),
+        groups=tuple(draw(st.integers(0, 2)) for _ in range(size)),
+        withdraws=tuple(
+            frozenset(draw(several_jobs)) if draw(st.integers(0, 2)) == 0 else none
+            for _ in range(size)
+        ),
+    )
+
+
+def by_lane(case: Case, notes: Sequence[Note]) -> Mapping[str, Sequence[Note]]:
+    """What was seen of the jobs of each lane, in its order."""
+    found: dict[str, list[Note]] = {lane.name: [] for lane in case.scenario.lanes}
+    for note in sorted(notes, key=lambda note: note.tick):
+        found[case.scenario.scripts[note.index].lane].append(note)
+    return found

@@ -1,0 +1,154 @@
+"""A readiness decides who may start, in which order, who never does, and when salvage rounds come.
+
+Whatever a lawful one says, under failures, questions, stop, deadline and cancellation: the laws of every run
+hold, and what it says is done. Laws: TOTAL ORDER PROMPT HONEST WIDTH PACE RETRY_AFTER LIMIT DEADLINE DRAIN
+FREE ATTEMPTS SLOT LEAK, and BLOCK as it is said here.
+"""
+
+import math
+from collections import Counter, defaultdict
+
+import pytest
+from drawn_readiness import Case, DrawnReadiness, by_lane, cases, run_case
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trioeval.errors import CallError, Fault
+from trioeval.kernel import Blocked, Failed, Rank, Salvaged
+from trioeval.testing import LAWS, Trace
+
+pytestmark = pytest.mark.slow
+
+
+@given(case=cases(), _schedule=st.random_module())
+def test_what_a_readiness_says_is_done_and_every_law_holds(case: Case, _schedule: object) -> None:
+    """Needs, ranks, withdrawals and salvage rounds, whatever befalls the run."""
+    trace, readiness = run_case(case)
+    for law, check in LAWS.items():
+        if law != "BLOCK":  # it reads edges
+            check(trace)
+    check_starts(case, readiness)
+    check_needs(case, trace)
+    check_withdrawn(trace, readiness)
+    check_rounds(trace, readiness)
+    assert len(readiness.told) == len(set(readiness.told))
+    scenario = case.scenario
+    if min(scenario.deadline, scenario.stop_at, scenario.cancel_at) == math.inf:
+        assert sorted(readiness.told) == list(range(trace.size))
+        # Nobody waits for a job that was withdrawn.
+        assert trace.ended_at == max(one.at for one in trace.settled)
+
+
+@given(case=cases(calm=True), _schedule=st.random_module())
+def test_no_slot_is_free_while_a_job_is_ready(case: Case, _schedule: object) -> None:
+    """EAGER: also right after the job that somebody stood in line for was withdrawn."""
+    trace, readiness = run_case(case)
+    widths = {lane.name: lane.width for lane in case.scenario.lanes}
+    for lane, notes in by_lane(case, readiness.notes).items():
+        ready: set[int] = set()
+        live = 0
+        for note, following in zip(notes, [*notes[1:], None], strict=True):
+            match note.kind:
+                case "ranked":
+                    ready.add(note.index)
+                case "began":
+                    ready.discard(note.index)
+                    live += 1
+                case "blocked":
+                    ready.discard(note.index)
+                case "settled":
+                    live -= any(body.index == note.index for body in trace.bodies)
+                case "aside":
+                    raise AssertionError(note)
+            if following is None or following.at > note.at:
+                assert not ready or live == widths[lane], (note, ready)
+
+
+def check_starts(case: Case, readiness: DrawnReadiness) -> None:
+    """A job starts only if it may, and none of its lane that may start has a lower rank and index."""
+    for notes in by_lane(case, readiness.notes).values():
+        ready: dict[int, Rank] = {}
+        for note in notes:
+            if note.kind == "ranked":
+                assert note.index not in ready, note
+                ready[note.index] = note.rank
+            elif note.kind == "began":
+                assert note.index == min(ready, key=lambda index: (ready[index], index)), note
+                del ready[note.index]
+            else:
+                ready.pop(note.index, None)
+
+
+def check_needs(case: Case, trace: Trace) -> None:
+    """A body begins only after all that its job needs."""
+    ended = {body.index: body.last for body in trace.bodies}
+    for body in trace.bodies:
+        assert all(ended.get(on, 0) < body.started for on in case.needs[body.index])
+
+
+def check_withdrawn(trace: Trace, readiness: DrawnReadiness) -> None:
+    """Who is blocked never starts any more, and has its outcome at once."""
+    outcomes = {one.outcome.index: (one.at, one.outcome) for one in trace.settled}
+    blocked = {note.index: note for note in readiness.notes if note.kind == "blocked"}
+    bodies = defaultdict(list)
+    for body in trace.bodies:
+        bodies[body.index].append(body)
+    for index, note in blocked.items():
+        at, outcome = outcomes[index]
+        assert at == note.at
+        assert all(body.started < note.tick for body in bodies[index])
+        if bodies[index]:
+            assert isinstance(outcome, Failed)
+            assert outcome.finished_at == bodies[index][-1].ended_at
+        else:
+            assert outcome == Blocked(index, note.by)
+    ended = {index for index, (_, outcome) in outcomes.items() if isinstance(outcome, Blocked)}
+    assert ended <= set(blocked)
+
+
+def check_rounds(trace: Trace, readiness: DrawnReadiness) -> None:
+    """ATTEMPTS: mishaps in all are bounded; each round is told of when it comes, and comes once."""
+    lanes = {lane.name: lane for lane in trace.lanes}
+    mishaps: Counter[int] = Counter()
+    for call in trace.calls:
+        transient = isinstance(call.error, CallError) and call.error.fault is Fault.TRANSIENT
+        mishaps[call.index] += transient
+        most = lanes[call.lane].retries + 1 + trace.scenario.salvage_rounds
+        assert mishaps[call.index] <= most, call
+    told = [
+        (event.at, index)
+        for event in trace.events
+        if isinstance(event, Salvaged)
+        for index in event.indices
+    ]
+    named, aside = [], set()
+    for note in readiness.notes:
+        if note.kind == "aside":
+            aside.add(note.index)
+        elif note.kind == "ranked" and note.index in aside:
+            aside.discard(note.index)
+            named.append((note.at, note.index))
+    assert sorted(told) == sorted(named)
+
+
+def test_drawn_readinesses_reach_every_withdrawal_and_every_round() -> None:
+    """A law over runs in which nothing happens says nothing."""
+    seen: Counter[str] = Counter()
+
+    @given(case=cases())
+    @settings(max_examples=300, derandomize=True, database=None)
+    def draw(case: Case) -> None:
+        trace, readiness = run_case(case)
+        asked = {question.index for question in trace.questions}
+        for note in readiness.notes:
+            if note.kind == "blocked":
+                seen[f"{note.state} withdrawn"] += 1
+                seen["asked withdrawn"] += note.state == "ready" and note.index in asked
+            if note.kind == "aside":
+                seen[f"{case.salvage[note.index]} salvaged"] += 1
+
+    draw()
+    for kind in ("waiting withdrawn", "ready withdrawn", "aside withdrawn", "asked withdrawn"):
+        assert seen[kind] >= 8, (kind, seen)
+    for kind in ("run", "now", "group"):
+        assert seen[f"{kind} salvaged"] >= 20, (kind, seen)

@@ -1,0 +1,193 @@
+"""Rows of earlier tasks, as a suite names them by `fromTask`, and whether there are such columns."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+import attrs
+import cattrs
+
+from trioeval.grading import quote
+from trioeval.suite.bounds import Count
+from trioeval.suite.column_expressions import GLOBAL_NAMES
+from trioeval.suite.column_models import RowsOfTask, SeedColumns
+from trioeval.suite.column_words import some_text
+from trioeval.suite.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.suite.models import Suite
+from trioeval.suite.paths import DocumentPath
+from trioeval.suite.strict import Hook, camel, object_hook
+from trioeval.suite.templates import Templates, is_template
+
+FROM_TASK = "fromTask"
+ROW_NAMES = ("vars", "output", "provider", "score", "pass", "prompt", "error")
+"""What rows of other tasks than datasets have; those of `vars` stand behind a dot."""
+RENAMED: Mapping[str, str | None] = {"task": FROM_TASK, "assertions": "assert", "question": None}
+"""Keys of tests that are rows."""
+
+
+@attrs.frozen(kw_only=True)
+class QuestionsOfTask:
+    """Questions that are rows of an earlier task, as a suite file says it."""
+
+    from_task: str
+    """The id of a task that comes first; implies `dependsOn`."""
+    question: str
+    """The column of the questions."""
+    answers: str
+    """The column of what there is to choose from: lists."""
+    correct_answers: str
+    """The column of the right answers: lists, or one answer each."""
+    id: str | None = None
+    """The column of what the questions are called."""
+    limit: Count | None = None
+    """Only the first so many rows, ≥ 1."""
+
+
+def names_task(value: Any) -> bool:
+    """Whether an object has the key `fromTask`, whatever stands there.
+
+    Example:
+        >>> names_task({"from_task": 5}), names_task([])
+        (True, False)
+    """
+    return isinstance(value, dict) and any(camel(key) == FROM_TASK for key in value)
+
+
+def tasks_named(entry: Mapping[str, Any]) -> Iterator[tuple[DocumentPath, str]]:
+    """The tasks whose rows an entry of `tasks` takes, and where it says so.
+
+    Example:
+        >>> list(tasks_named({"tests": {"fromTask": "a"}}))
+        [(('tests', 'fromTask'), 'a')]
+    """
+    places: list[tuple[DocumentPath, Any]] = [
+        (("tests",), entry.get("tests")),
+        (("questions",), entry.get("questions")),
+    ]
+    columns = entry.get("columns")
+    for place, column in enumerate(columns if isinstance(columns, list) else ()):
+        places.append((("columns", place), column))
+    for at, value in places:
+        for key, part in value.items() if isinstance(value, dict) else ():
+            if camel(key) == FROM_TASK and isinstance(part, str):
+                yield (*at, key), part
+
+
+def read_tests_of(value: Any, converter: cattrs.Converter, templates: Templates) -> RowsOfTask:
+    """Tests that are rows: `{"fromTask": …, "vars": …, "assert": …, "limit": …}`.
+
+    Raises:
+        MistakenError: Everything that is wrong with it.
+    """
+    hooks: dict[str, Hook] = {"task": some_text, "vars": _vars_hook(templates)}
+    structure = object_hook(converter, RowsOfTask, renamed=RENAMED, hooks=hooks)
+    found: RowsOfTask = structure(value, RowsOfTask)
+    return found
+
+
+def read_questions_of(value: Any, converter: cattrs.Converter) -> RowsOfTask:
+    """Questions that are rows: `{"fromTask": …, "question": …, "answers": …, "correctAnswers": …}`.
+
+    Raises:
+        MistakenError: Everything that is wrong with it.
+    """
+    names = ("from_task", *_PARTS.values())
+    structure = object_hook(converter, QuestionsOfTask, hooks=dict.fromkeys(names, some_text))
+    found: QuestionsOfTask = structure(value, QuestionsOfTask)
+    parts = {key: getattr(found, name) for key, name in _PARTS.items()}
+    named = {key: part for key, part in parts.items() if part is not None}
+    return RowsOfTask(task=found.from_task, question=named, limit=found.limit)
+
+
+_PARTS = {
+    "question": "question",
+    "answers": "answers",
+    "correctAnswers": "correct_answers",
+    "id": "id",
+}
+
+
+def unknown_columns(
+    entry: Mapping[str, Any], suite: Suite, source: Callable[[str], Collection[str] | None], templates: Templates
+) -> Iterator[Mistake]:
+    """Names that the rows which a task takes do not have.
+
+    Args:
+        entry: The task as the file has it.
+        suite: What it stands for.
+        source: Gives the columns of a task by its id; None if nobody knows them.
+        templates: Find the names in templates.
+    """
+    if suite.rows_of is not None:
+        known = source(suite.rows_of.task)
+        if known is None:
+            return
+        if suite.questions is not None:
+            yield from _unknown(entry, ("questions",), suite.rows_of.question, known)
+        for name, said in (suite.rows_of.vars or {}).items():
+            at: DocumentPath = ("tests", "vars", name)
+            for used in sorted(_names_in(said, templates)):
+                yield from (one.below(*at) for one in _missing(used, known))
+    for place, column in enumerate(() if suite.columns is None else suite.columns.columns):
+        if isinstance(column, SeedColumns) and column.from_task is not None:
+            known = source(column.from_task)
+            said = entry["columns"][place]
+            if known is not None:
+                found = _unknown(said, ("columns",), column.columns, known)
+                yield from (one.below("columns", place) for one in found)
+
+
+def _unknown(
+    entry: Mapping[str, Any], at: tuple[str], names: Mapping[str, str], known: Collection[str]
+) -> Iterator[Mistake]:
+    """Where an object, or a list of names that stand for themselves, names what is not known."""
+    said = entry[at[0]]
+    for place, (key, name) in enumerate(names.items()):
+        spelled: str | int = place
+        if isinstance(said, dict):
+            spelled = next(one for one in said if one == key or camel(one) == key)
+        yield from (one.below(*at, spelled) for one in _missing(name, known))
+
+
+def is_made(said: str) -> bool:
+    """Whether a variable is a template over the row rather than a column.
+
+    Example:
+        >>> is_made("{{ a }}"), is_made("a")
+        (True, False)
+    """
+    return "{{" in said or "{%" in said
+
+
+def _names_in(said: str, templates: Templates) -> Collection[str]:
+    return templates.references(said) - GLOBAL_NAMES if is_made(said) else {said}
+
+
+def _missing(name: str, known: Collection[str]) -> Iterator[Mistake]:
+    if name not in known and name.partition(".")[0] not in known:
+        hint = nearest(name, known)
+        if known is ROW_NAMES and hint.startswith("known are"):
+            hint = f'write "vars.{name}" for a variable; {hint}'
+        yield Mistake(f"the rows have no {quote(name)}", hint)
+
+
+def _vars_hook(templates: Templates) -> Hook:
+    def hook(value: Any, _wanted: Any) -> Mapping[str, str]:
+        if not isinstance(value, dict):
+            hint = 'for example {"question": "problem", "answer": "{{ answer }}"}'
+            raise MistakenError(Mistake(f"must be an object, got {kind(value)}", hint))
+        mistakes: list[Mistake] = []
+        for name, said in value.items():
+            try:
+                some_text(said)
+            except MistakenError as error:
+                mistakes += (one.below(name) for one in error.parts)
+                continue
+            if is_made(said):
+                fault = None if is_template(said) else "not a template: a mark is not closed"
+                if fault := fault or templates.syntax_error(said):
+                    mistakes.append(Mistake(fault, at=(name,)))
+        if mistakes:
+            raise MistakenError(*mistakes)
+        return value
+
+    return hook

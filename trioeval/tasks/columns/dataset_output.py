@@ -1,0 +1,153 @@
+"""Where the rows of a dataset go: to the files of a folder, or, of a preview, to memory."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import attrs
+import trio
+
+from trioeval.datasets.files import DatasetFolder, DatasetRows, GroupFile
+from trioeval.datasets.grouping import Grouping
+from trioeval.datasets.types import ColumnType
+from trioeval.tasks.columns.dataset_stages import Rows
+
+T = TypeVar("T")
+
+
+class Output(Protocol):
+    """Where the rows go."""
+
+    @property
+    def written(self) -> Mapping[int, GroupFile]:
+        """The groups that are there."""
+        ...
+
+    async def write(self, group: int, rows: Rows, dropped: Mapping[str, int], /) -> GroupFile:
+        """Write the rows of a group."""
+        ...
+
+    async def write_aside(self, group: int, rows: Rows, /) -> None:
+        """Write what processors have left out of a group."""
+        ...
+
+    async def read(self) -> Rows:
+        """All rows that are there, by number."""
+        ...
+
+    async def replace(
+        self, groups: Iterable[tuple[int, Rows]], columns: Mapping[str, ColumnType], /
+    ) -> None:
+        """Write all groups anew, all or none."""
+        ...
+
+    async def finish(self, result: Mapping[str, Any], /) -> None:
+        """All of it is there."""
+        ...
+
+
+@attrs.define(eq=False)
+class MemoryOutput:
+    """The rows of a preview."""
+
+    grouping: Grouping
+    written: dict[int, GroupFile] = attrs.field(factory=dict)
+    rows: dict[int, Rows] = attrs.field(factory=dict)
+    """By group."""
+    aside: dict[int, Rows] = attrs.field(factory=dict)
+
+    async def write(self, group: int, rows: Rows, dropped: Mapping[str, int], /) -> GroupFile:
+        """Keep the rows of a group."""
+        self.rows[group] = rows
+        numbers = group_numbers(self.grouping.rows_of(group), rows)
+        done = GroupFile(group=group, rows=numbers, file=None, digest=None, dropped=dropped)
+        self.written[group] = done
+        return done
+
+    async def write_aside(self, group: int, rows: Rows, /) -> None:
+        """Keep what processors have left out of a group."""
+        self.aside[group] = rows
+
+    async def read(self) -> Rows:
+        """All rows."""
+        return [row for group in sorted(self.rows) for row in self.rows[group]]
+
+    async def replace(
+        self, groups: Iterable[tuple[int, Rows]], _columns: Mapping[str, ColumnType], /
+    ) -> None:
+        """Keep others in their place."""
+        self.rows = dict(groups)
+
+    async def finish(self, _result: Mapping[str, Any], /) -> None:
+        """Nothing is left to do."""
+
+
+class FolderOutput:
+    """The rows in the files of a folder; one thing after another, in threads."""
+
+    def __init__(self, folder: DatasetFolder) -> None:
+        self.folder = folder
+        self._one = trio.CapacityLimiter(1)
+
+    @property
+    def written(self) -> Mapping[int, GroupFile]:
+        """The groups that are there."""
+        return self.folder.written
+
+    async def write(self, group: int, rows: Rows, dropped: Mapping[str, int], /) -> GroupFile:
+        """Write the rows of a group."""
+        return await self._in_thread(lambda: self.folder.write(group, rows, dropped))
+
+    async def write_aside(self, group: int, rows: Rows, /) -> None:
+        """Write what processors have left out of a group."""
+        await self._in_thread(lambda: self.folder.write_aside(group, rows))
+
+    async def read(self) -> Rows:
+        """All rows, read as they are looked at."""
+        rows = await self._in_thread(lambda: DatasetRows(self.folder.path))
+        return _Numbered(self.folder, rows)
+
+    async def replace(
+        self, groups: Iterable[tuple[int, Rows]], columns: Mapping[str, ColumnType], /
+    ) -> None:
+        """Write all groups anew."""
+        await self._in_thread(lambda: self.folder.replace(groups, columns=columns))
+
+    async def finish(self, result: Mapping[str, Any], /) -> None:
+        """Note that all of it is there."""
+        await self._in_thread(lambda: self.folder.finish(result))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await trio.to_thread.run_sync(work, limiter=self._one)
+
+
+class _Numbered(Sequence[tuple[int, Mapping[str, Any]]]):
+    """The rows of a folder with their numbers."""
+
+    def __init__(self, folder: DatasetFolder, rows: Sequence[Mapping[str, Any]]) -> None:
+        grouping, self._rows = folder.header.grouping, rows
+        self._numbers = [
+            number
+            for group in sorted(folder.written)
+            for number in numbers_of(folder.written[group], grouping)
+        ]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return list(zip(self._numbers[place], self._rows[place], strict=True))
+        return self._numbers[place], self._rows[place]
+
+    def __iter__(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        return zip(self._numbers, self._rows, strict=True)
+
+
+def group_numbers(group: range, rows: Rows) -> tuple[int, ...] | int:
+    """The numbers of rows of a group, as a `GroupFile` has them."""
+    return len(rows) if len(rows) == len(group) else tuple(row for row, _ in rows)
+
+
+def numbers_of(file: GroupFile, grouping: Grouping) -> Sequence[int]:
+    """The numbers of the rows of a group that is written."""
+    return grouping.rows_of(file.group) if isinstance(file.rows, int) else file.rows
