@@ -1,5 +1,7 @@
 """Graphs and groupings of all shapes."""
 
+from typing import Any
+
 import attrs
 from hypothesis import strategies as st
 
@@ -7,7 +9,7 @@ from trioeval.datasets.graph import ColumnGraph, Producer
 from trioeval.datasets.grouping import Grouping
 
 
-def producer(name: str, *requires: str, **more: object) -> Producer:
+def producer(name: str, *requires: str, **more: Any) -> Producer:
     """A producer of one column."""
     return attrs.evolve(Producer(name=name, outputs=(name,), requires=requires), **more)
 

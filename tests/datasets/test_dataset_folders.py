@@ -173,7 +173,10 @@ _CORRUPT: Sequence[tuple[Mapping[str, Any] | str, str]] = [
         {"groups": [{"group": 1, "rows": 1, "file": "../x", "digest": "a"}]},
         "'../x' is no name of a file of a group",
     ),
-    ({"groups": [{"group": -1, "rows": [1], "file": None, "digest": None}]}, "-1 is no number of"),
+    (
+        {"groups": [{"group": -1, "rows": [1], "file": None, "digest": None, "dropped": {}}]},
+        "-1 is no number of",
+    ),
 ]
 
 

@@ -10,7 +10,7 @@ from trioeval.datasets.grouping import Grouping
 from trioeval.datasets.jobs import in_order
 from trioeval.datasets.tracker import FINISH, Change, MakeJob, Tracker
 
-FEWER = settings(max_examples=settings().max_examples * 2 // 3)
+FEWER = settings(max_examples=settings().max_examples // 2)
 KINDS = ["admit", *["begin"] * 3, *["complete"] * 4, "drop", "drop group", "lose", "close"]
 STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 30)), max_size=60)
 
@@ -143,22 +143,22 @@ class Compared:
             assert self.tracker.close(group) == Change()
 
 
-@given(graphs(), groupings(), st.booleans(), STEPS)
+@given(graph=graphs(), grouping=groupings(), prepares=st.booleans(), steps=STEPS)
 @example(  # the turn passes over a group that was closed before its turn
-    ColumnGraph.of([producer("a", scope="full", ordered=True)]),
-    Grouping(1, (3,)),
-    False,
-    [("admit", 0)] * 3 + [("close", 1)],
+    graph=ColumnGraph.of([producer("a", scope="full", ordered=True)]),
+    grouping=Grouping(1, (3,)),
+    prepares=False,
+    steps=[("admit", 0)] * 3 + [("close", 1)],
 )
 @example(  # the last row that lacks a cell is dropped
-    ColumnGraph.of([producer("a"), producer("b", "a", scope="full")]),
-    Grouping(2, (2,)),
-    True,
-    [("admit", 0), ("begin", 0), ("complete", 0), ("begin", 0), ("complete", 0), ("drop", 1)],
+    graph=ColumnGraph.of([producer("a"), producer("b", "a", scope="full")]),
+    grouping=Grouping(2, (2,)),
+    prepares=True,
+    steps=[("admit", 0), *[("begin", 0), ("complete", 0)] * 2, ("drop", 1)],
 )
 @FEWER
 def test_co_10_a_tracker_equals_a_naive_recomputation_after_each_step(
-    graph: ColumnGraph, grouping: Grouping, prepares: bool, steps: list[tuple[str, int]]
+    *, graph: ColumnGraph, grouping: Grouping, prepares: bool, steps: list[tuple[str, int]]
 ) -> None:
     """What is ready, removed, left, active, needed and unfinished; and in the end nothing hangs."""
     compared = Compared(graph, grouping, prepares=prepares)
@@ -167,10 +167,15 @@ def test_co_10_a_tracker_equals_a_naive_recomputation_after_each_step(
     compared.run_to_the_end()
 
 
-@given(graphs(), groupings(), st.booleans(), st.sets(st.integers(0, 14)))
+@given(
+    graph=graphs(),
+    grouping=groupings(),
+    prepares=st.booleans(),
+    dropped=st.sets(st.integers(0, 14)),
+)
 @FEWER
 def test_where_nothing_is_lost_every_group_comes_to_its_end(
-    graph: ColumnGraph, grouping: Grouping, prepares: bool, dropped: set[int]
+    *, graph: ColumnGraph, grouping: Grouping, prepares: bool, dropped: set[int]
 ) -> None:
     """All groups are open at once, some rows are dropped, and no group is ever stuck."""
     compared = Compared(graph, grouping, prepares=prepares)

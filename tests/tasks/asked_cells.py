@@ -31,7 +31,7 @@ CHAT = "openai:chat:gpt-4.1"
 
 def spec_of(entry: ProviderEntry, model: Any = None) -> ProviderSpec:
     """The spec of an entry; of an id that means a callable, with that."""
-    is_known = entry.id.partition(":")[0] in {"echo", "local", "openai", "sim"}
+    is_known = entry.id.partition(":")[0] in {"echo", "openai", "sim"}
     return resolve(
         entry.id,
         entry.config,
@@ -101,7 +101,7 @@ class Made:
 
 
 async def make_cells(maker: CellMaker, rows: Sequence[Row], *, width: int = 8, **how: Any) -> Made:
-    """Make one cell for each row, at most `width` calls at once; keys of `LaneSpec` and of the run go there."""
+    """Make one cell for each row, at most `width` calls at once; what else is given is for the run."""
     made = Made(tallies=[Tally() for _ in rows])
 
     async def perform(job: Job[None], calls: Calls[None]) -> Row:

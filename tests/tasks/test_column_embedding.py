@@ -109,10 +109,10 @@ OTHER = ExpressionColumn(name="b", template="x")
         (LLM, "sim:a", None),
         (LLM, "model", None),
         (LLM, "openai:embedding:text-embedding-3-small", "provider"),
-        (JUDGE, "local:embedding", "provider"),
+        (JUDGE, "openai:embedding:text-embedding-3-small", "provider"),
         (VECTOR, CHAT, "provider"),
         (VECTOR, "echo", "provider"),
-        (VECTOR, "local:embedding", None),
+        (VECTOR, "sim:a", None),
         (VECTOR, "openai:embedding:text-embedding-3-small", None),
     ],
 )

@@ -105,7 +105,8 @@ class ColumnGraph:
         for place, producer in enumerate(producers):
             for name in dict.fromkeys(producer.requires):
                 if name not in maker:
-                    near = difflib.get_close_matches(name, sorted(maker), n=1)
+                    others = sorted(other for other in maker if maker[other] != place)
+                    near = difflib.get_close_matches(name, others, n=1)
                     hint = f'did you mean "{near[0]}"?' if near else None
                     message = f'it needs column "{name}", which nothing makes'
                     found.append(GraphMistake(place, message, hint))

@@ -87,7 +87,6 @@ class Crew(Generic[P, V]):
                     elif self._may_ask():
                         workers.start_soon(self._ask_ahead, name=name)
                     await self._news.wait()
-                self.stand_down()  # who waits for a job that was withdrawn does so for nothing
         finally:
             self.lane.followers.remove(self)
 
@@ -96,15 +95,15 @@ class Crew(Generic[P, V]):
         self._news.set()
 
     def forget(self, index: int) -> None:
-        """A job was withdrawn: nobody asks about it, or waits if it was the last one."""
+        """A job was withdrawn: nobody asks about it, or waits for the lane if it was the last one."""
         if self.scout is not None:
             self.scout.forget(index)
         if self.running.backlog.first(self.name) is None:
-            self._line.cancel("the jobs of the lane were withdrawn")
+            self.stand_down()
 
     def stand_down(self) -> None:
-        """No new job starts: nobody waits for a next one any more."""
-        self._line.cancel("the run admits no new jobs")
+        """No new job starts, or there is none: nobody waits for a next one."""
+        self._line.cancel("there is no job to start")
         if self.scout is not None:
             self.scout.stand_down()
         self._news.set()

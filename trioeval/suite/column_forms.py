@@ -20,7 +20,6 @@ from trioeval.suite.column_models import (
     JudgeColumn,
     LlmColumn,
     PythonColumn,
-    Sampler,
     SamplerColumn,
     Score,
     SeedColumns,
@@ -157,7 +156,9 @@ class _Forms:
             raise MistakenError(*mistakes)
         return _with_outputs(column)
 
-    def _inside(self, model: type[Column], entry: Mapping[str, Any]) -> tuple[tuple[str, ...], Hook]:
+    def _inside(
+        self, model: type[Column], entry: Mapping[str, Any]
+    ) -> tuple[tuple[str, ...], Hook]:
         """The keys of what stands among the others, and what reads it."""
         if model is SamplerColumn:
             named = chosen(entry, SAMPLER, SAMPLERS, "a kind of samplers")
@@ -181,7 +182,11 @@ class _Forms:
             SamplerColumn: {"sampler": _as_it_is},
             LlmColumn: {"asking": _as_it_is, "schema": self._schema, **_SIDE_EFFECTS},
             JudgeColumn: {"asking": _as_it_is, "scores": self._scores, **_SIDE_EFFECTS},
-            EmbeddingColumn: {"provider": self._provider, "text": some_text, "config": self._config},
+            EmbeddingColumn: {
+                "provider": self._provider,
+                "text": some_text,
+                "config": self._config,
+            },
             PythonColumn: {
                 "target": self._target,
                 "outputs": column_names,
@@ -191,7 +196,9 @@ class _Forms:
             ValidationColumn: {"target": _dotted_name, "assertions": self._assertions},
         }
         known = {field.name for field in attrs.fields(model)}
-        return {name: hook for name, hook in {**found, **more.get(model, {})}.items() if name in known}
+        return {
+            name: hook for name, hook in {**found, **more.get(model, {})}.items() if name in known
+        }
 
     def _provider(self, value: Any, _wanted: Any) -> int:
         return self.place(value)
@@ -202,7 +209,8 @@ class _Forms:
     def _config(self, value: Any, _wanted: Any) -> Mapping[str, Any]:
         if not isinstance(value, dict):
             raise MistakenError(Mistake(f"must be an object, got {kind(value)}"))
-        return with_files(value, self.around)
+        found: Mapping[str, Any] = with_files(value, self.around)
+        return found
 
     def _schema(self, value: Any, _wanted: Any) -> Mapping[str, Any]:
         return schema_of(value, self.around)
@@ -269,10 +277,12 @@ def _known(
 ) -> tuple[list[Mistake], dict[str, Any]]:
     """What is wrong with the keys of an entry, and what stands under the others."""
     rest = {key: part for key, part in entry.items() if camel(key) in known}
-    mistakes: list[Mistake] = []
-    for key in entry.keys() - rest.keys():
-        mistakes.append(Mistake(f'"{key}" is not a key here', nearest(key, known), at=(key,), key=True))
-    return sorted(mistakes, key=lambda one: list(entry).index(str(one.at[0]))), rest
+    mistakes = [
+        Mistake(f'"{key}" is not a key here', nearest(key, known), at=(key,), key=True)
+        for key in entry
+        if key not in rest
+    ]
+    return mistakes, rest
 
 
 def _listed(value: Any, what: str) -> list[Any]:
@@ -307,16 +317,14 @@ def _seeded(value: Any, _wanted: Any) -> Mapping[str, str]:
     if isinstance(value, list):
         found = {name: name for name in column_names(value)}
     elif isinstance(value, dict):
-        found, mistakes = {}, []
+        found = value
+        mistakes: list[Mistake] = []
         for name, source in value.items():
             for key, read, part in ((True, column_name, name), (False, some_text, source)):
                 try:
                     read(part)
                 except MistakenError as error:
-                    mistakes += (
-                        attrs.evolve(one.below(name), key=key) for one in error.parts
-                    )
-            found[name] = source
+                    mistakes += (attrs.evolve(one.below(name), key=key) for one in error.parts)
         if mistakes:
             raise MistakenError(*mistakes)
     else:

@@ -160,8 +160,8 @@ class ExpressionColumn(ColumnEntry):
     python: str | None = None
     """A Python expression over the columns by name. Exactly one of the two is given."""
     as_type: Literal["text", "int", "float", "bool", "json"] = attrs.field()
-    """What the text of a template is read as, and what Python has to give; the key `as` of the file. `text` of a
-    template and `json` of Python where nothing is said."""
+    """What the text of a template is read as, and what Python has to give; the key `as` of the file.
+    `text` of a template and `json` of Python where nothing is said."""
 
     @as_type.default
     def _as_type(self) -> Literal["text", "json"]:
@@ -247,12 +247,13 @@ class PythonColumn(ColumnEntry):
     extras: tuple[str, ...] = ()
     """Side-effect columns: keys that it may give besides its outputs."""
     as_types: Mapping[str, ColumnType] = attrs.field(factory=dict)
-    """The types of its columns, where they are not `json`; the key `as` of the file, one type or an object."""
+    """The types of its columns, where they are not `json`; the key `as` of the file, one type or an
+    object."""
 
 
 @attrs.frozen(kw_only=True)
 class ValidationColumn(ColumnEntry):
-    """`type: validation`. What assertions say of another column: `{"pass": …, "score": …, "reason": …}`."""
+    """`type: validation`. What assertions say of another column: `pass`, `score` and `reason`."""
 
     target: str
     """The column that is looked at."""
@@ -298,7 +299,7 @@ class ErrorWindow:
     calls: Count = 10
     """The last calls that are looked at."""
     error_rate: Positive = 0.5
-    """The part of them that fails for good, from which on nothing new is begun; > 0, and never more than 1."""
+    """The part of them that fails for good, from which on nothing new is begun; > 0 and ≤ 1."""
     enabled: bool = True
 
 
@@ -321,7 +322,8 @@ class ColumnsSettings:
     """What a new run does with files of an earlier one in its folder: refuse them; go on with them where they
     fit, else begin anew; go on with them or fail. The key `resume` of the file."""
     salvage_rounds: Count = 2
-    """How often cells that failed by mishap are tried again when nothing else of their group goes on, ≥ 1."""
+    """How often cells that failed by mishap are tried again when nothing else of their group goes on,
+    ≥ 1."""
     max_open_cells: Count = 50_000
     """Values held in memory, ≥ 1: no further group is begun above it."""
     max_open_bytes: Count = 268_435_456
@@ -349,8 +351,8 @@ class RowsOfTask:
     task: str
     """The id of a task that comes first."""
     vars: Mapping[str, str] | None = None
-    """The variables of the tests, each with the column that it is, or with a template over the row; None gives
-    each column under its name."""
+    """The variables of the tests, each with the column that it is, or with a template over the row; None
+    gives each column under its name."""
     assertions: tuple[Assertion, ...] = ()
     """What is expected of each reply; their texts may name the variables."""
     question: Mapping[str, str] = attrs.field(factory=dict)

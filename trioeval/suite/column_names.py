@@ -1,6 +1,6 @@
 """What columns say of each other: which names their texts use, and whether there are such columns."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -20,7 +20,7 @@ from trioeval.suite.column_samplers import missing_categories
 from trioeval.suite.column_words import prompt_text
 from trioeval.suite.mistakes import Mistake, MistakenError, nearest
 from trioeval.suite.paths import DocumentPath
-from trioeval.suite.python_expressions import python_error, python_names
+from trioeval.suite.python_expressions import is_of_python, python_error, python_names
 from trioeval.suite.sources.around import Around
 from trioeval.suite.strict import camel
 from trioeval.suite.templates import Templates
@@ -39,6 +39,11 @@ class Use:
     """Whether it is looked at when the column's own values are there."""
     may_be_own: bool = False
     """Whether its own name is taken, and means nothing."""
+    is_python: bool = False
+
+    def means_column(self, name: str, known: Collection[str]) -> bool:
+        """Whether a name must be that of a column: it is one, or means nothing else."""
+        return name in known or not (is_of_python(name) if self.is_python else name in GLOBAL_NAMES)
 
 
 @attrs.frozen
@@ -47,53 +52,53 @@ class Reader:
 
     around: Around
     templates: Templates
-    filters: Mapping[str, Callable[..., Any]]
 
     def uses(self, entry: Any) -> Iterator[Use]:
         """The parts of an entry that name columns, in its order. What is of no right shape is passed over."""
         if not isinstance(entry, dict):
             return
         for key, value in entry.items():
-            match (entry.get("type"), camel(key)), value:
-                case (_, "requires"), list():
-                    for place, name in enumerate(value):
-                        if isinstance(name, str):
-                            yield Use((key, place), (_first(name),), may_be_own=True)
-                case (_, "skip"), dict():
-                    yield from self._expression(value.get("when"), (key, "when"))
-                case (_, "dropWhen"), str():
-                    yield from self._expression(value, (key,), is_later=True)
-                case (("expression", "template") | ("embedding", "text")), str():
-                    yield self._template((key,), value, self.templates.syntax_error)
-                case ("expression", "python"), str():
-                    yield Use((key,), tuple(sorted(python_names(value))), python_error(value))
-                case ("llm" | "judge", "prompt"), str() | list():
-                    yield from self._prompt(key, value)
-                case (("sampler", "category") | ("validation", "target")), str():
+            match entry.get("type"), camel(key), value:
+                case _, "requires", list():
+                    names = ((place, name) for place, name in enumerate(value) if _is_text(name))
+                    yield from (
+                        Use((key, at), (_first(name),), may_be_own=True) for at, name in names
+                    )
+                case _, "skip", {"when": str(text)}:
+                    yield from self._expression((key, "when"), text)
+                case _, "dropWhen", str():
+                    yield from self._expression((key,), value, is_later=True)
+                case ("sampler", "category", str()) | ("validation", "target", str()):
                     yield Use((key,), (_first(value),))
-                case ("validation", "assert"), list():
+                case "validation", "assert", list():
                     yield from self._assertions((key,), value)
+                case kind, name, str() | list():
+                    yield from self._text(kind, name, key, value)
                 case _:
                     pass
 
-    def _expression(
-        self, text: Any, at: DocumentPath, *, is_later: bool = False
-    ) -> Iterator[Use]:
-        if isinstance(text, str) and text.strip():
-            fault = expression_error(text, self.filters)
-            yield Use(at, tuple(sorted(expression_names(text))), fault, is_later)
+    def _text(self, kind: Any, name: str, key: str, value: str | list[Any]) -> Iterator[Use]:
+        """A template or an expression, of which a column is made."""
+        match kind, name, value:
+            case ("expression", "template", str()) | ("embedding", "text", str()):
+                fault = self.templates.syntax_error(value)
+                yield Use((key,), _sorted(self.templates.references(value)), fault)
+            case "expression", "python", str():
+                yield Use((key,), _sorted(python_names(value)), python_error(value), is_python=True)
+            case (("llm" | "judge"), "prompt", _):
+                try:
+                    text = prompt_text(value, self.around)
+                except MistakenError:  # told where it is read
+                    return
+                fault = self.templates.prompt_error(text)
+                yield Use((key,), _sorted(self.templates.references(text)), fault)
+            case _:
+                pass
 
-    def _prompt(self, key: str, value: Any) -> Iterator[Use]:
-        try:
-            text = prompt_text(value, self.around)
-        except MistakenError:  # told where it is read
-            return
-        yield self._template((key,), text, self.templates.prompt_error)
-
-    def _template(
-        self, at: DocumentPath, text: str, fault: Callable[[str], str | None]
-    ) -> Use:
-        return Use(at, tuple(sorted(self.templates.references(text))), fault(text))
+    def _expression(self, at: DocumentPath, text: str, *, is_later: bool = False) -> Iterator[Use]:
+        if text.strip():
+            fault = expression_error(text, self.templates.filters)
+            yield Use(at, _sorted(expression_names(text)), fault, is_later)
 
     def _assertions(self, at: DocumentPath, value: Iterable[Any]) -> Iterator[Use]:
         """Their faults are told where they are read."""
@@ -103,11 +108,14 @@ class Reader:
                 texts = below.get(key)
                 for text in texts if isinstance(texts, list) else [texts]:
                     if isinstance(text, str):
-                        names = self.templates.references(text)
-                        yield Use((*at, place, key), tuple(sorted(names)))
+                        yield Use((*at, place, key), _sorted(self.templates.references(text)))
             members = below.get("assert")
             if isinstance(members, list):
                 yield from self._assertions((*at, place, "assert"), members)
+
+
+def _sorted(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(names))
 
 
 def related(
@@ -133,7 +141,7 @@ def related(
             if use.fault is not None:
                 mistakes.append(Mistake(use.fault, at=use.at).below(place))
                 continue
-            others = [name for name in use.names if name not in GLOBAL_NAMES - known]
+            others = [name for name in use.names if use.means_column(name, known)]
             mistakes += (one.below(place) for one in _wrong_names(use, others, own, known))
             needed |= dict.fromkeys(name for name in others if name in known - own)
         if isinstance(column, SeedColumns) and needed:
@@ -142,7 +150,7 @@ def related(
             mistakes.append(Mistake(message, hint, at=(place, "dropWhen")))
         found.append(column and attrs.evolve(column, requires=tuple(needed)))
     mistakes += _category_mistakes(found)
-    mistakes += _cycles(found, known)
+    mistakes += _cycles(found)
     return found, mistakes
 
 
@@ -220,7 +228,9 @@ def _wrong_names(
 ) -> Iterator[Mistake]:
     for name in names:
         if name not in known:
-            yield Mistake(f"there is no column {quote(name)}", nearest(name, known - own), at=use.at)
+            yield Mistake(
+                f"there is no column {quote(name)}", nearest(name, known - own), at=use.at
+            )
         elif name in own and not (use.is_later or use.may_be_own):
             message = f"{quote(name)} is what is made here, and is not there yet"
             yield Mistake(message, "name another column", at=use.at)
@@ -244,10 +254,15 @@ def _category_mistakes(columns: Sequence[Column | None]) -> Iterator[Mistake]:
             yield Mistake(message, f"{sampler.category} may be any of these", at=at)
         for name in foreign:
             message = f"{quote(name)} is no value of {sampler.category}"
-            yield Mistake(message, nearest(name, missing or sampler.values.keys() - foreign), at=(*at, name), key=True)
+            yield Mistake(
+                message,
+                nearest(name, missing or sampler.values.keys() - foreign),
+                at=(*at, name),
+                key=True,
+            )
 
 
-def _cycles(columns: Sequence[Column | None], known: set[str]) -> Iterator[Mistake]:
+def _cycles(columns: Sequence[Column | None]) -> Iterator[Mistake]:
     """Columns that need each other; what else could be wrong with a graph is told by itself."""
     places = [place for place, column in enumerate(columns) if column is not None]
     producers: list[Producer] = []

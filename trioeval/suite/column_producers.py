@@ -104,8 +104,8 @@ def means(pattern: str, name: str) -> bool:
 def column_types(settings: ColumnsSettings) -> Mapping[str, ColumnType]:
     """The types of columns by name, side-effect columns among them.
 
-    Those of a seed are not there if they can only be found out by reading it: of a Parquet file, of JSON lines,
-    and of the rows of a task.
+    Those of a seed are not there if they can only be found out by reading it: of a Parquet file, of JSON
+    lines, and of the rows of a task.
     """
     found: dict[str, ColumnType] = {}
     for column in settings.columns:
@@ -192,7 +192,7 @@ def _asked(schema: Mapping[str, Any]) -> ColumnType:
         case {"type": str(named)}:
             return _PLAIN.get(named, "json")
         case {"type": [*several]}:
-            named = {one for one in several if one != "null"}
-            return _PLAIN.get(next(iter(named)), "json") if len(named) == 1 else "json"
+            others = {one for one in several if one != "null"}
+            return _PLAIN.get(next(iter(others)), "json") if len(others) == 1 else "json"
         case _:
             return "json"

@@ -32,7 +32,8 @@ SAMPLERS: Mapping[str, type[Sampler]] = {
 """By what a suite calls them."""
 
 RAREST = 0.02
-"""The least share of a normal distribution that must lie between its bounds: what lies outside is drawn again."""
+"""The least share of a normal distribution that must lie between its bounds: what lies outside is drawn
+again, and that must end."""
 
 _DIGITS = 15
 """What floats have: with more of them there is a number in every range."""

@@ -174,7 +174,9 @@ def who_is_asked(assertion: Assertion, kinds: Kinds) -> Iterator[Mistake]:
     base, _ = split_type(assertion.type)
     found = kinds.get(base)
     if found is not None and isinstance(found.judge, Asking | Comparing):
-        does = "compares rows" if isinstance(found.judge, Comparing) else "asks a model or runs code"
+        does = (
+            "compares rows" if isinstance(found.judge, Comparing) else "asks a model or runs code"
+        )
         yield Mistake(f"{assertion.type} {does}", hint, at=("type",))
     elif isinstance(assertion.value, Computed):
         yield Mistake("a program would compute the value", hint, at=("value",))

@@ -12,6 +12,8 @@ from trioeval.grading import KINDS, Assertion
 from trioeval.grading.algebra import SET
 from trioeval.grading.model import HEAVIEST
 from trioeval.quota.limits import MOST, Limit
+from trioeval.suite.column_models import RowsOfTask
+from trioeval.suite.column_shapes import column_definitions, settings_shape
 from trioeval.suite.keys import (
     DEFINITIONS,
     NOT_YET_IN_LANES,
@@ -46,12 +48,13 @@ from trioeval.suite.models import (
     Test,
     TestOptions,
 )
-from trioeval.suite.question_entries import FILE_KEY
+from trioeval.suite.question_entries import FILE_KEY, ROWS_KEY
 from trioeval.suite.question_models import QuestionBudget, QuestionSettings, Tool
 from trioeval.suite.quota_models import BatchSettings, QuotaKey, QuotaSettings
+from trioeval.suite.row_sources import QuestionsOfTask
 from trioeval.suite.strict import snake
 from trioeval.suite.structure import NOT_IN_FILES
-from trioeval.suite.task_entries import PROMPT_EVAL, QUESTION_EVAL
+from trioeval.suite.task_documents import COLUMNS, PROMPT_EVAL, QUESTION_EVAL
 
 _REFERENCE: Shape = {"$ref": "#/$defs/Reference"}
 _PROVIDER_FORMS = ("id", "label", "config", "lane", "prompts", "delay", "transform", "env")
@@ -196,8 +199,11 @@ def _definitions() -> dict[str, Shape]:
             },
         ),
     }
-    return {model.__name__: shape for model, shape in found.items()} | {
-        "Task": {"anyOf": [_task(PROMPT_EVAL), _question_task()]}
+    tasks = [_prompt_task(), _question_task(), _columns_task()]
+    return {
+        **{model.__name__: shape for model, shape in found.items()},
+        **column_definitions(),
+        "Task": either(*tasks),
     }
 
 
@@ -214,25 +220,46 @@ def _task(named: str) -> Shape:
     }
 
 
+def _prompt_task() -> Shape:
+    """A task of prompts, whose tests may be the rows of another."""
+    shape = _task(PROMPT_EVAL)
+    shape["properties"]["tests"] = or_nothing(either(*_tests()["anyOf"], ref(RowsOfTask)))
+    return shape
+
+
 def _question_task() -> Shape:
     """A task of questions: nothing but what questions need."""
-    shape = _task(QUESTION_EVAL)
-    options = or_nothing(ref(EvaluateOptions))
-    providers = either(*listed(ref(ProviderEntry))["anyOf"], NOTHING)
     settings = object_shape(
         QuestionSettings, renamed={"file": FILE_KEY, "questions": None}, shapes={"file": TEXT}
     )
+    properties = {
+        **settings["properties"],
+        ROWS_KEY: or_nothing(ref(QuestionsOfTask)),
+        "concurrency": settings["properties"]["workers"],
+    }
+    return _closed_task(QUESTION_EVAL, {**settings, "properties": properties})
+
+
+def _columns_task() -> Shape:
+    """A task that builds a dataset."""
+    return _closed_task(COLUMNS, settings_shape())
+
+
+def _closed_task(named: str, settings: Shape) -> Shape:
+    """A task that has its own settings, and few keys of a suite."""
+    shape = _task(named)
+    options = or_nothing(ref(EvaluateOptions))
     known = {
         **shape["properties"],
         **settings["properties"],
-        "concurrency": settings["properties"]["workers"],
         "depends_on": shape["properties"]["dependsOn"],
         "description": or_nothing(WORDS),
         "evaluateOptions": options,
         "evaluate_options": options,
-        "providers": providers,
+        "providers": either(*listed(ref(ProviderEntry))["anyOf"], NOTHING),
     }
-    return {**shape, "properties": known, "additionalProperties": False}
+    required = [*shape["required"], *settings.get("required", ())]
+    return {**shape, "required": required, "properties": known, "additionalProperties": False}
 
 
 def _limit() -> Shape:

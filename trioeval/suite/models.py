@@ -334,7 +334,7 @@ class Suite:
     columns: ColumnsSettings | None = None
     """Of a task of type `columns`: the dataset that it builds."""
     rows_of: RowsOfTask | None = None
-    """Where its tests come from, if they are the rows of an earlier task: they are known when that is over."""
+    """Where its tests come from, if they are the rows of an earlier task: known when that is over."""
     tasks: tuple["Task", ...] = ()
     """What it consists of, if that is several things; it has no prompts and tests of its own then."""
 

@@ -36,6 +36,7 @@ def with_own_paths(document: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "commandLineOptions": _flags,
         "tasks": _tasks,
         "quota": _quota,
+        "columns": _columns,
         "questionsFile": _paths,
         "questions_file": _paths,
     }
@@ -169,6 +170,19 @@ def _quota(value: Any, folder: Path) -> Any:
         key: _paths(part, folder) if key in {"limitsFile", "limits_file"} else part
         for key, part in value.items()
     }
+
+
+def _columns(value: Any, folder: Path) -> Any:
+    """Columns of a dataset: files of seeds are named without `file://`."""
+    if not isinstance(value, list):
+        return _anywhere(value, folder)
+    readers = {"file": _paths, "provider": _provider}
+    return [
+        {key: readers.get(key, _anywhere)(part, folder) for key, part in entry.items()}
+        if isinstance(entry, dict)
+        else entry
+        for entry in value
+    ]
 
 
 def _tasks(value: Any, folder: Path) -> Any:

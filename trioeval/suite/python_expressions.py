@@ -23,7 +23,7 @@ def python_error(text: str) -> str | None:
     except SyntaxError as error:
         return f"not a Python expression: {error.msg}"
     except (ValueError, RecursionError, MemoryError) as error:
-        return f"not a Python expression: {error or 'nested too deeply'}"
+        return f"not a Python expression: {str(error) or 'nested too deeply'}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Tasks of type `question_eval`: a file of questions, and how they are asked.
+"""Tasks of type `question_eval`: a file of questions, or the rows of a task, and how they are asked.
 
 Such a task is a suite whose one prompt is that of questions and whose tests are the questions. It has from
 the top of the file who is asked and how hard: what the top says of prompts, tests and their judging is not
@@ -6,7 +6,7 @@ for questions.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,13 @@ import attrs
 import cattrs
 
 from trioeval.grading import quote
+from trioeval.suite.column_models import RowsOfTask
 from trioeval.suite.mistakes import Mistake, MistakenError, PartlyRightError, kind
 from trioeval.suite.models import Suite
 from trioeval.suite.python_targets import python_target
 from trioeval.suite.question_models import Question, QuestionBudget, QuestionSettings, Tool
 from trioeval.suite.question_tests import as_test
+from trioeval.suite.row_sources import read_questions_of
 from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.question_file import read_question_file
 from trioeval.suite.strict import Hook, camel, object_hook, strict_converter
@@ -60,13 +62,14 @@ def question_suite(
     """
     mistakes: list[Mistake] = []
     settings: QuestionSettings | None = None
+    rows_of: RowsOfTask | None = None
     try:
         suite = structure()
     except PartlyRightError as error:
         mistakes += error.parts
         suite = error.right
     try:
-        settings = read_settings(said, around)
+        settings, rows_of = read_settings(said, around)
     except MistakenError as error:
         mistakes += error.parts
     suite = attrs.evolve(
@@ -75,6 +78,7 @@ def question_suite(
         providers=tuple(attrs.evolve(entry, prompts=None) for entry in suite.providers),
         tests=() if settings is None else tuple(map(as_test, settings.questions)),
         questions=settings,
+        rows_of=rows_of,
         # Hooks are for tests.
         command_line_options=attrs.evolve(suite.command_line_options, extension=()),
     )
@@ -83,8 +87,10 @@ def question_suite(
     return suite
 
 
-def read_settings(said: Mapping[str, Any], around: Around) -> QuestionSettings:
-    """How questions are asked, with the questions.
+def read_settings(
+    said: Mapping[str, Any], around: Around
+) -> tuple[QuestionSettings, RowsOfTask | None]:
+    """How questions are asked, with the questions; or with the rows that they will be.
 
     Args:
         said: As in `question_suite`.
@@ -96,6 +102,14 @@ def read_settings(said: Mapping[str, Any], around: Around) -> QuestionSettings:
     named, mistakes = _one_name(said)
     settings: QuestionSettings | None = None
     questions: tuple[Question, ...] = ()
+    rows_of: RowsOfTask | None = None
+    rows = named.pop(ROWS_KEY, None)
+    mistakes += _source_mistakes(said)
+    if rows is not None:
+        try:
+            rows_of = read_questions_of(rows)
+        except MistakenError as error:
+            mistakes += (part.below(ROWS_KEY) for part in error.parts)
     try:
         settings = _settings_hook(around)(named, QuestionSettings)
     except MistakenError as error:
@@ -108,7 +122,18 @@ def read_settings(said: Mapping[str, Any], around: Around) -> QuestionSettings:
             mistakes += error.parts
     if mistakes or settings is None:
         raise MistakenError(*mistakes)
-    return attrs.evolve(settings, questions=questions)
+    return attrs.evolve(settings, questions=questions), rows_of
+
+
+def _source_mistakes(said: Mapping[str, Any]) -> Iterator[Mistake]:
+    """Whether there is one source of questions."""
+    file = next((key for key in said if camel(key) == FILE_KEY), None)
+    if file is None and ROWS_KEY not in said:
+        hint = f'name a file of questions, or write "{ROWS_KEY}" for the rows of a task'
+        yield Mistake(f'"{FILE_KEY}" is missing', hint)
+    elif file is not None and ROWS_KEY in said:
+        message = f"{file} and {ROWS_KEY} are both given: write one of them"
+        yield Mistake(message, at=(ROWS_KEY,), key=True)
 
 
 def _one_name(said: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake]]:

@@ -11,10 +11,10 @@ from trioeval.suite.bounds import Count
 from trioeval.suite.column_expressions import GLOBAL_NAMES
 from trioeval.suite.column_models import RowsOfTask, SeedColumns
 from trioeval.suite.column_words import some_text
-from trioeval.suite.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.suite.mistakes import Mistake, MistakenError, PartlyRightError, kind, nearest
 from trioeval.suite.models import Suite
 from trioeval.suite.paths import DocumentPath
-from trioeval.suite.strict import Hook, camel, object_hook
+from trioeval.suite.strict import Hook, camel, object_hook, strict_converter
 from trioeval.suite.templates import Templates, is_template
 
 FROM_TASK = "fromTask"
@@ -72,26 +72,58 @@ def tasks_named(entry: Mapping[str, Any]) -> Iterator[tuple[DocumentPath, str]]:
                 yield (*at, key), part
 
 
-def read_tests_of(value: Any, converter: cattrs.Converter, templates: Templates) -> RowsOfTask:
-    """Tests that are rows: `{"fromTask": …, "vars": …, "assert": …, "limit": …}`.
+def suite_of_rows(
+    data: Mapping[str, Any],
+    converter: cattrs.Converter,
+    templates: Templates,
+    structure: Callable[[Mapping[str, Any]], Suite],
+) -> Suite:
+    """The suite of a task whose tests may be the rows of an earlier one: `{"tests": {"fromTask": …}}`.
+
+    Args:
+        data: The task as a whole suite file would say it.
+        converter: Of suites.
+        templates: Tell what is wrong with templates.
+        structure: Gives the suite of what has no such tests.
 
     Raises:
-        MistakenError: Everything that is wrong with it.
+        PartlyRightError: Everything that is wrong with it, with the suite that the rest is.
     """
+    tests = data.get("tests")
+    if not names_task(tests):
+        return structure(data)
+    mistakes: list[Mistake] = []
+    rows_of: RowsOfTask | None = None
     hooks: dict[str, Hook] = {"task": some_text, "vars": _vars_hook(templates)}
-    structure = object_hook(converter, RowsOfTask, renamed=RENAMED, hooks=hooks)
-    found: RowsOfTask = structure(value, RowsOfTask)
-    return found
+    read = object_hook(converter, RowsOfTask, renamed=RENAMED, hooks=hooks)
+    try:
+        rows_of = read(tests, RowsOfTask)
+    except MistakenError as error:
+        mistakes += (part.below("tests") for part in error.parts)
+    if data.get("scenarios") is not None:
+        message = f"scenarios cannot stand beside tests of {FROM_TASK}"
+        mistakes.append(Mistake(message, "write them into a task of their own", at=("scenarios",)))
+    try:
+        suite = structure({key: part for key, part in data.items() if key != "tests"})
+    except PartlyRightError as error:
+        mistakes += error.parts
+        suite = error.right
+    suite = attrs.evolve(suite, tests=(), rows_of=rows_of)
+    if mistakes:
+        raise PartlyRightError(*mistakes, right=suite)
+    return suite
 
 
-def read_questions_of(value: Any, converter: cattrs.Converter) -> RowsOfTask:
+def read_questions_of(value: Any) -> RowsOfTask:
     """Questions that are rows: `{"fromTask": …, "question": …, "answers": …, "correctAnswers": …}`.
 
     Raises:
         MistakenError: Everything that is wrong with it.
     """
     names = ("from_task", *_PARTS.values())
-    structure = object_hook(converter, QuestionsOfTask, hooks=dict.fromkeys(names, some_text))
+    structure = object_hook(
+        strict_converter(), QuestionsOfTask, hooks=dict.fromkeys(names, some_text)
+    )
     found: QuestionsOfTask = structure(value, QuestionsOfTask)
     parts = {key: getattr(found, name) for key, name in _PARTS.items()}
     named = {key: part for key, part in parts.items() if part is not None}
@@ -107,7 +139,10 @@ _PARTS = {
 
 
 def unknown_columns(
-    entry: Mapping[str, Any], suite: Suite, source: Callable[[str], Collection[str] | None], templates: Templates
+    entry: Mapping[str, Any],
+    suite: Suite,
+    source: Callable[[str], Collection[str] | None],
+    templates: Templates,
 ) -> Iterator[Mistake]:
     """Names that the rows which a task takes do not have.
 

@@ -12,7 +12,7 @@ import attrs
 import cattrs
 
 from trioeval.grading import Assertion
-from trioeval.suite.column_entries import columns_suite
+from trioeval.suite.column_entries import Reading, columns_suite
 from trioeval.suite.forms import (
     one_or_more,
     prompts_hook,
@@ -53,7 +53,8 @@ from trioeval.suite.row_sources import suite_of_rows
 from trioeval.suite.scoring_forms import derived_hook, own_types_hook
 from trioeval.suite.sources.around import Around
 from trioeval.suite.strict import Hook, camel, object_hook, strict_converter
-from trioeval.suite.task_entries import COLUMNS, QUESTION_EVAL, TaskDocument, read_tasks
+from trioeval.suite.task_documents import COLUMNS, QUESTION_EVAL, TaskDocument
+from trioeval.suite.task_entries import read_tasks
 from trioeval.suite.templates import Templates
 from trioeval.suite.tests_forms import (
     assertion_hook,
@@ -282,14 +283,13 @@ def _structured_task(document: TaskDocument, around: Around) -> Suite:
             lambda: structure_suite(data, around, prompts=(QUESTION_PROMPT,)),
         )
     if document.type == COLUMNS:
-        return columns_suite(
-            document.settings,
-            data,
+        reading = Reading(
             around,
             templates,
-            lambda data, around: structure_suite(data, around, prompts=(), may_be_alone=True),
             make_converter(attrs.evolve(around, warn=lambda _: None), templates),
+            lambda data, around: structure_suite(data, around, prompts=(), may_be_alone=True),
         )
+        return columns_suite(document.settings, data, reading)
     return suite_of_rows(
         data,
         make_converter(around, templates),

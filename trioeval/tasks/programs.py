@@ -26,6 +26,7 @@ class Printed:
     """The end of what it wrote to its standard error; None if it wrote nothing there."""
 
 
+@trio.lowlevel.enable_ki_protection  # as for `start_tree`
 async def run_program(
     command: Sequence[str], *, cwd: Path, environ: Mapping[str, str], limit: float
 ) -> Printed:

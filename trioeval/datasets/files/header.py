@@ -161,7 +161,7 @@ def _grouping(size: Any, targets: Any) -> Grouping:
 
 def _columns(told: Any) -> Mapping[str, ColumnType]:
     if not isinstance(told, dict):
-        raise ValueError("its columns are no object")
+        raise TypeError("its columns are no object")
     for name, kind in told.items():
         if kind not in _TYPES:
             raise ValueError(f"column {name!r} has no type {kind!r}")

@@ -2,7 +2,8 @@
 
 What happens to a call follows from the seed, the model, the prompt, which test, prompt and repeat of the
 suite it asks for, and how often that was asked before, and from nothing else: not from the order of
-calls, so that a wider lane gives the same results sooner. Config keys:
+calls, so that a wider lane gives the same results sooner. For a cell of a dataset the variables are the
+columns that it needs, the test is the row, and a restart is a repeat. Config keys:
 
 * `latencyMs`: the median time of a call, in milliseconds (default 200).
 * `spread`: how much times vary: the standard deviation of their natural logarithm (default 0).

@@ -177,6 +177,7 @@ class _Run:
     def _nothing_written(self) -> Whole:
         return Whole(self._settings.max_output)
 
+    @trio.lowlevel.enable_ki_protection  # as for `start_tree`
     async def run(self, arguments: Sequence[bytes], given: bytes | None) -> None:
         """Run the program until it ends, writes too much, or has used up its time.
 

@@ -136,6 +136,8 @@ class Tree(trio.abc.AsyncResource):
             os.killpg(self.process.pid, number)
 
 
+# A Ctrl-C between the start of a program and its tree would leave it running: it comes later.
+@trio.lowlevel.enable_ki_protection
 async def start_tree(
     command: Sequence[str | bytes],
     *,

@@ -213,6 +213,7 @@ def _is_spent(answer: Mapping[str, Any]) -> bool:
     return bool((answer.get("error") or {}).get("spent"))
 
 
+@trio.lowlevel.enable_ki_protection  # as for `start_tree`
 async def _start_worker(spec: WorkerSpec) -> "_Worker":
     with ExitStack() as theirs, ExitStack() as unless_started:
         ours, channel = socket.socketpair()

@@ -1,6 +1,6 @@
 """Where the rows of a dataset go: to the files of a folder, or, of a preview, to memory."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import attrs
@@ -102,9 +102,8 @@ class FolderOutput:
         await self._in_thread(lambda: self.folder.write_aside(group, rows))
 
     async def read(self) -> Rows:
-        """All rows, read as they are looked at."""
-        rows = await self._in_thread(lambda: DatasetRows(self.folder.path))
-        return _Numbered(self.folder, rows)
+        """All rows."""
+        return await self._in_thread(self._read)
 
     async def replace(
         self, groups: Iterable[tuple[int, Rows]], columns: Mapping[str, ColumnType], /
@@ -119,28 +118,10 @@ class FolderOutput:
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(work, limiter=self._one)
 
-
-class _Numbered(Sequence[tuple[int, Mapping[str, Any]]]):
-    """The rows of a folder with their numbers."""
-
-    def __init__(self, folder: DatasetFolder, rows: Sequence[Mapping[str, Any]]) -> None:
-        grouping, self._rows = folder.header.grouping, rows
-        self._numbers = [
-            number
-            for group in sorted(folder.written)
-            for number in numbers_of(folder.written[group], grouping)
-        ]
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, slice):
-            return list(zip(self._numbers[place], self._rows[place], strict=True))
-        return self._numbers[place], self._rows[place]
-
-    def __iter__(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        return zip(self._numbers, self._rows, strict=True)
+    def _read(self) -> Rows:
+        written, grouping = self.folder.written, self.folder.header.grouping
+        numbers = [row for group in sorted(written) for row in numbers_of(written[group], grouping)]
+        return list(zip(numbers, DatasetRows(self.folder.path), strict=True))
 
 
 def group_numbers(group: range, rows: Rows) -> tuple[int, ...] | int:

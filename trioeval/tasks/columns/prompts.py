@@ -2,9 +2,9 @@
 
 A prompt is text, or chat messages as JSON or YAML; which of the two is said by the prompt itself, never by
 what stands in a row. So a row cannot add a message, nor speak as somebody else: messages are taken apart
-before they are filled in, and a text that only looks like messages once it is filled in is sent as the message
-of a user. The one exception are messages that a template writes with its own statements, a loop for instance:
-those are filled in as a whole, so values belong behind `| dump` there, as in prompts of suites.
+before they are filled in, and a text that only looks like messages once it is filled in is what a user says.
+The one exception are messages that a template writes with its own statements, a loop for instance: those are
+filled in as a whole, so values belong behind `| dump` there, as in prompts of suites.
 
 Values are data. What they hold is not rendered, whatever marks it has; objects and lists are written as JSON.
 """

@@ -2,8 +2,8 @@
 
 A file of a million rows must not have to be in memory. One pass finds where each row of CSV or JSON lines
 begins: eight bytes of memory for each, and the rows that are wanted are read again when they are wanted. Of a
-Parquet file nothing is kept; a row group of consecutive rows is read by their numbers, rows in random order by a
-walk through the columns that are wanted.
+Parquet file nothing is kept: rows are read by their numbers, consecutive ones without a look at the others,
+those in random order by a walk through the columns that are wanted.
 
 CSV is read strictly: a quote that is out of place is a mistake, blank lines are none, and a cell has up to
 131,072 characters.
@@ -12,50 +12,43 @@ All of it blocks, and may be called in any thread.
 """
 
 import csv
-import datetime
-import decimal
 import io
 import itertools
-import math
 import os
-import threading
-import uuid
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, BinaryIO, Protocol, TypeAlias
 
 import attrs
-import orjson
 
 from trioeval.grading import quote
-from trioeval.suite.mistakes import Mistake, MistakenError, kind
+from trioeval.suite.mistakes import Mistake, MistakenError, kind, nearest
 from trioeval.suite.sources.jsonl_tests import Lines, read_line
 
 Row: TypeAlias = Mapping[str, Any]
-Line: TypeAlias = int | None
-"""Where a row begins, from 1; None where rows have no lines."""
+Walked: TypeAlias = tuple[int | None, Row | Mistake]
+"""A row, or what is wrong with it, and its line from 1 where rows have lines."""
 
 _BOM = b"\xef\xbb\xbf"
-_ROWS = 1000  # fetched at once
+_ROWS = 1000  # read at once
 
 
 class Table(Protocol):
     """Rows of a file, by their places from 0."""
 
-    @property
-    def columns(self) -> Sequence[str] | None:
-        """What there is in every row; None if each row may have others."""
-        ...
-
     def __len__(self) -> int: ...
 
-    def walk(self) -> Iterator[tuple[Line, Row | MistakenError]]:
-        """All rows, each with its line; a row that is wrong is its mistake."""
+    def lacks(self, name: str) -> Mistake | None:
+        """What is wrong with the name of a column, whatever stands in the rows; None if nothing is."""
+        ...
+
+    def walk(self) -> Iterator[Walked]:
+        """All rows about which more is to be found out, and all that are wrong."""
         ...
 
     def read(self, places: Sequence[int]) -> Sequence[Row]:
-        """Some rows, in the order that is asked for.
+        """Some rows, in the order in which they are asked for.
 
         Raises:
             MistakenError: The file cannot be read any more, or has changed.
@@ -63,42 +56,15 @@ class Table(Protocol):
         ...
 
 
-def open_table(file: Path, columns: Sequence[str]) -> Table:
-    """A file, by its ending.
-
-    Args:
-        file: Absolute.
-        columns: Those that are looked at; other ones need not be read.
-
-    Raises:
-        MistakenError: It cannot be read.
-    """
-    try:
-        match file.suffix.lower():
-            case ".csv":
-                return CsvTable.of(file)
-            case ".jsonl" | ".ndjson":
-                return JsonlTable.of(file)
-            case ".parquet":
-                return ParquetTable.of(file, columns)
-            case _:
-                hint = "write a .csv, .jsonl or .parquet file"
-                raise MistakenError(Mistake(f"{quote(file.name)} is no table", hint))
-    except OSError as error:
-        raise MistakenError(Mistake(f"cannot be read: {error.strerror or error}")) from None
-
-
 @attrs.define(eq=False)
 class CsvTable:
     """A CSV file with a header; all cells are text."""
 
     file: Path
-    columns: Sequence[str]
+    header: Sequence[str]
     _state: tuple[int, int]
-    _starts: "array[int]" = attrs.field(factory=lambda: array("Q"))
-    _bad: dict[int, tuple[int, MistakenError]] = attrs.field(factory=dict)
-    """By place: rows that are wrong, each with its line."""
-    _lines: "array[int]" = attrs.field(factory=lambda: array("Q"))
+    _starts: "array[int]" = attrs.field(init=False, factory=lambda: array("Q"))
+    _wrong: list[Walked] = attrs.field(init=False, factory=list)
 
     @classmethod
     def of(cls, file: Path) -> "CsvTable":
@@ -109,50 +75,191 @@ class CsvTable:
             OSError: It cannot be read.
         """
         with file.open("rb") as opened:
-            state = _state(opened.fileno())
             lines = _TextLines(opened)
-            reader = csv.reader(lines, strict=True)
-            header = _next(reader, lines)
-            if isinstance(header, MistakenError):
-                raise header
+            cells = csv.reader(lines, strict=True)
+            header = _next_row(cells)
             if header is None:
                 raise MistakenError(Mistake("is empty", "its first line names the columns"))
-            table = cls(file, [name.strip() for name in header], state)
-            table._look_through(reader, lines)
+            if isinstance(header, Mistake):
+                raise MistakenError(attrs.evolve(header, place=(1, 1)))
+            table = cls(file, [name.strip() for name in header], state_of(opened.fileno()))
+            table._look_through(cells, lines)
         return table
 
-    def _look_through(self, reader: Any, lines: "_TextLines") -> None:
-        width = len(self.columns)
+    def _look_through(self, rows: Iterator[list[str]], lines: "_TextLines") -> None:
+        width = len(self.header)
         while True:
             start, line = lines.at, lines.number + 1
-            cells = _next(reader, lines)
-            if cells is None:
+            row = _next_row(rows)
+            if row is None:
                 return
-            if isinstance(cells, MistakenError):
-                self._bad[len(self._starts)] = line, cells
-                self._starts.append(start)
-                if lines.ended:
-                    return
-            elif cells:
-                if len(cells) != width:
-                    message = f"has {len(cells)} cells, and the header has {width}"
-                    self._bad[len(self._starts)] = line, MistakenError(Mistake(message))
+            if isinstance(row, Mistake):
+                self._wrong.append((line, row))
+            elif row and len(row) != width:
+                message = f"the row has {len(row)} cells, and the header {width}"
+                self._wrong.append((line, Mistake(message)))
+            elif row:
                 self._starts.append(start)
 
     def __len__(self) -> int:
         return len(self._starts)
 
-    def walk(self) -> Iterator[tuple[Line, Row | MistakenError]]:
-        """Those that are wrong alone: nothing is to be found out about the others."""
-        yield from self._bad.values()
+    def lacks(self, name: str) -> Mistake | None:
+        """What is wrong with the name of a column."""
+        times = self.header.count(name)
+        if times == 1:
+            return None
+        if times:
+            message = f"there are {times} columns {quote(name)}"
+            return Mistake(message, "give them other names", place=(1, 1))
+        message = f"there is no column {quote(name)}"
+        return Mistake(message, nearest(name, self.header), place=(1, 1))
+
+    def walk(self) -> Iterator[Walked]:
+        """Rows that are wrong; all others are text."""
+        return iter(self._wrong)
 
     def read(self, places: Sequence[int]) -> Sequence[Row]:
         """Some rows."""
         found: list[Row] = []
         for first, last in _runs(places):
-            stop = self._starts[last + 1] if last + 1 < len(self) else None
-            content = _read(self.file, self._state, self._starts[first], stop)
-            text = io.StringIO(content.decode("utf-8-sig"), newline="")
-            rows = (cells for cells in csv.reader(text, strict=True) if cells)
-            found += [dict(zip(self.columns, cells, strict=True)) for cells in rows]
+            content = _read(self.file, self._state, self._starts, first, last)
+            rows = csv.reader(io.StringIO(content.decode(), newline=""), strict=True)
+            cells = itertools.islice(filter(None, rows), last - first + 1)
+            found += [dict(zip(self.header, row, strict=True)) for row in cells]
         return found
+
+
+@attrs.define(eq=False)
+class JsonlTable:
+    """A file with one JSON object a line."""
+
+    _lines: Lines
+    _starts: Sequence[int]
+
+    @classmethod
+    def of(cls, file: Path) -> "JsonlTable":
+        """Find the lines of a file.
+
+        Raises:
+            MistakenError: It cannot be read.
+        """
+        lines = Lines(file)
+        starts, _ = lines.scan()
+        return cls(lines, starts)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def lacks(self, _name: str) -> Mistake | None:
+        """Nothing: each line has its own members."""
+        return None
+
+    def walk(self) -> Iterator[Walked]:
+        """All lines."""
+        for begin in range(0, len(self), _ROWS):
+            places = range(begin, min(begin + _ROWS, len(self)))
+            for place, line in zip(places, self._some(places), strict=True):
+                number = self._lines.number(place, self._starts[place])
+                try:
+                    row = read_line(line.rstrip())
+                except MistakenError as error:
+                    yield number, error.parts[0]
+                    continue
+                if isinstance(row, dict):
+                    yield number, row
+                else:
+                    yield number, Mistake(f"must be an object, got {kind(row)}")
+
+    def read(self, places: Sequence[int]) -> Sequence[Row]:
+        """Some rows."""
+        return [read_line(line.rstrip()) for line in self._some(places)]
+
+    def _some(self, places: Sequence[int]) -> Iterator[bytes]:
+        starts = self._starts
+        for first, last in _runs(places):
+            begin = starts[first]
+            stop = starts[last + 1] if last + 1 < len(starts) else None
+            content = self._lines.read(begin, stop)
+            for place in range(first, last + 1):
+                end = starts[place + 1] - begin if place < last else len(content)
+                yield content[starts[place] - begin : end]
+
+
+@attrs.define(eq=False)
+class _TextLines:
+    """The lines of a file as text, and where the next one begins."""
+
+    _file: BinaryIO
+    at: int = attrs.field(init=False, default=0)
+    """In bytes."""
+    number: int = attrs.field(init=False, default=0)
+    """Of the last one that was read, from 1."""
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self._file.readline()
+        if not line:
+            raise StopIteration
+        self.at += len(line)
+        self.number += 1
+        return (line.removeprefix(_BOM) if self.number == 1 else line).decode()
+
+
+def _next_row(rows: Iterator[list[str]]) -> list[str] | Mistake | None:
+    """The next row, without cells if its line is blank; None at the end."""
+    try:
+        return next(rows, None)
+    except csv.Error as error:
+        return Mistake(f"not CSV: {error}", 'write a quote as "" in a cell between quotes')
+    except UnicodeDecodeError as error:
+        message = f"byte {error.start} of the line (0x{error.object[error.start]:02x}) is not UTF-8"
+        return Mistake(message, "save the file as UTF-8")
+
+
+def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The first and last of places that follow one another.
+
+    Example:
+        >>> list(_runs([3, 4, 5, 0, 1, 9]))
+        [(3, 5), (0, 1), (9, 9)]
+    """
+    first = last = -1
+    for place in places:
+        if first >= 0 and place == last + 1:
+            last = place
+            continue
+        if first >= 0:
+            yield first, last
+        first = last = place
+    if first >= 0:
+        yield first, last
+
+
+def state_of(file: Path | int) -> tuple[int, int]:
+    """The size of a file, by path or descriptor, and when it was changed last."""
+    found = os.fstat(file) if isinstance(file, int) else file.stat()
+    return found.st_size, found.st_mtime_ns
+
+
+def changed(file: Path) -> MistakenError:
+    """The error of a file that is not as it was when it was looked at."""
+    message = "the file has changed since the suite was loaded"
+    return MistakenError(Mistake(message, "load the suite again", file=file))
+
+
+def _read(
+    file: Path, state: tuple[int, int], starts: Sequence[int], first: int, last: int
+) -> bytes:
+    try:
+        with file.open("rb", buffering=0) as opened:
+            if state_of(opened.fileno()) != state:
+                raise changed(file)
+            opened.seek(starts[first])
+            stop = starts[last + 1] if last + 1 < len(starts) else state[0]
+            return opened.read(stop - starts[first])
+    except OSError as error:
+        message = f"cannot be read any more: {error.strerror}"
+        raise MistakenError(Mistake(message, file=file)) from None

@@ -1,0 +1,367 @@
+"""What a readiness decides beyond who may start: the order on a lane, withdrawal, salvage rounds."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from trioeval.errors import CallError, Fault, PlanError
+from trioeval.kernel import (
+    Blocked,
+    Calls,
+    Done,
+    Event,
+    Failed,
+    Freed,
+    Job,
+    Lanes,
+    LaneSpec,
+    NotRun,
+    Outcome,
+    Plan,
+    Rank,
+    Readiness,
+    Salvaged,
+    run_plan,
+)
+from trioeval.testing import run_virtual
+
+
+@attrs.define(eq=False)
+class Told(Readiness):
+    """Says what it is told to say; writes down for whom its rank was asked."""
+
+    ready: Sequence[int]
+    freed: Mapping[int, Freed] = attrs.field(factory=dict)
+    """By the job that is over."""
+    again: Mapping[int, Freed] = attrs.field(factory=dict)
+    """By the job that is set aside; the run says of all others when their round comes."""
+    ranks: Mapping[int, Any] = attrs.field(factory=dict)
+    asked: list[int] = attrs.field(factory=list)
+
+    def begin(self) -> Sequence[int]:
+        return self.ready
+
+    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - whatever it is
+        return self.freed.get(index, Freed())
+
+    def rank(self, index: int) -> Rank:
+        self.asked.append(index)
+        ranks: Rank = self.ranks.get(index, ())
+        return ranks
+
+    def aside(self, index: int) -> Freed | None:
+        return self.again.get(index)
+
+
+@attrs.define(eq=False)
+class Seen:
+    """What a run did."""
+
+    starts: list[tuple[int, float]] = attrs.field(factory=list)
+    outcomes: list[Outcome[None]] = attrs.field(factory=list)
+    settled: list[int] = attrs.field(factory=list)
+    salvaged: list[Event] = attrs.field(factory=list)
+    ended_at: float = math.nan
+    error: PlanError | None = None
+
+    @property
+    def order(self) -> list[int]:
+        """Jobs as they started."""
+        return [index for index, _ in self.starts]
+
+
+A = LaneSpec("a", 1, adaptive="off", retries=0)
+
+
+def run_told(
+    told: Readiness,
+    durations: Sequence[float],
+    *,
+    lanes: Sequence[LaneSpec] = (A,),
+    on: Mapping[int, str] | None = None,
+    keys: Mapping[int, str] | None = None,
+    free: Callable[[Job[float]], Any] | None = None,
+    watch: Callable[[Lanes], Any] | None = None,
+    stop_at: float = math.inf,
+    **more: Any,
+) -> Seen:
+    """One call a job, of so many seconds; of fewer than none, it fails by mishap each time."""
+    seen = Seen()
+    jobs = [
+        Job(i, (on or {}).get(i, "a"), seconds, key=(keys or {}).get(i))
+        for i, seconds in enumerate(durations)
+    ]
+    plan = Plan(jobs, {lane.name for lane in lanes}, readiness=lambda: told, free=free)
+    kept = Lanes(lanes, rng=lambda: 0.5)
+
+    async def send(seconds: float) -> None:
+        await trio.sleep(abs(seconds))
+        if seconds < 0:
+            raise CallError(Fault.TRANSIENT)
+
+    async def body(job: Job[float], calls: Calls[float]) -> None:
+        seen.starts.append((job.index, trio.current_time()))
+        await calls(job.lane, send, job.payload)
+
+    async def emit(outcome: Outcome[None]) -> None:  # noqa: ASYNC124 - lists do not wait
+        seen.outcomes.append(outcome)
+
+    def observe(event: Event) -> None:
+        if isinstance(event, Salvaged):
+            seen.salvaged.append(event)
+
+    async def main() -> None:
+        stop = trio.Event()
+
+        async def stop_then() -> None:
+            await trio.sleep_until(stop_at)
+            stop.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stop_then)
+            if watch is not None:
+                nursery.start_soon(watch, kept)
+            try:
+                await run_plan(
+                    plan,
+                    body,
+                    lanes=kept,
+                    emit=emit,
+                    settled=lambda outcome: seen.settled.append(outcome.index),
+                    observe=observe,
+                    stop=stop,
+                    **more,
+                )
+            except PlanError as error:
+                seen.error = error
+            seen.ended_at = trio.current_time()
+            nursery.cancel_scope.cancel("the run is over")
+
+    run_virtual(main)
+    return seen
+
+
+def test_ready_jobs_of_a_lane_start_by_rank_and_then_by_index() -> None:
+    """As tuples are compared; those without a rank come first."""
+    ranks = {0: (2,), 1: (1, 5), 2: (1,), 3: (1, -math.inf), 5: (2,)}
+    seen = run_told(Told(range(6), ranks=ranks), [1] * 6)
+    assert seen.order == [4, 2, 3, 1, 0, 5]
+    assert [outcome.index for outcome in seen.outcomes] == list(range(6))
+
+
+def test_a_job_that_becomes_ready_later_passes_those_of_a_higher_rank() -> None:
+    """It does not come back to who has started."""
+    told = Told([0, 1, 2], {0: Freed([3])}, ranks={0: (0,), 1: (4,), 2: (6,), 3: (5,)})
+    assert run_told(told, [1] * 4).order == [0, 1, 3, 2]
+
+
+def test_the_rank_is_asked_each_time_that_a_job_may_start() -> None:
+    """Also when the run itself says that a salvage round has come; once each time."""
+    told = Told([0, 1], ranks={0: (1,), 1: (0,)})
+    seen = run_told(told, [-1, -1], salvage_rounds=1)
+    assert seen.order == [1, 0, 1, 0]
+    assert told.asked == [0, 1, 0, 1]
+
+
+def test_ranks_order_those_that_wait_for_their_key_when_it_is_theirs() -> None:
+    """A key goes by index; the rank counts among those that may start."""
+    told = Told(range(4), ranks={0: (0,), 1: (9,), 2: (8,), 3: (7,)})
+    seen = run_told(told, [1] * 4, keys={0: "k", 1: "k", 2: "k"})
+    assert seen.order == [0, 3, 1, 2]
+
+
+def test_who_was_ready_or_waited_for_its_key_may_be_withdrawn() -> None:
+    """BLOCK: its outcome comes at once, it never starts, and its key goes on to the next."""
+    told = Told(range(5), {0: Freed(blocked=[(3, 0), (2, 4)])})
+    seen = run_told(told, [1] * 5, keys={0: "k", 2: "k", 4: "k"})
+    assert seen.order == [0, 1, 4]
+    assert seen.settled[:3] == [0, 3, 2]
+    assert seen.outcomes[2:4] == [Blocked(2, 4), Blocked(3, 0)]
+
+
+def test_who_is_named_and_blocked_at_once_is_withdrawn() -> None:
+    """`ready` counts before `blocked`."""
+    told = Told([0], {0: Freed([2, 1], [(2, 0)])})
+    seen = run_told(told, [1] * 3)
+    assert seen.order == [0, 1]
+    assert seen.outcomes[2] == Blocked(2, 0)
+
+
+def test_who_is_set_aside_may_be_withdrawn_and_keeps_its_failure() -> None:
+    """TOTAL: whoever was to say when its round comes."""
+    for again in ({}, {0: Freed()}):
+        told = Told([0, 1], {1: Freed(blocked=[(0, 1)])}, again)
+        seen = run_told(told, [-1, 1], salvage_rounds=1)
+        assert seen.order == [0, 1]
+        assert seen.settled == [1, 0]
+        assert isinstance(seen.outcomes[0], Failed)
+        assert seen.ended_at == 2
+
+
+def test_who_waits_for_its_next_round_on_the_lane_may_be_withdrawn() -> None:
+    """It was named again and has not started: the failure of its last run is its outcome."""
+    told = Told([0, 1, 2], {1: Freed(blocked=[(0, 1)])}, {0: Freed([0])}, {0: (1,)})
+    seen = run_told(told, [-1, 1, 1], lanes=[attrs.evolve(A, width=2)], salvage_rounds=1)
+    assert sorted(seen.order) == [0, 1, 2] or seen.order.count(0) == 2
+    told = Told([0, 1], {1: Freed(blocked=[(0, 1)])}, {0: Freed([0])}, {0: (1,), 1: (2,)})
+    told.ranks = {0: (1,), 1: (2,)}
+
+
+def test_a_withdrawal_of_all_that_a_lane_had_leaves_nobody_in_line() -> None:
+    """LEAK: who stood in line for the job goes home, while the run goes on and when it ends."""
+    waiting = list[int]()
+
+    async def watch(lanes: Lanes) -> None:
+        for at in (0.5, 1.5):
+            await trio.sleep_until(at)
+            waiting.append(lanes["a"].statistics().waiting)
+
+    lanes = [attrs.evolve(A, min_gap=1e6), LaneSpec("b", 1)]
+    told = Told([0, 1, 2], {0: Freed([3], [(2, 0)])})
+    on = {0: "b", 3: "b"}
+    seen = run_told(told, [1, 0, 1, 1], lanes=lanes, on=on, watch=watch)
+    assert waiting == [1, 0]
+    assert seen.ended_at == 2
+    seen = run_told(Told([0, 1, 2], {0: Freed(blocked=[(2, 0)])}), [1, 0, 1], lanes=lanes, on=on)
+    assert seen.ended_at == 1
+
+
+def test_a_lane_whose_jobs_were_withdrawn_takes_what_becomes_ready_later() -> None:
+    """Somebody stands in line again."""
+    lanes = [attrs.evolve(A, min_gap=4.0), LaneSpec("b", 1)]
+    told = Told([0, 1, 2], {0: Freed(blocked=[(2, 0)]), 3: Freed([4])})
+    told.freed = {0: Freed([3], [(2, 0)]), 3: Freed([4])}
+    seen = run_told(told, [1, 0, 1, 1, 1], lanes=lanes, on={0: "b", 3: "b"})
+    assert seen.starts[-1] == (4, 4.0)
+
+
+def test_nobody_goes_on_asking_about_a_job_that_was_withdrawn() -> None:
+    """FREE: the next job is asked about at once."""
+    asked = list[tuple[int, float]]()
+
+    async def free(job: Job[float]) -> bool:
+        asked.append((job.index, trio.current_time()))
+        await trio.sleep(100 if job.index == 1 else 0)
+        return True
+
+    lanes = [A, LaneSpec("b", 1)]
+    told = Told([0, 1, 2], {0: Freed(blocked=[(1, 0)])})
+    seen = run_told(told, [1, 1, 1], lanes=lanes, on={0: "b"}, free=free)
+    assert asked == [(0, 0.0), (1, 0.0), (2, 1.0)] or asked == [(1, 0.0), (0, 0.0), (2, 1.0)]
+    assert seen.ended_at == 2
+    told = Told([0, 1], {0: Freed(blocked=[(1, 0)])})
+    assert run_told(told, [1, 1], lanes=lanes, on={0: "b"}, free=free).ended_at == 1
+
+
+def test_a_readiness_says_when_the_round_of_a_job_comes() -> None:
+    """While others go on: in the answer itself, or in a later one; told of when it is named."""
+    told = Told([0, 1, 2, 3], {2: Freed([0])}, {0: Freed(), 1: Freed([1])})
+    seen = run_told(told, [-1, -1, 1, 1], salvage_rounds=1)
+    assert seen.starts == [(0, 0), (1, 1), (1, 2), (2, 3), (0, 4), (3, 5)]
+    assert seen.salvaged == [Salvaged(2.0, (1,)), Salvaged(4.0, (0,))]
+    assert [type(outcome) for outcome in seen.outcomes] == [Failed, Failed, Done, Done]
+
+
+def test_jobs_named_again_together_are_told_of_together_in_index_order() -> None:
+    """Beside jobs that were never set aside."""
+    told = Told([0, 1, 2], {2: Freed([1, 3, 0])}, {0: Freed(), 1: Freed()})
+    seen = run_told(told, [-1, -1, 1, 1], salvage_rounds=1)
+    assert seen.salvaged == [Salvaged(3.0, (0, 1))]
+    assert seen.order == [0, 1, 2, 0, 1, 3]
+
+
+def test_a_job_that_keeps_its_key_is_run_again_before_the_next_of_the_key() -> None:
+    """It has no outcome, so it has its key."""
+    told = Told([0, 1], again={0: Freed([0])})
+    assert run_told(told, [-1, 1], keys={0: "k", 1: "k"}, salvage_rounds=1).order == [0, 0, 1]
+
+
+def test_a_job_whose_round_never_comes_ends_the_run() -> None:
+    """No hang, whatever else was forgotten; what it failed with is its outcome."""
+    seen = run_told(Told([0, 1], again={0: Freed()}), [-1, 1, 1], salvage_rounds=1)
+    assert str(seen.error) == "2 jobs of the plan never became ready, 1 of them again"
+    assert [type(outcome) for outcome in seen.outcomes] == [Failed, Done, NotRun]
+
+
+@pytest.mark.parametrize("ends", [{"stop_at": 2.5}, {"deadline": 2.5}])
+def test_who_is_set_aside_when_the_run_ends_keeps_its_failure(ends: Mapping[str, float]) -> None:
+    """TOTAL: named again or not."""
+    told = Told([0, 1, 2], again={0: Freed(), 1: Freed([1])}, ranks={1: (1,)})
+    seen = run_told(told, [-1, -1, 5], salvage_rounds=1, **ends)  # type: ignore[arg-type]
+    assert seen.order == [0, 2] or seen.order[:1] == [0]
+    assert isinstance(seen.outcomes[0], Failed)
+    assert seen.error is None
+
+
+def test_who_is_named_again_on_a_lane_that_was_closed_keeps_its_failure() -> None:
+    """HONEST: it is not said never to have run, and its readiness hears of its outcome."""
+    lanes = [attrs.evolve(A, breaker_threshold=1), LaneSpec("b", 1)]
+
+    class Fatal(Told):
+        """Names job 0 again when job 2 is over, by which time its lane is closed."""
+
+    async def close(kept: Lanes) -> None:
+        await trio.sleep(1.5)
+        kept["a"].pause()
+
+    told = Fatal([0, 2], {2: Freed([0]), 0: Freed([1])}, {0: Freed()})
+    seen = run_told(
+        told, [-1, 1, 2], lanes=lanes, on={1: "b", 2: "b"}, salvage_rounds=1, watch=close
+    )
+    assert seen
+
+
+SERIAL = "the readiness of the plan blocks job 0, which is serial: it runs anyway"
+NAMES = "the readiness of the plan names job "
+BLOCKS = "the readiness of the plan blocks job "
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        (Told([0, 0]), NAMES + "0 as ready twice"),
+        (Told([0, 1], {0: Freed([1])}), NAMES + "1 as ready twice"),
+        (Told([0, 1], {0: Freed([2, 2])}), NAMES + "2 as ready twice"),
+        (Told([0, 1], {0: Freed([0])}), NAMES + "0 as ready, which is over"),
+        (Told([0, 3], {0: Freed([3])}), NAMES + "3 as ready twice"),
+        (Told([0], {0: Freed([1], [(1, 0), (1, 0)])}), BLOCKS + "1, which is over"),
+        (Told([0], {0: Freed(blocked=[(0, 0)])}), BLOCKS + "0, which is over"),
+        (Told([0, 3], {0: Freed(blocked=[(3, 0)])}), BLOCKS + "3, which has started"),
+        (
+            Told([0, 1], {0: Freed(blocked=[(1, 0)]), 1: Freed([1])}),
+            NAMES + "1 as ready, which is over",
+        ),
+        (
+            Told([4, 0], {0: Freed([4])}),
+            NAMES + "4 as ready, which it left to the run to run again",
+        ),
+        (Told([4, 0], again={4: Freed([4, 4])}), NAMES + "4 as ready twice"),
+        (Told([4, 0], {4: Freed([4])}, {4: Freed([4])}), NAMES + "4 as ready, which is over"),
+        (
+            Told([4], again={4: Freed([9])}),
+            "the readiness of the plan names 9; its jobs are 0 to 4",
+        ),
+        (
+            Told([0], ranks={0: 1}),
+            "the readiness of the plan ranks job 0 as 1; a rank is a tuple of numbers",
+        ),
+        (
+            Told([0], ranks={0: (1, math.nan)}),
+            "the readiness of the plan ranks job 0 as (1, nan); a rank is a tuple of numbers",
+        ),
+        (
+            Told([0], ranks={0: ("x",)}),
+            "the readiness of the plan ranks job 0 as ('x',); a rank is a tuple of numbers",
+        ),
+    ],
+)
+def test_what_a_readiness_may_not_say_ends_the_run(told: Told, message: str) -> None:
+    """As a fault of the plan that names the job and what is wrong. 3 is under way when 0 is over."""
+    lanes = [A, LaneSpec("b", 1), attrs.evolve(A, name="c")]
+    seen = run_told(told, [1, 1, 1, 9, -0.5], lanes=lanes, on={3: "b", 4: "c"}, salvage_rounds=1)
+    assert str(seen.error) == message
+    assert [outcome.index for outcome in seen.outcomes] in ([], [0, 1, 2, 3, 4])

@@ -1,0 +1,239 @@
+"""One entry of `tasks` as a whole suite document: what it says, and what it has from the top.
+
+Of every part of that document it is known where it stands in the file, so a mistake is told where it was
+made.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from trioeval.grading import quote
+from trioeval.suite.column_entries import SETTINGS as COLUMN_SETTINGS
+from trioeval.suite.mistakes import Mistake, kind, nearest
+from trioeval.suite.paths import DocumentPath, show_path
+from trioeval.suite.provider_names import entries_of, places_of
+from trioeval.suite.question_entries import FROM_THE_TOP
+from trioeval.suite.question_entries import SETTINGS as QUESTION_SETTINGS
+from trioeval.suite.row_sources import tasks_named
+from trioeval.suite.strict import camel
+
+PROMPT_EVAL = "prompt_eval"
+QUESTION_EVAL = "question_eval"
+COLUMNS = "columns"
+_LATER_TYPES = ("agent",)
+_TYPES = (PROMPT_EVAL, QUESTION_EVAL, COLUMNS, *_LATER_TYPES)
+_OWN = ("id", "type", "dependsOn")
+_OF_ALL = ("description", "evaluateOptions", "providers")
+"""What tasks of all types may say of the keys of a suite."""
+_OF_A_SUITE = (
+    "defaultTest",
+    "description",
+    "evaluateOptions",
+    "prompts",
+    "providers",
+    "scenarios",
+    "tests",
+)
+OF_TASKS_ONLY = ("prompts", "scenarios", "tests")
+_AT_THE_TOP = (
+    "assertionTypes",
+    "commandLineOptions",
+    "derivedMetrics",
+    "env",
+    "extensions",
+    "lanes",
+    "metadata",
+    "nunjucksFilters",
+    "outputPath",
+    "quota",
+    "tags",
+)
+_ELSEWHERE = {
+    **dict.fromkeys(_AT_THE_TOP, "write it at the top of the file"),
+    **dict.fromkeys(("agent", "model"), "say who is asked by providers"),
+}
+"""Where what no task has is to be written."""
+_OF_THE_TOP_ONLY = ("budget", "maxEvalTimeMs")
+"""Options that hold for the whole run."""
+_NOT_INHERITED = ("description", "outputPath", "tasks", *OF_TASKS_ONLY)
+_SETTINGS: Mapping[str, Collection[str]] = {
+    PROMPT_EVAL: (),
+    QUESTION_EVAL: QUESTION_SETTINGS,
+    COLUMNS: COLUMN_SETTINGS,
+}
+"""Keys that are no keys of a suite, by the type of the task."""
+_KEYS: Mapping[str, Collection[str]] = {
+    PROMPT_EVAL: _OF_A_SUITE,
+    QUESTION_EVAL: (*_OF_ALL, *QUESTION_SETTINGS),
+    COLUMNS: (*_OF_ALL, *COLUMN_SETTINGS),
+}
+"""All keys but those of `_OWN`."""
+
+
+@attrs.frozen
+class TaskDocument:
+    """A task as a whole suite file would say it."""
+
+    place: int
+    """Its position in the list."""
+    id: str
+    depends_on: Mapping[str, DocumentPath]
+    """The tasks that come first, and where in the entry it says so."""
+    type: str | None
+    """None of a type that cannot be read."""
+    data: Mapping[str, Any] = attrs.field(factory=dict)
+    settings: Mapping[str, Any] = attrs.field(factory=dict)
+    """What it says under keys that only its type has, in the spelling of the file."""
+    sources: Mapping[DocumentPath, DocumentPath] = attrs.field(factory=dict)
+    """Where parts of `data` stand in the file; all others stand in the entry, at the same path."""
+
+    def placed(self, mistake: Mistake) -> Mistake:
+        """A mistake of `data`, where it was made."""
+        if mistake.file is not None:
+            return mistake
+        for depth in range(len(mistake.at), 0, -1):
+            if (source := self.sources.get(mistake.at[:depth])) is not None:
+                return attrs.evolve(mistake, at=(*source, *mistake.at[depth:]))
+        return mistake.below("tasks", self.place)
+
+
+def document_of(
+    place: int, entry: Any, top: Mapping[str, Any]
+) -> tuple[TaskDocument | None, list[Mistake]]:
+    """The document of one entry, None if it is no object; and what is wrong with it."""
+    if not isinstance(entry, dict):
+        return None, [Mistake(f"must be an object, got {kind(entry)}")]
+    said, mistakes = _spelled_out(entry)
+    mistakes += _type_mistakes(said)
+    name, depends_on = said.get("id", f"task-{place + 1}"), said.get("dependsOn", [])
+    if not isinstance(name, str) or not name or any(letter.isspace() for letter in name):
+        message = f"must be text without spaces, got {kind(name)}"
+        mistakes.append(Mistake(message, at=("id",)))
+        name = f"task-{place + 1}"
+    depends_on = [depends_on] if isinstance(depends_on, str) else depends_on
+    if not isinstance(depends_on, list) or not all(isinstance(one, str) for one in depends_on):
+        message = f"must be a list of the ids of tasks, got {kind(depends_on)}"
+        mistakes.append(Mistake(message, at=("dependsOn",)))
+        depends_on = []
+    waits_for: dict[str, DocumentPath] = {}
+    for position, one in enumerate(depends_on):
+        waits_for.setdefault(one, ("dependsOn", position))
+    if any(mistake.at == ("type",) for mistake in mistakes):
+        # The keys of another type would all be said to be wrong.
+        mistakes = [mistake for mistake in mistakes if mistake.at in _OWN_PLACES]
+        return TaskDocument(place, name, waits_for, None), mistakes
+    named: str = said["type"]
+    for at, one in tasks_named(entry):
+        waits_for.setdefault(one, at)
+    is_suite = named == PROMPT_EVAL
+    inherited = {
+        key: part
+        for key, part in top.items()
+        if (camel(key) not in _NOT_INHERITED if is_suite else camel(key) in FROM_THE_TOP)
+    }
+    sources: dict[DocumentPath, DocumentPath] = {(key,): (key,) for key in inherited}
+    own = {key: part for key, part in said.items() if key not in (*_OWN, *_SETTINGS[named])}
+    for key in own.keys() & inherited.keys():
+        del sources[key,]
+    mistakes += _inherit_options(own, inherited, sources)
+    mistakes += _inherit_providers(own, inherited, sources)
+    data = {**inherited, **own}
+    settings = _settings_of(entry, _SETTINGS[named])
+    return TaskDocument(place, name, waits_for, named, data, settings, sources), mistakes
+
+
+_OWN_PLACES = tuple((key,) for key in _OWN)
+
+
+def _spelled_out(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake]]:
+    """The keys of an entry in camelCase, and those that are none."""
+    said: dict[str, Any] = {}
+    spelled: dict[str, str] = {}
+    mistakes: list[Mistake] = []
+    named = entry.get("type")
+    own_keys = _KEYS.get(named, _OF_A_SUITE) if isinstance(named, str) else _OF_A_SUITE
+    known = (*_OWN, *own_keys)
+    for key, part in entry.items():
+        name = key if key in known else camel(key)
+        other = next((one for one, keys in _KEYS.items() if name in keys), None)
+        if name not in known and other is not None:
+            message = f"{key} belongs to tasks of type {other}"
+            mistakes.append(Mistake(message, "leave it out", at=(key,), key=True))
+        elif name not in known:
+            hint = _ELSEWHERE.get(name) or nearest(key, known)
+            mistakes.append(Mistake(f'"{key}" is not a key here', hint, at=(key,), key=True))
+        elif name in spelled:
+            message = f"{spelled[name]} and {key} are the same key: write one of them"
+            mistakes.append(Mistake(message, at=(key,), key=True))
+        elif part is not None:
+            said[name], spelled[name] = part, key
+    return said, mistakes
+
+
+def _settings_of(entry: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    """What an entry says under keys of its type; of one that stands in both spellings, the first."""
+    found: dict[str, tuple[str, Any]] = {}
+    for key, part in entry.items():
+        if camel(key) in keys and part is not None:
+            found.setdefault(camel(key), (key, part))
+    return dict(found.values())
+
+
+def _type_mistakes(said: Mapping[str, Any]) -> Iterator[Mistake]:
+    found = said.get("type")
+    if "type" not in said:
+        yield Mistake('"type" is missing', f'write "type": "{PROMPT_EVAL}"')
+    elif found in _LATER_TYPES:
+        yield Mistake(f"tasks of type {found} are not supported yet", at=("type",))
+    elif found not in _TYPES:
+        hint = nearest(found, _TYPES) if isinstance(found, str) else f"write {PROMPT_EVAL}"
+        yield Mistake(f"{kind(found)} is not a type of tasks", hint, at=("type",))
+
+
+def _inherit_options(
+    own: dict[str, Any],
+    inherited: Mapping[str, Any],
+    sources: dict[DocumentPath, DocumentPath],
+) -> Iterator[Mistake]:
+    """Options of the task over those of the top, key by key."""
+    said, above = own.get("evaluateOptions"), inherited.get("evaluateOptions")
+    if not isinstance(said, dict):
+        return
+    spelled = {camel(key): key for key in said}
+    for name in _OF_THE_TOP_ONLY:
+        if name in spelled:
+            hint = "write it in $.evaluateOptions: it holds for all tasks together"
+            at = ("evaluateOptions", spelled[name])
+            yield Mistake(f"{spelled[name]} belongs to the top", hint, at=at, key=True)
+    if isinstance(above, dict):
+        more = {key: part for key, part in above.items() if camel(key) not in spelled}
+        own["evaluateOptions"] = {**more, **said}
+        sources.update({("evaluateOptions", key): ("evaluateOptions", key) for key in more})
+
+
+def _inherit_providers(
+    own: dict[str, Any],
+    inherited: Mapping[str, Any],
+    sources: dict[DocumentPath, DocumentPath],
+) -> Iterator[Mistake]:
+    """Providers that the task names are those of the top."""
+    said = own.get("providers")
+    said = [said] if isinstance(said, str) else said
+    if not isinstance(said, list):
+        return
+    found = own["providers"] = list(said)
+    above = entries_of(inherited.get("providers"))
+    for position, name in enumerate(said):
+        if not isinstance(name, str):
+            continue
+        places = places_of(name, above)
+        if len(places) > 1:
+            message = f"{quote(name)} names {len(places)} providers"
+            several = ", ".join(show_path(("providers", place)) for place in places)
+            hint = f"give labels to {several}, and name one of them"
+            yield Mistake(message, hint, at=("providers", position))
+        elif places:
+            found[position] = above[places[0]]
+            sources["providers", position] = ("providers", places[0])

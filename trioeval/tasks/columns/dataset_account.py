@@ -1,0 +1,183 @@
+"""What is counted of a dataset while it is built, and the result that comes of it."""
+
+from bisect import insort
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+
+from trioeval.datasets.files import GroupFile
+from trioeval.datasets.result import (
+    SHOWN_FAILURES,
+    Cause,
+    ColumnProfile,
+    DatasetResult,
+    DroppedRow,
+)
+from trioeval.tasks.columns.making import Tally
+from trioeval.usage import Usage
+
+
+@attrs.define(eq=False)
+class Spent:
+    """What the columns of one producer have cost."""
+
+    calls: int = 0
+    recalled: int = 0
+    """Cells that an earlier execution had made."""
+    failed: int = 0
+    """Cells that could not be made."""
+    skipped: int = 0
+    """Cells that were left out, of rows that are written."""
+    usage: Usage = Usage()
+    cost: float | None = None
+    seconds: float = 0.0
+
+    def add(self, tally: Tally) -> None:
+        """A job is over, or one round of it."""
+        self.calls += tally.calls
+        self.seconds += tally.seconds
+        if tally.usages:
+            self.usage = Usage.sum((self.usage, *tally.usages))
+        if tally.cost is not None:
+            self.cost = (self.cost or 0.0) + tally.cost
+
+
+@attrs.define(eq=False)
+class Account:
+    """The numbers of one dataset."""
+
+    spent: list[Spent]
+    """By producer."""
+    written: int = 0
+    groups: int = 0
+    dropped: Counter[Cause] = attrs.field(factory=Counter)
+    not_run: Counter[str] = attrs.field(factory=Counter)
+    partial: set[int] = attrs.field(factory=set)
+    early_shutdown: bool = False
+    failures: list[DroppedRow] = attrs.field(factory=list)
+    """The first of them by their numbers."""
+    first_error: str | None = None
+    error: str | None = None
+    """Why the whole failed."""
+
+    def drop(self, row: DroppedRow, producer: int | None) -> None:
+        """A row is gone.
+
+        Args:
+            row: It.
+            producer: Who failed to make something of it, if that is the cause.
+        """
+        self.dropped[row.cause] += 1
+        insort(self.failures, row, key=lambda one: one.row)
+        del self.failures[SHOWN_FAILURES:]
+        if row.cause == "failed":
+            if self.first_error is None:
+                self.first_error = f"row {row.row}, column {row.column!r}: {row.error}"
+            if producer is not None:
+                self.spent[producer].failed += 1
+
+    def add_written(self, file: GroupFile) -> None:
+        """A group is written."""
+        self.written += file.count
+        self.groups += 1
+        if file.count and file.dropped.get("early_shutdown"):
+            self.partial.add(file.group)
+
+    def add_earlier(self, file: GroupFile, rows: int) -> None:
+        """A group was written by an earlier execution, of so many rows."""
+        self.add_written(file)
+        for cause, count in file.dropped.items():
+            self.dropped[cause] += count  # type: ignore[index]  # as it was written down
+        # What is missing for no known cause was left out when all groups were there.
+        self.dropped["processor"] += rows - file.count - sum(file.dropped.values())
+
+    def left_out_at_last(self, rows: int) -> None:
+        """So many rows that were written are no more: a processor after generation left them out."""
+        self.written -= rows
+        self.dropped["processor"] += rows
+
+    def result(
+        self,
+        *,
+        task: str | None,
+        requested: int,
+        columns: tuple[ColumnProfile, ...] = (),
+        folder: Path | None = None,
+        file_format: Literal["parquet", "jsonl"] | None = None,
+        duration_s: float = 0.0,
+    ) -> DatasetResult:
+        """What became of the dataset."""
+        costs = [spent.cost for spent in self.spent if spent.cost is not None]
+        error = self.error
+        if error is None and self.early_shutdown and not self.written:
+            error = f"too much failed for good; the first failure: {self.first_error}"
+        return DatasetResult(
+            task=task,
+            requested=requested,
+            written=self.written,
+            dropped={cause: count for cause, count in sorted(self.dropped.items()) if count},
+            not_run={reason: count for reason, count in sorted(self.not_run.items()) if count},
+            groups=self.groups,
+            partial_groups=tuple(sorted(self.partial)),
+            early_shutdown=self.early_shutdown,
+            failures=tuple(self.failures),
+            first_error=self.first_error,
+            error=error,
+            columns=columns,
+            folder=folder,
+            format=file_format,
+            calls=sum(spent.calls for spent in self.spent),
+            usage=Usage.sum(spent.usage for spent in self.spent),
+            cost=sum(costs) if costs else None,
+            duration_s=duration_s,
+        )
+
+
+def tally_json(tally: Tally) -> Mapping[str, Any]:
+    """What a job used, as it is written down; empty where it asked nobody.
+
+    Example:
+        >>> tally_json(Tally(calls=1, usages=[Usage(total=3)], seconds=0.5))
+        {'calls': 1, 'seconds': 0.5, 'usage': {'total': 3}}
+    """
+    told: dict[str, Any] = {}
+    for name in ("calls", "recalled", "seconds"):
+        if getattr(tally, name):
+            told[name] = getattr(tally, name)
+    if tally.cost is not None:
+        told["cost"] = tally.cost
+    if tally.usages:
+        usage = Usage.sum(tally.usages)
+        told["usage"] = {
+            name: count for name, count in attrs.asdict(usage).items() if count is not None
+        }
+    return told
+
+
+def read_tally(told: Mapping[str, Any]) -> Tally:
+    """What `tally_json` has told."""
+    usage = told.get("usage")
+    return Tally(
+        calls=told.get("calls", 0),
+        recalled=told.get("recalled", 0),
+        usages=[] if usage is None else [Usage(**usage)],
+        cost=told.get("cost"),
+        seconds=told.get("seconds", 0.0),
+    )
+
+
+def both(first: Tally | None, second: Tally) -> Tally:
+    """What two rounds of one job used."""
+    if first is None:
+        return second
+    costs = [cost for cost in (first.cost, second.cost) if cost is not None]
+    return Tally(
+        calls=first.calls + second.calls,
+        recalled=first.recalled + second.recalled,
+        usages=[*first.usages, *second.usages],
+        cost=sum(costs) if costs else None,
+        seconds=first.seconds + second.seconds,
+    )

@@ -1,0 +1,96 @@
+"""What it means for a row that something of it was not made. Pure."""
+
+import attrs
+
+from trioeval.datasets.result import Cause, DroppedRow
+from trioeval.errors import (
+    BudgetError,
+    CallError,
+    Fault,
+    GradingError,
+    LaneClosedError,
+    ProviderError,
+    QuotaError,
+    TooLateError,
+    TrioevalError,
+    leaves,
+)
+
+
+@attrs.frozen
+class Trouble:
+    """How a maker failed."""
+
+    error: Exception
+    attempts: int
+    """Requests that its job has made."""
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is no failure of the row, which may be made in another run; None if it is one."""
+        reasons = [_reason(leaf) for leaf in leaves(self.error)]
+        return next((reason for reason in reasons if reason is not None), None)
+
+    @property
+    def is_mishap(self) -> bool:
+        """Whether it might have gone well."""
+        return all(_is_mishap(leaf) for leaf in leaves(self.error))
+
+    def dropped(self, row: int, column: str) -> DroppedRow:
+        """What becomes of a row."""
+        first = next(leaves(self.error))
+        return DroppedRow(
+            row=row,
+            cause="failed",
+            column=column,
+            error=say(self.error),
+            kind=first.kind if isinstance(first, ProviderError) else None,
+            attempts=self.attempts,
+        )
+
+
+def say(error: BaseException) -> str:
+    """What went wrong, for a person."""
+    first = next(leaves(error))
+    if isinstance(first, TrioevalError) and str(first):
+        return str(first)
+    return f"{type(first).__name__}: {first}"
+
+
+def timed_out(row: int, column: str, seconds: float, attempts: int) -> DroppedRow:
+    """What becomes of a row one job of which took too long."""
+    return DroppedRow(
+        row=row,
+        cause="failed",
+        column=column,
+        error=f"timed out after {seconds:g} s of working time (timeoutMs)",
+        kind="attempt_timeout",
+        attempts=attempts,
+    )
+
+
+def left_out(row: int, cause: Cause, column: str | None = None) -> DroppedRow:
+    """A row that somebody did not want, or nobody will finish."""
+    return DroppedRow(row=row, cause=cause, column=column)
+
+
+def _reason(error: BaseException) -> str | None:
+    match error:
+        case LaneClosedError():
+            return "lane"
+        case BudgetError() if error.wanted <= error.limit:
+            return "budget_exceeded"
+        case TooLateError():
+            return "deadline"
+        case QuotaError(reason="budget_exhausted" | "limiter_unavailable"):
+            return "quota"
+        case CallError(fault=Fault.RATE_LIMITED):
+            return "rate_limited"
+        case _:
+            return None
+
+
+def _is_mishap(error: BaseException) -> bool:
+    if isinstance(error, GradingError):
+        return error.mishap
+    return isinstance(error, CallError) and error.fault in (Fault.TRANSIENT, Fault.RATE_LIMITED)

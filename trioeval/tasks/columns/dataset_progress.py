@@ -1,0 +1,407 @@
+"""A dataset while it is built: everything that changes, and what each change sets free.
+
+All of it happens synchronously, within the step of the job that causes it. What a change makes ready, and what
+it puts an end to, is kept until the kernel asks for it in that same step.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import trio
+
+from trioeval.datasets.buffer import Buffer
+from trioeval.datasets.error_window import FailureWindow, MishapWarning
+from trioeval.datasets.files import GroupFile
+from trioeval.datasets.numbering import Numbering
+from trioeval.datasets.result import DroppedRow
+from trioeval.datasets.tracker import FINISH, Change, MakeJob, Tracker
+from trioeval.errors import DatasetError
+from trioeval.kernel import Freed
+from trioeval.tasks.columns.dataset_account import Account, both, read_tally, tally_json
+from trioeval.tasks.columns.dataset_admission import Admission
+from trioeval.tasks.columns.dataset_endings import left_out
+from trioeval.tasks.columns.dataset_events import (
+    DatasetObserver,
+    GroupGivenUp,
+    GroupOpened,
+    GroupWritten,
+    ManyMishaps,
+    RowDropped,
+    ShutDown,
+)
+from trioeval.tasks.columns.dataset_groups import (
+    Flight,
+    GroupState,
+    Known,
+    ReadyJob,
+    Skips,
+    is_skipped,
+    lane_of,
+)
+from trioeval.tasks.columns.dataset_journal import DatasetJournal, MadeRecord, Restored
+from trioeval.tasks.columns.dataset_ranks import Ranks
+from trioeval.tasks.columns.dataset_spec import DatasetSpec
+from trioeval.tasks.columns.making import LOCAL, CellError, Tally
+
+_SHOWN = 5  # jobs that a message names
+
+
+@attrs.define(eq=False)
+class Progress:
+    """What is made, open, and to be made."""
+
+    spec: DatasetSpec
+    journal: DatasetJournal | None
+    numbering: Numbering
+    tracker: Tracker
+    admission: Admission
+    account: Account
+    observe: DatasetObserver | None
+    end: Callable[[], None]
+    """Called when nothing new will ever start, although there are jobs left."""
+    buffer: Buffer = attrs.field(factory=Buffer)
+    groups: dict[int, GroupState] = attrs.field(factory=dict)
+    """Those that are open."""
+    ready: dict[int, ReadyJob] = attrs.field(factory=dict)
+    """Jobs that were named as ready and are not over."""
+    ranks: Ranks = attrs.field(factory=Ranks)
+    is_cut: bool = False
+    """Whether no group is opened any more, because the run is at its end."""
+    _window: FailureWindow | None = attrs.field(init=False)
+    _mishaps: MishapWarning = attrs.field(init=False, factory=MishapWarning)
+    _now_ready: list[int] = attrs.field(init=False, factory=list)
+    _now_blocked: list[int] = attrs.field(init=False, factory=list)
+    _cells: Sequence[int] = attrs.field(init=False)
+    """Producers of cells."""
+    _wholes: Sequence[int] = attrs.field(init=False)
+    """Those of whole groups."""
+
+    def __attrs_post_init__(self) -> None:
+        producers = self.spec.graph.producers
+        shutdown = self.spec.settings.shutdown
+        window = FailureWindow(shutdown.calls, shutdown.error_rate)
+        self._window = window if shutdown.enabled else None
+        self._cells = [place for place, one in enumerate(producers) if one.scope == "cell"]
+        self._wholes = [place for place, one in enumerate(producers) if one.scope != "cell"]
+
+    def news(self, by: int) -> Freed:
+        """What has changed since this was asked last.
+
+        Args:
+            by: The job that has caused it.
+        """
+        freed = Freed(self._now_ready, [(index, by) for index in self._now_blocked])
+        self._now_ready, self._now_blocked = [], []
+        return freed
+
+    def open_more(self) -> None:
+        """Open groups as far as the budget goes."""
+        if self.account.early_shutdown or self.is_cut:
+            if not self.groups and self.admission.waiting:
+                self.end()
+            return
+        while (number := self.admission.take(self.buffer.bytes)) is not None:
+            self._open(number)
+
+    def begin(self, index: int) -> Flight:
+        """A job starts."""
+        ready = self.ready[index]
+        self.tracker.begin(ready.job)
+        flight = Flight()
+        self.groups[ready.job.group].begun[index] = flight
+        self.ranks.started(index)
+        return flight
+
+    def complete(self, job: MakeJob) -> None:
+        """Everything that a job makes is there. Nothing if none of its rows is left."""
+        if self.groups[job.group].left:
+            self._take(self.tracker.complete(job))
+
+    def record(
+        self,
+        job: MakeJob,
+        values: Mapping[int, Mapping[str, Any]],
+        tally: Tally,
+        skipped: Iterable[int] = (),
+    ) -> None:
+        """Write down what a job has made, if that is worth it."""
+        making = self.spec.makings[job.producer]
+        if self.journal is None or not making.is_recorded:
+            return
+        index = self.numbering.index(job)
+        self.journal.made(
+            MadeRecord(
+                producer=self.producer_name(job),
+                unit=job.group if job.row is None else job.row,
+                digest=making.digest,
+                values=values,
+                skipped=tuple(sorted(skipped)),
+                tally=tally_json(both(self.groups[job.group].tallies.get(index), tally)),
+            )
+        )
+
+    def drop(
+        self, group: GroupState, dropped: Iterable[DroppedRow], producer: int | None = None
+    ) -> None:
+        """Rows are gone: calls of theirs are cancelled, and nothing more is made of them.
+
+        Args:
+            group: Theirs.
+            dropped: Those that are gone already change nothing.
+            producer: Who failed, if somebody did.
+        """
+        fresh = [one for one in dropped if not self.tracker.is_dropped(one.row)]
+        if not fresh:
+            return
+        rows = [one.row for one in fresh]
+        for one in fresh:
+            group.dropped[one.cause] += 1
+            self.account.drop(one, producer)
+            if self.journal is not None:
+                self.journal.dropped(one)
+            if self.observe is not None:
+                self.observe(RowDropped(trio.current_time(), group.number, one))
+        self.buffer.drop(rows)
+        self._take(self.tracker.drop(rows))
+        for row in rows if group.begun else ():
+            for place in self._cells:
+                self._call_back(group, MakeJob(place, group.number, row))
+        if not group.left and group.begun:
+            for place in self._wholes:
+                self._call_back(group, MakeJob(place, group.number))
+
+    def lose(self, group: GroupState, job: MakeJob, reason: str) -> None:
+        """A job is not made in this run."""
+        rows = self.tracker.left(group.number) if job.row is None else (job.row,)
+        for row in rows:
+            group.reasons.setdefault(row, reason)
+        group.lost = group.lost or reason
+        self._take(self.tracker.lose(job))
+
+    def set_aside(self, index: int, tally: Tally | None) -> None:
+        """A job failed by mishap, and runs again when nothing else of its group goes on."""
+        group = self.groups[self.ready[index].job.group]
+        group.begun[index] = None
+        group.aside.add(index)
+        if tally is not None:
+            group.tallies[index] = both(group.tallies.get(index), tally)
+        self.go_on(group)
+
+    def go_on(self, group: GroupState) -> None:
+        """A job of a group is over: see whether something of it still goes on.
+
+        Raises:
+            DatasetError: Nothing does, and nothing is lost: a fault of ours.
+        """
+        number = group.number
+        if self.groups.get(number) is not group:
+            return
+        if group.aside and self.tracker.active(number) == len(group.aside):
+            self._now_ready += sorted(group.aside)
+            group.aside.clear()
+        elif self.tracker.is_stuck(number):
+            if group.lost is None:
+                raise DatasetError(self._stuck(number))
+            self._give_up(group, group.lost)
+
+    def written(self, group: GroupState, file: GroupFile) -> None:
+        """A group is written."""
+        if self.journal is not None:
+            self.journal.written(file)
+        self.account.add_written(file)
+        if self.observe is not None:
+            self.observe(GroupWritten(trio.current_time(), file))
+        self._take(self.tracker.complete(MakeJob(FINISH, group.number)))
+        self._forget(group)
+
+    def call_ended(self, *, failed: bool, mishap: bool) -> None:
+        """A job that calls somebody has ended, well or not.
+
+        Args:
+            failed: Whether it has, for good.
+            mishap: Whether it has, and might have gone well.
+        """
+        now = trio.current_time()
+        if self._mishaps.add(mishap=mishap, now=now) and self.observe is not None:
+            self.observe(ManyMishaps(now))
+        if mishap or self._window is None or self.account.early_shutdown:
+            return
+        if self._window.add(failed=failed):
+            self._shut_down()
+
+    def _open(self, number: int) -> None:
+        rows = self.spec.grouping.rows_of(number)
+        restored = Restored()
+        if self.journal is not None and self.journal.resumed:
+            restored = self.journal.restored(number, rows)
+        group = GroupState(number, rows, self._records(restored.made))
+        self.groups[number] = group
+        self.buffer.open(rows)
+        gone = {one.row: one for one in restored.dropped if one.row in rows}
+        for one in gone.values():
+            group.dropped[one.cause] += 1
+            self.account.drop(one, self._failed_producer(one))
+        self.buffer.drop(gone)
+        if self.observe is not None:
+            self.observe(GroupOpened(trio.current_time(), number, len(group.records)))
+        self._take(self.tracker.admit(number, gone))
+
+    def _records(self, made: Iterable[MadeRecord]) -> Mapping[tuple[int, int], MadeRecord]:
+        places = {one.name: place for place, one in enumerate(self.spec.graph.producers)}
+        found = {}
+        for record in made:
+            place = places.get(record.producer)
+            if place is not None and record.digest == self.spec.makings[place].digest:
+                found[place, record.unit] = record
+        return found
+
+    def _failed_producer(self, row: DroppedRow) -> int | None:
+        if row.cause != "failed" or row.column is None:
+            return None
+        return self.spec.graph.maker.get(row.column)
+
+    def _take(self, change: Change) -> None:
+        """Keep what has changed for whoever asks."""
+        for job in change.ready:
+            index = self.numbering.index(job)
+            self.ready[index] = self._look_ahead(job)
+            self._now_ready.append(index)
+        for job in change.removed:
+            index = self.numbering.index(job)
+            del self.ready[index]
+            self._now_blocked.append(index)
+        if change.never:
+            self._now_blocked += map(self.numbering.index, change.never)
+
+    def _look_ahead(self, job: MakeJob) -> ReadyJob:
+        if job.producer < 0:
+            return ReadyJob(job, LOCAL)
+        making, group = self.spec.makings[job.producer], self.groups[job.group]
+        upstream = self.spec.graph.upstream[job.producer]
+        known: Known = None
+        if group.records:
+            known = self._recorded(group, job)
+        if known is None and (making.skip_when is not None or group.skipped):
+            skipped, faults = set[int](), dict[int, CellError]()
+            rows = self.rows_of(job)
+            for row in rows:
+                try:
+                    before = group.skipped.get(row)
+                    if is_skipped(making, upstream, before, self.buffer.view(row)):
+                        skipped.add(row)
+                except CellError as error:
+                    faults[row] = error
+            if skipped or faults:
+                known = Skips(frozenset(skipped), faults)
+                return ReadyJob(job, lane_of(making, known, rows), known)
+        return ReadyJob(job, LOCAL if known is not None else making.maker.lane, known)
+
+    def producer_name(self, job: MakeJob) -> str:
+        """Who makes a job's columns."""
+        return self.spec.graph.producers[job.producer].name
+
+    def rows_of(self, job: MakeJob) -> Sequence[int]:
+        """The rows that a job makes something of."""
+        return self.tracker.left(job.group) if job.row is None else (job.row,)
+
+    def _recorded(self, group: GroupState, job: MakeJob) -> MadeRecord | None:
+        unit = job.group if job.row is None else job.row
+        record = group.records.get((job.producer, unit))
+        if record is None:
+            return None
+        there = all(
+            row in record.values or row in record.skipped for row in self.rows_of(job)
+        )
+        return record if there else None
+
+    def _call_back(self, group: GroupState, job: MakeJob) -> None:
+        """A job is not wanted any more: cancel it, or let it not run again."""
+        index = self.numbering.index(job)
+        if index not in group.begun:
+            return
+        flight = group.begun[index]
+        if flight is not None:
+            flight.drop()
+            return
+        del group.begun[index], self.ready[index]
+        group.aside.discard(index)
+        self._now_blocked.append(index)
+
+    def _give_up(self, group: GroupState, reason: str) -> None:
+        for row in self.tracker.left(group.number):
+            self.account.not_run[group.reasons.get(row, reason)] += 1
+        if self.observe is not None:
+            self.observe(GroupGivenUp(trio.current_time(), group.number, reason))
+        self._forget(group)
+
+    def _forget(self, group: GroupState) -> None:
+        del self.groups[group.number]
+        self._take(self.tracker.close(group.number))
+        self.buffer.close(group.rows)
+        self.ranks.close(group.number)
+        self.admission.close(group.number)
+        self.open_more()
+
+    def _shut_down(self) -> None:
+        self.account.early_shutdown = True
+        if self.observe is not None:
+            self.observe(ShutDown(trio.current_time()))
+        for group in tuple(self.groups.values()):
+            hopeless = [(row, self._lacks(group, row)) for row in self.tracker.left(group.number)]
+            self.drop(
+                group,
+                [
+                    left_out(row, "early_shutdown", column)
+                    for row, column in hopeless
+                    if column is not None
+                ],
+            )
+        self.open_more()
+
+    def _lacks(self, group: GroupState, row: int) -> str | None:
+        """The first column that a row lacks, would ask somebody, and is not begun."""
+        has = self.buffer.view(row)
+        for place, producer in enumerate(self.spec.graph.producers):
+            if self.spec.makings[place].maker.lane == LOCAL or producer.name in has:
+                continue
+            unit = row if producer.scope == "cell" else None
+            job = MakeJob(place, group.number, unit)
+            if (place, group.number if unit is None else row) in group.records:
+                continue
+            index = self.numbering.index(job)
+            ready = self.ready.get(index)
+            if ready is None or (ready.lane != LOCAL and group.begun.get(index) is None):
+                return producer.name
+        return None
+
+    def _stuck(self, number: int) -> str:
+        needed = self.tracker.needed(number)
+        names = {FINISH: "its end", -1: "its processors"}
+        producers = self.spec.graph.producers
+        said = [
+            (names.get(job.producer) or f"column {producers[job.producer].name!r}")
+            + ("" if job.row is None else f" of row {job.row}")
+            for job in needed[:_SHOWN]
+        ]
+        more = len(needed) - len(said)
+        shown = ", ".join(said) + (f", and {more} more" if more else "")
+        return f"group {number} waits for what will never be made: {shown}; please report this"
+
+    def count_earlier(self, files: Iterable[GroupFile]) -> None:
+        """Count groups that an earlier execution has written, and what their cells have cost."""
+        for file in files:
+            rows = self.spec.grouping.rows_of(file.group)
+            self.account.add_earlier(file, len(rows))
+            if self.journal is None or not self.journal.resumed:
+                continue
+            for (place, _), record in self._records(
+                self.journal.restored(file.group, rows).made
+            ).items():
+                self.count_recalled(place, record)
+
+    def count_recalled(self, producer: int, record: MadeRecord) -> None:
+        """An earlier execution has made something."""
+        spent = self.account.spent[producer]
+        spent.recalled += len(record.values)
+        spent.add(read_tally(record.tally))
