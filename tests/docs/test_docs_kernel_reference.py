@@ -127,6 +127,8 @@ def test_every_outcome_and_event_stands_there_with_its_fields(
         (Calls.__call__, "await calls"),
         (Readiness.begin, "begin"),
         (Readiness.over, "over"),
+        (Readiness.rank, "rank"),
+        (Readiness.aside, "aside"),
     ],
 )
 def test_signatures_are_those_of_the_code(function: Callable[..., object], name: str) -> None:

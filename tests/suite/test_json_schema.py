@@ -102,11 +102,11 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-_, QUESTION_TASK = SCHEMA["$defs"]["Task"]["anyOf"]
+_, QUESTION_TASK, _ = SCHEMA["$defs"]["Task"]["anyOf"]
 _OWN_KEYS = {
     key: part
     for key, part in QUESTION_TASK["properties"].items()
-    if camel(key) not in {"providers", "evaluateOptions", "questionsFile"}
+    if camel(key) not in {"providers", "evaluateOptions", "questions", "questionsFile"}
 }
 
 

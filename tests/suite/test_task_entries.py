@@ -140,7 +140,7 @@ def test_keys_and_types_of_tasks() -> None:
     """What is not known is told with what was probably meant; of other types nothing else is told."""
     assert said_of(
         {"promts": [], "dependsOn": [1], "depends_on": []},
-        {"type": "columns", "columns": []},
+        {"type": "agent", "columns": []},
         {"type": "prompteval"},
         {"type": 3},
         {"id": "a b"},
@@ -150,7 +150,7 @@ def test_keys_and_types_of_tasks() -> None:
         '$.tasks[0].promts: "promts" is not a key here\n  did you mean "prompts"?',
         "$.tasks[0].depends_on: dependsOn and depends_on are the same key: write one of them",
         "$.tasks[0].dependsOn: must be a list of the ids of tasks, got a list",
-        "$.tasks[1].type: tasks of type columns are not supported yet",
+        "$.tasks[1].type: tasks of type agent are not supported yet",
         '$.tasks[2].type: the text "prompteval" is not a type of tasks\n  did you mean "prompt_eval"?',
         "$.tasks[3].type: 3 is not a type of tasks\n  write prompt_eval",
         '$.tasks[4].id: must be text without spaces, got the text "a b"',

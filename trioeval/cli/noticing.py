@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 
 from trioeval.tasks import Row
+from trioeval.tasks.columns.dataset_journal import DatasetJournal
 from trioeval.tasks.journal import CallKey, CallRecord, Journal, KeptRows, Paid
 
 
@@ -53,3 +54,7 @@ class NoticingJournal(Journal):
     def kept(self, task: str | None, /) -> KeptRows:
         """See there."""
         return self.journal.kept(task)
+
+    def dataset(self, task: str | None, /) -> DatasetJournal | None:
+        """See there."""
+        return self.journal.dataset(task)

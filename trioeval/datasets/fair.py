@@ -4,7 +4,7 @@ Start-time fair queueing (Goyal, Vin, Cheng 1996) within each group: a job gets 
 ready, the larger of its column's last finish tag and the group's virtual time, which is the start tag of the
 job that started last. Its finish tag is 1/weight later. Jobs start in the order of their tags. A column that
 was idle claims nothing for that time, and one that is alone has the whole lane. Of two columns f and m that
-have ready jobs all the while, neither is ahead by more than 1/weight_f + 1/weight_m in jobs per unit of weight.
+have ready jobs all the while, neither is ahead by more than 1/weight_f + 1/weight_m, in jobs per weight.
 
 Tags are of one group and not of the lane: else a column that was far ahead in a later group would have to
 wait for the others when work of it comes up in an older one.

@@ -76,7 +76,7 @@ class ColumnProfile:
     """Cells that an earlier execution had made."""
     failed: int = 0
     """Cells that could not be made."""
-    usage: Usage = Usage()
+    usage: Usage = attrs.field(factory=Usage)
     cost: float | None = None
     """US dollars; None where no price is known."""
     seconds: float = 0.0
@@ -110,7 +110,7 @@ class DatasetResult:
     """Of its files; None of a preview."""
     format: Literal["parquet", "jsonl"] | None = None
     calls: int = 0
-    usage: Usage = Usage()
+    usage: Usage = attrs.field(factory=Usage)
     cost: float | None = None
     duration_s: float = 0.0
 

@@ -213,7 +213,7 @@ class Backlog(Generic[P]):
             return _UNCHANGED
         lanes = self._free(said.ready)
         for index in said.withdrawn:
-            if index not in self._skip and not self._keys.waits(index):
+            if not self._keys.waits(index):  # who does is in no heap
                 self._pending -= 1
                 self._drop_withdrawn(self._plan.job(index).lane)
         return Released(lanes, said.ready, said.blocked, said.withdrawn)
@@ -253,14 +253,14 @@ class Backlog(Generic[P]):
     def _drop_withdrawn(self, lane: str) -> None:
         """Drop what was withdrawn from the fronts of the lane's heaps."""
         freed, ranked, readiness = self._freed[lane], self._ranked[lane], self._readiness
-        while freed and readiness is not None and not readiness.waits(freed[0]):
+        while freed and readiness is not None and not readiness.is_ready(freed[0]):
             heapq.heappop(freed)
-        while ranked and readiness is not None and not readiness.waits(ranked[0][1]):
+        while ranked and readiness is not None and not readiness.is_ready(ranked[0][1]):
             heapq.heappop(ranked)
 
     def _never_starts(self, index: int) -> bool:
         return index in self._dead or (
-            self._readiness is not None and not self._readiness.waits(index)
+            self._readiness is not None and not self._readiness.is_ready(index)
         )
 
     def _waits(self, index: int) -> bool:

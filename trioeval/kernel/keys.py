@@ -26,10 +26,9 @@ class Keys:
         return len(self._key_of) - len(self._holder)
 
     def take(self, index: int, key: Hashable) -> bool:
-        """Give a job its key, or let it wait for it."""
+        """Give a job its key, if it has not got it, or let it wait for it."""
         self._key_of[index] = key
-        if key not in self._holder:
-            self._holder[key] = index
+        if self._holder.setdefault(key, index) == index:
             return True
         heapq.heappush(self._waiting.setdefault(key, []), index)
         return False

@@ -18,7 +18,7 @@ from trioeval.kernel.jobs import Freed, Rank, Readiness
 _UNNAMED, _READY, _STARTED, _ASIDE, _LEFT, _OVER = range(6)
 _NOT_READY = {
     _READY: "as ready twice",
-    _STARTED: "as ready twice",
+    _STARTED: "as ready, which has started",
     _LEFT: "as ready, which it left to the run to run again",
     _OVER: "as ready, which is over",
 }
@@ -90,7 +90,7 @@ class Checked:
             raise PlanError(msg)
         return rank
 
-    def waits(self, index: int) -> bool:
+    def is_ready(self, index: int) -> bool:
         """Whether a job may start and has not."""
         return self._states[index] == _READY
 

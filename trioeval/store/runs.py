@@ -14,6 +14,9 @@ from trioeval.store.schema import INDEX_BITS
 _KEYED = ("result", "record", "score", "call")
 """Tables of rows."""
 
+_OF_PARTS = ("test", "dataset", "written_group", "dataset_stage", "part")
+"""Tables of what else there is of a part."""
+
 _FACTS = [
     "run",
     "id",
@@ -140,9 +143,9 @@ def delete_run(connection: sqlite3.Connection, number: int) -> None:
 
 
 def _delete_part(connection: sqlite3.Connection, part: int) -> None:
-    for table in _KEYED:
+    for table in (*_KEYED, "cell", "dropped_row"):
         connection.execute(f"DELETE FROM {table} WHERE key BETWEEN ? AND ?", key_range(part))  # noqa: S608
-    for table in ("test", "part"):
+    for table in _OF_PARTS:
         connection.execute(f"DELETE FROM {table} WHERE part = ?", (part,))  # noqa: S608
 
 

@@ -11,6 +11,7 @@ indices, without any index beside the table.
 from collections.abc import Sequence
 
 from trioeval.store.database import DatabaseKind
+from trioeval.store.dataset_schema import DATASET_TABLES
 
 INDEX_BITS = 31
 """Bits of a key that are the row's index."""
@@ -263,7 +264,7 @@ _VERSION_1 = (
     """,
 )
 
-MIGRATIONS: Sequence[Sequence[str]] = (_VERSION_1,)
+MIGRATIONS: Sequence[Sequence[str]] = (_VERSION_1, DATASET_TABLES)
 """Statements that lead from each version of the tables to the next."""
 
 RUNS = DatabaseKind(

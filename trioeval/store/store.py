@@ -18,13 +18,14 @@ from trioeval.store.database import (
     store_error,
 )
 from trioeval.store.facts import RunStart
+from trioeval.store.laying import lay
 from trioeval.store.locks import lock_run
 from trioeval.store.opening import open_patiently
 from trioeval.store.resuming import Going, take_up
 from trioeval.store.runs import begin_run
 from trioeval.store.schema import RUNS
 from trioeval.store.stored_run import StoredRun
-from trioeval.store.works import Place, StepWork, lay
+from trioeval.store.works import Place, StepWork
 from trioeval.store.writer import Writer
 from trioeval.tasks.identity import Identities
 from trioeval.tasks.reconcile import Reconciled

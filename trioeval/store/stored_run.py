@@ -21,6 +21,7 @@ from trioeval.store.replies import read_reply
 from trioeval.store.resuming import Going
 from trioeval.store.runs import Mark, finish_run, mark_rows
 from trioeval.store.schema import INDEX_BITS
+from trioeval.store.stored_dataset import StoredDataset
 from trioeval.store.works import (
     CallWork,
     EventWork,
@@ -212,6 +213,10 @@ class StoredRun(Journal):
     def kept(self, task: str | None, /) -> Kept:
         """The rows of a task that are not run again."""
         return self._kept.get(task) or Kept(self._source(task), None, frozenset(), self._read)
+
+    def dataset(self, task: str | None, /) -> StoredDataset:
+        """Where the dataset of a task is written down."""
+        return StoredDataset(self._writer, self._place, task, self._parts.get(task), self._read)
 
     def record(self, row: Row) -> Mapping[str, Any]:
         """The record of a row that is durable, or kept in memory; of what stands in its place."""

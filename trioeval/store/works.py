@@ -20,15 +20,7 @@ from trioeval.providers.secrets import hide, hide_in
 from trioeval.providers.spellings import spelt
 from trioeval.report import row_json
 from trioeval.report.json_text import compact
-from trioeval.store.columns import (
-    RESULT,
-    SCORE,
-    Value,
-    count,
-    number,
-    result_columns,
-    score_columns,
-)
+from trioeval.store.columns import Value, count, number, result_columns, score_columns
 from trioeval.store.payloads import plain, stored_json
 from trioeval.store.replies import LEFT_OUT, error_facts, reply_facts
 from trioeval.store.schema import INDEX_BITS
@@ -303,52 +295,6 @@ class StepWork:
 
     def lose(self) -> None:
         """It is of no use without the file."""
-
-
-def lay(connection: sqlite3.Connection, works: Sequence[Work]) -> None:
-    """Lay works into their tables, in a transaction that is open. What is ready only once is not used up."""
-    rows: list[RowWork] = []
-    calls: list[CallWork] = []
-    events: list[EventWork] = []
-
-    def flush() -> None:
-        _lay_rows(connection, rows)
-        insert(connection, "call", CALL, [call.line() for call in calls])
-        insert(connection, "event", EVENT, [event.line() for event in events])
-        rows.clear()
-        calls.clear()
-        events.clear()
-
-    for work in works:
-        match work:
-            case RowWork():
-                rows.append(work)
-            case CallWork():
-                calls.append(work)
-            case EventWork():
-                events.append(work)
-            case StepWork():
-                flush()
-                work.write(connection)
-    flush()
-
-
-def _lay_rows(connection: sqlite3.Connection, rows: Sequence[RowWork]) -> None:
-    if not rows:
-        return
-    results, records, scores = [], [], []
-    for row in {
-        (id(row.place), row.task, row.index): row for row in rows
-    }.values():  # the last ones
-        result, record, own = row.lines()
-        results.append(result)
-        records.append(record)
-        scores += [*own]
-    keys = json.dumps([result[0] for result in results])
-    connection.execute("DELETE FROM score WHERE key IN (SELECT value FROM json_each(?))", (keys,))
-    insert(connection, "result", RESULT, results)
-    insert(connection, "record", ("key", "body"), records)
-    insert(connection, "score", SCORE, scores)
 
 
 def insert(

@@ -5,12 +5,11 @@ What they say of each other is looked at elsewhere, see `column_names`.
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 import attrs
 import cattrs
 
-from trioeval.datasets.types import ColumnType
 from trioeval.grading import Assertion, quote
 from trioeval.suite.column_models import (
     Asking,
@@ -28,11 +27,17 @@ from trioeval.suite.column_models import (
 )
 from trioeval.suite.column_samplers import SAMPLERS, sampler_hook
 from trioeval.suite.column_words import (
+    ONE_FOR_ALL,
+    as_types,
     chosen,
     column_name,
     column_names,
+    dotted_names,
+    listed,
+    options_of_score,
     prompt_text,
     schema_of,
+    seeded_columns,
     some_text,
     who_is_asked,
 )
@@ -79,9 +84,6 @@ SEED_FILES = (".csv", ".jsonl", ".parquet")
 
 TYPE = "type"
 SAMPLER = "sampler"
-_ONE_FOR_ALL = "*"
-"""Stands for all columns where `as` is one type."""
-
 Place: TypeAlias = Callable[[Any], int]
 """From what stands under `provider` to its place among the providers of the task."""
 
@@ -173,12 +175,16 @@ class _Forms:
     def _hooks(self, model: type[Column]) -> Mapping[str, Hook]:
         found: dict[str, Hook] = {
             "name": column_name if model is not SeedColumns else _as_it_is,
-            "requires": _dotted_names,
+            "requires": dotted_names,
             "skip": object_hook(self.converter, Skip, hooks={"when": some_text}),
             "drop_when": some_text,
         }
         more: Mapping[type[Any], Mapping[str, Hook]] = {
-            SeedColumns: {"file": self._seed_file, "from_task": some_text, "columns": _seeded},
+            SeedColumns: {
+                "file": self._seed_file,
+                "from_task": some_text,
+                "columns": seeded_columns,
+            },
             SamplerColumn: {"sampler": _as_it_is},
             LlmColumn: {"asking": _as_it_is, "schema": self._schema, **_SIDE_EFFECTS},
             JudgeColumn: {"asking": _as_it_is, "scores": self._scores, **_SIDE_EFFECTS},
@@ -191,9 +197,9 @@ class _Forms:
                 "target": self._target,
                 "outputs": column_names,
                 "extras": column_names,
-                "as_types": _as_types,
+                "as_types": as_types,
             },
-            ValidationColumn: {"target": _dotted_name, "assertions": self._assertions},
+            ValidationColumn: {"target": some_text, "assertions": self._assertions},
         }
         known = {field.name for field in attrs.fields(model)}
         return {
@@ -226,11 +232,15 @@ class _Forms:
         return file
 
     def _scores(self, value: Any, _wanted: Any) -> tuple[Score, ...]:
-        hooks: dict[str, Hook] = {"name": some_text, "description": some_text, "options": _options}
+        hooks: dict[str, Hook] = {
+            "name": some_text,
+            "description": some_text,
+            "options": options_of_score,
+        }
         structure = object_hook(self.converter, Score, hooks=hooks)
         found: list[Score] = []
         mistakes: list[Mistake] = []
-        for place, entry in enumerate(_listed(value, "scores")):
+        for place, entry in enumerate(listed(value, "scores")):
             try:
                 score: Score = structure(entry, Score)
             except MistakenError as error:
@@ -247,7 +257,7 @@ class _Forms:
     def _assertions(self, value: Any, _wanted: Any) -> tuple[Assertion, ...]:
         found: list[Assertion] = []
         mistakes: list[Mistake] = []
-        for place, entry in enumerate(_listed(value, "assertions")):
+        for place, entry in enumerate(listed(value, "assertions")):
             try:
                 assertion: Assertion = self.converter.structure(entry, Assertion)
             except MistakenError as error:
@@ -285,89 +295,6 @@ def _known(
     return mistakes, rest
 
 
-def _listed(value: Any, what: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise MistakenError(Mistake(f"must be a list of {what}, got {kind(value)}"))
-    if not value:
-        raise MistakenError(Mistake(f"there are no {what}"))
-    return value
-
-
-def _dotted_name(value: Any, _wanted: Any = None) -> str:
-    """A column, or something in one: `quality.clarity.score`."""
-    return some_text(value)
-
-
-def _dotted_names(value: Any, _wanted: Any) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise MistakenError(Mistake(f"must be a list of names, got {kind(value)}"))
-    mistakes: list[Mistake] = []
-    for place, name in enumerate(value):
-        try:
-            _dotted_name(name)
-        except MistakenError as error:
-            mistakes += (part.below(place) for part in error.parts)
-    if mistakes:
-        raise MistakenError(*mistakes)
-    return tuple(value)
-
-
-def _seeded(value: Any, _wanted: Any) -> Mapping[str, str]:
-    """Columns with what they are called in the source; of a list the same."""
-    if isinstance(value, list):
-        found = {name: name for name in column_names(value)}
-    elif isinstance(value, dict):
-        found = value
-        mistakes: list[Mistake] = []
-        for name, source in value.items():
-            for key, read, part in ((True, column_name, name), (False, some_text, source)):
-                try:
-                    read(part)
-                except MistakenError as error:
-                    mistakes += (attrs.evolve(one.below(name), key=key) for one in error.parts)
-        if mistakes:
-            raise MistakenError(*mistakes)
-    else:
-        message = f"must be a list of columns, or an object, got {kind(value)}"
-        raise MistakenError(Mistake(message, 'for example {"name": "Full name"}'))
-    if not found:
-        raise MistakenError(Mistake("there are no columns"))
-    return found
-
-
-def _options(value: Any, _wanted: Any) -> Mapping[str, str]:
-    if not isinstance(value, dict) or not value:
-        message = f"must be an object of scores and what they mean, got {kind(value)}"
-        message = "there are no options" if value == {} else message
-        raise MistakenError(Mistake(message, 'for example {"1": "bad", "5": "good"}'))
-    mistakes = [
-        Mistake(f"must be text, got {kind(part)}", at=(key,))
-        for key, part in value.items()
-        if not isinstance(part, str)
-    ]
-    if mistakes:
-        raise MistakenError(*mistakes)
-    return value
-
-
-def _as_types(value: Any, _wanted: Any) -> Mapping[str, ColumnType]:
-    """One type for all columns of a function, or an object with those of some."""
-    types: tuple[ColumnType, ...] = get_args(ColumnType)
-    said = value if isinstance(value, dict) else {_ONE_FOR_ALL: value}
-    mistakes = [
-        Mistake(
-            f"{kind(part)} is not a type of columns",
-            nearest(part if isinstance(part, str) else "", types),
-            at=(name,) if said is value else (),
-        )
-        for name, part in said.items()
-        if part not in types
-    ]
-    if mistakes:
-        raise MistakenError(*mistakes)
-    return said
-
-
 def _mistakes_of(column: Column) -> Iterator[Mistake]:
     """What does not go together in one entry."""
     match column:
@@ -396,7 +323,7 @@ def _python_mistakes(column: PythonColumn) -> Iterator[Mistake]:
         if name in outputs:
             yield Mistake(f"{quote(name)} is one of its outputs", at=("extras", place))
     for name in column.as_types:
-        if name not in (*outputs, *column.extras, _ONE_FOR_ALL):
+        if name not in (*outputs, *column.extras, ONE_FOR_ALL):
             hint = nearest(name, (*outputs, *column.extras))
             yield Mistake(f"it makes no column {quote(name)}", hint, at=("as", name), key=True)
     if column.ordered and column.scope == "cell":
@@ -419,8 +346,8 @@ def _with_outputs(column: Column) -> Column:
             others = (name for name in column.outputs if name != column.name)
             outputs = (column.name, *others)
             said = column.as_types
-            if _ONE_FOR_ALL in said:
-                said = dict.fromkeys((*outputs, *column.extras), said[_ONE_FOR_ALL])
+            if ONE_FOR_ALL in said:
+                said = dict.fromkeys((*outputs, *column.extras), said[ONE_FOR_ALL])
             return attrs.evolve(column, outputs=outputs, as_types=said)
         case _:
             return attrs.evolve(column, outputs=(column.name,))

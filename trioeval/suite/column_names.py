@@ -80,9 +80,9 @@ class Reader:
     def _text(self, kind: Any, name: str, key: str, value: str | list[Any]) -> Iterator[Use]:
         """A template or an expression, of which a column is made."""
         match kind, name, value:
-            case ("expression", "template", str()) | ("embedding", "text", str()):
-                fault = self.templates.syntax_error(value)
-                yield Use((key,), _sorted(self.templates.references(value)), fault)
+            case ("expression", "template", str(text)) | ("embedding", "text", str(text)):
+                fault = self.templates.syntax_error(text)
+                yield Use((key,), _sorted(self.templates.references(text)), fault)
             case "expression", "python", str():
                 yield Use((key,), _sorted(python_names(value)), python_error(value), is_python=True)
             case (("llm" | "judge"), "prompt", _):

@@ -2,8 +2,11 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
+import attrs
+
+from trioeval.datasets.types import ColumnType
 from trioeval.grading import Assertion, Computed, Kinds, quote
 from trioeval.grading.algebra import SET
 from trioeval.grading.kind import Asking, Comparing
@@ -25,6 +28,8 @@ _NO_VARIABLES = frozenset(
     }
 )
 """Words that mean something else in templates."""
+ONE_FOR_ALL = "*"
+"""Stands for all columns where `as` is one type."""
 
 
 def column_name(value: Any, _wanted: Any = None) -> str:
@@ -186,3 +191,92 @@ def who_is_asked(assertion: Assertion, kinds: Kinds) -> Iterator[Mistake]:
     ):
         if text is not None:
             yield Mistake(f"a {key} runs code", hint, at=(key,), key=True)
+
+
+def listed(value: Any, what: str) -> list[Any]:
+    """A list that is not empty.
+
+    Args:
+        value: The list.
+        what: What stands in it, for messages.
+
+    Raises:
+        MistakenError: It is none.
+    """
+    if not isinstance(value, list):
+        raise MistakenError(Mistake(f"must be a list of {what}, got {kind(value)}"))
+    if not value:
+        raise MistakenError(Mistake(f"there are no {what}"))
+    return value
+
+
+def dotted_names(value: Any, _wanted: Any) -> tuple[str, ...]:
+    """A list of columns, or of something in them: `quality.clarity.score`."""
+    if not isinstance(value, list):
+        raise MistakenError(Mistake(f"must be a list of names, got {kind(value)}"))
+    mistakes: list[Mistake] = []
+    for place, name in enumerate(value):
+        try:
+            some_text(name)
+        except MistakenError as error:
+            mistakes += (part.below(place) for part in error.parts)
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return tuple(value)
+
+
+def seeded_columns(value: Any, _wanted: Any) -> Mapping[str, str]:
+    """Columns with what they are called in the source; of a list the same."""
+    if isinstance(value, list):
+        found = {name: name for name in column_names(value)}
+    elif isinstance(value, dict):
+        found = value
+        mistakes: list[Mistake] = []
+        for name, source in value.items():
+            for key, read, part in ((True, column_name, name), (False, some_text, source)):
+                try:
+                    read(part)
+                except MistakenError as error:
+                    mistakes += (attrs.evolve(one.below(name), key=key) for one in error.parts)
+        if mistakes:
+            raise MistakenError(*mistakes)
+    else:
+        message = f"must be a list of columns, or an object, got {kind(value)}"
+        raise MistakenError(Mistake(message, 'for example {"name": "Full name"}'))
+    if not found:
+        raise MistakenError(Mistake("there are no columns"))
+    return found
+
+
+def options_of_score(value: Any, _wanted: Any) -> Mapping[str, str]:
+    """Scores with what they mean."""
+    if not isinstance(value, dict) or not value:
+        message = f"must be an object of scores and what they mean, got {kind(value)}"
+        message = "there are no options" if value == {} else message
+        raise MistakenError(Mistake(message, 'for example {"1": "bad", "5": "good"}'))
+    mistakes = [
+        Mistake(f"must be text, got {kind(part)}", at=(key,))
+        for key, part in value.items()
+        if not isinstance(part, str)
+    ]
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return value
+
+
+def as_types(value: Any, _wanted: Any) -> Mapping[str, ColumnType]:
+    """One type for all columns of a function, or an object with those of some."""
+    types: tuple[ColumnType, ...] = get_args(ColumnType)
+    said = value if isinstance(value, dict) else {ONE_FOR_ALL: value}
+    mistakes = [
+        Mistake(
+            f"{kind(part)} is not a type of columns",
+            nearest(part if isinstance(part, str) else "", types),
+            at=(name,) if said is value else (),
+        )
+        for name, part in said.items()
+        if part not in types
+    ]
+    if mistakes:
+        raise MistakenError(*mistakes)
+    return said

@@ -124,7 +124,7 @@ def document_of(
         # The keys of another type would all be said to be wrong.
         mistakes = [mistake for mistake in mistakes if mistake.at in _OWN_PLACES]
         return TaskDocument(place, name, waits_for, None), mistakes
-    named: str = said["type"]
+    named: str = said.get("type", PROMPT_EVAL)
     for at, one in tasks_named(entry):
         waits_for.setdefault(one, at)
     is_suite = named == PROMPT_EVAL

@@ -16,6 +16,7 @@ import attrs
 from trioeval.errors import ProviderError
 from trioeval.providers import Reply, Request
 from trioeval.suite.plain_form import plain_data
+from trioeval.tasks.columns.dataset_journal import DatasetJournal
 from trioeval.tasks.rows import Row
 
 CallRole: TypeAlias = Literal["provider", "grader", "cell", "attempt"]
@@ -124,6 +125,10 @@ class Journal(Protocol):
 
     def kept(self, task: str | None, /) -> KeptRows:
         """The rows of a task that are not run again."""
+        ...
+
+    def dataset(self, task: str | None, /) -> DatasetJournal | None:
+        """Where the dataset of a task of type `columns` is written down; None if datasets are not."""
         ...
 
 

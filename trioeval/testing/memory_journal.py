@@ -19,6 +19,7 @@ from trioeval.report import row_json
 from trioeval.tasks.journal import CallKey, CallRecord, Paid
 from trioeval.tasks.retries import Retry, asks_anew, has_ended, runs_again
 from trioeval.tasks.rows import Row
+from trioeval.testing.memory_dataset import DatasetWrite, MemoryDataset
 
 _ERROR = 2  # `failureReason` of a row without a verdict
 
@@ -51,7 +52,7 @@ class Rejected:
     key: CallKey
 
 
-Write: TypeAlias = CallRecord | WrittenRow | Marked | Rejected
+Write: TypeAlias = CallRecord | WrittenRow | Marked | Rejected | DatasetWrite
 
 
 @attrs.frozen
@@ -159,7 +160,7 @@ class MemoryJournal:
         last = {
             (write.task, write.index): write
             for write in self.earlier
-            if not isinstance(write, CallRecord | Rejected)
+            if isinstance(write, WrittenRow | Marked)
         }
         return KeptRecords(
             {
@@ -168,6 +169,13 @@ class MemoryJournal:
                 if of == task and isinstance(row, WrittenRow) and has_ended(row.outcome)
             }
         )
+
+    def dataset(self, task: str | None) -> MemoryDataset:
+        """What is written down of the dataset of a task, among everything else."""
+        earlier = [
+            one.what for one in self.earlier if isinstance(one, DatasetWrite) and one.task == task
+        ]
+        return MemoryDataset(task, earlier, self.writes)
 
 
 def _standing(writes: Iterable[Write]) -> Mapping[tuple[str | None, int], WrittenRow]:

@@ -30,14 +30,15 @@ class DatasetRows(Sequence[Mapping[str, Any]]):
 
     Args:
         path: The folder.
+        processed: Whether they are read as they are after the whole of it was processed, if it was.
 
     Raises:
         DatasetError: It holds no dataset, or a file is missing or not as it was written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, processed: bool = True) -> None:
         self._path = path
-        self._folder = data_folder(path)
+        self._folder = data_folder(path) if processed else path
         self._note = _read_note(path, self._folder)
         groups = self._note.groups
         self._groups = [groups[group] for group in sorted(groups) if groups[group].file is not None]

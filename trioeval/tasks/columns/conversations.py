@@ -8,7 +8,7 @@ one that is repeated, come to the same value in the same way without paying for 
 
 Each cell asks for itself. A hundred rows with the same prompt want a hundred texts, so what the cache has
 is only used by the same question of the same cell: its task, the seed of the dataset, column, row, and the
-number of the conversation and of the turn. A run that is repeated finds all of it.
+number of the conversation. A run that is repeated finds all of it.
 
 What was answered to a cell whose next call fails by mishap is kept until the cell is made again, so its
 conversation goes on where it was.
@@ -162,10 +162,8 @@ class Conversations:
         clean = self.cells.asker.without_keys(list(said.messages))
         return attrs.evolve(said, messages=tuple(clean))
 
-    def inquiry(
-        self, order: CellOrder, messages: Sequence[Message], restart: int, correction: int
-    ) -> Inquiry:
-        """The question of one turn."""
+    def inquiry(self, order: CellOrder, messages: Sequence[Message], restart: int) -> Inquiry:
+        """The question of one turn; each turn of a conversation has more messages than the one before."""
         request = self.cells.request(
             order,
             self.number,
@@ -174,7 +172,7 @@ class Conversations:
             repeat_index=restart,
         )
         asker = self.cells.asker
-        mark = (asker.task, self.cells.seed, self.column, order.row, restart, correction)
+        mark = (asker.task, self.cells.seed, self.column, order.row, restart)
         place = self.asking.provider
         return asker.inquiry(order.row, "cell", place, request, *mark, again=True)
 
@@ -210,8 +208,8 @@ class _Talk:
         self, messages: Sequence[Message], read: Callable[[Answer], T], wanted: str, restart: int
     ) -> Said[T] | None:
         """What one conversation gives; None if nothing."""
-        for correction in range(self.of.asking.corrections + 1):
-            reply = await self._reply(messages, restart, correction)
+        for _ in range(self.of.asking.corrections + 1):
+            reply = await self._reply(messages, restart)
             try:
                 heard = _heard(reply)
             except UnusableReplyError as error:
@@ -228,8 +226,8 @@ class _Talk:
                 messages = with_instruction(after, hint)
         return None
 
-    async def _reply(self, messages: Sequence[Message], restart: int, correction: int) -> Reply:
-        inquiry = self.of.inquiry(self.order, messages, restart, correction)
+    async def _reply(self, messages: Sequence[Message], restart: int) -> Reply:
+        inquiry = self.of.inquiry(self.order, messages, restart)
         number = len(self.asked)
         self.asked.append(inquiry)
         if number < len(self.replies):

@@ -9,13 +9,7 @@ from typing import Any, Literal
 import attrs
 
 from trioeval.datasets.files import GroupFile
-from trioeval.datasets.result import (
-    SHOWN_FAILURES,
-    Cause,
-    ColumnProfile,
-    DatasetResult,
-    DroppedRow,
-)
+from trioeval.datasets.result import SHOWN_FAILURES, Cause, ColumnProfile, DatasetResult, DroppedRow
 from trioeval.tasks.columns.making import Tally
 from trioeval.usage import Usage
 
@@ -31,7 +25,7 @@ class Spent:
     """Cells that could not be made."""
     skipped: int = 0
     """Cells that were left out, of rows that are written."""
-    usage: Usage = Usage()
+    usage: Usage = attrs.field(factory=Usage)
     cost: float | None = None
     seconds: float = 0.0
 

@@ -4,8 +4,8 @@ Groups are opened in order, each as a whole, as long as their values fit: what a
 from its beginning. A group that is larger than the budget is opened alone. A column may run ahead over all
 groups that are open, whatever the other columns do: what bounds it is the budget.
 
-One group that stands still must not let the rest of the dataset pass it for ever: the kernel keeps outcomes in
-order, so those of all groups behind it stay in memory. So no group is opened that is further ahead of the
+One group that stands still must not let the rest of the dataset pass it for ever: the kernel keeps outcomes
+in order, so those of all groups behind it stay in memory. So no group is opened that is further ahead of the
 oldest open one than a few budgets.
 """
 

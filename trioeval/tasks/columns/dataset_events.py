@@ -1,7 +1,7 @@
 """What the observer of a dataset is told: frozen records, each at the instant that it describes.
 
-As with the events of the kernel: an observer is synchronous and returns at once, and one that raises is logged
-and not called again.
+As with the events of the kernel: an observer is synchronous and returns at once, and one that raises is
+logged and not called again.
 """
 
 from collections.abc import Callable

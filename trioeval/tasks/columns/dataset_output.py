@@ -121,7 +121,7 @@ class FolderOutput:
     def _read(self) -> Rows:
         written, grouping = self.folder.written, self.folder.header.grouping
         numbers = [row for group in sorted(written) for row in numbers_of(written[group], grouping)]
-        return list(zip(numbers, DatasetRows(self.folder.path), strict=True))
+        return list(zip(numbers, DatasetRows(self.folder.path, processed=False), strict=True))
 
 
 def group_numbers(group: range, rows: Rows) -> tuple[int, ...] | int:

@@ -1,7 +1,7 @@
 """A dataset while it is built: everything that changes, and what each change sets free.
 
-All of it happens synchronously, within the step of the job that causes it. What a change makes ready, and what
-it puts an end to, is kept until the kernel asks for it in that same step.
+All of it happens synchronously, within the step of the job that causes it. What a change makes ready, and
+what it puts an end to, is kept until the kernel asks for it in that same step.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -65,6 +65,8 @@ class Progress:
     """Those that are open."""
     ready: dict[int, ReadyJob] = attrs.field(factory=dict)
     """Jobs that were named as ready and are not over."""
+    withdrawn: dict[int, ReadyJob] = attrs.field(factory=dict)
+    """Those that are not wanted any more, until the kernel has heard of it."""
     ranks: Ranks = attrs.field(factory=Ranks)
     is_cut: bool = False
     """Whether no group is opened any more, because the run is at its end."""
@@ -268,11 +270,13 @@ class Progress:
             self.ready[index] = self._look_ahead(job)
             self._now_ready.append(index)
         for job in change.removed:
-            index = self.numbering.index(job)
-            del self.ready[index]
-            self._now_blocked.append(index)
+            self._withdraw(self.numbering.index(job))
         if change.never:
             self._now_blocked += map(self.numbering.index, change.never)
+
+    def _withdraw(self, index: int) -> None:
+        self.withdrawn[index] = self.ready.pop(index)
+        self._now_blocked.append(index)
 
     def _look_ahead(self, job: MakeJob) -> ReadyJob:
         if job.producer < 0:
@@ -310,9 +314,7 @@ class Progress:
         record = group.records.get((job.producer, unit))
         if record is None:
             return None
-        there = all(
-            row in record.values or row in record.skipped for row in self.rows_of(job)
-        )
+        there = all(row in record.values or row in record.skipped for row in self.rows_of(job))
         return record if there else None
 
     def _call_back(self, group: GroupState, job: MakeJob) -> None:
@@ -324,9 +326,9 @@ class Progress:
         if flight is not None:
             flight.drop()
             return
-        del group.begun[index], self.ready[index]
+        del group.begun[index]
         group.aside.discard(index)
-        self._now_blocked.append(index)
+        self._withdraw(index)
 
     def _give_up(self, group: GroupState, reason: str) -> None:
         for row in self.tracker.left(group.number):

@@ -61,6 +61,7 @@ class MakeReadiness(Readiness):
         progress = self.progress
         ready = progress.ready.pop(index, None)
         if ready is None:  # it was not wanted any more
+            progress.withdrawn.pop(index, None)
             return progress.news(index)
         progress.ranks.forget(index)
         trouble, _ = self._failed.pop(index, (None, None))
@@ -128,7 +129,7 @@ class MakeJobs(Sequence[Job[MakeJob]]):
     def __getitem__(self, index: int | slice) -> Job[MakeJob] | Sequence[Job[MakeJob]]:
         if isinstance(index, slice):
             return [self[one] for one in range(*index.indices(len(self)))]
-        ready = self._progress.ready.get(index)
+        ready = self._progress.ready.get(index) or self._progress.withdrawn.get(index)
         if ready is None:
             return Job(index, LOCAL, self._progress.numbering.job(index))
         if ready.lane == LOCAL:

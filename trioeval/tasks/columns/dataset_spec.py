@@ -31,7 +31,7 @@ class Making:
     """Whether what it makes is written down: what costs money or time, and cannot be computed again."""
     leaves_out: bool = False
     """Whether it may leave out rows, which are dropped then: expressions."""
-    skip: Skip = Skip()
+    skip: Skip = attrs.field(factory=Skip)
     skip_when: Condition | None = None
     """`skip.when`, compiled."""
     drops: Sequence[tuple[Cause, Condition]] = ()
@@ -56,6 +56,6 @@ class DatasetSpec:
     grouping: Grouping
     fingerprint: Mapping[str, str] = attrs.field(factory=dict)
     """As of `Header`."""
-    stages: Stages = Stages()
+    stages: Stages = attrs.field(factory=Stages)
     timeout: float = math.inf
     """Seconds of working time of a job that calls somebody."""

@@ -1,13 +1,15 @@
 """What is done with all rows of a group, or of the dataset, at one stage: processors, and what they may do.
 
-A processor gets rows with their numbers and gives back rows with their numbers. It may change values and leave
-out rows. It may not add rows, nor change their order: what it gives back belongs to a row by its number.
+A processor gets rows with their numbers and gives back rows with their numbers. It may change values and
+leave out rows. It may not add rows, nor change their order: what it gives back belongs to a row by its number.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import attrs
+
+from trioeval.errors import DatasetError
 
 Rows: TypeAlias = Sequence[tuple[int, Mapping[str, Any]]]
 """Numbers with values, ascending."""
@@ -42,6 +44,16 @@ class Stages:
     before_batch: tuple[StageProcessor, ...] = ()
     after_batch: tuple[StageProcessor, ...] = ()
     after_generation: tuple[StageProcessor, ...] = ()
+
+
+def check(given: Rows, back: Rows) -> None:
+    """Refuse what a processor must not give back.
+
+    Raises:
+        DatasetError: As `mistake` says.
+    """
+    if (what := mistake(given, back)) is not None:
+        raise DatasetError(what)
 
 
 def mistake(given: Rows, back: Rows) -> str | None:

@@ -65,8 +65,11 @@ def draw(sampler: Sampler, numbers: random.Random, rows: Sequence[_Row]) -> Iter
         rows: Of each row the columns that are needed; None for one that is not wanted, which takes its part
             of the stream all the same, and whose value means nothing.
 
+    Returns:
+        Values; a `CellError` in the place of one that a category has none for.
+
     Raises:
-        CellError: There is no such value.
+        CellError: There is no value for any row.
 
     Example:
         >>> list(draw(UniformSampler(low=1, high=6, decimals=0), stream(0, "die", 0), [{}] * 5))
@@ -93,16 +96,26 @@ class SamplerMaker:
         column, name = self.column, self.column.name
         seed = self.seed if column.seed is None else column.seed
         values = draw(column.sampler, stream(seed, name, order.group), _by_place(order))
-        made: list[tuple[int, Mapping[str, Any]]] = []
+        made: list[tuple[int, Mapping[str, Any] | CellError]] = []
         wanted = iter(order.rows)
         if order.rows and order.rows[-1] - order.start >= len(order.rows):
             kept = set(order.rows)
             values = (value for row, value in enumerate(values, order.start) if row in kept)
         while some := list(itertools.islice(values, _ROWS)):
-            made += [(row, {name: value}) for row, value in zip(wanted, some, strict=False)]
+            made += [(row, {name: value}) for value, row in zip(some, wanted, strict=False)]
             if len(made) < len(order.rows):
                 await trio.lowlevel.checkpoint()
-        return made
+        return _told(made, name) if isinstance(column.sampler, SubcategorySampler) else made
+
+
+def _told(made: Made, name: str) -> Made:
+    """The same, with what is wrong with a row in place of its values."""
+    told: list[tuple[int, Mapping[str, Any] | CellError]] = []
+    for row, values in made:
+        value = None if isinstance(values, CellError) else values[name]
+        wrong = isinstance(value, CellError)
+        told.append((row, CellError(f"row {row}: {value}") if wrong else values))
+    return told
 
 
 def _by_place(order: GroupOrder) -> Sequence[_Row]:
@@ -156,7 +169,7 @@ def _subcategory(sampler: SubcategorySampler, number: _Random) -> _Next:
         )
         if choices is None:
             known = ", ".join(map(quote, itertools.islice(sampler.values, _SHOWN)))
-            raise CellError(
+            return CellError(
                 f"the column {quote(sampler.category)} is {quote(category)}, for which there are no values; "
                 f"known are {known}"
             )

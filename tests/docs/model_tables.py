@@ -1,0 +1,98 @@
+"""What the pages about suites say of models, in tables: keys, types, ranges and defaults."""
+
+import re
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import attrs
+
+from trioeval.grading import Assertion
+from trioeval.grading.model import HEAVIEST
+from trioeval.suite import Suite, Test
+from trioeval.suite.strict import camel
+
+_TYPES: Mapping[Any, str] = {
+    str: "text",
+    Path: "text",
+    int: "whole number",
+    float: "number",
+    bool: "true or false",
+    Any: "any",
+}
+_DEFAULTS: Mapping[tuple[type, str], str] = {(Suite, "prompts"): '`["{{prompt}}"]`'}
+_RANGES: Mapping[tuple[type, str], str] = {(Assertion, "weight"): f"0 to {HEAVIEST:.0f}"}
+
+
+def tables(page: str) -> list[list[list[str]]]:
+    """The cells of all tables, without their headings."""
+    found = re.findall(r"^\|[-|]+\|\n((?:\|.*\|\n)+)", page, re.MULTILINE)
+    return [
+        [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+        for table in found
+    ]
+
+
+def columns(table: Sequence[Sequence[str]], count: int) -> list[tuple[str, ...]]:
+    """The first cells of each line."""
+    return [tuple(line[:count]) for line in table]
+
+
+def documented(
+    model: type,
+    names: Mapping[str, str | None],
+    written: Mapping[str, tuple[str, str, str]] | None = None,
+) -> Iterable[tuple[str, ...]]:
+    """Key, type, range and default of each field of a model, as a table has them.
+
+    Args:
+        model: An attrs class.
+        names: Keys of fields that are called otherwise; None for one that is not in files.
+        written: Type, range and default of fields that files write otherwise than their types say.
+    """
+    hints = get_type_hints(model, include_extras=True)
+    for field in attrs.fields(model):
+        key = names.get(field.name, camel(field.name))
+        if key is not None and written is not None and field.name in written:
+            yield f"`{key}`", *written[field.name]
+        elif key is not None:
+            kind, bound = _type_and_range(hints[field.name])
+            bound = _RANGES.get((model, field.name), bound)
+            yield f"`{key}`", kind, bound, _DEFAULTS.get((model, field.name), _default(field))
+
+
+def _type_and_range(hint: Any) -> tuple[str, str]:
+    if get_origin(hint) in (Union, types.UnionType):
+        parts = [_type_and_range(part) for part in get_args(hint) if part is not type(None)]
+        return " or ".join(kind for kind, _ in parts), parts[0][1]
+    if get_origin(hint) is Annotated:
+        scalar, bound = get_args(hint)
+        return _TYPES[scalar], str(bound)
+    if get_origin(hint) in (tuple, Sequence):
+        return "list", ""
+    if get_origin(hint) is Literal:
+        return ", ".join(f"`{choice}`" for choice in get_args(hint)), ""
+    return _TYPES.get(hint, "object"), ""
+
+
+def _default(field: "attrs.Attribute[Any]") -> str:
+    if getattr(field.default, "factory", None) is dict:
+        return "empty"
+    match field.default:
+        case attrs.NOTHING:
+            return "required"
+        case None:
+            return "none"
+        case bool() as switch:
+            return str(switch).lower()
+        case () | "":
+            return "empty"
+        case (Test(),):
+            return "one empty test"
+        case str() as text:
+            return f"`{text}`"
+        case int() | float() as number:
+            return f"{number:g}"
+        case _:
+            return "its defaults"

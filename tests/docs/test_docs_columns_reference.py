@@ -1,0 +1,136 @@
+"""The page about datasets says what the models say."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from model_tables import columns, documented, tables
+from snippets import DOCS
+from workbench import lay_out
+
+from trioeval.suite import load_suite
+from trioeval.suite.column_entries import PROCESSOR_KEYS
+from trioeval.suite.column_entries import RENAMED as SETTINGS_KEYS
+from trioeval.suite.column_forms import INSIDE, KINDS, RENAMED
+from trioeval.suite.column_models import (
+    Asking,
+    ColumnEntry,
+    ColumnsSettings,
+    ErrorWindow,
+    Processor,
+    PythonColumn,
+    RowsOfTask,
+    Score,
+    Skip,
+)
+from trioeval.suite.column_samplers import SAMPLERS
+from trioeval.suite.row_sources import RENAMED as ROWS_KEYS
+from trioeval.suite.row_sources import ROW_NAMES, QuestionsOfTask
+
+PAGE = DOCS / "reference" / "columns.md"
+_PROVIDER = ("text or object", "", "required")
+_WRITTEN: Mapping[str, tuple[str, str, str]] = {
+    "provider": _PROVIDER,
+    "prompt": ("text or list", "", "required"),
+    "columns": ("list or object", "", "required"),
+    "schema": ("text or object", "", "none"),
+    "as_type": ("`text`, `int`, `float`, `bool`, `json`", "", "`text`, of Python `json`"),
+    "as_types": ("text or object", "", "`json`"),
+}
+_COMMON = {field.name for field in attrs.fields(ColumnEntry)}
+
+
+def own_names(model: type) -> dict[str, str | None]:
+    """The keys of what one kind alone has."""
+    common = dict.fromkeys(_COMMON - ({"outputs"} if model is PythonColumn else set()))
+    inside = {INSIDE[model]: None} if model in INSIDE else {}
+    return {**RENAMED[model], **common, **inside}
+
+
+def section(heading: str) -> str:
+    text = PAGE.read_text()
+    assert text.count(f"\n{heading}\n") == 1
+    rest = text.split(f"\n{heading}\n")[1]
+    return rest.split("\n#")[0] + "\n"
+
+
+def only_table(part: str, first: str) -> list[list[str]]:
+    (found,) = [table for table in tables(part) if table[0][0] == f"`{first}`"]
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_of_columns_has_the_keys_of_its_model(kind: str) -> None:
+    """Those that all have stand elsewhere."""
+    model = KINDS[kind]
+    wanted = list(documented(model, own_names(model), _WRITTEN))
+    part = section(f"### `type: {kind}`")
+    assert columns(only_table(part, wanted[0][0].strip("`")), 4) == wanted
+
+
+@pytest.mark.parametrize("kind", SAMPLERS)
+def test_a_sampler_has_the_keys_of_its_model(kind: str) -> None:
+    """Each in a table of its own, in the order of the page."""
+    part = section("### `type: sampler`")
+    _, *found = tables(part)
+    assert columns(found[list(SAMPLERS).index(kind)], 4) == list(documented(SAMPLERS[kind], {}))
+    assert f"`sampler: {kind}`" in part
+
+
+_SETTINGS: Mapping[str, Any] = {
+    "columns": ("list", "", "required"),
+    "output_dir": ("text", "", "none"),
+    "existing": ("`never`, `ifPossible`, `always`", "", "`never`"),
+}
+_STAGED: Mapping[str, Any] = {
+    "stage": ("`beforeBatch`, `afterBatch`, `afterGeneration`", "", "required"),
+    "on_error": ("`abort`, `dropGroup`", "", "`abort`"),
+}
+
+
+@pytest.mark.parametrize(
+    ("heading", "model", "names", "written"),
+    [
+        ("## The task", ColumnsSettings, SETTINGS_KEYS, _SETTINGS),
+        ("## Columns", ColumnEntry, {"outputs": None}, {}),
+        ("## Columns", Skip, {}, {}),
+        ("### `type: llm`", Asking, {}, _WRITTEN),
+        ("### `type: judge`", Score, {}, {}),
+        ("## Processors", Processor, PROCESSOR_KEYS, _STAGED),
+        (
+            "## Early shutdown",
+            ErrorWindow,
+            {},
+            {"error_rate": ("number", "above 0, at most 1", "0.5")},
+        ),
+        ("## Rows of earlier tasks", RowsOfTask, ROWS_KEYS, {}),
+        ("## Rows of earlier tasks", QuestionsOfTask, {}, {}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_table_says_what_its_model_says(
+    heading: str, model: type, names: Mapping[str, str | None], written: Mapping[str, Any]
+) -> None:
+    """Every key with its type, range and default, in the order of the model."""
+    wanted = list(documented(model, names, written))
+    assert wanted in [columns(table, 4) for table in tables(section(heading))]
+
+
+def test_what_rows_of_other_tasks_have_stands_there() -> None:
+    """Each name."""
+    (line,) = [
+        line
+        for line in section("## Rows of earlier tasks").splitlines()
+        if line.startswith("Rows of other tasks")
+    ]
+    assert [word for word in line.split("`")[1::2] if word in ROW_NAMES] == list(ROW_NAMES)
+
+
+def test_the_suite_of_the_page_loads(tmp_path: Path) -> None:
+    """As it stands there."""
+    lay_out(PAGE, tmp_path)
+    problems, exam = load_suite(tmp_path / "problems.yaml").tasks
+    assert problems.suite.columns is not None
+    assert exam.depends_on == ("problems",)

@@ -1,0 +1,160 @@
+"""What is written down of datasets: made ready in the writer's thread, as JSON text."""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from trioeval.datasets.files import GroupFile
+from trioeval.datasets.files.cells import encode_json
+from trioeval.datasets.grouping import Grouping
+from trioeval.datasets.result import DroppedRow
+from trioeval.providers.secrets import hide, hide_in
+from trioeval.store.columns import Value
+from trioeval.store.payloads import plain, stored_json
+from trioeval.store.works import Place
+from trioeval.tasks.columns.dataset_journal import MadeRecord
+
+_log = logging.getLogger("trioeval.store")
+
+CELL = [
+    "key",
+    "producer",
+    "unit",
+    "is_group",
+    "digest",
+    "made",
+    "skipped",
+    "tally",
+    "execution",
+]
+DROPPED = ["key", "cause", "producer", "error", "error_kind", "attempts"]
+WRITTEN = ["part", "number", "rows", "numbers", "file", "digest", "dropped"]
+
+
+@attrs.define(eq=False)
+class CellWork:
+    """What one job has made.
+
+    What holds a secret is not written down, for it could only be written as something else: it is made again
+    by a later execution. So is what is no JSON.
+    """
+
+    place: Place
+    task: str | None
+    row: int
+    """Whose key it has."""
+    is_group: bool
+    record: MadeRecord
+    _columns: tuple[Value, ...] | None = None
+
+    def make(self) -> int:
+        """Make its text."""
+        record, keys = self.record, self.place.keys.get(self.task, ())
+        try:
+            made = {str(row): dict(values) for row, values in record.values.items()}
+            if hide_in(made, keys) is not made:
+                return 0
+            text = encode_json(made)
+        except (TypeError, ValueError, RecursionError) as error:
+            _log.warning("what %s made is not written down: %s", record.producer, error)
+            return 0
+        self._columns = (
+            record.producer,
+            record.unit,
+            int(self.is_group),
+            record.digest,
+            stored_json(text),
+            encode_json(record.skipped) if record.skipped else None,
+            encode_json(dict(record.tally)) if record.tally else None,
+            self.place.execution,
+        )
+        return len(text)
+
+    def lose(self) -> None:
+        """Nothing can be done with it in this execution."""
+
+    def line(self) -> tuple[Value, ...] | None:
+        """Its line in the table of cells; None if it has none."""
+        return (
+            None if self._columns is None else (self.place.key(self.task, self.row), *self._columns)
+        )
+
+
+def dropped_line(place: Place, task: str | None, row: DroppedRow) -> tuple[Value, ...]:
+    """The line of a row that is gone."""
+    keys = place.keys.get(task, ())
+    return (
+        place.key(task, row.row),
+        row.cause,
+        row.column,
+        None if row.error is None else plain(hide(row.error, keys)),
+        row.kind,
+        row.attempts,
+    )
+
+
+def dropped_of(line: Sequence[Any]) -> DroppedRow:
+    """The row again: of a line whose key is its number."""
+    row, cause, column, error, kind, attempts = line
+    return DroppedRow(
+        row=row, cause=cause, column=column, error=error, kind=kind, attempts=attempts
+    )
+
+
+def written_line(part: int, group: GroupFile) -> tuple[Value, ...]:
+    """The line of a group that is written."""
+    return (
+        part,
+        group.group,
+        group.count,
+        None if isinstance(group.rows, int) else encode_json(group.rows),
+        group.file,
+        group.digest,
+        encode_json(dict(group.dropped)),
+    )
+
+
+def grouping_text(grouping: Grouping) -> str:
+    """JSON text of a grouping."""
+    return encode_json({"size": grouping.size, "targets": grouping.targets})
+
+
+def is_longer(old: Grouping, new: Grouping) -> bool:
+    """Whether a grouping is the same as an older one, perhaps with more groups behind it."""
+    return new.size == old.size and new.targets[: len(old.targets)] == old.targets
+
+
+def is_of_group(record: MadeRecord) -> bool:
+    """Whether a record is of a whole group. One of a group of one row with its own number may be either."""
+    return {*record.values, *record.skipped} != {record.unit}
+
+
+def first_row(record: MadeRecord, grouping: Grouping) -> int:
+    """The row whose key a record of a group has: the first one of the group.
+
+    Raises:
+        IndexError: There is no such group.
+    """
+    rows = {*record.values, *record.skipped}
+    group = grouping.group_of(min(rows)) if rows else record.unit
+    return grouping.rows_of(group).start
+
+
+def made_of(line: Mapping[str, Any], text: str) -> MadeRecord:
+    """A record again.
+
+    Raises:
+        ValueError: It is damaged.
+    """
+    values = {int(row): found for row, found in json.loads(text).items()}
+    return MadeRecord(
+        producer=line["producer"],
+        unit=line["unit"],
+        digest=line["digest"],
+        values=values,
+        skipped=tuple(json.loads(line["skipped"])) if line["skipped"] else (),
+        tally=json.loads(line["tally"]) if line["tally"] else {},
+    )

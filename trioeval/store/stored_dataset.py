@@ -1,0 +1,246 @@
+"""One dataset, as it is written down while it is built and found again when its run is resumed."""
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from trioeval.datasets.files import GroupFile
+from trioeval.datasets.files.cells import encode_json
+from trioeval.datasets.grouping import Grouping
+from trioeval.datasets.result import DroppedRow
+from trioeval.errors import DatasetError
+from trioeval.store.dataset_works import (
+    CELL,
+    DROPPED,
+    WRITTEN,
+    CellWork,
+    dropped_line,
+    dropped_of,
+    first_row,
+    grouping_text,
+    is_longer,
+    is_of_group,
+    made_of,
+    written_line,
+)
+from trioeval.store.payloads import read_text
+from trioeval.store.runs import key_range
+from trioeval.store.schema import INDEX_BITS
+from trioeval.store.works import Place, StepWork, insert
+from trioeval.store.writer import Writer
+from trioeval.tasks.columns.dataset_journal import DatasetJournal, MadeRecord, Restored
+
+_OTHERS = ("written_group", "dataset_stage")
+
+
+@attrs.frozen(kw_only=True)
+class _Before:
+    """What earlier executions have written down of a dataset beside its cells."""
+
+    grouping: Grouping | None = None
+    fingerprint: Mapping[str, str] = attrs.field(factory=dict)
+    groups: Sequence[GroupFile] = ()
+    stages: Mapping[str, str] = attrs.field(factory=dict)
+
+
+class StoredDataset(DatasetJournal):
+    """The dataset of one task of a run. Made by `StoredRun.dataset`.
+
+    Another configuration makes another dataset: of what is there only cells count for it, each by its digest.
+
+    Args:
+        writer: Writes everything down.
+        place: Of the run.
+        task: The id of the task.
+        part: Of an earlier execution; None if there was none.
+        read: A connection that reads.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        place: Place,
+        task: str | None,
+        part: int | None,
+        read: Callable[[], sqlite3.Connection],
+    ) -> None:
+        self._writer = writer
+        self._place = place
+        self._task = task
+        self._part = part
+        self._read = read
+        self._has_warned = False
+        self._before = self._found() or _Before()
+        self._stages = dict(self._before.stages)
+        self._grouping = self._before.grouping
+        self._is_other = False
+        self._is_regrouped = False
+
+    @property
+    def resumed(self) -> bool:
+        """Whether there is anything to find."""
+        return self._before.grouping is not None
+
+    @property
+    def grouping(self) -> Grouping | None:
+        """How rows were grouped before; None if nothing was begun."""
+        return self._before.grouping
+
+    def begin(self, grouping: Grouping, fingerprint: Mapping[str, str], /) -> None:
+        """What the dataset is, before anything is made of it."""
+        old, told = self._before, dict(fingerprint)
+        self._grouping = grouping
+        if old.grouping is not None:
+            self._is_regrouped = not is_longer(old.grouping, grouping)
+            self._is_other = self._is_regrouped or old.fingerprint != told
+        if self._is_other:
+            self._before, self._stages = _Before(grouping=old.grouping), {}
+        is_other, is_regrouped = self._is_other, self._is_regrouped
+
+        def write(connection: sqlite3.Connection) -> None:
+            part = self._place.parts[self._task]
+            if is_other:
+                for table in _OTHERS:
+                    connection.execute(f"DELETE FROM {table} WHERE part = ?", (part,))  # noqa: S608
+                connection.execute(
+                    "DELETE FROM dropped_row WHERE key BETWEEN ? AND ?", key_range(part)
+                )
+            if is_regrouped:
+                connection.execute(
+                    "DELETE FROM cell WHERE key BETWEEN ? AND ? AND is_group", key_range(part)
+                )
+            line = (part, grouping_text(grouping), encode_json(told))
+            insert(connection, "dataset", ("part", "grouping", "fingerprint"), [line])
+
+        self._writer.put(StepWork(write))
+
+    def made(self, record: MadeRecord, /) -> None:
+        """Write down what a job has made, which is not changed any more."""
+        is_group = is_of_group(record)
+        row = record.unit
+        if is_group and self._grouping is not None:
+            row = first_row(record, self._grouping)
+        self._writer.put(CellWork(self._place, self._task, row, is_group, record))
+
+    def dropped(self, row: DroppedRow, /) -> None:
+        """Write down that a row is gone."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            insert(connection, "dropped_row", DROPPED, [dropped_line(self._place, self._task, row)])
+
+        self._writer.put(StepWork(write))
+
+    def written(self, group: GroupFile, /) -> None:
+        """Write down that a group is written."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            line = written_line(self._place.parts[self._task], group)
+            insert(connection, "written_group", WRITTEN, [line])
+
+        self._writer.put(StepWork(write))
+
+    def stage(self, name: str, state: str, /) -> None:
+        """Write down that a stage of the whole dataset has begun, or is over."""
+        self._stages[name] = state
+
+        def write(connection: sqlite3.Connection) -> None:
+            line = (self._place.parts[self._task], name, state)
+            insert(connection, "dataset_stage", ("part", "name", "state"), [line])
+
+        self._writer.put(StepWork(write))
+
+    def stages(self) -> Mapping[str, str]:
+        """What was written down of such stages, also in this execution."""
+        return dict(self._stages)
+
+    def groups(self) -> Sequence[GroupFile]:
+        """The groups that earlier executions have written."""
+        return self._before.groups
+
+    def restored(self, group: int, rows: range, /) -> Restored:
+        """What earlier executions have written down of a group. What is damaged is not there."""
+        if self._part is None:
+            return Restored()
+        base = self._part << INDEX_BITS
+        keys = (base | rows.start, base | (rows.stop - 1))
+        try:
+            made = [*self._made(group, keys)]
+            dropped = [] if self._is_other else [*self._dropped(keys)]
+        except sqlite3.Error as error:
+            self._warn(f"what was made of group {group} cannot be read ({error}); it is made again")
+            return Restored()
+        return Restored(made=made, dropped=dropped)
+
+    async def durable(self) -> None:
+        """Return when everything until now is safe, or cannot be made so. A checkpoint if it has to wait."""
+        await self._writer.wait_done()
+
+    def _made(self, group: int, keys: tuple[int, int]) -> Iterator[MadeRecord]:
+        of_rows = "AND NOT is_group" if self._is_regrouped else ""
+        statement = f"SELECT {', '.join(CELL)} FROM cell WHERE key BETWEEN ? AND ? {of_rows}"  # noqa: S608
+        for values in self._read().execute(statement, keys):
+            line = dict(zip(CELL, values, strict=True))
+            try:
+                yield made_of(line, read_text(line["made"]))
+            except (ValueError, TypeError, AttributeError) as error:
+                self._warn(
+                    f"what {line['producer']} made of group {group} is damaged ({error}); "
+                    "it is made again, and so is everything like it"
+                )
+
+    def _dropped(self, keys: tuple[int, int]) -> Iterator[DroppedRow]:
+        statement = (
+            f"SELECT key & {(1 << INDEX_BITS) - 1}, {', '.join(DROPPED[1:])} FROM dropped_row "  # noqa: S608
+            "WHERE key BETWEEN ? AND ?"
+        )
+        return map(dropped_of, self._read().execute(statement, keys))
+
+    def _found(self) -> _Before | None:
+        if self._part is None:
+            return None
+        of = (self._part,)
+        read = self._read()
+        try:
+            found = read.execute(
+                "SELECT grouping, fingerprint FROM dataset WHERE part = ?", of
+            ).fetchone()
+            if found is None:
+                return None
+            grouping, fingerprint = map(json.loads, found)
+            columns = ", ".join(WRITTEN[1:])
+            groups = read.execute(
+                f"SELECT {columns} FROM written_group WHERE part = ? ORDER BY number",  # noqa: S608
+                of,
+            )
+            stages = read.execute("SELECT name, state FROM dataset_stage WHERE part = ?", of)
+            return _Before(
+                grouping=Grouping(grouping["size"], tuple(grouping["targets"])),
+                fingerprint=fingerprint,
+                groups=tuple(map(_group, groups)),
+                stages=dict(stages),
+            )
+        except (sqlite3.Error, DatasetError, ValueError, TypeError, KeyError) as error:
+            self._warn(
+                f"what was written down of the dataset cannot be read ({error}); it begins anew"
+            )
+            return None
+
+    def _warn(self, text: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            of = "" if self._task is None else f"task {self._task}: "
+            self._writer.warn(f"{self._writer.path}: {of}{text}")
+
+
+def _group(line: Sequence[Any]) -> GroupFile:
+    number, rows, numbers, file, digest, dropped = line
+    return GroupFile(
+        group=number,
+        rows=rows if numbers is None else tuple(json.loads(numbers)),
+        file=file,
+        digest=digest,
+        dropped=json.loads(dropped),
+    )

@@ -1,0 +1,274 @@
+"""Builds one dataset on the kernel: one plan of all that is not made yet.
+
+    run = DatasetRun(spec, output, journal=journal)
+    result = await build(run, lanes)
+
+The jobs of the plan are cells, groups and the stages of groups; which of them may start is decided while it
+runs (`dataset_readiness`), what they do is in `dataset_cells` and `dataset_finish`, and everything that
+changes in `dataset_progress`. What is left of it when the plan is over is put in order here: groups that are complete
+are written, however the plan ended; what has no ending gets one; and when all is written, processors see the
+whole of it.
+"""
+
+import math
+from collections.abc import Callable
+
+import trio
+
+from trioeval.datasets.numbering import Numbering
+from trioeval.datasets.result import DatasetResult
+from trioeval.datasets.tracker import FINISH, PREPARE, MakeJob, Tracker
+from trioeval.errors import TrioevalError
+from trioeval.kernel import Budget, Calls, Job, Lanes, NotRun, Observer, Outcome, Plan, run_plan
+from trioeval.kernel.events import guarded
+from trioeval.tasks.columns.dataset_account import Account, Spent
+from trioeval.tasks.columns.dataset_admission import Admission
+from trioeval.tasks.columns.dataset_cells import Cells
+from trioeval.tasks.columns.dataset_events import DatasetObserver
+from trioeval.tasks.columns.dataset_finish import Finishing
+from trioeval.tasks.columns.dataset_journal import DatasetJournal
+from trioeval.tasks.columns.dataset_output import Output
+from trioeval.tasks.columns.dataset_progress import Progress
+from trioeval.tasks.columns.dataset_readiness import MakeJobs, MakeReadiness
+from trioeval.tasks.columns.dataset_spec import DatasetSpec
+from trioeval.tasks.columns.making import LOCAL
+
+CLOSE_GRACE = 30.0
+"""Seconds that writing what is complete may take behind the end of a run that was cut off."""
+
+
+class DatasetRun:
+    """One dataset that is built once.
+
+    Args:
+        spec: What it is.
+        output: Where its rows go.
+        journal: Where it is written down; None of a preview.
+        observe: Told of what happens, see `dataset_events`.
+        warn: Told, for a person, of what is not as it should be.
+    """
+
+    def __init__(
+        self,
+        spec: DatasetSpec,
+        output: Output,
+        *,
+        journal: DatasetJournal | None = None,
+        observe: DatasetObserver | None = None,
+        warn: Callable[[str], None] | None = None,
+    ) -> None:
+        self.spec = spec
+        self.stop = trio.Event()
+        """No new job starts: somebody said so, or nothing new is worth it."""
+        self.failure: Exception | None = None
+        """What the whole failed with."""
+        prepares = bool(spec.stages.before_batch)
+        numbering = Numbering(spec.graph, spec.grouping, output.written, prepares=prepares)
+        settings = spec.settings
+        self._progress = Progress(
+            spec,
+            journal,
+            numbering,
+            Tracker(spec.graph, spec.grouping, prepares=prepares),
+            Admission(
+                spec.grouping,
+                sum(map(len, spec.graph.columns)),
+                settings.max_open_cells,
+                settings.max_open_bytes,
+                iter(numbering.groups),
+            ),
+            Account([Spent() for _ in spec.graph.producers]),
+            guarded(observe),
+            self.stop.set,
+        )
+        self._output = output
+        self._warn = warn
+        self._readiness = MakeReadiness(self._progress)
+        self._cells = Cells(self._progress, self._readiness)
+        self._finishing = Finishing(self._progress, output)
+        self._cut = "cancel"
+        """Why jobs were not run of which nothing else is known."""
+        self._result: DatasetResult | None = None
+        self._earlier = tuple(output.written.values())
+        self._began_at: float | None = None
+
+    def plan(self) -> Plan[MakeJob]:
+        """What is not made yet, as jobs."""
+        lanes = {making.maker.lane for making in self.spec.makings}
+        return Plan(
+            MakeJobs(self._progress), frozenset({LOCAL, *lanes}), readiness=lambda: self._readiness
+        )
+
+    async def perform(self, job: Job[MakeJob], calls: Calls[MakeJob]) -> None:
+        """The body of a job.
+
+        Raises:
+            Exception: What its maker raised; or, with `failure` set, what the whole fails with.
+        """
+        make, index = job.payload, job.index
+        failure: Exception | None = None
+        try:
+            if make.producer == FINISH:
+                await self._finishing.finish(make.group, index)
+            elif make.producer == PREPARE:
+                await self._finishing.prepare(index)
+            elif make.row is None:
+                failure = await self._cells.group(index, self._progress.ready[index], calls)
+            else:
+                failure = await self._cells.cell(index, self._progress.ready[index], calls)
+        except Exception as error:
+            self.failure = self.failure or error
+            raise
+        if failure is not None:
+            raise failure
+
+    def settled(self, outcome: Outcome[None]) -> None:
+        """A job has its outcome.
+
+        Raises:
+            Exception: What the whole fails with.
+        """
+        self._readiness.settled(outcome)
+        if self.failure is not None:
+            raise self.failure
+
+    async def emit(self, outcome: Outcome[None]) -> None:  # noqa: ASYNC124 - there is nothing to wait for
+        """An outcome comes in its turn: rows are told of by groups, and not here."""
+        if isinstance(outcome, NotRun):
+            self._cut = outcome.cut.value
+
+    def begin(self, now: float) -> None:
+        """The plan is about to be run."""
+        self._began_at = now
+        progress, spec = self._progress, self.spec
+        if progress.journal is not None:
+            progress.journal.begin(spec.grouping, spec.fingerprint)
+        progress.count_earlier(self._earlier)
+
+    async def write_complete(self) -> None:
+        """Behind the plan: write what is complete and is not written. A checkpoint if there is any.
+
+        Raises:
+            TrioevalError: It cannot be written.
+        """
+        self._progress.is_cut = True
+        for number in self._finishing.complete_groups():
+            await self._finishing.finish(number)
+
+    async def close(self) -> DatasetResult:
+        """Behind all of it: give every row its ending, and the dataset its own. A checkpoint.
+
+        Raises:
+            TrioevalError: The dataset cannot be finished.
+        """
+        progress, account = self._progress, self._progress.account
+        self._count_rest()
+        if self.failure is None and account.groups == len(self.spec.grouping):
+            await self._finishing.generation()
+            result = self.result(trio.current_time())
+            if result.outcome == "complete":
+                await self._output.finish(_noted(result))
+        if progress.journal is not None:
+            await progress.journal.durable()
+        return self.result(trio.current_time())
+
+    def result(self, now: float) -> DatasetResult:
+        """What became of the dataset until now."""
+        account = self._progress.account
+        if self.failure is not None and account.error is None:
+            account.error = str(self.failure) or type(self.failure).__name__
+        return account.result(
+            task=self.spec.task,
+            requested=self.spec.grouping.rows,
+            duration_s=0.0 if self._began_at is None else now - self._began_at,
+        )
+
+    def _count_rest(self) -> None:
+        """Rows that nothing became of."""
+        progress, account = self._progress, self._progress.account
+        cut = "fault" if self.failure is not None else self._cut
+        for number, group in progress.groups.items():
+            for row in progress.tracker.left(number):
+                account.not_run[group.reasons.get(row, cut)] += 1
+        known = account.written + account.dropped.total() + account.not_run.total()
+        if rest := self.spec.grouping.rows - known:
+            early = account.early_shutdown and self.failure is None
+            account.not_run["early_shutdown" if early else cut] += rest
+
+
+async def build(
+    run: DatasetRun,
+    lanes: Lanes,
+    *,
+    deadline: float = math.inf,
+    stop: trio.Event | None = None,
+    observe: Observer | None = None,
+    budget: Budget | None = None,
+    max_live_jobs: int = 256,
+) -> DatasetResult:
+    """Build a dataset. A checkpoint.
+
+    Args:
+        run: It; each is built once.
+        lanes: Those of its providers, and `LOCAL`.
+        deadline: Instant on the Trio clock at which everything under way is cut.
+        stop: When set, nothing new is begun.
+        observe: Told of the jobs, as by `run_plan`.
+        budget: What all calls may use.
+        max_live_jobs: Jobs of one lane that may be started and not over.
+
+    Returns:
+        What became of it. Whoever cancels this asks `run.result` afterwards.
+
+    Raises:
+        Exception: A fault of ours; groups that were complete are written all the same.
+    """
+    failure: Exception | None = None
+    run.begin(trio.current_time())
+    try:
+        async with trio.open_nursery() as nursery:
+            if stop is not None:
+                nursery.start_soon(_pass_on, stop, run.stop)
+            try:
+                await run_plan(
+                    run.plan(),
+                    run.perform,
+                    lanes=lanes,
+                    emit=run.emit,
+                    settled=run.settled,
+                    deadline=deadline,
+                    stop=run.stop,
+                    observe=observe,
+                    max_live_jobs=max_live_jobs,
+                    salvage_rounds=run.spec.settings.salvage_rounds,
+                    budget=budget,
+                )
+            except Exception as error:  # noqa: BLE001 - raised below, when what is complete is written
+                failure = run.failure or error
+            nursery.cancel_scope.cancel("the plan is over")
+    finally:
+        # What was paid for is kept also where the caller was cancelled: test_co_66….
+        with trio.move_on_after(CLOSE_GRACE, shield=True):
+            try:
+                await run.write_complete()
+            except Exception as error:  # noqa: BLE001 - told like any other
+                failure = failure or error
+    run.failure = failure
+    result = await run.close()
+    if failure is not None and not isinstance(failure, TrioevalError):
+        raise failure
+    return result
+
+
+async def _pass_on(stop: trio.Event, own: trio.Event) -> None:
+    await stop.wait()
+    own.set()
+
+
+def _noted(result: DatasetResult) -> dict[str, object]:
+    """What a header says of the end of a dataset: nothing that differs from run to run."""
+    return {
+        "requested": result.requested,
+        "written": result.written,
+        "dropped": dict(result.dropped),
+    }
