@@ -82,6 +82,7 @@ def test_a_sampler_has_the_keys_of_its_model(kind: str) -> None:
 _SETTINGS: Mapping[str, Any] = {
     "columns": ("list", "", "required"),
     "output_dir": ("text", "", "none"),
+    "max_open_bytes": ("whole number", "at least 1", "268435456"),
     "existing": ("`never`, `ifPossible`, `always`", "", "`never`"),
 }
 _STAGED: Mapping[str, Any] = {

@@ -42,7 +42,11 @@ def table_with(first: str) -> list[list[str]]:
     [
         (Suite, dict.fromkeys(NOT_IN_FILES), "providers"),
         (ProviderEntry, {}, "id"),
-        (Test, {"assertions": "assert", "fault": None, "judge": None}, "description"),
+        (
+            Test,
+            {"assertions": "assert", "fault": None, "is_data": None, "judge": None},
+            "description",
+        ),
         (TestOptions, {"overrides": None}, "runSerially"),
         (Scenario, {}, "config"),
         (Assertion, {"assertions": "assert"}, "type"),

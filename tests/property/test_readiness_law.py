@@ -41,6 +41,7 @@ def test_what_a_readiness_says_is_done_and_every_law_holds(case: Case, _schedule
 
 
 @given(case=cases(calm=True), _schedule=st.random_module())
+@settings(max_examples=settings().max_examples // 2)
 def test_no_slot_is_free_while_a_job_is_ready(case: Case, _schedule: object) -> None:
     """EAGER: also right after the job that somebody stood in line for was withdrawn."""
     trace, readiness = run_case(case)

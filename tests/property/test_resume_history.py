@@ -91,6 +91,9 @@ class Notes:
     def kept(self, task: str | None) -> Kept:  # noqa: ARG002 - there is one
         return self.rows
 
+    def dataset(self, task: str | None) -> None:
+        pass
+
 
 def kept_of(rows: list[Row], indices: frozenset[int]) -> Kept:
     return Kept(

@@ -232,6 +232,8 @@ def test_a_damaged_database_is_told_wherever_it_is_met(
     trio.run(fill, path, 200)
     whole = path.read_bytes()
     page = 8192
+    open_database(tmp_path / "empty.db", RUNS).close()
+    tables = (tmp_path / "empty.db").stat().st_size  # bytes that say what tables there are
     path.write_bytes(whole[:100] + b"\xff" * (page - 100) + whole[page:])
     with pytest.raises(StoreError, match="is damaged") as told:
         trio.run(opened, path)
@@ -239,7 +241,7 @@ def test_a_damaged_database_is_told_wherever_it_is_met(
     assert "`sqlite3 FILE .recover`" in str(told.value)
     with pytest.raises(StoreError, match="is damaged"), read_store(path) as reader:
         reader.runs()
-    path.write_bytes(whole[:page] + b"\xff" * (len(whole) - page))
+    path.write_bytes(whole[:tables] + b"\xff" * (len(whole) - tables))
     with pytest.raises(StoreError, match="is damaged"), read_store(path) as reader:
         [*reader.records(reader.run("latest"))]
     with pytest.raises(DamagedError, match=r"^\S+: the store of runs is damaged \("):
@@ -248,7 +250,7 @@ def test_a_damaged_database_is_told_wherever_it_is_met(
     path.write_bytes(whole[: -3 * page] + b"\xff" * page + whole[-2 * page :])
     with pytest.raises(DamagedError):
         trio.run(opened, path)
-    path.write_bytes(whole[:page] + b"\xff" * (len(whole) - page))
+    path.write_bytes(whole[:tables] + b"\xff" * (len(whole) - tables))
     monkeypatch.setattr("trioeval.store.database._LARGEST_CHECKED", len(whole) - 1)
 
     async def main() -> None:

@@ -87,6 +87,9 @@ class Notes:
         rows = [one for one in self.before if isinstance(one, Row) and one.task == task]
         return Kept({row.index: row_json(row, "eval-1") for row in rows if self.keeps(row)})
 
+    def dataset(self, task: str | None) -> None:
+        """It knows rows alone."""
+
     @property
     def calls(self) -> list[CallRecord]:
         return [one for one in self.writes if isinstance(one, CallRecord)]

@@ -52,13 +52,13 @@ def test_a_condition_is_told_of_columns_and_of_what_is_inside(text: str, *, valu
         ),
         ("t > 3", None),
         ("q.tags", None),
-        ("range(2000000)", "the expression took more than 1000000 steps"),
+        ("range(2000000)", "took more than 1000000 steps"),
     ],
 )
 def test_co_31_a_mistyped_name_is_an_error_and_never_false(text: str, message: str | None) -> None:
     with pytest.raises(TemplateError) as caught:
         compile_condition(text)(ROW)
-    assert message is None or message in str(caught.value).replace("template", "expression")
+    assert message is None or message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -83,10 +83,10 @@ def test_co_32_what_is_no_expression_is_known_before_any_row(text: str, message:
 
 
 def test_names_are_those_of_columns_and_of_globals() -> None:
-    assert expression_names("a.b > 3 and f(c | own(d), [e for]) ") == frozenset()
-    assert expression_names("a.b[c] > 3 or not d | own(e)") == {"a", "b"[:0] or "c", "d", "e"}
+    assert expression_names("a.b[c] > 3 or not d | own(e)") == {"a", "c", "d", "e"}
     assert expression_names("self.x ~ env.HOME ~ null") == {"self", "env"}
     assert expression_names("{x: a}") == {"a"}
+    assert expression_names("a b") == frozenset()
 
 
 def test_filters_of_the_suite_and_its_environment_are_there() -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from made_locally import column_of, group_order, made_by
 
-from tests.tasks.made_locally import column_of, group_order, made_by
 from trioeval.suite.column_models import (
     CategorySampler,
     DatetimeSampler,
@@ -74,15 +74,14 @@ EXPECTED: list[list[Any]] = [
 @pytest.mark.slow
 def test_the_stream_does_not_hang_on_the_hashes_of_a_process() -> None:
     code = "from trioeval.tasks.columns.samplers import stream; print(stream(7, 'x', 3).random())"
-    for salt in ("0", "1"):
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            env={"PYTHONHASHSEED": salt, "PYTHONPATH": ":".join(sys.path)},
-            capture_output=True,
-            check=True,
-            text=True,
-        )
-        assert float(done.stdout) == stream(7, "x", 3).random()
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONHASHSEED": "1", "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert float(done.stdout) == stream(7, "x", 3).random()
 
 
 @pytest.mark.parametrize("sampler", KINDS)

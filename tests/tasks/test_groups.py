@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trioeval.kernel import Freed, Rank, Readiness
 from trioeval.suite.expand import Span
 from trioeval.tasks.groups import ByGroups, Group, Layout
 from trioeval.tasks.order import OneByOne
@@ -86,3 +87,30 @@ def test_a_comparison_is_ready_with_the_last_step_of_its_group(
         ]
         ready += freed.ready
     assert len(over) == len(jobs)
+
+
+class Says(Readiness):
+    """Knows four steps: the later the sooner, 1 is named again at once, and 2 withdraws 3."""
+
+    def begin(self) -> Sequence[int]:
+        return range(4)
+
+    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - whatever it is
+        return Freed(blocked=[(3, 2)]) if index == 2 else Freed()
+
+    def rank(self, index: int) -> Rank:
+        return (-index,)
+
+    def aside(self, index: int) -> Freed | None:
+        return Freed([index]) if index == 1 else None
+
+
+def test_ranks_rounds_and_withdrawals_are_those_of_the_steps() -> None:
+    """Told of jobs; comparisons have no rank, and the run says when their round comes."""
+    order = ByGroups(Layout.of([Span(0, 4, 2, compared=True)]), Says())
+    assert order.begin() == [0, 1, 3, 4]
+    assert [order.rank(job) for job in range(6)] == [(0,), (-1,), (), (-2,), (-3,), ()]
+    assert [order.aside(job) for job in (0, 1, 2)] == [None, Freed([1], []), None]
+    assert order.over(3, done=True) == Freed([], [(4, 3)])
+    plain = ByGroups(Layout.of([Span(0, 4, 2, compared=True)]), None)
+    assert (plain.rank(0), plain.aside(0)) == ((), None)

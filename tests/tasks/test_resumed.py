@@ -26,6 +26,7 @@ from trioeval.kernel import (
     LaneSpec,
     Outcome,
     Plan,
+    Rank,
     Readiness,
     run_plan,
 )
@@ -238,6 +239,37 @@ def test_a_readiness_that_blocks_jobs_blocks_those_that_are_left() -> None:
     assert toy.outcomes[1] == Blocked(2, by=1)
 
 
+class Ranked(Readiness):
+    """Everything may start; 2 is named again whenever it is set aside, and 4 withdraws 1."""
+
+    def begin(self) -> Sequence[int]:
+        return range(6)
+
+    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - whatever it is
+        return Freed(blocked=[(1, 4)]) if index == 4 else Freed()
+
+    def rank(self, index: int) -> Rank:
+        return (-index,)
+
+    def aside(self, index: int) -> Freed | None:
+        return Freed([index]) if index == 2 else None
+
+
+def test_ranks_rounds_and_withdrawals_are_those_of_the_whole_plan() -> None:
+    """By the places that jobs have among those that are left."""
+    toy = Toy(attrs.evolve(Plan.of(jobs_of(6)), readiness=Ranked))
+    make = resumed(toy, 6, [0, 3]).plan().readiness
+    assert make is not None
+    left = make()
+    assert left.begin() == [0, 1, 2, 3]
+    assert [left.rank(place) for place in range(4)] == [(-1,), (-2,), (-4,), (-5,)]
+    assert [left.aside(place) for place in range(3)] == [None, Freed([1], []), None]
+    assert left.over(2, done=True) == Freed([], [(0, 2)])
+    run(toy, 6, [0, 3], width=1)
+    assert [index for index, _ in toy.started] == [5, 4, 2]
+    assert toy.outcomes[0] == Blocked(1, by=4)
+
+
 INDICES = st.frozensets(st.integers(0, 11))
 ORDERS = st.sampled_from(["one by one", "side by side"])
 CELLS = st.lists(
@@ -347,6 +379,9 @@ class Notes:
 
     def kept(self, task: str | None) -> Kept:  # noqa: ARG002 - there is one
         return self.rows
+
+    def dataset(self, task: str | None) -> None:
+        pass
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ task is made, woken or handed anything between two jobs.
 
 When the lane cannot serve a next job now, one worker stays as the *leader* and stands in line for it; the
 others go home. The leader becomes the job's worker in the very step in which the lane is ready, so that
-nothing comes between admission and start, and the jobs of a lane start in index order.
+nothing comes between admission and start, and the jobs of a lane start by rank and index.
 
 The foreman's only duty is that somebody leads when leading can help: it is notified when a slot is given
 back and when a job is taken or over, and sends a worker if there are jobs left, nobody leads, and a slot

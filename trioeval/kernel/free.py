@@ -1,12 +1,12 @@
 """Which of a lane's next jobs need nothing of it.
 
 A job whose reply is there already has no reason to wait for the lane that would bring it. Whether that is so
-is asked of the lane's next job and of no other, because jobs of one lane start in index order; and it may
+is asked of the lane's next job and of no other, because jobs of one lane start in their order; and it may
 take time, in which the lane starts nothing new.
 
-A job that is asked about stays in the backlog. So a question that is cut off loses nothing, and a job of a
-lower index that becomes ready meanwhile is asked next and starts first. Each answer is kept until its job
-starts: a job is asked once each time that it is run.
+A job that is asked about stays in the backlog. So a question that is cut off loses nothing, and a job that
+becomes ready meanwhile and comes before it is asked next and starts first. Each answer is kept until its job
+starts, or is withdrawn: a job is asked once each time that it is run.
 
 Rejected: taking the job and asking then. Stop, deadline and a closed lane would each have to put it back.
 

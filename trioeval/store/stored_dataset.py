@@ -167,8 +167,8 @@ class StoredDataset(DatasetJournal):
         base = self._part << INDEX_BITS
         keys = (base | rows.start, base | (rows.stop - 1))
         try:
-            made = [*self._made(group, keys)]
-            dropped = [] if self._is_other else [*self._dropped(keys)]
+            made = (*self._made(group, keys),)
+            dropped = () if self._is_other else (*self._dropped(keys),)
         except sqlite3.Error as error:
             self._warn(f"what was made of group {group} cannot be read ({error}); it is made again")
             return Restored()

@@ -3,7 +3,7 @@
 Such a task is a suite without prompts and tests. Its providers are those that its columns name.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from trioeval.suite.column_producers import column_types, extras_of, means, writ
 from trioeval.suite.column_words import camel_choice, some_text
 from trioeval.suite.mistakes import Mistake, MistakenError, PartlyRightError, kind, nearest
 from trioeval.suite.models import ProviderEntry, Suite
+from trioeval.suite.paths import DocumentPath
 from trioeval.suite.provider_names import Roster, entries_of
 from trioeval.suite.python_targets import python_target
 from trioeval.suite.sources.around import Around
@@ -71,7 +72,7 @@ def columns_suite(said: Mapping[str, Any], data: Mapping[str, Any], reading: Rea
     """
     mistakes: list[Mistake] = []
     listed = entries_of(data.get("providers"))
-    inline = _inline_providers(said.get("columns"))
+    inline = _inline_providers(said.get("columns"), listed)
     written = [*listed, *(entry for _, entry in inline)]
 
     def placed(mistake: Mistake) -> Mistake:
@@ -91,6 +92,7 @@ def columns_suite(said: Mapping[str, Any], data: Mapping[str, Any], reading: Rea
     wrong = {part.at[0] for part in mistakes if part.at}
     roster = Roster(
         suite.providers,
+        len(suite.providers) - len(inline),
         written,
         is_right=wrong.isdisjoint({"providers", "columns", "env"}),
         structure=lambda entry: reading.converter.structure(entry, ProviderEntry),
@@ -115,14 +117,17 @@ def columns_suite(said: Mapping[str, Any], data: Mapping[str, Any], reading: Rea
     return suite
 
 
-def _inline_providers(columns: Any) -> list[tuple[tuple[str | int, ...], dict[str, Any]]]:
+def _inline_providers(
+    columns: Any, listed: Sequence[Any]
+) -> list[tuple[DocumentPath, dict[str, Any]]]:
     """The providers that are written where they are used, each once, and where that is."""
-    found: dict[str, tuple[tuple[str | int, ...], dict[str, Any]]] = {}
+    found: dict[str, tuple[DocumentPath, dict[str, Any]]] = {}
+    known = set(map(json_text, listed))
     for place, column in enumerate(columns if isinstance(columns, list) else ()):
         entry = column.get("provider") if isinstance(column, dict) else None
         if isinstance(entry, dict):
             found.setdefault(json_text(entry), (("columns", place, "provider"), entry))
-    return list(found.values())
+    return [one for text, one in found.items() if text not in known]
 
 
 def _settings(said: Mapping[str, Any], reading: Reading, roster: Roster) -> ColumnsSettings:

@@ -49,7 +49,9 @@ class Roster:
     """Finds providers that are named one by one, and keeps in mind which ones were."""
 
     entries: Sequence[ProviderEntry]
-    """All that may be named."""
+    """All that there are."""
+    listed: int
+    """How many of them, from the first on, may be named; the others stand where they are used."""
     written: Sequence[Any]
     """As they stand in the file."""
     is_right: bool
@@ -81,8 +83,9 @@ class Roster:
                 raise MistakenError(Mistake(message))
 
     def _named(self, name: str) -> int:
-        found = [place for place, entry in enumerate(self.entries) if entry.label == name]
-        found = found or [place for place, entry in enumerate(self.entries) if entry.id == name]
+        entries = self.entries[: self.listed]
+        found = [place for place, entry in enumerate(entries) if entry.label == name]
+        found = found or [place for place, entry in enumerate(entries) if entry.id == name]
         if len(found) > 1:
             message = f"{quote(name)} names {len(found)} providers"
             raise MistakenError(Mistake(message, "give them labels, and name one of these"))
@@ -92,7 +95,7 @@ class Roster:
             places_of(name, self.written) or any(map(names_file, self.written))
         ):
             return 0
-        names = {entry.label or entry.id for entry in self.entries}
+        names = {entry.label or entry.id for entry in entries}
         hint = f"{nearest(name, names)}; {_OWN}" if names else f"there are no providers; {_OWN}"
         raise MistakenError(Mistake(f"there is no provider {quote(name)}", hint))
 

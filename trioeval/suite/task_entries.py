@@ -152,8 +152,9 @@ def _link_mistakes(
             yield Mistake(message, hint, at=("tasks", place, "id"))
             continue
         folder = folder_of(suite.columns, document.id)
-        if folders.setdefault(folder, place) != place:
-            where = show_path(("tasks", folders[folder]))
+        first = folders.setdefault(folder.resolve(), place)
+        if first != place:
+            where = show_path(("tasks", first))
             message = f"{where} has the folder {folder} as well"
             at = ("tasks", place, *(("outputDir",) if said else ()))
             yield Mistake(message, "each dataset needs its own", at=at)

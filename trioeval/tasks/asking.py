@@ -107,7 +107,7 @@ class Asker:
 
     @_marks.default
     def _find_marks(self) -> Sequence[str]:
-        return [_mark(entry) for entry in self.entries]
+        return [mark_of(entry) for entry in self.entries]
 
     @_blind.default
     def _find_blind(self) -> Sequence[bool]:
@@ -295,7 +295,7 @@ def _from_cache(reply: Reply) -> Reply:
     return attrs.evolve(reply, usage=Usage(cached=total, total=total), cost=0.0, hint=None)
 
 
-def _mark(entry: ProviderEntry) -> str:
+def mark_of(entry: ProviderEntry) -> str:
     """A digest of all that a suite says of a provider that may change its replies, but for credentials.
 
     What is no JSON counts by its type: it is another object in each process.

@@ -14,10 +14,12 @@ import trio
 from trioeval.errors import PlanError
 from trioeval.kernel import Lanes
 from trioeval.providers import Recorder, open_providers
+from trioeval.suite.column_models import ColumnsSettings
 from trioeval.suite.question_models import QuestionSettings, workers_of
 from trioeval.suite.sources.around import Around
 from trioeval.tasks.asking import Asker
 from trioeval.tasks.caching import ReplyCache
+from trioeval.tasks.columns.opening import DatasetsTold, DatasetTerms, dataset_row, open_dataset
 from trioeval.tasks.compared_eval import ComparedEval
 from trioeval.tasks.grader_calls import OpenGraders
 from trioeval.tasks.groups import Layout
@@ -63,6 +65,8 @@ class Terms:
     """Gets the rows of tasks that others are made of, by their ids."""
     settled: Callable[[PreparedTask], None]
     """Told of a task whose tests were not known when the run began, as soon as they are."""
+    datasets: DatasetsTold
+    """What is told of datasets, and how they go on."""
 
 
 @attrs.frozen
@@ -90,6 +94,8 @@ async def open_task(part: PreparedTask, stack: AsyncExitStack, terms: Terms) -> 
         await trio.lowlevel.checkpoint()
         lanes = dict.fromkeys(part.prepared.lane_names)
         return LateTask(lanes, functools.partial(_perform_late, part, part.settle, terms))
+    if part.prepared.suite.columns is not None:
+        return await _open_dataset(part, part.prepared.suite.columns, stack, terms)
     return OpenedTask(await _open(part, stack, terms))
 
 
@@ -114,13 +120,50 @@ async def _perform_late(
         return await run.perform(await _open(part, stack, terms, is_late=True), blocked_by)
 
 
-async def _open(
-    part: PreparedTask, stack: AsyncExitStack, terms: Terms, *, is_late: bool = False
-) -> OpenTask:
+async def _open_dataset(
+    part: PreparedTask, settings: ColumnsSettings, stack: AsyncExitStack, terms: Terms
+) -> Runnable:
+    asker, scripts = await _open_asker(part, stack, terms, row_ids=dataset_row, are_data=True)
+    told, task = terms.datasets, part.id
+    journal = None
+    if terms.journal is not None and told.preview is None:
+        journal = terms.journal.dataset(task)
+    observe = told.observe
+    own = DatasetTerms(
+        task=task,
+        journal=journal,
+        left=terms.left,
+        warn=terms.warn,
+        tell=told.tell,
+        observe=None if observe is None else functools.partial(observe, task),
+        reconcile=told.reconcile,
+        preview=told.preview,
+    )
+    return await open_dataset(part.prepared, settings, asker, scripts, own)
+
+
+async def _open_asker(
+    part: PreparedTask,
+    stack: AsyncExitStack,
+    terms: Terms,
+    *,
+    row_ids: Callable[[int], str],
+    are_data: bool,
+) -> tuple[Asker, Scripts]:
+    """Open the providers of a task, and the code that it runs.
+
+    Args:
+        part: The task.
+        stack: What closes it all again.
+        terms: What holds for all of them.
+        row_ids: Gives the id of a row by its index.
+        are_data: Whether what its rows say is data, in which no template of a provider may look up anything.
+    """
     prepared = part.prepared
     around = prepared.around
+    templates = prepared.templates.for_data() if are_data else prepared.templates
     opened = await stack.enter_async_context(
-        open_providers(prepared.specs, prepared.templates, terms.recorder, tls=prepared.trust)
+        open_providers(prepared.specs, templates, terms.recorder, tls=prepared.trust)
     )
     scripts = await stack.enter_async_context(open_scripts(around.directory, around.environ))
     asker = Asker(
@@ -133,12 +176,22 @@ async def _open(
             prepared.lane_names,
             prepared.lane_quotas,
         ),
-        row_ids=RowIds(prepared.steps),
+        row_ids=row_ids,
         task=part.id,
         journal=terms.journal,
         cache=terms.cache,
         refresh=terms.refresh,
         estimates=prepared.suite.questions is not None,
+    )
+    return asker, scripts
+
+
+async def _open(
+    part: PreparedTask, stack: AsyncExitStack, terms: Terms, *, is_late: bool = False
+) -> OpenTask:
+    prepared = part.prepared
+    asker, scripts = await _open_asker(
+        part, stack, terms, row_ids=RowIds(prepared.steps), are_data=is_late
     )
     tools = _tools(prepared, scripts, terms.run_id)
     has = _Opened(part, asker, tools, scripts)

@@ -15,6 +15,7 @@ from random import Random
 import attrs
 import trio
 
+from trioeval.datasets.result import DatasetResult
 from trioeval.errors import ProviderError, UsageError
 from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import Budget, Lanes, Observer
@@ -25,6 +26,8 @@ from trioeval.suite import BudgetSettings, Suite
 from trioeval.suite.column_models import SeedColumns
 from trioeval.suite.sources.functions import Calls
 from trioeval.tasks.caching import ReplyCache
+from trioeval.tasks.columns.dataset_events import DatasetEvent
+from trioeval.tasks.columns.opening import DatasetsTold
 from trioeval.tasks.journal import Journal
 from trioeval.tasks.lanes import merge_lane_specs
 from trioeval.tasks.opening import Terms, check_judge_lanes, open_task
@@ -56,6 +59,8 @@ class SuiteSummary:
     errors: int
     duration: float
     """Seconds on the Trio clock."""
+    datasets: tuple[DatasetResult, ...] = ()
+    """What became of the datasets that it built, as they were over."""
 
     @property
     def rows(self) -> int:
@@ -94,6 +99,9 @@ async def run_suite(
     refresh_cache: bool = False,
     questions: QuestionObserver | None = None,
     settled: Callable[[PreparedTask], None] | None = None,
+    datasets: Callable[[DatasetResult], None] | None = None,
+    dataset_events: Callable[[str | None, DatasetEvent], None] | None = None,
+    reconcile: bool = False,
 ) -> SuiteSummary:
     """Run a suite and emit its rows in index order. A checkpoint.
 
@@ -124,6 +132,10 @@ async def run_suite(
         refresh_cache: Ask for each reply, and keep it in place of the one that is in the cache.
         questions: Told of what becomes of each question of tasks of type `question_eval`, as it happens.
         settled: Told of each task whose tests are the rows of an earlier one, as soon as they are known.
+        datasets: Told of each dataset when its task is over, however that ended.
+        dataset_events: Told of what happens to datasets, with the ids of their tasks.
+        reconcile: Whether a dataset of the run may be another one now than when it was begun: what was made of
+            columns that are as they were is kept.
 
     Returns:
         How many rows ended in which way.
@@ -159,6 +171,13 @@ async def run_suite(
         1
     """
     prepared = await _prepared(suite, providers, kinds)
+    built: list[DatasetResult] = []
+
+    def tell(result: DatasetResult, _rows: object) -> None:
+        built.append(result)
+        if datasets is not None:
+            datasets(result)
+
     options = prepared.suite.evaluate_options
     limit_ms = options.max_eval_time_ms
     # Cancelled while it is opened, a suite would end without its rows: test_interrupts.py.
@@ -177,6 +196,7 @@ async def run_suite(
                 ),
                 left=_left(prepared),
                 settled=settled or _nobody,
+                datasets=DatasetsTold(tell=tell, observe=dataset_events, reconcile=reconcile),
             )
             tasks = [await open_task(part, stack, terms) for part in prepared.parts]
             if lanes is None:
@@ -207,7 +227,9 @@ async def run_suite(
         msg = f"the providers were not open within {OPENED_WITHIN:g} seconds"
         raise ProviderError("attempt_timeout", msg)
     found = run.counts
-    return SuiteSummary(found[Status.PASS], found[Status.FAIL], found[Status.ERROR], duration)
+    return SuiteSummary(
+        found[Status.PASS], found[Status.FAIL], found[Status.ERROR], duration, tuple(built)
+    )
 
 
 async def collect(

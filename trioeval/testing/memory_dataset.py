@@ -113,7 +113,7 @@ class MemoryDataset:
                         made[one.producer, one.unit, is_cell] = one
                 case DroppedRow() if one.row in rows:
                     dropped[one.row] = one
-        return Restored(made=list(made.values()), dropped=list(dropped.values()))
+        return Restored(made=tuple(made.values()), dropped=tuple(dropped.values()))
 
     async def durable(self) -> None:
         """Everything is as safe as it will ever be."""

@@ -58,7 +58,8 @@ class Cells:
         tally = Tally()
         if isinstance(known, MadeRecord):
             progress.count_recalled(job.producer, known)
-            return self._keep_cell(group, job, row, known.values[row])
+            self._keep_cell(group, job, row, known.values[row])
+            return None
         if isinstance(known, Skips):
             if row in known.faults:
                 return self._failed(index, known.faults[row], tally, calls)

@@ -1,8 +1,12 @@
 """What it means for a row that something of it was not made. Pure."""
 
+from collections.abc import Sequence
+
 import attrs
 
+from trioeval.datasets.graph import ColumnGraph
 from trioeval.datasets.result import Cause, DroppedRow
+from trioeval.datasets.tracker import FINISH, PREPARE, MakeJob
 from trioeval.errors import (
     BudgetError,
     CallError,
@@ -15,6 +19,9 @@ from trioeval.errors import (
     TrioevalError,
     leaves,
 )
+
+_STAGES = {PREPARE: "its processors", FINISH: "its end"}
+_SHOWN = 5  # jobs that a message names
 
 
 @attrs.frozen
@@ -72,6 +79,18 @@ def timed_out(row: int, column: str, seconds: float, attempts: int) -> DroppedRo
 def left_out(row: int, cause: Cause, column: str | None = None) -> DroppedRow:
     """A row that somebody did not want, or nobody will finish."""
     return DroppedRow(row=row, cause=cause, column=column)
+
+
+def stuck(graph: ColumnGraph, group: int, needed: Sequence[MakeJob]) -> str:
+    """That nothing of a group goes on, although nothing of it is lost."""
+    said = [
+        (_STAGES.get(job.producer) or f"column {graph.producers[job.producer].name!r}")
+        + ("" if job.row is None else f" of row {job.row}")
+        for job in needed[:_SHOWN]
+    ]
+    more = f", and {len(needed) - _SHOWN} more" if len(needed) > _SHOWN else ""
+    shown = ", ".join(said)
+    return f"group {group} waits for what will never be made: {shown}{more}; please report this"
 
 
 def _reason(error: BaseException) -> str | None:

@@ -1,11 +1,13 @@
 """The stages of a group: what processors do with it, and how its rows are written."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 import trio
 
+from trioeval.datasets.result import Cause
 from trioeval.datasets.tracker import FINISH, MakeJob
 from trioeval.datasets.types import fits
 from trioeval.errors import DatasetError
@@ -75,7 +77,7 @@ class Finishing:
             gone = [row for row, _ in rows if row not in there]
             rows, aside = kept, () if processed is None else processed.aside
         written = [(row, self._columns(row, values)) for row, values in rows]
-        counts = group.dropped + ({"processor": len(gone)} if gone else {})  # type: ignore[operator]
+        counts = group.dropped + Counter[Cause](processor=len(gone))
         if aside:
             await self.output.write_aside(number, aside)
         file = await self.output.write(number, written, dict(counts))

@@ -16,11 +16,10 @@ from trioeval.datasets.files import GroupFile
 from trioeval.datasets.numbering import Numbering
 from trioeval.datasets.result import DroppedRow
 from trioeval.datasets.tracker import FINISH, Change, MakeJob, Tracker
-from trioeval.errors import DatasetError
 from trioeval.kernel import Freed
 from trioeval.tasks.columns.dataset_account import Account, both, read_tally, tally_json
 from trioeval.tasks.columns.dataset_admission import Admission
-from trioeval.tasks.columns.dataset_endings import left_out
+from trioeval.tasks.columns.dataset_endings import left_out, stuck
 from trioeval.tasks.columns.dataset_events import (
     DatasetObserver,
     GroupGivenUp,
@@ -43,8 +42,6 @@ from trioeval.tasks.columns.dataset_journal import DatasetJournal, MadeRecord, R
 from trioeval.tasks.columns.dataset_ranks import Ranks
 from trioeval.tasks.columns.dataset_spec import DatasetSpec
 from trioeval.tasks.columns.making import LOCAL, CellError, Tally
-
-_SHOWN = 5  # jobs that a message names
 
 
 @attrs.define(eq=False)
@@ -194,7 +191,7 @@ class Progress:
         """A job of a group is over: see whether something of it still goes on.
 
         Raises:
-            DatasetError: Nothing does, and nothing is lost: a fault of ours.
+            RuntimeError: Nothing does, and nothing is lost: a fault of ours.
         """
         number = group.number
         if self.groups.get(number) is not group:
@@ -204,7 +201,7 @@ class Progress:
             group.aside.clear()
         elif self.tracker.is_stuck(number):
             if group.lost is None:
-                raise DatasetError(self._stuck(number))
+                raise RuntimeError(stuck(self.spec.graph, number, self.tracker.needed(number)))
             self._give_up(group, group.lost)
 
     def written(self, group: GroupState, file: GroupFile) -> None:
@@ -376,19 +373,6 @@ class Progress:
             if ready is None or (ready.lane != LOCAL and group.begun.get(index) is None):
                 return producer.name
         return None
-
-    def _stuck(self, number: int) -> str:
-        needed = self.tracker.needed(number)
-        names = {FINISH: "its end", -1: "its processors"}
-        producers = self.spec.graph.producers
-        said = [
-            (names.get(job.producer) or f"column {producers[job.producer].name!r}")
-            + ("" if job.row is None else f" of row {job.row}")
-            for job in needed[:_SHOWN]
-        ]
-        more = len(needed) - len(said)
-        shown = ", ".join(said) + (f", and {more} more" if more else "")
-        return f"group {number} waits for what will never be made: {shown}; please report this"
 
     def count_earlier(self, files: Iterable[GroupFile]) -> None:
         """Count groups that an earlier execution has written, and what their cells have cost."""

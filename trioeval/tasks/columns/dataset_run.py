@@ -5,9 +5,9 @@
 
 The jobs of the plan are cells, groups and the stages of groups; which of them may start is decided while it
 runs (`dataset_readiness`), what they do is in `dataset_cells` and `dataset_finish`, and everything that
-changes in `dataset_progress`. What is left of it when the plan is over is put in order here: groups that are complete
-are written, however the plan ended; what has no ending gets one; and when all is written, processors see the
-whole of it.
+changes in `dataset_progress`. What is left of it when the plan is over is put in order here: groups that are
+complete are written, however the plan ended; what has no ending gets one; and when all is written, processors
+see the whole of it.
 """
 
 import math
@@ -18,7 +18,7 @@ import trio
 from trioeval.datasets.numbering import Numbering
 from trioeval.datasets.result import DatasetResult
 from trioeval.datasets.tracker import FINISH, PREPARE, MakeJob, Tracker
-from trioeval.errors import TrioevalError
+from trioeval.errors import PlanError, TrioevalError
 from trioeval.kernel import Budget, Calls, Job, Lanes, NotRun, Observer, Outcome, Plan, run_plan
 from trioeval.kernel.events import guarded
 from trioeval.tasks.columns.dataset_account import Account, Spent
@@ -244,7 +244,7 @@ async def build(
                     budget=budget,
                 )
             except Exception as error:  # noqa: BLE001 - raised below, when what is complete is written
-                failure = run.failure or error
+                failure = run.failure or _cause(error)
             nursery.cancel_scope.cancel("the plan is over")
     finally:
         # What was paid for is kept also where the caller was cancelled: test_co_66….
@@ -258,6 +258,12 @@ async def build(
     if failure is not None and not isinstance(failure, TrioevalError):
         raise failure
     return result
+
+
+def _cause(error: Exception) -> Exception:
+    """What the readiness failed with, which the kernel tells in its own words."""
+    cause = error.__cause__
+    return cause if isinstance(error, PlanError) and isinstance(cause, Exception) else error
 
 
 async def _pass_on(stop: trio.Event, own: trio.Event) -> None:

@@ -1,7 +1,8 @@
 """What is done with all rows of a group, or of the dataset, at one stage: processors, and what they may do.
 
 A processor gets rows with their numbers and gives back rows with their numbers. It may change values and
-leave out rows. It may not add rows, nor change their order: what it gives back belongs to a row by its number.
+leave out rows. It may not add rows, nor change their order: what it gives back belongs to a row by its
+number.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

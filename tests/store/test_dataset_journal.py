@@ -1,0 +1,514 @@
+"""What is written down of a dataset is found again by a later execution, and by nobody else."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stored_things import row_at, start_of
+
+from trioeval.datasets.files import GroupFile
+from trioeval.datasets.grouping import Grouping
+from trioeval.datasets.result import DroppedRow
+from trioeval.store import open_store, read_store
+from trioeval.store.database import DatabaseKind, open_database
+from trioeval.store.runs import delete_run
+from trioeval.store.schema import MIGRATIONS, RUNS
+from trioeval.store.stored_dataset import StoredDataset
+from trioeval.tasks.columns.dataset_journal import DatasetJournal, MadeRecord, Restored
+from trioeval.testing.memory_dataset import MemoryDataset
+from trioeval.testing.memory_journal import MemoryJournal
+
+T = TypeVar("T")
+
+TASK = "problems"
+GROUPING = Grouping(2, (5,))
+FINGERPRINT = {"columns.a": "1", "seed": "2"}
+HEADS = [{"task": None}, {"task": TASK}, {"task": "other"}]
+
+CELLS = [
+    MadeRecord(producer="a", unit=row, digest="d", values={row: {"a": f"text {row}"}})
+    for row in range(5)
+]
+WHOLE = MadeRecord(
+    producer="b",
+    unit=1,
+    digest="e",
+    values={3: {"b": None, "c": [1.5]}},
+    skipped=(2,),
+    tally={"calls": 2},
+)
+DROPPED = DroppedRow(
+    row=1, cause="failed", column="a", error="no \0 such", kind="not_found", attempts=3
+)
+GROUPS = (
+    GroupFile(group=0, rows=2, file="batch_00000.jsonl", digest="f"),
+    GroupFile(group=1, rows=(3,), file="batch_00001.jsonl", digest="g", dropped={"failed": 1}),
+    GroupFile(group=2, rows=0, file=None, digest=None),
+)
+
+
+def start(**changes: Any) -> Any:
+    return start_of(**({"heads": HEADS} | changes))
+
+
+def execute(
+    path: Path, what: Callable[[DatasetJournal], Awaitable[T]], **changes: Any
+) -> tuple[T, list[str]]:
+    """One execution of a run, the first or a later one; what it finds, and what is told."""
+
+    async def main() -> T:
+        async with open_store(path, on_warning=told.append) as store:
+            if first:
+                run = store.begin(start(**changes))
+            else:
+                run = await store.resume("eval-1", start(**changes))
+            dataset = run.dataset(TASK)
+            assert isinstance(dataset, StoredDataset)
+            found = await what(dataset)
+            await run.durable()
+            assert store.error is None
+            return found
+
+    told: list[str] = []
+    first = not path.exists()
+    return trio.run(main), told
+
+
+def put_all(dataset: DatasetJournal) -> None:
+    dataset.begin(GROUPING, FINGERPRINT)
+    for record in (*CELLS, WHOLE):
+        dataset.made(record)
+    dataset.dropped(DROPPED)
+    for group in GROUPS:
+        dataset.written(group)
+    dataset.stage("after_generation", "begun")
+
+
+async def put(dataset: DatasetJournal) -> None:
+    assert not dataset.resumed
+    assert dataset.grouping is None
+    assert dataset.groups() == ()
+    assert dataset.restored(0, range(2)) == Restored()
+    put_all(dataset)
+    assert dataset.stages() == {"after_generation": "begun"}
+    await dataset.durable()
+
+
+def told_of(found: Restored) -> set[tuple[str, int]]:
+    return {(one.producer, one.unit) for one in found.made}
+
+
+def test_what_was_written_down_is_found_as_it_was(tmp_path: Path) -> None:
+    """Cells, whole groups, rows that are gone, files, stages; each group has its own."""
+    path = tmp_path / "r.db"
+    execute(path, put)
+
+    async def find(dataset: DatasetJournal) -> None:
+        assert dataset.resumed
+        assert dataset.grouping == GROUPING
+        assert tuple(dataset.groups()) == GROUPS
+        assert dataset.stages() == {"after_generation": "begun"}
+        for begun in (False, True):
+            if begun:
+                dataset.begin(GROUPING, FINGERPRINT)
+            dropped = attrs.evolve(DROPPED, error="no \\x00 such")
+            assert dataset.restored(0, range(2)) == Restored(made=(*CELLS[:2],), dropped=(dropped,))
+            found = dataset.restored(1, range(2, 4))
+            assert {one.producer: one for one in found.made if one.unit == 1} == {"b": WHOLE}
+            assert told_of(found) == {("a", 2), ("a", 3), ("b", 1)}
+            assert dataset.restored(2, range(4, 5)) == Restored(made=(*CELLS[4:],))
+            assert dataset.restored(3, range(5, 7)) == Restored()
+
+    assert execute(path, find)[1] == []
+
+
+def test_another_task_and_another_run_find_nothing(tmp_path: Path) -> None:
+    """Each has its own dataset."""
+    path = tmp_path / "r.db"
+    execute(path, put)
+
+    async def main() -> None:
+        async with open_store(path) as store:
+            run = await store.resume("eval-1", start())
+            for task in ("other", None, "unknown"):
+                other = run.dataset(task)
+                assert not other.resumed
+                assert other.restored(0, range(2)) == Restored()
+            new = store.begin(start(run_id="eval-2")).dataset(TASK)
+            assert not new.resumed
+            assert new.groups() == ()
+
+    trio.run(main)
+
+
+def test_what_is_made_again_takes_the_place_of_what_was(tmp_path: Path) -> None:
+    """Of a cell and of a group, also if its first row is gone by then."""
+    path = tmp_path / "r.db"
+    execute(path, put)
+    again = [
+        attrs.evolve(CELLS[2], digest="new", values={2: {"a": "other"}}),
+        attrs.evolve(WHOLE, digest="new", values={3: {"b": 1}}, skipped=()),
+    ]
+
+    async def replace(dataset: DatasetJournal) -> None:
+        dataset.begin(GROUPING, FINGERPRINT)
+        for record in again:
+            dataset.made(record)
+        dataset.written(attrs.evolve(GROUPS[1], digest="new"))
+        dataset.stage("after_generation", "over")
+
+    async def find(dataset: DatasetJournal) -> None:
+        found = dataset.restored(1, range(2, 4)).made
+        assert sorted(found, key=lambda one: (one.producer, one.unit)) == [
+            again[0],
+            CELLS[3],
+            again[1],
+        ]
+        assert dataset.groups()[1].digest == "new"
+        assert dataset.stages() == {"after_generation": "over"}
+
+    execute(path, replace)
+    execute(path, find)
+
+
+@pytest.mark.parametrize("rows", [7, 9])
+def test_co_73_of_a_dataset_that_gets_more_rows_everything_counts(
+    tmp_path: Path, rows: int
+) -> None:
+    """Its groups are the same."""
+    path = tmp_path / "r.db"
+    execute(path, put)
+
+    async def find(dataset: DatasetJournal) -> None:
+        dataset.begin(Grouping(2, (5, rows)), FINGERPRINT)
+        assert tuple(dataset.groups()) == GROUPS
+        assert told_of(dataset.restored(1, range(2, 4))) == {("a", 2), ("a", 3), ("b", 1)}
+
+    execute(path, find)
+
+    async def again(dataset: DatasetJournal) -> None:
+        assert dataset.grouping == Grouping(2, (5, rows))
+
+    execute(path, again)
+
+
+@pytest.mark.parametrize("regrouped", ["same groups", "other groups"])
+def test_of_another_dataset_only_what_was_made_counts(tmp_path: Path, regrouped: str) -> None:
+    """Its digests say for what; of other groups only cells can be right. Also for the execution after it."""
+    path = tmp_path / "r.db"
+    execute(path, put)
+    is_regrouped = regrouped == "other groups"
+    grouping = Grouping(3, (5,)) if is_regrouped else GROUPING
+    rows = range(3) if is_regrouped else range(2)
+
+    async def begin(dataset: DatasetJournal) -> None:
+        dataset.begin(grouping, {**FINGERPRINT, "seed": "3"})
+        check(dataset)
+
+    def check(dataset: DatasetJournal) -> None:
+        assert tuple(dataset.groups()) == ()
+        assert dataset.stages() == {}
+        found = dataset.restored(0, rows)
+        assert found.dropped == ()
+        assert told_of(found) == {("a", row) for row in rows}
+        assert ("b", 1) not in told_of(dataset.restored(1, range(3, 5)))
+        assert (("b", 1) in told_of(dataset.restored(1, range(2, 4)))) is not is_regrouped
+
+    async def after(dataset: DatasetJournal) -> None:
+        assert dataset.grouping == grouping
+        check(dataset)
+
+    execute(path, begin)
+    execute(path, after)
+
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def test_values_come_back_as_they_were(tmp_path: Path) -> None:
+    """Zeros, halves of characters, numbers of any size, long texts."""
+    path = tmp_path / "r.db"
+    made: list[Mapping[str, Any]] = []
+
+    @settings(max_examples=settings().max_examples // 2)
+    @given(values)
+    def collect(value: Any) -> None:
+        made.append({"a": value})
+
+    collect()
+    made += [{"a": "\ud800 \0"}, {"a": 2**200}, {"a": "x" * 100_000}, {"a": -0.0, "b": 1e-320}]
+
+    async def write(dataset: DatasetJournal) -> None:
+        dataset.begin(Grouping(1000, (1000,)), {})
+        for row, found in enumerate(made):
+            dataset.made(MadeRecord(producer="a", unit=row, digest="d", values={row: found}))
+
+    async def find(dataset: DatasetJournal) -> None:
+        found = {one.unit: one.values for one in dataset.restored(0, range(1000)).made}
+        for row, one in enumerate(made):
+            assert repr(found[row]) == repr({row: one})
+
+    execute(path, write)
+    execute(path, find)
+
+
+def test_what_is_no_json_or_holds_a_key_is_made_again(tmp_path: Path) -> None:
+    """It could only be found as something else; keys are never written, in no file beside it either."""
+    path = tmp_path / "r.db"
+    secret = "sk-0123456789abcdef"  # noqa: S105
+
+    async def write(dataset: DatasetJournal) -> None:
+        dataset.begin(GROUPING, {})
+        for row, value in enumerate([f"it is {secret}", float("nan"), {1}, "fine"]):
+            dataset.made(MadeRecord(producer="a", unit=row, digest="d", values={row: {"a": value}}))
+        dataset.dropped(DroppedRow(row=4, cause="failed", error=f"bad key {secret}"))
+
+    async def find(dataset: DatasetJournal) -> None:
+        assert told_of(dataset.restored(0, range(5))) == {("a", 3)}
+        assert dataset.restored(0, range(5)).dropped[0].error == "bad key [hidden]"
+
+    execute(path, write, keys={TASK: (secret,)})
+    for file in tmp_path.iterdir():
+        assert secret.encode() not in file.read_bytes()
+    execute(path, find)
+
+
+def test_people_can_read_it(tmp_path: Path) -> None:
+    """In views, as everything else of a run."""
+    path = tmp_path / "r.db"
+    execute(path, put)
+    long = MadeRecord(producer="z", unit=4, digest="d", values={4: {"z": "x" * 50_000}})
+
+    async def write(dataset: DatasetJournal) -> None:
+        dataset.made(long)
+
+    execute(path, write)
+    connection = sqlite3.connect(path)
+    run = ("eval-1", TASK)
+    assert connection.execute("SELECT * FROM datasets").fetchall() == [(*run, 5, 2, 3, 3, 1)]
+    cells = connection.execute("SELECT * FROM dataset_cells WHERE row > 1 ORDER BY row, producer")
+    assert cells.fetchall() == [
+        (*run, 2, None, "a", 0, '{"2":{"a":"text 2"}}', None, 1),
+        (*run, 2, 1, "b", 1, '{"3":{"b":null,"c":[1.5]}}', 2, 1),
+        (*run, 3, None, "a", 0, '{"3":{"a":"text 3"}}', None, 1),
+        (*run, 4, None, "a", 0, '{"4":{"a":"text 4"}}', None, 1),
+        (*run, 4, None, "z", 0, "[compressed]", None, 2),
+    ]
+    assert connection.execute("SELECT * FROM dropped_rows").fetchall() == [
+        (*run, 1, "failed", "a", "no \\x00 such", "not_found", 3)
+    ]
+    connection.close()
+
+
+def test_a_run_that_is_deleted_leaves_nothing_of_its_dataset(tmp_path: Path) -> None:
+    """No line in any table; neither does a task that its suite has no more."""
+    path = tmp_path / "r.db"
+    execute(path, put)
+    tables = ("dataset", "cell", "dropped_row", "written_group", "dataset_stage")
+
+    def lines() -> list[int]:
+        return [
+            connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608
+            for table in tables
+        ]
+
+    connection = open_database(path, RUNS)
+    assert lines() == [1, 6, 1, 3, 1]
+    connection.execute("BEGIN")
+    delete_run(connection, 1)
+    assert lines() == [0] * 5
+    connection.execute("ROLLBACK")
+    assert lines() == [1, 6, 1, 3, 1]
+
+    async def without() -> None:
+        async with open_store(path) as store:
+            await store.resume("eval-1", start(heads=[{"task": None}]))
+
+    trio.run(without)
+    assert lines() == [0] * 5
+    connection.close()
+
+
+def test_a_store_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
+    """With everything that is in it; then it keeps datasets."""
+    path = tmp_path / "r.db"
+    old = DatabaseKind(
+        name=RUNS.name,
+        application_id=RUNS.application_id,
+        migrations=MIGRATIONS[:1],
+        hint=RUNS.hint,
+    )
+    open_database(path, old).close()
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    connection.close()
+
+    async def main() -> None:
+        async with open_store(path) as store:
+            run = store.begin(start())
+            run.row(attrs.evolve(row_at(0), task=None))
+            put_all(run.dataset(TASK))
+
+    trio.run(main)
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+    assert connection.execute("SELECT count(*) FROM dataset_cells").fetchone() == (6,)
+    connection.close()
+    with read_store(path) as reader:
+        assert len([*reader.records(reader.run("latest"))]) == 1
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        ("UPDATE cell SET made = '{' WHERE producer = 'a'", "what a made of group 0 is damaged ("),
+        (
+            "UPDATE cell SET made = x'00' WHERE producer = 'a'",
+            "what a made of group 0 is damaged (",
+        ),
+        ("UPDATE cell SET made = '[]'", "what a made of group 0 is damaged ("),
+        (
+            "UPDATE dataset SET grouping = '{}'",
+            "what was written down of the dataset cannot be read (",
+        ),
+        (
+            """UPDATE dataset SET grouping = '{"size":0,"targets":[1]}'""",
+            "what was written down of the dataset cannot be read (groups have at least 1 row, not 0)",
+        ),
+        ("DROP TABLE cell", "what was made of group 0 cannot be read (no such table: cell)"),
+    ],
+)
+def test_what_is_damaged_is_told_once_and_made_again(
+    tmp_path: Path, damage: str, told: str
+) -> None:
+    """Nothing of it ends the run."""
+    path = tmp_path / "r.db"
+    execute(path, put)
+    connection = sqlite3.connect(path)
+    connection.executescript("DROP VIEW dataset_cells;" + damage)
+    connection.close()
+
+    async def find(dataset: DatasetJournal) -> None:
+        made = [*dataset.restored(0, range(2)).made, *dataset.restored(1, range(2, 4)).made]
+        if "dataset" in damage:
+            assert not dataset.resumed
+        else:
+            assert not [one for one in made if one.producer == "a"]
+
+    warnings = execute(path, find)[1]
+    assert len(warnings) == 1
+    assert warnings[0].startswith(f"{path}: task {TASK}: {told}")
+
+
+WRITES = f"""
+import sys, trio
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+import test_dataset_journal as t
+
+async def main():
+    async with t.open_store(Path(sys.argv[1])) as store:
+        dataset = store.begin(t.start()).dataset(t.TASK)
+        dataset.begin(t.Grouping(100, (10_000_000,)), t.FINGERPRINT)
+        for row in range(10_000_000):
+            dataset.made(t.MadeRecord(producer="a", unit=row, digest="d", values={{row: {{"a": "x" * 100}}}}))
+            if row % 20 == 0:
+                await trio.sleep(0)
+            if row % 1000 == 0:
+                await dataset.durable()
+                print(row, flush=True)
+
+trio.run(main)
+"""
+
+
+def test_co_70_a_process_that_is_killed_loses_the_end_alone(tmp_path: Path) -> None:
+    """What is found is all that was made up to some cell, and at least what was said to be safe."""
+    path = tmp_path / "r.db"
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITES, str(path)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for _ in range(4):
+            safe = int(process.stdout.readline())
+        os.kill(process.pid, signal.SIGKILL)
+        safe = max([safe, *map(int, process.stdout.read().splitlines()[:-1])])
+
+    async def find(dataset: DatasetJournal) -> list[int]:
+        assert dataset.grouping == Grouping(100, (10_000_000,))
+        return sorted(one.unit for one in dataset.restored(0, range(1_000_000)).made)
+
+    units, told = execute(path, find)
+    assert units == list(range(len(units)))
+    assert len(units) > safe >= 3000
+    assert told == []
+
+
+def memory_runs() -> tuple[MemoryJournal, MemoryDataset]:
+    journal = MemoryJournal()
+    return journal, journal.dataset(TASK)
+
+
+def test_a_journal_in_memory_says_the_same(tmp_path: Path) -> None:
+    """What is found in it after the same writes is what the store finds, also of another dataset."""
+    path = tmp_path / "r.db"
+    execute(path, put)
+    journal, dataset = memory_runs()
+    put_all(dataset)
+
+    def found(dataset: DatasetJournal) -> Any:
+        restored = [dataset.restored(group, rows) for group, rows in enumerate(GROUPING.groups())]
+        return (
+            dataset.resumed,
+            dataset.grouping,
+            tuple(dataset.groups()),
+            dataset.stages(),
+            [
+                sorted((one.producer, one.unit, json.dumps(one.values)) for one in one_group.made)
+                for one_group in restored
+            ],
+            [[one.row for one in one_group.dropped] for one_group in restored],
+        )
+
+    for grouping, fingerprint in [
+        (GROUPING, FINGERPRINT),
+        (Grouping(2, (5, 7)), FINGERPRINT),
+        (Grouping(2, (5, 7)), {"seed": "9"}),
+        (Grouping(3, (7,)), {"seed": "9"}),
+    ]:
+        journal = MemoryJournal((*journal.earlier, *journal.writes))
+        remembered = journal.dataset(TASK)
+
+        async def compare(
+            dataset: DatasetJournal,
+            remembered: MemoryDataset = remembered,
+            grouping: Grouping = grouping,
+            fingerprint: Mapping[str, str] = fingerprint,
+        ) -> None:
+            assert found(dataset) == found(remembered)
+            for one in (dataset, remembered):
+                one.begin(grouping, fingerprint)
+            assert found(dataset)[2:] == found(remembered)[2:]
+
+        execute(path, compare)
+    assert len(journal.cut(3).dataset(TASK).restored(0, range(2)).made) == 2
+    assert not journal.cut(0).dataset(TASK).resumed
