@@ -467,6 +467,7 @@ def test_co_78_a_processed_dataset_stands_beside_the_one_that_it_was_made_of(who
     assert list(found) == [{"n": 10}, {"n": 40}]
     assert found.columns == {"n": "int"}
     assert list(DatasetRows(whole / "final")) == list(found)
+    assert list(DatasetRows(whole, processed=False)) == [row for _, row in ROWS[:5]]
     process(whole)
     assert contents(whole) == after
     with pytest.raises(DatasetError, match="its 5 rows were processed when all of them were there"):

@@ -6,7 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -62,9 +62,7 @@ def start(**changes: Any) -> Any:
     return start_of(**({"heads": HEADS} | changes))
 
 
-def execute(
-    path: Path, what: Callable[[DatasetJournal], Awaitable[T]], **changes: Any
-) -> tuple[T, list[str]]:
+def execute(path: Path, what: Callable[[DatasetJournal], T], **changes: Any) -> tuple[T, list[str]]:
     """One execution of a run, the first or a later one; what it finds, and what is told."""
 
     async def main() -> T:
@@ -75,8 +73,8 @@ def execute(
                 run = await store.resume("eval-1", start(**changes))
             dataset = run.dataset(TASK)
             assert isinstance(dataset, StoredDataset)
-            found = await what(dataset)
-            await run.durable()
+            found = what(dataset)
+            await dataset.durable()
             assert store.error is None
             return found
 
@@ -95,14 +93,13 @@ def put_all(dataset: DatasetJournal) -> None:
     dataset.stage("after_generation", "begun")
 
 
-async def put(dataset: DatasetJournal) -> None:
+def put(dataset: DatasetJournal) -> None:
     assert not dataset.resumed
     assert dataset.grouping is None
     assert dataset.groups() == ()
     assert dataset.restored(0, range(2)) == Restored()
     put_all(dataset)
     assert dataset.stages() == {"after_generation": "begun"}
-    await dataset.durable()
 
 
 def told_of(found: Restored) -> set[tuple[str, int]]:
@@ -114,7 +111,7 @@ def test_what_was_written_down_is_found_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     execute(path, put)
 
-    async def find(dataset: DatasetJournal) -> None:
+    def find(dataset: DatasetJournal) -> None:
         assert dataset.resumed
         assert dataset.grouping == GROUPING
         assert tuple(dataset.groups()) == GROUPS
@@ -161,14 +158,14 @@ def test_what_is_made_again_takes_the_place_of_what_was(tmp_path: Path) -> None:
         attrs.evolve(WHOLE, digest="new", values={3: {"b": 1}}, skipped=()),
     ]
 
-    async def replace(dataset: DatasetJournal) -> None:
+    def replace(dataset: DatasetJournal) -> None:
         dataset.begin(GROUPING, FINGERPRINT)
         for record in again:
             dataset.made(record)
         dataset.written(attrs.evolve(GROUPS[1], digest="new"))
         dataset.stage("after_generation", "over")
 
-    async def find(dataset: DatasetJournal) -> None:
+    def find(dataset: DatasetJournal) -> None:
         found = dataset.restored(1, range(2, 4)).made
         assert sorted(found, key=lambda one: (one.producer, one.unit)) == [
             again[0],
@@ -190,14 +187,14 @@ def test_co_73_of_a_dataset_that_gets_more_rows_everything_counts(
     path = tmp_path / "r.db"
     execute(path, put)
 
-    async def find(dataset: DatasetJournal) -> None:
+    def find(dataset: DatasetJournal) -> None:
         dataset.begin(Grouping(2, (5, rows)), FINGERPRINT)
         assert tuple(dataset.groups()) == GROUPS
         assert told_of(dataset.restored(1, range(2, 4))) == {("a", 2), ("a", 3), ("b", 1)}
 
     execute(path, find)
 
-    async def again(dataset: DatasetJournal) -> None:
+    def again(dataset: DatasetJournal) -> None:
         assert dataset.grouping == Grouping(2, (5, rows))
 
     execute(path, again)
@@ -212,7 +209,7 @@ def test_of_another_dataset_only_what_was_made_counts(tmp_path: Path, regrouped:
     grouping = Grouping(3, (5,)) if is_regrouped else GROUPING
     rows = range(3) if is_regrouped else range(2)
 
-    async def begin(dataset: DatasetJournal) -> None:
+    def begin(dataset: DatasetJournal) -> None:
         dataset.begin(grouping, {**FINGERPRINT, "seed": "3"})
         check(dataset)
 
@@ -225,7 +222,7 @@ def test_of_another_dataset_only_what_was_made_counts(tmp_path: Path, regrouped:
         assert ("b", 1) not in told_of(dataset.restored(1, range(3, 5)))
         assert (("b", 1) in told_of(dataset.restored(1, range(2, 4)))) is not is_regrouped
 
-    async def after(dataset: DatasetJournal) -> None:
+    def after(dataset: DatasetJournal) -> None:
         assert dataset.grouping == grouping
         check(dataset)
 
@@ -257,12 +254,12 @@ def test_values_come_back_as_they_were(tmp_path: Path) -> None:
     collect()
     made += [{"a": "\ud800 \0"}, {"a": 2**200}, {"a": "x" * 100_000}, {"a": -0.0, "b": 1e-320}]
 
-    async def write(dataset: DatasetJournal) -> None:
+    def write(dataset: DatasetJournal) -> None:
         dataset.begin(Grouping(1000, (1000,)), {})
         for row, found in enumerate(made):
             dataset.made(MadeRecord(producer="a", unit=row, digest="d", values={row: found}))
 
-    async def find(dataset: DatasetJournal) -> None:
+    def find(dataset: DatasetJournal) -> None:
         found = {one.unit: one.values for one in dataset.restored(0, range(1000)).made}
         for row, one in enumerate(made):
             assert repr(found[row]) == repr({row: one})
@@ -276,13 +273,13 @@ def test_what_is_no_json_or_holds_a_key_is_made_again(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     secret = "sk-0123456789abcdef"  # noqa: S105
 
-    async def write(dataset: DatasetJournal) -> None:
+    def write(dataset: DatasetJournal) -> None:
         dataset.begin(GROUPING, {})
         for row, value in enumerate([f"it is {secret}", float("nan"), {1}, "fine"]):
             dataset.made(MadeRecord(producer="a", unit=row, digest="d", values={row: {"a": value}}))
         dataset.dropped(DroppedRow(row=4, cause="failed", error=f"bad key {secret}"))
 
-    async def find(dataset: DatasetJournal) -> None:
+    def find(dataset: DatasetJournal) -> None:
         assert told_of(dataset.restored(0, range(5))) == {("a", 3)}
         assert dataset.restored(0, range(5)).dropped[0].error == "bad key [hidden]"
 
@@ -298,7 +295,7 @@ def test_people_can_read_it(tmp_path: Path) -> None:
     execute(path, put)
     long = MadeRecord(producer="z", unit=4, digest="d", values={4: {"z": "x" * 50_000}})
 
-    async def write(dataset: DatasetJournal) -> None:
+    def write(dataset: DatasetJournal) -> None:
         dataset.made(long)
 
     execute(path, write)
@@ -407,7 +404,7 @@ def test_what_is_damaged_is_told_once_and_made_again(
     connection.executescript("DROP VIEW dataset_cells;" + damage)
     connection.close()
 
-    async def find(dataset: DatasetJournal) -> None:
+    def find(dataset: DatasetJournal) -> None:
         made = [*dataset.restored(0, range(2)).made, *dataset.restored(1, range(2, 4)).made]
         if "dataset" in damage:
             assert not dataset.resumed
@@ -453,7 +450,7 @@ def test_co_70_a_process_that_is_killed_loses_the_end_alone(tmp_path: Path) -> N
         os.kill(process.pid, signal.SIGKILL)
         safe = max([safe, *map(int, process.stdout.read().splitlines()[:-1])])
 
-    async def find(dataset: DatasetJournal) -> list[int]:
+    def find(dataset: DatasetJournal) -> list[int]:
         assert dataset.grouping == Grouping(100, (10_000_000,))
         return sorted(one.unit for one in dataset.restored(0, range(1_000_000)).made)
 
@@ -498,7 +495,7 @@ def test_a_journal_in_memory_says_the_same(tmp_path: Path) -> None:
         journal = MemoryJournal((*journal.earlier, *journal.writes))
         remembered = journal.dataset(TASK)
 
-        async def compare(
+        def compare(
             dataset: DatasetJournal,
             remembered: MemoryDataset = remembered,
             grouping: Grouping = grouping,

@@ -134,8 +134,8 @@ async def run_suite(
         settled: Told of each task whose tests are the rows of an earlier one, as soon as they are known.
         datasets: Told of each dataset when its task is over, however that ended.
         dataset_events: Told of what happens to datasets, with the ids of their tasks.
-        reconcile: Whether a dataset of the run may be another one now than when it was begun: what was made of
-            columns that are as they were is kept.
+        reconcile: Whether a dataset of the run may be another one now than when it was begun: what was made
+            of columns that are as they were is kept.
 
     Returns:
         How many rows ended in which way.

@@ -7,7 +7,7 @@ before anything is asked. A seed that is made of the rows of an earlier task is 
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import trio
@@ -352,15 +352,19 @@ def _grouping(
     return Grouping(settings.group_size, (rows,))
 
 
+def _when_there(terms: DatasetTerms) -> Literal["if_possible", "always"]:
+    """What a run that goes on does with the files of its folder."""
+    return "if_possible" if terms.reconcile else "always"
+
+
 def _open_folder(task: DatasetTask, header: Header) -> DatasetFolder:
     settings, terms = task.settings, task.terms
     journal = terms.journal
     goes_on = journal is not None and journal.grouping is not None
-    when_there = "if_possible" if terms.reconcile else "always"
     return DatasetFolder.open(
         settings.output_dir or Path("datasets", terms.task or "dataset").absolute(),
         header,
         file_format=chosen_format(settings.format, header.columns),
-        existing=when_there if goes_on else settings.existing,
+        existing=_when_there(terms) if goes_on else settings.existing,
         known=() if journal is None else journal.groups(),
     )
