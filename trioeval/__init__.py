@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 from trioeval._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from trioeval.datasets.files import DatasetRows as DatasetRows
+    from trioeval.datasets.result import DatasetResult as DatasetResult
+    from trioeval.errors import DatasetError as DatasetError
     from trioeval.errors import GradingError as GradingError
     from trioeval.errors import OutputError as OutputError
     from trioeval.errors import PlanError as PlanError
@@ -70,10 +73,14 @@ if TYPE_CHECKING:
     from trioeval.tasks import open_suite_quota as open_suite_quota
     from trioeval.tasks import prepare as prepare
     from trioeval.tasks import run_suite as run_suite
+    from trioeval.tasks.columns.building import Dataset as Dataset
+    from trioeval.tasks.columns.building import build_columns as build_columns
 
 _HOMES = {
+    "datasets.files": "DatasetRows",
+    "datasets.result": "DatasetResult",
     "errors": (
-        "GradingError OutputError PlanError Problem ProviderError QuotaError StoreError SuiteError"
+        "DatasetError GradingError OutputError PlanError Problem ProviderError QuotaError StoreError SuiteError"
         " TemplateError TooLateError TrioevalError UsageError"
     ),
     "grading": "Asking Assertion Finding KINDS Kind Subject Verdict grade kind_of",
@@ -90,6 +97,7 @@ _HOMES = {
         "PreparedSuite QuestionEvent QuestionResult Row Status SuiteSummary collect make_lanes"
         " open_suite_quota prepare run_suite"
     ),
+    "tasks.columns.building": "Dataset build_columns",
 }
 _HOME_BY_NAME = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -106,6 +106,7 @@ def exact(value: Any) -> Any:
             return repr(value)
 
 
+@pytest.mark.slow
 @settings(max_examples=settings().max_examples // 3)
 @given(tables())
 def test_what_is_read_is_what_was_written_in_both_formats(
@@ -125,6 +126,7 @@ def test_what_is_read_is_what_was_written_in_both_formats(
         assert [list(row) for row in one] == [list(columns)] * len(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_values_at_the_edges_are_read_as_they_were_written(
     tmp_path: Path, file_format: Format
@@ -135,6 +137,7 @@ def test_values_at_the_edges_are_read_as_they_were_written(
     assert exact(list(DatasetRows(tmp_path / "data"))) == exact(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_the_same_rows_make_the_same_bytes_in_every_process(
     tmp_path: Path, file_format: Format
@@ -367,3 +370,24 @@ def test_a_dataset_without_rows_is_empty(tmp_path: Path) -> None:
     with open_new(tmp_path / "data", {"n": "int"}, 2, "parquet") as folder:
         folder.write(0, [])
     assert list(DatasetRows(tmp_path / "data")) == []
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_a_file_that_holds_something_else_than_is_noted_is_not_read(
+    tmp_path: Path, file_format: Format
+) -> None:
+    """Also where whoever changed it noted its digest: no rows, or fewer of them."""
+    path = tmp_path / "data"
+    done = written(path, {"n": "int"}, [{"n": 1}, {"n": 2}], file_format)
+    fewer = written(tmp_path / "fewer", {"n": "int"}, [{"n": 1}], file_format)
+    file, note = path / str(done.file), path / "dataset.json"
+    told = note.read_text()
+    for content, why in [
+        (b"no rows at all", "No magic bytes|Expecting value"),
+        ((tmp_path / "fewer" / str(fewer.file)).read_bytes(), "it has 1 rows, not 2"),
+    ]:
+        file.write_bytes(content)
+        digest = hashlib.sha256(content).hexdigest()
+        note.write_text(told.replace(str(done.digest), digest))
+        with pytest.raises(DatasetError, match=rf"missing or damaged: .*({why})"):
+            DatasetRows(path)[0]

@@ -4,6 +4,7 @@ import errno
 import itertools
 import json
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -324,6 +325,7 @@ def test_a_note_is_read_as_it_was_written() -> None:
 # Kills and failures
 
 
+@pytest.mark.slow
 def test_a_kill_at_every_step_leaves_what_can_be_gone_on_with(whole: Path, tmp_path: Path) -> None:
     """Then all files are byte for byte those of a run that was not killed, and no part of one is left."""
     counting = FaultyDisk()
@@ -340,6 +342,7 @@ def test_a_kill_at_every_step_leaves_what_can_be_gone_on_with(whole: Path, tmp_p
         assert contents(path) == contents(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EIO])
 def test_a_disk_that_refuses_is_told_and_nothing_is_half_there(
     whole: Path, tmp_path: Path, number: int
@@ -356,6 +359,7 @@ def test_a_disk_that_refuses_is_told_and_nothing_is_half_there(
         assert contents(path) == contents(whole)
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_no_part_of_a_file(tmp_path: Path) -> None:
     """Neither of lines nor of Parquet, which another library writes."""
     program = (
@@ -413,6 +417,7 @@ def test_a_dataset_without_columns_is_refused(tmp_path: Path) -> None:
 # Others
 
 
+@pytest.mark.slow
 def test_two_at_once_are_told_apart(tmp_path: Path) -> None:
     """In one process and in two; whoever is killed is not there any more."""
     path = tmp_path / "data"
@@ -474,6 +479,7 @@ def test_co_78_a_processed_dataset_stands_beside_the_one_that_it_was_made_of(who
         open_it(whole, regrouped(7))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", ["first", "again"])
 def test_co_78_a_kill_while_it_is_processed_leaves_the_old_or_the_new(
     tmp_path: Path, again: str
@@ -508,3 +514,42 @@ def test_a_processed_dataset_that_cannot_be_written_leaves_the_old_one(whole: Pa
             folder.replace([(0, [(1, {"n": "x"})])])
     open_it(whole).close()
     assert contents(whole) == before
+
+
+def test_columns_kept_aside_are_written_whole_or_not(tmp_path: Path) -> None:
+    """As all other files; the second close of a folder is none."""
+    counting = FaultyDisk()
+    with open_it(tmp_path / "data", disk=counting) as folder:
+        begun = counting.steps
+        folder.write_aside(0, ROWS[:2])
+        folder.close()
+    assert counting.steps - begun == 4
+    for step in range(begun, counting.steps):
+        path = tmp_path / f"failed-{step}"
+        error = OSError(errno.ENOSPC, "no room")
+        with open_it(path, disk=FaultyDisk(step, "half", error)) as folder:
+            with pytest.raises(DatasetError, match=r"aside/batch_00000.jsonl: .*: no room"):
+                folder.write_aside(0, ROWS[:2])
+            assert not (path / "aside" / "batch_00000.jsonl").exists() or step == counting.steps - 1
+            folder.write_aside(0, ROWS[:2])
+        assert contents(path / "aside") == contents(tmp_path / "data" / "aside")
+
+
+@pytest.mark.parametrize(("number", "is_told"), [(errno.EINVAL, False), (errno.EIO, True)])
+def test_a_system_that_cannot_make_names_safe_is_no_failing_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, *, is_told: bool
+) -> None:
+    """Some network file systems have no such call for folders."""
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    if is_told:
+        with pytest.raises(DatasetError, match=os.strerror(number)):
+            build(tmp_path / "data")
+    else:
+        build(tmp_path / "data")

@@ -162,6 +162,35 @@ def test_a_group_with_a_loss_goes_on_where_it_can_and_then_is_stuck() -> None:
     assert tracker.drop([0]).ready == (MakeJob(1, 0),)
 
 
+def test_what_is_lost_before_it_was_ready_is_never_offered() -> None:
+    tracker = Tracker(DIAMOND, Grouping(1, (1,)))
+    tracker.admit(0)
+    tracker.lose(MakeJob(1, 0, 0))
+    assert make(tracker, MakeJob(0, 0, 0)).ready == (MakeJob(2, 0, 0),)
+    assert make(tracker, MakeJob(2, 0, 0)) == Change()
+    assert tracker.is_stuck(0)
+    assert tracker.close(0).never == (MakeJob(3, 0, 0), MakeJob(FINISH, 0))
+
+
+def test_a_group_whose_turn_it_is_is_stuck_when_it_lacks_something_else() -> None:
+    graph = ColumnGraph.of([producer("a"), producer("b", "a", scope="full", ordered=True)])
+    tracker = Tracker(graph, Grouping(1, (2,)))
+    for group in range(2):
+        tracker.admit(group)
+        tracker.lose(MakeJob(0, group, group))
+    assert [tracker.is_stuck(group) for group in range(2)] == [True, True]
+    assert tracker.close(0).ready == ()
+    assert tracker.is_stuck(1)
+
+
+def test_a_row_that_has_its_cell_is_not_missing_when_it_is_dropped() -> None:
+    tracker = Tracker(LIST_OF_ALL, Grouping(3, (3,)))
+    tracker.admit(0)
+    make(tracker, MakeJob(0, 0, 0), MakeJob(0, 0, 1))
+    assert tracker.drop([0, 0]) == Change(never=())
+    assert make(tracker, MakeJob(0, 0, 2)).ready == (MakeJob(1, 0),)
+
+
 def test_co_09_groups_that_are_not_open_cost_nothing() -> None:
     """A million groups, three of them open: less than 5 MB with the open rows, however many were."""
     tracemalloc.start()

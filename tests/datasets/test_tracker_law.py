@@ -12,7 +12,8 @@ from trioeval.datasets.tracker import FINISH, Change, MakeJob, Tracker
 
 FEWER = settings(max_examples=settings().max_examples // 2)
 KINDS = ["admit", *["begin"] * 3, *["complete"] * 4, "drop", "drop group", "lose", "close"]
-STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 30)), max_size=60)
+STEP = st.tuples(st.sampled_from(KINDS), st.integers(0, 30))
+STEPS = st.integers(0, 60).flatmap(lambda size: st.lists(STEP, min_size=size, max_size=size))
 
 
 class Compared:

@@ -241,6 +241,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.slow
 def test_values_come_back_as_they_were(tmp_path: Path) -> None:
     """Zeros, halves of characters, numbers of any size, long texts."""
     path = tmp_path / "r.db"
@@ -438,6 +439,7 @@ trio.run(main)
 """
 
 
+@pytest.mark.slow
 def test_co_70_a_process_that_is_killed_loses_the_end_alone(tmp_path: Path) -> None:
     """What is found is all that was made up to some cell, and at least what was said to be safe."""
     path = tmp_path / "r.db"

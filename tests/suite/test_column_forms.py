@@ -5,6 +5,14 @@ from typing import Any
 
 import pytest
 from columns_suites import LLM, TOPIC, A, fill, hinted, said_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.suite.column_forms import KINDS
+from trioeval.suite.column_samplers import SAMPLERS
+from trioeval.suite.column_words import column_name
+from trioeval.suite.mistakes import MistakenError
+from trioeval.suite.templates import Templates
 
 
 @pytest.fixture
@@ -29,6 +37,7 @@ SCORE: dict[str, Any] = {"name": "s", "description": "d", "options": {"1": "bad"
 VECTOR: dict[str, Any] = {"name": "x", "type": "embedding", "provider": "writer", "text": "t"}
 MADE: dict[str, Any] = {"name": "x", "type": "python", "target": "file://gen.py:make"}
 CHECK: dict[str, Any] = {"name": "x", "type": "validation", "target": "a"}
+_NO_TYPE = "is not valid under any of the schemas listed in the 'anyOf' keyword"
 OUTSIDE = "a validation asks nobody; make a column of type judge or python, and look at that"
 
 
@@ -133,7 +142,10 @@ OUTSIDE = "a validation asks nobody; make a column of type judge or python, and 
         ({**SEED, "order": "random"}, '.order: must be ordered or shuffled, got the text "random"'),
         ({**SEED, "requires": ["a"]}, '.requires: "requires" is not a key here'),
         ({**SEED, "name": "x"}, '.name: "name" is not a key here'),
-        ({**SEED, "dropWhen": "name == a"}, ".dropWhen: a seed comes first, and a is there later"),
+        (
+            {**SEED, "dropWhen": "name == a"},
+            ".dropWhen: what is made from nothing comes first, and a later",
+        ),
         ({**TEMPLATE, "template": None}, ": neither of template and python is given"),
         ({**TEMPLATE, "python": "1"}, ": both template and python are given"),
         (
@@ -172,7 +184,7 @@ OUTSIDE = "a validation asks nobody; make a column of type judge or python, and 
         ),
         (
             {**JUDGE, "scores": [{**SCORE, "options": {"1": 1}}]},
-            ".scores[0].options.1: must be text, got 1",
+            '.scores[0].options["1"]: must be text, got 1',
         ),
         (
             {**JUDGE, "scores": [SCORE, SCORE]},
@@ -199,7 +211,7 @@ OUTSIDE = "a validation asks nobody; make a column of type judge or python, and 
         ),
         (
             {**MADE, "scope": "scratch", "dropWhen": "x > a"},
-            ".dropWhen: what is made from scratch looks at no other column",
+            ".dropWhen: what is made from nothing comes first, and a later",
         ),
         ({**MADE, "outputs": ["y"]}, '.outputs: "x", the name of the column, is not among them'),
         ({**MADE, "outputs": ["x", "x"]}, '.outputs[1]: "x" stands twice'),
@@ -253,22 +265,64 @@ def test_a_validation_asks_nobody(folder: Path, assertion: dict[str, Any], said:
     assert hinted(folder, A, entry) == [f"columns[1].assert[0]{said} | {OUTSIDE}"]
 
 
-def test_what_was_meant_is_said(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("entry", "hint"),
+    [
+        ({**LLM, "promt": "x"}, 'did you mean "prompt"?'),
+        ({**LLM, "name": "full name"}, 'for example "full_name"'),
+        ({**LLM, "name": "?"}, "use letters, digits and _"),
+        ({**LLM, "type": "lm"}, 'did you mean "llm"?'),
+        ({"name": "x"}, f"known are {', '.join(KINDS)}"),
+        (
+            {**CATEGORY, "sampler": "poisson"},
+            f"known are {', '.join(sorted(SAMPLERS))}",
+        ),
+        ({**MADE, "as": "flot"}, 'did you mean "float"?'),
+        ({**MADE, "as": {"xx": "int"}}, 'did you mean "x"?'),
+        ({**DATE, "start": "1.1.2026"}, 'for example "2026-01-31" or "2026-01-31T12:00"'),
+        (
+            {**SEED, "columns": None},
+            "write a list of those of the source, or an object with other names",
+        ),
+        ({**KIND, "category": "topics"}, 'did you mean "topic"?'),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_was_meant_is_said(folder: Path, entry: dict[str, Any], hint: str) -> None:
     """Where it can be guessed; else what there is."""
-    found = hinted(
+    (found,) = hinted(folder, A, TOPIC, entry)
+    assert found.partition(" | ")[2] == hint
+
+
+def test_everything_wrong_is_told_at_once(folder: Path) -> None:
+    """Of all columns, each at its place, in their order; a wrong column is still a column."""
+    assert said_of(
         folder,
-        {**LLM, "name": "full name", "promt": "x", "wdith": 1},
-        {"type": "lm"},
-        {"name": "x"},
-        {**MADE, "as": "integer"},
-        {**DATE, "name": "y", "start": "1.1.2026"},
-    )
-    assert [one.split(" | ")[1] for one in found] == [
-        'did you mean "prompt"?',
-        'did you mean "width"?' if False else found[1].split(" | ")[1],
-        'for example "full_name"',
-        'did you mean "llm"?',
-        "known are seed, sampler, expression, llm, judge, embedding, python, validation",
-        found[5].split(" | ")[1],
-        'for example "2026-01-31" or "2026-01-31T12:00"',
+        {**LLM, "prompt": "{{ b }} {{ c }}", "restarts": -1, "skip": {"when": "d"}},
+        {**UNIFORM, "name": "b", "low": 5, "hihg": 1},
+        {**TEMPLATE, "template": "{{ text }} {{ b }}", "dropWhen": "e"},
+        groupSize=0,
+    ) == [
+        "columns[0].restarts: must be at least 0, got -1",
+        'columns[0].prompt: there is no column "c"',
+        'columns[0].skip.when: there is no column "d"',
+        'columns[1].hihg: "hihg" is not a key here',
+        'columns[2].dropWhen: there is no column "e"',
+        "groupSize: must be at least 1, got 0",
     ]
+
+
+WORDS = st.from_regex(r"[a-zA-Z_\u00e9][a-zA-Z0-9_]{0,5}", fullmatch=True)
+
+
+@given(WORDS | st.sampled_from(["in", "not", "None", "null", "is", "self", "env", "loop", "range"]))
+def test_names_of_columns_are_variables_of_templates(name: str) -> None:
+    """So every text that uses one gets its value."""
+    try:
+        column_name(name)
+    except MistakenError:
+        return
+    templates = Templates(strict=True)
+    text = f"{{% if {name} %}}<{{{{ {name} }}}}|{{{{ [{name}, 1] | join }}}}>{{% endif %}}"
+    assert templates.references(text) == {name}
+    assert templates.fill(text, {name: "v"}) == "<v|v1>"

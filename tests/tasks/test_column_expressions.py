@@ -175,7 +175,7 @@ def python(
 
 @pytest.mark.slow
 def test_python_sees_columns_by_name_and_fails_row_by_row(tmp_path: Path) -> None:
-    rows = [{"a": 1, "b c": 0}, {"a": "x", "b c": 0}, {"a": None, "b c": 0}]
+    rows: list[dict[str, Any]] = [{"a": 1, "b c": 0}, {"a": "x", "b c": 0}, {"a": None, "b c": 0}]
     assert python(tmp_path, "a + 1", rows) == [
         2,
         'row 1: TypeError: can only concatenate str (not "int") to str',

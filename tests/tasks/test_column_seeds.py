@@ -105,7 +105,11 @@ def test_a_seed_of_its_own_comes_before_that_of_the_dataset() -> None:
 # --- files
 
 
-ROWS = [{"name": "Ann", "age": 30}, {"name": 'Böb, "x"\nz', "age": None}, {"name": "", "age": 5}]
+ROWS: list[dict[str, Any]] = [
+    {"name": "Ann", "age": 30},
+    {"name": 'Böb, "x"\nz', "age": None},
+    {"name": "", "age": 5},
+]
 
 
 def parquet(folder: Path, select: str) -> Path:

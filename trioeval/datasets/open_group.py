@@ -288,7 +288,7 @@ class OpenGroup:
     def _empty(self, told: Told) -> None:
         """No row is left: the group is finished, whatever it lacks."""
         for node in range(-1, self._shape.nodes - 2):
-            if node not in self._cells and self._states[node] != _DONE:
+            if node not in self._cells:
                 self._give_up(self._states, node, MakeJob(node, self._number), told)
         self._release(FINISH, told.ready)
 

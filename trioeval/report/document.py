@@ -7,6 +7,7 @@ come in as arguments, and so do rows, which may be more than fit into memory.
 from collections.abc import Sequence
 from typing import Any
 
+from trioeval.report.dataset_json import dataset_json
 from trioeval.report.questions import summary_json, task_json
 from trioeval.report.results import Results
 from trioeval.tasks import Status
@@ -18,6 +19,7 @@ def document(results: Results) -> dict[str, Any]:
     return {
         "evalId": head.eval_id,
         **task_json(head, totals),
+        **({} if (dataset := results.shown_dataset()) is None else {"dataset": dataset_json(dataset)}),
         "results": {
             "version": 3,
             "timestamp": head.utc_created,

@@ -12,6 +12,7 @@ import attrs
 from trioeval.providers.secrets import hide_in
 from trioeval.report.config import config_json, options_json
 from trioeval.suite import Column, Suite
+from trioeval.suite.column_models import folder_of
 
 
 @attrs.frozen(kw_only=True)
@@ -46,6 +47,8 @@ class Head:
     """Ids of the tasks that came before."""
     questions_file: str | None = None
     """Of a task of type `question_eval`: the file of its questions, from the folder of the suite."""
+    dataset_folder: str | None = None
+    """Of a task of type `columns`: the folder of its files."""
 
     def json(self) -> dict[str, Any]:
         """All of it, ready for `json.dumps`."""
@@ -59,6 +62,7 @@ class Head:
             "runtimeOptions": dict(self.runtime_options),
             "versions": dict(self.versions),
             **({} if self.questions_file is None else {"questionsFile": self.questions_file}),
+            **({} if self.dataset_folder is None else {"datasetFolder": self.dataset_folder}),
         }
 
     @classmethod
@@ -87,6 +91,7 @@ class Head:
             task=found["task"],
             depends_on=tuple(found["dependsOn"]),
             questions_file=found.get("questionsFile"),
+            dataset_folder=found.get("datasetFolder"),
         )
 
 
@@ -123,6 +128,9 @@ def head_of(
         task=task,
         depends_on=depends_on,
         questions_file=_questions_file(suite),
+        dataset_folder=None
+        if suite.columns is None
+        else str(folder_of(suite.columns, task or "dataset")),
     )
 
 

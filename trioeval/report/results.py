@@ -5,7 +5,9 @@ from typing import Any
 
 import attrs
 
+from trioeval.datasets.result import DatasetResult
 from trioeval.report.config import stripped_config, stripped_test
+from trioeval.report.dataset_json import stripped_dataset
 from trioeval.report.head import Head, HeadColumn
 from trioeval.report.records import STRIPPED_PROMPT, stripped
 from trioeval.report.totals import Totals
@@ -36,6 +38,8 @@ class Results:
     """Gives the rows of one `prompt_idx`, or all, as `row_json` makes them, in index order."""
     tests: Callable[[], Iterator[Any]] = lambda: iter(())
     """Gives what `config_tests` makes of the suite."""
+    dataset: DatasetResult | None = None
+    """How the dataset of a task of type `columns` ended, which has no rows here; None of any other task."""
 
     @property
     def task(self) -> str | None:
@@ -60,6 +64,10 @@ class Results:
             if name == "prompts":
                 found["tests"] = (stripped_test(test, strip) for test in self.tests())
         return found
+
+    def shown_dataset(self) -> DatasetResult | None:
+        """How its dataset ended, as far as it may be shown."""
+        return None if self.dataset is None else stripped_dataset(self.dataset, self.info.strip)
 
     def prompt_text(self, text: str) -> str:
         """The text or label of a prompt, as far as it may be shown."""

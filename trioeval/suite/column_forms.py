@@ -124,6 +124,9 @@ class _Forms:
     converter: cattrs.Converter
     around: Around
     place: Place
+    _outer: dict[type[Any], Hook] = attrs.field(init=False, factory=dict)
+    """Hooks that were made, because that takes a while."""
+    _inner: dict[str | type[Any], Hook] = attrs.field(init=False, factory=dict)
 
     def column(self, model: type[Column], entry: dict[str, Any]) -> Column:
         """One column from its keys but `type`."""
@@ -134,29 +137,34 @@ class _Forms:
         outer = {key: part for key, part in rest.items() if camel(key) not in inside}
         if inside:
             try:
-                found = hook({key: rest[key] for key in rest.keys() - outer.keys()}, None)
+                found = hook({key: rest[key] for key in rest if key not in outer}, None)
             except MistakenError as error:
                 mistakes += error.parts
                 found = None
             outer[INSIDE[model]] = found
         if model is SeedColumns:
             outer["name"] = ""  # its first column, below
-        omitted = {
-            name: key
-            for name, key in RENAMED[model].items()
-            if key is not None or getattr(attrs.fields(model), name).default is not attrs.NOTHING
-        }
-        structure = object_hook(
-            self.converter, model, renamed=omitted, hooks={**self._hooks(model)}
-        )
         try:
-            column: Column = structure(outer, model)
+            column: Column = self._structure(model)(outer, model)
         except MistakenError as error:
             raise MistakenError(*mistakes, *error.parts) from None
         mistakes += _mistakes_of(column)
         if mistakes:
             raise MistakenError(*mistakes)
         return _with_outputs(column)
+
+    def _structure(self, model: type[Column]) -> Hook:
+        if model not in self._outer:
+            # What a column has to have is not left out, but given to the hook.
+            omitted = {
+                name: key
+                for name, key in RENAMED[model].items()
+                if key is not None
+                or getattr(attrs.fields(model), name).default is not attrs.NOTHING
+            }
+            hooks = self._hooks(model)
+            self._outer[model] = object_hook(self.converter, model, renamed=omitted, hooks=hooks)
+        return self._outer[model]
 
     def _inside(
         self, model: type[Column], entry: Mapping[str, Any]
@@ -165,11 +173,13 @@ class _Forms:
         if model is SamplerColumn:
             named = chosen(entry, SAMPLER, SAMPLERS, "a kind of samplers")
             keys = tuple(camel(field.name) for field in attrs.fields(SAMPLERS[named]))
-            return keys, sampler_hook(self.converter, named)
+            hook = self._inner.setdefault(named, sampler_hook(self.converter, named))
+            return keys, hook
         if model in INSIDE:
             keys = tuple(camel(field.name) for field in attrs.fields(Asking))
             hooks = {"provider": self._provider, "prompt": self._prompt, "config": self._config}
-            return keys, object_hook(self.converter, Asking, hooks=hooks)
+            made = object_hook(self.converter, Asking, hooks=hooks)
+            return keys, self._inner.setdefault(Asking, made)
         return (), _never
 
     def _hooks(self, model: type[Column]) -> Mapping[str, Hook]:
@@ -299,6 +309,9 @@ def _mistakes_of(column: Column) -> Iterator[Mistake]:
     """What does not go together in one entry."""
     match column:
         case SeedColumns():
+            if not column.columns:
+                hint = "write a list of those of the source, or an object with other names"
+                yield Mistake('"columns" is missing', hint)
             if (column.file is None) == (column.from_task is None):
                 many = "neither of" if column.file is None else "both"
                 message = f"{many} file and fromTask {'are' if column.file else 'is'} given"

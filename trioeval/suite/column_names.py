@@ -11,6 +11,7 @@ from trioeval.suite.column_expressions import GLOBAL_NAMES, expression_error, ex
 from trioeval.suite.column_models import (
     CategorySampler,
     Column,
+    PythonColumn,
     SamplerColumn,
     SeedColumns,
     SubcategorySampler,
@@ -144,14 +145,21 @@ def related(
             others = [name for name in use.names if use.means_column(name, known)]
             mistakes += (one.below(place) for one in _wrong_names(use, others, own, known))
             needed |= dict.fromkeys(name for name in others if name in known - own)
-        if isinstance(column, SeedColumns) and needed:
-            message = f"a seed comes first, and {_listed(needed)} is there later"
-            hint = "name its own columns only"
-            mistakes.append(Mistake(message, hint, at=(place, "dropWhen")))
+        if column is not None and needed and _comes_first(column):
+            message = f"what is made from nothing comes first, and {_listed(needed)} later"
+            at = next(at for at in (("dropWhen",), ("drop_when",)) if at[0] in entry)
+            mistakes.append(Mistake(message, "name its own columns only", at=(place, *at)))
         found.append(column and attrs.evolve(column, requires=tuple(needed)))
     mistakes += _category_mistakes(found)
     mistakes += _cycles(found)
     return found, mistakes
+
+
+def _comes_first(column: Column) -> bool:
+    """Whether it needs nothing; it may still be asked to drop rows by what it made."""
+    return isinstance(column, SeedColumns) or (
+        isinstance(column, PythonColumn) and column.scope == "scratch"
+    )
 
 
 def _first(name: str) -> str:

@@ -18,6 +18,7 @@ from trioeval.suite.column_models import (
     UniformSampler,
     UuidSampler,
 )
+from trioeval.suite.column_words import column_name
 from trioeval.suite.mistakes import Mistake, MistakenError, kind
 from trioeval.suite.strict import Hook, object_hook
 
@@ -43,7 +44,8 @@ _Check: TypeAlias = Callable[[Any], Iterator[Mistake]]
 
 def sampler_hook(converter: cattrs.Converter, named: str) -> Hook:
     """For the keys of one kind of sampler."""
-    structure = object_hook(converter, SAMPLERS[named])
+    hooks: Mapping[str, Hook] = {"category": column_name} if named == "subcategory" else {}
+    structure = object_hook(converter, SAMPLERS[named], hooks=hooks)
     check = _CHECKS[named]
 
     def hook(value: Any, wanted: Any) -> Sampler:

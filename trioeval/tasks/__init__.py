@@ -10,5 +10,5 @@ from trioeval.tasks.rows import Row as Row
 from trioeval.tasks.rows import Status as Status
 from trioeval.tasks.run_suite import SuiteSummary as SuiteSummary
 from trioeval.tasks.run_suite import collect as collect
-from trioeval.tasks.run_suite import make_lanes as make_lanes
+from trioeval.tasks.run_prepared import make_lanes as make_lanes
 from trioeval.tasks.run_suite import run_suite as run_suite

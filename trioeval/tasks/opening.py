@@ -20,6 +20,7 @@ from trioeval.suite.sources.around import Around
 from trioeval.tasks.asking import Asker
 from trioeval.tasks.caching import ReplyCache
 from trioeval.tasks.columns.opening import DatasetsTold, DatasetTerms, dataset_row, open_dataset
+from trioeval.tasks.columns.seeds import Source
 from trioeval.tasks.compared_eval import ComparedEval
 from trioeval.tasks.grader_calls import OpenGraders
 from trioeval.tasks.groups import Layout
@@ -67,6 +68,8 @@ class Terms:
     """Told of a task whose tests were not known when the run began, as soon as they are."""
     datasets: DatasetsTold
     """What is told of datasets, and how they go on."""
+    seeds: Mapping[str | None, Mapping[str, Source]]
+    """Of each task that builds a dataset, the rows of its seeds that are files."""
 
 
 @attrs.frozen
@@ -126,7 +129,7 @@ async def _open_dataset(
     asker, scripts = await _open_asker(part, stack, terms, row_ids=dataset_row, are_data=True)
     told, task = terms.datasets, part.id
     journal = None
-    if terms.journal is not None and told.preview is None:
+    if terms.journal is not None and not told.in_memory:
         journal = terms.journal.dataset(task)
     observe = told.observe
     own = DatasetTerms(
@@ -138,6 +141,8 @@ async def _open_dataset(
         observe=None if observe is None else functools.partial(observe, task),
         reconcile=told.reconcile,
         preview=told.preview,
+        in_memory=told.in_memory,
+        seeds=terms.seeds[task],
     )
     return await open_dataset(part.prepared, settings, asker, scripts, own)
 

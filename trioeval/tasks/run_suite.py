@@ -4,50 +4,27 @@ The one call that the command line and Trio applications share. Everything that 
 said before anything is asked of a provider.
 """
 
-import functools
-import logging
-import math
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
-from random import Random
 
 import attrs
 import trio
 
 from trioeval.datasets.result import DatasetResult
-from trioeval.errors import ProviderError, UsageError
-from trioeval.grading import KINDS, Kinds
-from trioeval.kernel import Budget, Lanes, Observer
+from trioeval.grading import Kinds
+from trioeval.kernel import Lanes, Observer
 from trioeval.kernel.events import guarded
 from trioeval.providers import Provider, Recorder
-from trioeval.quota.backend import Quota
-from trioeval.suite import BudgetSettings, Suite
-from trioeval.suite.column_models import SeedColumns
-from trioeval.suite.sources.functions import Calls
+from trioeval.suite import Suite
 from trioeval.tasks.caching import ReplyCache
 from trioeval.tasks.columns.dataset_events import DatasetEvent
 from trioeval.tasks.columns.opening import DatasetsTold
 from trioeval.tasks.journal import Journal
-from trioeval.tasks.lanes import merge_lane_specs
-from trioeval.tasks.opening import Terms, check_judge_lanes, open_task
-from trioeval.tasks.prepare import PreparedSuite, PreparedTask, prepare
+from trioeval.tasks.prepare import PreparedSuite, PreparedTask
 from trioeval.tasks.question_events import QuestionObserver
-from trioeval.tasks.question_run import QuestionRun
-from trioeval.tasks.quotas import open_suite_quota, permits_of
 from trioeval.tasks.rows import Row, Status
-from trioeval.tasks.rows_left import RowsLeft
-from trioeval.tasks.task_crew import one_at_a_time, run_tasks
-from trioeval.tasks.task_order import TaskOrder
-from trioeval.tasks.task_run import Emit, TaskRun
-
-_log = logging.getLogger("trioeval")
-
-OPENED_WITHIN = 60.0
-"""Seconds in which all providers of a suite have to be open."""
-
-_ENDED_WITHIN = 5.0
-"""Seconds in which processes that are killed have ended."""
+from trioeval.tasks.run_prepared import RunTerms, log, nobody, prepared_of, run_prepared
+from trioeval.tasks.task_run import Emit
 
 
 @attrs.frozen
@@ -66,20 +43,6 @@ class SuiteSummary:
     def rows(self) -> int:
         """All rows."""
         return self.passed + self.failed + self.errors
-
-
-def make_lanes(*suites: PreparedSuite, quota: Quota | None = None) -> Lanes:
-    """Lanes that serve all of these suites; where two give a lane different limits, the stricter hold.
-
-    Args:
-        *suites: Those that share the lanes.
-        quota: Who keeps the limits that they share with others, see `open_suite_quota`; with None, calls
-            count against none of those.
-    """
-    specs = merge_lane_specs(prepared.lane_specs for prepared in suites)
-    permits = {} if quota is None else permits_of(quota, *suites)
-    # Chance, so that programs that share a provider do not come back to it in step.
-    return Lanes(specs, rng=Random().random, permits=permits)  # noqa: S311 - no secret
 
 
 async def run_suite(
@@ -170,7 +133,7 @@ async def run_suite(
         SAY HI pass
         1
     """
-    prepared = await _prepared(suite, providers, kinds)
+    prepared = await prepared_of(suite, providers, kinds)
     built: list[DatasetResult] = []
 
     def tell(result: DatasetResult, _rows: object) -> None:
@@ -178,57 +141,27 @@ async def run_suite(
         if datasets is not None:
             datasets(result)
 
-    options = prepared.suite.evaluate_options
-    limit_ms = options.max_eval_time_ms
-    # Cancelled while it is opened, a suite would end without its rows: test_interrupts.py.
-    with trio.move_on_after(OPENED_WITHIN, shield=True) as opening:
-        async with AsyncExitStack() as stack:
-            terms = Terms(
-                recorder,
-                run_id,
-                warn or _log.warning,
-                journal,
-                cache,
-                refresh=refresh_cache,
-                questions=QuestionRun(
-                    guarded(questions),
-                    any(part.prepared.suite.questions for part in prepared.parts),
-                ),
-                left=_left(prepared),
-                settled=settled or _nobody,
-                datasets=DatasetsTold(tell=tell, observe=dataset_events, reconcile=reconcile),
-            )
-            tasks = [await open_task(part, stack, terms) for part in prepared.parts]
-            if lanes is None:
-                quota = await stack.enter_async_context(open_suite_quota(prepared, warn=warn))
-                lanes = make_lanes(prepared, quota=quota)
-            opening.shield, opening.deadline = False, math.inf
-            started_at = trio.current_time()
-            run = TaskRun(
-                one_at_a_time(emit) if prepared.tasks else emit,
-                lanes,
-                started_at + (limit_ms / 1000 if limit_ms else float("inf")),
-                trio.Event() if stop is None else stop,
-                guarded(observe),
-                _budget(options.budget),
-                journal,
-            )
-            check_judge_lanes(prepared, run.lanes)
-            terms.questions.begin(trio.current_time())
-            try:
-                if prepared.tasks:
-                    await run_tasks(tasks, TaskOrder.of(prepared.tasks), run)
-                else:
-                    await tasks[0].perform(run, None)
-            finally:
-                terms.questions.end(trio.current_time())
-            duration = trio.current_time() - started_at
-    if opening.cancelled_caught:
-        msg = f"the providers were not open within {OPENED_WITHIN:g} seconds"
-        raise ProviderError("attempt_timeout", msg)
-    found = run.counts
+    totals = await run_prepared(
+        prepared,
+        RunTerms(
+            emit=emit,
+            lanes=lanes,
+            stop=trio.Event() if stop is None else stop,
+            observe=guarded(observe),
+            recorder=recorder,
+            run_id=run_id,
+            warn=warn or log.warning,
+            journal=journal,
+            cache=cache,
+            refresh_cache=refresh_cache,
+            questions=guarded(questions),
+            settled=settled or nobody,
+            datasets=DatasetsTold(tell=tell, observe=dataset_events, reconcile=reconcile),
+        ),
+    )
+    found = totals.counts
     return SuiteSummary(
-        found[Status.PASS], found[Status.FAIL], found[Status.ERROR], duration, tuple(built)
+        found[Status.PASS], found[Status.FAIL], found[Status.ERROR], totals.duration, tuple(built)
     )
 
 
@@ -253,62 +186,7 @@ async def collect(
     async def keep(row: Row) -> None:  # noqa: ASYNC124 - lists do not wait
         rows.append(row)
 
-    prepared = await _prepared(suite, providers, kinds)
+    prepared = await prepared_of(suite, providers, kinds)
     await run_suite(prepared, emit=keep, lanes=lanes)
     places = {part.id: place for place, part in enumerate(prepared.parts)}
     return sorted(rows, key=lambda row: places[row.task]) if prepared.tasks else rows
-
-
-async def _prepared(
-    suite: Suite | PreparedSuite | str | os.PathLike[str],
-    providers: Mapping[str, Provider] | None,
-    kinds: Kinds | None,
-) -> PreparedSuite:
-    if kinds is not None and isinstance(suite, Suite | PreparedSuite):
-        raise UsageError("a suite that is loaded has its kinds: give them to `load_suite`")
-    if isinstance(suite, PreparedSuite):
-        if providers is not None:
-            raise UsageError("a prepared suite has its providers: give them to `prepare`")
-        return suite
-    make = functools.partial(
-        prepare, suite, providers=providers, kinds=KINDS if kinds is None else kinds
-    )
-    if isinstance(suite, Suite) and not suite.extensions:
-        return make()
-    started = Calls()
-
-    def load() -> PreparedSuite:
-        with started.noted():
-            return make()
-
-    # Files are read, and generators of tests may run: others go on meanwhile.
-    try:
-        return await trio.to_thread.run_sync(load, abandon_on_cancel=True)
-    finally:
-        # Of a thread that is left alone no process may stay: test_sources_prompts_code.py.
-        with trio.move_on_after(_ENDED_WITHIN, shield=True):
-            await trio.to_thread.run_sync(started.end, abandon_on_cancel=True)
-
-
-def _left(prepared: PreparedSuite) -> Mapping[str, RowsLeft]:
-    """What gets the rows of the tasks that others are made of."""
-    suites = [part.prepared.suite for part in prepared.parts]
-    wanted = {suite.rows_of.task for suite in suites if suite.rows_of is not None}
-    for suite in suites:
-        columns = () if suite.columns is None else suite.columns.columns
-        wanted |= {
-            one.from_task
-            for one in columns
-            if isinstance(one, SeedColumns) and one.from_task is not None
-        }
-    return {task: RowsLeft() for task in wanted}
-
-
-def _nobody(_told: object) -> None:
-    """Hears what nobody wants to hear."""
-
-
-def _budget(settings: BudgetSettings | None) -> Budget | None:
-    if settings is None:
-        return None
-    return Budget(settings.requests, settings.tokens, settings.usd)

@@ -62,6 +62,7 @@ class DatasetsTold:
     observe: Callable[[str | None, DatasetEvent], None] | None = None
     """Told of what happens, with the id of the task."""
     reconcile: bool = False
+    in_memory: bool = False
     preview: int | None = None
 
 
@@ -75,13 +76,17 @@ class DatasetTerms:
     """Gets the rows of tasks that others are made of, by their ids."""
     warn: Callable[[str], None]
     tell: Callable[[DatasetResult, Sequence[Mapping[str, Any]]], None]
-    """Told once what became of it, with its rows if it is a preview."""
+    """Told once what became of it, with its rows if they are kept in memory."""
     observe: Callable[[DatasetEvent], None] | None
     """Told of what happens."""
+    seeds: Mapping[str, Source]
+    """The rows of seeds that are files, by the names of their first columns."""
     reconcile: bool = False
     """Whether a run that goes on may find another configuration than it began with."""
+    in_memory: bool = False
+    """Whether its rows are kept in memory, and no files are written."""
     preview: int | None = None
-    """Make so many rows at most, and no files."""
+    """Make so many rows at most."""
 
 
 @attrs.frozen(eq=False)
@@ -113,7 +118,7 @@ class DatasetTask:
             await trio.lowlevel.checkpoint()
             self._tell_blocked("blocked" if blocked_by is not None else "stop")
             return False
-        ready = self.ready or await open_ready(self, await read_seeds(self.settings, terms.left))
+        ready = self.ready or await open_ready(self, await self._all_seeds())
         dataset = DatasetRun(
             ready.spec,
             ready.output,
@@ -137,8 +142,22 @@ class DatasetTask:
             result = attrs.evolve(result, folder=ready.folder, format=ready.format)
             ready.close()
             self._leave(ready, result)
-            terms.tell(result, ready.rows() if terms.preview is not None else ())
+            terms.tell(result, ready.rows() if terms.in_memory else ())
         return result.outcome == "complete"
+
+    async def _all_seeds(self) -> Mapping[str, Source]:
+        """Those of files, and those that earlier tasks have left."""
+        seeds, left = _of_tasks(self.settings), self.terms.left
+
+        def read() -> dict[str, Source]:
+            return {
+                seed.name: seed_rows(left[task].rows(), seed.columns, f"task {task}")
+                for seed in seeds
+                if (task := seed.from_task) is not None
+            }
+
+        found = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+        return {**self.terms.seeds, **found}
 
     def _is_there(self, seed: SeedColumns) -> bool:
         return seed.from_task is not None and self.terms.left[seed.from_task].is_complete
@@ -203,34 +222,26 @@ async def open_dataset(
         DatasetError: The folder cannot be used.
     """
     task = DatasetTask(prepared, settings, asker, scripts, terms, None)
-    if any(True for _ in _of_tasks(settings)):
+    if _of_tasks(settings):
         await trio.lowlevel.checkpoint()
         return task
-    return attrs.evolve(task, ready=await open_ready(task, await read_seeds(settings, terms.left)))
+    return attrs.evolve(task, ready=await open_ready(task, terms.seeds))
 
 
-async def read_seeds(
-    settings: ColumnsSettings, left: Mapping[str, RowsLeft]
-) -> Mapping[str, Source]:
-    """The rows of all seeds, by the names of their first columns. A checkpoint.
+async def read_seeds(settings: ColumnsSettings) -> Mapping[str, Source]:
+    """The rows of all seeds that are files, by the names of their first columns. A checkpoint.
 
     Raises:
         SuiteError: A file cannot be read, or is wrong.
-        DatasetError: Rows of a task lack what is wanted.
     """
 
     def read() -> Mapping[str, Source]:
         found: dict[str, Source] = {}
         for place, column in enumerate(settings.columns):
-            if not isinstance(column, SeedColumns):
-                continue
-            if column.file is not None:
+            if isinstance(column, SeedColumns) and column.file is not None:
                 found[column.name] = open_seed_file(
                     column.file, column.columns, f"$.columns[{place}].file"
                 )
-            elif column.from_task is not None:
-                rows = left[column.from_task].rows()
-                found[column.name] = seed_rows(rows, column.columns, f"task {column.from_task}")
         return found
 
     return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
@@ -259,7 +270,7 @@ async def open_ready(task: DatasetTask, sources: Mapping[str, Source]) -> Ready:
     columns = _written(settings, types)
     grouping = _grouping(settings, sources, terms)
     output: Output = MemoryOutput(grouping)
-    if terms.preview is None:
+    if not terms.in_memory:
         folder = await trio.to_thread.run_sync(
             functools.partial(
                 _open_folder,

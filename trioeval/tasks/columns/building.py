@@ -1,0 +1,249 @@
+"""Builds datasets from Python: as a Trio application wants it, and as previews."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from trioeval.datasets.result import DatasetResult
+from trioeval.errors import UsageError
+from trioeval.kernel import Lanes, Observer
+from trioeval.kernel.events import guarded
+from trioeval.providers import Provider
+from trioeval.suite import parse_suite
+from trioeval.suite.column_models import SeedColumns
+from trioeval.tasks.caching import ReplyCache
+from trioeval.tasks.columns.dataset_events import DatasetEvent
+from trioeval.tasks.columns.opening import DatasetsTold
+from trioeval.tasks.journal import Journal
+from trioeval.tasks.prepare import PreparedSuite, PreparedTask, prepare
+from trioeval.tasks.rows import Row
+from trioeval.tasks.run_prepared import RunTerms, log, nobody, run_prepared
+
+_TASK = "dataset"
+
+
+@attrs.frozen(eq=False)
+class Dataset:
+    """A dataset that was built, or as much of it as could be."""
+
+    result: DatasetResult
+    rows: Sequence[Mapping[str, Any]]
+    """Those that are written, in their order: in memory, or read from the files as they are looked at."""
+
+
+async def build_columns(
+    settings: Mapping[str, Any],
+    *,
+    providers: Mapping[str, Provider] | Sequence[Any] = (),
+    output_dir: str | os.PathLike[str] | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    preview: int | None = None,
+    lanes: Lanes | None = None,
+    stop: trio.Event | None = None,
+    observe: Observer | None = None,
+    events: Callable[[DatasetEvent], None] | None = None,
+    journal: Journal | None = None,
+    cache: ReplyCache | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> Dataset:
+    """Build one dataset inside of a Trio program. A checkpoint.
+
+    Cancelling the surrounding scope ends the calls at once; groups that were complete are written all the
+    same, and what was made of others stands in the journal, if there is one.
+
+    Args:
+        settings: What a suite file says of a task of type `columns`, without `id` and `type`.
+        providers: Async callables by the id that columns name, or entries of providers as in a suite file.
+        output_dir: The folder of its files; None is `outputDir` of the settings, and where they say nothing
+            rows are kept in memory.
+        directory: What relative paths of the settings are relative to; None is the working folder.
+        preview: Make so many rows at most, ≥ 1, and no files.
+        lanes: Lanes to run on, shared with others; its own if None.
+        stop: When set, nothing new is begun.
+        observe: Told of everything that lanes and jobs do.
+        events: Told of what happens to the dataset.
+        journal: Where it is written down, so that it can go on where it was: a run of a store.
+        cache: Where replies are looked for and kept.
+        warn: Told of what fails without harm; None logs it.
+
+    Returns:
+        What became of it, and its rows.
+
+    Raises:
+        SuiteError: The settings are wrong; tells of everything at once. Nothing was called.
+        DatasetError: Its folder cannot be used, or the dataset not be finished.
+        ProviderError: A provider cannot be opened.
+
+    Example:
+        >>> async def write(request):
+        ...     return f"What is {request.vars['a']} + {request.vars['b']}?"
+        >>> number = {"type": "sampler", "sampler": "uniform", "low": 1, "high": 9, "decimals": 0}
+        >>> async def main():
+        ...     return await build_columns(
+        ...         {
+        ...             "rows": 3,
+        ...             "columns": [
+        ...                 {"name": "a", **number},
+        ...                 {"name": "b", **number},
+        ...                 {
+        ...                     "name": "text",
+        ...                     "type": "llm",
+        ...                     "provider": "writer",
+        ...                     "prompt": "Ask for the sum of {{ a }} and {{ b }}.",
+        ...                 },
+        ...             ],
+        ...         },
+        ...         providers={"writer": write},
+        ...     )
+        >>> dataset = trio.run(main)
+        >>> dataset.result.outcome, len(dataset.rows)
+        ('complete', 3)
+    """
+    custom = providers if isinstance(providers, Mapping) else {}
+    entries: Sequence[Any] = list(providers)
+    said = dict(settings)
+    if output_dir is not None:
+        said["outputDir"] = os.path.abspath(output_dir)  # noqa: PTH100 - text
+    document = {"providers": entries, "tasks": [{"id": _TASK, "type": "columns", **said}]}
+    if not entries:
+        del document["providers"]
+    base = None if directory is None else Path(directory)
+    prepared = prepare(parse_suite(document, directory=base), providers=custom)
+    columns = prepared.parts[0].prepared.suite.columns
+    told: list[tuple[DatasetResult, Sequence[Mapping[str, Any]]]] = []
+    observe_all = None if events is None else lambda _task, event: events(event)
+    await run_prepared(
+        prepared,
+        _terms(
+            lanes=lanes,
+            stop=trio.Event() if stop is None else stop,
+            observe=observe,
+            journal=journal,
+            cache=cache,
+            warn=warn,
+            datasets=DatasetsTold(
+                tell=lambda result, rows: told.append((result, rows)),
+                observe=observe_all,
+                in_memory=preview is not None or columns is None or columns.output_dir is None,
+                preview=preview,
+            ),
+        ),
+    )
+    [(result, rows)] = told
+    return Dataset(result, rows)
+
+
+async def preview_suite(
+    prepared: PreparedSuite,
+    rows: int,
+    *,
+    tasks: Sequence[str] = (),
+    cache: ReplyCache | None = None,
+    stop: trio.Event | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> Sequence[Dataset]:
+    """The first rows of the datasets of a suite, in memory; nothing else of the suite is run. A checkpoint.
+
+    Args:
+        prepared: The suite.
+        rows: How many of each, ≥ 1.
+        tasks: The ids of the tasks that are wanted, and with them those that they are made of; all of type
+            `columns` if none is named.
+        cache: Where replies are looked for and kept.
+        stop: When set, nothing new is begun.
+        warn: Told of what fails without harm; None logs it.
+
+    Raises:
+        UsageError: There are no such tasks, or one is made of rows of a task that is no dataset.
+        TrioevalError: As for `build_columns`.
+    """
+    wanted = _wanted(prepared, tasks)
+    told: dict[str | None, Dataset] = {}
+
+    def tell(result: DatasetResult, made: Sequence[Mapping[str, Any]]) -> None:
+        told[result.task] = Dataset(result, made)
+
+    only = attrs.evolve(prepared, tasks=wanted)
+    datasets = DatasetsTold(tell=tell, in_memory=True, preview=rows)
+    how = _terms(
+        lanes=None,
+        stop=trio.Event() if stop is None else stop,
+        observe=None,
+        journal=None,
+        cache=cache,
+        warn=warn,
+        datasets=datasets,
+    )
+    await run_prepared(only, how)
+    return [told[part.id] for part in wanted if part.id in told]
+
+
+def _wanted(prepared: PreparedSuite, named: Sequence[str]) -> tuple[PreparedTask, ...]:
+    """The tasks that are previewed, in the order of the suite, without dependencies on others."""
+    parts = {part.id: part for part in prepared.tasks}
+    datasets = [name for name, part in parts.items() if part.prepared.suite.columns is not None]
+    for name in named:
+        if name not in datasets:
+            known = ", ".join(map(str, datasets)) or "none"
+            msg = f"there is no task {name} of type columns; those of the suite are: {known}"
+            raise UsageError(msg)
+    if not datasets:
+        raise UsageError("the suite has no task of type columns, so there is nothing to preview")
+    found: set[str | None] = set()
+    waiting: list[str | None] = list(named or datasets)
+    while waiting:
+        task = waiting.pop()
+        if task in found:
+            continue
+        found.add(task)
+        settings = parts[task].prepared.suite.columns
+        for column in () if settings is None else settings.columns:
+            if not isinstance(column, SeedColumns) or column.from_task is None:
+                continue
+            if column.from_task not in datasets:
+                msg = (
+                    f"task {task} is made of the rows of task {column.from_task}, which is no dataset: "
+                    "a preview asks for none of them; run the suite"
+                )
+                raise UsageError(msg)
+            waiting.append(column.from_task)
+    return tuple(
+        attrs.evolve(part, depends_on=tuple(one for one in part.depends_on if one in found))
+        for part in prepared.tasks
+        if part.id in found
+    )
+
+
+async def _no_rows(_row: Row) -> None:
+    """Datasets have none."""
+
+
+def _terms(
+    *,
+    lanes: Lanes | None,
+    stop: trio.Event,
+    observe: Observer | None,
+    journal: Journal | None,
+    cache: ReplyCache | None,
+    warn: Callable[[str], None] | None,
+    datasets: DatasetsTold,
+) -> RunTerms:
+    return RunTerms(
+        emit=_no_rows,
+        lanes=lanes,
+        stop=stop,
+        observe=guarded(observe),
+        recorder=None,
+        run_id=None,
+        warn=warn or log.warning,
+        journal=journal,
+        cache=cache,
+        refresh_cache=False,
+        questions=None,
+        settled=nobody,
+        datasets=datasets,
+    )
