@@ -80,8 +80,8 @@ _HOMES = {
     "datasets.files": "DatasetRows",
     "datasets.result": "DatasetResult",
     "errors": (
-        "DatasetError GradingError OutputError PlanError Problem ProviderError QuotaError StoreError SuiteError"
-        " TemplateError TooLateError TrioevalError UsageError"
+        "DatasetError GradingError OutputError PlanError Problem ProviderError QuotaError StoreError"
+        " SuiteError TemplateError TooLateError TrioevalError UsageError"
     ),
     "grading": "Asking Assertion Finding KINDS Kind Subject Verdict grade kind_of",
     "kernel": "LaneSpec Lanes",

@@ -107,7 +107,7 @@ async def build_columns(
     entries: Sequence[Any] = list(providers)
     said = dict(settings)
     if output_dir is not None:
-        said["outputDir"] = os.path.abspath(output_dir)  # noqa: PTH100 - text
+        said["outputDir"] = _absolute(output_dir)
     document = {"providers": entries, "tasks": [{"id": _TASK, "type": "columns", **said}]}
     if not entries:
         del document["providers"]
@@ -135,6 +135,10 @@ async def build_columns(
     )
     [(result, rows)] = told
     return Dataset(result, rows)
+
+
+def _absolute(folder: str | os.PathLike[str]) -> str:
+    return str(Path(folder).absolute())
 
 
 async def preview_suite(
