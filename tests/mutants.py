@@ -1,4 +1,4 @@
-"""One-line mutants of kernel, rates and quota, each of which some test must kill.
+"""One-line mutants of kernel, rates, quota and datasets, each of which some test must kill.
 
     python tests/mutants.py            all of them
     python tests/mutants.py width pace those whose name contains a word
@@ -44,6 +44,7 @@ QUOTA = {
     **dict.fromkeys(("memory", "place", "waiting"), MEMORY),
 }
 """Which tests are nearest to a module of quota/; to all others those of `REMOTE`."""
+DATASETS = ("tests/datasets/test_tracker_law.py", "tests/datasets/test_fair_line.py")
 TESTS = (*WHOLE_RUNS, "tests/property")
 AT_ONCE = 2  # mutants that are tried side by side
 
@@ -1585,6 +1586,49 @@ MUTANTS = (
         "                self._scope.deadline = wake_at\n",
         "                pass\n",
     ),
+    # datasets/
+    Mutant(
+        "a cell waits for cells alone",
+        "example",
+        "datasets/open_group.py",
+        "            if not needs[place] and not self._missing[other]:\n",
+        "            if not needs[place]:\n",
+    ),
+    Mutant(
+        "a row that is dropped holds back full columns",
+        "example",
+        "datasets/open_group.py",
+        "                    complete.append(node)\n",
+        "                    pass\n",
+    ),
+    Mutant(
+        "a group that is closed keeps its turn",
+        "example",
+        "datasets/tracker.py",
+        "        del self._groups[group]\n        self._advance_all(told.ready)\n",
+        "        del self._groups[group]\n",
+    ),
+    Mutant(
+        "who waits for its turn is stuck",
+        "example",
+        "datasets/tracker.py",
+        "found.needs_one(place) and line[0] != group",
+        "False",
+    ),
+    Mutant(
+        "a column that was idle makes up for it",
+        "example",
+        "datasets/fair.py",
+        "max(state.finish_tags[column], state.virtual_time)",
+        "state.finish_tags[column]",
+    ),
+    Mutant(
+        "weights are not heard",
+        "example",
+        "datasets/fair.py",
+        "tag + 1 / weight",
+        "tag + 1",
+    ),
 )
 
 
@@ -1610,6 +1654,8 @@ def nearest(mutant: Mutant) -> Sequence[str]:
     module = {"tokens": "token_pace"}.get(name, name)
     if folder == "quota":
         return QUOTA.get(name, REMOTE)
+    if folder == "datasets":
+        return DATASETS
     return (f"tests/property/test_{module}.py",) if folder == "rates" else WHOLE_RUNS
 
 
@@ -1687,7 +1733,7 @@ def page(found: Mapping[Mutant, str | None]) -> str:
     lines = [
         "# Mutants",
         "",
-        "Each line is one change of one place of the kernel, the rates or the quota.",
+        "Each line is one change of one place of the kernel, the rates, the quota or the datasets.",
         "Every one of them makes a test fail.",
         "`python tests/mutants.py --report` makes this page; `tests/mutants.py` holds the changes.",
         "The law is the one that says that this must not be; where only named examples do, it is `example`.",

@@ -4,7 +4,7 @@ import copy
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import attrs
@@ -325,6 +325,13 @@ class Built:
     def numbers(self) -> list[int]:
         return sorted(self.rows)
 
+    @property
+    def recorded_once(self) -> list[tuple[str, int]]:
+        """What its journal has of it, of all executions."""
+        journal = self.run._progress.journal
+        assert isinstance(journal, MemoryDatasetJournal)
+        return journal.recorded
+
     def of(self, kind: type[Any]) -> list[Any]:
         """Events of a kind."""
         return [event for event in self.events if isinstance(event, kind)]
@@ -384,9 +391,3 @@ def check(built: Built) -> None:
         assert set(numbers) <= set(spec.grouping.rows_of(group))
         assert all(list(values) == list(spec.columns) for _, values in rows)
     assert result.written == sum(map(len, built.output.rows.values()))
-    lanes = built.kernel
-    assert lanes is not None
-
-
-def numbered(rows: Iterable[int]) -> list[int]:
-    return sorted(rows)

@@ -14,7 +14,7 @@ from trioeval.providers.secrets import longest_first, surely_keys
 from trioeval.report import Head, head_of
 from trioeval.report.redact import keys_of
 from trioeval.store import RunStart, Store, StoredRun
-from trioeval.tasks import PreparedSuite
+from trioeval.tasks import PreparedSuite, PreparedTask
 from trioeval.tasks.reconcile import Reconciled
 from trioeval.tasks.retries import Retry
 from trioeval.tasks.suite_files import CodeFiles, file_digests, files_of
@@ -113,10 +113,17 @@ def beginning_of(
         files=file_digests(files_of(suite)),
         sources=CodeFiles(suite.directory),
         heads=[head.json() for head in heads],
-        rows={part.id: part.rows for part in prepared.parts if part.rows is not None},
+        rows={
+            part.id: rows for part in prepared.parts if (rows := judged_rows(part)) is not None
+        },
         keys=keys,
     )
     return Beginning(heads=heads, keys=keys, start=start, continued=continued)
+
+
+def judged_rows(part: PreparedTask) -> int | None:
+    """How many rows a task has that are judged: none of a dataset; None where that is not known yet."""
+    return 0 if part.prepared.suite.columns is not None else part.rows
 
 
 def _keys(prepared: PreparedSuite) -> Sequence[str]:

@@ -13,8 +13,11 @@ import trio
 
 from trioeval.cli.beginning import Beginning
 from trioeval.cli.output import LINES, LinesFile, output_suffix, write_results
+from trioeval.datasets.result import DatasetResult
 from trioeval.errors import OutputError, StoreError
+from trioeval.providers.secrets import hide_in
 from trioeval.report import Head, Results, RunInfo, Totals, config_tests, stripped
+from trioeval.report.dataset_json import dataset_json, read_dataset
 from trioeval.report.derived import derive
 from trioeval.report.first_rows import FirstRows
 from trioeval.report.json_text import compact
@@ -43,6 +46,8 @@ class Part:
     """Texts that must not stand in what is told of its suite."""
     kept: KeptRows
     """Rows that are there already."""
+    dataset: DatasetResult | None = None
+    """How its dataset ended, if it makes one, and that is known."""
     taken: int = 0
     """Every row before this index was taken."""
     kept_left: int = attrs.field(init=False)
@@ -61,6 +66,11 @@ class Part:
             if self.taken - 1 in self.kept:
                 self.kept_left -= 1
                 yield self.kept.record(self.taken - 1)
+
+    @property
+    def makes_dataset(self) -> bool:
+        """Whether it makes a dataset, and no rows."""
+        return self.task.prepared.suite.columns is not None
 
     def tests(self) -> Iterator[Any]:
         """What documents tell of its tests; nothing where they never became known."""
@@ -129,6 +139,21 @@ class Collector:
         return cls(parts, run, outputs, info)
 
     @property
+    def datasets(self) -> Sequence[DatasetResult]:
+        """How the datasets of all tasks ended; one of which nothing was heard was not built."""
+        return [
+            part.dataset
+            or DatasetResult(
+                task=part.head.task,
+                requested=part.task.prepared.suite.columns.rows or 0,
+                written=0,
+                not_run={"fault": part.task.prepared.suite.columns.rows or 0},
+            )
+            for part in self.parts
+            if part.task.prepared.suite.columns is not None
+        ]
+
+    @property
     def totals(self) -> Totals:
         """Those of all rows."""
         if len(self.parts) == 1:
@@ -143,6 +168,13 @@ class Collector:
     def settled(self, task: PreparedTask) -> None:
         """The tests of a task are known by now."""
         self._by_task[task.id].task = task
+
+    def dataset(self, result: DatasetResult) -> None:
+        """The dataset of a task is over: keep what became of it, without secrets."""
+        part = self._by_task[result.task]
+        told = hide_in(dataset_json(result), part.keys)
+        self.run.dataset_ended(result.task, told)
+        part.dataset = read_dataset(told)
 
     def open(self) -> None:
         """Begin all files that get rows as they come.
@@ -222,7 +254,14 @@ class Collector:
         def tests() -> Iterator[Any]:
             return part.tests()
 
-        return Results(head=part.head, totals=part.totals, info=info, records=records, tests=tests)
+        return Results(
+            head=part.head,
+            totals=part.totals,
+            info=info,
+            records=records,
+            tests=tests,
+            dataset=part.dataset,
+        )
 
 
 def write_documents(outputs: Sequence[Path], results: Sequence[Results]) -> Sequence[OutputError]:

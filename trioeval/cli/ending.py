@@ -8,8 +8,10 @@ import attrs
 
 from trioeval.cli.exits import Exit
 from trioeval.cli.settings import RunSettings
+from trioeval.datasets.result import DatasetResult
 from trioeval.kernel import Cut
 from trioeval.report import Totals, inert
+from trioeval.report.dataset_text import is_left, trouble
 from trioeval.report.totals import percent
 from trioeval.tasks import Status
 
@@ -36,6 +38,7 @@ def ending(
     settings: RunSettings,
     duration: float | None,
     *,
+    datasets: Sequence[DatasetResult] = (),
     signals: Sequence[signal.Signals] = (),
     cuts: Iterable[Cut | None] = (),
     failed_fast: Iterable[str | None] = (),
@@ -49,6 +52,7 @@ def ending(
         totals: Of all rows.
         settings: What counts as success.
         duration: Of the run in seconds; None where nothing was run.
+        datasets: How those of its tasks ended.
         signals: Those that came, in order.
         cuts: What kept rows from running to their end; None is nothing.
         failed_fast: Tasks whose own failure kept their rows from being started, by id.
@@ -60,6 +64,7 @@ def ending(
         totals,
         settings,
         duration,
+        datasets=datasets,
         signals=signals,
         causes=[
             *(name for cut, name in _CAUSES.items() if cut in set(cuts)),
@@ -77,9 +82,9 @@ def ending(
     return attrs.evolve(ended, line=f"{ended.line}; continue with: {resume}")
 
 
-def is_unfinished(totals: Totals) -> bool:
-    """Whether some rows were left for another time."""
-    return totals.outcome("interrupted", "not_run") > 0
+def is_unfinished(totals: Totals, datasets: Iterable[DatasetResult] = ()) -> bool:
+    """Whether some rows were left for another time, those of datasets among them."""
+    return totals.outcome("interrupted", "not_run") > 0 or any(map(is_left, datasets))
 
 
 def _ending(
@@ -87,45 +92,65 @@ def _ending(
     settings: RunSettings,
     duration: float | None,
     *,
+    datasets: Sequence[DatasetResult],
     signals: Sequence[signal.Signals],
     causes: Sequence[str],
     unwritten: bool,
     standing: int,
 ) -> Ending:
     passed, failed, errors = (totals.count(status) for status in Status)
-    took = "" if duration is None else f" in {duration:.1f} s"
-    numbers = f"{totals.rows} rows{took}: {passed} passed, {failed} failed, {errors} errors"
+    numbers = _numbers(totals, datasets, duration)
+    troubles = [told for dataset in datasets if (told := trouble(dataset)) is not None]
     if unwritten:
         return Ending(Exit.FAULT, f"{numbers}; exit 1: not everything could be written, see above")
     if signals:
         code = Exit.SIGNAL + signals[0]
         return Ending(code, f"{numbers}; exit {code}: interrupted by {signals[0].name}")
-    if not totals.rows:
+    if not totals.rows and not datasets:
         return Ending(Exit.OK, "no rows to run; exit 0")
-    if not failed and not errors and not standing:
-        return Ending(Exit.OK, f"{numbers}; exit 0: every row passed")
+    if not failed and not errors and not standing and not troubles:
+        every = "every row passed" if totals.rows else "every dataset is complete"
+        return Ending(Exit.OK, f"{numbers}; exit 0: {every}")
     needed, unfinished = settings.environment.pass_rate_threshold, _unfinished(totals)
-    rate = f"{percent(passed, totals.rows)} % passed, {needed:g} % are needed"
-    if totals.pass_rate >= needed and not unfinished and not standing:
+    rate = f"{percent(passed, totals.rows)} % passed, {needed:g} % are needed" if totals.rows else ""
+    if totals.pass_rate >= needed and not unfinished and not standing and not troubles:
         return Ending(Exit.OK, f"{numbers}; exit 0: {rate}")
-    why = _why(totals, causes) or "not everything was run again"
-    if needed != _ALL:
+    found = [*filter(None, [_why(totals, causes)]), *troubles]
+    why = ", ".join(found) or "not everything was run again"
+    if needed != _ALL and rate:
         why += f"; {rate}"
     return Ending(settings.fail_exit_code, f"{numbers}; exit {settings.fail_exit_code}: {why}")
 
 
-def spent_line(totals: Totals) -> str | None:
-    """What rows and their judges used; None where that is no money, and nobody judged.
+def _numbers(totals: Totals, datasets: Sequence[DatasetResult], duration: float | None) -> str:
+    """How many rows there are, and of datasets how many are written."""
+    passed, failed, errors = (totals.count(status) for status in Status)
+    took = "" if duration is None else f" in {duration:.1f} s"
+    judged = f"{passed} passed, {failed} failed, {errors} errors"
+    if not datasets:
+        return f"{totals.rows} rows{took}: {judged}"
+    written = sum(dataset.written for dataset in datasets)
+    wanted = sum(dataset.requested for dataset in datasets)
+    made = f"{written} of {wanted} rows of {len(datasets)} datasets"
+    if not totals.rows:
+        return f"{made}{took}"
+    return f"{totals.rows} rows{took}: {judged}; {made}"
+
+
+def spent_line(totals: Totals, datasets: Sequence[DatasetResult] = ()) -> str | None:
+    """What rows, datasets and judges used; None where that is no money, and nobody judged.
 
     Args:
         totals: Of all rows.
+        datasets: How those of its tasks ended.
     """
     columns = totals.columns
-    cost = math.fsum(column.cost or 0 for column in columns)
+    cost = math.fsum(one.cost or 0 for one in (*columns, *datasets))
     judges = [column.usage.judges for column in columns if column.usage.judges is not None]
     if not cost and not judges:
         return None
-    used = _used(sum(column.usage["total"] for column in columns), cost)
+    tokens = sum(column.usage["total"] for column in columns)
+    used = _used(tokens + sum(one.usage.total or 0 for one in datasets), cost)
     if not judges:
         return f"used: {used}"
     graded = _used(

@@ -14,6 +14,7 @@ from typing import Any
 
 from trioeval.grading import output_text
 from trioeval.grading.text import score_text
+from trioeval.report.dataset_html import dataset_html
 from trioeval.report.head import HeadColumn
 from trioeval.report.questions import run_sentence, sentence
 from trioeval.report.records import name_of_test, output_of, own_of, shown_of, status_of
@@ -38,7 +39,8 @@ def html_chunks(*parts: Results) -> Iterator[str]:
     whole = Totals.joined(part.totals for part in parts)
     title = inert_html(first.config.get("description") or first.eval_id, _REASON)
     yield _BEGIN.format(title=title, style=_STYLE)
-    yield f"<h1>{title}</h1>\n<p>{_sentence(whole)}</p>\n"
+    only_datasets = not whole.rows and any(part.dataset is not None for part in parts)
+    yield f"<h1>{title}</h1>\n" + ("" if only_datasets else f"<p>{_sentence(whole)}</p>\n")
     about = [first.eval_id, first.utc_created, f"{parts[0].info.duration_ms / 1000:.1f} s"]
     yield f"<p class=dim>{' · '.join(inert_html(one, _REASON) for one in about)}</p>\n"
     if (told := run_sentence((part.head, part.totals) for part in parts)) is not None:
@@ -48,6 +50,9 @@ def html_chunks(*parts: Results) -> Iterator[str]:
             yield f"<h2>{inert_html(results.task, _REASON)}</h2>\n"
         if (told := sentence(results.head, results.totals)) is not None:
             yield f"<p>{inert_html(told, _REASON)}</p>\n"
+        if (dataset := results.shown_dataset()) is not None:
+            yield from dataset_html(dataset, inert_html)
+            continue
         yield from _columns(results)
         yield from _rows(results)
     yield "</main></body></html>\n"

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.grading.text import score_text
+from trioeval.report.dataset_text import dataset_lines, failure_line, trouble
 from trioeval.report.inert import inert
 from trioeval.report.results import Results
 from trioeval.report.totals import ColumnTotals
@@ -23,10 +24,11 @@ def junit_chunks(*parts: Results) -> Iterator[str]:
     Args:
         parts: One run, or its tasks.
     """
-    counts = _counts([column for part in parts for column in part.totals.columns])
+    counts = _counts([column for part in parts for column in part.totals.columns], parts)
     yield HEADER
     yield f"<testsuites{xml_attributes({'name': 'trioeval', **counts})}>\n"
     for results in parts:
+        yield from _dataset(results)
         for prompt_idx, name in enumerate(_names(results)):
             counts = _counts([results.totals.columns[prompt_idx]])
             about = {"name": name, **counts, "timestamp": results.head.utc_created}
@@ -47,14 +49,38 @@ def _names(results: Results) -> Iterator[str]:
         yield f"{task}[{name}] prompt {seen[name]}"
 
 
-def _counts(columns: Sequence[ColumnTotals]) -> dict[str, object]:
+def _dataset(results: Results) -> Iterator[str]:
+    """The suite of a task that makes a dataset, with one case; nothing of any other task."""
+    dataset = results.shown_dataset()
+    if dataset is None:
+        return
+    name = inert(results.task or "", _NAME)
+    about = {"name": name, **_counts((), (results,)), "timestamp": results.head.utc_created}
+    yield f"  <testsuite{xml_attributes(about)}>\n"
+    case = {"classname": name, "name": "dataset", "time": _seconds(1000 * dataset.duration_s)}
+    yield f"    <testcase{xml_attributes(case)}>\n"
+    if (why := trouble(dataset)) is not None:
+        attributes = {"message": inert(why, _MESSAGE), "type": "dataset"}
+        rows = xml_text("\n".join(map(failure_line, dataset.failures)))
+        yield f"      <failure{xml_attributes(attributes)}>{rows}</failure>\n"
+    told = xml_text("\n".join(dataset_lines(dataset)))
+    yield f"      <system-out>{told}</system-out>\n    </testcase>\n  </testsuite>\n"
+
+
+def _counts(columns: Sequence[ColumnTotals], parts: Sequence[Results] = ()) -> dict[str, object]:
+    """How many cases of which kind are those of columns, and of the datasets of parts."""
+    datasets = [part.dataset for part in parts if part.dataset is not None]
     skipped = sum(column.outcomes[name] for column in columns for name in _SKIPPED)
     return {
-        "tests": sum(column.rows for column in columns),
-        "failures": sum(column.statuses[Status.FAIL] for column in columns),
+        "tests": sum(column.rows for column in columns) + len(datasets),
+        "failures": sum(column.statuses[Status.FAIL] for column in columns)
+        + sum(trouble(dataset) is not None for dataset in datasets),
         "errors": sum(column.statuses[Status.ERROR] for column in columns) - skipped,
         "skipped": skipped,
-        "time": _seconds(sum(column.latency_ms for column in columns)),
+        "time": _seconds(
+            sum(column.latency_ms for column in columns)
+            + sum(1000 * dataset.duration_s for dataset in datasets)
+        ),
     }
 
 

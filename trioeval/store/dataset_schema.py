@@ -61,6 +61,12 @@ DATASET_TABLES: Sequence[str] = (
     ) WITHOUT ROWID
     """,
     """
+    CREATE TABLE dataset_result (
+        part INTEGER PRIMARY KEY,
+        body NOT NULL
+    )
+    """,
+    """
     CREATE VIEW datasets AS SELECT
         run.id AS run,
         part.task AS task,

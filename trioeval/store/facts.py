@@ -76,9 +76,12 @@ class RunFacts:
     parts: tuple[int, ...] = attrs.field(repr=False)
     """Their numbers in the store."""
 
+    dataset_rows: int | None = None
+    """Rows of its datasets that are written; None if it makes none."""
+
     @property
     def expected(self) -> int | None:
-        """Rows that it will have; None where that is not known."""
+        """Rows that it will have, those of datasets not among them; None where that is not known."""
         return None if None in self.sizes else sum(size or 0 for size in self.sizes)
 
     def part(self, task: str | None) -> int | None:
@@ -113,3 +116,20 @@ class StoredOutcome:
     outcome: str
     has_verdict: bool
     passed: bool
+
+
+@attrs.frozen(kw_only=True)
+class DatasetFacts:
+    """What is known of the dataset of a task of a stored run."""
+
+    task: str | None
+    fingerprint: Mapping[str, str]
+    """As its files have it, see `trioeval.datasets.files.Header`; empty if it was never begun."""
+    requested: int | None
+    """Rows that were wanted; None if it was never begun."""
+    written: int
+    """Rows of groups that are written."""
+    dropped: int
+    """Rows that were dropped until now."""
+    result: Mapping[str, Any] | None
+    """How it ended, as `trioeval.report.dataset_json` tells it; None while nobody knows."""

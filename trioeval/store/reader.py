@@ -14,7 +14,8 @@ import attrs
 
 from trioeval.errors import StoreError, UsageError
 from trioeval.store.database import open_database, open_reading, store_error
-from trioeval.store.facts import RunFacts, RunState, StoredCall, StoredOutcome
+from trioeval.store.dataset_facts import read_dataset_facts
+from trioeval.store.facts import DatasetFacts, RunFacts, RunState, StoredCall, StoredOutcome
 from trioeval.store.locks import is_running, lock_run
 from trioeval.store.payloads import read_text
 from trioeval.store.records import Source, read_body, record_texts
@@ -190,6 +191,16 @@ class Reader:
                 self._connection.execute(statement, (key,))
             )
         ]
+
+    def datasets(self, run: RunFacts) -> Mapping[str | None, DatasetFacts]:
+        """The datasets of a run that were begun, or have ended, by their tasks."""
+        return self._guarded(
+            lambda: {
+                facts.task: facts
+                for task, part in zip(run.tasks, run.parts, strict=True)
+                if (facts := read_dataset_facts(self._connection, task, part)) is not None
+            }
+        )
 
     def identities(self, run: RunFacts, task: str | None = None) -> Iterator[StoredIdentity]:
         """What the rows of a task are, by their indices."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.report.json_text import compact
+from trioeval.store.dataset_facts import written_rows
 from trioeval.store.facts import EndState, RunFacts, RunStart, RunState
 from trioeval.store.payloads import plain, read_text, stored_json
 from trioeval.store.schema import INDEX_BITS
@@ -14,7 +15,7 @@ from trioeval.store.schema import INDEX_BITS
 _KEYED = ("result", "record", "score", "call")
 """Tables of rows."""
 
-_OF_PARTS = ("test", "dataset", "written_group", "dataset_stage", "part")
+_OF_PARTS = ("test", "dataset", "dataset_result", "written_group", "dataset_stage", "part")
 """Tables of what else there is of a part."""
 
 _FACTS = [
@@ -281,4 +282,5 @@ def _facts(connection: sqlite3.Connection, told: Mapping[str, Any]) -> tuple[Run
         tasks=tuple(task for _, task, _ in parts),
         sizes=tuple(size for _, _, size in parts),
         parts=tuple(part for part, _, _ in parts),
+        dataset_rows=written_rows(connection, [part for part, _, _ in parts]),
     ), is_open

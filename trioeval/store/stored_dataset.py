@@ -102,6 +102,7 @@ class StoredDataset(DatasetJournal):
 
         def write(connection: sqlite3.Connection) -> None:
             part = self._place.parts[self._task]
+            connection.execute("DELETE FROM dataset_result WHERE part = ?", (part,))
             if is_other:
                 for table in _OTHERS:
                     connection.execute(f"DELETE FROM {table} WHERE part = ?", (part,))  # noqa: S608

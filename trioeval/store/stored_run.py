@@ -301,6 +301,15 @@ class StoredRun(Journal):
 
         self._put(StepWork(write))
 
+    def dataset_ended(self, task: str | None, told: Mapping[str, Any]) -> None:
+        """Write down how the dataset of a task ended, as JSON data without secrets."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            line = (self._place.parts[task], stored_json(compact(told)))
+            insert(connection, "dataset_result", ("part", "body"), [line])
+
+        self._put(StepWork(write))
+
     def finish(self, state: EndState, *, duration_ms: float, derived: Any = None) -> None:
         """Say how the run ended, and free it for others. Nothing is written down of it after that.
 

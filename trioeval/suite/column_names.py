@@ -289,7 +289,7 @@ def _cycles(columns: Sequence[Column | None]) -> Iterator[Mistake]:
     made = {name for one in producers for name in (*one.outputs, *one.extras)}
     seen: set[str] = set()
     for place, one in enumerate(producers):
-        extras = tuple(name for name in one.extras if name not in seen)
+        extras = tuple(name for name in dict.fromkeys(one.extras) if name not in seen)
         seen.update(extras)
         requires = tuple(name for name in one.requires if name in made)
         producers[place] = attrs.evolve(one, extras=extras, requires=requires)

@@ -63,7 +63,8 @@ def object_shape(
         if text := described.get(field.name):
             shape["description"] = text
         properties |= {key: shape, snake(key): shape}
-        if needed and field.default is attrs.NOTHING:
+        # One of two spellings cannot be asked for in this way.
+        if needed and field.default is attrs.NOTHING and snake(key) == key:
             required.append(key)
     return {
         "type": "object",

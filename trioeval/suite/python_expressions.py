@@ -5,7 +5,7 @@ They run in a process of their own, as all code of a suite does; here none of th
 
 import builtins
 import symtable
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 _FILE = "<python>"
 _KNOWN = frozenset(dir(builtins))
@@ -15,8 +15,8 @@ def python_error(text: str) -> str | None:
     """What is wrong with a text as a Python expression; None if nothing is.
 
     Example:
-        >>> python_error("int(a) + 1"), python_error("a = 1")
-        (None, "not a Python expression: invalid syntax. Maybe you meant '==' or ':=' instead of '='?")
+        >>> python_error("int(a) + 1"), python_error("a +")
+        (None, 'not a Python expression: invalid syntax')
     """
     try:
         compile(text.strip(), _FILE, "eval", dont_inherit=True)
@@ -38,8 +38,9 @@ def python_names(text: str) -> frozenset[str]:
     """
     if python_error(text) is not None:
         return frozenset()
-    table = symtable.symtable(text.strip(), _FILE, "eval")
-    return frozenset(_free(table))
+    tables = list(_tables(symtable.symtable(text.strip(), _FILE, "eval")))
+    used = {one.get_name() for one in _outer(tables) if one.is_referenced()}
+    return frozenset(used - {one.get_name() for one in _outer(tables) if one.is_assigned()})
 
 
 def is_of_python(name: str) -> bool:
@@ -47,12 +48,15 @@ def is_of_python(name: str) -> bool:
     return name in _KNOWN
 
 
-def _free(table: symtable.SymbolTable) -> Iterator[str]:
-    is_top = table.get_type() == "module"
-    made = {one.get_name() for one in table.get_symbols() if one.is_assigned()} if is_top else set()
-    for one in table.get_symbols():
-        name = one.get_name()
-        if one.is_referenced() and (is_top or one.is_global()) and name not in made:
-            yield name
+def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+    """What an expression, its comprehensions and its functions name."""
+    yield table
     for child in table.get_children():
-        yield from (name for name in _free(child) if name not in made)
+        yield from _tables(child)
+
+
+def _outer(tables: Iterable[symtable.SymbolTable]) -> Iterator[symtable.Symbol]:
+    """Names that do not belong to a comprehension or a function."""
+    for table in tables:
+        is_top = table.get_type() == "module"
+        yield from (one for one in table.get_symbols() if is_top or one.is_global())

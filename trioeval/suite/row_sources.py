@@ -68,7 +68,7 @@ def tasks_named(entry: Mapping[str, Any]) -> Iterator[tuple[DocumentPath, str]]:
         places.append((("columns", place), column))
     for at, value in places:
         for key, part in value.items() if isinstance(value, dict) else ():
-            if camel(key) == FROM_TASK and isinstance(part, str):
+            if camel(key) == FROM_TASK and isinstance(part, str) and part.strip():
                 yield (*at, key), part
 
 

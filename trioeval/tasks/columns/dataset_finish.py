@@ -1,5 +1,6 @@
 """The stages of a group: what processors do with it, and how its rows are written."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,6 +20,8 @@ from trioeval.tasks.columns.dataset_progress import Progress
 from trioeval.tasks.columns.dataset_stages import Processed, Rows, StageProcessor, check
 
 _AFTER_GENERATION = "after_generation"
+_DONE = re.compile(r"done for (\d+) rows, without (\d+)")
+"""What is written down of that stage when it is over."""
 
 
 @attrs.define(eq=False)
@@ -97,14 +100,15 @@ class Finishing:
         stages, grouping = progress.spec.stages.after_generation, progress.spec.grouping
         if not stages:
             return
-        done = f"done for {grouping.rows} rows"
         state = None if journal is None else journal.stages().get(_AFTER_GENERATION)
-        if state == done:
-            return
-        if state is not None and state.startswith("done"):
+        if state is not None and (done := _DONE.fullmatch(state)):
+            rows_then, gone_then = map(int, done.groups())
+            if rows_then == grouping.rows:
+                progress.account.left_out_at_last(gone_then)
+                return
             raise DatasetError(
-                f"processors after generation are {state}, and the dataset has {grouping.rows} now;"
-                " begin it anew to process all of them"
+                f"processors after generation are done for {rows_then} rows, and the dataset has"
+                f" {grouping.rows} now; begin it anew to process all of them"
             )
         if journal is not None:
             journal.stage(_AFTER_GENERATION, "begun")
@@ -128,9 +132,10 @@ class Finishing:
         for number, several in aside.items():
             await self.output.write_aside(number, several)
         await self.output.replace(by_group.items(), columns)
-        progress.account.left_out_at_last(len(rows) - len(processed.rows))
+        gone = len(rows) - len(processed.rows)
+        progress.account.left_out_at_last(gone)
         if journal is not None:
-            journal.stage(_AFTER_GENERATION, done)
+            journal.stage(_AFTER_GENERATION, f"done for {grouping.rows} rows, without {gone}")
 
     def complete_groups(self) -> Sequence[int]:
         """Groups that are open, and lack nothing but their end."""

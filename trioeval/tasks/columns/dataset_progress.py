@@ -242,6 +242,9 @@ class Progress:
             group.dropped[one.cause] += 1
             self.account.drop(one, self._failed_producer(one))
         self.buffer.drop(gone)
+        for (place, unit), record in group.records.items():
+            if unit in gone if place in self._cells else not group.left:
+                self.count_recalled(place, record)  # nobody will ask for it
         if self.observe is not None:
             self.observe(GroupOpened(trio.current_time(), number, len(group.records)))
         self._take(self.tracker.admit(number, gone))

@@ -86,9 +86,10 @@ class DatasetRun:
         self._readiness = MakeReadiness(self._progress)
         self._cells = Cells(self._progress, self._readiness)
         self._finishing = Finishing(self._progress, output)
+        self._broken = set[int]()
+        """Groups of which something failed that ends the run."""
         self._cut = "cancel"
         """Why jobs were not run of which nothing else is known."""
-        self._result: DatasetResult | None = None
         self._earlier = tuple(output.written.values())
         self._began_at: float | None = None
 
@@ -118,6 +119,7 @@ class DatasetRun:
                 failure = await self._cells.cell(index, self._progress.ready[index], calls)
         except Exception as error:
             self.failure = self.failure or error
+            self._broken.add(make.group)
             raise
         if failure is not None:
             raise failure
@@ -152,22 +154,45 @@ class DatasetRun:
             TrioevalError: It cannot be written.
         """
         self._progress.is_cut = True
+        failure: Exception | None = None
         for number in self._finishing.complete_groups():
-            await self._finishing.finish(number)
+            if number in self._broken:
+                continue
+            try:
+                await self._finishing.finish(number)
+            except Exception as error:  # noqa: BLE001 - the others are written all the same
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def count_rest(self, failure: Exception | None) -> None:
+        """Behind that: give every row an ending that has none. Once.
+
+        Args:
+            failure: What the whole failed with.
+        """
+        self.failure = failure
+        progress, account = self._progress, self._progress.account
+        cut = "fault" if failure is not None else self._cut
+        for number, group in progress.groups.items():
+            for row in progress.tracker.left(number):
+                account.not_run[group.reasons.get(row, cut)] += 1
+        known = account.written + account.dropped.total() + account.not_run.total()
+        if rest := self.spec.grouping.rows - known:
+            early = account.early_shutdown and failure is None
+            account.not_run["early_shutdown" if early else cut] += rest
 
     async def close(self) -> DatasetResult:
-        """Behind all of it: give every row its ending, and the dataset its own. A checkpoint.
-
-        Raises:
-            TrioevalError: The dataset cannot be finished.
-        """
+        """Behind all of it: give the dataset its ending. A checkpoint if there is anything to do."""
         progress, account = self._progress, self._progress.account
-        self._count_rest()
         if self.failure is None and account.groups == len(self.spec.grouping):
-            await self._finishing.generation()
-            result = self.result(trio.current_time())
-            if result.outcome == "complete":
-                await self._output.finish(_noted(result))
+            try:
+                await self._finishing.generation()
+                result = self.result(trio.current_time())
+                if result.outcome == "complete":
+                    await self._output.finish(_noted(result))
+            except TrioevalError as error:
+                self.failure = error
         if progress.journal is not None:
             await progress.journal.durable()
         return self.result(trio.current_time())
@@ -182,18 +207,6 @@ class DatasetRun:
             requested=self.spec.grouping.rows,
             duration_s=0.0 if self._began_at is None else now - self._began_at,
         )
-
-    def _count_rest(self) -> None:
-        """Rows that nothing became of."""
-        progress, account = self._progress, self._progress.account
-        cut = "fault" if self.failure is not None else self._cut
-        for number, group in progress.groups.items():
-            for row in progress.tracker.left(number):
-                account.not_run[group.reasons.get(row, cut)] += 1
-        known = account.written + account.dropped.total() + account.not_run.total()
-        if rest := self.spec.grouping.rows - known:
-            early = account.early_shutdown and self.failure is None
-            account.not_run["early_shutdown" if early else cut] += rest
 
 
 async def build(
@@ -253,7 +266,7 @@ async def build(
                 await run.write_complete()
             except Exception as error:  # noqa: BLE001 - told like any other
                 failure = failure or error
-    run.failure = failure
+        run.count_rest(failure)
     result = await run.close()
     if failure is not None and not isinstance(failure, TrioevalError):
         raise failure

@@ -1,0 +1,127 @@
+"""A provider that a test holds: it answers when it is told to, so that what a kill meets is known."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import attrs
+
+PATIENCE = 60.0
+"""Seconds after which a test that waits has failed."""
+
+
+@attrs.define(eq=False)
+class HeldServer:
+    """An OpenAI-compatible provider that answers with its question."""
+
+    url: str = ""
+    prompts: list[str] = attrs.field(factory=list)
+    """Of all requests, as they came."""
+    answered: list[str] = attrs.field(factory=list)
+    """Of those that were answered."""
+    _most: float = float("inf")
+    """How many requests are answered before all others are held."""
+    _refused_models: set[str] = attrs.field(factory=set)
+    _changed: threading.Condition = attrs.field(factory=threading.Condition)
+
+    def hold_after(self, more: int) -> None:
+        """Answer so many requests from now on, and hold all others."""
+        with self._changed:
+            self._most = len(self.answered) + more
+            self._changed.notify_all()
+
+    def release(self) -> None:
+        """Answer everything from now on, also what is held."""
+        with self._changed:
+            self._most = float("inf")
+            self._changed.notify_all()
+
+    def refuse(self, *models: str) -> None:
+        """Let the key be wrong for these models, and right for all others."""
+        with self._changed:
+            self._refused_models = {*models}
+
+    def wait_held(self, requests: int) -> None:
+        """Return when so many requests are held."""
+        with self._changed:
+            met = self._changed.wait_for(
+                lambda: (
+                    len(self.answered) >= self._most
+                    and len(self.prompts) - len(self.answered) == requests
+                ),
+                PATIENCE,
+            )
+            assert met, (len(self.prompts), len(self.answered))
+
+    def forget_held(self) -> None:
+        """Whoever sent what is held is dead: its requests will never be answered."""
+        with self._changed:
+            held = len(self.prompts) - len(self.answered)
+            self.answered += ["(nobody was there)"] * held
+            self._most += held
+
+    def receive(self, prompt: str, model: str) -> int:
+        """The status of the reply, when its time has come."""
+        with self._changed:
+            self.prompts.append(prompt)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: len(self.answered) < self._most)
+            self.answered.append(prompt)
+            self._changed.notify_all()
+            return 401 if model in self._refused_models else 200
+
+
+def handler_of(server: HeldServer) -> type[BaseHTTPRequestHandler]:
+    """What serves a connection."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = -1  # head and body in one piece
+        disable_nagle_algorithm = True
+
+        def do_POST(self) -> None:  # noqa: N802 - its name
+            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            prompt = asked["messages"][-1]["content"]
+            status = server.receive(prompt, asked["model"])
+            told: dict[str, Any] = {"error": {"message": "wrong key", "type": "auth"}}
+            if status == 200:
+                message = {"role": "assistant", "content": f"<{prompt}>"}
+                usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+                told = {"choices": [{"index": 0, "message": message}], "usage": usage}
+            body = json.dumps(told).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name
+            pass
+
+    return Handler
+
+
+class _Quiet(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, _request: object, _address: object) -> None:
+        """Clients that were killed are what this is for."""
+
+
+@contextmanager
+def held_server() -> Iterator[HeldServer]:
+    """A provider that answers at once until it is told otherwise."""
+    server = HeldServer()
+    with _Quiet(("127.0.0.1", 0), handler_of(server)) as http:
+        server.url = f"http://127.0.0.1:{http.server_address[1]}/v1"
+        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.release()
+            http.shutdown()
+            thread.join()

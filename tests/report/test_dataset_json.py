@@ -1,0 +1,54 @@
+"""How a dataset ended, as JSON: it is read back as it was."""
+
+import json
+
+from hypothesis import given, settings
+from made_datasets import CUT, MADE, datasets
+
+from trioeval.datasets.result import DatasetResult
+from trioeval.report.dataset_json import dataset_json, read_dataset, stripped_dataset
+from trioeval.report.json_text import compact
+from trioeval.suite.strip import Strip
+
+
+@given(datasets)
+@settings(max_examples=settings().max_examples // 2)
+def test_a_result_is_read_back_as_it_was(result: DatasetResult) -> None:
+    """Through JSON text; and its JSON is a function of it."""
+    text = compact(dataset_json(result))
+    again = read_dataset(json.loads(text))
+    assert again == result
+    assert compact(dataset_json(again)) == text
+
+
+def test_what_follows_from_the_rest_is_told() -> None:
+    """For who has no program to find it out with; keys are those of all documents."""
+    told = dataset_json(MADE)
+    assert (told["outcome"], told["lost"]) == ("complete", 1)
+    assert dataset_json(CUT)["outcome"] == "incomplete"
+    assert told["failures"][0] == {
+        "row": 7,
+        "cause": "failed",
+        "column": "problem",
+        "error": "down",
+        "kind": None,
+        "attempts": 6,
+    }
+    assert told["usage"] == {"total": 1200}
+    assert told["columns"][0]["common"][0] == {"value": "apples", "count": 52}
+
+
+def test_numbers_that_json_does_not_have_are_not_there() -> None:
+    """A deviation may be beyond all floats; the others are told."""
+    column = dataset_json(MADE)["columns"][0] | {"numbers": {"min": 1.0, "std": float("inf")}}
+    found = read_dataset(dataset_json(MADE) | {"columns": [column]})
+    assert dataset_json(found)["columns"][0]["numbers"] == {"min": 1.0}
+
+
+def test_values_are_left_out_where_rows_do_without_theirs() -> None:
+    """Counts stay: they say nothing of what a model said."""
+    assert stripped_dataset(MADE, Strip(prompt_text=True)) is MADE
+    for strip in (Strip(response_output=True), Strip(test_vars=True)):
+        told = dataset_json(stripped_dataset(MADE, strip))
+        assert told["columns"][0]["common"] == []
+        assert told["columns"][0]["distinct"] == 2

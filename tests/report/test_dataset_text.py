@@ -1,0 +1,132 @@
+"""What is told of datasets in words and tables."""
+
+import io
+from pathlib import Path
+
+import attrs
+import pytest
+from made_datasets import CUT, FINE, MADE, PROBLEM, TOPIC
+from rich.console import Console, RenderableType
+
+from trioeval.datasets.result import ColumnProfile, DatasetResult
+from trioeval.report.dataset_tables import Profile, failures_view, row_values, rows_view
+from trioeval.report.dataset_text import dataset_lines, is_left, trouble, values_of
+
+
+def drawn(picture: RenderableType, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(picture)
+    found = console.file
+    assert isinstance(found, io.StringIO)
+    return found.getvalue()
+
+
+def test_lines_say_what_is_there_and_what_is_not() -> None:
+    """With the folder as it is seen from here, the first failure, and what it took."""
+    assert list(dataset_lines(MADE, Path("/work"))) == [
+        "98 of 100 rows written to datasets/problems (Parquet, 4 groups); "
+        "2 dropped: problem failed 1, filtered 1",
+        "first failure: row 7, column 'problem': down",
+        "104 calls, 1200 tokens, 0.2500 US dollars in 12.3 s",
+    ]
+    assert next(dataset_lines(CUT)).endswith("; 50 not run: the deadline")
+
+
+def test_a_failed_dataset_says_why_once() -> None:
+    """The first failure is often what the whole failed with."""
+    failed = attrs.evolve(
+        MADE, error=f"too much failed; {MADE.first_error}", early_shutdown=True, partial_groups=(1, 3)
+    )
+    _, shut, why, used = dataset_lines(failed)
+    assert shut == "too many calls failed for good: nothing new was begun; 2 groups are partial"
+    assert why == "failed: too much failed; row 7, column 'problem': down"
+    assert used.startswith("104 calls")
+
+
+@pytest.mark.parametrize(
+    ("result", "told", "left"),
+    [
+        (FINE, None, False),
+        (MADE, "dataset problems: 1 rows lost", False),
+        (CUT, "dataset problems: 50 rows not run (the deadline)", True),
+        (attrs.evolve(FINE, error="gone"), "dataset problems: failed (gone)", True),
+        (
+            attrs.evolve(FINE, written=0, dropped={"filtered": 100}),
+            "dataset problems: no row is left",
+            False,
+        ),
+        (
+            attrs.evolve(MADE, not_run={"lane": 2, "quota": 1}),
+            "dataset problems: 1 rows lost, 3 rows not run (a closed lane 2, a shared limit 1)",
+            True,
+        ),
+        (
+            DatasetResult(task="a", requested=0, written=0, not_run={"blocked": 0}),
+            "dataset a: rows not run (another task)",
+            True,
+        ),
+    ],
+)
+def test_lost_and_left_rows_are_trouble_and_filters_are_none(
+    result: DatasetResult, told: str | None, left: bool
+) -> None:
+    """What was left out on purpose is no failure, unless nothing remains."""
+    assert trouble(result) == told
+    assert is_left(result) is left
+
+
+def test_columns_are_told_on_any_terminal() -> None:
+    """As a table, or on a narrow one by lines that fit; nothing foreign does anything there."""
+    wide = drawn(Profile(MADE.columns), 120)
+    assert "problem" in wide
+    heading = wide.splitlines()[0 if wide.splitlines()[0].strip() else 1]
+    assert heading.split() == [
+        *("column", "kind", "type", "nulls", "distinct", "values"),
+        *("calls", "failed", "tokens", "US", "dollars"),
+    ]
+    narrow = drawn(Profile(MADE.columns), 40)
+    assert narrow.splitlines()[0] == "topic (sampler, text)"
+    assert all(len(line) <= 40 for line in narrow.splitlines())
+    for text in (wide, narrow):
+        assert "\x1b" not in text
+        assert "apples 52" in text
+
+
+def test_counts_of_calls_are_shown_where_there_are_any() -> None:
+    """A dataset that is drawn at random has none; one that is read has no kinds either."""
+    text = drawn(Profile([attrs.evolve(TOPIC, kind="")]), 120)
+    assert "calls" not in text
+    assert "kind" not in text
+    assert "about 95" in drawn(Profile([attrs.evolve(PROBLEM, is_estimate=True)]), 120)
+
+
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [
+        (attrs.evolve(TOPIC, distinct=9), "apples 52, tr [31mains 46, …"),
+        (PROBLEM, "16 to 63 characters"),
+        (attrs.evolve(PROBLEM, type="list"), "16 to 63 members"),
+        (attrs.evolve(PROBLEM, lengths=None), ""),
+    ],
+)
+def test_values_are_told_by_what_says_most(column: ColumnProfile, told: str) -> None:
+    """Frequent ones before how long they are."""
+    assert values_of(column) == told
+
+
+def test_rows_are_told_one_after_the_other() -> None:
+    """Each value on a line, cut; one row alone is told whole."""
+    rows = [(3, {"a": "x\x1b[2J\ny", "b": {"k": [1]}}), (7, {"a": None, "b": "z" * 99})]
+    lines = drawn(rows_view(rows, 20), 40).splitlines()
+    assert lines[:3] == ["row 3", "  a: x [2J y", '  b: {"k":[1]}']
+    assert "  b: zzzzzzzzzzzzzzzzzzz…" in lines
+    whole = drawn(row_values(rows[1][1]), 200)
+    assert "z" * 99 in whole
+
+
+def test_failures_are_told_up_to_a_number() -> None:
+    """And how many more there are."""
+    assert failures_view(FINE, 5) == ""
+    assert failures_view(MADE, 1) == (
+        "  row 7: problem failed after 6 calls: down\n  … and 1 more"
+    )

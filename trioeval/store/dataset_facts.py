@@ -1,0 +1,53 @@
+"""What is known of datasets of stored runs, without their cells."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+
+from trioeval.store.facts import DatasetFacts
+from trioeval.store.payloads import read_text
+from trioeval.store.schema import INDEX_BITS
+
+
+def read_dataset_facts(
+    connection: sqlite3.Connection, task: str | None, part: int
+) -> DatasetFacts | None:
+    """What is known of the dataset of a part; None if it has none that was begun, or ended.
+
+    Raises:
+        sqlite3.Error: It cannot be read.
+        ValueError, KeyError: It is damaged.
+    """
+    begun = connection.execute(
+        "SELECT grouping, fingerprint FROM dataset WHERE part = ?", (part,)
+    ).fetchone()
+    ended = connection.execute(
+        "SELECT body FROM dataset_result WHERE part = ?", (part,)
+    ).fetchone()
+    if begun is None and ended is None:
+        return None
+    first = part << INDEX_BITS
+    (dropped,) = connection.execute(
+        "SELECT count(*) FROM dropped_row WHERE key BETWEEN ? AND ?",
+        (first, first + (1 << INDEX_BITS) - 1),
+    ).fetchone()
+    return DatasetFacts(
+        task=task,
+        fingerprint={} if begun is None else json.loads(begun[1]),
+        requested=None if begun is None else json.loads(begun[0])["targets"][-1],
+        written=written_rows(connection, (part,)) or 0,
+        dropped=dropped,
+        result=None if ended is None else json.loads(read_text(ended[0])),
+    )
+
+
+def written_rows(connection: sqlite3.Connection, parts: Sequence[int]) -> int | None:
+    """Rows of datasets that are written, of several parts; None if none of them has a dataset."""
+    numbers = json.dumps(list(parts))
+    datasets, rows = connection.execute(
+        "SELECT (SELECT count(*) FROM dataset WHERE part IN (SELECT value FROM json_each(?1))), "
+        "(SELECT coalesce(sum(rows), 0) FROM written_group "
+        "WHERE part IN (SELECT value FROM json_each(?1)))",
+        (numbers,),
+    ).fetchone()
+    return rows if datasets else None
