@@ -20,8 +20,10 @@ from trioeval.datasets.result import ColumnProfile, Histogram
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.recursive(
-    st.none() | st.booleans() | NUMBERS | st.text(max_size=9) | st.sampled_from(["a", "b", 1, 1.0]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    st.none() | st.booleans() | NUMBERS | st.text(max_size=3) | st.sampled_from(["a", "b", 1, 1.0]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=4,
 )
 FEWER = settings(max_examples=settings().max_examples // 2)

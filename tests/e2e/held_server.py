@@ -22,8 +22,12 @@ class HeldServer:
     """Of all requests, as they came."""
     answered: list[str] = attrs.field(factory=list)
     """Of those that were answered."""
+    held: int = 0
+    """How many requests wait for their answer."""
     _most: float = float("inf")
     """How many requests are answered before all others are held."""
+    _executions: int = 0
+    """Processes that have asked and were killed."""
     _refused_models: set[str] = attrs.field(factory=set)
     _changed: threading.Condition = attrs.field(factory=threading.Condition)
 
@@ -31,7 +35,6 @@ class HeldServer:
         """Answer so many requests from now on, and hold all others."""
         with self._changed:
             self._most = len(self.answered) + more
-            self._changed.notify_all()
 
     def release(self) -> None:
         """Answer everything from now on, also what is held."""
@@ -47,30 +50,35 @@ class HeldServer:
     def wait_held(self, requests: int) -> None:
         """Return when so many requests are held."""
         with self._changed:
-            met = self._changed.wait_for(
-                lambda: (
-                    len(self.answered) >= self._most
-                    and len(self.prompts) - len(self.answered) == requests
-                ),
-                PATIENCE,
-            )
+            met = self._changed.wait_for(lambda: self.held >= requests, PATIENCE)
             assert met, (len(self.prompts), len(self.answered))
 
     def forget_held(self) -> None:
-        """Whoever sent what is held is dead: its requests will never be answered."""
+        """Whoever sent what is held is dead: it is not answered; what comes next is held no more."""
         with self._changed:
-            held = len(self.prompts) - len(self.answered)
-            self.answered += ["(nobody was there)"] * held
-            self._most += held
+            self._executions += 1
+            self.held, self._most = 0, float("inf")
+            self._changed.notify_all()
 
     def receive(self, prompt: str, model: str) -> int:
-        """The status of the reply, when its time has come."""
+        """The status of the reply, when its time has come.
+
+        Raises:
+            ConnectionAbortedError: Nobody waits for it any more.
+        """
         with self._changed:
             self.prompts.append(prompt)
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: len(self.answered) < self._most)
+            execution = self._executions
+            if len(self.answered) >= self._most:
+                self.held += 1
+                self._changed.notify_all()
+                self._changed.wait_for(
+                    lambda: len(self.answered) < self._most or self._executions != execution
+                )
+                if self._executions != execution:
+                    raise ConnectionAbortedError
+                self.held -= 1
             self.answered.append(prompt)
-            self._changed.notify_all()
             return 401 if model in self._refused_models else 200
 
 

@@ -141,17 +141,16 @@ class Collector:
     @property
     def datasets(self) -> Sequence[DatasetResult]:
         """How the datasets of all tasks ended; one of which nothing was heard was not built."""
-        return [
-            part.dataset
-            or DatasetResult(
-                task=part.head.task,
-                requested=part.task.prepared.suite.columns.rows or 0,
-                written=0,
-                not_run={"fault": part.task.prepared.suite.columns.rows or 0},
-            )
-            for part in self.parts
-            if part.task.prepared.suite.columns is not None
-        ]
+        found = []
+        for part in self.parts:
+            columns = part.task.prepared.suite.columns
+            if columns is not None:
+                rows = columns.rows or 0
+                unheard = DatasetResult(
+                    task=part.head.task, requested=rows, written=0, not_run={"fault": rows}
+                )
+                found.append(part.dataset or unheard)
+        return found
 
     @property
     def totals(self) -> Totals:

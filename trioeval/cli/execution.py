@@ -7,6 +7,7 @@ way every row is written: a reply that was paid for is never lost to an impatien
 
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 
@@ -15,6 +16,7 @@ import trio
 
 from trioeval.cli.beginning import Beginning, utc
 from trioeval.cli.collector import Collector
+from trioeval.cli.datasets import DatasetProgress, ended_lines
 from trioeval.cli.ending import ending, is_unfinished, spent_line
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.keeping import Keeping, Kept, open_kept
@@ -23,11 +25,13 @@ from trioeval.cli.progress import Progress
 from trioeval.cli.questions import QuestionProgress
 from trioeval.cli.settings import RunSettings
 from trioeval.cli.terminal import draw, say, show
+from trioeval.datasets.result import DatasetResult
 from trioeval.errors import StoreError, TrioevalError
 from trioeval.kernel import Cut, Event
 from trioeval.providers import Recorder
 from trioeval.quota.backend import Quota
-from trioeval.report import RunInfo, Totals
+from trioeval.report import RunInfo
+from trioeval.report.dataset_text import trouble
 from trioeval.report.questions import run_sentence, sentence
 from trioeval.store import StoredRun
 from trioeval.store.database import DamagedError
@@ -90,7 +94,7 @@ class Execution:
                 unwritten.append(self.recorder.error)
             if run.error is not None:  # told when it came
                 unwritten.append(run.error)
-            return self._end(run, collector.totals, seconds, unwritten=bool(unwritten))
+            return self._end(run, collector, seconds, unwritten=bool(unwritten))
 
     def _cannot_keep(self, error: StoreError) -> None:
         say(f"{error}\nstopping: rows under way may finish")
@@ -104,8 +108,15 @@ class Execution:
         self, kept: Kept, run: StoredRun, collector: Collector, quota: Quota | None
     ) -> None:
         lanes = make_lanes(self.prepared, quota=quota)
-        questions = QuestionProgress(say if self.settings.verbose else None, trio.current_time())
-        progress = Progress(self.prepared.size, lanes, lambda: collector.kept_left, questions.lines)
+        tell, now = say if self.settings.verbose else None, trio.current_time()
+        questions = QuestionProgress(tell, now)
+        datasets = DatasetProgress(_warn, _wanted(self.prepared), tell, now)
+        progress = Progress(
+            self.prepared.size,
+            lanes,
+            lambda: collector.kept_left,
+            lambda: [*questions.lines(), *datasets.lines()],
+        )
 
         async def emit(row: Row) -> None:
             if row.question is not None and row.question.outcome == "skipped":
@@ -125,6 +136,12 @@ class Execution:
         def settled(task: PreparedTask) -> None:
             collector.settled(task)
             progress.expect(task.rows or 0)
+
+        def built(result: DatasetResult) -> None:
+            datasets.ended(result)
+            collector.dataset(result)
+            if self.settings.fail_fast and trouble(result) is not None:
+                self._stop.set()
 
         def interrupt(number: signal.Signals) -> None:
             self.signals.append(number)
@@ -153,6 +170,9 @@ class Execution:
                     refresh_cache=self.keeping.refresh,
                     questions=questions.observe,
                     settled=settled,
+                    datasets=built,
+                    dataset_events=datasets.observe,
+                    reconcile=self.keeping.reconcile,
                 )
                 nursery.cancel_scope.cancel("the suite is over")
 
@@ -164,7 +184,7 @@ class Execution:
         for part in collector.parts:
             run.tests(part.head.task, part.tests())
         run.finish(
-            "interrupted" if self._is_left(run, collector.totals) else "finished",
+            "interrupted" if self._is_left(run, collector) else "finished",
             duration_ms=seconds * 1000,
             derived={
                 part.head.task or "": [column.derived for column in part.totals.columns]
@@ -193,16 +213,19 @@ class Execution:
         )
 
     def _show(self, collector: Collector) -> None:
+        from trioeval.report.dataset_tables import Profile  # noqa: PLC0415 - after the run
         from trioeval.report.tables import columns_table, rows_table  # noqa: PLC0415 - after the run
 
         for part in collector.parts:
-            if (first := part.first_rows) is not None:
+            if (first := part.first_rows) is not None and not part.makes_dataset:
                 if part.head.task is not None:
                     show(f"task {part.head.task}")
                 draw(rows_table(part.head.columns, first), sys.stdout)
                 if hidden := first.hidden:
                     show(f"… and {hidden} more rows; -o FILE writes them all")
         for part in collector.parts:
+            if part.makes_dataset:
+                continue
             if part.head.task is not None:
                 say(f"task {part.head.task}")
             draw(columns_table(part.head.columns, part.totals), sys.stderr)
@@ -210,39 +233,54 @@ class Execution:
                 say(told)
         if (told := run_sentence((part.head, part.totals) for part in collector.parts)) is not None:
             say(told)
+        for dataset in collector.datasets:
+            for line in ended_lines(dataset):
+                say(line)
+            if dataset.columns:
+                draw(Profile(dataset.columns), sys.stderr)
 
-    def _end(self, run: StoredRun, totals: Totals, seconds: float, *, unwritten: bool) -> int:
+    def _end(
+        self, run: StoredRun, collector: Collector, seconds: float, *, unwritten: bool
+    ) -> int:
         """Say how it ended, and how it may go on."""
+        totals, datasets = collector.totals, collector.datasets
         ended = ending(
             totals,
             self.settings,
             seconds,
+            datasets=datasets,
             signals=self.signals,
             cuts=self.cuts,
             failed_fast=self.failed_fast,
             unwritten=unwritten,
             standing=run.standing_rows,
-            resume=self.keeping.resume(run.id) if self._may_go_on(run, totals) else None,
+            resume=self.keeping.resume(run.id) if self._may_go_on(run, collector) else None,
         )
-        if (spent := spent_line(totals)) is not None:
+        if (spent := spent_line(totals, datasets)) is not None:
             say(spent)
         say(ended.line)
         return ended.code
 
     @staticmethod
-    def _is_left(run: StoredRun, totals: Totals) -> bool:
+    def _is_left(run: StoredRun, collector: Collector) -> bool:
         """Whether rows of it are still to be run."""
-        return is_unfinished(totals) or run.standing_rows > 0
+        return is_unfinished(collector.totals, collector.datasets) or run.standing_rows > 0
 
-    def _may_go_on(self, run: StoredRun, totals: Totals) -> bool:
+    def _may_go_on(self, run: StoredRun, collector: Collector) -> bool:
         """Whether something is left for another time."""
-        left = self._is_left(run, totals) or run.error is not None
+        left = self._is_left(run, collector) or run.error is not None
         return left and self.keeping.database is not None and not _is_damaged(run)
 
 
 def _is_damaged(run: StoredRun) -> bool:
     """Whether its database is, so that nothing can be read from it either."""
     return isinstance(run.error, DamagedError)
+
+
+def _wanted(prepared: PreparedSuite) -> Mapping[str | None, int | None]:
+    """How many rows each dataset is to have, as far as the suite says it."""
+    parts = {part.id: part.prepared.suite.columns for part in prepared.parts}
+    return {task: columns.rows for task, columns in parts.items() if columns is not None}
 
 
 def _warn(text: str) -> None:

@@ -27,6 +27,8 @@ class Keeping:
     cache_ttl_s: float = 1_209_600
     refresh: bool = False
     """Whether everything is asked anew."""
+    reconcile: bool = False
+    """Whether a run that goes on may be of another suite than it was."""
     named: bool = False
     """Whether a flag says where the database is, which has to be said again."""
 

@@ -3,8 +3,9 @@
 import datetime as dt
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from trioeval.cli.plan_datasets import dataset_lines, rows_later
 from trioeval.cli.plan_limits import counted_against, limit_lines, limit_seconds
 from trioeval.grading.judge_calls import Count
 from trioeval.kernel import LaneSpec
@@ -22,19 +23,30 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
 
     Calls to judges are told with their lanes, and behind them the limits that are shared with others.
     """
-    rows: Counter[str] = Counter()
+    rows, cells = Counter[str](), Counter[str]()
     judging: dict[str, Count] = {}
+    wanted = {
+        part.id: columns.rows
+        for part in prepared.parts
+        if (columns := part.prepared.suite.columns) is not None
+    }
     for part in prepared.parts:
-        yield from _part_lines(part, rows)
+        settings = part.prepared.suite.columns
+        if settings is not None:
+            yield from dataset_lines(part, settings, cells)
+            continue
+        yield from _part_lines(part, rows, wanted)
+        if part.settle is not None:
+            continue
         for name, count in planned_judging(part.prepared).items():
             judging[name] = judging.get(name, Count()) + count
     seconds, calls = [], Counter[str]()
     quotas = prepared.lane_quotas if prepared.suite.quota is not None else {}
     for spec in prepared.lane_specs:
         judged = judging.get(spec.name, Count())
-        calls[spec.name] = rows[spec.name] + judged.usual
+        calls[spec.name] = rows[spec.name] + cells[spec.name] + judged.usual
         if calls[spec.name]:
-            told = f"{_calls(rows[spec.name], judged)}, {_limits(spec)}"
+            told = f"{_calls(rows[spec.name], judged, cells[spec.name])}, {_limits(spec)}"
             shared = counted_against(quotas.get(spec.name, ()))
             yield f"  lane {inert(spec.name, 60)}: {told}{shared}"
             seconds.append(least_seconds(spec, calls[spec.name]))
@@ -46,32 +58,38 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
     yield _duration(seconds, shares=bool(quotas))
 
 
-def _part_lines(part: PreparedTask, rows: Counter[str]) -> Iterator[str]:
-    """What one task asks; its rows are added to those of the lanes."""
+def _part_lines(
+    part: PreparedTask, rows: Counter[str], wanted: Mapping[str | None, int | None]
+) -> Iterator[str]:
+    """What one task asks; its rows are added to those of the lanes, as far as they are known."""
     prepared = part.prepared
     steps = prepared.steps
     tests, test_idx = 0, -1
-    for step in steps:
+    for step in steps if part.settle is None else ():
         rows[prepared.lane_names[step.provider_index]] += 1
         tests += step.test_idx != test_idx
         test_idx = step.test_idx
     after = f", after {', '.join(part.depends_on)}" if part.depends_on else ""
     task = "" if part.id is None else f"task {part.id}{after}: "
-    yield f"{task}{len(steps)} rows of {tests} tests in {len(steps.columns)} columns"
+    size = f"{len(steps)} rows of {tests} tests" if part.settle is None else rows_later(part, wanted)
+    yield f"{task}{size} in {len(steps.columns)} columns"
     for column in steps.columns:
         entry = steps.providers[column.provider_index]
         name = inert(entry.label or entry.id, 60)
         yield f"  column {column.prompt_idx}: {name} | {inert(column.prompt.label, 60)}"
 
 
-def _calls(rows: int, judged: Count) -> str:
-    """Rows that are asked for, and what judges are asked.
+def _calls(rows: int, judged: Count, cells: int = 0) -> str:
+    """Rows and cells of datasets that are asked for, and what judges are asked.
 
     Example:
         >>> _calls(2, Count(3, 6)), _calls(0, Count(1, math.inf))
         ('2 rows, 3 judge calls (at most 6)', '1 judge calls or more')
+        >>> _calls(0, Count(), 5)
+        '5 cells'
     """
     found = [f"{rows} rows"] if rows else []
+    found += [f"{cells} cells"] if cells else []
     if judged.usual:
         bound = f" (at most {judged.most:.0f})" if judged.most > judged.usual else ""
         known = math.isfinite(judged.most)
@@ -94,6 +112,8 @@ def _use_lines(parts: Sequence[PreparedTask], *, judged: bool) -> Iterator[str]:
     """What services may use, by their bounds and the length of what prompts are made of."""
     tokens, money, priced, paid = 0.0, 0.0, False, False
     for part in parts:
+        if part.settle is not None:  # its rows are not known
+            continue
         steps, metering = part.prepared.steps, [spec.metering for spec in part.prepared.specs]
         looked_at = min(len(steps), _SAMPLE)
         for place in range(looked_at):

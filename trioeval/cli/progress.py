@@ -70,7 +70,8 @@ class Progress:
         done = self.counts.total() + kept
         found = ", ".join(f"{self.counts[status]} {status.value}" for status in Status)
         found += f", {kept} there already" if kept else ""
-        shown = [f"{done}/{self.total} rows: {found}"]
+        # A run that makes nothing but datasets has no rows to tell of.
+        shown = [f"{done}/{self.total} rows: {found}"] if done or self.total else []
         for name, lane in self.lanes.items():
             state = self._state(name)
             line = f"  {inert(name, 50)}: {state.in_flight}/{lane.spec.width} in flight, {state.calls} calls"

@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 
 from trioeval.cli.arguments import LATEST
-from trioeval.cli.beginning import Continued
+from trioeval.cli.beginning import Continued, judged_rows
 from trioeval.cli.ending import ending
 from trioeval.cli.environment import EnvironmentSettings, read_environment
 from trioeval.cli.files import check_files, check_spared
@@ -18,7 +18,13 @@ from trioeval.cli.output import check_outputs
 from trioeval.cli.places import database_path, databases
 from trioeval.cli.settings import RunSettings, first
 from trioeval.cli.stored_flags import StoredFlags
-from trioeval.cli.stored_results import counted, open_runs, results_of, write_stored
+from trioeval.cli.stored_results import (
+    counted,
+    datasets_of,
+    open_runs,
+    results_of,
+    write_stored,
+)
 from trioeval.cli.terminal import say
 from trioeval.errors import UsageError
 from trioeval.store import Reader, RunFacts
@@ -66,9 +72,10 @@ class Found:
             UsageError: It is another suite now, and nobody said that this is meant; or rows are to be
                 run again that there are not.
         """
-        known = [part.rows for part in prepared.parts if part.rows is not None]
+        sizes = [judged_rows(part) for part in prepared.parts]
+        known = [rows for rows in sizes if rows is not None]
         largest = max(known, default=0)
-        all_known = len(known) == len(prepared.parts)
+        all_known = len(known) == len(sizes)
         if all_known and (row := self.retry.beyond(largest)) is not None:
             raise UsageError(
                 f"--retry {self.retry}: there is no row {row}; the last one is {largest - 1}"
@@ -87,7 +94,7 @@ class Found:
         self, reader: Reader, prepared: PreparedSuite, digests: Mapping[str, str]
     ) -> Mapping[str | None, Reconciled]:
         """What has become of the rows of each task; nothing where all are what they were."""
-        sizes = {part.id: part.rows for part in prepared.parts}
+        sizes = {part.id: judged_rows(part) for part in prepared.parts}
         changed = self.changed_files
         before = dict(zip(self.facts.tasks, self.facts.sizes, strict=True))
         if not changed and sizes == before and digests == self.stored.settings:
@@ -229,8 +236,9 @@ def end_again(found: Found, outputs: tuple[Path, ...]) -> int:
     check_spared(written, facts.files)
     check_outputs(outputs)
     unwritten = []
-    if outputs:
-        with open_runs(found.flags.keep.db, environment) as reader:
+    with open_runs(found.flags.keep.db, environment) as reader:
+        datasets = datasets_of(reader, facts)
+        if outputs:
             unwritten = [*write_stored(outputs, results_of(reader, facts, environment))]
     for error in unwritten:
         say(error)
@@ -238,7 +246,9 @@ def end_again(found: Found, outputs: tuple[Path, ...]) -> int:
         environment=environment,
         fail_exit_code=first(found.flags.output.fail_exit_code, None, environment.failed_exit_code),
     )
-    ended = ending(counted(facts), settings, None, unwritten=bool(unwritten))
+    ended = ending(
+        counted(facts), settings, None, datasets=datasets, unwritten=bool(unwritten)
+    )
     say(f"{facts.id} is finished: nothing is left to run")
     say(ended.line)
     return ended.code

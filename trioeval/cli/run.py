@@ -88,7 +88,8 @@ def run_loaded(
         ),
         one_by_one=settings.one_by_one,
     )
-    if not prepared.size and not settings.allow_empty and _has_rows(suite):
+    known = all(part.rows is not None for part in prepared.parts)
+    if known and not prepared.size and not settings.allow_empty and _has_rows(suite):
         raise UsageError("the filters leave no row to run; --allow-empty makes that no mistake")
     for warning in (*said_in_vain(suite, flags), *environment.warnings, *prepared.warnings):
         say(f"warning: {warning}")
@@ -133,6 +134,7 @@ def _keeping(
         cache_ttl_s=settings.environment.cache_ttl_s,
         # What a recording lacks cannot be replayed: everything is asked for it.
         refresh=flags.keep.refresh or settings.record is not None,
+        reconcile=flags.keep.reconcile,
         named=flags.keep.db is not None,
     )
 

@@ -148,7 +148,7 @@ def with_flags(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) 
         UsageError: A flag says nothing that can be used.
     """
     suite = _with_limits(suite, flags.limits, flags.keep, environment)
-    if suite.questions is None:  # which are asked as they stand
+    if suite.questions is None and suite.columns is None:  # which are asked as they stand
         suite = _with_default_test(suite, flags.what)
     tags = dict(read_pair(text, "--tag") for text in flags.what.tag)
     said = suite.command_line_options
@@ -162,7 +162,8 @@ def with_flags(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) 
             for task in suite.tasks
         ),
     )
-    return _with_columns(suite, flags.rows)
+    # A dataset has no tests to choose from, and names its providers by their places.
+    return suite if suite.columns is not None else _with_columns(suite, flags.rows)
 
 
 def _with_limits(

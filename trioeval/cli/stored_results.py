@@ -11,8 +11,10 @@ from trioeval.cli.collector import write_documents
 from trioeval.cli.environment import EnvironmentSettings
 from trioeval.cli.output import LINES, LinesFile, output_suffix
 from trioeval.cli.places import database_path
-from trioeval.errors import OutputError, UsageError
+from trioeval.datasets.result import DatasetResult
+from trioeval.errors import OutputError, StoreError, UsageError
 from trioeval.report import Head, Results, RunInfo, Totals
+from trioeval.report.dataset_json import read_dataset
 from trioeval.report.json_text import compact
 from trioeval.report.totals import ColumnTotals
 from trioeval.store import Reader, RunFacts, read_store
@@ -46,10 +48,36 @@ def results_of(
         strip=environment.strip,
         escape_formulas=environment.escape_formulas,
     )
-    return [_results(reader, facts, Head.read(head), info) for head in reader.heads(facts)]
+    datasets = {dataset.task: dataset for dataset in datasets_of(reader, facts)}
+    return [
+        _results(reader, facts, head, info, datasets.get(head.task))
+        for head in map(Head.read, reader.heads(facts))
+    ]
 
 
-def _results(reader: Reader, facts: RunFacts, head: Head, info: RunInfo) -> Results:
+def datasets_of(reader: Reader, facts: RunFacts) -> Sequence[DatasetResult]:
+    """How the datasets of a run ended, as far as that is known.
+
+    Raises:
+        StoreError: What is there is damaged.
+    """
+    found = []
+    for dataset in reader.datasets(facts).values():
+        if dataset.result is None:
+            continue
+        try:
+            found.append(read_dataset(dataset.result))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StoreError(
+                f"{reader.path}: how dataset {dataset.task} of {facts.id} ended cannot be read ({error}); "
+                "the store may be damaged"
+            ) from error
+    return found
+
+
+def _results(
+    reader: Reader, facts: RunFacts, head: Head, info: RunInfo, dataset: DatasetResult | None
+) -> Results:
     def records(prompt_idx: int | None) -> Iterator[Mapping[str, Any]]:
         return reader.records(facts, head.task, prompt_idx)
 
@@ -62,6 +90,7 @@ def _results(reader: Reader, facts: RunFacts, head: Head, info: RunInfo) -> Resu
         info=info,
         records=records,
         tests=tests,
+        dataset=dataset,
     )
 
 

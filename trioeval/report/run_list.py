@@ -79,6 +79,11 @@ class ListedRun(Protocol):
         ...
 
     @property
+    def dataset_rows(self) -> int | None:
+        """Rows of its datasets that are written; None if it makes none."""
+        ...
+
+    @property
     def outcomes(self) -> Mapping[str, int]:
         """Rows by how their jobs ended."""
         ...
@@ -107,8 +112,12 @@ def runs_table(runs: Iterable[ListedRun]) -> Table:
     table.add_column("state", no_wrap=True)
     for name in ("rows", "pass", "fail", "error", "pass rate", "cost"):
         table.add_column(name, justify="right", no_wrap=True)
+    listed = list(runs)
+    makes_datasets = any(run.dataset_rows is not None for run in listed)
+    if makes_datasets:
+        table.add_column("written", justify="right", no_wrap=True)
     table.add_column("suite", overflow="fold")
-    for run in runs:
+    for run in listed:
         table.add_row(
             Text(inert(run.id, 60)),
             _instant(run.utc_created),
@@ -117,6 +126,7 @@ def runs_table(runs: Iterable[ListedRun]) -> Table:
             *(str(count) for count in (run.passed, run.failed, run.errors)),
             f"{percent(run.passed, run.rows)} %" if run.rows else "–",
             f"{run.cost:.4f}" if run.cost else "–",
+            *(["–" if run.dataset_rows is None else str(run.dataset_rows)] * makes_datasets),
             Text(_name(run)),
         )
     return table
@@ -129,7 +139,10 @@ def run_line(run: ListedRun) -> str:
     name = _name(run)
     of = f" of {name}" if name else ""
     begun = _instant(run.utc_created)
-    return f"{inert(run.id, 60)}{of}: {run.state}, begun {begun} UTC; {came} rows: {counts}"
+    told = [f"{came} rows: {counts}"] if run.rows or run.expected != 0 else []
+    told += [] if run.dataset_rows is None else [f"{run.dataset_rows} rows of datasets written"]
+    rows = "; ".join(told) or "no rows"
+    return f"{inert(run.id, 60)}{of}: {run.state}, begun {begun} UTC; {rows}"
 
 
 def run_json(run: ListedRun) -> dict[str, Any]:
@@ -147,6 +160,7 @@ def run_json(run: ListedRun) -> dict[str, Any]:
         "passed": run.passed,
         "failed": run.failed,
         "errors": run.errors,
+        **({} if run.dataset_rows is None else {"datasetRows": run.dataset_rows}),
         "outcomes": dict(run.outcomes),
         "tokens": run.tokens,
         "cost": run.cost,

@@ -18,6 +18,8 @@ def read_dataset_facts(
         sqlite3.Error: It cannot be read.
         ValueError, KeyError: It is damaged.
     """
+    if not _keeps_datasets(connection):
+        return None
     begun = connection.execute(
         "SELECT grouping, fingerprint FROM dataset WHERE part = ?", (part,)
     ).fetchone()
@@ -43,6 +45,8 @@ def read_dataset_facts(
 
 def written_rows(connection: sqlite3.Connection, parts: Sequence[int]) -> int | None:
     """Rows of datasets that are written, of several parts; None if none of them has a dataset."""
+    if not _keeps_datasets(connection):
+        return None
     numbers = json.dumps(list(parts))
     datasets, rows = connection.execute(
         "SELECT (SELECT count(*) FROM dataset WHERE part IN (SELECT value FROM json_each(?1))), "
@@ -51,3 +55,9 @@ def written_rows(connection: sqlite3.Connection, parts: Sequence[int]) -> int | 
         (numbers,),
     ).fetchone()
     return rows if datasets else None
+
+
+def _keeps_datasets(connection: sqlite3.Connection) -> bool:
+    """Whether the store has tables of datasets: one of version 1, which is only read, has none."""
+    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'dataset_result'")
+    return found.fetchone() is not None

@@ -1,7 +1,8 @@
 """The rows of a dataset that is written, read as they are looked at."""
 
 import hashlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -75,6 +76,37 @@ class DatasetRows(Sequence[Mapping[str, Any]]):
     def files(self) -> Sequence[Path]:
         """Those that its rows are in, in order."""
         return [self._file(group) for group in self._groups]
+
+    @property
+    def result(self) -> Mapping[str, Any] | None:
+        """What its header says of how it ended; None while it is built."""
+        return self._note.result
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """How many rows of the groups that are written are not there, by cause."""
+        found = Counter[str]()
+        for group in self._note.groups.values():
+            found.update(group.dropped)
+        return found
+
+    def number(self, place: int) -> int:
+        """The number of a row, which it has had since it was planned.
+
+        Args:
+            place: 0 to `len(rows)` - 1.
+        """
+        index = bisect_right(self._ends, place)
+        group = self._groups[index]
+        behind = place - (self._ends[index] - group.count)
+        if isinstance(group.rows, int):
+            return self.header.grouping.rows_of(group.group)[behind]
+        return group.rows[behind]
+
+    def place(self, number: int) -> int | None:
+        """The place of the row with a number; None if it is not there."""
+        place = bisect_left(range(len(self)), number, key=self.number)
+        return place if place < len(self) and self.number(place) == number else None
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0

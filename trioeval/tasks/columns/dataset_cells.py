@@ -57,7 +57,6 @@ class Cells:
         flight, group = progress.begin(index), progress.groups[job.group]
         tally = Tally()
         if isinstance(known, MadeRecord):
-            progress.count_recalled(job.producer, known)
             self._keep_cell(group, job, row, known.values[row])
             return None
         if isinstance(known, Skips):
@@ -99,7 +98,6 @@ class Cells:
         progress, job, known = self.progress, ready.job, ready.known
         flight, group = progress.begin(index), progress.groups[job.group]
         if isinstance(known, MadeRecord):
-            progress.count_recalled(job.producer, known)
             rows = [row for row in known.values if not progress.tracker.is_dropped(row)]
             skips = Skips(frozenset(known.skipped))
             self._keep_group(job, {row: known.values[row] for row in rows}, skips)

@@ -242,9 +242,8 @@ class Progress:
             group.dropped[one.cause] += 1
             self.account.drop(one, self._failed_producer(one))
         self.buffer.drop(gone)
-        for (place, unit), record in group.records.items():
-            if unit in gone if place in self._cells else not group.left:
-                self.count_recalled(place, record)  # nobody will ask for it
+        for (place, _), record in group.records.items():
+            self._count_recalled(place, record)
         if self.observe is not None:
             self.observe(GroupOpened(trio.current_time(), number, len(group.records)))
         self._take(self.tracker.admit(number, gone))
@@ -387,9 +386,9 @@ class Progress:
             for (place, _), record in self._records(
                 self.journal.restored(file.group, rows).made
             ).items():
-                self.count_recalled(place, record)
+                self._count_recalled(place, record)
 
-    def count_recalled(self, producer: int, record: MadeRecord) -> None:
+    def _count_recalled(self, producer: int, record: MadeRecord) -> None:
         """An earlier execution has made something."""
         spent = self.account.spent[producer]
         spent.recalled += len(record.values)

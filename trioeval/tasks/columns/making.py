@@ -71,9 +71,9 @@ class GroupOrder:
 
 
 Made: TypeAlias = Sequence[tuple[int, Mapping[str, Any] | CellError]]
-"""Row numbers with their new values, or with why a row has none, which then is dropped alone (cause
-`failed`). A scratch maker gives each row that is wanted once. A full one as well, but that of an expression may
-leave out rows: they are dropped."""
+"""Row numbers with their new values, or with why a row has none, which then is dropped alone (`failed`). A
+scratch maker gives each row that is wanted once. A full one as well, but that of an expression may leave out
+rows: they are dropped."""
 
 
 class CellMaker(Protocol):

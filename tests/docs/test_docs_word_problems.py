@@ -1,0 +1,150 @@
+"""The example that makes word problems and puts them to models: a real process, real files, twice."""
+
+import json
+import operator
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import duckdb
+import pytest
+from snippets import DOCS, ROOT
+
+pytestmark = pytest.mark.slow
+
+EXAMPLE = "word-problems.yaml"
+ROWS = 120
+ASKED = 100
+_OPERATIONS = {
+    "add": operator.add,
+    "take": operator.sub,
+    "times": operator.mul,
+    "share": operator.truediv,
+}
+
+
+@attrs.frozen
+class Made:
+    """What one run leaves."""
+
+    folder: Path
+    code: int
+    told: str
+    results: Sequence[Mapping[str, Any]]
+
+    def of(self, task: str) -> list[Mapping[str, Any]]:
+        return [row for row in self.results if row["task"] == task]
+
+    def sql(self, query: str) -> list[tuple[Any, ...]]:
+        files = self.folder / "datasets/problems/final/batch_*.parquet"
+        found: list[tuple[Any, ...]] = duckdb.sql(query.format(f"'{files}'")).fetchall()
+        return found
+
+    def files(self) -> dict[str, bytes]:
+        dataset = self.folder / "datasets"
+        return {
+            str(path.relative_to(dataset)): path.read_bytes()
+            for path in sorted(dataset.rglob("*"))
+            if path.is_file()
+        }
+
+
+def run(folder: Path) -> Made:
+    folder.mkdir()
+    shutil.copy(DOCS / "examples" / EXAMPLE, folder)
+    done = subprocess.run(
+        [sys.executable, "-m", "trioeval", EXAMPLE, "-o", "out.jsonl", "--no-progress"],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    out = folder / "out.jsonl"
+    lines = out.read_text().splitlines() if out.exists() else []
+    results = [found for line in lines if "provider" in (found := json.loads(line))]
+    return Made(folder, done.returncode, done.stderr, results)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return run(tmp_path_factory.mktemp("problems") / "first")
+
+
+def test_a_hundred_problems_are_made_and_asked(made: Made) -> None:
+    """More are made than asked, since some are dropped on purpose; only wrong answers fail."""
+    assert made.code == 100, made.told
+    [(written, different)] = made.sql("select count(*), count(distinct problem) from {}")
+    assert ASKED <= written < ROWS
+    assert different == written
+    assert f"{written} of {ROWS} rows written" in made.told
+    assert re.search(r"dropped: filtered \d+, validation \d+$", made.told, re.MULTILINE)
+    assert len(made.of("exam")) == ASKED
+    assert len(made.of("quiz")) == 20
+    assert ", 0 errors;" in made.told
+
+
+def test_the_problems_vary(made: Made) -> None:
+    """Not only in their numbers: without them there is still much that differs."""
+    texts = [text for (text,) in made.sql("select problem from {}")]
+    plots = {re.sub(r"\d+", "#", text) for text in texts}
+    assert len(plots) > len(texts) * 0.8
+    by_operation = made.sql("select operation, count(*) from {} group by operation")
+    assert {name for name, _ in by_operation} == set(_OPERATIONS)
+    assert min(count for _, count in by_operation) > ROWS / 10
+
+
+def test_the_answers_are_right(made: Made) -> None:
+    """Computed once more, from the numbers that stand in the texts."""
+    for text, operation, answer in made.sql("select problem, operation, answer from {}"):
+        first, second = map(int, re.findall(r"\d+", text))
+        assert _OPERATIONS[operation](first, second) == answer, text
+
+
+def test_only_what_passed_was_kept(made: Made) -> None:
+    """And no judge was asked about the others."""
+    [(kept,)] = made.sql(
+        "select count(*) from {} where checked->>'$.pass' = 'true'"
+        " and quality->>'$.clarity.score' = '5' and problem like '%?'"
+    )
+    assert [(kept,)] == made.sql("select count(*) from {}")
+    problems = made.folder / "datasets/problems"
+    assert "problem__trace" in json.loads((problems / "dataset.json").read_text())["columns"]
+    [columns] = [set(row) for row in [[r[0] for r in made.sql("describe select * from {}")]]]
+    assert columns.isdisjoint({"problem__trace", "pattern", "story", "a"})
+    aside = [json.loads(line) for file in problems.glob("aside/*") for line in file.open()]
+    assert len(aside) == kept
+    assert all(row["columns"]["problem__trace"][-1]["role"] == "assistant" for row in aside)
+
+
+def test_the_student_is_right_four_times_of_five(made: Made) -> None:
+    """Those that the rows say are right pass, and no others; each is asked about its own row."""
+    exam = made.of("exam")
+    passed = sum(row["success"] for row in exam)
+    assert 70 <= passed <= 90
+    rows = made.sql("select problem, answer from {}")[:ASKED]
+    assert [(row["vars"]["problem"], row["vars"]["answer"]) for row in exam] == rows
+    for row in exam:
+        said = int(row["response"]["output"])
+        assert (said == row["vars"]["answer"]) is row["success"]
+    assert 0 < sum(row["success"] for row in made.of("quiz")) < 20
+
+
+def test_a_second_run_is_the_same(made: Made, tmp_path: Path) -> None:
+    """The same bytes in every file, and the same verdicts."""
+    again = run(tmp_path / "again")
+    assert again.files() == made.files()
+    assert len(made.files()) == 14
+    for task in ("exam", "quiz"):
+        told = [
+            [(row["testIdx"], row["response"]["output"], row["success"]) for row in one.of(task)]
+            for one in (made, again)
+        ]
+        assert told[0] == told[1]

@@ -1,0 +1,258 @@
+"""Datasets whose processes die: what was written down is not asked for again, and the files are the same."""
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from built_datasets import (
+    CALLS,
+    GROUP,
+    ROWS,
+    WIDTH,
+    files_of,
+    finish,
+    kill,
+    lane_of,
+    llm,
+    made,
+    number,
+    recorded,
+    rows_of,
+    start,
+    stored,
+    suite_of,
+    wait_until,
+    whole,
+    write,
+)
+from held_server import HeldServer, held_server
+from test_command_line import ENV, fake_provider, stats_of
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(name="server", scope="module")
+def fixture_server() -> Iterator[HeldServer]:
+    with held_server() as server:
+        yield server
+
+
+def test_co_70_a_killed_dataset_goes_on_and_asks_only_for_what_was_in_flight(
+    tmp_path: Path, server: HeldServer
+) -> None:
+    """Killed in the first column, between groups, and near the end; the files are those of one run."""
+    suite = suite_of(server.url)
+    wanted = whole(tmp_path / "whole", suite)
+    ideal = Counter(server.prompts[-CALLS:])
+    write(tmp_path, suite)
+    asked_before, known, lost = len(server.prompts), 0, 0
+    for more in (3, 14, 13):
+        server.hold_after(more)
+        process = start(tmp_path, "resume" if known else "s.json", "--no-cache")
+        server.wait_held(WIDTH)
+        known += more
+        wait_until(lambda: recorded(tmp_path) == known, process)
+        kill(process, server)
+        lost += WIDTH
+    assert 0 < len(stored(tmp_path, "SELECT 1 FROM written_group")) < ROWS // GROUP + 1
+    assert "exit 0" in finish(tmp_path, "resume", "--no-cache")
+    asked = Counter(server.prompts[asked_before:])
+    assert asked.keys() == ideal.keys()
+    assert asked.total() == CALLS + lost
+    assert files_of(tmp_path) == wanted
+
+    finish(tmp_path, "resume", "--no-cache")  # CO-77
+    assert len(server.prompts) == asked_before + CALLS + lost
+    assert files_of(tmp_path) == wanted
+
+
+def test_a_dataset_that_is_killed_at_any_instant_loses_at_most_what_was_just_answered(
+    tmp_path: Path,
+) -> None:
+    """Three times, whenever so many replies are out; no cell that is in the store is asked for again."""
+    with fake_provider("--latency", "0.02", "--jitter", "0.5") as url:
+        write(tmp_path, suite_of(url))
+        for replies in (5, 9, 7):
+            before, known = stats_of(url)["requests"], recorded(tmp_path)
+            process = start(tmp_path, "resume" if known else "s.json", "--no-cache")
+            wait_until(lambda: stats_of(url)["requests"] >= before + replies, process)
+            with process:
+                process.kill()
+            wait_until(lambda: stats_of(url)["in_flight"] == 0)
+        known, before = recorded(tmp_path), stats_of(url)["requests"]
+        finish(tmp_path, "resume", "--no-cache")
+        assert stats_of(url)["requests"] == before + CALLS - known
+        assert before <= known + 3 * 2 * WIDTH  # in flight, and not written down yet
+    assert len(rows_of(tmp_path)) == ROWS
+
+
+_DIES = """\
+import os, signal, sqlite3, sys, time
+
+from trioeval.cli import Interrupts, run_command_line
+from trioeval.datasets.files.disk import Disk
+
+point, cells = sys.argv[1], int(sys.argv[2])
+
+
+def die():
+    connection = sqlite3.connect(".trioeval/results.db")
+    while len(connection.execute("SELECT 1 FROM cell").fetchall()) < cells:
+        time.sleep(0.002)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dying(name, is_it, *, before):
+    plain = getattr(Disk, name)
+
+    def step(self, *arguments):
+        if before and is_it(*arguments):
+            die()
+        plain(self, *arguments)
+        if not before and is_it(*arguments):
+            die()
+
+    setattr(Disk, name, step)
+
+
+POINTS = {
+    "filled": ("fill", lambda path, write: "batch_" in path.name, False),
+    "renamed": ("rename", lambda old, new: "batch_" in new.name, False),
+    "noted": ("append", lambda path, line: True, False),
+    "finished": ("remove", lambda path: path.name == "groups.jsonl", True),
+}
+name, is_it, before = POINTS[point]
+dying(name, is_it, before=before)
+sys.exit(run_command_line(sys.argv[3:], Interrupts.installed()))
+"""
+
+
+def test_co_71_and_72_a_dataset_that_dies_while_it_writes_is_written_without_a_call(
+    tmp_path: Path, server: HeldServer
+) -> None:
+    """Before and after a file has its name, before the store knows of it, and at the end of all; a file that
+    somebody cuts off meanwhile is made anew of what the store has.
+    """
+    rows = 2 * GROUP
+    suite = suite_of(server.url, rows)
+    wanted = whole(tmp_path / "whole", suite)
+    write(tmp_path, suite)
+    (tmp_path / "dies.py").write_text(_DIES)
+    batch = tmp_path / "datasets" / "made" / "batch_00000.parquet"
+    asked_before = len(server.prompts)
+    for place, point in enumerate(("filled", "renamed", "noted", "finished")):
+        again = ["resume" if place else "s.json", "--no-cache", "--no-progress"]
+        done = subprocess.run(
+            [sys.executable, "dies.py", point, str(2 * rows), *again],
+            cwd=tmp_path,
+            env=ENV,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == -9, (point, done.stderr.decode())
+        assert batch.exists() is (point != "filled")
+        assert len(stored(tmp_path, "SELECT 1 FROM written_group")) <= (point == "finished") * 2
+        if point == "noted":
+            batch.write_bytes(batch.read_bytes()[:-9])
+    batch.write_bytes(batch.read_bytes()[:-9])
+    finish(tmp_path, "resume", "--no-cache")
+    assert files_of(tmp_path) == wanted
+    assert len(server.prompts) == asked_before + 2 * rows
+
+
+_SLOW_PROCESSOR = """\
+import os, time
+
+
+def last(rows):
+    open("begun", "a").write("x")
+    if not os.path.exists("quick"):
+        time.sleep(600)
+    return [{**row, "first": row["first"].upper()} for row in rows if row["size"] % 2]
+"""
+
+
+def test_co_78_a_dataset_that_dies_in_its_last_stage_is_intact_and_the_stage_runs_again(
+    tmp_path: Path, server: HeldServer
+) -> None:
+    """And once it has run, it does not again."""
+    (tmp_path / "gen.py").write_text(_SLOW_PROCESSOR)
+    suite = suite_of(
+        server.url,
+        2 * GROUP,
+        processors=[{"stage": "afterGeneration", "target": "file://gen.py:last"}],
+    )
+    write(tmp_path, suite)
+    process = start(tmp_path, "s.json", "--no-cache")
+    wait_until((tmp_path / "begun").exists, process)
+    kill(process, server)
+    before = files_of(tmp_path)
+    rows = rows_of(tmp_path)
+    assert len(rows) == 2 * GROUP
+    (tmp_path / "quick").touch()
+    asked = len(server.prompts)
+    finish(tmp_path, "resume", "--no-cache")
+    assert (tmp_path / "begun").read_text() == "xx"
+    left = [{**row, "first": row["first"].upper()} for row in rows if row["size"] % 2]
+    assert rows_of(tmp_path) == left
+    after = files_of(tmp_path)
+    assert {name: after[name] for name in before if "batch" in name} == {
+        name: before[name] for name in before if "batch" in name
+    }
+    finish(tmp_path, "resume", "--no-cache")
+    assert (tmp_path / "begun").read_text() == "xx"
+    assert len(server.prompts) == asked
+
+
+def test_a_chain_of_tasks_over_a_dataset_is_killed_and_goes_on(
+    tmp_path: Path, server: HeldServer
+) -> None:
+    """Answers make seeds, seeds make a dataset, its rows are tests and questions: each is asked for once."""
+    tests = [{"vars": {"word": f"w{place}"}} for place in range(6)]
+    asks = {"fromTask": "made", "question": "ask", "answers": "said", "correctAnswers": "said"}
+    suite = {
+        "providers": [lane_of(server.url)],
+        "tasks": [
+            {"id": "words", "type": "prompt_eval", "prompts": ["say {{word}}"], "tests": tests},
+            {
+                **made(
+                    {
+                        "type": "seed",
+                        "fromTask": "words",
+                        "columns": {"word": "vars.word", "said": "output"},
+                    },
+                    number("a"),
+                    llm("ask", "what of {{ said }} and {{ a }}?"),
+                    rows=6,
+                ),
+            },
+            {
+                "id": "exam",
+                "type": "prompt_eval",
+                "prompts": ["exam {{ask}}"],
+                "tests": {
+                    "fromTask": "made",
+                    "vars": {"ask": "ask", "word": "word"},
+                    "assert": [{"type": "contains", "value": "{{word}}"}],
+                },
+            },
+            {"id": "quiz", "type": "question_eval", "questions": asks},
+        ],
+    }
+    write(tmp_path, suite)
+    asked_before, calls, lost = len(server.prompts), 0, 0
+    for more, held in ((4, 2), (5, 3), (11, WIDTH)):
+        server.hold_after(more)
+        process = start(tmp_path, "resume" if calls else "s.json", "--no-cache")
+        server.wait_held(held)
+        calls += more
+        wait_until(lambda: len(stored(tmp_path, "SELECT 1 FROM call")) == calls, process)
+        kill(process, server)
+        lost += held
+    said = finish(tmp_path, "resume", "--no-cache", "-o", "out.json")
+    assert "12 passed" in said
+    assert len(server.prompts) == asked_before + 4 * 6 + lost
