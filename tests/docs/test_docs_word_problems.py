@@ -43,7 +43,7 @@ class Made:
 
     def sql(self, query: str) -> list[tuple[Any, ...]]:
         files = self.folder / "datasets/problems/final/batch_*.parquet"
-        found: list[tuple[Any, ...]] = duckdb.sql(query.format(f"'{files}'")).fetchall()
+        found: list[tuple[Any, ...]] = duckdb.execute(query.format(f"'{files}'")).fetchall()
         return found
 
     def files(self) -> dict[str, bytes]:
@@ -53,6 +53,10 @@ class Made:
             for path in sorted(dataset.rglob("*"))
             if path.is_file()
         }
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text().splitlines()
 
 
 def run(folder: Path) -> Made:
@@ -117,9 +121,9 @@ def test_only_what_passed_was_kept(made: Made) -> None:
     assert [(kept,)] == made.sql("select count(*) from {}")
     problems = made.folder / "datasets/problems"
     assert "problem__trace" in json.loads((problems / "dataset.json").read_text())["columns"]
-    [columns] = [set(row) for row in [[r[0] for r in made.sql("describe select * from {}")]]]
+    columns = {name for name, *_ in made.sql("describe select * from {}")}
     assert columns.isdisjoint({"problem__trace", "pattern", "story", "a"})
-    aside = [json.loads(line) for file in problems.glob("aside/*") for line in file.open()]
+    aside = [json.loads(line) for file in problems.glob("aside/*") for line in _lines(file)]
     assert len(aside) == kept
     assert all(row["columns"]["problem__trace"][-1]["role"] == "assistant" for row in aside)
 

@@ -130,9 +130,17 @@ def wait_until(met: Callable[[], bool], process: "subprocess.Popen[str] | None" 
     """Look again and again."""
     until = time.monotonic() + PATIENCE
     while not met():
-        assert time.monotonic() < until
-        assert process is None or process.poll() is None
+        if process is not None and process.poll() is not None:
+            raise AssertionError(process.communicate()[1])
+        if time.monotonic() > until:
+            raise AssertionError("this never happens" if process is None else end(process))
         time.sleep(0.002)  # between two looks
+
+
+def end(process: "subprocess.Popen[str]") -> str:
+    """Kill a process; what it said."""
+    process.kill()
+    return process.communicate()[1]
 
 
 def whole(folder: Path, suite: Mapping[str, Any]) -> Mapping[str, bytes]:

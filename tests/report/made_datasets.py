@@ -107,9 +107,7 @@ _values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_texts, inner, max_size=3),
     max_leaves=6,
 )
-_usages = st.builds(
-    Usage, **{field.name: st.none() | _counts for field in attrs.fields(Usage)}
-)
+_usages = st.builds(Usage, **{field.name: st.none() | _counts for field in attrs.fields(Usage)})
 _histograms = st.builds(
     Histogram,
     edges=st.lists(_finite, max_size=4).map(tuple),

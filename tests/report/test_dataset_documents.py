@@ -66,7 +66,10 @@ def test_junit_has_a_case_for_each_dataset() -> None:
     lost, fine, cut, *others = root
     assert (root.get("tests"), root.get("failures")) == ("7", "4")
     assert sum(int(suite.get("tests", "")) for suite in root) == 7
-    assert [suite.get("name") for suite in others] == ["exam: [mine] prompt 1", "exam: [back] prompt 1"]
+    assert [suite.get("name") for suite in others] == [
+        "exam: [mine] prompt 1",
+        "exam: [back] prompt 1",
+    ]
     failure = lost.find("testcase/failure")
     assert failure is not None
     assert failure.get("message") == "dataset problems: 1 rows lost"
@@ -80,7 +83,9 @@ def test_junit_has_a_case_for_each_dataset() -> None:
 
 def test_a_page_has_a_table_of_columns() -> None:
     """Foreign text in it is no markup, and there is no table of rows."""
-    evil = attrs.evolve(MADE, first_error="<b>\x1b[1m", columns=(attrs.evolve(MADE.columns[0], name="<i>"),))
+    evil = attrs.evolve(
+        MADE, first_error="<b>\x1b[1m", columns=(attrs.evolve(MADE.columns[0], name="<i>"),)
+    )
     page = "".join(html_chunks(results_of_dataset(evil), exam()))
     dataset, _, rows = page.partition("<h2>exam</h2>")
     assert "98 of 100 rows written to /work/datasets/problems (Parquet, 4 groups)" in dataset

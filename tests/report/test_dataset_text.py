@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -23,9 +24,9 @@ def drawn(picture: RenderableType, width: int) -> str:
 
 def test_lines_say_what_is_there_and_what_is_not() -> None:
     """With the folder as it is seen from here, the first failure, and what it took."""
+    written = "98 of 100 rows written to datasets/problems (Parquet, 4 groups)"
     assert list(dataset_lines(MADE, Path("/work"))) == [
-        "98 of 100 rows written to datasets/problems (Parquet, 4 groups); "
-        "2 dropped: problem failed 1, filtered 1",
+        f"{written}; 2 dropped: problem failed 1, filtered 1",
         "first failure: row 7, column 'problem': down",
         "104 calls, 1200 tokens, 0.2500 US dollars in 12.3 s",
     ]
@@ -35,7 +36,10 @@ def test_lines_say_what_is_there_and_what_is_not() -> None:
 def test_a_failed_dataset_says_why_once() -> None:
     """The first failure is often what the whole failed with."""
     failed = attrs.evolve(
-        MADE, error=f"too much failed; {MADE.first_error}", early_shutdown=True, partial_groups=(1, 3)
+        MADE,
+        error=f"too much failed; {MADE.first_error}",
+        early_shutdown=True,
+        partial_groups=(1, 3),
     )
     _, shut, why, used = dataset_lines(failed)
     assert shut == "too many calls failed for good: nothing new was begun; 2 groups are partial"
@@ -68,7 +72,9 @@ def test_a_failed_dataset_says_why_once() -> None:
     ],
 )
 def test_lost_and_left_rows_are_trouble_and_filters_are_none(
-    result: DatasetResult, told: str | None, left: bool
+    result: DatasetResult,
+    told: str | None,
+    left: bool,  # noqa: FBT001
 ) -> None:
     """What was left out on purpose is no failure, unless nothing remains."""
     assert trouble(result) == told
@@ -116,7 +122,10 @@ def test_values_are_told_by_what_says_most(column: ColumnProfile, told: str) -> 
 
 def test_rows_are_told_one_after_the_other() -> None:
     """Each value on a line, cut; one row alone is told whole."""
-    rows = [(3, {"a": "x\x1b[2J\ny", "b": {"k": [1]}}), (7, {"a": None, "b": "z" * 99})]
+    rows: list[tuple[int, dict[str, Any]]] = [
+        (3, {"a": "x\x1b[2J\ny", "b": {"k": [1]}}),
+        (7, {"a": None, "b": "z" * 99}),
+    ]
     lines = drawn(rows_view(rows, 20), 40).splitlines()
     assert lines[:3] == ["row 3", "  a: x [2J y", '  b: {"k":[1]}']
     assert "  b: zzzzzzzzzzzzzzzzzzz…" in lines
@@ -127,6 +136,4 @@ def test_rows_are_told_one_after_the_other() -> None:
 def test_failures_are_told_up_to_a_number() -> None:
     """And how many more there are."""
     assert failures_view(FINE, 5) == ""
-    assert failures_view(MADE, 1) == (
-        "  row 7: problem failed after 6 calls: down\n  … and 1 more"
-    )
+    assert failures_view(MADE, 1) == ("  row 7: problem failed after 6 calls: down\n  … and 1 more")

@@ -1,6 +1,7 @@
 """What columns of a dataset say of each other: names that are there, and what follows from what."""
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,15 @@ def test_co_32_an_unknown_name_of_a_condition_is_told(folder: Path) -> None:
 def test_what_is_no_template_is_told(folder: Path, entry: dict[str, Any], said: str) -> None:
     """Nor an expression of Python."""
     assert said_of(folder, A, entry) == [f"columns[1].{said}"]
+
+
+def test_prompts_that_are_json_name_what_their_texts_name(folder: Path) -> None:
+    """Not what the text of the JSON seems to, where quotes are written otherwise."""
+    messages = [
+        {"role": "user", "content": '{{ a | default("{{ x }}") }}', "more": [{"b": "{{ b }}"}]}
+    ]
+    for prompt in (messages, json.dumps(messages), "- role: user\n  content: '{{ a }} {{ b }}'"):
+        assert column_of(folder, A, B, {**LLM, "prompt": prompt}).requires == ("a", "b")
 
 
 def test_filters_of_the_suite_may_be_used(folder: Path) -> None:

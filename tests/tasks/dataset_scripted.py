@@ -64,7 +64,7 @@ class Col:
     kind: str = "python"
     is_recorded: bool = True
     leaves_out: bool = False
-    skip: Skip = Skip()
+    skip: Skip = attrs.field(factory=Skip)
     skip_when: Condition | None = None
     drops: Sequence[tuple[Cause, Condition]] = ()
     weight: float = 1.0
@@ -82,9 +82,7 @@ def cell(
 ) -> Col:
     """A column of cells."""
     made = (name, *outputs)
-    producer = Producer(
-        name=name, outputs=made, extras=tuple(extras), requires=needs, scope="cell"
-    )
+    producer = Producer(name=name, outputs=made, extras=tuple(extras), requires=needs, scope="cell")
     return Col(producer=producer, maker=CellOf(lane, function), **more)
 
 
@@ -109,7 +107,9 @@ def whole(
     return Col(producer=producer, maker=GroupOf(lane, function), **more)
 
 
-def dataset(*cols: Col, rows: int, size: int = 1000, stages: Stages | None = None, **more: Any) -> DatasetSpec:
+def dataset(
+    *cols: Col, rows: int, size: int = 1000, stages: Stages | None = None, **more: Any
+) -> DatasetSpec:
     """What is to be built; without an early shutdown unless it is given."""
     graph = ColumnGraph.of([col.producer for col in cols])
     by_name = {col.producer.name: col for col in cols}
@@ -285,10 +285,8 @@ class MemoryDatasetJournal:
         made, dropped = [], []
         for kind, what in self.earlier:
             if kind == "made":
-                values = {
-                    int(row): one for row, one in json.loads(what.values[0]["json"]).items()
-                }
-                if what.unit == group and not set(values).isdisjoint(rows) or (
+                values = {int(row): one for row, one in json.loads(what.values[0]["json"]).items()}
+                if (what.unit == group and not set(values).isdisjoint(rows)) or (
                     list(values) == [what.unit] and what.unit in rows
                 ):
                     made.append(attrs.evolve(what, values=values))

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -73,7 +73,12 @@ class Drawn:
     leaves_out: int = 0
 
 
-ERRORS = {"mishap": mishap, "refusal": refusal, "busy": busy, "bug": lambda: KeyError("x")}
+ERRORS: Mapping[str, Callable[[], Exception]] = {
+    "mishap": mishap,
+    "refusal": refusal,
+    "busy": busy,
+    "bug": lambda: KeyError("x"),
+}
 
 
 @st.composite
@@ -83,7 +88,11 @@ def drawn_datasets(draw: st.DrawFn, *, calm: bool = False) -> Drawn:
     columns: list[Column] = []
     for number in range(draw(st.integers(1, 5))):
         before = [column.name for column in columns]
-        needs = tuple(draw(st.lists(st.sampled_from(before), unique=True, max_size=3))) if before else ()
+        needs = (
+            tuple(draw(st.lists(st.sampled_from(before), unique=True, max_size=3)))
+            if before
+            else ()
+        )
         scope = draw(st.sampled_from(["cell", "cell", "full"] if needs else ["cell", "scratch"]))
         lane = draw(st.sampled_from(["p", "q", LOCAL]))
         kinds = ["mishap"] if calm else ["mishap", "mishap", "refusal", "bug"]
@@ -150,9 +159,8 @@ class Play:
         return Processed([(row, values) for row, values in rows if row % 7 != 6])
 
     def _col(self, column: Column) -> Col:
-        more: dict[str, Any] = {}
+        more: dict[str, Any] = {"skip": Skip(value="-")}
         if column.skips:
-            more["skip"] = Skip(value="-")
             more["skip_when"] = self._remainder(column)
         if column.drops:
             more["drops"] = [("filtered", self._of_value(column))]
@@ -211,7 +219,8 @@ class Play:
             self.tries[column.name, unit] += 1
             kind, times = column.troubles.get(unit, ("", 0))
             if attempt < times:
-                raise ERRORS[kind]()
+                error = ERRORS[kind]()
+                raise error
 
         if column.lane == LOCAL:
             await send()
@@ -232,7 +241,9 @@ def check(play: Play, found: Built) -> None:
             assert value == "-" or value == by_name[name].value(values, row)
     progress = found.run._progress
     assert progress.buffer.cells == sum(
-        len(progress.buffer.view(row)) for group in progress.groups for row in progress.tracker.left(group)
+        len(progress.buffer.view(row))
+        for group in progress.groups
+        for row in progress.tracker.left(group)
     )
     assert not progress.withdrawn
 
@@ -287,35 +298,36 @@ def test_a_run_that_is_cut_and_gone_on_with_ends_as_if_it_was_not(
     output = MemoryOutput(spec.grouping)
 
     async def main() -> Built | None:
-        stop = trio.Event()
+        stop, first = trio.Event(), None
+        deadline = at + 0.5 if how == "deadline" else math.inf
+
+        async def stops() -> None:
+            await trio.sleep(at)
+            stop.set()
+
         async with trio.open_nursery() as nursery:
-
-            async def stops() -> None:
-                await trio.sleep(at)
-                stop.set()
-
             if how == "stop":
                 nursery.start_soon(stops)
             with trio.move_on_after(at + 0.5 if how == "cancel" else math.inf):
-                deadline = at + 0.5 if how == "deadline" else math.inf
-                more: dict[str, Any] = {"deadline": deadline, "stop": stop}
                 first = await building(
-                    spec, lanes_of(*play.lanes()), journal=journal, output=output, **more
+                    spec,
+                    lanes_of(*play.lanes()),
+                    journal=journal,
+                    output=output,
+                    deadline=deadline,
+                    stop=stop,
                 )
-                nursery.cancel_scope.cancel()
-                return first
-        return None
+            nursery.cancel_scope.cancel()
+        return first
 
     first = run_virtual(main)
     if first is not None:
         event(f"{how}: {first.result.outcome}")
         check(play, first)
     recorded = journal.recorded
-    play.made = Counter({key: 1 for key in recorded})
+    play.made = Counter(dict.fromkeys(recorded, 1))
     play.begun.clear()
-    second = built(
-        play.spec(), *play.lanes(), journal=journal.cut(10**9), output=output
-    )
+    second = built(play.spec(), *play.lanes(), journal=journal.cut(10**9), output=output)
     check(play, second)
     assert second.rows == reference.rows
     assert second.result.dropped == reference.result.dropped
@@ -338,7 +350,7 @@ def test_a_run_that_was_killed_and_gone_on_with_ends_as_if_it_was_not(
     cut = journal.cut(data.draw(st.integers(0, len(journal.all))))
     files = {file.group: file for file in cut.groups()}
     again = Play(drawn)
-    again.made = Counter({key: 1 for key in cut.recorded})
+    again.made = Counter(dict.fromkeys(cut.recorded, 1))
     output = MemoryOutput(
         reference.run.spec.grouping,
         files,

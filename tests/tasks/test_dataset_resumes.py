@@ -135,9 +135,7 @@ def test_a_processor_after_the_batch_changes_what_is_written() -> None:
 
     stages = Stages(after_batch=(processor(mark),))
     found = built(dataset(SEED, a.col("seed"), rows=4, size=2, stages=stages), P)
-    assert found.rows == {
-        row: {"seed": 10 * row, "a": (row // 2, row)} for row in (0, 2, 3)
-    }
+    assert found.rows == {row: {"seed": 10 * row, "a": (row // 2, row)} for row in (0, 2, 3)}
     assert found.output.written[0] == GroupFile(
         group=0, rows=(0,), file=None, digest=None, dropped={"processor": 1}
     )
@@ -338,7 +336,9 @@ def test_co_73_a_larger_target_adds_groups() -> None:
 
 def test_tallies_come_back_as_they_were() -> None:
     """What a cell cost is in its record."""
-    tally = Tally(calls=2, recalled=1, usages=[Usage(prompt=1), Usage(total=4)], cost=0.5, seconds=2)
+    tally = Tally(
+        calls=2, recalled=1, usages=[Usage(prompt=1), Usage(total=4)], cost=0.5, seconds=2
+    )
     assert tally_json(read_tally(tally_json(tally))) == tally_json(tally)
     assert tally_json(Tally()) == {}
     assert tally_json(both(tally, tally))["calls"] == 4

@@ -115,7 +115,7 @@ def test_the_five_columns_of_one_group() -> None:
 def test_groups_overlap_behind_an_ordered_seed() -> None:
     """Group 1 begins while group 0 is in its later columns; only the seed goes from group to group."""
     _, spans = five_columns(Chart(), 9, 3, prepares=False, ordered=True)
-    expected = {}
+    expected: dict[tuple[str, int], Span] = {}
     for group in range(3):
         begin = 2 * group
         expected |= {
@@ -150,7 +150,7 @@ def test_a_narrow_lane_serves_older_groups_first() -> None:
 def test_co_66_a_cancelled_run_keeps_what_is_complete() -> None:
     """Five calls in flight are cancelled; complete groups are written; the journal can be gone on with."""
     a = Provider("a", "p", seconds=lambda row: 1.0 if row < 2 else 100.0)
-    b = Provider("b", "p", seconds=lambda row: 2.0)
+    b = Provider("b", "p", seconds=2.0)
     journal = MemoryDatasetJournal()
     seed = whole("seed", Chart().group("seed", 0), is_recorded=False)
     spec = dataset(seed, a.col("seed"), b.col("seed"), rows=9, size=2)
@@ -205,14 +205,15 @@ def test_a_stop_lets_what_is_under_way_come_to_its_end() -> None:
     async def main() -> Any:
         run = DatasetRun(spec, MemoryOutput(spec.grouping))
         stop = trio.Event()
+
+        async def stops() -> None:
+            await trio.sleep(15)
+            stop.set()
+
         async with trio.open_nursery() as nursery:
-
-            async def stops() -> None:
-                await trio.sleep(15)
-                stop.set()
-
             nursery.start_soon(stops)
-            return await build(run, lanes_of(LaneSpec("p", 3)), stop=stop), trio.current_time()
+            result = await build(run, lanes_of(LaneSpec("p", 3)), stop=stop)
+        return result, trio.current_time()
 
     result, at = run_virtual(main)
     assert at == 20
@@ -224,9 +225,7 @@ def test_a_deadline_cuts_what_is_under_way() -> None:
     """And what is complete then is written."""
     a = Provider("a", "p", seconds=lambda row: 10.0 + row)
     seed = whole("seed", Chart().group("seed", 0))
-    found = built(
-        dataset(seed, a.col("seed"), rows=6, size=2), LaneSpec("p", 6), deadline=12.0
-    )
+    found = built(dataset(seed, a.col("seed"), rows=6, size=2), LaneSpec("p", 6), deadline=12.0)
     assert found.ended_at == 12
     assert found.numbers == [0, 1]
     assert found.result.not_run == {"deadline": 4}

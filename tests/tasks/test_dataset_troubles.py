@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -188,7 +189,7 @@ def test_a_provider_failure_is_told_by_its_kind() -> None:
 
 def test_co_35_a_call_of_a_row_that_is_dropped_is_cancelled() -> None:
     """Its other columns are not waited for, not paid for, and never written."""
-    b = Provider("b", "p", seconds=lambda row: 1.0, says=lambda row, _: refusal() if row == 1 else row)
+    b = Provider("b", "p", says=lambda row, _: refusal() if row == 1 else row)
     c = Provider("c", "p", seconds=100.0)
     found = built(dataset(SEED, b.col("seed"), c.col("seed"), rows=2), lane())
     assert c.cancelled == [1]
@@ -225,7 +226,11 @@ def test_co_35_a_value_that_comes_too_late_is_not_written() -> None:
 
     found = built(
         dataset(
-            SEED, b.col("seed"), cell("c", stubborn, "seed"), cell("d", in_a_nursery, "seed"), rows=2
+            SEED,
+            b.col("seed"),
+            cell("c", stubborn, "seed"),
+            cell("d", in_a_nursery, "seed"),
+            rows=2,
         ),
         lane(),
     )
@@ -281,7 +286,9 @@ def test_a_condition_of_a_batch_drops_its_rows() -> None:
 
 def test_a_drop_makes_a_batch_ready() -> None:
     """The row was the last one that lacked something."""
-    b = Provider("b", "p", seconds=lambda row: 1.0 + row, says=lambda row, _: refusal() if row == 2 else row)
+    b = Provider(
+        "b", "p", seconds=lambda row: 1.0 + row, says=lambda row, _: refusal() if row == 2 else row
+    )
     at: list[Any] = []
 
     async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
@@ -324,7 +331,10 @@ def test_co_37_a_round_comes_when_nothing_else_of_its_group_goes_on() -> None:
     )
     found = built(dataset(SEED, quick.col("seed"), rows=4, size=2), lane(retries=0))
     assert [at for at, row in quick.starts if row == 0] == [0, 20]
-    assert [(event.at, event.group.group) for event in found.of(GroupWritten)] == [(21, 0), (100, 1)]
+    assert [(event.at, event.group.group) for event in found.of(GroupWritten)] == [
+        (21, 0),
+        (100, 1),
+    ]
     assert [event.at for event in found.kernel if isinstance(event, Salvaged)] == [20]
 
 
@@ -341,10 +351,12 @@ def test_a_row_that_is_set_aside_and_dropped_is_not_tried_again() -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_co_38_random_mishaps_lose_nothing(seed: int) -> None:
     """20 % random 500s over 60 rows: 60 are written."""
-    rng = random.Random(seed)
+    rng = random.Random(seed)  # noqa: S311 - chance, not secrets
     fails = {row: rng.random() < 0.2 for row in range(60)}
-    a = Provider("a", "p", says=lambda row, attempt: mishap() if fails[row] and attempt < 5 else row)
-    b = Provider("b", "p", says=lambda row, attempt: mishap() if rng.random() < 0.2 else row)
+    a = Provider(
+        "a", "p", says=lambda row, attempt: mishap() if fails[row] and attempt < 5 else row
+    )
+    b = Provider("b", "p", says=lambda row, _: mishap() if rng.random() < 0.2 else row)
     found = built(dataset(SEED, a.col("seed"), b.col("a"), rows=60, size=10), lane(8))
     assert found.result.written == 60
     assert found.result.outcome == "complete"
@@ -366,7 +378,9 @@ def test_co_39_a_server_of_eight_against_thirty_two() -> None:
         await calls("p", send)
         return {"a": order.row}
 
-    found = built(dataset(SEED, cell("a", make, "seed", lane="p"), rows=100, size=10), LaneSpec("p", 32))
+    found = built(
+        dataset(SEED, cell("a", make, "seed", lane="p"), rows=100, size=10), LaneSpec("p", 32)
+    )
     assert (found.result.written, found.result.outcome) == (100, "complete")
 
 
@@ -382,7 +396,10 @@ def test_co_40_refusals_for_now_use_up_no_rounds() -> None:
 def test_co_41_an_isolated_refusal_delays_its_own_request_only() -> None:
     """20 % of 60 rows that take 20 ms each: less than 3 seconds in all."""
     a = Provider(
-        "a", "p", seconds=0.02, says=lambda row, attempt: busy() if row % 5 == 0 and not attempt else row
+        "a",
+        "p",
+        seconds=0.02,
+        says=lambda row, attempt: busy() if row % 5 == 0 and not attempt else row,
     )
     found = built(dataset(SEED, a.col("seed"), rows=60), LaneSpec("p", 4))
     assert found.result.written == 60
@@ -597,8 +614,16 @@ def test_co_53_columns_of_one_lane_take_turns() -> None:
     """The first four starts are of all three columns."""
     started: list[str] = []
     cols = [Provider(name, "p") for name in "abc"]
+
+    def takes(name: str) -> Callable[[int], float]:
+        def seconds(_row: int) -> float:
+            started.append(name)
+            return 1.0
+
+        return seconds
+
     for col in cols:
-        col.seconds = lambda row, name=col.name: started.append(name) or 1.0  # type: ignore[misc]
+        col.seconds = takes(col.name)
     built(dataset(SEED, *[col.col("seed") for col in cols], rows=12), lane(4))
     assert set(started[:4]) == {"a", "b", "c"}
     assert all(Counter(started[: 3 * n]) == dict.fromkeys("abc", n) for n in range(1, 13))
@@ -618,7 +643,9 @@ def test_co_55_columns_share_a_lane_and_one_alone_has_all_of_it() -> None:
     a = Provider("a", "p")
     b = Provider("b", "p", seconds=1.0)
     found = built(
-        dataset(SEED, a.col("seed"), b.col("seed", skip_when=lambda row: rows_of(row) >= 8), rows=24),
+        dataset(
+            SEED, a.col("seed"), b.col("seed", skip_when=lambda row: rows_of(row) >= 8), rows=24
+        ),
         lane(4),
     )
     by_time: dict[float, Counter[str]] = {}
@@ -638,9 +665,7 @@ def test_co_56_a_job_that_waits_holds_nothing() -> None:
         return {**made, **await b.make(order, calls)}
 
     col = cell("a", both, "seed", lane="p", outputs=["b"])
-    found = built(
-        dataset(SEED, col, rows=40), LaneSpec("p", 4), LaneSpec("q", 1), max_live_jobs=10
-    )
+    found = built(dataset(SEED, col, rows=40), LaneSpec("p", 4), LaneSpec("q", 1), max_live_jobs=10)
     assert found.result.written == 40
     assert a.most <= 4
     assert b.most == 1

@@ -26,8 +26,10 @@ from trioeval.cli.flags import (
     LimitFlags,
     NotNegative,
     OutputFlags,
+    Paths,
     RowFlags,
     RunFlags,
+    Texts,
     WhatFlags,
 )
 from trioeval.cli.interrupts import Interrupts
@@ -76,6 +78,55 @@ def run(
 run_commands.add_to(app)
 app.command(cache_commands.cache)
 app.command(quota_commands.quota)
+
+
+@app.command(name="preview")
+def preview(
+    suite: Path,
+    /,
+    *,
+    task: Texts = (),
+    rows: Count = 10,
+    env_file: Annotated[Paths, Parameter(name=["--env-file", "--env-path"])] = (),
+    max_concurrency: Annotated[Count | None, Parameter(name=["--max-concurrency", "-j"])] = None,
+    replay: Path | None = None,
+    cache: Annotated[bool | None, Parameter(show_default=False)] = None,
+    interrupts: _Injected,
+) -> int:
+    """Make the first rows of a suite's datasets and show them; nothing is kept.
+
+    Parameters
+    ----------
+    suite
+        The suite file: JSON, YAML or TOML.
+    task
+        Only the dataset of this task, and those that it is made of; may be given several times.
+    rows
+        How many rows of each.
+    env_file
+        Read environment variables, such as keys, from this file; those that are set and not empty win.
+    max_concurrency
+        Calls in flight that no lane may exceed.
+    replay
+        Let the answers that this file holds stand for all providers: no network, no keys.
+    cache
+        Whether replies come from the cache, and go into it.
+    """
+    from trioeval.cli.preview import Preview  # noqa: PLC0415 - see above
+    from trioeval.cli.preview import preview as make_preview  # noqa: PLC0415
+
+    return make_preview(
+        Preview(
+            suite=suite,
+            tasks=task,
+            rows=rows,
+            env_file=env_file,
+            max_concurrency=max_concurrency,
+            replay=replay,
+            cache=cache,
+        ),
+        interrupts,
+    )
 
 
 @app.command(name="init")

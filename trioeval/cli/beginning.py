@@ -113,9 +113,7 @@ def beginning_of(
         files=file_digests(files_of(suite)),
         sources=CodeFiles(suite.directory),
         heads=[head.json() for head in heads],
-        rows={
-            part.id: rows for part in prepared.parts if (rows := judged_rows(part)) is not None
-        },
+        rows={part.id: rows for part in prepared.parts if (rows := judged_rows(part)) is not None},
         keys=keys,
     )
     return Beginning(heads=heads, keys=keys, start=start, continued=continued)

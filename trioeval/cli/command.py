@@ -33,7 +33,7 @@ def run_command(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> 
     if flags.output.watch:
         return _watch(suite, flags, interrupts)
     with blaming_flags(flags.what):
-        loaded, environ = _load(suite, flags)
+        loaded, environ = load(suite, flags)
         if not loaded.command_line_options.watch:
             return _run(suite, loaded, environ, flags, interrupts)
     return _watch(suite, flags, interrupts)
@@ -48,13 +48,19 @@ def _go_on(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
     if found.is_done:
         return end_again(found, outputs)
     with blaming_flags(found.flags.what):
-        loaded, environ = _load(found.stored.suite, found.flags)
+        loaded, environ = load(found.stored.suite, found.flags)
         return run_loaded(
             Loaded(loaded, environ, found.stored.suite), found.flags, interrupts, found
         )
 
 
-def _load(suite: Path | None, flags: RunFlags) -> tuple[Suite, Mapping[str, str]]:
+def load(suite: Path | None, flags: RunFlags) -> tuple[Suite, Mapping[str, str]]:
+    """The suite of a command line, and the environment that it is run in.
+
+    Raises:
+        SuiteError: It is wrong.
+        UsageError: A flag cannot be used.
+    """
     environ = environ_with(flags.what.env_file)
     read_environment(environ)  # files are read as it says
     try:
@@ -96,7 +102,7 @@ def _watch(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
         marks = marks_of(named)
         try:
             with blaming_flags(flags.what):
-                loaded, environ = _load(suite, flags)
+                loaded, environ = load(suite, flags)
                 marks = marks_of(loaded.files or named)
                 code = _run(suite, loaded, environ, flags, interrupts)
         except TrioevalError as error:

@@ -1,4 +1,4 @@
-"""What datasets are doing, and how they ended: lines while they are built, and a block for each at the end."""
+"""What datasets are doing and how they ended: lines while they are built, a block for each at the end."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -70,7 +70,9 @@ class DatasetProgress:
             case ProcessorEnded():
                 task.processor = None
             case ShutDown():
-                self.warn(f"dataset {_shown(name)}: too many calls fail for good; nothing new begins")
+                self.warn(
+                    f"dataset {_shown(name)}: too many calls fail for good; nothing new begins"
+                )
             case ManyMishaps():
                 self.warn(
                     f"dataset {_shown(name)}: half of the last calls failed, and are made again"

@@ -112,7 +112,9 @@ def _ending(
         every = "every row passed" if totals.rows else "every dataset is complete"
         return Ending(Exit.OK, f"{numbers}; exit 0: {every}")
     needed, unfinished = settings.environment.pass_rate_threshold, _unfinished(totals)
-    rate = f"{percent(passed, totals.rows)} % passed, {needed:g} % are needed" if totals.rows else ""
+    rate = (
+        f"{percent(passed, totals.rows)} % passed, {needed:g} % are needed" if totals.rows else ""
+    )
     if totals.pass_rate >= needed and not unfinished and not standing and not troubles:
         return Ending(Exit.OK, f"{numbers}; exit 0: {rate}")
     found = [*filter(None, [_why(totals, causes)]), *troubles]
@@ -131,7 +133,7 @@ def _numbers(totals: Totals, datasets: Sequence[DatasetResult], duration: float 
         return f"{totals.rows} rows{took}: {judged}"
     written = sum(dataset.written for dataset in datasets)
     wanted = sum(dataset.requested for dataset in datasets)
-    made = f"{written} of {wanted} rows of {len(datasets)} datasets"
+    made = f"{written} of {wanted} rows of datasets written"
     if not totals.rows:
         return f"{made}{took}"
     return f"{totals.rows} rows{took}: {judged}; {made}"
@@ -145,7 +147,8 @@ def spent_line(totals: Totals, datasets: Sequence[DatasetResult] = ()) -> str | 
         datasets: How those of its tasks ended.
     """
     columns = totals.columns
-    cost = math.fsum(one.cost or 0 for one in (*columns, *datasets))
+    costs = (*(column.cost for column in columns), *(dataset.cost for dataset in datasets))
+    cost = math.fsum(one or 0 for one in costs)
     judges = [column.usage.judges for column in columns if column.usage.judges is not None]
     if not cost and not judges:
         return None

@@ -6,25 +6,26 @@ way every row is written: a reply that was paid for is never lost to an impatien
 """
 
 import signal
-import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from functools import partial
 
 import attrs
 import trio
 
 from trioeval.cli.beginning import Beginning, utc
 from trioeval.cli.collector import Collector
-from trioeval.cli.datasets import DatasetProgress, ended_lines
+from trioeval.cli.datasets import DatasetProgress
 from trioeval.cli.ending import ending, is_unfinished, spent_line
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.keeping import Keeping, Kept, open_kept
 from trioeval.cli.noticing import NoticingJournal
 from trioeval.cli.progress import Progress
 from trioeval.cli.questions import QuestionProgress
+from trioeval.cli.run_results import show_results
 from trioeval.cli.settings import RunSettings
-from trioeval.cli.terminal import draw, say, show
+from trioeval.cli.terminal import say
 from trioeval.datasets.result import DatasetResult
 from trioeval.errors import StoreError, TrioevalError
 from trioeval.kernel import Cut, Event
@@ -32,7 +33,6 @@ from trioeval.providers import Recorder
 from trioeval.quota.backend import Quota
 from trioeval.report import RunInfo
 from trioeval.report.dataset_text import trouble
-from trioeval.report.questions import run_sentence, sentence
 from trioeval.store import StoredRun
 from trioeval.store.database import DamagedError
 from trioeval.tasks import PreparedSuite, PreparedTask, Row, Status, make_lanes, run_suite
@@ -88,7 +88,7 @@ class Execution:
                     say(error)
             # What it warns of at its end is said before how the run ended.
             await sharing.aclose()
-            self._show(collector)
+            show_results(collector)
             if self.recorder is not None and self.recorder.error is not None:
                 say(self.recorder.error)
                 unwritten.append(self.recorder.error)
@@ -102,6 +102,14 @@ class Execution:
 
     def _notice(self, row: Row) -> None:
         if row.status is not Status.PASS:
+            self._stop.set()
+
+    def _built(
+        self, collector: Collector, progress: DatasetProgress, result: DatasetResult
+    ) -> None:
+        progress.ended(result)
+        collector.dataset(result)
+        if self.settings.fail_fast and trouble(result) is not None:
             self._stop.set()
 
     async def _run_suite(
@@ -137,12 +145,6 @@ class Execution:
             collector.settled(task)
             progress.expect(task.rows or 0)
 
-        def built(result: DatasetResult) -> None:
-            datasets.ended(result)
-            collector.dataset(result)
-            if self.settings.fail_fast and trouble(result) is not None:
-                self._stop.set()
-
         def interrupt(number: signal.Signals) -> None:
             self.signals.append(number)
             if len(self.signals) == 1:
@@ -170,7 +172,7 @@ class Execution:
                     refresh_cache=self.keeping.refresh,
                     questions=questions.observe,
                     settled=settled,
-                    datasets=built,
+                    datasets=partial(self._built, collector, datasets),
                     dataset_events=datasets.observe,
                     reconcile=self.keeping.reconcile,
                 )
@@ -212,36 +214,7 @@ class Execution:
             escape_formulas=self.settings.environment.escape_formulas,
         )
 
-    def _show(self, collector: Collector) -> None:
-        from trioeval.report.dataset_tables import Profile  # noqa: PLC0415 - after the run
-        from trioeval.report.tables import columns_table, rows_table  # noqa: PLC0415 - after the run
-
-        for part in collector.parts:
-            if (first := part.first_rows) is not None and not part.makes_dataset:
-                if part.head.task is not None:
-                    show(f"task {part.head.task}")
-                draw(rows_table(part.head.columns, first), sys.stdout)
-                if hidden := first.hidden:
-                    show(f"… and {hidden} more rows; -o FILE writes them all")
-        for part in collector.parts:
-            if part.makes_dataset:
-                continue
-            if part.head.task is not None:
-                say(f"task {part.head.task}")
-            draw(columns_table(part.head.columns, part.totals), sys.stderr)
-            if (told := sentence(part.head, part.totals)) is not None:
-                say(told)
-        if (told := run_sentence((part.head, part.totals) for part in collector.parts)) is not None:
-            say(told)
-        for dataset in collector.datasets:
-            for line in ended_lines(dataset):
-                say(line)
-            if dataset.columns:
-                draw(Profile(dataset.columns), sys.stderr)
-
-    def _end(
-        self, run: StoredRun, collector: Collector, seconds: float, *, unwritten: bool
-    ) -> int:
+    def _end(self, run: StoredRun, collector: Collector, seconds: float, *, unwritten: bool) -> int:
         """Say how it ended, and how it may go on."""
         totals, datasets = collector.totals, collector.datasets
         ended = ending(

@@ -71,7 +71,9 @@ def _part_lines(
         test_idx = step.test_idx
     after = f", after {', '.join(part.depends_on)}" if part.depends_on else ""
     task = "" if part.id is None else f"task {part.id}{after}: "
-    size = f"{len(steps)} rows of {tests} tests" if part.settle is None else rows_later(part, wanted)
+    size = (
+        f"{len(steps)} rows of {tests} tests" if part.settle is None else rows_later(part, wanted)
+    )
     yield f"{task}{size} in {len(steps.columns)} columns"
     for column in steps.columns:
         entry = steps.providers[column.provider_index]

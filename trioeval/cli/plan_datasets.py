@@ -24,7 +24,9 @@ _NAME = 60  # characters of a name
 _SCOPES = {"cell": "a job a row", "full": "a job a group", "scratch": "a job a group, from nothing"}
 
 
-def dataset_lines(part: PreparedTask, settings: ColumnsSettings, cells: Counter[str]) -> Iterator[str]:
+def dataset_lines(
+    part: PreparedTask, settings: ColumnsSettings, cells: Counter[str]
+) -> Iterator[str]:
     """What a task makes: its rows and groups, and its columns in the order in which they are made.
 
     Args:

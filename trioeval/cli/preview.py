@@ -1,29 +1,26 @@
 """`trioeval preview`: the first rows of datasets, made now and kept nowhere."""
 
-import functools
-import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import attrs
 import trio
 
+from trioeval.cli.command import load
 from trioeval.cli.datasets import ended_lines
 from trioeval.cli.environment import read_environment
 from trioeval.cli.exits import Exit
-from trioeval.cli.flags import WhatFlags
-from trioeval.cli.inputs import environ_with, load_inputs
+from trioeval.cli.flags import RunFlags, WhatFlags
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.places import cache_path
 from trioeval.cli.terminal import draw, say, show
-from trioeval.errors import SuiteError
+from trioeval.report import inert
 from trioeval.report.dataset_tables import failures_view, rows_view
 from trioeval.report.dataset_text import trouble
 from trioeval.store.cache import open_cache
-from trioeval.suite import told_together
 from trioeval.tasks import PreparedSuite, prepare
 from trioeval.tasks.columns.building import Dataset, preview_suite
 
@@ -53,18 +50,14 @@ def preview(wanted: Preview, interrupts: Interrupts) -> int:
         UsageError: There is no such task, or it is made of rows that only a run makes.
         ProviderError: A provider cannot be opened.
     """
-    environ = environ_with(wanted.env_file)
-    prepare_it = functools.partial(
-        prepare, environ=environ, max_concurrency=wanted.max_concurrency, replay=wanted.replay
+    flags = RunFlags(what=WhatFlags(env_file=wanted.env_file, replay=wanted.replay))
+    suite, environ = load(wanted.suite, flags)
+    prepared = prepare(
+        suite, environ=environ, max_concurrency=wanted.max_concurrency, replay=wanted.replay
     )
-    try:
-        suite = load_inputs(wanted.suite, WhatFlags(), environ)
-    except SuiteError as error:
-        raise error if error.partial is None else told_together(error, prepare_it) from None
-    prepared = prepare_it(suite)
     for warning in prepared.warnings:
         say(f"warning: {warning}")
-    environment = read_environment(os.environ)
+    environment = read_environment(environ)
     is_cached = suite.evaluate_options.cache and environment.cache is not False
     if wanted.cache is not None:
         is_cached = wanted.cache
@@ -128,10 +121,20 @@ async def _make(
 def _show(dataset: Dataset) -> None:
     for line in ended_lines(dataset.result):
         say(line)
-    show(f"task {dataset.result.task}")
-    draw(rows_view(list(enumerate(dataset.rows)), _CELL), sys.stdout)
+    show(f"task {inert(dataset.result.task, 60)}")
+    numbers = _numbers(dataset)
+    draw(rows_view(list(zip(numbers, dataset.rows, strict=False)), _CELL), sys.stdout)
     if told := failures_view(dataset.result, _FAILURES):
         show(f"rows that are not there:\n{told}")
+
+
+def _numbers(dataset: Dataset) -> Iterable[int]:
+    """Those of the rows, where it is known which are missing; else only their places."""
+    result = dataset.result
+    gone = {row.row for row in result.failures}
+    if len(dataset.rows) + len(gone) != result.requested:
+        return range(len(dataset.rows))
+    return (number for number in range(result.requested) if number not in gone)
 
 
 def _warn(text: str) -> None:

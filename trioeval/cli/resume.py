@@ -18,13 +18,7 @@ from trioeval.cli.output import check_outputs
 from trioeval.cli.places import database_path, databases
 from trioeval.cli.settings import RunSettings, first
 from trioeval.cli.stored_flags import StoredFlags
-from trioeval.cli.stored_results import (
-    counted,
-    datasets_of,
-    open_runs,
-    results_of,
-    write_stored,
-)
+from trioeval.cli.stored_results import counted, datasets_of, open_runs, results_of, write_stored
 from trioeval.cli.terminal import say
 from trioeval.errors import UsageError
 from trioeval.store import Reader, RunFacts
@@ -246,9 +240,7 @@ def end_again(found: Found, outputs: tuple[Path, ...]) -> int:
         environment=environment,
         fail_exit_code=first(found.flags.output.fail_exit_code, None, environment.failed_exit_code),
     )
-    ended = ending(
-        counted(facts), settings, None, datasets=datasets, unwritten=bool(unwritten)
-    )
+    ended = ending(counted(facts), settings, None, datasets=datasets, unwritten=bool(unwritten))
     say(f"{facts.id} is finished: nothing is left to run")
     say(ended.line)
     return ended.code

@@ -137,21 +137,24 @@ def show(
     *,
     failed: Switch = False,
     limit: Count = 50,
+    rows: _Index = 10,
     task: str | None = None,
     db: Path | None = None,
 ) -> int:
-    """Show the rows of a run, or everything that is known of one row.
+    """Show the rows of a run or of a dataset, or everything that is known of one row.
 
     Parameters
     ----------
     run
-        Its id, the beginning of it, or `latest`, which it is without.
+        Its id, the beginning of it, or `latest`, which it is without; or the folder of a dataset.
     index
         A row: what was asked and answered, how it was judged, and what it waited for.
     failed
         Only rows that did not pass.
     limit
         Rows of at most so many tests.
+    rows
+        The first rows of each dataset.
     task
         Only this task of the suite.
     db
@@ -161,7 +164,7 @@ def show(
 
     if index is not None:
         return show_row(db, run, index, task=task)
-    return show_run(db, run, failed=failed, limit=limit, task=task)
+    return show_run(db, run, failed=failed, limit=limit, rows=rows, task=task)
 
 
 def export(run: _Run = LATEST, /, *, output: _Outputs = (), db: Path | None = None) -> int:

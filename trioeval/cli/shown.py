@@ -6,6 +6,7 @@ from pathlib import Path
 
 from trioeval.cli.environment import read_environment
 from trioeval.cli.exits import Exit
+from trioeval.cli.shown_datasets import names_folder, show_dataset, show_dataset_row, show_folder
 from trioeval.cli.stored_results import open_runs
 from trioeval.cli.terminal import draw, show
 from trioeval.errors import UsageError
@@ -19,21 +20,37 @@ from trioeval.store import Reader, RunFacts
 _CELL = 40  # characters of an answer in the table
 
 
-def show_run(db: Path | None, run: str, *, failed: bool, limit: int, task: str | None) -> int:
-    """Show the first rows of a run and its totals.
+def show_run(
+    db: Path | None, run: str, *, failed: bool, limit: int, rows: int, task: str | None
+) -> int:
+    """Show the first rows of a run and its totals, and its datasets.
+
+    Args:
+        db: The database of runs.
+        run: Which, or the folder of a dataset.
+        failed: Only rows that did not pass.
+        limit: Rows of at most so many tests.
+        rows: Rows of each dataset.
+        task: Only this task.
 
     Raises:
         UsageError: There is no such run, or no such task.
         StoreError: The database cannot be read.
+        DatasetError: The folder holds no dataset, or its files are damaged.
     """
+    if names_folder(run):
+        return show_folder(Path(run), rows, None)
     with open_runs(db, read_environment(os.environ)) as reader:
         facts = reader.run(run)
         show(run_line(facts))
-        shown = [
-            _show_task(reader, facts, head, limit, failed=failed)
-            for head in map(Head.read, reader.heads(facts))
-            if task is None or head.task == _task(facts, task)
-        ]
+        shown: list[Ended] = []
+        for head in map(Head.read, reader.heads(facts)):
+            if task is not None and head.task != _task(facts, task):
+                continue
+            if head.dataset_folder is not None:
+                show_dataset(reader, facts, head, rows)
+            else:
+                shown.append(_show_task(reader, facts, head, limit, failed=failed))
         if (told := run_sentence(shown)) is not None:
             show(told)
     return Exit.OK
@@ -68,9 +85,15 @@ def show_row(db: Path | None, run: str, index: int, *, task: str | None) -> int:
     """
     from trioeval.report.row_view import row_view  # noqa: PLC0415
 
+    if names_folder(run):
+        return show_folder(Path(run), 0, index)
     with open_runs(db, read_environment(os.environ)) as reader:
         facts = reader.run(run)
         named = _task(facts, task)
+        head = next(one for one in map(Head.read, reader.heads(facts)) if one.task == named)
+        if head.dataset_folder is not None:
+            show_dataset_row(reader, facts, head, index)
+            return Exit.OK
         record = reader.record(facts, named, index)
         if record is None:
             of = "" if named is None else f" of task {named}"

@@ -17,7 +17,7 @@ from trioeval.errors import DatasetError, UsageError
 from trioeval.report import Head, inert
 from trioeval.report.dataset_tables import Profile, failures_view, row_values, rows_view
 from trioeval.report.dataset_text import failure_line, shown_path
-from trioeval.report.row_view import calls_table
+from trioeval.report.row_view import calls_view
 from trioeval.store import DatasetFacts, Reader, RunFacts
 
 _CELL = 200  # characters of a value among others
@@ -84,7 +84,7 @@ def show_dataset(reader: Reader, facts: RunFacts, head: Head, rows: int) -> None
         show(f"  {why}")
     else:
         _show_rows(found, rows)
-    columns = () if result is None else result.columns
+    columns: Sequence[ColumnProfile] = () if result is None else result.columns
     if not columns and found:
         columns = _profiles(found)
     if columns:
@@ -114,7 +114,7 @@ def show_dataset_row(reader: Reader, facts: RunFacts, head: Head, number: int) -
     if found is not None and place is not None:
         draw(row_values(found[place]), sys.stdout)
     if calls:
-        draw(calls_table(calls), sys.stdout)
+        draw(calls_view(calls), sys.stdout)
 
 
 def _gone(result: DatasetResult | None, number: int) -> str | None:

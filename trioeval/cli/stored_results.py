@@ -17,7 +17,7 @@ from trioeval.report import Head, Results, RunInfo, Totals
 from trioeval.report.dataset_json import read_dataset
 from trioeval.report.json_text import compact
 from trioeval.report.totals import ColumnTotals
-from trioeval.store import Reader, RunFacts, read_store
+from trioeval.store import DatasetFacts, Reader, RunFacts, read_store
 from trioeval.tasks import Status
 
 
@@ -61,18 +61,25 @@ def datasets_of(reader: Reader, facts: RunFacts) -> Sequence[DatasetResult]:
     Raises:
         StoreError: What is there is damaged.
     """
-    found = []
-    for dataset in reader.datasets(facts).values():
-        if dataset.result is None:
-            continue
-        try:
-            found.append(read_dataset(dataset.result))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StoreError(
-                f"{reader.path}: how dataset {dataset.task} of {facts.id} ended cannot be read ({error}); "
-                "the store may be damaged"
-            ) from error
-    return found
+    found = (dataset_of(reader, facts, one) for one in reader.datasets(facts).values())
+    return [dataset for dataset in found if dataset is not None]
+
+
+def dataset_of(reader: Reader, facts: RunFacts, stored: DatasetFacts) -> DatasetResult | None:
+    """How a dataset of a run ended; None while nobody knows.
+
+    Raises:
+        StoreError: What is there is damaged.
+    """
+    if stored.result is None:
+        return None
+    try:
+        return read_dataset(stored.result)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StoreError(
+            f"{reader.path}: how dataset {stored.task} of {facts.id} ended cannot be read ({error}); "
+            "the store may be damaged"
+        ) from error
 
 
 def _results(

@@ -3,7 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from trioeval.datasets.result import ColumnProfile, DatasetResult
-from trioeval.report.dataset_text import dataset_lines, distinct_of, failure_line, trouble, values_of
+from trioeval.report.dataset_text import (
+    dataset_lines,
+    distinct_of,
+    failure_line,
+    trouble,
+    values_of,
+)
 
 _SHOWN = 20  # dropped rows
 _HEADINGS = (

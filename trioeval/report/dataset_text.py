@@ -35,13 +35,17 @@ def dataset_lines(result: DatasetResult, near: Path | None = None) -> Iterator[s
         near: The folder from which its own is named where it lies in there.
 
     Example:
-        >>> result = DatasetResult(task="a", requested=9, written=7, dropped={"filtered": 2}, groups=1)
+        >>> result = DatasetResult(
+        ...     task="a", requested=9, written=7, dropped={"filtered": 2}, groups=1
+        ... )
         >>> list(dataset_lines(result))
         ['7 of 9 rows made; 2 dropped: filtered 2', '0 calls in 0.0 s']
     """
     yield _sentence(result, near)
     if result.early_shutdown:
-        partial = f"; {len(result.partial_groups)} groups are partial" if result.partial_groups else ""
+        partial = (
+            f"; {len(result.partial_groups)} groups are partial" if result.partial_groups else ""
+        )
         yield f"too many calls failed for good: nothing new was begun{partial}"
     if result.error is not None:
         yield f"failed: {inert(result.error, _ERROR)}"
@@ -116,9 +120,7 @@ def failure_line(row: DroppedRow) -> str:
     """A row that is not there, and why.
 
     Example:
-        >>> failure_line(
-        ...     DroppedRow(row=3, cause="failed", column="text", error="down", attempts=6)
-        ... )
+        >>> failure_line(DroppedRow(row=3, cause="failed", column="text", error="down", attempts=6))
         'row 3: text failed after 6 calls: down'
     """
     column = "" if row.column is None else f"{inert(row.column, _NAME)} "
@@ -152,9 +154,9 @@ def values_of(column: ColumnProfile) -> str:
         shown = [f"{inert(value, _VALUE)} {count}" for value, count in column.common[:_COMMON]]
         return ", ".join(shown) + (", …" if column.distinct > len(shown) else "")
     if column.lengths is not None:
-        least, most = column.lengths.edges[0], max(column.lengths.edges[-1] - 1, 0)
+        first, last = column.lengths.edges[0], max(column.lengths.edges[-1] - 1, 0)
         unit = "members" if column.type.startswith("list") else "characters"
-        return f"{least:.0f} to {most:.0f} {unit}"
+        return f"{first:.0f} to {last:.0f} {unit}"
     return ""
 
 

@@ -19,7 +19,11 @@ def document(results: Results) -> dict[str, Any]:
     return {
         "evalId": head.eval_id,
         **task_json(head, totals),
-        **({} if (dataset := results.shown_dataset()) is None else {"dataset": dataset_json(dataset)}),
+        **(
+            {}
+            if (dataset := results.shown_dataset()) is None
+            else {"dataset": dataset_json(dataset)}
+        ),
         "results": {
             "version": 3,
             "timestamp": head.utc_created,

@@ -104,6 +104,20 @@ def row_view(record: Mapping[str, Any], calls: Sequence[SeenCall] = ()) -> Rende
     return Group(*_sections(record, calls))
 
 
+def calls_view(calls: Sequence[SeenCall]) -> RenderableType:
+    """Calls that were made for something else than a row: what was asked and answered, and what it took.
+
+    Args:
+        calls: They, in their order.
+    """
+    parts: list[RenderableType] = []
+    for number, call in enumerate(calls, 1):
+        parts += _block(f"call {number}: {inert(call.provider, _NAME)} was asked", call.prompt)
+        if call.reply is not None:
+            parts += _block("and replied", _shown(call.reply.get("output")))
+    return Group(*parts, _title("calls"), _calls(calls))
+
+
 def _sections(record: Mapping[str, Any], calls: Sequence[SeenCall]) -> Iterator[RenderableType]:
     yield _heading(record)
     if record["vars"]:

@@ -1,5 +1,6 @@
 """Where runs are kept: an SQLite database that survives whatever ends the process."""
 
+from trioeval.store.facts import DatasetFacts as DatasetFacts
 from trioeval.store.facts import RunFacts as RunFacts
 from trioeval.store.facts import RunStart as RunStart
 from trioeval.store.facts import StoredCall as StoredCall

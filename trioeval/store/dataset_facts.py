@@ -23,9 +23,7 @@ def read_dataset_facts(
     begun = connection.execute(
         "SELECT grouping, fingerprint FROM dataset WHERE part = ?", (part,)
     ).fetchone()
-    ended = connection.execute(
-        "SELECT body FROM dataset_result WHERE part = ?", (part,)
-    ).fetchone()
+    ended = connection.execute("SELECT body FROM dataset_result WHERE part = ?", (part,)).fetchone()
     if begun is None and ended is None:
         return None
     first = part << INDEX_BITS

@@ -7,6 +7,7 @@ import attrs
 
 from trioeval.datasets.graph import ColumnGraph, Producer
 from trioeval.grading import quote
+from trioeval.grading.text import parse_json
 from trioeval.suite.column_expressions import GLOBAL_NAMES, expression_error, expression_names
 from trioeval.suite.column_models import (
     CategorySampler,
@@ -91,8 +92,10 @@ class Reader:
                     text = prompt_text(value, self.around)
                 except MistakenError:  # told where it is read
                     return
-                fault = self.templates.prompt_error(text)
-                yield Use((key,), _sorted(self.templates.references(text)), fault)
+                names = {
+                    name for one in _templates_in(text) for name in self.templates.references(one)
+                }
+                yield Use((key,), _sorted(names), self.templates.prompt_error(text))
             case _:
                 pass
 
@@ -113,6 +116,20 @@ class Reader:
             members = below.get("assert")
             if isinstance(members, list):
                 yield from self._assertions((*at, place, "assert"), members)
+
+
+def _templates_in(prompt: str) -> Iterator[str]:
+    """The templates in a prompt: of one that is JSON its texts, which are not written as they are meant."""
+    try:
+        parts = [parse_json(prompt)]
+    except ValueError:
+        parts = [prompt]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, list | dict):
+            parts += part.values() if isinstance(part, dict) else part
 
 
 def _sorted(names: Iterable[str]) -> tuple[str, ...]:
