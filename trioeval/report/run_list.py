@@ -122,7 +122,7 @@ def runs_table(runs: Iterable[ListedRun]) -> Table:
             Text(inert(run.id, 60)),
             _instant(run.utc_created),
             Text(run.state, style=_STYLES.get(run.state, "")),
-            str(run.rows) if run.rows == run.expected else f"{run.rows}/{run.expected or '?'}",
+            str(run.rows) if _is_whole(run) else f"{run.rows}/{run.expected or '?'}",
             *(str(count) for count in (run.passed, run.failed, run.errors)),
             f"{percent(run.passed, run.rows)} %" if run.rows else "–",
             f"{run.cost:.4f}" if run.cost else "–",
@@ -134,7 +134,7 @@ def runs_table(runs: Iterable[ListedRun]) -> Table:
 
 def run_line(run: ListedRun) -> str:
     """One run in a line."""
-    came = run.rows if run.rows == run.expected else f"{run.rows} of {run.expected or '?'}"
+    came = run.rows if _is_whole(run) else f"{run.rows} of {run.expected or '?'}"
     counts = f"{run.passed} passed, {run.failed} failed, {run.errors} errors"
     name = _name(run)
     of = f" of {name}" if name else ""
@@ -166,6 +166,11 @@ def run_json(run: ListedRun) -> dict[str, Any]:
         "cost": run.cost,
         "tasks": [task for task in run.tasks if task is not None],
     }
+
+
+def _is_whole(run: ListedRun) -> bool:
+    """Whether a run has all of its rows. How many those are was not known of all when it began."""
+    return run.rows == run.expected or (run.expected is None and run.state == "finished")
 
 
 def _instant(utc: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 
 from trioeval.suite import Suite
+from trioeval.suite.column_models import ColumnsSettings, PythonColumn, SeedColumns
 from trioeval.suite.joined import remarkable_places
 from trioeval.suite.models import ProviderEntry, Test
 from trioeval.tasks.access import texts_in
@@ -47,11 +48,12 @@ class CodeFiles:
 
 
 def files_of(suite: Suite) -> tuple[Path, ...]:
-    """All files that decide what a suite says: those that it was read from, and those of its code."""
+    """All files that decide what a suite says: those it was read from, those of its code, and seeds."""
     files = list(suite.files)
     for part in (suite, *(task.suite for task in suite.tasks)):
         named = (_CODE.fullmatch(text) for text in _texts(part))
         files += [part.directory / found[1] for found in named if found is not None]
+        files += _seed_files(part)
     return tuple(dict.fromkeys(file for file in files if file.is_file()))
 
 
@@ -82,6 +84,8 @@ def _texts(suite: Suite) -> Iterator[str]:
             yield prompt.function.target
     if suite.questions is not None:
         yield from (tool.target for tool in suite.questions.tools)
+    if suite.columns is not None:
+        yield from _of_columns(suite.columns)
     for entry in suite.providers:
         yield from _of_provider(entry)
     if suite.default_test is not None:
@@ -91,6 +95,18 @@ def _texts(suite: Suite) -> Iterator[str]:
     for scenario in suite.scenarios or ():
         for test in (*scenario.config, *scenario.tests):
             yield from _of_test(test)
+
+
+def _of_columns(settings: ColumnsSettings) -> Iterator[str]:
+    yield from (one.target for one in settings.columns if isinstance(one, PythonColumn))
+    yield from (one.target for one in settings.processors if one.target is not None)
+
+
+def _seed_files(suite: Suite) -> Iterator[Path]:
+    columns = () if suite.columns is None else suite.columns.columns
+    for one in columns:
+        if isinstance(one, SeedColumns) and one.file is not None:
+            yield one.file
 
 
 def _of_provider(entry: ProviderEntry) -> Iterator[str]:

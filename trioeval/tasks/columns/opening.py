@@ -26,6 +26,7 @@ from trioeval.suite.column_models import (
     LlmColumn,
     PythonColumn,
     SeedColumns,
+    folder_of,
 )
 from trioeval.suite.column_producers import column_types, producers_of
 from trioeval.tasks.asking import Asker, mark_of
@@ -373,7 +374,7 @@ def _open_folder(task: DatasetTask, header: Header) -> DatasetFolder:
     journal = terms.journal
     goes_on = journal is not None and journal.grouping is not None
     return DatasetFolder.open(
-        settings.output_dir or Path("datasets", terms.task or "dataset").absolute(),
+        folder_of(settings, terms.task or "dataset"),
         header,
         file_format=chosen_format(settings.format, header.columns),
         existing=_when_there(terms) if goes_on else settings.existing,
