@@ -85,6 +85,7 @@ def _documented_flags(command: str) -> list[tuple[str, ...]]:
 
 _COMMANDS = (
     "run",
+    "preview",
     "resume",
     "runs",
     "runs delete",

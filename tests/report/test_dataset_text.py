@@ -135,5 +135,7 @@ def test_rows_are_told_one_after_the_other() -> None:
 
 def test_failures_are_told_up_to_a_number() -> None:
     """And how many more there are."""
-    assert failures_view(FINE, 5) == ""
-    assert failures_view(MADE, 1) == ("  row 7: problem failed after 6 calls: down\n  … and 1 more")
+    assert not failures_view((), 5)
+    told = "  row 7: problem failed after 6 calls: down"
+    assert failures_view(MADE.failures[:1], 2) == f"{told}\n  … and 1 more"
+    assert failures_view(MADE.failures[:1], 1) == told

@@ -347,6 +347,7 @@ async def building(
     journal: MemoryDatasetJournal | None = None,
     output: MemoryOutput | None = None,
     observe: Callable[[DatasetEvent], None] | None = None,
+    warn: Callable[[str], None] | None = None,
     **more: Any,
 ) -> Built:
     """Build a dataset within a run of Trio."""
@@ -359,7 +360,7 @@ async def building(
         if observe is not None:
             observe(event)
 
-    run = DatasetRun(spec, output, journal=journal, observe=tell)
+    run = DatasetRun(spec, output, journal=journal, observe=tell, warn=warn)
     result = await build(run, lanes, observe=kernel.append, **more)
     built = Built(result, run, output, events, kernel, trio.current_time())
     check(built)

@@ -22,7 +22,7 @@ from dataset_scripted import (
     refusal,
     whole,
 )
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from trioeval.kernel import Calls, LaneSpec
@@ -70,7 +70,6 @@ class Drawn:
     width: int
     prepares: bool
     shutdown: ErrorWindow
-    leaves_out: int = 0
 
 
 ERRORS: Mapping[str, Callable[[], Exception]] = {
@@ -239,6 +238,7 @@ def check(play: Play, found: Built) -> None:
     for row, values in found.rows.items():
         for name, value in values.items():
             assert value == "-" or value == by_name[name].value(values, row)
+    assert found.run.failure is None
     progress = found.run._progress
     assert progress.buffer.cells == sum(
         len(progress.buffer.view(row))
@@ -246,8 +246,34 @@ def check(play: Play, found: Built) -> None:
         for row in progress.tracker.left(group)
     )
     assert not progress.withdrawn
+    assert progress.ranks._given.keys() <= progress.ready.keys()
 
 
+AT_ONCE = Drawn(
+    columns=(
+        Column(
+            name="a",
+            scope="scratch",
+            needs=(),
+            lane="p",
+            seconds=0,
+            troubles={0: ("refusal", 1)},
+            skips=0,
+            drops=0,
+            ordered=True,
+        ),
+    ),
+    rows=2,
+    size=1,
+    cells=6,
+    width=1,
+    prepares=False,
+    shutdown=ErrorWindow(calls=1, error_rate=1.0),
+)
+"""The failure of group 0 makes group 1 ready, and ends all of it in the same step."""
+
+
+@example(drawn=AT_ONCE, _seed=None)
 @given(drawn=drawn_datasets(), _seed=st.random_module())
 @settings(max_examples=EXAMPLES)
 def test_every_row_has_one_ending(drawn: Drawn, _seed: Any) -> None:

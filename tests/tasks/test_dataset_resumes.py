@@ -263,9 +263,18 @@ def test_co_70_a_run_that_was_killed_anywhere_comes_to_the_same_end() -> None:
         made = {(one.name, row) for one in providers for row in one.rows} | set(log)
         assert not recorded & made, cut
         assert len(again.recorded_once) == len(set(again.recorded_once)), cut
+        assert profiles(again) == profiles(reference), cut
         assert again.result.calls == sum(one.attempts.total() for one in providers) + sum(
             what.tally.get("calls", 0) for kind, what in journal.earlier if kind == "made"
         ), cut
+
+
+def profiles(found: Built) -> Sequence[Any]:
+    """What is known of the values of columns."""
+    return [
+        (one.name, one.type, one.values, one.skipped, one.distinct, one.common)
+        for one in found.result.columns
+    ]
 
 
 def left_by(reference: Built, journal: MemoryDatasetJournal) -> MemoryOutput:
@@ -344,3 +353,23 @@ def test_tallies_come_back_as_they_were() -> None:
     assert tally_json(both(tally, tally))["calls"] == 4
     assert both(None, tally) is tally
     assert both(Tally(), Tally()).cost is None
+
+
+def test_profiles_tell_what_is_in_columns_and_what_they_cost() -> None:
+    """Of the rows that are written; calls stand with the first column of a maker."""
+    spec, _ = scenario([])
+    columns = {one.name: one for one in built(spec, P).result.columns}
+    assert list(columns) == list(spec.columns)
+    assert (columns["a"].type, columns["a"].values, columns["a"].distinct) == ("text", 5, 5)
+    assert (columns["c"].skipped, columns["c"].type) == (1, "object")
+    assert [columns[name].calls for name in "abc"] == [8, 7, 6]
+    assert (columns["b"].failed, columns["f"].numbers["max"]) == (1, 3)
+
+
+def test_who_asks_is_warned_of_rows_that_are_missing() -> None:
+    """Once, with numbers; not of those that somebody did not want."""
+    for says, expected in ((refusal(), ["1 of 2 rows are written; 1 are missing"]), (1, [])):
+        a = Provider("a", "p", says=lambda row, _, says=says: says if row else 0)  # type: ignore[misc]
+        warnings: list[str] = []
+        built(dataset(SEED, a.col("seed"), rows=2), P, warn=warnings.append)
+        assert warnings == expected

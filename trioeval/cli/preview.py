@@ -119,12 +119,13 @@ async def _make(
 
 
 def _show(dataset: Dataset) -> None:
-    for line in ended_lines(dataset.result):
+    result = dataset.result
+    for line in ended_lines(result):
         say(line)
-    show(f"task {inert(dataset.result.task, 60)}")
+    show(f"task {inert(result.task, 60)}")
     numbers = _numbers(dataset)
     draw(rows_view(list(zip(numbers, dataset.rows, strict=False)), _CELL), sys.stdout)
-    if told := failures_view(dataset.result, _FAILURES):
+    if told := failures_view(result.failures[:_FAILURES], sum(result.dropped.values())):
         show(f"rows that are not there:\n{told}")
 
 

@@ -12,7 +12,7 @@ from trioeval.cli.stored_results import dataset_of
 from trioeval.cli.terminal import draw, show
 from trioeval.datasets.files import DatasetRows
 from trioeval.datasets.profile import Profiler
-from trioeval.datasets.result import ColumnProfile, DatasetResult
+from trioeval.datasets.result import ColumnProfile
 from trioeval.errors import DatasetError, UsageError
 from trioeval.report import Head, inert
 from trioeval.report.dataset_tables import Profile, failures_view, row_values, rows_view
@@ -89,7 +89,8 @@ def show_dataset(reader: Reader, facts: RunFacts, head: Head, rows: int) -> None
         columns = _profiles(found)
     if columns:
         draw(Profile(columns), sys.stdout)
-    if result is not None and (told := failures_view(result, _FAILURES)):
+    gone = reader.dropped_rows(facts, head.task, limit=_FAILURES)
+    if told := failures_view(gone, 0 if stored is None else stored.dropped):
         show(f"rows that are not there:\n{told}")
 
 
@@ -101,25 +102,18 @@ def show_dataset_row(reader: Reader, facts: RunFacts, head: Head, number: int) -
         StoreError: What is stored of it is damaged.
         DatasetError: Its file is damaged.
     """
-    stored = reader.datasets(facts).get(head.task)
-    result = None if stored is None else dataset_of(reader, facts, stored)
-    found, why = _files(head, stored)
+    found, why = _files(head, reader.datasets(facts).get(head.task))
     place = None if found is None else found.place(number)
     calls = reader.calls(facts, head.task, number)
-    gone = _gone(result, number)
-    if place is None and gone is None and not calls:
+    gone = [*map(failure_line, reader.dropped_rows(facts, head.task, row=number))]
+    if place is None and not gone and not calls:
         reason = "it is not written" if found is not None else why
         raise UsageError(f"{facts.id} has no row {number} of task {head.task}: {reason}")
-    show(f"task {inert(head.task, 60)}, {gone or f'row {number}'}")
+    show(f"task {inert(head.task, 60)}, {gone[0] if gone else f'row {number}'}")
     if found is not None and place is not None:
         draw(row_values(found[place]), sys.stdout)
     if calls:
         draw(calls_view(calls), sys.stdout)
-
-
-def _gone(result: DatasetResult | None, number: int) -> str | None:
-    rows = () if result is None else result.failures
-    return next((failure_line(row) for row in rows if row.row == number), None)
 
 
 def _files(head: Head, stored: DatasetFacts | None) -> tuple[DatasetRows | None, str]:
@@ -146,11 +140,11 @@ def _unfinished(stored: DatasetFacts | None) -> str:
 
 
 def _folder_line(found: DatasetRows) -> str:
-    grouping = found.header.grouping
-    state = "unfinished: " if found.result is None else ""
+    wanted = found.header.grouping.rows
+    is_over = found.result is not None or len(found) + sum(found.dropped.values()) == wanted
     line = (
-        f"{shown_path(found.path, Path.cwd())}: {state}{len(found)} of {grouping.rows} rows in "
-        f"{len(found.files)} {found.format} files"
+        f"{shown_path(found.path, Path.cwd())}: {'' if is_over else 'unfinished: '}"
+        f"{len(found)} of {wanted} rows in {len(found.files)} {found.format} files"
     )
     dropped = ", ".join(f"{cause.replace('_', ' ')} {n}" for cause, n in found.dropped.items())
     return f"{line}; dropped: {inert(dropped)}" if dropped else line

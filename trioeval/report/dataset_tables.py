@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trioeval.datasets.result import ColumnProfile, DatasetResult
+from trioeval.datasets.result import ColumnProfile, DroppedRow
 from trioeval.grading import output_text
 from trioeval.report.dataset_text import distinct_of, failure_line, used_of, values_of
 from trioeval.report.inert import inert, inert_lines
@@ -107,15 +107,15 @@ def row_values(row: Mapping[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
-def failures_view(result: DatasetResult, most: int) -> str:
+def failures_view(rows: Sequence[DroppedRow], dropped: int) -> str:
     """The first rows that were dropped, a line each; nothing where there are none.
 
     Args:
-        result: Of the dataset.
-        most: Rows that are told.
+        rows: Those that are told.
+        dropped: How many there are.
     """
-    lines = [f"  {failure_line(row)}" for row in result.failures[:most]]
-    hidden = sum(result.dropped.values()) - len(lines)
+    lines = [f"  {failure_line(row)}" for row in rows]
+    hidden = dropped - len(lines)
     if lines and hidden > 0:
         lines.append(f"  … and {hidden} more")
     return "\n".join(lines)

@@ -110,12 +110,13 @@ def runs_table(runs: Iterable[ListedRun]) -> Table:
     table.add_column("run", no_wrap=True)
     table.add_column("begun (UTC)", no_wrap=True)
     table.add_column("state", no_wrap=True)
-    for name in ("rows", "pass", "fail", "error", "pass rate", "cost"):
-        table.add_column(name, justify="right", no_wrap=True)
     listed = list(runs)
+    # Rows of datasets stand in a column where there are any; room for it is where nothing was paid.
     makes_datasets = any(run.dataset_rows is not None for run in listed)
-    if makes_datasets:
-        table.add_column("written", justify="right", no_wrap=True)
+    is_paid = any(run.cost for run in listed) or not makes_datasets
+    names = ("rows", "pass", "fail", "error", "pass rate")
+    for name in (*names, *["cost"] * is_paid, *["made"] * makes_datasets):
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column("suite", overflow="fold")
     for run in listed:
         table.add_row(
@@ -125,7 +126,7 @@ def runs_table(runs: Iterable[ListedRun]) -> Table:
             str(run.rows) if _is_whole(run) else f"{run.rows}/{run.expected or '?'}",
             *(str(count) for count in (run.passed, run.failed, run.errors)),
             f"{percent(run.passed, run.rows)} %" if run.rows else "–",
-            f"{run.cost:.4f}" if run.cost else "–",
+            *([f"{run.cost:.4f}" if run.cost else "–"] * is_paid),
             *(["–" if run.dataset_rows is None else str(run.dataset_rows)] * makes_datasets),
             Text(_name(run)),
         )

@@ -4,6 +4,8 @@ import json
 import sqlite3
 from collections.abc import Sequence
 
+from trioeval.datasets.result import DroppedRow
+from trioeval.store.dataset_works import DROPPED, dropped_of
 from trioeval.store.facts import DatasetFacts
 from trioeval.store.payloads import read_text
 from trioeval.store.schema import INDEX_BITS
@@ -39,6 +41,32 @@ def read_dataset_facts(
         dropped=dropped,
         result=None if ended is None else json.loads(read_text(ended[0])),
     )
+
+
+def read_dropped(
+    connection: sqlite3.Connection, part: int, row: int | None, limit: int
+) -> Sequence[DroppedRow]:
+    """Rows of the dataset of a part that are not there, by their numbers.
+
+    Args:
+        connection: That of the store.
+        part: The number of the part.
+        row: Only that row; None is all of them.
+        limit: At most so many.
+
+    Raises:
+        sqlite3.Error: They cannot be read.
+    """
+    if not _keeps_datasets(connection):
+        return ()
+    first = part << INDEX_BITS
+    keys = (first, first + (1 << INDEX_BITS) - 1) if row is None else (first + row, first + row)
+    found = connection.execute(
+        f"SELECT key - {first}, {', '.join(DROPPED[1:])} FROM dropped_row "  # noqa: S608
+        "WHERE key BETWEEN ? AND ? ORDER BY key LIMIT ?",
+        (*keys, limit),
+    )
+    return [dropped_of(line) for line in found]
 
 
 def written_rows(connection: sqlite3.Connection, parts: Sequence[int]) -> int | None:

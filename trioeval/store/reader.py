@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 
 import attrs
 
+from trioeval.datasets.result import DroppedRow
 from trioeval.errors import StoreError, UsageError
 from trioeval.store.database import open_database, open_reading, store_error
-from trioeval.store.dataset_facts import read_dataset_facts
+from trioeval.store.dataset_facts import read_dataset_facts, read_dropped
 from trioeval.store.facts import DatasetFacts, RunFacts, RunState, StoredCall, StoredOutcome
 from trioeval.store.locks import is_running, lock_run
 from trioeval.store.payloads import read_text
@@ -201,6 +202,22 @@ class Reader:
                 if (facts := read_dataset_facts(self._connection, task, part)) is not None
             }
         )
+
+    def dropped_rows(
+        self, run: RunFacts, task: str | None, *, row: int | None = None, limit: int = 100
+    ) -> Sequence[DroppedRow]:
+        """Rows of a dataset that are not there, by their numbers.
+
+        Args:
+            run: Which.
+            task: The id of the task.
+            row: Only that one.
+            limit: At most so many.
+        """
+        part = run.part(task)
+        if part is None:
+            return ()
+        return self._guarded(lambda: read_dropped(self._connection, part, row, limit))
 
     def identities(self, run: RunFacts, task: str | None = None) -> Iterator[StoredIdentity]:
         """What the rows of a task are, by their indices."""

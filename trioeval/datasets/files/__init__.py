@@ -21,4 +21,5 @@ from trioeval.datasets.files.folder import DatasetFolder as DatasetFolder
 from trioeval.datasets.files.folder import chosen_format as chosen_format
 from trioeval.datasets.files.header import GroupFile as GroupFile
 from trioeval.datasets.files.header import Header as Header
+from trioeval.datasets.files.opening import HELPS as HELPS
 from trioeval.datasets.files.rows import DatasetRows as DatasetRows

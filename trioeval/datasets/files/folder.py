@@ -24,7 +24,7 @@ from trioeval.datasets.files.names import (
     part_name,
 )
 from trioeval.datasets.files.only_one import unlock_folder
-from trioeval.datasets.files.opening import digest_of, open_folder, put_file, unwritable
+from trioeval.datasets.files.opening import HELPS, digest_of, open_folder, put_file, unwritable
 from trioeval.datasets.files.parquet import Parquet, need_parquet, parquet_trouble
 from trioeval.datasets.types import ColumnType
 from trioeval.errors import DatasetError
@@ -81,6 +81,7 @@ class DatasetFolder:
         file_format: Format,
         existing: Existing,
         known: Iterable[GroupFile] = (),
+        helps: str = HELPS,
         disk: Disk | None = None,
     ) -> Self:
         """Open a folder, which is made if it is not there. Nobody else may write to it meanwhile.
@@ -96,6 +97,7 @@ class DatasetFolder:
             existing: What is done where there is a dataset already. `if_possible` moves one that does not fit
                 to a name beside it, and never deletes a file.
             known: Groups that a journal knows to be written.
+            helps: What is said to help where a dataset does not fit and must.
             disk: What is done to files.
 
         Raises:
@@ -105,7 +107,13 @@ class DatasetFolder:
         """
         disk = disk or Disk()
         opened = open_folder(
-            path, header, file_format=file_format, existing=existing, known=known, disk=disk
+            path,
+            header,
+            file_format=file_format,
+            existing=existing,
+            known=known,
+            helps=helps,
+            disk=disk,
         )
         note = opened.note
         try:

@@ -30,6 +30,8 @@ from trioeval.datasets.files.names import (
 from trioeval.datasets.files.only_one import lock_folder, unlock_folder
 from trioeval.errors import DatasetError
 
+HELPS = "name another folder (outputDir), or set resume: ifPossible to move it away"
+
 _CHUNK = 2**20
 
 
@@ -53,6 +55,7 @@ def open_folder(
     file_format: Format,
     existing: Existing,
     known: Iterable[GroupFile],
+    helps: str,
     disk: Disk,
 ) -> Opened:
     """See `DatasetFolder.open`.
@@ -68,7 +71,7 @@ def open_folder(
     try:
         disk.make_folder(path)
         lock = lock_folder(path)
-        found, trouble = _look(path, header, existing)
+        found, trouble = _look(path, header, existing, helps)
         moved = None
         if trouble is not None:
             moved = _move_away(path, disk)
@@ -92,11 +95,15 @@ def open_folder(
     return opened
 
 
-def _look(path: Path, header: Header, existing: Existing) -> tuple[Note | None, str | None]:
+def _look(
+    path: Path, header: Header, existing: Existing, helps: str
+) -> tuple[Note | None, str | None]:
     """What is there and fits, if anything; or why it does not, and is to be moved away."""
     if all(is_ours(one.name) for one in path.iterdir()):
         return None, None
     if existing == "never":
+        if _is_bare(path):
+            return None, None
         raise DatasetError(
             f"{path} is not empty: name another folder (outputDir), or say with resume: always or ifPossible "
             "that a dataset that is there is gone on with"
@@ -119,10 +126,19 @@ def _look(path: Path, header: Header, existing: Existing) -> tuple[Note | None, 
         result = note.result if fitting == note.header else None
         return attrs.evolve(note, header=fitting, groups=groups, result=result), None
     if existing == "always":
-        raise DatasetError(
-            f"{trouble}\nname another folder (outputDir), or set resume: ifPossible to move it away"
-        )
+        raise DatasetError(f"{trouble}\n{helps}")
     return None, trouble
+
+
+def _is_bare(path: Path) -> bool:
+    """Whether a dataset was begun, and nothing of it was ever written: its process was killed at once."""
+    if any(one.name != NOTE and not is_ours(one.name) for one in path.iterdir()):
+        return False
+    try:
+        note = read_note((path / NOTE).read_bytes())
+    except ValueError:
+        return False
+    return not note.groups and note.result is None
 
 
 def _move_away(path: Path, disk: Disk) -> Path:

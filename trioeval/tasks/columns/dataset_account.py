@@ -23,8 +23,6 @@ class Spent:
     """Cells that an earlier execution had made."""
     failed: int = 0
     """Cells that could not be made."""
-    skipped: int = 0
-    """Cells that were left out, of rows that are written."""
     usage: Usage = attrs.field(factory=Usage)
     cost: float | None = None
     seconds: float = 0.0

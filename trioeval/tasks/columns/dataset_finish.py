@@ -16,6 +16,7 @@ from trioeval.tasks.columns.dataset_endings import left_out, say
 from trioeval.tasks.columns.dataset_events import ProcessorBegun, ProcessorEnded
 from trioeval.tasks.columns.dataset_groups import GroupState
 from trioeval.tasks.columns.dataset_output import Output
+from trioeval.tasks.columns.dataset_profile import Profiles
 from trioeval.tasks.columns.dataset_progress import Progress
 from trioeval.tasks.columns.dataset_stages import Processed, Rows, StageProcessor, check
 
@@ -30,6 +31,7 @@ class Finishing:
 
     progress: Progress
     output: Output
+    profiles: Profiles
 
     async def prepare(self, index: int) -> None:
         """Let processors see a group that has its seeds, and nothing else. A checkpoint if one is.
@@ -39,16 +41,21 @@ class Finishing:
         """
         progress = self.progress
         job = progress.ready[index].job
-        progress.begin(index)
-        group = progress.groups[job.group]
+        flight, group = progress.begin(index), progress.groups[job.group]
         stages = progress.spec.stages.before_batch
         before = self._rows(group)
-        processed = await self._process(stages, group.number, before)
+        processed: Processed | None = None
+        with flight.scope:
+            processed = await self._process(stages, group.number, before)
+        if flight.is_gone:
+            return
         if processed is None:
             self._drop(group, [row for row, _ in before])
             return
         kept = {row for row, _ in processed.rows}
         for row, values in processed.rows:
+            if progress.tracker.is_dropped(row):
+                continue
             self._check_values(stages[-1].name, row, values, set(progress.buffer.view(row)))
             progress.buffer.set(row, values)
         self._drop(group, [row for row, _ in before if row not in kept])
@@ -84,10 +91,8 @@ class Finishing:
         if aside:
             await self.output.write_aside(number, aside)
         file = await self.output.write(number, written, dict(counts))
+        await self.profiles.add(written, group.skipped)
         self._drop(group, gone)
-        for row, _ in written:
-            for producer in group.skipped.get(row, ()):
-                progress.account.spent[producer].skipped += 1
         progress.written(group, file)
 
     async def generation(self) -> None:

@@ -30,8 +30,8 @@ class Output(Protocol):
         """Write what processors have left out of a group."""
         ...
 
-    async def read(self) -> Rows:
-        """All rows that are there, by number."""
+    async def read(self, group: int | None = None, /) -> Rows:
+        """The rows of a group that was there from the beginning, or all rows; by number."""
         ...
 
     async def replace(
@@ -67,8 +67,10 @@ class MemoryOutput:
         """Keep what processors have left out of a group."""
         self.aside[group] = rows
 
-    async def read(self) -> Rows:
-        """All rows."""
+    async def read(self, group: int | None = None, /) -> Rows:
+        """The rows of a group, or all."""
+        if group is not None:
+            return self.rows[group]
         return [row for group in sorted(self.rows) for row in self.rows[group]]
 
     async def replace(
@@ -87,6 +89,7 @@ class FolderOutput:
     def __init__(self, folder: DatasetFolder) -> None:
         self.folder = folder
         self._one = trio.CapacityLimiter(1)
+        self._held: tuple[DatasetRows, Sequence[int], Mapping[int, int]] | None = None
 
     @property
     def written(self) -> Mapping[int, GroupFile]:
@@ -101,9 +104,9 @@ class FolderOutput:
         """Write what processors have left out of a group."""
         await self._in_thread(lambda: self.folder.write_aside(group, rows))
 
-    async def read(self) -> Rows:
-        """All rows."""
-        return await self._in_thread(self._read)
+    async def read(self, group: int | None = None, /) -> Rows:
+        """The rows of a group, or all."""
+        return await self._in_thread(lambda: self._read(group))
 
     async def replace(
         self, groups: Iterable[tuple[int, Rows]], columns: Mapping[str, ColumnType], /
@@ -118,10 +121,25 @@ class FolderOutput:
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(work, limiter=self._one)
 
-    def _read(self) -> Rows:
+    def _read(self, group: int | None) -> Rows:
+        if group is None:
+            rows, numbers, _ = self._reader()
+            return list(zip(numbers, rows, strict=True))
+        if self._held is None:
+            self._held = self._reader()
+        rows, numbers, begins = self._held
+        part = slice(begins[group], begins[group] + self.folder.written[group].count)
+        return list(zip(numbers[part], rows[part], strict=True))
+
+    def _reader(self) -> tuple[DatasetRows, Sequence[int], Mapping[int, int]]:
+        """The rows that are there now, their numbers, and where each group begins among them."""
         written, grouping = self.folder.written, self.folder.header.grouping
-        numbers = [row for group in sorted(written) for row in numbers_of(written[group], grouping)]
-        return list(zip(numbers, DatasetRows(self.folder.path, processed=False), strict=True))
+        numbers: list[int] = []
+        begins: dict[int, int] = {}
+        for group in sorted(written):
+            begins[group] = len(numbers)
+            numbers += numbers_of(written[group], grouping)
+        return DatasetRows(self.folder.path), numbers, begins
 
 
 def group_numbers(group: range, rows: Rows) -> tuple[int, ...] | int:

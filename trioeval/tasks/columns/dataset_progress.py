@@ -15,7 +15,7 @@ from trioeval.datasets.error_window import FailureWindow, MishapWarning
 from trioeval.datasets.files import GroupFile
 from trioeval.datasets.numbering import Numbering
 from trioeval.datasets.result import DroppedRow
-from trioeval.datasets.tracker import FINISH, Change, MakeJob, Tracker
+from trioeval.datasets.tracker import FINISH, PREPARE, Change, MakeJob, Tracker
 from trioeval.kernel import Freed
 from trioeval.tasks.columns.dataset_account import Account, both, read_tally, tally_json
 from trioeval.tasks.columns.dataset_admission import Admission
@@ -73,8 +73,8 @@ class Progress:
     _now_blocked: list[int] = attrs.field(init=False, factory=list)
     _cells: Sequence[int] = attrs.field(init=False)
     """Producers of cells."""
-    _wholes: Sequence[int] = attrs.field(init=False)
-    """Those of whole groups."""
+    _wholes: list[int] = attrs.field(init=False)
+    """What else makes something, for whole groups."""
 
     def __attrs_post_init__(self) -> None:
         producers = self.spec.graph.producers
@@ -83,6 +83,7 @@ class Progress:
         self._window = window if shutdown.enabled else None
         self._cells = [place for place, one in enumerate(producers) if one.scope == "cell"]
         self._wholes = [place for place, one in enumerate(producers) if one.scope != "cell"]
+        self._wholes += [PREPARE] if self.spec.stages.before_batch else []
 
     def news(self, by: int) -> Freed:
         """What has changed since this was asked last.

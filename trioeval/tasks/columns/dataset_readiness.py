@@ -42,9 +42,11 @@ class MakeReadiness(Readiness):
 
     def rank(self, index: int) -> tuple[float, ...]:
         """Where a job stands on its lane."""
-        ready, makings = self.progress.ready[index], self.progress.spec.makings
+        progress, makings = self.progress, self.progress.spec.makings
+        # One that was named and withdrawn in the same step is asked about as well.
+        ready = progress.ready.get(index) or progress.withdrawn[index]
         weight = 1.0 if ready.job.producer < 0 else makings[ready.job.producer].weight
-        return self.progress.ranks.rank(index, ready, weight)
+        return progress.ranks.rank(index, ready, weight)
 
     def aside(self, index: int) -> Freed:
         """A job runs again when nothing else of its group goes on."""
@@ -59,11 +61,11 @@ class MakeReadiness(Readiness):
     def over(self, index: int, *, done: bool) -> Freed:
         """A job has its outcome."""
         progress = self.progress
+        progress.ranks.forget(index)
         ready = progress.ready.pop(index, None)
         if ready is None:  # it was not wanted any more
             progress.withdrawn.pop(index, None)
             return progress.news(index)
-        progress.ranks.forget(index)
         trouble, _ = self._failed.pop(index, (None, None))
         group = progress.groups.get(ready.job.group)
         if group is not None:

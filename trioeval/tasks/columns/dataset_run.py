@@ -28,6 +28,7 @@ from trioeval.tasks.columns.dataset_events import DatasetObserver
 from trioeval.tasks.columns.dataset_finish import Finishing
 from trioeval.tasks.columns.dataset_journal import DatasetJournal
 from trioeval.tasks.columns.dataset_output import Output
+from trioeval.tasks.columns.dataset_profile import Profiles
 from trioeval.tasks.columns.dataset_progress import Progress
 from trioeval.tasks.columns.dataset_readiness import MakeJobs, MakeReadiness
 from trioeval.tasks.columns.dataset_spec import DatasetSpec
@@ -85,7 +86,8 @@ class DatasetRun:
         self._warn = warn
         self._readiness = MakeReadiness(self._progress)
         self._cells = Cells(self._progress, self._readiness)
-        self._finishing = Finishing(self._progress, output)
+        self._profiles = Profiles(spec)
+        self._finishing = Finishing(self._progress, output, self._profiles)
         self._broken = set[int]()
         """Groups of which something failed that ends the run."""
         self._cut = "cancel"
@@ -147,6 +149,11 @@ class DatasetRun:
             progress.journal.begin(spec.grouping, spec.fingerprint)
         progress.count_earlier(self._earlier)
 
+    async def written_down(self) -> None:
+        """Return when it is known that the dataset was begun: before anything of it is in its folder."""
+        if self._progress.journal is not None:
+            await self._progress.journal.durable()
+
     async def write_complete(self) -> None:
         """Behind the plan: write what is complete and is not written. A checkpoint if there is any.
 
@@ -185,6 +192,8 @@ class DatasetRun:
     async def close(self) -> DatasetResult:
         """Behind all of it: give the dataset its ending. A checkpoint if there is anything to do."""
         progress, account = self._progress, self._progress.account
+        for file in sorted(self._earlier, key=lambda one: one.group):
+            await self._profiles.add_earlier(await self._output.read(file.group))
         if self.failure is None and account.groups == len(self.spec.grouping):
             try:
                 await self._finishing.generation()
@@ -195,7 +204,13 @@ class DatasetRun:
                 self.failure = error
         if progress.journal is not None:
             await progress.journal.durable()
-        return self.result(trio.current_time())
+        result = self.result(trio.current_time())
+        if self._warn is not None and (result.lost or result.not_run):
+            lost = sum(result.not_run.values()) + result.lost
+            self._warn(
+                f"{result.written} of {result.requested} rows are written; {lost} are missing"
+            )
+        return result
 
     def result(self, now: float) -> DatasetResult:
         """What became of the dataset until now."""
@@ -205,6 +220,7 @@ class DatasetRun:
         return account.result(
             task=self.spec.task,
             requested=self.spec.grouping.rows,
+            columns=self._profiles.columns(account.spent),
             duration_s=0.0 if self._began_at is None else now - self._began_at,
         )
 
@@ -243,6 +259,7 @@ async def build(
             if stop is not None:
                 nursery.start_soon(_pass_on, stop, run.stop)
             try:
+                await run.written_down()
                 await run_plan(
                     run.plan(),
                     run.perform,

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import attrs
 import trio
 
-from trioeval.datasets.files import DatasetFolder, DatasetRows, Header, chosen_format
+from trioeval.datasets.files import HELPS, DatasetFolder, DatasetRows, Header, chosen_format
 from trioeval.datasets.graph import ColumnGraph
 from trioeval.datasets.grouping import Grouping
 from trioeval.datasets.result import DatasetResult
@@ -47,6 +47,11 @@ from trioeval.tasks.suite_files import CodeFiles
 from trioeval.tasks.task_run import TaskRun
 
 PREVIEW_GROUP = 100  # rows
+
+_RECONCILE = (
+    "--reconcile moves it away, and keeps what was made for columns that are as they were; "
+    "or begin another run with another folder (outputDir)"
+)
 
 
 def dataset_row(row: int) -> str:
@@ -379,4 +384,5 @@ def _open_folder(task: DatasetTask, header: Header) -> DatasetFolder:
         file_format=chosen_format(settings.format, header.columns),
         existing=_when_there(terms) if goes_on else settings.existing,
         known=() if journal is None else journal.groups(),
+        helps=_RECONCILE if goes_on else HELPS,
     )

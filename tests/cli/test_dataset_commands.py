@@ -1,0 +1,263 @@
+"""Datasets on the command line: real runs of small suites, and what each command tells of them."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trioeval.cli.app import run_command_line
+
+_QUIET = ("--no-progress", "--no-table")
+_GEN = """
+def twice(row):
+    if row["n"] % 5 == 3:
+        raise ValueError("no \\x1b[31m" + str(row["n"]))
+    return row["n"] * 2
+"""
+COLUMNS: list[dict[str, Any]] = [
+    {"type": "seed", "file": "n.jsonl", "columns": ["n"]},
+    {"name": "half", "type": "expression", "python": "n / 2", "as": "float"},
+    {
+        "name": "text",
+        "type": "llm",
+        "provider": "writer",
+        "prompt": "About {{ n }}",
+        "dropWhen": "n == 2",
+    },
+]
+FLAKY = {
+    "name": "twice",
+    "type": "python",
+    "target": "file://gen.py:twice",
+    "requires": ["n"],
+    "as": "int",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "gen.py").write_text(_GEN)
+    (tmp_path / "n.jsonl").write_text("".join(f'{{"n": {n}}}\n' for n in range(7)))
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path)
+    return tmp_path
+
+
+def write(folder: Path, *more: Any, tasks: Any = (), **settings: Any) -> None:
+    """The suite: seven rows in groups of five, one of which is left out on purpose."""
+    problems = {
+        "id": "problems",
+        "type": "columns",
+        "groupSize": 5,
+        "format": "jsonl",
+        "columns": [*COLUMNS, *more],
+        **settings,
+    }
+    writer = {"id": "sim:m", "label": "writer", "config": {"latencyMs": 0}}
+    suite = {"providers": [writer], "tasks": [problems, *tasks]}
+    (folder / "s.json").write_text(json.dumps(suite))
+
+
+def said(capfd: pytest.CaptureFixture[str]) -> tuple[list[str], list[str]]:
+    """Lines on stdout and on stderr."""
+    found = capfd.readouterr()
+    assert "\x1b" not in found.out + found.err
+    return found.out.splitlines(), found.err.splitlines()
+
+
+def test_a_dataset_is_told_at_the_end_and_by_show(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It has files, a place in the document, and no rows that are judged."""
+    outputs = [part for kind in ("json", "jsonl", "csv") for part in ("-o", f"r.{kind}")]
+    assert run_command_line(["s.json", *_QUIET, *outputs]) == 0
+    out, err = said(capfd)
+    assert out == []
+    told = "6 of 7 rows written to datasets/problems (JSON lines, 2 groups); 1 dropped: filtered 1"
+    assert f"task problems: {told}" in err
+    assert err[-1].startswith("6 of 7 rows of datasets written in ")
+    assert err[-1].endswith("; exit 0: every dataset is complete")
+    dataset = json.loads((folder / "r.json").read_text())["tasks"]["problems"]["dataset"]
+    assert (dataset["written"], dataset["calls"], dataset["outcome"]) == (6, 7, "complete")
+    assert [column["name"] for column in dataset["columns"]] == ["n", "half", "text"]
+    assert (folder / "r.jsonl").read_text() == ""
+
+    assert run_command_line(["show", "--rows", "1"]) == 0
+    out, _ = said(capfd)
+    assert out[0].endswith(" UTC; 6 rows of datasets written")
+    assert out[1] == f"task problems: {told}"
+    assert out[out.index("row 0") :][:4] == ["row 0", "  n: 0", "  half: 0", "  text: About 0"]
+    assert "… and 5 more rows; --rows N shows more of them" in out
+    assert out[-2:] == ["rows that are not there:", "  row 2: text filtered"]
+
+    assert run_command_line(["show", "latest", "3"]) == 0
+    out, _ = said(capfd)
+    assert out[0] == "task problems, row 3"
+    assert "call 1: writer was asked" in out
+    assert run_command_line(["show", "latest", "2"]) == 0
+    assert said(capfd)[0][0] == "task problems, row 2: text filtered"
+    assert run_command_line(["show", "latest", "9"]) == 2
+    assert said(capfd)[1][0].endswith("has no row 9 of task problems: it is not written")
+
+    assert run_command_line(["runs"]) == 0
+    assert "made" in said(capfd)[0][1]
+    assert run_command_line(["runs", "--json"]) == 0
+    (listed,) = json.loads("\n".join(said(capfd)[0]))
+    assert (listed["expected"], listed["rows"], listed["datasetRows"]) == (0, 0, 6)
+
+    assert run_command_line(["resume"]) == 0
+    assert said(capfd)[1][-1] == (
+        "6 of 7 rows of datasets written; exit 0: every dataset is complete"
+    )
+    assert run_command_line(["export", "-o", "again.json"]) == 0
+    again = json.loads((folder / "again.json").read_text())["tasks"]["problems"]["dataset"]
+    assert again == dataset
+
+
+def test_lost_rows_fail_a_run_and_name_the_dataset(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With the first failure; what a function said is harmless text."""
+    write(folder, FLAKY)
+    assert run_command_line(["s.json", *_QUIET, "-o", "r.junit.xml"]) == 100
+    _, err = said(capfd)
+    assert "  first failure: row 3, column 'twice': gen.py:twice: ValueError: no [31m3" in err
+    assert err[-1].endswith("exit 100: dataset problems: 1 rows lost")
+    assert 'message="dataset problems: 1 rows lost"' in (folder / "r.junit.xml").read_text()
+    assert run_command_line(["resume"]) == 100
+    assert said(capfd)[1][-1].endswith("exit 100: dataset problems: 1 rows lost")
+
+
+def test_fail_fast_counts_a_dataset_that_lost_rows(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing new is begun behind it."""
+    later = {"id": "later", "type": "prompt_eval", "dependsOn": ["problems"], "prompts": ["hi"]}
+    write(folder, FLAKY, tasks=[later])
+    assert run_command_line(["s.json", *_QUIET, "--fail-fast"]) == 100
+    why = (
+        "--fail-fast left 1 rows without a verdict, dataset problems: 1 rows lost; continue with: "
+    )
+    assert why in said(capfd)[1][-1]
+
+
+def test_a_dataset_that_is_cut_off_goes_on(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The last line says how; what is there is shown meanwhile, by its run and by its folder."""
+    assert run_command_line(["s.json", *_QUIET, "--max-requests", "5"]) == 100
+    _, err = said(capfd)
+    why = "exit 100: dataset problems: 2 rows not run (the budget); continue with: trioeval resume eval-"
+    assert why in err[-1]
+    assert run_command_line(["runs", "--state", "interrupted"]) == 0
+    assert "interrupted" in "".join(said(capfd)[0])
+    assert run_command_line(["show", "datasets/problems"]) == 0
+    out, _ = said(capfd)
+    unfinished = "datasets/problems: unfinished: 4 of 7 rows in 1 jsonl files; dropped: filtered 1"
+    assert out[0] == unfinished
+    assert run_command_line(["show", "datasets/problems", "6"]) == 2
+    assert said(capfd)[1] == ["datasets/problems has no row 6; 4 of 7 are there"]
+
+    assert run_command_line(["resume", "--max-requests", "2", *_QUIET]) == 0
+    _, err = said(capfd)
+    assert err[-1].endswith("exit 0: every dataset is complete")
+    assert run_command_line(["show", "datasets/problems/", "6"]) == 0
+    assert "  About 6" in said(capfd)[0]
+    assert run_command_line(["show", "datasets/nothing"]) == 2
+    assert said(capfd)[1][0].startswith("datasets/nothing holds no dataset that can be read")
+
+
+def test_files_that_are_another_dataset_by_now_are_not_shown(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What is known of the run itself still is."""
+    assert run_command_line(["s.json", *_QUIET]) == 0
+    write(folder, seed=5, rows=2, resume="ifPossible")
+    assert run_command_line(["s.json", *_QUIET]) == 0
+    capfd.readouterr()
+    assert run_command_line(["show", "latest~1"]) == 0
+    out, _ = said(capfd)
+    assert "  datasets/problems holds another dataset by now" in out
+    assert out[1].startswith("task problems: 6 of 7 rows written")
+    shutil.rmtree(folder / "datasets")
+    assert run_command_line(["show", "latest"]) == 0
+    assert any("holds no dataset that can be read" in line for line in said(capfd)[0])
+
+
+def test_a_plan_tells_of_columns_and_of_tests_that_are_rows(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody is asked, and no folder is made."""
+    exam = {
+        "id": "exam",
+        "type": "prompt_eval",
+        "prompts": ["{{q}}", "again: {{q}}"],
+        "tests": {"fromTask": "problems", "vars": {"q": "text"}, "limit": 4},
+    }
+    write(folder, FLAKY, tasks=[exam], rows=12)
+    assert run_command_line(["s.json", "--plan"]) == 0
+    out, _ = said(capfd)
+    assert out == [
+        "task problems: a dataset of 12 rows in 3 groups, 30 jobs",
+        "  files in datasets/problems, jsonl",
+        "  column n: seed, a job a group, from nothing",
+        "  column half: expression, a job a group",
+        "  column text: llm, a job a row on lane sim:m",
+        "  column twice: python, a job a row",
+        "task exam, after problems: rows known when problems is over (at most 8) in 2 columns",
+        "  column 0: writer | {{q}}",
+        "  column 1: writer | again: {{q}}",
+        "  lane sim:m: 12 cells, 4 at once",
+        "no lane has a rate: the run takes as long as its calls; nothing was asked",
+    ]
+    assert not (folder / "datasets").exists()
+    write(folder)
+    assert run_command_line(["s.json", "--plan"]) == 0
+    assert said(capfd)[0][0] == "task problems: a dataset; as many rows as n.jsonl has"
+    assert run_command_line(["s.json", *_QUIET, "--filter-pattern", "x"]) == 0
+
+
+def test_a_preview_shows_rows_and_keeps_nothing(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Neither files nor a run; with the datasets that it is made of, and no other task."""
+    more = {
+        "id": "more",
+        "type": "columns",
+        "columns": [
+            {"type": "seed", "fromTask": "problems", "columns": ["text"]},
+            {"name": "long", "type": "expression", "template": "{{ text }}!"},
+        ],
+    }
+    other = {"id": "other", "type": "prompt_eval", "prompts": ["never asked"]}
+    write(folder, tasks=[more, other])
+    assert run_command_line(["preview", "s.json", "--rows", "4", "--task", "more"]) == 0
+    out, err = said(capfd)
+    assert [line for line in out if line.startswith("task ")] == ["task problems", "task more"]
+    assert [int(line[4:]) for line in out if line[4:].isdigit()] == [0, 1, 3, 0, 1, 2]
+    assert "  long: About 3!" in out
+    assert err[-1] == "nothing was kept: a run makes all of it"
+    assert not (folder / "datasets").exists()
+    assert not (folder / ".trioeval" / "results.db").exists()
+    assert run_command_line(["preview", "s.json", "--task", "other"]) == 2
+    assert "there is no task other of type columns" in said(capfd)[1][0]
+
+
+def test_a_preview_that_loses_rows_says_so(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """With the code of a run that does."""
+    write(folder, FLAKY)
+    assert run_command_line(["preview", "s.json", "--rows", "4", "--no-cache"]) == 100
+    out, err = said(capfd)
+    assert "  row 3: twice failed: gen.py:twice: ValueError: no [31m3" in out
+    assert err[-1] == "dataset problems: 1 rows lost; nothing was kept; exit 100"
+
+
+def test_filters_and_prefixes_change_nothing_of_a_dataset(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """They are of tests; its columns name their providers, whichever others are left."""
+    flags = ("--prompt-prefix", "x", "--filter-providers", "nobody")
+    assert run_command_line(["s.json", *_QUIET, *flags]) == 0
+    capfd.readouterr()
+    assert run_command_line(["show", "datasets/problems", "0"]) == 0
+    assert "  About 0" in said(capfd)[0]

@@ -1,0 +1,119 @@
+"""What datasets have to do with exit codes and last lines."""
+
+import signal
+
+import attrs
+import pytest
+
+from trioeval.cli.ending import ending, is_unfinished, spent_line
+from trioeval.cli.environment import EnvironmentSettings
+from trioeval.cli.settings import RunSettings
+from trioeval.datasets.result import DatasetResult
+from trioeval.report import Totals
+from trioeval.report.totals import ColumnTotals
+from trioeval.tasks import Status
+from trioeval.usage import Usage
+
+SETTINGS = RunSettings(environment=EnvironmentSettings(), fail_exit_code=100)
+LENIENT = RunSettings(environment=EnvironmentSettings(pass_rate_threshold=50), fail_exit_code=100)
+FINE = DatasetResult(task="problems", requested=9, written=7, dropped={"filtered": 2})
+LOST = DatasetResult(task="problems", requested=9, written=7, dropped={"failed": 2})
+CUT = DatasetResult(task="more", requested=4, written=1, not_run={"deadline": 3})
+NONE = Totals([])
+
+
+def rows(passed: int, failed: int = 0) -> Totals:
+    column = ColumnTotals()
+    column.statuses.update({Status.PASS: passed, Status.FAIL: failed})
+    column.outcomes.update({"done": passed + failed})
+    return Totals([column])
+
+
+@pytest.mark.parametrize(
+    ("totals", "datasets", "settings", "code", "line"),
+    [
+        (
+            NONE,
+            [FINE],
+            SETTINGS,
+            0,
+            "7 of 9 rows of datasets written in 1.2 s; exit 0: every dataset is complete",
+        ),
+        (
+            NONE,
+            [LOST, CUT],
+            SETTINGS,
+            100,
+            (
+                "8 of 13 rows of datasets written in 1.2 s; exit 100: dataset problems: 2 rows lost, "
+                "dataset more: 3 rows not run (the deadline)"
+            ),
+        ),
+        (
+            rows(4),
+            [FINE],
+            SETTINGS,
+            0,
+            (
+                "4 rows in 1.2 s: 4 passed, 0 failed, 0 errors; 7 of 9 rows of datasets written; "
+                "exit 0: every row passed"
+            ),
+        ),
+        (
+            rows(3, 1),
+            [FINE],
+            LENIENT,
+            0,
+            (
+                "4 rows in 1.2 s: 3 passed, 1 failed, 0 errors; 7 of 9 rows of datasets written; "
+                "exit 0: 75.0 % passed, 50 % are needed"
+            ),
+        ),
+        (
+            rows(3, 1),
+            [LOST],
+            LENIENT,
+            100,
+            (
+                "4 rows in 1.2 s: 3 passed, 1 failed, 0 errors; 7 of 9 rows of datasets written; "
+                "exit 100: 1 rows failed, dataset problems: 2 rows lost; 75.0 % passed, 50 % are needed"
+            ),
+        ),
+        (
+            NONE,
+            [LOST],
+            LENIENT,
+            100,
+            "7 of 9 rows of datasets written in 1.2 s; exit 100: dataset problems: 2 rows lost",
+        ),
+    ],
+)
+def test_a_run_is_well_when_its_datasets_are(
+    totals: Totals, datasets: list[DatasetResult], settings: RunSettings, code: int, line: str
+) -> None:
+    """Whatever share of rows has to pass: a row that could not be made is not a row that failed."""
+    ended = ending(totals, settings, 1.25, datasets=datasets)
+    assert (ended.code, ended.line) == (code, line)
+
+
+def test_rows_of_datasets_that_were_not_run_can_be_gone_on_with() -> None:
+    """Those that were lost are lost: going on would find them so again."""
+    assert is_unfinished(NONE, [FINE, CUT])
+    assert not is_unfinished(NONE, [LOST])
+    assert is_unfinished(NONE, [attrs.evolve(FINE, error="a processor failed")])
+
+
+def test_a_signal_decides_the_code_of_datasets_too() -> None:
+    """And the numbers are told."""
+    ended = ending(NONE, SETTINGS, 1.25, datasets=[CUT], signals=[signal.SIGINT])
+    assert attrs.astuple(ended) == (
+        130,
+        "1 of 4 rows of datasets written in 1.2 s; exit 130: interrupted by SIGINT",
+    )
+
+
+def test_what_datasets_used_is_among_what_the_run_used() -> None:
+    """Where it is money."""
+    paid = attrs.evolve(FINE, cost=0.5, usage=Usage(total=30))
+    assert spent_line(NONE, [paid, FINE]) == "used: 30 tokens, 0.5000 US dollars"
+    assert spent_line(NONE, [FINE]) is None

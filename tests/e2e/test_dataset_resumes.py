@@ -1,0 +1,210 @@
+"""Datasets that go on: with more rows, after another suite, a signal, a deadline, or a key that was wrong."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from built_datasets import (
+    CALLS,
+    GROUP,
+    ROWS,
+    WIDTH,
+    files_of,
+    finish,
+    lane_of,
+    llm,
+    made,
+    note_of,
+    number,
+    recorded,
+    rows_of,
+    start,
+    suite_of,
+    wait_until,
+    whole,
+    write,
+)
+from held_server import HeldServer, held_server
+from test_command_line import ENV
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(name="server", scope="module")
+def fixture_server() -> Iterator[HeldServer]:
+    with held_server() as server:
+        yield server
+
+
+def test_co_73_to_76_a_dataset_that_changes_is_extended_refused_or_reconciled(
+    tmp_path: Path, server: HeldServer
+) -> None:
+    """More rows are new groups, and an ordered seed goes on where it was; anything else has to be meant."""
+    (tmp_path / "names.csv").write_text("name\nann\nbo\ncy\n")
+
+    def say(rows: int, prompt: str = "and {{ first }}", size: int = 2) -> None:
+        seed = {"type": "seed", "file": "names.csv", "columns": ["name"], "order": "ordered"}
+        columns = (seed, llm("first", "greet {{ name }}"), llm("second", prompt))
+        task = made(*columns, rows=rows, groupSize=size)
+        write(tmp_path, {"providers": [lane_of(server.url)], "tasks": [task]})
+
+    say(5)
+    asked = len(server.prompts)
+    finish(tmp_path, "s.json", "--no-cache")
+    assert len(server.prompts) == asked + 10
+    first = files_of(tmp_path)
+
+    say(7)  # CO-73, CO-74
+    finish(tmp_path, "resume", "--no-cache")
+    assert len(server.prompts) == asked + 14
+    assert [row["name"] for row in rows_of(tmp_path)] == ["ann", "bo", "cy", "ann", "bo", "cy", "ann"]
+    note = note_of(tmp_path)
+    assert note["targets"] == [5, 7]
+    assert [group["rows"] for group in note["groups"]] == [2, 2, 1, 2]
+    files = files_of(tmp_path)
+    assert {name: files[name] for name in first if name != "dataset.json"} == {
+        name: first[name] for name in first if name != "dataset.json"
+    }
+
+    say(7, prompt="but {{ first }}")  # CO-75
+    said = finish(tmp_path, "resume", "--no-cache", code=1)
+    assert "columns.second is another" in said
+    assert "--reconcile" in said
+    say(6)
+    assert "7 rows, which is more than 6" in finish(tmp_path, "resume", "--no-cache", code=1)
+    say(7, size=3)
+    assert "groups have 2 rows, not 3" in finish(tmp_path, "resume", "--no-cache", code=1)
+    say(7)
+    said = finish(tmp_path, "s.json", "--no-cache", code=1)  # CO-76
+    assert "datasets/made is not empty" in said
+    assert files_of(tmp_path) == files
+    assert len(server.prompts) == asked + 14
+
+    say(7, prompt="but {{ first }}")
+    said = finish(tmp_path, "resume", "--reconcile", "--no-cache")
+    assert "made-old-1" in said
+    new = server.prompts[asked + 14 :]
+    assert len(new) == 7
+    assert all(prompt.startswith("but ") for prompt in new)
+    assert [row["second"] for row in rows_of(tmp_path)] == [
+        f"<but <greet {name}>>" for name in ["ann", "bo", "cy", "ann", "bo", "cy", "ann"]
+    ]
+    moved = {one.name: one.read_bytes() for one in (tmp_path / "datasets/made-old-1").iterdir()}
+    assert moved == files
+
+
+def test_signals_leave_complete_groups_and_a_way_on(tmp_path: Path, server: HeldServer) -> None:
+    """The first lets calls under way end, the second does not; the rest of the dataset costs the rest."""
+    suite = suite_of(server.url)
+    wanted = whole(tmp_path / "whole", suite)
+    write(tmp_path, suite)
+    asked = len(server.prompts)
+
+    server.hold_after(13)
+    process = start(tmp_path, "s.json", "--no-cache")
+    server.wait_held(WIDTH)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    assert "stopping" in process.stderr.readline()
+    server.release()
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "interrupted by SIGINT; continue with: trioeval resume" in said
+    assert len(server.prompts) == asked + 13 + WIDTH
+    known = recorded(tmp_path)
+    assert known == 13 + WIDTH
+    complete = set(files_of(tmp_path)) - {"dataset.json", "groups.jsonl"}
+    assert complete
+    assert all(files_of(tmp_path)[name] == wanted[name] for name in complete)
+
+    server.hold_after(6)
+    process = start(tmp_path, "resume", "--no-cache")
+    server.wait_held(WIDTH)
+    wait_until(lambda: recorded(tmp_path) == known + 6, process)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    assert "stopping" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "continue with: trioeval resume" in said
+    server.forget_held()
+
+    finish(tmp_path, "resume", "--no-cache")
+    assert files_of(tmp_path) == wanted
+    assert len(server.prompts) == asked + CALLS + WIDTH
+
+
+def test_a_deadline_leaves_rows_that_were_not_run(tmp_path: Path, server: HeldServer) -> None:
+    """They are told as such, and made by the next execution, which asks for nothing else."""
+    write(tmp_path, suite_of(server.url))
+    asked = len(server.prompts)
+    server.hold_after(13)
+    said = finish(tmp_path, "s.json", "--no-cache", "--max-time", "0.7", code=100)
+    assert "deadline" in said
+    assert "continue with: trioeval resume" in said
+    server.forget_held()
+    known = recorded(tmp_path)
+    assert known == 13
+    before = len(server.prompts)
+    finish(tmp_path, "resume", "--no-cache", "--max-time", "0")
+    assert len(server.prompts) == before + CALLS - known
+    assert len(rows_of(tmp_path)) == ROWS
+    assert before == asked + 13 + WIDTH
+
+
+def test_co_42_a_lane_that_closes_leaves_the_columns_of_others(
+    tmp_path: Path, server: HeldServer
+) -> None:
+    """What the other lane makes is kept; when the key is right again, the rest is all that is asked for."""
+    columns = (number("a"), llm("good", "good {{ a }}"), llm("bad", "bad {{ a }}", model="locked"))
+    write(
+        tmp_path,
+        {
+            "providers": [lane_of(server.url), lane_of(server.url, "locked")],
+            "tasks": [made(*columns), {**made(number("a"), llm("good", "also {{ a }}")), "id": "other"}],
+        },
+    )
+    server.refuse("locked")
+    asked = len(server.prompts)
+    said = finish(tmp_path, "s.json", "--no-cache", code=100)
+    assert "continue with: trioeval resume" in said
+    assert len(rows_of(tmp_path, "other")) == ROWS
+    refused = [prompt for prompt in server.prompts[asked:] if prompt.startswith("bad")]
+    assert len(refused) < ROWS
+    assert len([prompt for prompt in server.prompts[asked:] if prompt.startswith("also")]) == ROWS
+    server.refuse()
+    before, known = len(server.prompts), recorded(tmp_path)
+    finish(tmp_path, "resume", "--no-cache")
+    assert len(server.prompts) == before + 3 * ROWS - known
+    assert all(row["bad"].startswith("<bad") for row in rows_of(tmp_path))
+    assert len(rows_of(tmp_path)) == ROWS
+
+
+_WITHOUT_DUCKDB = """\
+import sys
+
+sys.modules["duckdb"] = None
+from trioeval.cli import Interrupts, run_command_line
+
+sys.exit(run_command_line(sys.argv[1:], Interrupts.installed()))
+"""
+
+
+def test_without_duckdb_rows_are_json_lines(tmp_path: Path) -> None:
+    """And Parquet is refused with what helps."""
+    write(tmp_path, {"tasks": [made(number("a"), rows=GROUP + 1)]})
+    command = [sys.executable, "-c", _WITHOUT_DUCKDB, "s.json", "--no-table", "--no-progress"]
+    done = subprocess.run(command, cwd=tmp_path, env=ENV, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    names = {"batch_00000.jsonl", "batch_00001.jsonl", "dataset.json"}
+    assert set(files_of(tmp_path)) == names
+    assert len(rows_of(tmp_path)) == GROUP + 1
+    write(tmp_path, {"tasks": [made(number("a"), format="parquet", outputDir="other")]})
+    done = subprocess.run(command, cwd=tmp_path, env=ENV, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert b"pip install 'trioeval[parquet]'" in done.stderr

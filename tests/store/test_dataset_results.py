@@ -1,0 +1,120 @@
+"""How datasets ended, in the store of runs."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+import trio
+
+from trioeval.datasets.files import GroupFile
+from trioeval.datasets.grouping import Grouping
+from trioeval.datasets.result import DroppedRow
+from trioeval.errors import StoreError
+from trioeval.store import RunStart, open_store, read_store
+from trioeval.store.database import DatabaseKind, open_database
+from trioeval.store.runs import begin_run
+from trioeval.store.schema import MIGRATIONS, RUNS
+
+TOLD = {"task": "a", "written": 2, "error": "half \ud800 of a pair"}
+START = RunStart(
+    id="eval-1",
+    utc_created="2026-01-01T00:00:00Z",
+    heads=[{"task": "a"}, {"task": "b"}, {"task": "c"}],
+    rows={"a": 0, "b": 0},
+)
+
+
+def store(path: Path, *, ends: bool = True) -> None:
+    """A run with a dataset, and one that was never begun but has ended; or its next execution."""
+
+    async def main() -> None:
+        async with open_store(path) as opened:
+            run = opened.begin(START) if ends else await opened.resume("eval-1", START)
+            dataset = run.dataset("a")
+            dataset.begin(Grouping(2, (5,)), {"seed": "x"})
+            dataset.written(GroupFile(group=0, rows=2, file="f", digest="d"))
+            dataset.dropped(DroppedRow(row=3, cause="failed", column="x", error="no", attempts=2))
+            dataset.dropped(DroppedRow(row=4, cause="filtered", column="x"))
+            if ends:
+                run.dataset_ended("a", TOLD)
+                run.dataset_ended("b", {"task": "b"})
+            await run.durable()
+
+    trio.run(main)
+
+
+def test_what_became_of_datasets_is_found_again(tmp_path: Path) -> None:
+    """Of those that were begun, and of those that only ended; a task without one has none."""
+    path = tmp_path / "r.db"
+    store(path)
+    with read_store(path) as reader:
+        run = reader.run("latest")
+        found = reader.datasets(run)
+        assert list(found) == ["a", "b"]
+        facts = found["a"]
+        assert facts.result == TOLD
+        assert (facts.requested, facts.written, facts.dropped) == (5, 2, 2)
+        assert facts.fingerprint == {"seed": "x"}
+        assert (found["b"].requested, found["b"].result) == (None, {"task": "b"})
+        assert (run.dataset_rows, run.sizes) == (2, (0, 0, None))
+        assert [row.row for row in reader.dropped_rows(run, "a")] == [3, 4]
+        (lost,) = reader.dropped_rows(run, "a", row=3)
+        assert lost == DroppedRow(row=3, cause="failed", column="x", error="no", attempts=2)
+        assert len(reader.dropped_rows(run, "a", limit=1)) == 1
+        assert list(reader.dropped_rows(run, "none")) == []
+
+
+def test_a_dataset_that_goes_on_has_not_ended(tmp_path: Path) -> None:
+    """What was told of its end by an earlier execution counts no more, also if this one is killed."""
+    path = tmp_path / "r.db"
+    store(path)
+    store(path, ends=False)
+    with read_store(path) as reader:
+        found = reader.datasets(reader.run("latest"))
+        assert found["a"].result is None
+        assert found["b"].result is not None
+
+
+def test_a_run_that_is_deleted_takes_its_results_along(tmp_path: Path) -> None:
+    """No line stays."""
+    path = tmp_path / "r.db"
+    store(path)
+    with read_store(path) as reader:
+        reader.delete(reader.run("latest"))
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT count(*) FROM dataset_result").fetchone() == (0,)
+    connection.close()
+
+
+def test_a_store_without_datasets_is_read_all_the_same(tmp_path: Path) -> None:
+    """Whoever only reads changes no tables."""
+    path = tmp_path / "r.db"
+    old = DatabaseKind(
+        name=RUNS.name,
+        application_id=RUNS.application_id,
+        migrations=MIGRATIONS[:1],
+        hint=RUNS.hint,
+    )
+    connection = open_database(path, old)
+    connection.execute("BEGIN")
+    begin_run(connection, START)
+    connection.execute("COMMIT")
+    connection.close()
+    with read_store(path) as reader:
+        run = reader.run("latest")
+        assert run.dataset_rows is None
+        assert reader.datasets(run) == {}
+        assert list(reader.dropped_rows(run, "a")) == []
+
+
+@pytest.mark.parametrize("body", ["{", b"no zlib"])
+def test_a_damaged_end_is_told(tmp_path: Path, body: object) -> None:
+    """Instead of a result that nobody wrote."""
+    path = tmp_path / "r.db"
+    store(path)
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE dataset_result SET body = ?", (body,))
+    connection.commit()
+    connection.close()
+    with read_store(path) as reader, pytest.raises(StoreError, match="holds what cannot be read"):
+        reader.datasets(reader.run("latest"))
