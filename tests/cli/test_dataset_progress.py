@@ -85,7 +85,7 @@ def test_each_event_is_a_line(event: DatasetEvent, line: str) -> None:
 def test_a_run_of_datasets_alone_has_no_line_of_rows() -> None:
     """There will be none."""
 
-    async def main() -> tuple[list[str], list[str]]:
+    async def main() -> tuple[list[str], list[str]]:  # noqa: ASYNC124 - lanes are made in Trio
         progress = Progress(0, Lanes([]), more=lambda: ["  a: 1 rows written"])
         alone = progress.lines(0.0)
         progress.expect(2)

@@ -56,6 +56,26 @@ def test_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_build_dataset(capsys: pytest.CaptureFixture[str]) -> None:
+    """What happens is told, in whatever order; what comes of it is the same in every run."""
+    trio.run(main_of("build_dataset.py"))
+    printed = capsys.readouterr().out.splitlines()
+    assert sorted(printed[:5]) == [
+        "group 0 complete: 2 rows",
+        "group 1 complete: 0 rows",
+        "group 2 complete: 2 rows",
+        "row 2 dropped: filtered by question",
+        "row 3 dropped: filtered by question",
+    ]
+    assert printed[5:] == [
+        "complete: 4 of 6 rows, {'filtered': 2}",
+        "What is 6 times 4? 24",
+        "What is 6 times 5? 30",
+        "What is 5 times 4? 20",
+        "What is 8 times 9? 72",
+    ]
+
+
 def test_a_limit_around_the_queue_fails_jobs_that_did_nothing_wrong() -> None:
     """Broken and fixed differ in where the limit stands, and in nothing else."""
     broken = run_virtual(main_of("limit_around_queue_broken.py"))

@@ -357,7 +357,7 @@ def test_a_run_that_is_cut_and_gone_on_with_ends_as_if_it_was_not(
     check(play, second)
     assert second.rows == reference.rows
     assert second.result.dropped == reference.result.dropped
-    assert len(second.recorded_once) == len(set(second.recorded_once))
+    assert max(Counter(second.recorded_once).values(), default=1) == 1
 
 
 @given(drawn=drawn_datasets(), data=st.data(), _seed=st.random_module())

@@ -223,7 +223,7 @@ class Cells:
                 progress.buffer.set(row, one)
                 if (dropped := self._unwanted(job, row)) is not None:
                     gone.append(dropped)
-        if tally is not None:
+        if tally is not None and made:  # that rows are left out is found again without a record
             progress.record(job, made, tally, skips.skipped)
         progress.drop(group, gone, job.producer)
         progress.complete(job)

@@ -85,6 +85,11 @@ class Progress:
         self._wholes = [place for place, one in enumerate(producers) if one.scope != "cell"]
         self._wholes += [PREPARE] if self.spec.stages.before_batch else []
 
+    def first(self) -> Sequence[int]:
+        """What may start before any job is over. What never will is told behind the first one that is."""
+        ready, self._now_ready = self._now_ready, []
+        return ready
+
     def news(self, by: int) -> Freed:
         """What has changed since this was asked last.
 

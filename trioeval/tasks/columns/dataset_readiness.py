@@ -38,7 +38,7 @@ class MakeReadiness(Readiness):
     def begin(self) -> Iterable[int]:
         """What may be made of the first groups."""
         self.progress.open_more()
-        return self.progress.news(-1).ready
+        return self.progress.first()
 
     def rank(self, index: int) -> tuple[float, ...]:
         """Where a job stands on its lane."""

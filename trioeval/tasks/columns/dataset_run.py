@@ -285,7 +285,7 @@ async def build(
                 failure = failure or error
         run.count_rest(failure)
     result = await run.close()
-    if failure is not None and not isinstance(failure, TrioevalError):
+    if isinstance(failure, PlanError) or not isinstance(failure, TrioevalError | None):
         raise failure
     return result
 

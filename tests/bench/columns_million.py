@@ -1,0 +1,110 @@
+"""A million rows of a number and a template over it, to Parquet: cells a second, and memory along the way.
+
+    python tests/bench/columns_million.py [rows]
+
+Beside it, in the same run, what the parts of it cost by themselves: the makers of both columns, and the files.
+The target is 50,000 cells a second and 200 MB, flat.
+"""
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import trio
+
+import trioeval
+from trioeval.datasets.files import DatasetFolder, Header
+from trioeval.datasets.grouping import Grouping
+from trioeval.suite.column_models import ExpressionColumn, SamplerColumn, UniformSampler
+from trioeval.tasks.columns.dataset_events import DatasetEvent, GroupWritten
+from trioeval.tasks.columns.expressions import TemplateMaker
+from trioeval.tasks.columns.making import CellError, GroupOrder, Tally
+from trioeval.tasks.columns.samplers import SamplerMaker
+
+ROWS, GROUP = 1_000_000, 1000
+TEMPLATE = "{{ a * 2 }}"
+SETTINGS: Mapping[str, Any] = {
+    "groupSize": GROUP,
+    "seed": 7,
+    "columns": [
+        {"name": "a", "type": "sampler", "sampler": "uniform", "low": 2, "high": 50, "decimals": 0},
+        {"name": "b", "type": "expression", "template": TEMPLATE, "as": "int"},
+    ],
+}
+NOBODY: Any = None
+"""The calls of who makes none."""
+
+
+def megabytes() -> float:
+    """What the process holds now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+async def build(rows: int, folder: Path) -> float:
+    """Seconds; prints memory along the way."""
+    groups = rows // GROUP
+    told = {max(1, groups * share // 100): share for share in (1, 10, 50, 100)}
+    written = 0
+
+    def watch(event: DatasetEvent) -> None:
+        nonlocal written
+        if isinstance(event, GroupWritten):
+            written += 1
+            if written in told:
+                print(f"{told[written]:>4} %: {megabytes():.0f} MB", flush=True)
+
+    begun = time.perf_counter()
+    dataset = await trioeval.build_columns(
+        {**SETTINGS, "rows": rows}, output_dir=folder, events=watch
+    )
+    seconds = time.perf_counter() - begun
+    assert dataset.result.written == rows
+    return seconds
+
+
+async def parts(rows: int, folder: Path) -> Mapping[str, float]:
+    """Seconds of the makers, and of the files."""
+    number = SamplerColumn(name="a", sampler=UniformSampler(low=2, high=50, decimals=0))
+    double = ExpressionColumn(name="b", template=TEMPLATE, as_type="int")
+    makers = {"a": SamplerMaker(number, 7), "b": TemplateMaker(double)}
+    seconds = {"makers": 0.0, "files": 0.0}
+    header = Header(
+        columns={"a": "int", "b": "int"}, grouping=Grouping(GROUP, (rows,)), fingerprint={}
+    )
+    with DatasetFolder.open(folder, header, file_format="parquet", existing="never") as files:
+        for group, start in enumerate(range(0, rows, GROUP)):
+            numbers = range(start, min(start + GROUP, rows))
+            table: list[dict[str, Any]] = [{} for _ in numbers]
+            begun = time.perf_counter()
+            for maker in makers.values():
+                made = await maker.make(GroupOrder(group, start, numbers, table, Tally()), NOBODY)
+                for row, (_, cells) in zip(table, made, strict=True):
+                    assert not isinstance(cells, CellError)
+                    row.update(cells)
+            between = time.perf_counter()
+            seconds["makers"] += between - begun
+            files.write(group, list(zip(numbers, table, strict=True)))
+            seconds["files"] += time.perf_counter() - between
+    return seconds
+
+
+def main() -> None:
+    """Print the figures."""
+    rows = int(sys.argv[1]) if sys.argv[1:] else ROWS
+    print(f"{rows:,} rows of 2 columns in groups of {GROUP}; {megabytes():.0f} MB before")
+    with tempfile.TemporaryDirectory() as folder:
+        seconds = trio.run(build, rows, Path(folder, "all"))
+        some = max(GROUP, rows // 10)
+        alone = trio.run(parts, some, Path(folder, "parts"))
+    print(f"{2 * rows / seconds:,.0f} cells/s ({seconds:.1f} s)")
+    told = ", ".join(f"{name} {took / some * rows / seconds:.0%}" for name, took in alone.items())
+    print(f"of that, by themselves: {told}")
+
+
+if __name__ == "__main__":
+    main()
