@@ -26,7 +26,7 @@ LOST = DroppedRow(row=30, cause="failed", column="text", error="no\x1b[2J", atte
 
 def test_a_line_counts_rows_and_groups_of_each_dataset() -> None:
     """From its first group to its end."""
-    progress = DatasetProgress([].append, {"problems": 100, "more": None})
+    progress = DatasetProgress(print, {"problems": 100, "more": None})
     assert progress.lines() == []
     for group in range(3):
         progress.observe("problems", GroupOpened(1.0, group, 0))
@@ -78,7 +78,7 @@ def test_each_event_is_a_line(event: DatasetEvent, line: str) -> None:
     """For `--verbose`; what models and functions said does nothing to a terminal."""
     assert event_line("p", event, 10.0) == f"2.000 s p: {line}"
     told: list[str] = []
-    DatasetProgress([].append, tell=told.append, began_at=10.0).observe("p", event)
+    DatasetProgress(print, tell=told.append, began_at=10.0).observe("p", event)
     assert told == [f"2.000 s p: {line}"]
 
 
