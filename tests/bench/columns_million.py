@@ -58,11 +58,12 @@ async def build(rows: int, folder: Path) -> float:
             if written in told:
                 print(f"{told[written]:>4} %: {megabytes():.0f} MB", flush=True)
 
-    begun = time.perf_counter()
+    begun, own = time.perf_counter(), time.process_time()
     dataset = await trioeval.build_columns(
         {**SETTINGS, "rows": rows}, output_dir=folder, events=watch
     )
-    seconds = time.perf_counter() - begun
+    seconds, own = time.perf_counter() - begun, time.process_time() - own
+    print(f"{2 * rows / own:,.0f} cells a second of CPU, all threads")
     assert dataset.result.written == rows
     return seconds
 

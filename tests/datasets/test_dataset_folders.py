@@ -83,8 +83,8 @@ def test_co_76_a_folder_that_is_not_empty_is_refused_unless_it_may_be_gone_on_wi
     with pytest.raises(DatasetError) as caught:
         open_it(whole, existing="never")
     assert str(caught.value) == (
-        f"{whole} is not empty: name another folder (outputDir), or say with resume: always or ifPossible "
-        "that a dataset that is there is gone on with"
+        f"{whole} is not empty: name another folder (outputDir), or set resume: always to go on with the "
+        "dataset that is in it; a run that was cut off goes on with `trioeval resume`"
     )
     assert contents(whole) == before
     (tmp_path / "empty").mkdir()
@@ -177,6 +177,13 @@ _CORRUPT: Sequence[tuple[Mapping[str, Any] | str, str]] = [
     (
         {"groups": [{"group": -1, "rows": [1], "file": None, "digest": None, "dropped": {}}]},
         "-1 is no number of",
+    ),
+    *(
+        (
+            {"groups": [{"group": number, "rows": rows, "file": "x", "digest": "", "dropped": {}}]},
+            f"group {number} with its rows is none of its 3 groups",
+        )
+        for number, rows in [(3, 2), (1, 1), (1, [1]), (1, [2, 2]), (2, [4, 5])]
     ),
 ]
 
@@ -299,7 +306,7 @@ def test_a_torn_line_of_a_note_says_nothing(tmp_path: Path) -> None:
     """Neither does what somebody else wrote between; whole lines count, the last one of a group."""
     one, two = (GroupFile(group=0, rows=(1, number), file="a", digest="b") for number in (2, 3))
     lines = b"\n".join([group_line(one), b"[]", b"\xff", group_line(two), group_line(one)[:-1]])
-    assert read_group_lines(lines) == {0: two}
+    assert read_group_lines(lines, Grouping(4, (9,))) == {0: two}
     path = tmp_path / "data"
     with open_it(path) as folder:
         folder.write(0, GROUPS[0])
@@ -448,74 +455,6 @@ def test_two_at_once_are_told_apart(tmp_path: Path) -> None:
     assert sorted(one.name for one in path.iterdir()) == ["dataset.json"]
 
 
-# The whole of it, processed
-
-
-PROCESSED = [(0, [(1, {"n": 10})]), (2, [(4, {"n": 40})])]
-
-
-def process(path: Path, disk: Disk | None = None) -> None:
-    with open_it(path, disk=disk) as folder:
-        folder.replace(PROCESSED, columns={"n": "int"})
-
-
-def test_co_78_a_processed_dataset_stands_beside_the_one_that_it_was_made_of(whole: Path) -> None:
-    """Whoever reads the dataset gets it; what was written before is as it was."""
-    before = contents(whole)
-    with open_it(whole) as folder:
-        assert folder.data == whole
-        folder.replace(PROCESSED, columns={"n": "int"})
-        assert folder.data == whole / "final"
-    after = contents(whole)
-    assert {name: after[name] for name in before} == before
-    found = DatasetRows(whole)
-    assert list(found) == [{"n": 10}, {"n": 40}]
-    assert found.columns == {"n": "int"}
-    assert list(DatasetRows(whole / "final")) == list(found)
-    assert list(DatasetRows(whole, processed=False)) == [row for _, row in ROWS[:5]]
-    process(whole)
-    assert contents(whole) == after
-    with pytest.raises(DatasetError, match="its 5 rows were processed when all of them were there"):
-        open_it(whole, regrouped(7))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("again", ["first", "again"])
-def test_co_78_a_kill_while_it_is_processed_leaves_the_old_or_the_new(
-    tmp_path: Path, again: str
-) -> None:
-    """At every step: a reader sees one of both, whole; and it can be done again."""
-
-    def prepared(name: str) -> Path:
-        build(tmp_path / name)
-        if again == "again":
-            process(tmp_path / name)
-        return tmp_path / name
-
-    counting = FaultyDisk()
-    process(prepared("counted"), counting)
-    assert counting.steps >= 10
-    for step, how in itertools.product(range(counting.steps), HOW):
-        path = prepared(f"{step}-{how}")
-        with pytest.raises(Killed):
-            process(path, FaultyDisk(step, how))
-        assert list(DatasetRows(path)) in ([row for _, row in ROWS[:5]], [{"n": 10}, {"n": 40}])
-        process(path)
-        assert contents(path) == contents(tmp_path / "counted")
-
-
-def test_a_processed_dataset_that_cannot_be_written_leaves_the_old_one(whole: Path) -> None:
-    """The full disk is told."""
-    before = contents(whole)
-    with open_it(whole, disk=FaultyDisk(3, "half", OSError(errno.ENOSPC, "no room"))) as folder:
-        with pytest.raises(DatasetError, match=r"final: the dataset cannot be written: no room"):
-            folder.replace(PROCESSED, columns={"n": "int"})
-        with pytest.raises(DatasetError, match="row 1, column 'n'"):
-            folder.replace([(0, [(1, {"n": "x"})])])
-    open_it(whole).close()
-    assert contents(whole) == before
-
-
 def test_columns_kept_aside_are_written_whole_or_not(tmp_path: Path) -> None:
     """As all other files; the second close of a folder is none."""
     counting = FaultyDisk()
@@ -523,7 +462,7 @@ def test_columns_kept_aside_are_written_whole_or_not(tmp_path: Path) -> None:
         begun = counting.steps
         folder.write_aside(0, ROWS[:2])
         folder.close()
-    assert counting.steps - begun == 4
+    assert counting.steps - begun == 5
     for step in range(begun, counting.steps):
         path = tmp_path / f"failed-{step}"
         error = OSError(errno.ENOSPC, "no room")

@@ -247,3 +247,28 @@ def test_mistakes_of_files_have_lines(folder: Path) -> None:
         'there is no task "data"',
     )
     assert problem.line is not None
+
+
+_CODE = "code is not made of rows of fromTask: what stands in them would run"
+_READS = "leave the marks out, and read context['vars'] in the code"
+
+
+def test_code_that_is_made_of_rows_is_refused(folder: Path) -> None:
+    """What a model wrote would run."""
+    code = {"type": "python", "value": "output == '{{ text }}'"}
+    inverted = {"type": "not-javascript", "value": "output == '{{ text }}'"}
+    assertions = [{"type": "contains", "value": "{{ text }}"}, code]
+    nested = [{"type": "assert-set", "assert": [inverted]}]
+    found = hinted(folder, DATA, exam(**{"assert": [*assertions, *nested]}, vars={"text": "text"}))
+    for place, one in zip(("assert[1]", "assert[2].assert[0]"), found, strict=True):
+        assert f"tests.{place}.value: {_CODE}" in one
+        assert _READS in one
+    by_default = {**exam(), "defaultTest": {"assert": [code]}}
+    (one,) = hinted(folder, DATA, by_default)
+    assert f"defaultTest.assert[0].value: {_CODE}" in one
+
+
+def test_code_that_reads_variables_is_taken(folder: Path) -> None:
+    code = {"type": "python", "value": "output == context['vars']['text']"}
+    suite = parsed(folder, DATA, exam(**{"assert": [code]}))
+    assert suite.tasks[1].suite.rows_of is not None

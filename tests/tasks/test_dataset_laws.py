@@ -149,8 +149,8 @@ class Play:
         """Where it asks."""
         width = self.drawn.width
         return [
-            LaneSpec("p", width, adaptive="off", retries=1),
-            LaneSpec("q", 1, adaptive="off", retries=0),
+            LaneSpec("p", width, adaptive="off", retries=1, patience=1e5),
+            LaneSpec("q", 1, adaptive="off", retries=0, patience=1e5),
         ]
 
     async def _prepare(self, _group: int | None, rows: Rows) -> Processed:

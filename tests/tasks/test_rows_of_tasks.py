@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from trioeval.errors import InputError
+from trioeval.grading import Assertion
 from trioeval.providers import Reply, Request
 from trioeval.store import RunStart, open_store
 from trioeval.suite import Prompt, ProviderEntry, Suite, Task, Templates, Test
@@ -229,3 +230,20 @@ def test_rows_that_an_earlier_execution_left_look_like_those_of_this_one() -> No
     trio.run(main)
     assert left.rows() == again.rows()
     assert [row["output"] for row in left.rows()] == ["<a>", "<b>"]
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("nested", [False, True])
+async def test_what_stands_in_a_row_does_not_become_code(tmp_path: Path, *, nested: bool) -> None:
+    """Also where nobody looked at the suite before: code runs as it stands, and reads variables."""
+    made = tmp_path / "made"
+    evil = f"' or open({str(made)!r}, 'w').close() or '"
+    codes = ("output == '{{ text }}' or True", "'open' in context['vars']['text']")
+    assertions = tuple(Assertion(type="python", value=code) for code in codes)
+    if nested:
+        assertions = (Assertion(type="assert-set", assertions=assertions),)
+    rows = await collect(
+        suite_of(first(evil), second({"text": "vars.word"}, assertions=assertions))
+    )
+    assert not made.exists()
+    assert rows[-1].status is Status.PASS, rows[-1]

@@ -59,12 +59,14 @@ class Buffer:
             DatasetError: The row is not open, or was dropped.
         """
         held = self._held(row)
-        more = sum(map(_weight, values.values()))
-        for column in values.keys() & held.values.keys():
-            more -= _weight(held.values[column])
-        self._cells -= len(held.values)
-        held.values.update(values)
-        self._cells += len(held.values)
+        there, more = held.values, 0
+        self._cells -= len(there)
+        for column, value in values.items():
+            if column in there:
+                more -= _weight(there[column])
+            more += _weight(value)
+            there[column] = value
+        self._cells += len(there)
         held.bytes += more
         self._bytes += more
 
@@ -85,7 +87,13 @@ class Buffer:
             DatasetError: As of `set`.
         """
         values = self._held(row).values
-        return {column: _copied(values[column]) for column in columns if column in values}
+        found = {}
+        for column in columns:
+            if column in values:
+                value = values[column]
+                # Most cannot change, and there may be millions of them.
+                found[column] = _copied(value) if isinstance(value, list | dict) else value
+        return found
 
     def drop(self, rows: Iterable[int]) -> None:
         """Rows are gone; those that are already change nothing.
@@ -120,6 +128,8 @@ class Buffer:
 
 def _weight(value: Any) -> int:
     """Bytes of a JSON value, about; without recursion, because it may be deep."""
+    if not isinstance(value, list | dict):
+        return sys.getsizeof(value)
     total = 0
     parts = [value]
     while parts:
@@ -129,7 +139,7 @@ def _weight(value: Any) -> int:
             parts += part.values()
             total += sum(map(sys.getsizeof, part))
         elif isinstance(part, list):
-            if part and isinstance(part[0], float):  # a vector: the others are as large
+            if {*map(type, part)} == {float}:  # a vector: all are as large
                 total += sys.getsizeof(part[0]) * len(part)
             else:
                 parts += part

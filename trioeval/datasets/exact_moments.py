@@ -25,14 +25,21 @@ class Moments:
     """In steps of 2**-1074."""
     _squares: int = 0
     """In squares of such steps."""
+    _whole_sum: int = 0
+    """Of whole numbers, which need no steps: theirs would be long."""
+    _whole_squares: int = 0
 
     def add(self, number: float) -> None:
         """One more."""
-        over, under = number.as_integer_ratio()  # `under` is a power of 2
-        steps = over << (_STEP_BITS + 1 - under.bit_length())
         self._count += 1
         self._least = min(self._least, number)
         self._most = max(self._most, number)
+        if isinstance(number, int):
+            self._whole_sum += number
+            self._whole_squares += number * number
+            return
+        over, under = number.as_integer_ratio()  # `under` is a power of 2
+        steps = over << (_STEP_BITS + 1 - under.bit_length())
         self._sum += steps
         self._squares += steps * steps
 
@@ -40,8 +47,10 @@ class Moments:
         """`min`, `max`, `mean`, and `std` over all of them (divided by their count); empty of none."""
         if not self._count:
             return {}
-        mean = self._sum / (self._count << _STEP_BITS)
-        spread = self._count * self._squares - self._sum**2
+        total = self._sum + (self._whole_sum << _STEP_BITS)
+        squares = self._squares + (self._whole_squares << 2 * _STEP_BITS)
+        mean = total / (self._count << _STEP_BITS)
+        spread = self._count * squares - total**2
         std = _root(spread, self._count**2 << 2 * _STEP_BITS)
         least, most = self._least + 0.0, self._most + 0.0  # a zero without a sign
         return {"min": least, "max": most, "mean": mean, "std": std}

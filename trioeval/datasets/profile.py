@@ -14,6 +14,7 @@ import hashlib
 import heapq
 import json
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -29,6 +30,15 @@ FEW = 100
 _COMMON = 5
 _SHORT = 200  # bytes, as JSON, of a value that is told
 _KINDS = ("text", "int", "float", "bool", "list", "object", "null")
+_KIND_OF: Mapping[type, str] = {  # of nearly all values
+    str: "text",
+    int: "int",
+    float: "float",
+    bool: "bool",
+    list: "list",
+    dict: "object",
+    type(None): "null",
+}
 
 
 class Profiler:
@@ -55,7 +65,9 @@ class Profiler:
         self._kinds: Counter[str] = Counter()
         self._least = _LeastHashes()
         self._counts: Counter[bytes] | None = Counter()
-        """How often each value is there, as JSON; None when there are more than a few."""
+        """How often each short value is there, as JSON; None when there are more than a few values."""
+        self._long: set[int] = set()
+        """Hashes of the others, which are never told."""
         self._lengths: Counter[int] = Counter()
         """By how many bits the length has."""
         self._numbers = Moments()
@@ -66,7 +78,7 @@ class Profiler:
         self._skipped += skipped
         if skipped:
             return
-        kind = _kind_of(value)
+        kind = _KIND_OF.get(type(value)) or _kind_of(value)
         self._kinds[kind] += 1
         if kind == "null":
             return
@@ -74,12 +86,19 @@ class Profiler:
             self._lengths[len(value).bit_length()] += 1
         elif kind in {"int", "float"} and fits(value, "float"):
             self._numbers.add(value)
-        text = _json_of(value)
-        self._least.add(text)
-        if self._counts is not None:
-            self._counts[text] += 1
-            if len(self._counts) > FEW:
+        text, counts = _json_of(value), self._counts
+        is_short = len(text) <= _SHORT
+        if counts is not None and is_short:
+            counts[text] += 1
+            if counts[text] > 1:
+                return  # its hash is known
+        hashed = self._least.add(text)
+        if counts is not None:
+            if not is_short:
+                self._long.add(hashed)
+            if len(counts) + len(self._long) > FEW:
                 self._counts = None
+                self._long.clear()
 
     def profile(self) -> ColumnProfile:
         """What is known; nothing of calls."""
@@ -100,8 +119,7 @@ class Profiler:
 
     def _common(self) -> tuple[tuple[Any, int], ...]:
         counts = self._counts or Counter()
-        short = (item for item in counts.items() if len(item[0]) <= _SHORT)
-        first = heapq.nsmallest(_COMMON, short, key=lambda item: (-item[1], item[0]))
+        first = heapq.nsmallest(_COMMON, counts.items(), key=lambda item: (-item[1], item[0]))
         if not first or first[0][1] == 1:  # all are different
             return ()
         return tuple((json.loads(text), count) for text, count in first)
@@ -115,19 +133,20 @@ class _LeastHashes:
         """Their negatives, so that the largest of them comes first."""
         self._held: set[int] = set()
 
-    def add(self, text: bytes) -> None:
-        """A value, as JSON."""
+    def add(self, text: bytes) -> int:
+        """A value, as JSON. Returns its hash."""
         digest = hashlib.blake2b(text, digest_size=8).digest()
         one = int.from_bytes(digest, "big") + 1
         if one in self._held:
-            return
+            return one
         if len(self._held) <= EXACT:
             heapq.heappush(self._heap, -one)
         elif one < -self._heap[0]:
             self._held.remove(-heapq.heapreplace(self._heap, -one))
         else:
-            return
+            return one
         self._held.add(one)
+        return one
 
     def distinct(self) -> tuple[int, bool]:
         """How many there are, and whether that is estimated."""

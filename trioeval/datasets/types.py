@@ -6,13 +6,17 @@ from typing import Any, Literal, TypeAlias
 
 ColumnType: TypeAlias = Literal["text", "int", "float", "bool", "vector", "json"]
 """`int` has 64 bits; numbers are finite; `vector` is a list of numbers of an embedding; `json` is any JSON,
-written as JSON text where files have no such values."""
+written as JSON text where files have no such values, of at most 500 levels, and with whole numbers of less than 14,000 bits: more can be written by some programs, and read by few."""
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
+_DEEPEST = 500
+_BITS = 14_000  # 4,214 digits: Python reads and writes 4,300
 
 
 def fits(value: Any, wanted: ColumnType) -> bool:
     """Whether a value is of a type. None is of each; whole numbers are floats as well; true is no number.
+
+    A value of a class that is derived from one of these is one as well. What fits can be written to files.
 
     Example:
         >>> fits(1, "float"), fits(True, "int"), fits(None, "text")
@@ -81,17 +85,26 @@ def _is_number(value: Any) -> bool:
 def _is_json(value: Any) -> bool:
     """Whether all parts are JSON; without recursion, because a value may be deep."""
     parts = [value]
-    while parts:
-        part = parts.pop()
-        if isinstance(part, list):
-            parts += part
-        elif isinstance(part, dict):
-            if not all(isinstance(key, str) for key in part):
+    for _ in range(_DEEPEST):
+        inner: list[Any] = []
+        for part in parts:
+            if isinstance(part, list):
+                inner += part
+            elif isinstance(part, dict):
+                if not all(isinstance(key, str) for key in part):
+                    return False
+                inner += part.values()
+            elif not _is_plain(part):
                 return False
-            parts += part.values()
-        elif isinstance(part, float):
-            if not math.isfinite(part):
-                return False
-        elif part is not None and not isinstance(part, str | int):
-            return False
-    return True
+        if not inner:
+            return True
+        parts = inner
+    return False
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, int):
+        return value.bit_length() <= _BITS
+    return value is None or isinstance(value, str)

@@ -123,6 +123,34 @@ def with_named_sets(assertions: Sequence[Assertion], render: Render) -> Sequence
     return found
 
 
+def with_code_as_written(assertions: Sequence[Assertion], kinds: Kinds) -> Sequence[Assertion]:
+    """The assertions of a row that is data: code among them runs as it stands, and is never rendered.
+
+    What a model wrote would otherwise become part of the code.
+
+    Example:
+        >>> code = Assertion(type="python", value="output == '{{ x }}'")
+        >>> type(with_code_as_written([code], KINDS)[0].value).__name__
+        'AsWritten'
+    """
+    return [_with_code_as_written(one, kinds) for one in assertions]
+
+
+def _with_code_as_written(assertion: Assertion, kinds: Kinds) -> Assertion:
+    if assertion.type == SET:
+        members = tuple(with_code_as_written(assertion.assertions, kinds))
+        return attrs.evolve(assertion, assertions=members)
+    if isinstance(assertion.value, str) and is_code(assertion, kinds):
+        return attrs.evolve(assertion, value=AsWritten(assertion.value))
+    return assertion
+
+
+def is_code(assertion: Assertion, kinds: Kinds) -> bool:
+    """Whether the value of an assertion is code that runs."""
+    kind = kinds.get(split_type(assertion.type)[0])
+    return kind is not None and kind.runs_code
+
+
 def judged_here(
     subject: Subject,
     assertion: Assertion,

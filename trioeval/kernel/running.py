@@ -147,6 +147,7 @@ class Running(Generic[P, V]):
         """Give a job its outcome, and those their own that it blocks."""
         if self._failed and self._failed.pop(outcome.index, None) is not None:
             self._aside.discard(outcome.index)
+            self._salvaged.pop(outcome.index, None)
         self.ledger.record(outcome)
         if self.settled is not None:
             self._tell_settled(self.settled, outcome)

@@ -1,8 +1,7 @@
 """What is written down of datasets: made ready in the writer's thread, as JSON text."""
 
 import json
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -16,8 +15,6 @@ from trioeval.store.columns import Value
 from trioeval.store.payloads import plain, stored_json
 from trioeval.store.works import Place
 from trioeval.tasks.columns.dataset_journal import MadeRecord
-
-_log = logging.getLogger("trioeval.store")
 
 CELL = [
     "key",
@@ -48,6 +45,8 @@ class CellWork:
     """Whose key it has."""
     is_group: bool
     record: MadeRecord
+    warn: Callable[[str], None]
+    """Told why it is not written down."""
     _columns: tuple[Value, ...] | None = None
 
     def make(self) -> int:
@@ -56,10 +55,11 @@ class CellWork:
         try:
             made = {str(row): dict(values) for row, values in record.values.items()}
             if hide_in(made, keys) is not made:
+                self.warn(f"what {record.producer} made is not written down: it holds a secret")
                 return 0
             text = encode_json(made)
         except (TypeError, ValueError, RecursionError) as error:
-            _log.warning("what %s made is not written down: %s", record.producer, error)
+            self.warn(f"what {record.producer} made is not written down: {error}")
             return 0
         self._columns = (
             record.producer,
@@ -83,17 +83,30 @@ class CellWork:
         )
 
 
-def dropped_line(place: Place, task: str | None, row: DroppedRow) -> tuple[Value, ...]:
-    """The line of a row that is gone."""
-    keys = place.keys.get(task, ())
-    return (
-        place.key(task, row.row),
-        row.cause,
-        row.column,
-        None if row.error is None else plain(hide(row.error, keys)),
-        row.kind,
-        row.attempts,
-    )
+@attrs.define(eq=False)
+class DropWork:
+    """A row that is gone."""
+
+    place: Place
+    task: str | None
+    row: DroppedRow
+    _error: str | None = None
+
+    def make(self) -> int:
+        """Make its text."""
+        if self.row.error is None:
+            return 0
+        self._error = plain(hide(self.row.error, self.place.keys.get(self.task, ())))
+        return len(self._error)
+
+    def lose(self) -> None:
+        """Nothing can be done with it in this execution."""
+
+    def line(self) -> tuple[Value, ...]:
+        """Its line in the table of rows that are gone."""
+        row = self.row
+        key = self.place.key(self.task, row.row)
+        return (key, row.cause, row.column, self._error, row.kind, row.attempts)
 
 
 def dropped_of(line: Sequence[Any]) -> DroppedRow:

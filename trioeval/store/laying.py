@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from trioeval.store.columns import RESULT, SCORE
-from trioeval.store.dataset_works import CELL, CellWork
+from trioeval.store.dataset_works import CELL, DROPPED, CellWork, DropWork
 from trioeval.store.works import CALL, EVENT, CallWork, EventWork, RowWork, StepWork, Work, insert
 
 
@@ -15,6 +15,7 @@ def lay(connection: sqlite3.Connection, works: Sequence[Work]) -> None:
     calls: list[CallWork] = []
     events: list[EventWork] = []
     cells: list[CellWork] = []
+    drops: list[DropWork] = []
 
     def flush() -> None:
         _lay_rows(connection, rows)
@@ -23,10 +24,12 @@ def lay(connection: sqlite3.Connection, works: Sequence[Work]) -> None:
         insert(
             connection, "cell", CELL, [line for cell in cells if (line := cell.line()) is not None]
         )
+        insert(connection, "dropped_row", DROPPED, [drop.line() for drop in drops])
         rows.clear()
         calls.clear()
         events.clear()
         cells.clear()
+        drops.clear()
 
     for work in works:
         match work:
@@ -38,6 +41,8 @@ def lay(connection: sqlite3.Connection, works: Sequence[Work]) -> None:
                 events.append(work)
             case CellWork():
                 cells.append(work)
+            case DropWork():
+                drops.append(work)
             case StepWork():
                 flush()
                 work.write(connection)

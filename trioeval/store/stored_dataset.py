@@ -17,7 +17,7 @@ from trioeval.store.dataset_works import (
     DROPPED,
     WRITTEN,
     CellWork,
-    dropped_line,
+    DropWork,
     dropped_of,
     first_row,
     grouping_text,
@@ -73,6 +73,7 @@ class StoredDataset(DatasetJournal):
         self._part = part
         self._read = read
         self._has_warned = False
+        self._has_told_of_unkept = False
         self._before = self._found() or _Before()
         self._stages = dict(self._before.stages)
         self._grouping = self._before.grouping
@@ -124,15 +125,12 @@ class StoredDataset(DatasetJournal):
         row = record.unit
         if is_group and self._grouping is not None:
             row = first_row(record, self._grouping)
-        self._writer.put(CellWork(self._place, self._task, row, is_group, record))
+        warn = self._warn_of_unkept
+        self._writer.put(CellWork(self._place, self._task, row, is_group, record, warn))
 
     def dropped(self, row: DroppedRow, /) -> None:
         """Write down that a row is gone."""
-
-        def write(connection: sqlite3.Connection) -> None:
-            insert(connection, "dropped_row", DROPPED, [dropped_line(self._place, self._task, row)])
-
-        self._writer.put(StepWork(write))
+        self._writer.put(DropWork(self._place, self._task, row))
 
     def written(self, group: GroupFile, /) -> None:
         """Write down that a group is written."""
@@ -232,8 +230,17 @@ class StoredDataset(DatasetJournal):
     def _warn(self, text: str) -> None:
         if not self._has_warned:
             self._has_warned = True
-            of = "" if self._task is None else f"task {self._task}: "
-            self._writer.warn(f"{self._writer.path}: {of}{text}")
+            self._tell(text)
+
+    def _warn_of_unkept(self, text: str) -> None:
+        """Once; in the writer's thread."""
+        if not self._has_told_of_unkept:
+            self._has_told_of_unkept = True
+            self._tell(f"{text}; a later execution makes it again, and so everything like it")
+
+    def _tell(self, text: str) -> None:
+        of = "" if self._task is None else f"task {self._task}: "
+        self._writer.warn(f"{self._writer.path}: {of}{text}")
 
 
 def _group(line: Sequence[Any]) -> GroupFile:

@@ -1,12 +1,13 @@
 """Rows of earlier tasks, as a suite names them by `fromTask`, and whether there are such columns."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 import cattrs
 
-from trioeval.grading import quote
+from trioeval.grading import Assertion, AsWritten, quote
+from trioeval.grading.grade import is_code
 from trioeval.suite.bounds import Count
 from trioeval.suite.column_expressions import GLOBAL_NAMES
 from trioeval.suite.column_models import RowsOfTask, SeedColumns
@@ -108,10 +109,37 @@ def suite_of_rows(
     except PartlyRightError as error:
         mistakes += error.parts
         suite = error.right
+    mistakes += _made_code(data, suite, rows_of)
     suite = attrs.evolve(suite, tests=(), rows_of=rows_of)
     if mistakes:
         raise PartlyRightError(*mistakes, right=suite)
     return suite
+
+
+def _made_code(
+    data: Mapping[str, Any], suite: Suite, rows_of: RowsOfTask | None
+) -> Iterator[Mistake]:
+    """Code of assertions that would be made of rows: what a model wrote must not run."""
+    if rows_of is not None:
+        for one in _templates_in_code(rows_of.assertions, suite):
+            yield one.below("tests")
+    if suite.default_test is not None:
+        key = next((key for key in data if camel(key) == "defaultTest"), "defaultTest")
+        for one in _templates_in_code(suite.default_test.assertions, suite):
+            yield one.below(key)
+
+
+def _templates_in_code(assertions: Sequence[Assertion], suite: Suite) -> Iterator[Mistake]:
+    for place, assertion in enumerate(assertions):
+        for one in _templates_in_code(assertion.assertions, suite):
+            yield one.below("assert", place)
+        value = assertion.value
+        if not isinstance(value, str) or isinstance(value, AsWritten):
+            continue
+        if is_template(value) and is_code(assertion, suite.kinds):
+            message = f"code is not made of rows of {FROM_TASK}: what stands in them would run"
+            hint = "leave the marks out, and read context['vars'] in the code"
+            yield Mistake(message, hint, at=("assert", place, "value"))
 
 
 def read_questions_of(value: Any) -> RowsOfTask:

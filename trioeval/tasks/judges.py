@@ -7,6 +7,7 @@ import attrs
 
 from trioeval.errors import GradingError
 from trioeval.grading import KINDS, Assertion, Kinds, Subject, Verdict
+from trioeval.grading.grade import with_code_as_written
 from trioeval.grading.outside import Outside
 from trioeval.providers import Reply
 from trioeval.providers.programs.workers import Encoded
@@ -120,7 +121,10 @@ class Judges:
             width=self.width,
             short_circuit=self.short_circuit,
         )
-        return Judging(bench, step.test.assertions, step.test.threshold)
+        assertions = step.test.assertions
+        if step.test.is_data:
+            assertions = with_code_as_written(assertions, self.kinds)
+        return Judging(bench, assertions, step.test.threshold)
 
     def _rescore(self, step: Step) -> Callable[[Verdict], Awaitable[Verdict]] | None:
         """The scoring function of a test."""

@@ -240,7 +240,7 @@ def _with_tasks(suite: Suite, make: Callable[[Suite], PreparedSuite]) -> Prepare
             warnings += in_the_file(prepared.warnings, suite, place)
             settle = None
             if task.suite.rows_of is not None:
-                settle = functools.partial(_settle, prepared, make)
+                settle = functools.partial(_settle, task.suite, prepared.templates, make)
             tasks.append(
                 PreparedTask(
                     id=task.id, depends_on=task.depends_on, prepared=prepared, settle=settle
@@ -278,12 +278,13 @@ def _lanes(
 
 
 def _settle(
-    prepared: PreparedSuite,
+    suite: Suite,
+    templates: Templates,
     make: Callable[[Suite], PreparedSuite],
     rows: Sequence[Mapping[str, Any]],
 ) -> PreparedSuite:
-    """A task whose tests are rows that are known now."""
-    return make(with_rows(prepared.suite, rows, prepared.templates))
+    """A task whose tests are rows that are known now. In its suite no secret is hidden yet."""
+    return make(with_rows(suite, rows, templates))
 
 
 def _prepare(

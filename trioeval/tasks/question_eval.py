@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 import trio
 
-from trioeval.errors import ProviderError
+from trioeval.errors import InputError, ProviderError
 from trioeval.grading import output_text
 from trioeval.grading.questions import question_prompt
 from trioeval.kernel import Blocked, Calls, Done, Job, NotRun, Outcome, Plan
@@ -112,6 +112,8 @@ class QuestionEval:
 
     async def _needs_no_call(self, job: Job[Step]) -> bool:
         """Whether the model need not be asked for a question that is about to start."""
+        if job.payload.test.fault is not None:
+            return True
         if not self._asker.may_have(job.payload.provider_index):
             return False
         return self._asker.is_there(self._inquiry(self._begun(job)))
@@ -120,11 +122,14 @@ class QuestionEval:
         """The body of a job: ask, run the tools that are called, until there is an answer or no budget.
 
         Raises:
+            InputError: It cannot be asked.
             ProviderError: The provider failed, or answered nothing.
             QuotaError: A shared limit will never allow a call.
             ScriptError: A transform of the provider failed.
         """
         known = self._begun(job)
+        if known.step.test.fault is not None:
+            raise InputError(known.step.test.fault)
         try:
             return await self._answered(known, calls)
         finally:

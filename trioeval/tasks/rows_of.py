@@ -2,15 +2,16 @@
 
 Before that task is over its rows are not known: everything that can be checked is checked with one test
 that stands for all of them, and the tests themselves are made when their turn comes. What stands in the rows
-is data: models wrote it, so no text of it is a template or names a file.
+is data: models wrote it, so no text of it is a template or names a file. A row of which no test can be made
+is a row that ends as an error, and ends nothing else.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import attrs
 
-from trioeval.errors import InputError
+from trioeval.errors import TemplateError
 from trioeval.suite import MistakenError, Suite, Templates, Test, TestOptions
 from trioeval.suite.column_models import RowsOfTask
 from trioeval.suite.paths import show_path
@@ -30,7 +31,7 @@ def with_one_test(suite: Suite) -> Suite:
     if suite.questions is not None:
         choices = (_STANDS_FOR_ALL, f"{_STANDS_FOR_ALL}{_STANDS_FOR_ALL}")
         question = Question(question=_STANDS_FOR_ALL, answers=choices, correct_answers=choices[:1])
-        return _with_questions(suite, [question])
+        return _with_questions(suite, [question], {})
     variables = dict.fromkeys(rows_of.vars or (), _STANDS_FOR_ALL)
     return attrs.evolve(suite, tests=(_test(rows_of, variables),))
 
@@ -43,15 +44,13 @@ def with_rows(suite: Suite, rows: Sequence[Mapping[str, Any]], templates: Templa
         rows: What the task has left that they are of.
         templates: What renders its variables.
 
-    Raises:
-        InputError: Rows are no questions; tells of all that is wrong.
     """
     rows_of = suite.rows_of
     if rows_of is None:
         return suite
     rows = rows if rows_of.limit is None else rows[: rows_of.limit]
     if suite.questions is not None:
-        found = _with_questions(suite, _questions(rows_of, rows))
+        found = _with_questions(suite, *_questions(rows_of, rows))
         return attrs.evolve(found, rows_of=None)
     return attrs.evolve(suite, tests=_Tests(rows_of, rows, templates.for_data()), rows_of=None)
 
@@ -92,14 +91,25 @@ class _Tests(Sequence[Test]):
     def __getitem__(self, place: slice) -> Sequence[Test]: ...
     def __getitem__(self, place: int | slice) -> Test | Sequence[Test]:
         if isinstance(place, slice):
-            return [self._of(row) for row in self.rows[place]]
-        return self._of(self.rows[place])
+            return [self[one] for one in range(*place.indices(len(self)))]
+        number = place + len(self) if place < 0 else place
+        return self._of(number, self.rows[number])
 
-    def _of(self, row: Mapping[str, Any]) -> Test:
+    def _of(self, number: int, row: Mapping[str, Any]) -> Test:
         wanted = self.rows_of.vars
         if wanted is None:
             return _test(self.rows_of, dict(row))
-        return _test(self.rows_of, {name: self._value(row, said) for name, said in wanted.items()})
+        found: dict[str, Any] = {}
+        faults = []
+        for name, said in wanted.items():
+            try:
+                found[name] = self._value(row, said)
+            except TemplateError as error:
+                faults.append(f"vars.{name}: {error}")
+        test = _test(self.rows_of, found)
+        if not faults:
+            return test
+        return attrs.evolve(test, fault=_fault(self.rows_of, number, "cannot be used", faults))
 
     def _value(self, row: Mapping[str, Any], said: str) -> Any:
         if "{{" in said or "{%" in said:
@@ -107,31 +117,79 @@ class _Tests(Sequence[Test]):
         return value_of(row, said)
 
 
-def _with_questions(suite: Suite, questions: Sequence[Question]) -> Suite:
+def _fault(rows_of: RowsOfTask, number: int, what: str, faults: Sequence[str]) -> str:
+    """Why a row is no test."""
+    return "\n".join([f"row {number} of task {rows_of.task} {what}:", *faults])
+
+
+def _with_questions(
+    suite: Suite, questions: Sequence[Question], faults: Mapping[int, str]
+) -> Suite:
+    """A suite with other questions.
+
+    Args:
+        suite: It.
+        questions: They.
+        faults: Why some of them cannot be asked, by place.
+    """
     settings = suite.questions
     if settings is None:
         return suite
     return attrs.evolve(
         suite,
         questions=attrs.evolve(settings, questions=tuple(questions)),
-        tests=tuple(attrs.evolve(as_test(one), is_data=True) for one in questions),
+        tests=tuple(
+            attrs.evolve(as_test(one), is_data=True, fault=faults.get(place))
+            for place, one in enumerate(questions)
+        ),
     )
 
 
-def _questions(rows_of: RowsOfTask, rows: Sequence[Mapping[str, Any]]) -> Sequence[Question]:
-    if not rows:
-        return ()
+def _questions(
+    rows_of: RowsOfTask, rows: Sequence[Mapping[str, Any]]
+) -> tuple[Sequence[Question], Mapping[int, str]]:
+    """A question for each row, and why some cannot be asked, by place."""
     said = rows_of.question
     entries = [
         {key: _as_question_part(key, value_of(row, name)) for key, name in said.items()}
         for row in rows
     ]
+    mistakes: dict[int, list[str]] = {}
+    for place, told in _mistakes(entries):
+        mistakes.setdefault(place, []).append(told)
+    good = [entry for place, entry in enumerate(entries) if place not in mistakes]
+    asked = iter(questions_in(_document(good)) if good else ())
+    questions = [
+        _shown(entry) if place in mistakes else next(asked) for place, entry in enumerate(entries)
+    ]
+    return questions, {
+        place: _fault(rows_of, place, "is no question", told) for place, told in mistakes.items()
+    }
+
+
+def _mistakes(entries: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
+    """What is wrong with which entry."""
+    if not entries:
+        return
     try:
-        return questions_in({"version": VERSION, "questions": entries})
+        questions_in(_document(entries))
     except MistakenError as error:
-        found = [f"{show_path(part.at)}: {part.message}" for part in error.parts]
-        msg = f"rows of task {rows_of.task} are no questions:\n" + "\n".join(found)
-        raise InputError(msg) from None
+        for part in error.parts:
+            _, place, *at = part.at
+            key = show_path(tuple(at)).removeprefix("$.")
+            yield int(place), f"{key}: {part.message}"
+
+
+def _document(entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    return {"version": VERSION, "questions": list(entries)}
+
+
+def _shown(entry: Mapping[str, Any]) -> Question:
+    """What stands for a row that is no question: it is never asked."""
+    text = entry["question"]
+    return Question(
+        question=text if isinstance(text, str) else "", answers=(), correct_answers=()
+    )
 
 
 def _as_question_part(key: str, value: Any) -> Any:

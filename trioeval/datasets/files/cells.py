@@ -5,19 +5,17 @@ character and no file can hold it as text: U+FFFD is written in its place.
 """
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import attrs
 
-from trioeval.datasets.types import ColumnType
+from trioeval.datasets.types import ColumnType, fits
 from trioeval.errors import DatasetError
 
 NumberedRows: TypeAlias = Sequence[tuple[int, Mapping[str, Any]]]
 """Rows with their numbers."""
 
-_LEAST, _MOST = -(2**63), 2**63 - 1
 _TOLD = 5  # mistakes
 _LONGEST = 60  # characters of a value in a message
 
@@ -53,49 +51,30 @@ def file_columns(
         values = found[name] = []
         change = _KINDS[kind].change
         for number, row in rows:
-            try:
-                value = row.get(name)
-                values.append(None if value is None else change(value))
-            except (TypeError, ValueError, RecursionError, OverflowError) as error:
-                mistakes.append(f"row {number}, column {name!r}: {_told(row[name], kind, error)}")
+            value = row.get(name)
+            if value is None:
+                values.append(None)
+            elif fits(value, kind):
+                values.append(change(value))
+            else:
+                mistakes.append(f"row {number}, column {name!r}: {_told(value, kind)}")
                 if len(mistakes) > _TOLD:
-                    raise DatasetError("\n".join([*mistakes[:_TOLD], "… and more"])) from None
+                    raise DatasetError("\n".join([*mistakes[:_TOLD], "… and more"]))
     if mistakes:
         raise DatasetError("\n".join(mistakes))
     return found
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return mended(value)
+def _text(value: str) -> str:
+    return mended(str.__str__(value))  # that of an enumeration is its name
 
 
-def _whole(value: Any) -> int:
-    if type(value) is not int or not _LEAST <= value <= _MOST:
-        raise TypeError
+def _bool(value: bool) -> bool:  # noqa: FBT001 - it is the value
     return value
 
 
-def _finite(value: Any) -> float:
-    if type(value) is float:
-        if math.isfinite(value):
-            return value
-    elif type(value) is int:
-        return float(value)
-    raise TypeError
-
-
-def _bool(value: Any) -> bool:
-    if type(value) is not bool:
-        raise TypeError
-    return value
-
-
-def _vector(value: Any) -> Sequence[float]:
-    if not isinstance(value, list | tuple):
-        raise TypeError
-    return [_finite(number) for number in value]
+def _vector(value: Sequence[float]) -> Sequence[float]:
+    return [*map(float, value)]
 
 
 def _json(value: Any) -> str:
@@ -121,23 +100,31 @@ def mended(text: str) -> str:
 @attrs.frozen
 class _Kind:
     change: Callable[[Any], Any]
-    """The value as files hold it. Anything that it raises means that it does not fit."""
+    """The value as files hold it, if it fits."""
     wanted: str
 
 
 _KINDS: Mapping[ColumnType, _Kind] = {
     "text": _Kind(_text, "no text"),
-    "int": _Kind(_whole, "no whole number of 64 bits"),
-    "float": _Kind(_finite, "no finite number"),
+    "int": _Kind(int, "no whole number of 64 bits"),
+    "float": _Kind(float, "no finite number"),
     "bool": _Kind(_bool, "neither true nor false"),
     "vector": _Kind(_vector, "no list of finite numbers"),
     "json": _Kind(_json, "no JSON"),
 }
 
 
-def _told(value: Any, kind: ColumnType, error: Exception) -> str:
-    why = f": {error}" if kind == "json" else ""
+def _told(value: Any, kind: ColumnType) -> str:
+    why = f": {_json_trouble(value)}" if kind == "json" else ""
     return f"{_shown(value)} is {_KINDS[kind].wanted} (type {kind}){why}"
+
+
+def _json_trouble(value: Any) -> str:
+    try:
+        encode_json(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        return str(error)
+    return "its keys must be texts, its lists be lists, and it not be too deep"
 
 
 def _shown(value: Any) -> str:

@@ -21,10 +21,18 @@ from trioeval.datasets.files.names import (
     NOTE,
     batch_name,
     data_folder,
+    old_final,
     part_name,
 )
 from trioeval.datasets.files.only_one import unlock_folder
-from trioeval.datasets.files.opening import HELPS, digest_of, open_folder, put_file, unwritable
+from trioeval.datasets.files.opening import (
+    HELPS,
+    digest_of,
+    make_safely,
+    open_folder,
+    put_file,
+    unwritable,
+)
 from trioeval.datasets.files.parquet import Parquet, need_parquet, parquet_trouble
 from trioeval.datasets.types import ColumnType
 from trioeval.errors import DatasetError
@@ -63,6 +71,8 @@ class DatasetFolder:
     """Groups that are there, each with a file that is as it was written."""
     damaged: tuple[GroupFile, ...] = ()
     """Groups that were written and whose files are not as they were; to be written again."""
+    is_processed: bool = False
+    """Whether `final` is there. One whose files were not as they were written is gone since it was opened."""
     moved: Path | None = None
     """Where a dataset is now that was there and did not fit."""
     result: Mapping[str, Any] | None = None
@@ -127,6 +137,7 @@ class DatasetFolder:
             note.format,
             written=opened.written,
             damaged=opened.damaged,
+            is_processed=opened.is_processed,
             moved=opened.moved,
             result=note.result,
             disk=disk,
@@ -167,7 +178,10 @@ class DatasetFolder:
                     self._disk.remove(self.path / name)
                 done = attrs.evolve(done, dropped=dict(dropped or {}))
                 self._disk.settle(self.path)
+                is_first = not (self.path / LINES).exists()
                 self._disk.append(self.path / LINES, group_line(done))
+                if is_first:
+                    self._disk.settle(self.path)
             except OSError as error:
                 raise unwritable(self.path / name, error) from error
             self.written[group] = done
@@ -221,7 +235,7 @@ class DatasetFolder:
         content = "".join(f"{mended(line)}\n" for line in lines).encode()
         with self._lock:
             try:
-                self._disk.make_folder(path.parent)
+                make_safely(path.parent, self._disk)
                 put_file(path, content, self._disk)
             except OSError as error:
                 raise unwritable(path, error) from error
@@ -235,7 +249,7 @@ class DatasetFolder:
         """Write all groups anew into the folder `final`, which from one rename on is the dataset.
 
         What was written before stays as it was beside it: it is what this can be done from again. What is
-        killed meanwhile leaves no `final`.
+        killed meanwhile leaves what was there: no `final`, or the one of a time before.
 
         Args:
             groups: The rows of each group that has any.
@@ -245,7 +259,7 @@ class DatasetFolder:
             DatasetError: It cannot be written, or a value does not fit its column.
         """
         columns = self.header.columns if columns is None else columns
-        final, part = self.path / FINAL, self.path / part_name(FINAL)
+        final, old, part = self.path / FINAL, old_final(self.path), self.path / part_name(FINAL)
         header = attrs.evolve(self.header, columns=columns)
         disk = self._disk
         with self._lock:
@@ -264,13 +278,20 @@ class DatasetFolder:
                 }
                 note = Note(header=header, format=self.format, groups=done)
                 put_file(part / NOTE, note_text(note).encode(), disk)
-                if final.exists():  # of a time before: what is not whole is not in its place
-                    old = self.path / part_name(f"old-{FINAL}")
+                if (
+                    final.exists()
+                ):  # of a time before: until the other is there it is read by this name
                     disk.remove(old)
                     disk.rename(final, old)
-                disk.rename(part, final)
+                try:
+                    disk.rename(part, final)
+                except OSError:
+                    if old.exists():
+                        disk.rename(old, final)
+                    raise
+                self.is_processed = True
                 disk.settle(self.path)
-                disk.remove(self.path / part_name(f"old-{FINAL}"))
+                disk.remove(old)
             except OSError as error:
                 raise unwritable(final, error) from error
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any, Literal, TypeAlias, get_args
 
 import attrs
@@ -92,7 +93,12 @@ def read_note(content: bytes) -> Note:
         )
         if told["format"] not in get_args(Format):
             raise ValueError(f"there is no format {told['format']!r}")
-        groups = (_group(one) for one in told["groups"])
+        groups = [_group(one) for one in told["groups"]]
+        for group in groups:
+            if not is_of(group, header.grouping):
+                raise ValueError(
+                    f"group {group.group} with its rows is none of its {len(header.grouping)} groups"
+                )
         result = told["result"]
         if result is not None and not isinstance(result, dict):
             raise ValueError("its result is no object")
@@ -113,15 +119,37 @@ def group_line(group: GroupFile) -> bytes:
     return json.dumps(_told(group)).encode()
 
 
-def read_group_lines(content: bytes) -> Mapping[int, GroupFile]:
-    """The groups of `groups.jsonl`. Lines that are not whole say nothing: a crash leaves such a last one."""
+def is_of(group: GroupFile, grouping: Grouping) -> bool:
+    """Whether a grouping has such a group, with such rows.
+
+    Example:
+        >>> is_of(GroupFile(group=1, rows=1, file="a", digest="b"), Grouping(2, (3,)))
+        True
+        >>> is_of(GroupFile(group=1, rows=(3,), file="a", digest="b"), Grouping(2, (3,)))
+        False
+    """
+    if group.group >= len(grouping):
+        return False
+    rows = grouping.rows_of(group.group)
+    if isinstance(group.rows, int):
+        return group.rows in {0, len(rows)}
+    ascending = all(low < high for low, high in pairwise(group.rows))
+    return ascending and all(row in rows for row in group.rows)
+
+
+def read_group_lines(content: bytes, grouping: Grouping) -> Mapping[int, GroupFile]:
+    """The groups of `groups.jsonl`. Lines that are not whole say nothing: a crash leaves such a last one.
+
+    Neither do those of groups that the grouping does not have.
+    """
     found: dict[int, GroupFile] = {}
     for line in content.splitlines():
         try:
             group = _group(json.loads(line))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
-        found[group.group] = group
+        if is_of(group, grouping):
+            found[group.group] = group
     return found
 
 

@@ -12,6 +12,7 @@ FINAL = "final"
 """A folder of all rows as they are after the whole dataset was processed."""
 
 _PART = ".part"
+_OLD_FINAL = f".old-{FINAL}{_PART}"
 
 
 def batch_name(group: int, file_format: str) -> str:
@@ -39,10 +40,24 @@ def is_part(name: str) -> bool:
     return name.startswith(".") and name.endswith(_PART)
 
 
+def old_final(path: Path) -> Path:
+    """What the processed rows of a dataset are called while others take their place."""
+    return path / _OLD_FINAL
+
+
+def processed_folder(path: Path) -> Path | None:
+    """Where the processed rows of a dataset stand now; None if there are none."""
+    final = path / FINAL
+    # Once more at the end: another process may have renamed both in between.
+    for one in (final, old_final(path), final):
+        if (one / NOTE).exists():
+            return one
+    return None
+
+
 def data_folder(path: Path) -> Path:
     """Where the rows of a dataset stand now."""
-    final = path / FINAL
-    return final if (final / NOTE).exists() else path
+    return processed_folder(path) or path
 
 
 def names_beside(path: Path) -> Iterator[Path]:

@@ -14,6 +14,7 @@ from trioeval.datasets.files.header import (
     GroupFile,
     Header,
     Note,
+    is_of,
     note_text,
     read_group_lines,
     read_note,
@@ -25,7 +26,9 @@ from trioeval.datasets.files.names import (
     is_ours,
     is_part,
     names_beside,
+    old_final,
     part_name,
+    processed_folder,
 )
 from trioeval.datasets.files.only_one import lock_folder, unlock_folder
 from trioeval.errors import DatasetError
@@ -44,6 +47,8 @@ class Opened:
     """What it says now."""
     written: dict[int, GroupFile] = attrs.field(factory=dict)
     damaged: tuple[GroupFile, ...] = ()
+    is_processed: bool = False
+    """Whether the whole of it was processed, and the files of that are as they were written."""
     moved: Path | None = None
     """Where the dataset is that was there and did not fit."""
 
@@ -69,7 +74,7 @@ def open_folder(
         raise DatasetError(f"{path} is a file, and the folder of a dataset should be there")
     lock: FileLock | None = None
     try:
-        disk.make_folder(path)
+        make_safely(path, disk)
         lock = lock_folder(path)
         found, trouble = _look(path, header, existing, helps)
         moved = None
@@ -77,12 +82,13 @@ def open_folder(
             moved = _move_away(path, disk)
             unlock_folder(lock, moved)
             lock = None
-            disk.make_folder(path)
+            make_safely(path, disk)
             lock = lock_folder(path)
         opened = Opened(
             lock=lock, note=found or Note(header=header, format=file_format), moved=moved
         )
         _check_groups(path, opened, known)
+        opened.is_processed = _is_processed(path, opened.note)
         _tidy(path, opened, found, disk)
     except OSError as error:
         if lock is not None:
@@ -105,8 +111,8 @@ def _look(
         if _is_bare(path):
             return None, None
         raise DatasetError(
-            f"{path} is not empty: name another folder (outputDir), or say with resume: always or ifPossible "
-            "that a dataset that is there is gone on with"
+            f"{path} is not empty: name another folder (outputDir), or set resume: always to go on with the "
+            "dataset that is in it; a run that was cut off goes on with `trioeval resume`"
         )
     if not (path / NOTE).exists():
         raise DatasetError(
@@ -114,7 +120,7 @@ def _look(
         )
     try:
         note = read_note((path / NOTE).read_bytes())
-        fitting = joined(note.header, header, processed=(path / FINAL).exists())
+        fitting = joined(note.header, header, processed=_was_processed(path))
     except ValueError as error:
         trouble = f"{path / NOTE} cannot be read: {error}"
     except DatasetError as error:
@@ -122,7 +128,8 @@ def _look(
     else:
         groups = note.groups
         if (path / LINES).exists():
-            groups = {**groups, **read_group_lines((path / LINES).read_bytes())}
+            lines = read_group_lines((path / LINES).read_bytes(), note.header.grouping)
+            groups = {**groups, **lines}
         result = note.result if fitting == note.header else None
         return attrs.evolve(note, header=fitting, groups=groups, result=result), None
     if existing == "always":
@@ -149,11 +156,34 @@ def _move_away(path: Path, disk: Disk) -> Path:
     return beside
 
 
+def _was_processed(path: Path) -> bool:
+    return (path / FINAL).exists() or old_final(path).exists()
+
+
+def _is_processed(path: Path, note: Note) -> bool:
+    """Whether the processed rows are there, as they were written, and are those of this dataset."""
+    folder = processed_folder(path)
+    if folder is None:
+        return False
+    try:
+        final = read_note((folder / NOTE).read_bytes())
+    except (OSError, ValueError):
+        return False
+    if attrs.evolve(final.header, columns=note.header.columns) != note.header:
+        return False
+    return all(
+        one.file is None or digest_of(folder / one.file) == one.digest
+        for one in final.groups.values()
+    )
+
+
 def _check_groups(path: Path, opened: Opened, known: Iterable[GroupFile]) -> None:
     """Sort what was ever told of groups by whether the files are as they were written."""
     told: dict[int, list[GroupFile]] = {}
+    grouping = opened.note.header.grouping
     for group in (*opened.note.groups.values(), *known):
-        told.setdefault(group.group, []).append(group)
+        if is_of(group, grouping):
+            told.setdefault(group.group, []).append(group)
     damaged = []
     for number, groups in sorted(told.items()):
         digests: Mapping[str | None, str | None] = {
@@ -171,16 +201,42 @@ def _check_groups(path: Path, opened: Opened, known: Iterable[GroupFile]) -> Non
 
 def _tidy(path: Path, opened: Opened, found: Note | None, disk: Disk) -> None:
     """Note in one file what is there, and remove what a killed process left half done."""
+    final, old = path / FINAL, old_final(path)
+    if opened.is_processed and processed_folder(path) == old:
+        disk.remove(final)  # what is left of it holds no dataset
+        disk.rename(old, final)
+        disk.settle(path)
     for one in path.iterdir():
-        if is_part(one.name):
+        if is_part(one.name) and (one != old or opened.is_processed):
             disk.remove(one)
-    result = None if opened.damaged else opened.note.result
+    is_damaged = opened.damaged or (_was_processed(path) and not opened.is_processed)
+    result = None if is_damaged else opened.note.result
     opened.note = attrs.evolve(opened.note, groups=dict(opened.written), result=result)
     content = note_text(opened.note).encode()
     if found is None or (path / NOTE).read_bytes() != content:
         put_file(path / NOTE, content, disk)
     if (path / LINES).exists():
         disk.remove(path / LINES)
+    if not opened.is_processed:  # only now: nobody takes what is left for the whole of it
+        _drop_final(path, disk)
+
+
+def _drop_final(path: Path, disk: Disk) -> None:
+    """Remove processed rows; at no time are they half there."""
+    part = path / part_name(f"dropped-{FINAL}")
+    for one in (old_final(path), path / FINAL):
+        if one.exists():
+            disk.rename(one, part)
+            disk.settle(path)
+            disk.remove(part)
+
+
+def make_safely(path: Path, disk: Disk) -> None:
+    """Make a folder and those above it, where they are missing, and return when their names are safe."""
+    made = [one for one in (path, *path.parents) if not one.exists()]
+    disk.make_folder(path)
+    for one in made:
+        disk.settle(one.parent)
 
 
 def put_file(path: Path, content: bytes, disk: Disk) -> None:

@@ -8,6 +8,7 @@ rows of 6 columns, and 60 ms with vectors of 384 numbers.
 One thread and fixed settings: the same rows make the same bytes.
 """
 
+import glob
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -89,7 +90,7 @@ class Parquet:
             OSError: It cannot be read.
         """
         found: Sequence[Sequence[Any]] = self._run(
-            "SELECT * FROM read_parquet(?, hive_partitioning = false)", [str(path)]
+            "SELECT * FROM read_parquet(?, hive_partitioning = false)", [glob.escape(str(path))]
         )
         return found
 

@@ -1,12 +1,16 @@
 """The rows of a dataset that is written, read as they are looked at."""
 
 import hashlib
+import threading
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, overload
+from types import TracebackType
+from typing import Any, Self, overload
+
+import attrs
 
 from trioeval.datasets.files.cells import read_rows
 from trioeval.datasets.files.header import (
@@ -28,6 +32,8 @@ class DatasetRows(Sequence[Mapping[str, Any]]):
     """The rows of a folder, in their order; those that were dropped have no place.
 
     One group is held in memory at a time. Whether files are as they were written is seen as they are read.
+    Several threads may read.
+    Whoever leaves it as a context manager, or closes it, gives back what it holds; it is not read after that.
 
     Args:
         path: The folder.
@@ -51,6 +57,24 @@ class DatasetRows(Sequence[Mapping[str, Any]]):
         if self.format == "parquet":
             self._parquet = need_parquet({})
         self._held: tuple[int, Sequence[Mapping[str, Any]]] = (-1, ())
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Give back what it holds."""
+        self._held = (-1, ())
+        if self._parquet is not None:
+            self._parquet.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
     @property
     def path(self) -> Path:
@@ -125,11 +149,15 @@ class DatasetRows(Sequence[Mapping[str, Any]]):
         if not 0 <= index < len(self):
             raise IndexError(place)
         group = bisect_right(self._ends, index)
-        if self._held[0] != group:
-            self._held = (-1, ())  # one at a time
-            self._held = (group, self._read(self._groups[group]))
         begin = self._ends[group] - self._groups[group].count
-        return self._held[1][index - begin]
+        return self._rows_of(group)[index - begin]
+
+    def _rows_of(self, group: int) -> Sequence[Mapping[str, Any]]:
+        with self._lock:
+            if self._held[0] != group:
+                self._held = (-1, ())  # one at a time
+                self._held = (group, self._read(self._groups[group]))
+            return self._held[1]
 
     def _file(self, group: GroupFile) -> Path:
         return self._folder / str(group.file)
@@ -153,22 +181,31 @@ class DatasetRows(Sequence[Mapping[str, Any]]):
 
 def _read_note(path: Path, folder: Path) -> Note:
     try:
-        content = (folder / NOTE).read_bytes()
+        content, lines = _contents(folder)
     except OSError as error:
         raise DatasetError(
             f"{path} holds no dataset that can be read ({NOTE}: {error.strerror or error})"
         ) from error
     try:
         note = read_note(content)
-        lines = (folder / LINES).read_bytes() if (folder / LINES).exists() else b""
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise DatasetError(f"{folder / NOTE} cannot be read: {error}") from error
-    return Note(
-        header=note.header,
-        format=note.format,
-        groups={**note.groups, **read_group_lines(lines)},
-        result=note.result,
-    )
+    more = read_group_lines(lines, note.header.grouping)
+    return attrs.evolve(note, groups={**note.groups, **more})
+
+
+def _contents(folder: Path) -> tuple[bytes, bytes]:
+    """What the header says, and the lines that belong to it: its writer may put a new one in its place."""
+    before = (folder / NOTE).read_bytes()
+    while True:
+        try:
+            lines = (folder / LINES).read_bytes()
+        except FileNotFoundError:
+            lines = b""
+        content = (folder / NOTE).read_bytes()
+        if content == before:
+            return content, lines
+        before = content
 
 
 def _damaged(path: Path, what: str) -> DatasetError:

@@ -146,7 +146,7 @@ class Cells:
         for place, row in enumerate(wanted, 1):
             if flight.is_gone:
                 break
-            if not self.progress.tracker.is_dropped(row):
+            if not (group.dropped and self.progress.tracker.is_dropped(row)):
                 rows.append(row)
                 values.append(self.progress.buffer.copy(row, producer.requires))
             if not place % _STRIDE:
@@ -218,8 +218,9 @@ class Cells:
         for row in skips.skipped:
             if not is_dropped(row):
                 self._skip(group, job, row)
+        some_are_gone = bool(group.dropped)
         for row, one in made.items():
-            if not is_dropped(row):
+            if not (some_are_gone and is_dropped(row)):
                 progress.buffer.set(row, one)
                 if (dropped := self._unwanted(job, row)) is not None:
                     gone.append(dropped)

@@ -81,6 +81,13 @@ def left_out(row: int, cause: Cause, column: str | None = None) -> DroppedRow:
     return DroppedRow(row=row, cause=cause, column=column)
 
 
+def failed_producer(graph: ColumnGraph, row: DroppedRow) -> int | None:
+    """Who failed to make something of a row that is gone; None if that is not why."""
+    if row.cause != "failed" or row.column is None:
+        return None
+    return graph.maker.get(row.column)
+
+
 def stuck(graph: ColumnGraph, group: int, needed: Sequence[MakeJob]) -> str:
     """That nothing of a group goes on, although nothing of it is lost."""
     said = [

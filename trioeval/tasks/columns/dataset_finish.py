@@ -76,8 +76,8 @@ class Finishing:
             progress.tracker.begin(MakeJob(FINISH, number))
         else:
             progress.begin(index)
-        rows = self._rows(group)
         stages = progress.spec.stages.after_batch
+        rows = self._rows(group) if stages else self._as_they_are(group)
         aside: Rows = ()
         gone: list[int] = []
         if rows and stages:
@@ -193,6 +193,11 @@ class Finishing:
             (row, buffer.copy(row, buffer.view(row)))
             for row in self.progress.tracker.left(group.number)
         ]
+
+    def _as_they_are(self, group: GroupState) -> Rows:
+        """The same for who changes nothing."""
+        view = self.progress.buffer.view
+        return [(row, view(row)) for row in self.progress.tracker.left(group.number)]
 
     def _columns(self, row: int, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Those that are written."""

@@ -19,7 +19,7 @@ from trioeval.datasets.tracker import FINISH, PREPARE, Change, MakeJob, Tracker
 from trioeval.kernel import Freed
 from trioeval.tasks.columns.dataset_account import Account, both, read_tally, tally_json
 from trioeval.tasks.columns.dataset_admission import Admission
-from trioeval.tasks.columns.dataset_endings import left_out, stuck
+from trioeval.tasks.columns.dataset_endings import failed_producer, left_out, stuck
 from trioeval.tasks.columns.dataset_events import (
     DatasetObserver,
     GroupGivenUp,
@@ -246,7 +246,7 @@ class Progress:
         gone = {one.row: one for one in restored.dropped if one.row in rows}
         for one in gone.values():
             group.dropped[one.cause] += 1
-            self.account.drop(one, self._failed_producer(one))
+            self.account.drop(one, failed_producer(self.spec.graph, one))
         self.buffer.drop(gone)
         for (place, _), record in group.records.items():
             self._count_recalled(place, record)
@@ -262,11 +262,6 @@ class Progress:
             if place is not None and record.digest == self.spec.makings[place].digest:
                 found[place, record.unit] = record
         return found
-
-    def _failed_producer(self, row: DroppedRow) -> int | None:
-        if row.cause != "failed" or row.column is None:
-            return None
-        return self.spec.graph.maker.get(row.column)
 
     def _take(self, change: Change) -> None:
         """Keep what has changed for whoever asks."""

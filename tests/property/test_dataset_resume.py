@@ -1,0 +1,173 @@
+"""RESUME and ONCE for datasets, with a real store and real files: cut anywhere, it is one dataset in the end."""
+
+import functools
+import json
+import math
+import sqlite3
+import tempfile
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import trioeval
+from trioeval.datasets.result import DatasetResult
+from trioeval.errors import ProviderError
+from trioeval.providers import Request
+from trioeval.store import RunStart, open_store
+from trioeval.tasks.columns.dataset_events import DatasetEvent, GroupWritten
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+START = RunStart(
+    id="eval-1", utc_created="2026-01-01T00:00:00Z", heads=[{"task": "dataset", "columns": []}]
+)
+MANY = 10**9
+NUMBER = {"type": "sampler", "sampler": "uniform", "low": 1, "high": MANY, "decimals": 0}
+
+
+def chance(text: str, among: int) -> int:
+    """The same number for the same text in every run."""
+    return zlib.crc32(text.encode()) % among
+
+
+@attrs.define
+class World:
+    """A model that answers equal questions alike, and ends the run when so much has happened."""
+
+    fails: bool
+    """Whether it refuses some questions for good."""
+    left: float = math.inf
+    """Answers, and groups that are written, until the run is cut."""
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    asked: list[str] = attrs.field(factory=list)
+
+    async def model(self, request: Request) -> str:
+        """Takes some turns of the scheduler."""
+        self.asked.append(request.prompt)
+        for _ in range(chance(request.prompt, 5)):
+            await trio.lowlevel.checkpoint()
+        self.happens()
+        if self.fails and not chance(request.prompt, 7):
+            raise ProviderError("bad_request", "no")
+        return f"<{request.prompt}>"
+
+    def watch(self, event: DatasetEvent) -> None:
+        if isinstance(event, GroupWritten):
+            self.happens()
+
+    def happens(self) -> None:
+        self.left -= 1
+        if self.left <= 0:
+            self.scope.cancel("the example says so")
+
+
+def llm(name: str, prompt: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "type": "llm", "provider": "model", "prompt": prompt, **more}
+
+
+SIZE = {"name": "size", "type": "expression", "template": "{{ x | length }}", "as": "int"}
+COLUMNS: Sequence[Mapping[str, Any]] = (
+    llm("y", "y {{ x }} {{ a }}"),
+    llm("z", "z {{ a }}"),
+    llm("w", "w {{ x }} {{ a }}", skip={"when": "a % 3 == 0", "value": "-"}),
+    llm("v", "v {{ a }}", dropWhen="a % 4 == 0"),
+    {**SIZE, "dropWhen": "a % 5 == 0"},
+)
+
+
+@st.composite
+def datasets(draw: st.DrawFn) -> dict[str, Any]:
+    """A number, a text over it, and more columns."""
+    more = draw(st.lists(st.sampled_from(COLUMNS), max_size=3, unique_by=lambda one: one["name"]))
+    return {
+        "rows": draw(st.integers(1, 9)),
+        "groupSize": draw(st.integers(1, 4)),
+        "seed": draw(st.integers(0, 99)),
+        "format": draw(st.sampled_from(["jsonl", "jsonl", "parquet"])),
+        "maxOpenCells": draw(st.sampled_from([1, 12, 50_000])),
+        "shutdown": {"enabled": False},
+        "columns": [{"name": "a", **NUMBER}, llm("x", "x {{ a }}"), *more],
+    }
+
+
+async def execution(
+    folder: Path, document: Mapping[str, Any], world: World, *, first: bool
+) -> DatasetResult | None:
+    """One execution of a run; None if it was cut."""
+    found: DatasetResult | None = None
+    async with open_store(folder / "runs.db") as store:
+        run = store.begin(START) if first else await store.resume(START.id, START)
+        with world.scope:
+            dataset = await trioeval.build_columns(
+                document,
+                providers={"model": world.model},
+                output_dir=folder / "made",
+                events=world.watch,
+                journal=run,
+            )
+            found = dataset.result
+        run.finish("interrupted" if found is None else "finished", duration_ms=0, derived={})
+    return None if world.scope.cancelled_caught else found
+
+
+def recorded(folder: Path) -> set[str]:
+    """The questions whose answers are in the store."""
+    with closing(sqlite3.connect(folder / "runs.db")) as store:
+        lines = store.execute("SELECT made FROM dataset_cells").fetchall()
+    values = [value for (made,) in lines for row in json.loads(made).values() for value in row.values()]
+    return {value[1:-1] for value in values}
+
+
+def files_of(folder: Path) -> Mapping[str, bytes]:
+    """All that the dataset consists of."""
+    return {one.name: one.read_bytes() for one in (folder / "made").iterdir()}
+
+
+def told(result: DatasetResult | None) -> Any:
+    """What a result says that does not depend on time, or on calls whose answers were lost."""
+    assert result is not None
+    columns = [
+        (one.name, one.type, one.values, one.nulls, one.skipped, one.distinct, one.common)
+        for one in result.columns
+    ]
+    # Which of two columns that both do not want a row says so first is a matter of luck.
+    failures = [(one.row, one.cause) for one in result.failures]
+    rest = (result.requested, result.written, result.dropped, result.not_run, result.groups)
+    return result.outcome, rest, columns, failures
+
+
+@given(document=datasets(), cuts=st.lists(st.integers(1, 12), max_size=3), fails=st.booleans())
+@settings(max_examples=settings().max_examples // 10)
+def test_co_70_a_dataset_that_is_cut_anywhere_is_the_same_in_the_end(
+    document: dict[str, Any], cuts: list[int], fails: bool
+) -> None:
+    """Same files, same numbers; nothing that is in the store is asked for again."""
+    filters = any("dropWhen" in column for column in document["columns"])
+    fails = fails and not filters
+    with tempfile.TemporaryDirectory() as name:
+        whole, cut = Path(name, "whole"), Path(name, "cut")
+        whole.mkdir()
+        cut.mkdir()
+        reference = World(fails)
+        wanted = trio.run(functools.partial(execution, whole, document, reference, first=True))
+        known: set[str] = set()
+        result: DatasetResult | None = None
+        for place, left in enumerate([*cuts, math.inf]):
+            world = World(fails, left)
+            result = trio.run(
+                functools.partial(execution, cut, document, world, first=not place)
+            )
+            assert not known & {*world.asked}
+            assert len({*world.asked}) == len(world.asked)
+            assert {*world.asked} <= {*reference.asked}
+            known = recorded(cut)
+        assert files_of(cut) == files_of(whole)
+        assert told(result) == told(wanted)
