@@ -2,6 +2,7 @@
 
 import errno
 import itertools
+import shutil
 from pathlib import Path
 
 import attrs
@@ -54,12 +55,12 @@ def test_co_78_a_kill_while_it_is_processed_leaves_the_old_or_the_new(
     tmp_path: Path, again: str
 ) -> None:
     """At every step: a reader sees one of both, whole; and it can be done again."""
+    build(tmp_path / "whole")
+    if again == "again":
+        process(tmp_path / "whole")
 
     def prepared(name: str) -> Path:
-        build(tmp_path / name)
-        if again == "again":
-            process(tmp_path / name)
-        return tmp_path / name
+        return shutil.copytree(tmp_path / "whole", tmp_path / name)
 
     new = [{"n": 10}, {"n": 40}]
     allowed = [new] if again == "again" else [[row for _, row in ROWS[:5]], new]
@@ -90,6 +91,7 @@ def test_a_processed_dataset_that_cannot_be_written_leaves_the_old_one(whole: Pa
 NEW = [{"n": 10}, {"n": 40}]
 
 
+@pytest.mark.slow
 def test_a_disk_that_refuses_leaves_what_was_processed_before(tmp_path: Path) -> None:
     """At every step: rows that were never processed are not taken for those that were."""
     path = tmp_path / "data"
@@ -167,15 +169,16 @@ def build_processed(path: Path, disk: Disk | None = None) -> None:
             folder.finish({"written": 5})
 
 
+@pytest.mark.slow
 def test_a_kill_while_damaged_rows_are_removed_never_shows_others_as_complete(
     tmp_path: Path,
 ) -> None:
     """A reader is told of the damage, or that the dataset is not complete; then it is made again."""
+    build(tmp_path / "whole")
+    build_processed(tmp_path / "whole")
 
     def damaged(name: str) -> Path:
-        path = tmp_path / name
-        build(path)
-        build_processed(path)
+        path = shutil.copytree(tmp_path / "whole", tmp_path / name)
         (path / "final" / "batch_00002.jsonl").write_text("")
         return path
 

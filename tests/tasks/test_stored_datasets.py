@@ -63,7 +63,7 @@ def test_rows_that_were_dropped_before_a_cut_stay_dropped(tmp_path: Path, rows: 
         if not refused:
             refused.append(request.prompt)
             raise ProviderError("bad_request", "no")
-        if not scope.cancel_called:
+        if not scope.cancelled_caught:
             await trio.sleep_forever()
         assert request.prompt != refused[0]
         return f"<{request.prompt}>"

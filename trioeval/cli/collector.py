@@ -72,6 +72,13 @@ class Part:
         """Whether it makes a dataset, and no rows."""
         return self.task.prepared.suite.columns is not None
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing of it is missing, so that others may be made of its rows."""
+        if self.makes_dataset:
+            return self.dataset is not None and self.dataset.outcome == "complete"
+        return self.task.settle is None and not self.totals.count(Status.ERROR)
+
     def tests(self) -> Iterator[Any]:
         """What documents tell of its tests; nothing where they never became known."""
         return iter(()) if self.task.settle else config_tests(self.task.prepared.suite, self.keys)
@@ -151,6 +158,16 @@ class Collector:
                 )
                 found.append(part.dataset or unheard)
         return found
+
+    @property
+    def unopened(self) -> int:
+        """Tasks whose tests never became known, although the rows that they are are all there."""
+        waiting = [
+            self._by_task.get(rows_of.task)
+            for part in self.parts
+            if part.task.settle and (rows_of := part.task.prepared.suite.rows_of) is not None
+        ]
+        return sum(source is not None and source.is_whole for source in waiting)
 
     @property
     def totals(self) -> Totals:

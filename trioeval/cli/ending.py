@@ -82,9 +82,18 @@ def ending(
     return attrs.evolve(ended, line=f"{ended.line}; continue with: {resume}")
 
 
-def is_unfinished(totals: Totals, datasets: Iterable[DatasetResult] = ()) -> bool:
-    """Whether some rows were left for another time, those of datasets among them."""
-    return totals.outcome("interrupted", "not_run") > 0 or any(map(is_left, datasets))
+def is_unfinished(
+    totals: Totals, datasets: Iterable[DatasetResult] = (), *, unopened: int = 0
+) -> bool:
+    """Whether some rows were left for another time, those of datasets among them.
+
+    Args:
+        totals: Of all rows.
+        datasets: How those of its tasks ended.
+        unopened: Tasks whose rows never became known, although those that they are made of are there.
+    """
+    left = totals.outcome("interrupted", "not_run") > 0
+    return left or unopened > 0 or any(map(is_left, datasets))
 
 
 def _ending(

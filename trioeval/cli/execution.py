@@ -58,6 +58,8 @@ class Execution:
     failed_fast: dict[str | None, None] = attrs.field(factory=dict)
     """The tasks of questions whose own failure kept questions from being started."""
     _stop: trio.Event = attrs.field(init=False, factory=trio.Event)
+    _is_over: bool = attrs.field(init=False, default=False)
+    """Whether every task had its turn: the run did not die of an error."""
 
     async def run(self) -> int:
         """Everything from the first call to the last line.
@@ -78,6 +80,7 @@ class Execution:
             started_at = trio.current_time()
             try:
                 await self._run_suite(kept, run, collector, quota)
+                self._is_over = True
             finally:
                 # Also when the run dies of a fault of ours: its rows were paid for.
                 seconds = trio.current_time() - started_at
@@ -186,7 +189,7 @@ class Execution:
         for part in collector.parts:
             run.tests(part.head.task, part.tests())
         run.finish(
-            "interrupted" if self._is_left(run, collector) else "finished",
+            "interrupted" if not self._is_over or self._is_left(run, collector) else "finished",
             duration_ms=seconds * 1000,
             derived={
                 part.head.task or "": [column.derived for column in part.totals.columns]
@@ -237,7 +240,8 @@ class Execution:
     @staticmethod
     def _is_left(run: StoredRun, collector: Collector) -> bool:
         """Whether rows of it are still to be run."""
-        return is_unfinished(collector.totals, collector.datasets) or run.standing_rows > 0
+        left = is_unfinished(collector.totals, collector.datasets, unopened=collector.unopened)
+        return left or run.standing_rows > 0
 
     def _may_go_on(self, run: StoredRun, collector: Collector) -> bool:
         """Whether something is left for another time."""

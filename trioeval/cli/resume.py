@@ -44,9 +44,12 @@ class Found:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left to do, and the files of the suite are as they were."""
+        """Whether nothing is left to do, and the files of the suite are as they were.
+
+        Nobody knows that of datasets before their folders were opened: files may be gone, or others by now.
+        """
         done = self.facts.state == "finished" and self.retry.which in ("rest", "none")
-        return done and not self.changed_files
+        return done and self.facts.dataset_rows is None and not self.changed_files
 
     @property
     def changed_files(self) -> list[str]:

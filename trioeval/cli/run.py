@@ -37,6 +37,7 @@ from trioeval.providers.local.replay import ReplaySettings
 from trioeval.suite import Suite, expand
 from trioeval.suite.filters import select_tests
 from trioeval.tasks import PreparedSuite, prepare
+from trioeval.tasks.columns.opening import check_folders
 from trioeval.tasks.same_rows import task_digest
 from trioeval.tasks.suite_files import CodeFiles
 
@@ -67,6 +68,7 @@ def run_loaded(
         UsageError: A flag cannot be used.
         OutputError: A result or recording cannot be written.
         StoreError: The run cannot be kept.
+        DatasetError: A dataset cannot be begun in its folder; the run is not begun either.
     """
     suite, environ = loaded.suite, loaded.environ
     environment = read_environment({**environ, **suite.env})
@@ -98,6 +100,8 @@ def run_loaded(
         for line in plan_lines(prepared):
             show(line)
         return Exit.OK
+    if found is None:
+        check_folders(prepared)
     keeping = _keeping(changed, settings, flags, read_environment(environ))
     if found is not None:
         keeping = attrs.evolve(keeping, named=found.names_database)

@@ -19,7 +19,8 @@ from trioeval.suite.question_models import QuestionSettings, workers_of
 from trioeval.suite.sources.around import Around
 from trioeval.tasks.asking import Asker
 from trioeval.tasks.caching import ReplyCache
-from trioeval.tasks.columns.opening import DatasetsTold, DatasetTerms, dataset_row, open_dataset
+from trioeval.tasks.columns.dataset_task import open_dataset
+from trioeval.tasks.columns.opening import DatasetParts, DatasetsTold, DatasetTerms, dataset_row
 from trioeval.tasks.columns.seeds import Source
 from trioeval.tasks.compared_eval import ComparedEval
 from trioeval.tasks.grader_calls import OpenGraders
@@ -144,7 +145,7 @@ async def _open_dataset(
         in_memory=told.in_memory,
         seeds=terms.seeds[task],
     )
-    return await open_dataset(part.prepared, settings, asker, scripts, own)
+    return await open_dataset(DatasetParts(part.prepared, settings, asker, scripts, own), stack)
 
 
 async def _open_asker(

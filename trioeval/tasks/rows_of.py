@@ -187,9 +187,7 @@ def _document(entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 def _shown(entry: Mapping[str, Any]) -> Question:
     """What stands for a row that is no question: it is never asked."""
     text = entry["question"]
-    return Question(
-        question=text if isinstance(text, str) else "", answers=(), correct_answers=()
-    )
+    return Question(question=text if isinstance(text, str) else "", answers=(), correct_answers=())
 
 
 def _as_question_part(key: str, value: Any) -> Any:

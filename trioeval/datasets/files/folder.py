@@ -259,7 +259,7 @@ class DatasetFolder:
             DatasetError: It cannot be written, or a value does not fit its column.
         """
         columns = self.header.columns if columns is None else columns
-        final, old, part = self.path / FINAL, old_final(self.path), self.path / part_name(FINAL)
+        final, part = self.path / FINAL, self.path / part_name(FINAL)
         header = attrs.evolve(self.header, columns=columns)
         disk = self._disk
         with self._lock:
@@ -278,22 +278,28 @@ class DatasetFolder:
                 }
                 note = Note(header=header, format=self.format, groups=done)
                 put_file(part / NOTE, note_text(note).encode(), disk)
-                if (
-                    final.exists()
-                ):  # of a time before: until the other is there it is read by this name
-                    disk.remove(old)
-                    disk.rename(final, old)
-                try:
-                    disk.rename(part, final)
-                except OSError:
-                    if old.exists():
-                        disk.rename(old, final)
-                    raise
-                self.is_processed = True
-                disk.settle(self.path)
-                disk.remove(old)
+                self._put_final(part)
             except OSError as error:
                 raise unwritable(final, error) from error
+            self.is_processed = True
+
+    def _put_final(self, part: Path) -> None:
+        """Let a folder take the place of processed rows of a time before, if there are any.
+
+        Until it is there, they are read by the name that they get meanwhile.
+        """
+        disk, final, old = self._disk, self.path / FINAL, old_final(self.path)
+        try:
+            if final.exists():
+                disk.remove(old)
+                disk.rename(final, old)
+            disk.rename(part, final)
+        except OSError:
+            if old.exists() and not final.exists():
+                disk.rename(old, final)
+            raise
+        disk.settle(self.path)
+        disk.remove(old)
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """The dataset is complete: note all of it, with what became of its rows (without times).

@@ -70,8 +70,7 @@ def open_folder(
     """
     if not header.columns:
         raise DatasetError(f"{path}: no column of the dataset would be written; keep one of them")
-    if path.exists() and not path.is_dir():
-        raise DatasetError(f"{path} is a file, and the folder of a dataset should be there")
+    _check_folder(path)
     lock: FileLock | None = None
     try:
         make_safely(path, disk)
@@ -108,12 +107,8 @@ def _look(
     if all(is_ours(one.name) for one in path.iterdir()):
         return None, None
     if existing == "never":
-        if _is_bare(path):
-            return None, None
-        raise DatasetError(
-            f"{path} is not empty: name another folder (outputDir), or set resume: always to go on with the "
-            "dataset that is in it; a run that was cut off goes on with `trioeval resume`"
-        )
+        check_unused(path)
+        return None, None
     if not (path / NOTE).exists():
         raise DatasetError(
             f"{path} is not empty and holds no dataset: name another folder (outputDir)"
@@ -135,6 +130,27 @@ def _look(
     if existing == "always":
         raise DatasetError(f"{trouble}\n{helps}")
     return None, trouble
+
+
+def _check_folder(path: Path) -> None:
+    if path.exists() and not path.is_dir():
+        raise DatasetError(f"{path} is a file, and the folder of a dataset should be there")
+
+
+def check_unused(path: Path) -> None:
+    """Refuse a folder in which something stands already, if it may hold none.
+
+    Raises:
+        DatasetError: Something does, or what is there is no folder.
+    """
+    _check_folder(path)
+    if not path.exists():
+        return
+    if not all(is_ours(one.name) for one in path.iterdir()) and not _is_bare(path):
+        raise DatasetError(
+            f"{path} is not empty: name another folder (outputDir), or set resume: always to go on with the "
+            "dataset that is in it; a run that was cut off goes on with `trioeval resume`"
+        )
 
 
 def _is_bare(path: Path) -> bool:

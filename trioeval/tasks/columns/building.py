@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import trio
 
+from trioeval.datasets.files import DatasetRows
 from trioeval.datasets.result import DatasetResult
 from trioeval.errors import UsageError
 from trioeval.kernel import Lanes, Observer
@@ -15,6 +16,7 @@ from trioeval.kernel.events import guarded
 from trioeval.providers import Provider
 from trioeval.suite import parse_suite
 from trioeval.suite.column_models import SeedColumns
+from trioeval.suite.mistakes import kind
 from trioeval.tasks.caching import ReplyCache
 from trioeval.tasks.columns.dataset_events import DatasetEvent
 from trioeval.tasks.columns.opening import DatasetsTold
@@ -74,6 +76,7 @@ async def build_columns(
         What became of it, and its rows.
 
     Raises:
+        UsageError: `settings` are no mapping, or `preview` is no number of rows.
         SuiteError: The settings are wrong; tells of everything at once. Nothing was called.
         DatasetError: Its folder cannot be used, or the dataset not be finished.
         ProviderError: A provider cannot be opened.
@@ -103,6 +106,11 @@ async def build_columns(
         >>> dataset.result.outcome, len(dataset.rows)
         ('complete', 3)
     """
+    if not isinstance(settings, Mapping):
+        msg = f"settings must be a mapping, as a task of a suite file is one, not {kind(settings)}"
+        raise UsageError(msg)
+    if preview is not None:
+        _check_preview(preview)
     custom = providers if isinstance(providers, Mapping) else {}
     entries: Sequence[Any] = list(providers)
     said = dict(settings)
@@ -134,7 +142,15 @@ async def build_columns(
         ),
     )
     [(result, rows)] = told
+    if result.folder is not None:
+        rows = await trio.to_thread.run_sync(DatasetRows, result.folder)
     return Dataset(result, rows)
+
+
+def _check_preview(rows: object) -> None:
+    if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
+        msg = f"preview must be a whole number of rows, 1 or more, not {rows!r:.60}"
+        raise UsageError(msg)
 
 
 def _absolute(folder: str | os.PathLike[str]) -> str:
@@ -162,9 +178,11 @@ async def preview_suite(
         warn: Told of what fails without harm; None logs it.
 
     Raises:
-        UsageError: There are no such tasks, or one is made of rows of a task that is no dataset.
+        UsageError: There are no such tasks, or one is made of rows of a task that is no dataset; or `rows`
+            is no number of rows.
         TrioevalError: As for `build_columns`.
     """
+    _check_preview(rows)
     wanted = _wanted(prepared, tasks)
     told: dict[str | None, Dataset] = {}
 

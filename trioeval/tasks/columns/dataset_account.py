@@ -63,6 +63,10 @@ class Account:
             producer: Who failed to make something of it, if that is the cause.
         """
         self.dropped[row.cause] += 1
+        self.remember(row, producer)
+
+    def remember(self, row: DroppedRow, producer: int | None) -> None:
+        """Tell of a row that is gone and counted; as of `drop`."""
         insort(self.failures, row, key=lambda one: one.row)
         del self.failures[SHOWN_FAILURES:]
         if row.cause == "failed":

@@ -106,7 +106,8 @@ class Finishing:
         if not stages:
             return
         state = None if journal is None else journal.stages().get(_AFTER_GENERATION)
-        if state is not None and (done := _DONE.fullmatch(state)):
+        done = None if state is None else _DONE.fullmatch(state)
+        if done is not None and self.output.is_processed:
             rows_then, gone_then = map(int, done.groups())
             if rows_then == grouping.rows:
                 progress.account.left_out_at_last(gone_then)

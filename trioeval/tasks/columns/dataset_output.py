@@ -22,6 +22,11 @@ class Output(Protocol):
         """The groups that are there."""
         ...
 
+    @property
+    def is_processed(self) -> bool:
+        """Whether what `replace` has left in an earlier run, if it was called, is there still."""
+        ...
+
     async def write(self, group: int, rows: Rows, dropped: Mapping[str, int], /) -> GroupFile:
         """Write the rows of a group."""
         ...
@@ -54,6 +59,8 @@ class MemoryOutput:
     rows: dict[int, Rows] = attrs.field(factory=dict)
     """By group."""
     aside: dict[int, Rows] = attrs.field(factory=dict)
+    is_processed: bool = True
+    """Nothing here is ever lost."""
 
     async def write(self, group: int, rows: Rows, dropped: Mapping[str, int], /) -> GroupFile:
         """Keep the rows of a group."""
@@ -95,6 +102,11 @@ class FolderOutput:
     def written(self) -> Mapping[int, GroupFile]:
         """The groups that are there."""
         return self.folder.written
+
+    @property
+    def is_processed(self) -> bool:
+        """Whether the files are there, and as they were written."""
+        return self.folder.is_processed
 
     async def write(self, group: int, rows: Rows, dropped: Mapping[str, int], /) -> GroupFile:
         """Write the rows of a group."""

@@ -384,9 +384,10 @@ class Progress:
             self.account.add_earlier(file, len(rows))
             if self.journal is None or not self.journal.resumed:
                 continue
-            for (place, _), record in self._records(
-                self.journal.restored(file.group, rows).made
-            ).items():
+            restored = self.journal.restored(file.group, rows)
+            for row in restored.dropped:
+                self.account.remember(row, self._failed_producer(row))
+            for (place, _), record in self._records(restored.made).items():
                 self._count_recalled(place, record)
 
     def _count_recalled(self, producer: int, record: MadeRecord) -> None:

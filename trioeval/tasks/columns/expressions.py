@@ -13,7 +13,7 @@ from trioeval.suite.column_expressions import compile_template
 from trioeval.suite.column_models import ExpressionColumn
 from trioeval.suite.templates.values import as_json
 from trioeval.tasks.columns.making import LOCAL, CellError, GroupOrder, Made
-from trioeval.tasks.columns.reading import read_text_as, read_value_as
+from trioeval.tasks.columns.reading import TOO_DEEP, is_deep, read_text_as, read_value_as
 from trioeval.tasks.columns.worker_calls import called
 from trioeval.tasks.scripts import Scripts
 
@@ -47,12 +47,14 @@ class TemplateMaker:
         name, wanted, render = self.column.name, self.column.as_type, self._render
         made: list[tuple[int, Mapping[str, Any] | CellError]] = []
         for place, (row, values) in enumerate(zip(order.rows, order.values, strict=True), 1):
-            for key, value in values.items():
-                if value.__class__ in _COMPOUND:
-                    values = {**values, key: as_json(value)}  # noqa: PLW2901 - printed as JSON
             try:
+                for key, value in values.items():
+                    if value.__class__ in _COMPOUND:
+                        values = {**values, key: as_json(value)}  # noqa: PLW2901 - printed as JSON
                 text = render(values)
                 made.append((row, {name: text if wanted == "text" else read_text_as(text, wanted)}))
+            except RecursionError:
+                made.append((row, CellError(f"row {row}: {TOO_DEEP}")))
             except (TemplateError, CellError) as error:
                 made.append((row, CellError(f"row {row}: {error}")))
             if not place % _ROWS:
@@ -75,10 +77,16 @@ class PythonExpressionMaker:
     async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it asks nobody
         """The values of all rows. A checkpoint if there are any."""
         made: list[tuple[int, Mapping[str, Any] | CellError]] = []
-        for begin in range(0, len(order.rows), _ROWS_A_CALL):
-            rows = order.rows[begin : begin + _ROWS_A_CALL]
-            told = await self._told(order.values[begin : begin + _ROWS_A_CALL])
-            made += [(row, self._value(row, one)) for row, one in zip(rows, told, strict=True)]
+        sent: list[tuple[int, Mapping[str, Any]]] = []
+        for row, values in zip(order.rows, order.values, strict=True):
+            # One of them must not be the end of a call for all others.
+            if any(one.__class__ in _COMPOUND and is_deep(one) for one in values.values()):
+                made.append((row, CellError(f"row {row}: {TOO_DEEP}")))
+            else:
+                sent.append((row, values))
+        for some in itertools.batched(sent, _ROWS_A_CALL):
+            told = await self._told([values for _, values in some])
+            made += [(row, self._value(row, one)) for (row, _), one in zip(some, told, strict=True)]
         return made
 
     async def _told(self, values: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:

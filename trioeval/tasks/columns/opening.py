@@ -1,11 +1,8 @@
-"""Opens a task of type `columns`: its providers, its code, the rows of its seeds, and its folder.
-
-What is known when the run begins is opened and looked at then, so that a folder that may not be used is told
-before anything is asked. A seed that is made of the rows of an earlier task is known when that is over.
-"""
+"""Opens a dataset: what makes its columns, the rows of its seeds, and its folder."""
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,10 +10,11 @@ import attrs
 import trio
 
 from trioeval.datasets.files import HELPS, DatasetFolder, DatasetRows, Header, chosen_format
+from trioeval.datasets.files.opening import check_unused
 from trioeval.datasets.graph import ColumnGraph
 from trioeval.datasets.grouping import Grouping
 from trioeval.datasets.result import DatasetResult
-from trioeval.datasets.types import ColumnType
+from trioeval.errors import DatasetError
 from trioeval.suite import ProviderEntry
 from trioeval.suite.column_models import (
     Column,
@@ -28,23 +26,21 @@ from trioeval.suite.column_models import (
     SeedColumns,
     folder_of,
 )
-from trioeval.suite.column_producers import column_types, producers_of
+from trioeval.suite.column_producers import column_types, producers_of, written_columns
 from trioeval.tasks.asking import Asker, mark_of
 from trioeval.tasks.columns.conversations import Cells
 from trioeval.tasks.columns.dataset_events import DatasetEvent
 from trioeval.tasks.columns.dataset_journal import DatasetJournal
 from trioeval.tasks.columns.dataset_output import FolderOutput, MemoryOutput, Output
-from trioeval.tasks.columns.dataset_run import DatasetRun, build
 from trioeval.tasks.columns.dataset_spec import DatasetSpec
 from trioeval.tasks.columns.fingerprints import fingerprint, producer_digests
 from trioeval.tasks.columns.makers import Means, makings_of
 from trioeval.tasks.columns.processors import stages_of
-from trioeval.tasks.columns.seeds import Source, open_seed_file, seed_rows
+from trioeval.tasks.columns.seeds import Source, open_seed_file
 from trioeval.tasks.prepare import PreparedSuite
 from trioeval.tasks.rows_left import RowsLeft
 from trioeval.tasks.scripts import Scripts
 from trioeval.tasks.suite_files import CodeFiles
-from trioeval.tasks.task_run import TaskRun
 
 PREVIEW_GROUP = 100  # rows
 
@@ -96,90 +92,14 @@ class DatasetTerms:
 
 
 @attrs.frozen(eq=False)
-class DatasetTask:
-    """A dataset whose turn comes; see `trioeval.tasks.task_crew.Runnable`."""
+class DatasetParts:
+    """What is open of the task of a dataset, whatever its seeds are."""
 
     prepared: PreparedSuite
     settings: ColumnsSettings
     asker: Asker
     scripts: Scripts
     terms: DatasetTerms
-    ready: "Ready | None"
-    """What is open; None if it is known later."""
-
-    @property
-    def lanes(self) -> Collection[str]:
-        """Those that its prepared suite describes."""
-        return [spec.name for spec in self.prepared.lane_specs]
-
-    async def perform(self, run: TaskRun, blocked_by: str | None, /) -> bool:
-        """Build it. A checkpoint.
-
-        Raises:
-            TrioevalError: A seed cannot be read, or the folder not be used.
-        """
-        terms = self.terms
-        missing = [one.from_task for one in _of_tasks(self.settings) if not self._is_there(one)]
-        if blocked_by is not None or missing:
-            await trio.lowlevel.checkpoint()
-            self._tell_blocked("blocked" if blocked_by is not None else "stop")
-            return False
-        ready = self.ready or await open_ready(self, await self._all_seeds())
-        dataset = DatasetRun(
-            ready.spec,
-            ready.output,
-            journal=terms.journal,
-            observe=terms.observe,
-            warn=terms.warn,
-        )
-        result: DatasetResult | None = None
-        try:
-            result = await build(
-                dataset,
-                run.lanes,
-                deadline=run.deadline,
-                stop=run.stop,
-                observe=run.observe,
-                budget=run.budget,
-            )
-        finally:
-            if result is None:
-                result = dataset.result(trio.current_time())
-            result = attrs.evolve(result, folder=ready.folder, format=ready.format)
-            ready.close()
-            self._leave(ready, result)
-            terms.tell(result, ready.rows() if terms.in_memory else ())
-        return result.outcome == "complete"
-
-    async def _all_seeds(self) -> Mapping[str, Source]:
-        """Those of files, and those that earlier tasks have left."""
-        seeds, left = _of_tasks(self.settings), self.terms.left
-
-        def read() -> dict[str, Source]:
-            return {
-                seed.name: seed_rows(left[task].rows(), seed.columns, f"task {task}")
-                for seed in seeds
-                if (task := seed.from_task) is not None
-            }
-
-        found = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
-        return {**self.terms.seeds, **found}
-
-    def _is_there(self, seed: SeedColumns) -> bool:
-        return seed.from_task is not None and self.terms.left[seed.from_task].is_complete
-
-    def _leave(self, ready: "Ready", result: DatasetResult) -> None:
-        left = None if self.terms.task is None else self.terms.left.get(self.terms.task)
-        if left is not None and result.outcome == "complete":
-            left.put(ready.rows())
-            left.is_complete = True
-
-    def _tell_blocked(self, reason: str) -> None:
-        rows = self.settings.rows or 0
-        not_run = {reason: rows} if rows else {reason: 0}
-        self.terms.tell(
-            DatasetResult(task=self.terms.task, requested=rows, written=0, not_run=not_run), ()
-        )
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -214,26 +134,6 @@ class Ready:
             self.output.folder.close()
 
 
-async def open_dataset(
-    prepared: PreparedSuite,
-    settings: ColumnsSettings,
-    asker: Asker,
-    scripts: Scripts,
-    terms: DatasetTerms,
-) -> DatasetTask:
-    """A dataset, opened as far as it can be known. A checkpoint.
-
-    Raises:
-        SuiteError: A seed cannot be read; tells of all that is wrong with it.
-        DatasetError: The folder cannot be used.
-    """
-    task = DatasetTask(prepared, settings, asker, scripts, terms, None)
-    if _of_tasks(settings):
-        await trio.lowlevel.checkpoint()
-        return task
-    return attrs.evolve(task, ready=await open_ready(task, terms.seeds))
-
-
 async def read_seeds(settings: ColumnsSettings) -> Mapping[str, Source]:
     """The rows of all seeds that are files, by the names of their first columns. A checkpoint.
 
@@ -253,13 +153,20 @@ async def read_seeds(settings: ColumnsSettings) -> Mapping[str, Source]:
     return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
 
 
-async def open_ready(task: DatasetTask, sources: Mapping[str, Source]) -> Ready:
+async def open_ready(
+    parts: DatasetParts, sources: Mapping[str, Source], stack: ExitStack | AsyncExitStack
+) -> Ready:
     """Everything about a dataset that is known when its seeds are. A checkpoint.
+
+    Args:
+        parts: What is open.
+        sources: The rows of all of its seeds, by the names of their first columns.
+        stack: What lets go of its folder, however the run ends.
 
     Raises:
         DatasetError: The folder cannot be used.
     """
-    settings, terms, prepared = task.settings, task.terms, task.prepared
+    settings, terms, prepared = parts.settings, parts.terms, parts.prepared
     graph = ColumnGraph.of(producers_of(settings))
     code = CodeFiles(prepared.suite.directory)
     marks = {
@@ -273,14 +180,14 @@ async def open_ready(task: DatasetTask, sources: Mapping[str, Source]) -> Ready:
     types = dict(column_types(settings))
     for source in sources.values():
         types.update(source.types)
-    columns = _written(settings, types)
+    columns = [name for name in _written(settings) if name in types]
     grouping = _grouping(settings, sources, terms)
     output: Output = MemoryOutput(grouping)
     if not terms.in_memory:
         folder = await trio.to_thread.run_sync(
             functools.partial(
                 _open_folder,
-                task,
+                parts,
                 Header(
                     columns={name: types[name] for name in columns},
                     grouping=grouping,
@@ -288,18 +195,19 @@ async def open_ready(task: DatasetTask, sources: Mapping[str, Source]) -> Ready:
                 ),
             )
         )
+        stack.callback(folder.close)
         if folder.moved is not None:
             terms.warn(f"the dataset that was in {folder.path} is in {folder.moved} now")
         grouping, output = folder.header.grouping, FolderOutput(folder)
     templates = prepared.templates
     cells = Cells(
-        asker=task.asker,
+        asker=parts.asker,
         templates=attrs.evolve(templates, strict=True).for_data(),
         seed=settings.seed,
     )
     means = Means(
         cells=cells,
-        scripts=task.scripts,
+        scripts=parts.scripts,
         filters=templates.filters,
         env=templates.env,
         kinds=prepared.suite.kinds,
@@ -316,10 +224,34 @@ async def open_ready(task: DatasetTask, sources: Mapping[str, Source]) -> Ready:
         columns=columns,
         grouping=grouping,
         fingerprint=header_fingerprint,
-        stages=stages_of(settings.processors, task.scripts),
+        stages=stages_of(settings.processors, parts.scripts),
         timeout=limit_ms / 1000 if limit_ms else float("inf"),
     )
     return Ready(spec=spec, output=output)
+
+
+def check_folders(prepared: PreparedSuite) -> None:
+    """See that no dataset is to be begun in a folder that holds something else.
+
+    What can only be found out with the rows of an earlier task is not looked at.
+
+    Raises:
+        DatasetError: Some are; tells of all of them.
+    """
+    troubles = []
+    for part in prepared.parts:
+        settings = part.prepared.suite.columns
+        if settings is None or settings.existing != "never":
+            continue
+        path = folder_of(settings, part.id or "dataset")
+        try:
+            check_unused(path)
+        except DatasetError as error:
+            troubles.append(str(error))
+        except OSError as error:
+            troubles.append(f"{path}: the folder cannot be read: {error.strerror or error}")
+    if troubles:
+        raise DatasetError("\n".join(troubles))
 
 
 def _mark(
@@ -342,25 +274,21 @@ def _mark(
             return None
 
 
-def _of_tasks(settings: ColumnsSettings) -> Sequence[SeedColumns]:
-    """The seeds that are rows of earlier tasks."""
-    seeds = [one for one in settings.columns if isinstance(one, SeedColumns)]
-    return [one for one in seeds if one.from_task is not None]
+def _first_seed(settings: ColumnsSettings) -> str:
+    """The seed that says how many rows there are, where nothing else does, by its first column."""
+    return next(one.name for one in settings.columns if isinstance(one, SeedColumns))
 
 
-def _written(settings: ColumnsSettings, types: Mapping[str, ColumnType]) -> Sequence[str]:
-    """The columns that are written, as they stand in the suite; side effects behind what makes them."""
-    found: dict[str, None] = {}
-    for column, producer in zip(settings.columns, producers_of(settings), strict=True):
-        if column.keep:
-            found.update(dict.fromkeys((*producer.outputs, *producer.extras)))
-    return [name for name in found if name in types]
+def _written(settings: ColumnsSettings) -> Sequence[str]:
+    """The columns that the files of groups have: what is left out at last is written before."""
+    before = [one for one in settings.processors if one.stage != "after_generation"]
+    return written_columns(attrs.evolve(settings, processors=tuple(before)))
 
 
 def _grouping(
     settings: ColumnsSettings, sources: Mapping[str, Source], terms: DatasetTerms
 ) -> Grouping:
-    rows = settings.rows or len(next(iter(sources.values())))
+    rows = settings.rows or len(sources[_first_seed(settings)])
     if terms.preview is not None:
         return Grouping(min(settings.group_size, PREVIEW_GROUP), (min(rows, terms.preview),))
     before = None if terms.journal is None else terms.journal.grouping
@@ -374,8 +302,8 @@ def _when_there(terms: DatasetTerms) -> Literal["if_possible", "always"]:
     return "if_possible" if terms.reconcile else "always"
 
 
-def _open_folder(task: DatasetTask, header: Header) -> DatasetFolder:
-    settings, terms = task.settings, task.terms
+def _open_folder(parts: DatasetParts, header: Header) -> DatasetFolder:
+    settings, terms = parts.settings, parts.terms
     journal = terms.journal
     goes_on = journal is not None and journal.grouping is not None
     return DatasetFolder.open(

@@ -15,6 +15,10 @@ AsType: TypeAlias = Literal["text", "int", "float", "bool", "json"]
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _TRUTHS = {"true": True, "false": False}
+DEEPEST = 100
+"""Levels of objects and lists in a value that others can still work with."""
+TOO_DEEP = f"a value is nested more than {DEEPEST} levels deep"
+
 _LONGEST = 4300
 """Digits of a whole number: Python reads no more, because that takes so long."""
 
@@ -45,6 +49,26 @@ def member(row: Mapping[str, Any], name: str) -> Any:
             )
         found = found[part]
     return found
+
+
+def is_deep(value: Any) -> bool:
+    """Whether JSON is nested more than `DEEPEST` levels deep; without recursion.
+
+    Example:
+        >>> is_deep({"a": [1]}), is_deep(json.loads("[" * 101 + "]" * 101))
+        (False, True)
+    """
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        inside: list[Any] = []
+        for part in level:
+            if isinstance(part, dict):
+                inside += part.values()
+            elif isinstance(part, list):
+                inside += part
+        if not (level := inside):
+            return False
+    return any(isinstance(part, dict | list) for part in level) or bool(level)
 
 
 def read_text_as(text: str, wanted: AsType) -> Any:

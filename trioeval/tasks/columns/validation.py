@@ -26,7 +26,7 @@ from trioeval.suite.column_models import ValidationColumn
 from trioeval.suite.templates import is_template
 from trioeval.suite.templates.values import as_json
 from trioeval.tasks.columns.making import LOCAL, CellError, GroupOrder, Made
-from trioeval.tasks.columns.reading import member
+from trioeval.tasks.columns.reading import TOO_DEEP, member
 
 _ROWS = 100  # judged without a look at others
 
@@ -58,6 +58,8 @@ class ValidationMaker:
         for place, (row, values) in enumerate(zip(order.rows, order.values, strict=True), 1):
             try:
                 verdict = await self._verdict(values)
+            except RecursionError:
+                made.append((row, CellError(f"row {row}: {TOO_DEEP}")))
             except (GradingError, TemplateError, LookupError) as error:
                 made.append((row, CellError(f"row {row}: {error}")))
             else:

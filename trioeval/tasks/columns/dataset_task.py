@@ -1,0 +1,131 @@
+"""A task of type `columns` whose turn comes.
+
+What is known when the run begins is opened and looked at then, so that a folder that may not be used is told
+before anything is asked. A seed that is made of the rows of an earlier task is known when that is over.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
+
+import attrs
+import trio
+
+from trioeval.datasets.result import DatasetResult
+from trioeval.suite.column_models import ColumnsSettings, SeedColumns
+from trioeval.tasks.columns.dataset_run import DatasetRun, build
+from trioeval.tasks.columns.opening import DatasetParts, Ready, open_ready
+from trioeval.tasks.columns.seeds import Source, seed_rows
+from trioeval.tasks.task_run import TaskRun
+
+
+@attrs.frozen(eq=False)
+class DatasetTask:
+    """A dataset whose turn comes; see `trioeval.tasks.task_crew.Runnable`."""
+
+    parts: DatasetParts
+    ready: Ready | None
+    """What is open; None if it is known later."""
+
+    @property
+    def lanes(self) -> Collection[str]:
+        """Those that its prepared suite describes."""
+        return [spec.name for spec in self.parts.prepared.lane_specs]
+
+    async def perform(self, run: TaskRun, blocked_by: str | None, /) -> bool:
+        """Build it. A checkpoint.
+
+        Raises:
+            TrioevalError: A seed cannot be read, or the folder not be used.
+        """
+        missing = [one for one in _of_tasks(self.parts.settings) if not self._is_there(one)]
+        if blocked_by is not None or missing:
+            await trio.lowlevel.checkpoint()
+            self._tell_blocked("blocked" if blocked_by is not None else "stop")
+            return False
+        with ExitStack() as stack:
+            ready = self.ready
+            if ready is None:
+                ready = await open_ready(self.parts, await self._all_seeds(), stack)
+            return await self._build(ready, run)
+
+    async def _build(self, ready: Ready, run: TaskRun) -> bool:
+        terms = self.parts.terms
+        dataset = DatasetRun(
+            ready.spec,
+            ready.output,
+            journal=terms.journal,
+            observe=terms.observe,
+            warn=terms.warn,
+        )
+        result: DatasetResult | None = None
+        try:
+            result = await build(
+                dataset,
+                run.lanes,
+                deadline=run.deadline,
+                stop=run.stop,
+                observe=run.observe,
+                budget=run.budget,
+            )
+        finally:
+            if result is None:
+                result = dataset.result(trio.current_time())
+            result = attrs.evolve(result, folder=ready.folder, format=ready.format)
+            ready.close()
+            self._leave(ready, result)
+            terms.tell(result, ready.rows() if terms.in_memory else ())
+        return result.outcome == "complete"
+
+    async def _all_seeds(self) -> Mapping[str, Source]:
+        """Those of files, and those that earlier tasks have left."""
+        terms = self.parts.terms
+        seeds, left = _of_tasks(self.parts.settings), terms.left
+
+        def read() -> dict[str, Source]:
+            return {
+                seed.name: seed_rows(left[task].rows(), seed.columns, f"task {task}")
+                for seed in seeds
+                if (task := seed.from_task) is not None
+            }
+
+        found = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+        return {**terms.seeds, **found}
+
+    def _is_there(self, seed: SeedColumns) -> bool:
+        left = self.parts.terms.left
+        return seed.from_task is not None and left[seed.from_task].is_complete
+
+    def _leave(self, ready: Ready, result: DatasetResult) -> None:
+        terms = self.parts.terms
+        left = None if terms.task is None else terms.left.get(terms.task)
+        if left is not None and result.outcome == "complete":
+            left.put(ready.rows())
+            left.is_complete = True
+
+    def _tell_blocked(self, reason: str) -> None:
+        terms, rows = self.parts.terms, self.parts.settings.rows or 0
+        told = DatasetResult(task=terms.task, requested=rows, written=0, not_run={reason: rows})
+        terms.tell(told, ())
+
+
+async def open_dataset(parts: DatasetParts, stack: AsyncExitStack) -> DatasetTask:
+    """A dataset, opened as far as it can be known. A checkpoint.
+
+    Args:
+        parts: What is open.
+        stack: What lets go of its folder, also where the run never comes to it.
+
+    Raises:
+        SuiteError: A seed cannot be read; tells of all that is wrong with it.
+        DatasetError: The folder cannot be used.
+    """
+    if _of_tasks(parts.settings):
+        await trio.lowlevel.checkpoint()
+        return DatasetTask(parts, None)
+    return DatasetTask(parts, await open_ready(parts, parts.terms.seeds, stack))
+
+
+def _of_tasks(settings: ColumnsSettings) -> Sequence[SeedColumns]:
+    """The seeds that are rows of earlier tasks."""
+    seeds = [one for one in settings.columns if isinstance(one, SeedColumns)]
+    return [one for one in seeds if one.from_task is not None]
