@@ -32,7 +32,11 @@ NUMBER = {"type": "sampler", "sampler": "uniform", "low": 1, "high": 10**9, "dec
 @contextmanager
 def fake(**flags: object) -> Iterator[str]:
     """A fake provider; gives its base URL."""
-    said = [word for name, value in flags.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    said = [
+        word
+        for name, value in flags.items()
+        for word in (f"--{name.replace('_', '-')}", str(value))
+    ]
     command = [sys.executable, "-m", "trioeval", "fake-provider", "--port", "0", *said]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -159,7 +163,12 @@ def independent() -> None:
         return max(ends["fast"]) - min(begins)
 
     by_itself, beside = alone(slow=False), alone(slow=True)
-    against(f"60 rows of an open lane beside a slow one ({by_itself:.2f} s alone)", beside, by_itself, 1.2)
+    against(
+        f"60 rows of an open lane beside a slow one ({by_itself:.2f} s alone)",
+        beside,
+        by_itself,
+        1.2,
+    )
 
 
 def capped() -> None:
@@ -179,7 +188,6 @@ def moody() -> None:
     """A server that refuses or fails one call in five."""
     for name in ("throttle_rate", "failure_rate"):
         with fake(latency=0.02, seed=3, **{name: 0.2}) as url:
-
             written = built(60, [llm("x", "x {{ a }}")], [lane(url, width=8)])
             seconds = took(url)
             print(
@@ -194,10 +202,14 @@ def killed() -> None:
     rows = 100
     with fake(latency=LATENCY) as url, tempfile.TemporaryDirectory() as folder:
         task = {"id": "made", "type": "columns", **settings(rows, llm("x", "x {{ a }}"), size=20)}
-        Path(folder, "s.json").write_text(json.dumps({"providers": [lane(url, width=8)], "tasks": [task]}))
+        Path(folder, "s.json").write_text(
+            json.dumps({"providers": [lane(url, width=8)], "tasks": [task]})
+        )
         command = [sys.executable, "-m", "trioeval"]
         how = ["--no-cache", "--no-table", "--no-progress"]
-        with subprocess.Popen([*command, "s.json", *how], cwd=folder, stderr=subprocess.DEVNULL) as run:
+        with subprocess.Popen(
+            [*command, "s.json", *how], cwd=folder, stderr=subprocess.DEVNULL
+        ) as run:
             while stats_of(url)["ok"] < rows // 2:
                 assert run.poll() is None
             os.kill(run.pid, signal.SIGKILL)
@@ -206,7 +218,9 @@ def killed() -> None:
         asked = stats_of(url)["requests"]
         with closing(sqlite3.connect(Path(folder, ".trioeval", "results.db"))) as store:
             ((known,),) = store.execute("SELECT count(*) FROM cell").fetchall()
-        done = subprocess.run([*command, "resume", *how], cwd=folder, stderr=subprocess.DEVNULL, check=False)
+        done = subprocess.run(
+            [*command, "resume", *how], cwd=folder, stderr=subprocess.DEVNULL, check=False
+        )
         total = stats_of(url)["requests"]
     print(
         f"killed at half of {rows} calls: {total} requests in all; {asked} before the kill, {known} of them "

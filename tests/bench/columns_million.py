@@ -2,7 +2,7 @@
 
     python tests/bench/columns_million.py [rows]
 
-Beside it, in the same run, what the parts of it cost by themselves: the makers of both columns, and the files.
+Beside it, in the same run, what the parts of it cost by themselves: the makers of both columns, and files.
 The target is 50,000 cells a second and 200 MB, flat.
 """
 
@@ -22,7 +22,7 @@ from trioeval.datasets.grouping import Grouping
 from trioeval.suite.column_models import ExpressionColumn, SamplerColumn, UniformSampler
 from trioeval.tasks.columns.dataset_events import DatasetEvent, GroupWritten
 from trioeval.tasks.columns.expressions import TemplateMaker
-from trioeval.tasks.columns.making import CellError, GroupOrder, Tally
+from trioeval.tasks.columns.making import CellError, GroupMaker, GroupOrder, Tally
 from trioeval.tasks.columns.samplers import SamplerMaker
 
 ROWS, GROUP = 1_000_000, 1000
@@ -72,7 +72,7 @@ async def parts(rows: int, folder: Path) -> Mapping[str, float]:
     """Seconds of the makers, and of the files."""
     number = SamplerColumn(name="a", sampler=UniformSampler(low=2, high=50, decimals=0))
     double = ExpressionColumn(name="b", template=TEMPLATE, as_type="int")
-    makers = {"a": SamplerMaker(number, 7), "b": TemplateMaker(double)}
+    makers: Mapping[str, GroupMaker] = {"a": SamplerMaker(number, 7), "b": TemplateMaker(double)}
     seconds = {"makers": 0.0, "files": 0.0}
     header = Header(
         columns={"a": "int", "b": "int"}, grouping=Grouping(GROUP, (rows,)), fingerprint={}

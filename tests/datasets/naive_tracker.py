@@ -13,6 +13,8 @@ class NaiveTracker:
         self.grouping = grouping
         self.prepares = prepares
         self.open: list[int] = []
+        self.given_up: list[int] = []
+        """Groups that were closed and have not finished."""
         self.dropped: set[int] = set()
         self.begun: set[MakeJob] = set()
         self.done: set[MakeJob] = set()
@@ -59,16 +61,26 @@ class NaiveTracker:
         is_later = place == FINISH or (place != PREPARE and producers[place].scope != "scratch")
         if self.prepares and is_later and MakeJob(PREPARE, group) not in self.done:
             return False
-        if in_turn and place >= 0 and producers[place].ordered:
-            for before in self.open:
-                earlier = MakeJob(place, before)
-                if before < group and self.left(before) and earlier not in self.done | self.lost:
-                    return False
+        if place >= 0 and producers[place].ordered:
+            before = self.turn(place, group)
+            if before is not None and (in_turn or self.stands(place, before)):
+                return False
         wanted = rows if row is None else [row]
         return all(self.made_for(need, group, one) for need in needs for one in wanted)
 
+    def turn(self, place: int, group: int) -> int | None:
+        """The first group before another one that an ordered producer has not made, and has rows."""
+        for before in sorted([*self.open, *self.given_up]):
+            if before < group and self.left(before) and MakeJob(place, before) not in self.done:
+                return before
+        return None
+
+    def stands(self, place: int, group: int) -> bool:
+        """Whether it will not make that in this run."""
+        return group in self.given_up or MakeJob(place, group) in self.lost
+
     def is_stuck(self, group: int) -> bool:
-        """Whether nothing of a group can be made, nor could if it were its turn."""
+        """Whether nothing of a group can be made, nor could if its turn came that may still come."""
         over = self.done | self.lost
         return MakeJob(FINISH, group) not in self.done and not any(
             self.may_be_made(job, in_turn=False)

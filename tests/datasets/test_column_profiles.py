@@ -4,6 +4,7 @@ import doctest
 import math
 import random
 import statistics
+import tracemalloc
 from collections import Counter
 from collections.abc import Hashable
 from fractions import Fraction
@@ -166,3 +167,25 @@ def _frozen(value: Any) -> Hashable:
             return ("float", value, math.copysign(1.0, value))
         case _:
             return (type(value).__name__, value)
+
+
+def test_long_values_are_counted_and_not_kept() -> None:
+    """Half a megabyte each, in every column: the frequent ones are never told of such."""
+    tracemalloc.start()
+    try:
+        profiler = Profiler("a", "llm")
+        for number in range(FEW - 1):
+            for _ in range(2):
+                profiler.add(f"{number}{'x' * 100_000}")
+            if number == 2:
+                profiler.add("short")
+                profiler.add("short")
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 200_000
+    told = profiler.profile()
+    assert told.common == (("short", 2),)
+    assert (told.distinct, told.is_estimate) == (FEW, False)
+    profiler.add("y" * 1000)
+    assert profiler.profile().common == ()

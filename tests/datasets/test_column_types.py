@@ -71,6 +71,8 @@ def test_the_common_type_is_the_narrowest(values: list[Any], wanted: ColumnType)
         ({"a": [{1, 2}]}, ""),
         ((1, 2), ""),
         (b"a", ""),
+        (10**4200, "json"),
+        pytest.param(10**4300, "", id="huge"),
     ],
 )
 def test_a_value_fits_these_types_alone(value: Any, wanted: str) -> None:

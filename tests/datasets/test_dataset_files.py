@@ -21,7 +21,7 @@ from trioeval.datasets.files.cells import file_columns, mended, read_rows
 from trioeval.datasets.files.jsonl import read_jsonl, write_jsonl
 from trioeval.datasets.files.parquet import Parquet
 from trioeval.datasets.grouping import Grouping
-from trioeval.datasets.types import ColumnType
+from trioeval.datasets.types import ColumnType, fits
 from trioeval.errors import DatasetError
 
 Format = Literal["parquet", "jsonl"]
@@ -391,3 +391,122 @@ def test_a_file_that_holds_something_else_than_is_noted_is_not_read(
         note.write_text(told.replace(str(done.digest), digest))
         with pytest.raises(DatasetError, match=rf"missing or damaged: .*({why})"):
             DatasetRows(path)[0]
+
+
+@pytest.mark.parametrize("when", ["header", "lines"])
+def test_a_reader_sees_all_that_was_written_while_its_writer_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Whenever the lines of groups go into the header: before it was read, or just after."""
+    path = tmp_path / "data"
+    read = Path.read_bytes
+    with open_new(path, {"n": "int"}, 2, "jsonl") as folder:
+        folder.write(0, [(0, {"n": 1}), (1, {"n": 2})])
+        left = [{"header": "dataset.json", "lines": "groups.jsonl"}[when]]
+
+        def read_bytes(self: Path) -> bytes:
+            content = read(self)
+            if self.name in left:
+                left.clear()
+                folder.finish({"written": 2})
+            return content
+
+        monkeypatch.setattr(Path, "read_bytes", read_bytes)
+        found = DatasetRows(path)
+        assert not left
+        assert [row["n"] for row in found] == [1, 2]
+        assert found.result == {"written": 2}
+
+
+def test_parquet_is_read_of_its_own_folder_alone(tmp_path: Path) -> None:
+    """Whatever signs the names of others match."""
+    names = ["run", "run*", "run?", "runx", "run[12]", "run1", "[ab]", "a"]
+    for number, name in enumerate(names):
+        written(tmp_path / name, {"n": "int"}, [{"n": number}], "parquet")
+    for number, name in enumerate(names):
+        assert list(DatasetRows(tmp_path / name)) == [{"n": number}]
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_rows_that_are_closed_hold_nothing(tmp_path: Path, file_format: Format) -> None:
+    """Neither a connection nor a group; closing twice is no error."""
+    written(tmp_path / "data", {"n": "int"}, [{"n": 1}], file_format)
+    with DatasetRows(tmp_path / "data") as rows:
+        assert list(rows) == [{"n": 1}]
+    rows.close()
+    assert len(rows) == 1
+    if file_format == "parquet":
+        with pytest.raises(DatasetError, match="onnection"):
+            rows[0]
+
+
+class _Text(str):
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "another"
+
+
+class _Whole(int):
+    __slots__ = ()
+
+
+class _Real(float):
+    pass
+
+
+class _Several(list[Any]):
+    pass
+
+
+class _Named(dict[str, Any]):
+    pass
+
+
+def _of_subclasses(value: Any) -> Any:
+    match value:
+        case str():
+            return _Text(value)
+        case bool() | None:
+            return value
+        case int():
+            return _Whole(value)
+        case float():
+            return _Real(value)
+        case list():
+            return _Several(map(_of_subclasses, value))
+        case _:
+            return _Named({name: _of_subclasses(one) for name, one in value.items()})
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+ANY = st.one_of(
+    *VALUES.values(),
+    st.sampled_from([10**4299, 10**5000, 2**63, float("nan"), b"x", nested(500), nested(501)]),
+    st.tuples(numbers),
+    st.dictionaries(st.integers(), texts, max_size=1),
+    st.lists(st.sampled_from([True, 1, 0.5, 2**64, float("inf"), {1}, (), nested(499)])),
+)
+
+
+@settings(max_examples=settings().max_examples // 2)
+@given(ANY | ANY.map(lambda one: [one]), st.sampled_from(KINDS), st.booleans())
+def test_what_fits_a_type_is_what_files_take(value: Any, kind: ColumnType, derived: bool) -> None:  # noqa: FBT001
+    """One rule: what a maker may give can be written, and read again; none is refused too late."""
+    if derived and not isinstance(value, bytes | tuple) and fits(value, "json"):
+        value = _of_subclasses(value)
+    try:
+        (held,) = file_columns([(0, {"a": value})], {"a": kind})["a"]
+    except DatasetError:
+        assert not fits(value, kind)
+        return
+    assert fits(value, kind)
+    (row,) = read_rows({"a": kind}, [[held]])
+    assert row["a"] == value
+    assert type(held) in (str, int, float, bool, list)

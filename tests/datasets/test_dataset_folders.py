@@ -7,7 +7,7 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -492,3 +492,69 @@ def test_a_system_that_cannot_make_names_safe_is_no_failing_disk(
             build(tmp_path / "data")
     else:
         build(tmp_path / "data")
+
+
+class RememberingDisk(Disk):
+    """Knows which names are not safe yet."""
+
+    def __init__(self) -> None:
+        self.unsafe: dict[Path, str] = {}
+
+    def make_folder(self, path: Path) -> None:
+        made = [one for one in (path, *path.parents) if not one.exists()]
+        super().make_folder(path)
+        self.unsafe.update(dict.fromkeys(made, "folder"))
+
+    def fill(self, path: Path, write: Callable[[Path], None]) -> None:
+        super().fill(path, write)
+        self.unsafe[path] = "file"
+
+    def append(self, path: Path, line: bytes) -> None:
+        if not path.exists():
+            self.unsafe[path] = "file"
+        super().append(path, line)
+
+    def rename(self, old: Path, new: Path) -> None:
+        super().rename(old, new)
+        self.unsafe.pop(old, None)
+        self.unsafe[new] = "name"
+
+    def settle(self, folder: Path) -> None:
+        super().settle(folder)
+        for path in [path for path in self.unsafe if path.parent == folder]:
+            del self.unsafe[path]
+
+
+def test_every_name_is_safe_before_anything_is_told(whole: Path, tmp_path: Path) -> None:
+    """Of new folders, of those above them, and of the file that is added to."""
+    disk = RememberingDisk()
+    with open_it(tmp_path / "new" / "data", disk=disk) as folder:
+        assert disk.unsafe == {}
+        for group, rows in enumerate(GROUPS):
+            folder.write(group, rows)
+            assert disk.unsafe == {}
+        folder.write_aside(0, ROWS[:2])
+        assert disk.unsafe == {}
+        for _ in range(2):
+            folder.replace([(0, GROUPS[0])])
+            left = {path for path in disk.unsafe if ".part" not in str(path)}
+            assert left == set()
+        folder.finish({"written": 5})
+    assert {path for path in disk.unsafe if ".part" not in str(path)} == set()
+    disk = RememberingDisk()
+    open_it(whole, regrouped(3), existing="if_possible", disk=disk).close()
+    assert disk.unsafe == {}
+
+
+def test_groups_that_there_cannot_be_are_not_taken(tmp_path: Path) -> None:
+    """Neither from lines nor from a journal: whoever counts jobs by them would fail."""
+    path = tmp_path / "data"
+    other = attrs.evolve(HEADER, grouping=Grouping(1, (9,)))
+    with open_it(tmp_path / "other", other) as folder:
+        known = [folder.write(group, [ROWS[group]]) for group in (1, 6)]
+    open_it(path).close()
+    (path / "groups.jsonl").write_bytes(b"\n".join(map(group_line, known)))
+    assert len(DatasetRows(path)) == 0
+    with open_it(path, known=known) as folder:
+        assert folder.written == {}
+        assert folder.damaged == ()

@@ -127,3 +127,11 @@ def test_a_deep_value_is_weighed_and_copied_all_the_same() -> None:
     buffer.open([0])
     buffer.set(0, {"a": value})
     assert buffer.copy(0, ["a"])["a"] is not value
+
+
+def test_a_list_weighs_what_all_its_members_weigh() -> None:
+    """Also if the first is a number like those of a vector."""
+    buffer = Buffer()
+    buffer.open([0])
+    buffer.set(0, {"a": [0.5, "x" * 100_000]})
+    assert buffer.bytes > 100_000

@@ -121,9 +121,9 @@ def stored(folder: Path, query: str) -> list[Any]:
             return []
 
 
-def recorded(folder: Path) -> int:
-    """How many cells are written down."""
-    return len(stored(folder, "SELECT 1 FROM cell"))
+def recorded(folder: Path, table: str = "cell") -> int:
+    """How many cells, or other things, are written down."""
+    return len(stored(folder, f"SELECT 1 FROM {table}"))  # noqa: S608 - a name of ours
 
 
 def wait_until(met: Callable[[], bool], process: "subprocess.Popen[str] | None" = None) -> None:

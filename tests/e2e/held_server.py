@@ -90,7 +90,7 @@ def handler_of(server: HeldServer) -> type[BaseHTTPRequestHandler]:
         wbufsize = -1  # head and body in one piece
         disable_nagle_algorithm = True
 
-        def do_POST(self) -> None:  # noqa: N802 - its name
+        def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
             prompt = asked["messages"][-1]["content"]
             status = server.receive(prompt, asked["model"])

@@ -23,6 +23,7 @@ from built_datasets import (
     recorded,
     rows_of,
     start,
+    stored,
     suite_of,
     wait_until,
     whole,
@@ -61,7 +62,15 @@ def test_co_73_to_76_a_dataset_that_changes_is_extended_refused_or_reconciled(
     say(7)  # CO-73, CO-74
     finish(tmp_path, "resume", "--no-cache")
     assert len(server.prompts) == asked + 14
-    assert [row["name"] for row in rows_of(tmp_path)] == ["ann", "bo", "cy", "ann", "bo", "cy", "ann"]
+    assert [row["name"] for row in rows_of(tmp_path)] == [
+        "ann",
+        "bo",
+        "cy",
+        "ann",
+        "bo",
+        "cy",
+        "ann",
+    ]
     note = note_of(tmp_path)
     assert note["targets"] == [5, 7]
     assert [group["rows"] for group in note["groups"]] == [2, 2, 1, 2]
@@ -92,8 +101,10 @@ def test_co_73_to_76_a_dataset_that_changes_is_extended_refused_or_reconciled(
     moved = {one.name: one.read_bytes() for one in (tmp_path / "datasets/made-old-1").iterdir()}
     assert moved == files
 
-    said = finish(tmp_path, "s.json", "--no-cache", code=1)  # CO-76
+    runs = len(stored(tmp_path, "SELECT 1 FROM run"))
+    said = finish(tmp_path, "s.json", "--no-cache", code=2)  # CO-76
     assert "datasets/made is not empty" in said
+    assert len(stored(tmp_path, "SELECT 1 FROM run")) == runs > 0
     assert len(server.prompts) == asked + 21
 
 
@@ -186,7 +197,9 @@ def test_co_42_a_lane_that_closes_leaves_the_columns_of_others(
     assert Counter(prompt.split()[0] for prompt in server.prompts[before:]) == {"bad": ROWS - gone}
     rows = rows_of(tmp_path)
     assert len(rows) == ROWS - gone
-    assert all((row["good"], row["bad"]) == (f"<good {row['a']}>", f"<bad {row['a']}>") for row in rows)
+    assert all(
+        (row["good"], row["bad"]) == (f"<good {row['a']}>", f"<bad {row['a']}>") for row in rows
+    )
 
 
 _WITHOUT_DUCKDB = """\
@@ -203,12 +216,16 @@ def test_without_duckdb_rows_are_json_lines(tmp_path: Path) -> None:
     """And Parquet is refused with what helps."""
     write(tmp_path, {"tasks": [made(number("a"), rows=GROUP + 1)]})
     command = [sys.executable, "-c", _WITHOUT_DUCKDB, "s.json", "--no-table", "--no-progress"]
-    done = subprocess.run(command, cwd=tmp_path, env=ENV, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=ENV, capture_output=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     names = {"batch_00000.jsonl", "batch_00001.jsonl", "dataset.json"}
     assert set(files_of(tmp_path)) == names
     assert len(rows_of(tmp_path)) == GROUP + 1
     write(tmp_path, {"tasks": [made(number("a"), format="parquet", outputDir="other")]})
-    done = subprocess.run(command, cwd=tmp_path, env=ENV, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=ENV, capture_output=True, timeout=60, check=False
+    )
     assert done.returncode == 1
     assert b"pip install 'trioeval[parquet]'" in done.stderr

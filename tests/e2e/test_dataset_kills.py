@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,14 @@ def fixture_server() -> Iterator[HeldServer]:
         yield server
 
 
+def is_recorded(folder: Path, wanted: int, table: str = "cell") -> bool:
+    return recorded(folder, table) == wanted
+
+
+def has_asked(url: str, wanted: int) -> bool:
+    return bool(stats_of(url)["requests"] >= wanted)
+
+
 def test_co_70_a_killed_dataset_goes_on_and_asks_only_for_what_was_in_flight(
     tmp_path: Path, server: HeldServer
 ) -> None:
@@ -54,7 +63,7 @@ def test_co_70_a_killed_dataset_goes_on_and_asks_only_for_what_was_in_flight(
         process = start(tmp_path, "resume" if known else "s.json", "--no-cache")
         server.wait_held(WIDTH)
         known += more
-        wait_until(lambda: recorded(tmp_path) == known, process)
+        wait_until(partial(is_recorded, tmp_path, known), process)
         kill(process, server)
         lost += WIDTH
     assert 0 < len(stored(tmp_path, "SELECT 1 FROM written_group")) < ROWS // GROUP + 1
@@ -76,9 +85,9 @@ def test_a_dataset_that_is_killed_at_any_instant_loses_at_most_what_was_just_ans
     with fake_provider("--latency", "0.02", "--jitter", "0.5") as url:
         write(tmp_path, suite_of(url))
         for place, replies in enumerate((5, 9, 7)):
-            before = stats_of(url)["requests"]
             process = start(tmp_path, "resume" if place else "s.json", "--no-cache")
-            wait_until(lambda: stats_of(url)["requests"] >= before + replies, process)
+            wanted = stats_of(url)["requests"] + replies
+            wait_until(partial(has_asked, url, wanted), process)
             with process:
                 process.kill()
             wait_until(lambda: stats_of(url)["in_flight"] == 0)
@@ -134,8 +143,9 @@ sys.exit(run_command_line(sys.argv[3:], Interrupts.installed()))
 def test_co_71_and_72_a_dataset_that_dies_while_it_writes_is_written_without_a_call(
     tmp_path: Path, server: HeldServer
 ) -> None:
-    """Before anything is made, before and after a file has its name, before the store knows of it, and at the
-    end of all; a file that somebody cuts off meanwhile is made anew of what the store has.
+    """Before anything is made, before and after a file has its name, before the store knows, at its end.
+
+    A file that somebody cuts off meanwhile is made anew of what the store has.
     """
     rows = 2 * GROUP
     suite = suite_of(server.url, rows)
@@ -253,7 +263,7 @@ def test_a_chain_of_tasks_over_a_dataset_is_killed_and_goes_on(
         process = start(tmp_path, "resume" if calls else "s.json", "--no-cache")
         server.wait_held(held)
         calls += more
-        wait_until(lambda: len(stored(tmp_path, "SELECT 1 FROM call")) == calls, process)
+        wait_until(partial(is_recorded, tmp_path, calls, "call"), process)
         kill(process, server)
         lost += held
     said = finish(tmp_path, "resume", "--no-cache", code=100)

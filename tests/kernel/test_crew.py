@@ -4,11 +4,13 @@ import math
 
 import trio
 
-from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan
+from trioeval.errors import CallError, Fault
+from trioeval.kernel import Calls, Done, Failed, Job, Lanes, LaneSpec, Plan
 from trioeval.kernel.backlog import Backlog
 from trioeval.kernel.crew import Crew
 from trioeval.kernel.ledger import Ledger
 from trioeval.kernel.running import Running
+from trioeval.kernel.timeouts import Timer
 from trioeval.testing import run_virtual
 
 
@@ -30,3 +32,28 @@ def test_a_crew_with_all_its_live_jobs_admits_no_other() -> None:
         return [job.index if job else None for job in admitted]
 
     assert run_virtual(main) == [0, 1, None, 2, None]
+
+
+def test_nothing_is_kept_of_a_job_that_has_its_outcome() -> None:
+    """Not even how often it was run again: there may be millions of them."""
+
+    async def main() -> tuple[bool, object]:
+        lanes, plan = Lanes([LaneSpec("a")]), Plan.of([Job(0, "a", None)])
+        running = Running(silent, lanes, Ledger(1), Backlog(plan), math.inf, trio.Event(), rounds=2)
+        crew = Crew(running, lanes["a"], max_live=2)
+        job = crew.admit_nowait(0.0)
+        assert job is not None
+        before = state(running)
+        calls = running.start(job, Timer(running.timeouts), 0.0, favoured=False)
+        failed = Failed(0, 0.0, 1.0, 0.0, 1, CallError(Fault.TRANSIENT))
+        running.finish(calls, failed)
+        assert list(running.next_round()) == [0]
+        kept = state(running) != before
+        running.settle(Done(0, 0.0, 2.0, 0.0, 2, None))
+        await trio.lowlevel.checkpoint()
+        return kept, state(running) == before
+
+    def state(running: Running[None, None]) -> object:
+        return dict(running._failed), dict(running._salvaged), set(running._aside)
+
+    assert run_virtual(main) == (True, True)

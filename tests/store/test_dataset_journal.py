@@ -22,9 +22,12 @@ from trioeval.datasets.grouping import Grouping
 from trioeval.datasets.result import DroppedRow
 from trioeval.store import open_store, read_store
 from trioeval.store.database import DatabaseKind, open_database
+from trioeval.store.dataset_works import CellWork, DropWork
+from trioeval.store.laying import lay
 from trioeval.store.runs import delete_run
 from trioeval.store.schema import MIGRATIONS, RUNS
 from trioeval.store.stored_dataset import StoredDataset
+from trioeval.store.works import Place, Work
 from trioeval.tasks.columns.dataset_journal import DatasetJournal, MadeRecord, Restored
 from trioeval.testing.memory_dataset import MemoryDataset
 from trioeval.testing.memory_journal import MemoryJournal
@@ -511,3 +514,50 @@ def test_a_journal_in_memory_says_the_same(tmp_path: Path) -> None:
         execute(path, compare)
     assert len(journal.cut(3).dataset(TASK).restored(0, range(2)).made) == 2
     assert not journal.cut(0).dataset(TASK).resumed
+
+
+def test_what_cannot_be_kept_is_told_once(tmp_path: Path) -> None:
+    """Whoever goes on pays for it again; what can be kept is."""
+    path = tmp_path / "r.db"
+    key = "sk-0123456789abcdef"
+    secrets = [attrs.evolve(one, values={one.unit: {"a": f"the key {key}"}}) for one in CELLS[1:4]]
+
+    def write(dataset: DatasetJournal) -> None:
+        dataset.begin(GROUPING, FINGERPRINT)
+        for record in (CELLS[0], *secrets, CELLS[4]):
+            dataset.made(record)
+
+    _, told = execute(path, write, keys={TASK: [key]})
+    why = "what a made is not written down: it holds a secret"
+    then = "a later execution makes it again, and so everything like it"
+    assert told == [f"{path}: task {TASK}: {why}; {then}"]
+
+    def find(dataset: DatasetJournal) -> None:
+        found = [dataset.restored(group, GROUPING.rows_of(group)) for group in range(3)]
+        assert [one for group in found for one in group.made] == [CELLS[0], CELLS[4]]
+
+    execute(path, find)
+
+
+def test_rows_that_are_gone_are_laid_with_few_statements(tmp_path: Path) -> None:
+    """Also between cells: what is gathered of one kind does not end with the other."""
+    path = tmp_path / "r.db"
+    execute(path, put)
+    connection = sqlite3.connect(path)
+    statements: list[str] = []
+    place = Place(eval_id="eval-1", parts={TASK: 1})
+    works: list[Work] = []
+    for row in range(100):
+        cell = MadeRecord(producer="a", unit=row, digest="d", values={row: {"a": row}})
+        works.append(CellWork(place, TASK, row, False, cell, print))  # noqa: FBT003
+        works.append(DropWork(place, TASK, attrs.evolve(DROPPED, row=row)))
+    for work in works:
+        work.make()
+    connection.set_trace_callback(statements.append)
+    with connection:
+        lay(connection, works)
+    inserted = [one for one in statements if one.startswith("INSERT")]
+    assert len(inserted) < 20
+    (rows,) = connection.execute("SELECT count(*) FROM dropped_row WHERE key >> 31 = 1").fetchone()
+    assert rows == 100
+    connection.close()

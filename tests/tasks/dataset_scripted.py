@@ -281,6 +281,9 @@ class MemoryDatasetJournal:
     def groups(self) -> Sequence[GroupFile]:
         return [what for kind, what in self.earlier if kind == "written"]
 
+    def again(self) -> frozenset[int]:
+        return frozenset()
+
     def restored(self, group: int, rows: range) -> Restored:
         made, dropped = [], []
         for kind, what in self.earlier:

@@ -148,7 +148,7 @@ def test_rows_of_a_file_are_read_in_any_order(tmp_path: Path, kind: str) -> None
 
 def test_large_files_are_read_in_parts(tmp_path: Path) -> None:
     lines = [json.dumps({"name": f"n{place}", "age": place}) for place in range(2500)]
-    source = open_seed_file(written(tmp_path, "s.ndjson", "\n".join(lines)), BOTH)
+    source = open_seed_file(written(tmp_path, "s.jsonl", "\n".join(lines)), BOTH)
     assert source.read([2499, 0, 1000, 1001]) == [
         {"n": f"n{place}", "a": place} for place in (2499, 0, 1000, 1001)
     ]

@@ -8,7 +8,6 @@ import attrs
 import pytest
 import trio
 
-from trioeval.errors import InputError
 from trioeval.grading import Assertion
 from trioeval.providers import Reply, Request
 from trioeval.store import RunStart, open_store
@@ -117,16 +116,19 @@ async def test_the_tests_are_told_of_as_soon_as_they_are_known() -> None:
     assert told == [("second", 2)]
 
 
-def questions(rows: Sequence[Mapping[str, Any]]) -> Suite:
-    said = {"question": "q", "answers": "options", "correctAnswers": "right"}
-    suite = Suite(
+def questions_suite(said: Mapping[str, str]) -> Suite:
+    return Suite(
         providers=(ECHO,),
         prompts=(prompt("q"),),
         tests=(),
         questions=QuestionSettings(file=Path("q.yaml")),
         rows_of=RowsOfTask(task="first", question=said),
     )
-    return with_rows(suite, rows, Templates())
+
+
+def questions(rows: Sequence[Mapping[str, Any]]) -> Suite:
+    said = {"question": "q", "answers": "options", "correctAnswers": "right"}
+    return with_rows(questions_suite(said), rows, Templates())
 
 
 def test_rows_become_questions_with_numbers_as_text() -> None:
@@ -139,15 +141,106 @@ def test_rows_become_questions_with_numbers_as_text() -> None:
     assert suite.tests[0].is_data
 
 
-def test_everything_that_is_wrong_with_rows_as_questions_is_told_at_once() -> None:
-    rows = [
-        {"q": "", "options": ["a", "b"], "right": "a"},
-        {"q": "x", "options": ["a"], "right": "z"},
+def test_everything_that_is_wrong_with_a_row_as_a_question_is_told_at_once() -> None:
+    """It stands where it stood, and the others are questions all the same."""
+    suite = questions(
+        [
+            {"q": "", "options": ["a", "b", "A"], "right": "a"},
+            {"q": "x", "options": ["a", "b"], "right": "b"},
+            {"q": ["x"], "options": None, "right": "z"},
+        ]
+    )
+    faults = [test.fault for test in suite.tests]
+    assert faults[1] is None
+    assert suite.tests[1].vars["correctAnswers"] == ["b"]
+    assert str(faults[0]).splitlines() == [
+        "row 0 of task first is no question:",
+        "question: must not be blank",
+        'answers[2]: "A" is the same answer as "a"',
     ]
-    with pytest.raises(InputError, match="rows of task first are no questions") as caught:
-        questions(rows)
-    assert "questions[0].question" in str(caught.value)
-    assert "questions[1]" in str(caught.value)
+    assert str(faults[2]).startswith("row 2 of task first is no question:\nquestion: must be text")
+    assert [test.is_data for test in suite.tests] == [True] * 3
+
+
+def test_rows_with_one_id_are_one_question_and_mistakes() -> None:
+    """Which of them is meant by it nobody could say."""
+    rows = [{"q": "x", "o": ["a", "b"], "r": "a", "n": name} for name in ("one", "two", "one")]
+    said = {"question": "q", "answers": "o", "correctAnswers": "r", "id": "n"}
+    suite = with_rows(questions_suite(said), rows, Templates())
+    assert [test.description for test in suite.tests[:2]] == ["one", "two"]
+    assert [test.fault is None for test in suite.tests] == [True, True, False]
+
+
+@pytest.mark.trio
+async def test_a_row_that_is_no_question_is_an_error_of_its_own() -> None:
+    """It is not asked, and tells why; the run goes on with the others."""
+    asked: list[str] = []
+
+    async def right(request: Request) -> str:  # noqa: ASYNC124 - as providers are
+        asked.append(request.prompt)
+        return "<answer>yes</answer>"
+
+    entry = ProviderEntry(id="right")
+    said = {"question": "vars.word", "answers": "vars.choices", "correctAnswers": "vars.choice"}
+    texts = [("sure?", ["yes", "no"]), ("", ["yes", "no"]), ("really?", ["yes", "no"])]
+    tests = tuple(
+        Test(vars={"word": word, "choices": {"of": choices}, "choice": "yes"})
+        for word, choices in texts
+    )
+    made = Suite(providers=(ECHO,), prompts=(prompt("{{ word }}"),), tests=tests)
+    quiz = attrs.evolve(questions_suite({**said, "answers": "vars.choices.of"}), providers=(entry,))
+    rows = await collect(
+        suite_of(
+            Task(id="first", suite=made), Task(id="second", suite=quiz, depends_on=("first",))
+        ),
+        providers={"right": right},
+    )
+    found = [row for row in rows if row.task == "second"]
+    assert [row.status for row in found] == [Status.PASS, Status.ERROR, Status.PASS]
+    assert "row 1 of task first is no question:\nquestion: must not be blank" in str(found[1].error)
+    assert len(asked) == 2
+
+
+@pytest.mark.trio
+async def test_a_row_of_which_no_test_can_be_made_is_an_error_of_its_own() -> None:
+    """It tells of which row and which variable; the run goes on with the others."""
+    said = {"text": "output", "more": "{{ vars.word.parts | join }}"}
+    tests = tuple(Test(vars={"word": {"parts": parts}}) for parts in (["a"], "a", ["b"]))
+    made = Suite(providers=(ECHO,), prompts=(prompt("-"),), tests=tests)
+    rows = await collect(
+        suite_of(Task(id="first", suite=made), second(said, raw="{{ text }}{{ more }}"))
+    )
+    found = [row for row in rows if row.task == "second"]
+    assert [row.output for row in found] == ["-a", None, "-b"]
+    assert found[1].status is Status.ERROR
+    assert "row 1 of task first cannot be used:\nvars.more: " in str(found[1].error)
+
+
+def test_tests_of_rows_can_be_taken_from_the_end() -> None:
+    """As of any sequence, and each is of its own row."""
+    [late] = prepare(suite_of(first("a"), second({"text": "n"}))).parts[1:]
+    assert late.settle is not None
+    tests = late.settle([{"n": 0}, {"n": 1}, {"n": 2}]).suite.tests
+    assert [test.vars["text"] for test in (tests[-1], *tests[:2])] == [2, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"apiKey": "sk-0123456789"}, {"headers": {"Authorization": "Bearer sk-0123456789"}}],
+)
+def test_keys_of_providers_are_there_when_the_rows_are(config: Mapping[str, Any]) -> None:
+    """What is shown of a suite hides them, and is not what is run."""
+    config = {**config, "apiBaseUrl": "http://127.0.0.1:9/v1"}
+    entry = ProviderEntry(id="openai:chat:some", config=config)
+    exam = second()
+    exam = attrs.evolve(exam, suite=attrs.evolve(exam.suite, providers=(entry,)))
+    [late] = prepare(suite_of(first("a"), exam), environ={}).parts[1:]
+    assert late.settle is not None
+    settled = late.settle([{"output": "x"}])
+    assert settled.lane_names == late.prepared.lane_names
+    assert settled.specs == late.prepared.specs
+    assert "sk-0123456789" in settled.specs[0].secrets
+    assert "sk-0123456789" not in str(settled.suite)
 
 
 def test_a_name_with_points_goes_down_unless_a_column_has_it() -> None:

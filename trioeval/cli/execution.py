@@ -32,7 +32,7 @@ from trioeval.kernel import Cut, Event
 from trioeval.providers import Recorder
 from trioeval.quota.backend import Quota
 from trioeval.report import RunInfo
-from trioeval.report.dataset_text import trouble
+from trioeval.report.dataset_text import trouble, was_cut_short
 from trioeval.store import StoredRun
 from trioeval.store.database import DamagedError
 from trioeval.tasks import PreparedSuite, PreparedTask, Row, Status, make_lanes, run_suite
@@ -230,7 +230,7 @@ class Execution:
             failed_fast=self.failed_fast,
             unwritten=unwritten,
             standing=run.standing_rows,
-            resume=self.keeping.resume(run.id) if self._may_go_on(run, collector) else None,
+            resume=self._resume(run, collector),
         )
         if (spent := spent_line(totals, datasets)) is not None:
             say(spent)
@@ -243,10 +243,13 @@ class Execution:
         left = is_unfinished(collector.totals, collector.datasets, unopened=collector.unopened)
         return left or run.standing_rows > 0
 
-    def _may_go_on(self, run: StoredRun, collector: Collector) -> bool:
-        """Whether something is left for another time."""
-        left = self._is_left(run, collector) or run.error is not None
-        return left and self.keeping.database is not None and not _is_damaged(run)
+    def _resume(self, run: StoredRun, collector: Collector) -> str | None:
+        """The command that does what is left for another time; None if nothing is."""
+        retry = any(map(was_cut_short, collector.datasets))
+        left = retry or self._is_left(run, collector) or run.error is not None
+        if not left or self.keeping.database is None or _is_damaged(run):
+            return None
+        return self.keeping.resume(run.id, retry=retry)
 
 
 def _is_damaged(run: StoredRun) -> bool:

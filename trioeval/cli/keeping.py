@@ -32,14 +32,18 @@ class Keeping:
     named: bool = False
     """Whether a flag says where the database is, which has to be said again."""
 
-    def resume(self, run: str) -> str:
+    def resume(self, run: str, *, retry: bool = False) -> str:
         """The command that goes on with a run.
+
+        Args:
+            run: Its id.
+            retry: Whether it also tries again what was lost.
 
         Example:
             >>> Keeping(database=Path("my runs.db"), named=True).resume("eval-1")
             "trioeval resume eval-1 --db 'my runs.db'"
         """
-        command = ["trioeval", "resume", run]
+        command = ["trioeval", "resume", run, *(["--retry", "errors"] if retry else ())]
         return shlex.join([*command, "--db", str(self.database)] if self.named else command)
 
 

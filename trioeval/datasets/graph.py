@@ -113,6 +113,16 @@ class ColumnGraph:
         found += _cycles(producers, _needs(producers, maker))
         return sorted(found, key=lambda mistake: mistake.producer)
 
+    def below(self, producer: int) -> frozenset[int]:
+        """Those that need a producer, directly or through others."""
+        found: set[int] = set()
+        waiting = [producer]
+        while waiting:
+            more = set(self.downstream[waiting.pop()]) - found
+            found |= more
+            waiting += more
+        return frozenset(found)
+
     def jobs(self, rows: int, groups: int) -> int:
         """How many jobs make a dataset: one a row and cell producer, one a group and other producer."""
         cells = sum(producer.scope == "cell" for producer in self.producers)

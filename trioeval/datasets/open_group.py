@@ -215,8 +215,12 @@ class OpenGroup:
                 self._give_up(states, place, job, told)
 
     def is_over(self, node: int) -> bool:
-        """Whether a node that makes whole groups has done so, or will not."""
-        return self._states[node] >= _DONE
+        """Whether a node that makes whole groups has done so, or has no row left to do so for."""
+        return self._states[node] in (_DONE, _GONE)
+
+    def is_lost(self, node: int) -> bool:
+        """Whether a node that makes whole groups does not do so in this run."""
+        return self._states[node] == _LOST
 
     def needs_one(self, node: int) -> bool:
         """Whether a node that makes whole groups waits for one thing alone."""

@@ -17,6 +17,9 @@ it did not pass; a processor left it out; too much failed for good."""
 FILTERS: frozenset[Cause] = frozenset({"filtered", "expression", "validation", "processor"})
 """Causes that somebody wanted: no error."""
 
+LOST: frozenset[Cause] = frozenset({"failed", "early_shutdown"})
+"""The others: such a row may be there when it is tried again."""
+
 DatasetOutcome: TypeAlias = Literal["complete", "incomplete", "failed"]
 
 SHOWN_FAILURES = 100

@@ -9,9 +9,10 @@ written or given up. Only open groups cost memory. A group that is passed over w
 
 A cell may be made when the producers of whole groups that it needs are done, and the cells of its row that it
 needs. A full producer may when no row that is left lacks a column that it needs; dropping the last row that
-does frees it. An ordered one also waits until it is over with the groups before: has made them, or will not,
-because its job is lost, the group is closed, or no row of it is left. A group without a row is finished at
-once: it has nothing to be made but `FINISH`.
+does frees it. An ordered one also waits until it has made the groups before, but for those of which no row is
+left. If it does not make one of them, because its job is lost or the group is closed, its turn stays there:
+what it makes of later groups may depend on that one, which another run makes first. A group without a row is
+finished at once: it has nothing to be made but `FINISH`.
 
 Each change returns what it has made ready and what is no longer to be made, in the order of groups, then
 `PREPARE`, graph, `FINISH`, then rows. Misuse is an error (a `RuntimeError`) and never ignored.
@@ -47,6 +48,8 @@ class Tracker:
             place: deque() for place, producer in enumerate(graph.producers) if producer.ordered
         }
         """By ordered producer: the groups that it is not over with; the turn is the first one's."""
+        self._given_up: dict[int, int] = {}
+        """By ordered producer: the first group that was closed before it was over with it."""
 
     @property
     def open(self) -> tuple[int, ...]:
@@ -131,17 +134,22 @@ class Tracker:
     def is_stuck(self, group: int) -> bool:
         """Whether an open group has not finished, nothing of it is ready or begun, and nothing will be.
 
-        A group that only waits for an ordered producer's turn is not stuck: the turn comes when the groups
-        before it go on, or are closed.
+        A group that only waits for an ordered producer's turn is not stuck while that may come.
         """
         found = self._group(group)
         return not (
             found.active
             or found.finished
             or any(
-                found.needs_one(place) and line[0] != group for place, line in self._lines.items()
+                found.needs_one(place) and line[0] != group and not self._stands(place)
+                for place, line in self._lines.items()
             )
         )
+
+    @property
+    def standing(self) -> int:
+        """How many ordered producers will make nothing more: groups that are behind their turn get stuck."""
+        return sum(map(self._stands, self._lines))
 
     def needed(self, group: int) -> tuple[MakeJob, ...]:
         """What of an open group is not made, lost jobs and `FINISH` among it; in order.
@@ -175,7 +183,11 @@ class Tracker:
             cancel. And what of other groups waited for it.
         """
         told = Told()
-        self._group(group).close(told)
+        closed = self._group(group)
+        for place in self._lines:
+            if not closed.is_over(place):
+                self._given_up[place] = min(group, self._given_up.get(place, group))
+        closed.close(told)
         del self._groups[group]
         self._advance_all(told.ready)
         return told.change()
@@ -200,4 +212,13 @@ class Tracker:
                 if len(line) < before:
                     first.turn(place, ready)
                 return
+            if line[0] == self._given_up.get(place):
+                return
             line.popleft()
+
+    def _stands(self, place: int) -> bool:
+        line = self._lines[place]
+        if not line:
+            return False
+        first = self._groups.get(line[0])
+        return line[0] == self._given_up.get(place) if first is None else first.is_lost(place)

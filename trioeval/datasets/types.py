@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 ColumnType: TypeAlias = Literal["text", "int", "float", "bool", "vector", "json"]
 """`int` has 64 bits; numbers are finite; `vector` is a list of numbers of an embedding; `json` is any JSON,
 written as JSON text where files have no such values, of at most 500 levels, and with
-whole numbers of less than 14,000 bits: more can be written by some programs, and read by few."""
+whole numbers of at most 14,000 bits: more can be written by some programs, and read by few."""
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
 _DEEPEST = 500

@@ -85,6 +85,16 @@ def is_left(result: DatasetResult) -> bool:
     return bool(result.not_run) or result.error is not None
 
 
+def was_cut_short(result: DatasetResult) -> bool:
+    """Whether rows of a dataset were not tried, since too much had failed: only a retry makes them.
+
+    Example:
+        >>> was_cut_short(DatasetResult(task="a", requested=2, written=1, dropped={"failed": 1}))
+        False
+    """
+    return bool(result.dropped.get("early_shutdown"))
+
+
 def used_of(result: DatasetResult | ColumnProfile) -> str:
     """Calls, tokens and money, and for a whole dataset its time.
 

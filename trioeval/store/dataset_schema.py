@@ -53,6 +53,13 @@ DATASET_TABLES: Sequence[str] = (
     ) WITHOUT ROWID
     """,
     """
+    CREATE TABLE group_again (
+        part INTEGER NOT NULL,
+        number INTEGER NOT NULL,
+        PRIMARY KEY (part, number)
+    ) WITHOUT ROWID
+    """,
+    """
     CREATE TABLE dataset_stage (
         part INTEGER NOT NULL,
         name TEXT NOT NULL,

@@ -7,6 +7,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 
 import attrs
 
+from trioeval.store.dataset_again import try_lost_again
 from trioeval.store.facts import RunStart
 from trioeval.store.records import is_unreadable
 from trioeval.store.runs import Mark, forget_replies, go_on, key_range, mark_rows, move_rows
@@ -63,6 +64,8 @@ def take_up(
         if found := _damaged(connection, part):
             damaged[task] = found
         kept[task], retried[task] = _mark(connection, part, retry, changes, {*found})
+        if retry.which in ("errors", "none"):
+            try_lost_again(connection, part, is_wanted=retry.which == "errors")
     anew = {task: _anew(connection, part, retried[task]) for task, part in parts.items()}
     return Going(
         number=number,

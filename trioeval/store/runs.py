@@ -15,7 +15,15 @@ from trioeval.store.schema import INDEX_BITS
 _KEYED = ("result", "record", "score", "call")
 """Tables of rows."""
 
-_OF_PARTS = ("test", "dataset", "dataset_result", "written_group", "dataset_stage", "part")
+_OF_PARTS = (
+    "test",
+    "dataset",
+    "dataset_result",
+    "written_group",
+    "group_again",
+    "dataset_stage",
+    "part",
+)
 """Tables of what else there is of a part."""
 
 _FACTS = [

@@ -33,7 +33,7 @@ from trioeval.store.works import Place, StepWork, insert
 from trioeval.store.writer import Writer
 from trioeval.tasks.columns.dataset_journal import DatasetJournal, MadeRecord, Restored
 
-_OTHERS = ("written_group", "dataset_stage")
+_OTHERS = ("written_group", "group_again", "dataset_stage")
 
 
 @attrs.frozen(kw_only=True)
@@ -43,6 +43,8 @@ class _Before:
     grouping: Grouping | None = None
     fingerprint: Mapping[str, str] = attrs.field(factory=dict)
     groups: Sequence[GroupFile] = ()
+    again: frozenset[int] = frozenset()
+    """Groups that are to be written anew, whatever is there of them."""
     stages: Mapping[str, str] = attrs.field(factory=dict)
 
 
@@ -138,6 +140,10 @@ class StoredDataset(DatasetJournal):
         def write(connection: sqlite3.Connection) -> None:
             line = written_line(self._place.parts[self._task], group)
             insert(connection, "written_group", WRITTEN, [line])
+            connection.execute(
+                "DELETE FROM group_again WHERE part = ? AND number = ?",
+                (self._place.parts[self._task], group.group),
+            )
 
         self._writer.put(StepWork(write))
 
@@ -156,8 +162,12 @@ class StoredDataset(DatasetJournal):
         return dict(self._stages)
 
     def groups(self) -> Sequence[GroupFile]:
-        """The groups that earlier executions have written."""
+        """The groups that earlier executions have written, without those that are written anew."""
         return self._before.groups
+
+    def again(self) -> frozenset[int]:
+        """The groups that are to be written anew, since lost rows of them are tried again."""
+        return self._before.again
 
     def restored(self, group: int, rows: range, /) -> Restored:
         """What earlier executions have written down of a group. What is damaged is not there."""
@@ -214,11 +224,14 @@ class StoredDataset(DatasetJournal):
                 f"SELECT {columns} FROM written_group WHERE part = ? ORDER BY number",  # noqa: S608
                 of,
             )
+            anew = read.execute("SELECT number FROM group_again WHERE part = ?", of)
+            again = frozenset(number for (number,) in anew)
             stages = read.execute("SELECT name, state FROM dataset_stage WHERE part = ?", of)
             return _Before(
                 grouping=Grouping(grouping["size"], tuple(grouping["targets"])),
                 fingerprint=fingerprint,
-                groups=tuple(map(_group, groups)),
+                groups=tuple(one for one in map(_group, groups) if one.group not in again),
+                again=again,
                 stages=dict(stages),
             )
         except (sqlite3.Error, DatasetError, ValueError, TypeError, KeyError) as error:

@@ -39,6 +39,16 @@ again, and that must end."""
 _DIGITS = 15
 """What floats have: with more of them there is a number in every range."""
 
+MOST_DECIMALS = 100
+"""Digits behind the point of a number that is drawn."""
+
+_WHOLE = 2.0**63 - 1024
+"""Of 64 bits: the greatest of them that is a float."""
+_FLOAT = 1e200
+"""Far from where floats end, also with all decimals."""
+_FARTHEST = 9
+"""Deviations from the mean of the farthest number that may be drawn."""
+
 _Check: TypeAlias = Callable[[Any], Iterator[Mistake]]
 
 
@@ -77,6 +87,8 @@ def _category(sampler: CategorySampler) -> Iterator[Mistake]:
         yield Mistake(message, "write one for each value", at=("weights",))
     elif weights and not any(weights):
         yield Mistake("all weights are 0", "give one value a weight above it", at=("weights",))
+    elif not math.isfinite(sum(weights)):
+        yield Mistake("the weights add up to too much", "write smaller ones", at=("weights",))
 
 
 def _subcategory(sampler: SubcategorySampler) -> Iterator[Mistake]:
@@ -90,6 +102,8 @@ def _subcategory(sampler: SubcategorySampler) -> Iterator[Mistake]:
 def _uniform(sampler: UniformSampler) -> Iterator[Mistake]:
     if sampler.low > sampler.high:
         yield _wrong_order(sampler.low, sampler.high)
+    elif wrong := [*_too_far(sampler.low, sampler.high, sampler.decimals, ("low", "high"))]:
+        yield from wrong
     else:
         yield from _between(sampler.low, sampler.high, sampler.decimals)
 
@@ -100,7 +114,10 @@ def _gaussian(sampler: GaussianSampler) -> Iterator[Mistake]:
     if low > high:
         yield _wrong_order(low, high)
         return
-    wrong = list(_between(low, high, sampler.decimals))
+    mean, far = sampler.mean, _FARTHEST * sampler.deviation
+    least, most = max(low, mean - far), min(high, mean + far)
+    wrong = [*_too_far(least, most, sampler.decimals, ("mean", "deviation"))]
+    wrong = wrong or [*_between(low, high, sampler.decimals)]
     yield from wrong
     if not wrong and _share(sampler, low, high) < RAREST:
         bounds = " and ".join(
@@ -122,6 +139,21 @@ def _share(sampler: GaussianSampler, low: float, high: float) -> float:
         (bound - sampler.mean) / (sampler.deviation * math.sqrt(2)) for bound in (low, high)
     )
     return 0.5 * (math.erf(above) - math.erf(below))
+
+
+def _too_far(
+    low: float, high: float, decimals: int | None, keys: tuple[str, str]
+) -> Iterator[Mistake]:
+    """Whether some numbers of a range cannot be told, or are none of their column."""
+    if decimals is not None and decimals > MOST_DECIMALS:
+        message = f"must be at most {MOST_DECIMALS}, got {decimals}"
+        yield Mistake(message, "leave it out for numbers as they are", at=("decimals",))
+        return
+    bound = _WHOLE if decimals == 0 else _FLOAT
+    for key, value in zip(keys, (low, high), strict=True):
+        if not abs(value) <= bound:
+            message = f"numbers as far away as {value:g} cannot be told"
+            yield Mistake(message, f"stay from {-bound:g} to {bound:g}", at=(key,))
 
 
 def _wrong_order(low: float, high: float) -> Mistake:

@@ -28,6 +28,7 @@ _NO_VARIABLES = frozenset(
     }
 )
 """Words that mean something else in templates."""
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 ONE_FOR_ALL = "*"
 """Stands for all columns where `as` is one type."""
 
@@ -259,9 +260,21 @@ def options_of_score(value: Any, _wanted: Any) -> Mapping[str, str]:
         for key, part in value.items()
         if not isinstance(part, str)
     ]
+    known: dict[str | float, str] = {}
+    for key in value:
+        before = known.setdefault(_meant(key), key)
+        if before != key:
+            message = f"means the same as {quote(before)}"
+            mistakes.append(Mistake(message, "write one of them", at=(key,), key=True))
     if mistakes:
         raise MistakenError(*mistakes)
     return value
+
+
+def _meant(option: str) -> str | float:
+    """What an option is known by: a number by its value, a word without space around it."""
+    bare = str(option).strip()
+    return float(bare) if _NUMBER.fullmatch(bare) else bare
 
 
 def as_types(value: Any, _wanted: Any) -> Mapping[str, ColumnType]:

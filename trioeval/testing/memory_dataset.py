@@ -100,6 +100,10 @@ class MemoryDataset:
         found = {one.group: one for one in self._before if isinstance(one, GroupFile)}
         return [found[group] for group in sorted(found)]
 
+    def again(self) -> frozenset[int]:
+        """The groups that are to be written anew: none, where nobody asks for it."""
+        return frozenset()
+
     def restored(self, group: int, rows: range) -> Restored:
         """What was written down of a group before; the last of each."""
         made: dict[tuple[str, int, bool], MadeRecord] = {}

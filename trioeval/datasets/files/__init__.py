@@ -10,7 +10,8 @@
 
 A file is written under another name, brought to the disk, and renamed; then its folder is, and then it is
 noted. So a file with its name is whole, and what is not noted is known by its digest. `final` comes to be by
-one rename, and only when all of it is safe.
+one rename, and only when all of it is safe; one of a time before is read, by another name, until then. One
+that is not as it was written is removed when the folder is opened again, for it can be made again.
 
 Two runs with the same rows write the same bytes: no time, no id of a run stands in them.
 

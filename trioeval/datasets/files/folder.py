@@ -1,7 +1,7 @@
 """The folder while a dataset is built."""
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -91,6 +91,7 @@ class DatasetFolder:
         file_format: Format,
         existing: Existing,
         known: Iterable[GroupFile] = (),
+        again: Collection[int] = (),
         helps: str = HELPS,
         disk: Disk | None = None,
     ) -> Self:
@@ -107,6 +108,7 @@ class DatasetFolder:
             existing: What is done where there is a dataset already. `if_possible` moves one that does not fit
                 to a name beside it, and never deletes a file.
             known: Groups that a journal knows to be written.
+            again: Groups that are written anew: they count as not written, whatever is there.
             helps: What is said to help where a dataset does not fit and must.
             disk: What is done to files.
 
@@ -122,6 +124,7 @@ class DatasetFolder:
             file_format=file_format,
             existing=existing,
             known=known,
+            again=again,
             helps=helps,
             disk=disk,
         )

@@ -1,7 +1,7 @@
 """A folder is opened to be written: what is there is looked at before anything is changed."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import attrs
@@ -60,6 +60,7 @@ def open_folder(
     file_format: Format,
     existing: Existing,
     known: Iterable[GroupFile],
+    again: Collection[int],
     helps: str,
     disk: Disk,
 ) -> Opened:
@@ -86,8 +87,10 @@ def open_folder(
         opened = Opened(
             lock=lock, note=found or Note(header=header, format=file_format), moved=moved
         )
-        _check_groups(path, opened, known)
-        opened.is_processed = _is_processed(path, opened.note)
+        _check_groups(path, opened, known, again)
+        opened.is_processed = not again and _is_processed(path, opened.note)
+        if again:
+            opened.note = attrs.evolve(opened.note, result=None)
         _tidy(path, opened, found, disk)
     except OSError as error:
         if lock is not None:
@@ -193,12 +196,14 @@ def _is_processed(path: Path, note: Note) -> bool:
     )
 
 
-def _check_groups(path: Path, opened: Opened, known: Iterable[GroupFile]) -> None:
+def _check_groups(
+    path: Path, opened: Opened, known: Iterable[GroupFile], again: Collection[int]
+) -> None:
     """Sort what was ever told of groups by whether the files are as they were written."""
     told: dict[int, list[GroupFile]] = {}
     grouping = opened.note.header.grouping
     for group in (*opened.note.groups.values(), *known):
-        if is_of(group, grouping):
+        if is_of(group, grouping) and group.group not in again:
             told.setdefault(group.group, []).append(group)
     damaged = []
     for number, groups in sorted(told.items()):

@@ -106,9 +106,7 @@ async def build_columns(
         >>> dataset.result.outcome, len(dataset.rows)
         ('complete', 3)
     """
-    if not isinstance(settings, Mapping):
-        msg = f"settings must be a mapping, as a task of a suite file is one, not {kind(settings)}"
-        raise UsageError(msg)
+    _check_settings(settings)
     if preview is not None:
         _check_preview(preview)
     custom = providers if isinstance(providers, Mapping) else {}
@@ -145,6 +143,12 @@ async def build_columns(
     if result.folder is not None:
         rows = await trio.to_thread.run_sync(DatasetRows, result.folder)
     return Dataset(result, rows)
+
+
+def _check_settings(settings: object) -> None:
+    if not isinstance(settings, Mapping):
+        msg = f"settings must be a mapping, as a task of a suite file is one, not {kind(settings)}"
+        raise UsageError(msg)
 
 
 def _check_preview(rows: object) -> None:

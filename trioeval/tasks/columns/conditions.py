@@ -5,7 +5,7 @@ from typing import Any
 
 from trioeval.datasets.result import Cause
 from trioeval.suite.column_expressions import Filters, compile_condition
-from trioeval.suite.column_models import Column, ValidationColumn
+from trioeval.suite.column_models import Column, ExpressionColumn, ValidationColumn
 from trioeval.tasks.columns.dataset_spec import Condition
 
 
@@ -55,7 +55,8 @@ def drop_conditions(
     """
     found: list[tuple[Cause, Condition]] = []
     if column.drop_when is not None:
-        found.append(("filtered", compile_condition(column.drop_when, filters, env)))
+        cause: Cause = "expression" if isinstance(column, ExpressionColumn) else "filtered"
+        found.append((cause, compile_condition(column.drop_when, filters, env)))
     if isinstance(column, ValidationColumn) and column.drop:
         found.append(("validation", _did_not_pass(column.name)))
     return found

@@ -25,6 +25,8 @@ from trioeval.grading.strict_reading import UnusableReplyError
 from trioeval.grading.text import output_text, quote
 from trioeval.kernel import Calls
 from trioeval.providers import Reply, Request
+from trioeval.providers.secret_names import is_secret_name
+from trioeval.providers.secrets import hide_in, longest_first, surely_keys
 from trioeval.providers.thoughts import thoughts_in, without_thinking
 from trioeval.suite import Templates
 from trioeval.suite.column_models import Asking
@@ -47,6 +49,17 @@ class Cells:
     """Fill rows into prompts; they should be strict, so that a wrong name is told."""
     seed: int = 0
     """Of the dataset: another one wants other replies, also to the same questions."""
+    _keys: tuple[str, ...] = attrs.field(init=False, repr=False)
+
+    @_keys.default
+    def _find_keys(self) -> tuple[str, ...]:
+        env = self.templates.env
+        return longest_first(surely_keys(env[name] for name in env if is_secret_name(name)))
+
+    def without_keys(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """Messages as they may be written down: without keys of providers and of the environment."""
+        clean: list[Message] = self.asker.without_keys(hide_in(list(messages), self._keys))
+        return tuple(clean)
 
     def fill(self, order: CellOrder) -> Callable[[str], str]:
         """What fills the row of an order into a text."""
@@ -159,8 +172,7 @@ class Conversations:
             if talk.replies:
                 self._replies[order.row] = talk.replies
             raise
-        clean = self.cells.asker.without_keys(list(said.messages))
-        return attrs.evolve(said, messages=tuple(clean))
+        return attrs.evolve(said, messages=self.cells.without_keys(said.messages))
 
     def inquiry(self, order: CellOrder, messages: Sequence[Message], restart: int) -> Inquiry:
         """The question of one turn; each turn of a conversation has more messages than the one before."""

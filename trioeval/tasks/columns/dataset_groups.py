@@ -62,7 +62,7 @@ class GroupState:
 
     number: int
     rows: range
-    records: Mapping[tuple[int, int], MadeRecord]
+    records: dict[tuple[int, int], MadeRecord]
     """What an earlier execution has made, by producer and unit."""
     begun: dict[int, Flight | None] = attrs.field(factory=dict)
     """Jobs that were begun and are not over; None of those that failed by mishap, until they run again."""

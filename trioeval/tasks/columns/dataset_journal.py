@@ -75,7 +75,11 @@ class DatasetJournal(Protocol):
         ...
 
     def groups(self) -> Sequence[GroupFile]:
-        """The groups that were written."""
+        """The groups that were written, without those of `again`."""
+        ...
+
+    def again(self) -> frozenset[int]:
+        """The groups that are to be written anew, since lost rows of them are tried again."""
         ...
 
     def restored(self, group: int, rows: range, /) -> Restored:

@@ -161,4 +161,6 @@ def group_numbers(group: range, rows: Rows) -> tuple[int, ...] | int:
 
 def numbers_of(file: GroupFile, grouping: Grouping) -> Sequence[int]:
     """The numbers of the rows of a group that is written."""
-    return grouping.rows_of(file.group) if isinstance(file.rows, int) else file.rows
+    if isinstance(file.rows, int):  # all of the group, or none
+        return grouping.rows_of(file.group) if file.rows else ()
+    return file.rows

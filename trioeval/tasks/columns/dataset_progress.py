@@ -254,7 +254,7 @@ class Progress:
             self.observe(GroupOpened(trio.current_time(), number, len(group.records)))
         self._take(self.tracker.admit(number, gone))
 
-    def _records(self, made: Iterable[MadeRecord]) -> Mapping[tuple[int, int], MadeRecord]:
+    def _records(self, made: Iterable[MadeRecord]) -> dict[tuple[int, int], MadeRecord]:
         places = {one.name: place for place, one in enumerate(self.spec.graph.producers)}
         found = {}
         for record in made:
@@ -314,8 +314,15 @@ class Progress:
         record = group.records.get((job.producer, unit))
         if record is None:
             return None
-        there = all(row in record.values or row in record.skipped for row in self.rows_of(job))
-        return record if there else None
+        if all(row in record.values or row in record.skipped for row in self.rows_of(job)):
+            return record
+        # It is made of other rows now, and what was made of its values before is of no use.
+        stale = {job.producer, *self.spec.graph.below(job.producer)}
+        for key in [key for key in group.records if key[0] in stale]:
+            old = group.records.pop(key)
+            if self.journal is not None:  # nor is it for an execution that comes after this one
+                self.journal.made(attrs.evolve(old, digest=""))
+        return None
 
     def _call_back(self, group: GroupState, job: MakeJob) -> None:
         """A job is not wanted any more: cancel it, or let it not run again."""
@@ -386,7 +393,7 @@ class Progress:
                 continue
             restored = self.journal.restored(file.group, rows)
             for row in restored.dropped:
-                self.account.remember(row, self._failed_producer(row))
+                self.account.remember(row, failed_producer(self.spec.graph, row))
             for (place, _), record in self._records(restored.made).items():
                 self._count_recalled(place, record)
 

@@ -84,7 +84,8 @@ class PythonExpressionMaker:
                 made.append((row, CellError(f"row {row}: {TOO_DEEP}")))
             else:
                 sent.append((row, values))
-        for some in itertools.batched(sent, _ROWS_A_CALL):
+        for begin in range(0, len(sent), _ROWS_A_CALL):
+            some = sent[begin : begin + _ROWS_A_CALL]
             told = await self._told([values for _, values in some])
             made += [(row, self._value(row, one)) for (row, _), one in zip(some, told, strict=True)]
         return made

@@ -6,17 +6,22 @@ lie, nor of credentials.
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from trioeval.datasets.graph import ColumnGraph
+from trioeval.providers.secret_names import is_secret_name
 from trioeval.suite.column_models import Column, ColumnsSettings
 
+_WORD = re.compile(r"[A-Za-z_]\w*")
 _PLACES = frozenset({"provider"})
 """Fields that say where something stands among others, which is told by marks."""
+_TRIES = frozenset({"restarts", "corrections", "timeout_s", "on_error"})
+"""Fields that say how hard it is tried: whoever goes on may try harder, and no value is another one."""
 _NO_VALUES = frozenset({"keep", "drop_when", "drop"})
 """Fields that say what becomes of values, not which they are."""
 
@@ -74,6 +79,38 @@ def fingerprint(
     return found
 
 
+def surroundings_mark(
+    column: Column, env: Mapping[str, str], filters: Mapping[str, str | None]
+) -> str:
+    """What the texts of a column depend on besides the row; empty if nothing.
+
+    That is what they name of `env`, but for what looks like a credential by its name, and the suite's own
+    filters.
+
+    Args:
+        column: The column.
+        env: What `env` is in its templates.
+        filters: The digests of the files of the suite's own filters, by name.
+
+    Example:
+        >>> from trioeval.suite.column_models import ExpressionColumn
+        >>> greeting = ExpressionColumn(name="a", template="{{ env.WORD }} {{ b | loud }}")
+        >>> one = surroundings_mark(greeting, {"WORD": "hi", "OTHER": "x"}, {"loud": "f1"})
+        >>> one == surroundings_mark(greeting, {"WORD": "hi", "OTHER": "y"}, {"loud": "f1"})
+        True
+        >>> one == surroundings_mark(greeting, {"WORD": "ho"}, {"loud": "f1"})
+        False
+    """
+    words = {word for text in _texts(_plain(column)) for word in _WORD.findall(text)}
+    named = {name: env[name] for name in words & env.keys() if not is_secret_name(name)}
+    if "env" not in words:
+        named = {}
+    used = {name: filters[name] for name in words & filters.keys()}
+    if not named and not used:
+        return ""
+    return _digest([sorted(named.items()), sorted(used.items())])
+
+
 def _own(
     column: Column, settings: ColumnsSettings, mark: str, leave: Collection[str] = frozenset()
 ) -> Any:
@@ -100,11 +137,21 @@ def _plain(value: Any, leave: Collection[str] = frozenset()) -> Any:
             said = [
                 [field.name, _plain(getattr(value, field.name))]
                 for field in attrs.fields(type(value))
-                if field.name not in _PLACES and field.name not in leave
+                if field.name not in _PLACES | _TRIES and field.name not in leave
             ]
             return {type(value).__name__: said}
         case _:
             return type(value).__qualname__
+
+
+def _texts(plain: Any) -> Iterator[str]:
+    if isinstance(plain, str):
+        yield plain
+    elif isinstance(plain, list):
+        for part in plain:
+            yield from _texts(part)
+    elif isinstance(plain, dict):
+        yield from _texts(list(plain.values()))
 
 
 def _digest(said: Any) -> str:

@@ -29,6 +29,7 @@ from trioeval.tasks.columns.prompts import Message, PromptTemplate, with_instruc
 
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 _ABOVE = frozenset({"system", "developer"})
+_SPEAKERS = frozenset({"user", "assistant"})
 
 _RULES = """\
 You judge what somebody else has made. You are exact and fair: only what is asked below decides, not your \
@@ -121,7 +122,7 @@ def judging(judged: Sequence[Message], scores: Sequence[Score]) -> tuple[Message
         raise CellError(str(error)) from error
     told = "\n\n".join(map(_told, scores))
     rules = _RULES.format(mark=mark, scores=told, form=_form(scores))
-    fenced = [{**one, "content": _fenced(one.get("content"), mark)} for one in shown]
+    fenced = [_shown(one, mark) for one in shown]
     return (*above, {"role": "system", "content": rules}, *with_instruction(fenced, _ASKED))
 
 
@@ -225,6 +226,21 @@ def _object(members: Mapping[str, Any]) -> dict[str, Any]:
         "required": list(members),
         "additionalProperties": False,
     }
+
+
+def _shown(message: Message, mark: str) -> Message:
+    """A message that is judged: nothing of it but who speaks stands outside of the fence."""
+    content, role = message.get("content"), message["role"]
+    told = {key: part for key, part in message.items() if key != "content"}
+    if role in _SPEAKERS:
+        del told["role"]
+    if told:
+        about = json.dumps(told, ensure_ascii=False)
+        if isinstance(content, list):
+            content = [{"type": "text", "text": about}, *content]
+        else:
+            content = about if content is None else f"{about}\n{content}"
+    return {"role": role if role in _SPEAKERS else "user", "content": _fenced(content, mark)}
 
 
 def _fenced(content: Any, mark: str) -> Any:

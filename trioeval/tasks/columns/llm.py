@@ -7,12 +7,15 @@ from typing import Any
 
 import attrs
 
+from trioeval.datasets.types import ColumnType
 from trioeval.grading.outside import Answer
 from trioeval.grading.schemas import Rules, rules_of
+from trioeval.grading.strict_reading import UnusableReplyError
 from trioeval.kernel import Calls
 from trioeval.providers.abilities import schema_options
 from trioeval.providers.config import to_snake
 from trioeval.suite.column_models import Asking, LlmColumn
+from trioeval.suite.column_producers import output_types
 from trioeval.tasks.columns.conversations import Cells, Conversations, Said
 from trioeval.tasks.columns.data_replies import read_data
 from trioeval.tasks.columns.making import CellOrder
@@ -33,6 +36,8 @@ class LlmMaker:
     conversations: Conversations
     rules: Rules | None = None
     """Of the schema."""
+    kind: ColumnType = "text"
+    """Of the column."""
     instruction: str | None = None
     """What the prompt says of the schema."""
 
@@ -60,6 +65,7 @@ class LlmMaker:
             column,
             Conversations(cells, column.name, number, asking, prompt, options),
             None if schema is None else rules_of(dict(schema)),
+            output_types(column)[column.name],
             instruction,
         )
 
@@ -79,7 +85,7 @@ class LlmMaker:
         if self.instruction is not None:
             messages = with_instruction(messages, self.instruction)
         rules = self.rules
-        read = _text if rules is None else functools.partial(read_data, rules=rules)
+        read = _text if rules is None else functools.partial(read_data, rules=rules, kind=self.kind)
         wanted = "text" if rules is None else "JSON of the schema"
         said = await self.conversations.ask(order, calls, messages, read, wanted=wanted)
         return with_side_effects(self.column.name, said, self.column.reasoning, self.column.trace)
@@ -117,6 +123,8 @@ def with_side_effects(
 
 
 def _text(answer: Answer) -> str:
+    if answer.is_cut_off:
+        raise UnusableReplyError("it is not complete")
     return answer.text
 
 

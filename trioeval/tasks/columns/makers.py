@@ -88,7 +88,7 @@ def _making(settings: ColumnsSettings, number: int, means: Means, digest: str) -
 
 
 def _maker(settings: ColumnsSettings, number: int, means: Means) -> Maker:
-    match settings.columns[number]:
+    match _without_hidden_effects(settings, number):
         case LlmColumn() as column:
             return LlmMaker.of(column, number, means.cells)
         case JudgeColumn() as column:
@@ -101,6 +101,19 @@ def _maker(settings: ColumnsSettings, number: int, means: Means) -> Maker:
             return SamplerMaker(column, settings.seed)
         case ExpressionColumn() | PythonColumn() | ValidationColumn() as column:
             return _code_maker(column, means)
+
+
+def _without_hidden_effects(settings: ColumnsSettings, number: int) -> Column:
+    """A column whose side effects are only those that are there: a real column of their name wins."""
+    column = settings.columns[number]
+    if not isinstance(column, LlmColumn | JudgeColumn):
+        return column
+    real = {name for one in settings.columns for name in one.outputs or (one.name,)}
+    return attrs.evolve(
+        column,
+        reasoning=None if column.reasoning in real else column.reasoning,
+        trace=None if column.trace in real else column.trace,
+    )
 
 
 def _code_maker(column: ExpressionColumn | PythonColumn | ValidationColumn, means: Means) -> Maker:

@@ -33,7 +33,7 @@ from trioeval.tasks.columns.dataset_events import DatasetEvent
 from trioeval.tasks.columns.dataset_journal import DatasetJournal
 from trioeval.tasks.columns.dataset_output import FolderOutput, MemoryOutput, Output
 from trioeval.tasks.columns.dataset_spec import DatasetSpec
-from trioeval.tasks.columns.fingerprints import fingerprint, producer_digests
+from trioeval.tasks.columns.fingerprints import fingerprint, producer_digests, surroundings_mark
 from trioeval.tasks.columns.makers import Means, makings_of
 from trioeval.tasks.columns.processors import stages_of
 from trioeval.tasks.columns.seeds import Source, open_seed_file
@@ -169,10 +169,11 @@ async def open_ready(
     settings, terms, prepared = parts.settings, parts.terms, parts.prepared
     graph = ColumnGraph.of(producers_of(settings))
     code = CodeFiles(prepared.suite.directory)
+    filters = {name: code(file) for name, file in prepared.suite.nunjucks_filters.items()}
     marks = {
-        column.name: mark
+        column.name: (_mark(column, prepared.suite.providers, sources, code) or "")
+        + surroundings_mark(column, prepared.templates.env, filters)
         for column in settings.columns
-        if (mark := _mark(column, prepared.suite.providers, sources, code)) is not None
     }
     header_fingerprint = fingerprint(
         settings, marks, [code(one.target or "") or "" for one in settings.processors]
@@ -312,5 +313,6 @@ def _open_folder(parts: DatasetParts, header: Header) -> DatasetFolder:
         file_format=chosen_format(settings.format, header.columns),
         existing=_when_there(terms) if goes_on else settings.existing,
         known=() if journal is None else journal.groups(),
+        again=() if journal is None else journal.again(),
         helps=_RECONCILE if goes_on else HELPS,
     )

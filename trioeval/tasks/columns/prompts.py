@@ -19,12 +19,14 @@ import attrs
 from trioeval.errors import ProviderError
 from trioeval.grading.text import parse_json
 from trioeval.providers.messages import OPENS_LIKE_JSON, to_messages
+from trioeval.suite.templates.marks import has_marks
 
 Message: TypeAlias = Mapping[str, Any]
 Fill: TypeAlias = Callable[[str], str]
 """Fills a row into a text; raises `TemplateError`."""
 
-_MEANT_AS_MESSAGES = re.compile(r"\s*(?:\[\s*[{\]]|\[\s*\{%|- role:)")
+_MEANT_AS_MESSAGES = re.compile(r'\s*(?:\[\s*(?:\{%|\{\s*["}]|\]\s*\Z)|- role:)')
+"""A value in brackets, `[{{ a }}]`, is text: else a row could be all messages."""
 _TRANSCRIPT = re.compile(r"\s*(?:system|user|assistant):")
 """What some services read as messages as well."""
 _MARK = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
@@ -83,8 +85,10 @@ class PromptTemplate:
         """The text that a provider is given for messages: of a single one what it says, else all as JSON."""
         match messages:
             case [{"role": "user", "content": str(content), **rest}] if not rest:
-                by_itself = self.messages is None and not self.writes_messages
-                if _is_plain(content) or (by_itself and not _is_plain(self.text)):
+                # Its own JSON or transcript the suite may write; what a row makes of it, it did not.
+                own = not self.messages and not self.writes_messages and not _is_plain(self.text)
+                by_itself = own and (_json_in(self.text) is not None or not has_marks(self.text))
+                if _is_plain(content) or by_itself:
                     return content
         return json.dumps(list(messages), ensure_ascii=False)
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias, assert_never
 
+from trioeval.datasets.types import ColumnType, fits
 from trioeval.grading import output_text, quote
 from trioeval.grading.text import parse_json
 from trioeval.suite.mistakes import nearest
@@ -55,20 +56,20 @@ def is_deep(value: Any) -> bool:
     """Whether JSON is nested more than `DEEPEST` levels deep; without recursion.
 
     Example:
-        >>> is_deep({"a": [1]}), is_deep(json.loads("[" * 101 + "]" * 101))
+        >>> is_deep({"a": [1]}), is_deep(parse_json("[" * 101 + "]" * 101))
         (False, True)
     """
-    level = [value]
-    for _ in range(DEEPEST + 1):
-        inside: list[Any] = []
-        for part in level:
-            if isinstance(part, dict):
-                inside += part.values()
-            elif isinstance(part, list):
-                inside += part
-        if not (level := inside):
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(DEEPEST):
+        level = [
+            part
+            for one in level
+            for part in (one.values() if isinstance(one, dict) else one)
+            if isinstance(part, dict | list)
+        ]
+        if not level:
             return False
-    return any(isinstance(part, dict | list) for part in level) or bool(level)
+    return True
 
 
 def read_text_as(text: str, wanted: AsType) -> Any:
@@ -87,7 +88,7 @@ def read_text_as(text: str, wanted: AsType) -> Any:
     match wanted:
         case "int":
             if _WHOLE.fullmatch(bare) and len(bare) <= _LONGEST:
-                return int(bare)
+                return _fitting(int(bare), wanted)
             raise CellError(f"{quote(text)} is no whole number")
         case "float":
             if _NUMBER.fullmatch(bare) and math.isfinite(number := float(bare)):
@@ -99,7 +100,7 @@ def read_text_as(text: str, wanted: AsType) -> Any:
             raise CellError(f"{quote(text)} is neither true nor false")
         case "json":
             try:
-                return parse_json(bare)
+                return _data(parse_json(bare))
             except ValueError as error:
                 raise CellError(f"{quote(text)} is not JSON: {error}") from None
     assert_never(wanted)
@@ -115,8 +116,10 @@ def read_value_as(value: Any, wanted: AsType) -> Any:
         >>> read_value_as(3.0, "int"), read_value_as("x", "json"), read_value_as(3, "text")
         (3, 'x', '3')
     """
-    if value is None or wanted == "json":
+    if value is None:
         return value
+    if wanted == "json":
+        return _data(value)
     if wanted == "text":
         return output_text(value)
     if isinstance(value, str):
@@ -125,10 +128,10 @@ def read_value_as(value: Any, wanted: AsType) -> Any:
     match wanted:
         case "bool" if isinstance(value, bool):
             return value
-        case "int" if is_number and float(value).is_integer():
-            return int(value)
+        case "int" if is_number and isinstance(number := _whole(value), int):
+            return _fitting(number, wanted)
         case "float" if is_number:
-            return float(value)
+            return _fitting(_float(value), wanted)
         case _:
             what = {
                 "int": "no whole number",
@@ -136,3 +139,50 @@ def read_value_as(value: Any, wanted: AsType) -> Any:
                 "bool": "neither true nor false",
             }
             raise CellError(f"{quote(value)} is {what[wanted]}")
+
+
+def as_column(value: Any, kind: ColumnType) -> Any:
+    """A value of JSON as it stands in a column: a whole number may be written with a point, and the reverse.
+
+    Raises:
+        CellError: It is not of the column's type, or nested too deeply.
+
+    Example:
+        >>> as_column(5.0, "int"), as_column(5, "float"), as_column(5.0, "json")
+        (5, 5.0, 5.0)
+    """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and kind in ("int", "float"):
+        value = _whole(value) if kind == "int" else _float(value)
+    if value is not None and not fits(value, kind):
+        raise CellError(f"{quote(value)} is no value of a column of type {kind}")
+    if is_deep(value):
+        raise CellError(TOO_DEEP)
+    return value
+
+
+def _fitting(number: float, wanted: Literal["int", "float"]) -> float:
+    if not fits(number, wanted):
+        raise CellError(f"{quote(number)} is too large a number")
+    return number
+
+
+def _data(value: Any) -> Any:
+    if not fits(value, "json"):
+        raise CellError(f"{quote(value)} holds a number that is not finite")
+    if is_deep(value):
+        raise CellError(TOO_DEEP)
+    return value
+
+
+def _whole(value: float) -> float:
+    """The whole number that a number is, if it is one."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _float(value: float) -> float:
+    """The float that a number is; infinite if there is none."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf

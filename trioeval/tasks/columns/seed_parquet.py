@@ -2,6 +2,7 @@
 
 import datetime as dt
 import decimal
+import glob
 import json
 import math
 import threading
@@ -23,7 +24,9 @@ _SETTINGS = {  # nothing is fetched from anywhere
 }
 _ROWS = 1000  # fetched at once
 _NUMBER = "file_row_number"
-_TABLE = f"read_parquet(?, hive_partitioning = false, {_NUMBER} = true)"
+_TABLE = "read_parquet(?, hive_partitioning = false)"
+_NUMBERED = f"read_parquet(?, hive_partitioning = false, {_NUMBER} = true)"
+_INSTANT = "TIMESTAMP WITH TIME ZONE"
 
 
 @attrs.define(eq=False)
@@ -57,14 +60,13 @@ class ParquetTable:
             raise MistakenError(Mistake(message, "pip install 'trioeval[parquet]'")) from None
         connection = duckdb.connect(":memory:", config=dict(_SETTINGS))
         try:
-            described = connection.execute(f"DESCRIBE SELECT * FROM {_TABLE}", [str(file)])  # noqa: S608
+            connection.execute("SET GLOBAL TimeZone = 'UTC'")
+            described = connection.execute(f"DESCRIBE SELECT * FROM {_TABLE}", [_literal(file)])  # noqa: S608
             kinds = {name: str(kind) for name, kind, *_ in described.fetchall()}
-            del kinds[_NUMBER]
-            counted = connection.execute(f"SELECT count(*) FROM {_TABLE}", [str(file)])  # noqa: S608
+            counted = connection.execute(f"SELECT count(*) FROM {_TABLE}", [_literal(file)])  # noqa: S608
             count = counted.fetchall()[0][0]
         except duckdb.Error as error:
-            reason = str(error).splitlines()[0]
-            raise MistakenError(Mistake(f"cannot be read as Parquet: {reason}")) from None
+            raise _not_parquet(error) from None
         wanted = [name for name in kinds if any(_is_of(one, name) for one in names)]
         return cls(file, kinds, wanted, count, state_of(file), connection)
 
@@ -79,9 +81,15 @@ class ParquetTable:
 
     def walk(self) -> Iterator[Walked]:
         """All rows."""
+        import duckdb  # noqa: PLC0415 - an extra
+
         place = 0
-        cursor = self._connection.cursor().execute(self._select("true"), [str(self.file)])
-        while rows := cursor.fetchmany(_ROWS):
+        cursor = self._connection.cursor()
+        try:
+            cursor.execute(self._select("true"), [_literal(self.file)])
+        except duckdb.Error as error:
+            raise _not_parquet(error) from None
+        while rows := _fetched(cursor):
             for *row, _ in rows:
                 place += 1
                 try:
@@ -95,18 +103,38 @@ class ParquetTable:
         if most - least < len(places):
             found = dict(enumerate(self._some(least, most + 1), least))
         else:
-            chosen = f"{_NUMBER} IN (SELECT unnest(?::BIGINT[]))"
+            chosen = f"{self._number} IN (SELECT unnest(?::BIGINT[]))"
             rows = self._fetch(chosen, [list(places)])
             found = {number: row for *row, number in rows}
         return [self._row(found[place]) for place in places]
 
     def _some(self, begin: int, end: int) -> Sequence[Sequence[Any]]:
-        chosen = f"{_NUMBER} >= ? AND {_NUMBER} < ? ORDER BY {_NUMBER}"
+        number = self._number
+        chosen = f"{number} >= ? AND {number} < ? ORDER BY {number}"
         return [row[:-1] for row in self._fetch(chosen, [begin, end])]
 
+    @property
+    def _number(self) -> str:
+        """What the number of a row is called: as no column of the file is."""
+        taken = {name.casefold() for name in self.kinds}
+        name = _NUMBER
+        while name in taken:
+            name += "_"
+        return name
+
     def _select(self, where: str) -> str:
-        names = ['"{}"'.format(name.replace('"', '""')) for name in self._wanted]
-        return f"SELECT {', '.join([*names, _NUMBER])} FROM {_TABLE} WHERE {where}"  # noqa: S608 - they are quoted
+        table, number = _NUMBERED, self._number
+        if number != _NUMBER:  # rows come in their order, and are counted
+            table = f"(SELECT *, row_number() OVER () - 1 AS {number} FROM {_TABLE})"  # noqa: S608
+        names = [self._read_as(name) for name in self._wanted]
+        return f"SELECT {', '.join([*names, number])} FROM {table} WHERE {where}"  # noqa: S608 - they are quoted
+
+    def _read_as(self, name: str) -> str:
+        quoted, kind = '"{}"'.format(name.replace('"', '""')), self.kinds[name]
+        if _INSTANT not in kind:
+            return quoted
+        # Instants with a zone are no objects of Python without a further library.
+        return f"CAST({quoted} AS {kind.replace(_INSTANT, 'VARCHAR')})"
 
     def _fetch(self, where: str, numbers: Sequence[Any]) -> Sequence[Sequence[Any]]:
         import duckdb  # noqa: PLC0415 - an extra
@@ -116,7 +144,7 @@ class ParquetTable:
                 if state_of(self.file) != self._state:
                     raise changed(self.file)
                 found: Sequence[Sequence[Any]] = self._connection.execute(
-                    self._select(where), [str(self.file), *numbers]
+                    self._select(where), [_literal(self.file), *numbers]
                 ).fetchall()
             except (duckdb.Error, OSError) as error:
                 message = f"cannot be read any more: {str(error).splitlines()[0]}"
@@ -125,9 +153,40 @@ class ParquetTable:
 
     def _row(self, values: Sequence[Any]) -> Row:
         return {
-            name: _plain(json.loads(value) if self.kinds[name] == "JSON" and value else value, name)
+            name: _plain(_read(value, self.kinds[name]), name)
             for name, value in zip(self._wanted, values, strict=True)
         }
+
+
+def _literal(file: Path) -> str:
+    """A path in which no sign stands for others."""
+    return glob.escape(str(file))
+
+
+def _not_parquet(error: Exception) -> MistakenError:
+    return MistakenError(Mistake(f"cannot be read as Parquet: {str(error).splitlines()[0]}"))
+
+
+def _fetched(cursor: Any) -> Sequence[Sequence[Any]]:
+    import duckdb  # noqa: PLC0415 - an extra
+
+    try:
+        rows: Sequence[Sequence[Any]] = cursor.fetchmany(_ROWS)
+    except duckdb.Error as error:
+        raise _not_parquet(error) from None
+    return rows
+
+
+def _read(value: Any, kind: str) -> Any:
+    """What a text stands for, where a value is written as one."""
+    if not isinstance(value, str) or kind not in ("JSON", _INSTANT):
+        return value
+    if kind == "JSON":
+        return json.loads(value) if value else value
+    try:
+        return dt.datetime.fromisoformat(value).isoformat()
+    except ValueError:  # beyond the years of Python, or infinite
+        return value
 
 
 def _is_of(name: str, column: str) -> bool:

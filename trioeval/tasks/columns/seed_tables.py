@@ -213,7 +213,9 @@ def _next_row(rows: Iterator[list[str]]) -> list[str] | Mistake | None:
     try:
         return next(rows, None)
     except csv.Error as error:
-        return Mistake(f"not CSV: {error}", 'write a quote as "" in a cell between quotes')
+        about_quotes = "expected after" in str(error) or "unexpected end" in str(error)
+        hint = 'write a quote as "" in a cell between quotes' if about_quotes else None
+        return Mistake(f"not CSV: {error}", hint)
     except UnicodeDecodeError as error:
         message = f"byte {error.start} of the line (0x{error.object[error.start]:02x}) is not UTF-8"
         return Mistake(message, "save the file as UTF-8")

@@ -109,7 +109,9 @@ class RowsSource:
 
     def read(self, places: Sequence[int]) -> Sequence[Row]:
         """Some rows."""
-        return [_picked(self._rows[place], self.columns) for place in places]
+        # In their order, so that a file with many of them is read once.
+        found = {place: _picked(self._rows[place], self.columns) for place in sorted({*places})}
+        return [found[place] for place in places]
 
 
 def open_seed_file(file: Path, columns: Mapping[str, str], path: str = "$") -> FileSource:
@@ -293,7 +295,7 @@ def _open_table(file: Path, names: Sequence[str]) -> Table:
     match file.suffix.lower():
         case ".csv":
             return CsvTable.of(file)
-        case ".jsonl" | ".ndjson":
+        case ".jsonl":
             return JsonlTable.of(file)
         case ".parquet":
             return ParquetTable.of(file, names)

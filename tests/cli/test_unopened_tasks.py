@@ -1,0 +1,108 @@
+"""Tasks whose tests are rows of others, in runs that end before they are opened."""
+
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from trioeval.cli.beginning import beginning_of
+from trioeval.cli.environment import read_environment
+from trioeval.cli.execution import Execution
+from trioeval.cli.interrupts import Interrupts
+from trioeval.cli.keeping import Keeping
+from trioeval.cli.settings import RunSettings
+from trioeval.cli.stored_results import open_runs
+from trioeval.errors import InputError
+from trioeval.suite import parse_suite
+from trioeval.tasks import PreparedSuite, prepare
+
+Settle = Callable[[Sequence[Mapping[str, Any]]], PreparedSuite]
+
+
+def suite(*, fails: bool = False) -> PreparedSuite:
+    """Two tasks, the second of the rows of the first."""
+    provider = {"id": "exec:false" if fails else "echo"}
+    first = {
+        "id": "first",
+        "type": "prompt_eval",
+        "providers": [provider],
+        "prompts": ["a"],
+        "tests": [{"vars": {"x": "1"}}],
+    }
+    second = {
+        "id": "second",
+        "type": "prompt_eval",
+        "providers": ["echo"],
+        "prompts": ["{{ text }}"],
+        "tests": {"fromTask": "first", "vars": {"text": "output"}},
+    }
+    return prepare(parse_suite({"tasks": [first, second]}), environ={})
+
+
+def ran(prepared: PreparedSuite, database: Path, interrupts: Interrupts) -> int:
+    execution = Execution(
+        prepared,
+        RunSettings(progress=False, table=False),
+        Keeping(database=database, is_cached=False, named=True),
+        beginning_of(prepared, {}, None),
+        None,
+        interrupts,
+    )
+    return trio.run(execution.run)
+
+
+def settled_by(prepared: PreparedSuite, settle: Settle) -> PreparedSuite:
+    first, second = prepared.tasks
+    return attrs.evolve(prepared, tasks=(first, attrs.evolve(second, settle=settle)))
+
+
+def state(database: Path) -> str:
+    with open_runs(database, read_environment({})) as reader:
+        return reader.run("latest").state
+
+
+def test_a_run_that_dies_of_a_late_task_is_not_finished(tmp_path: Path) -> None:
+    """What its rows were made of is paid for: the run can go on when the cause is gone."""
+
+    def settle(_rows: Sequence[Mapping[str, Any]]) -> PreparedSuite:
+        raise InputError("these rows are nothing")
+
+    with pytest.RaisesGroup(
+        pytest.RaisesExc(InputError, match="these rows are nothing"), flatten_subgroups=True
+    ):
+        ran(settled_by(suite(), settle), tmp_path / "r.db", Interrupts())
+    assert state(tmp_path / "r.db") == "interrupted"
+
+
+def test_a_task_that_is_cancelled_while_it_is_opened_is_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has no rows that could say so."""
+    interrupts, prepared = Interrupts(), suite()
+
+    def settle(rows: Sequence[Mapping[str, Any]]) -> PreparedSuite:
+        for _ in range(2):
+            trio.from_thread.run_sync(interrupts._note, signal.SIGINT, None)
+        plain = prepared.tasks[1].settle
+        assert plain is not None
+        return plain(rows)
+
+    assert ran(settled_by(prepared, settle), tmp_path / "r.db", interrupts) == 130
+    assert state(tmp_path / "r.db") == "interrupted"
+    assert "continue with: trioeval resume" in capsys.readouterr().err
+
+
+def test_a_task_whose_rows_will_never_be_there_is_not_left(tmp_path: Path) -> None:
+    """To go on would find the same."""
+    assert ran(suite(fails=True), tmp_path / "r.db", Interrupts()) == 100
+    assert state(tmp_path / "r.db") == "finished"
+
+
+def test_a_task_that_was_opened_is_not_left(tmp_path: Path) -> None:
+    """It has its rows."""
+    assert ran(suite(), tmp_path / "r.db", Interrupts()) == 0
+    assert state(tmp_path / "r.db") == "finished"
