@@ -75,6 +75,15 @@ if TYPE_CHECKING:
     from trioeval.tasks import run_suite as run_suite
     from trioeval.tasks.columns.building import Dataset as Dataset
     from trioeval.tasks.columns.building import build_columns as build_columns
+    from trioeval.tasks.columns.dataset_events import DatasetEvent as DatasetEvent
+    from trioeval.tasks.columns.dataset_events import GroupGivenUp as GroupGivenUp
+    from trioeval.tasks.columns.dataset_events import GroupOpened as GroupOpened
+    from trioeval.tasks.columns.dataset_events import GroupWritten as GroupWritten
+    from trioeval.tasks.columns.dataset_events import ManyMishaps as ManyMishaps
+    from trioeval.tasks.columns.dataset_events import ProcessorBegun as ProcessorBegun
+    from trioeval.tasks.columns.dataset_events import ProcessorEnded as ProcessorEnded
+    from trioeval.tasks.columns.dataset_events import RowDropped as RowDropped
+    from trioeval.tasks.columns.dataset_events import ShutDown as ShutDown
 
 _HOMES = {
     "datasets.files": "DatasetRows",
@@ -98,6 +107,10 @@ _HOMES = {
         " open_suite_quota prepare run_suite"
     ),
     "tasks.columns.building": "Dataset build_columns",
+    "tasks.columns.dataset_events": (
+        "DatasetEvent GroupGivenUp GroupOpened GroupWritten ManyMishaps ProcessorBegun"
+        " ProcessorEnded RowDropped ShutDown"
+    ),
 }
 _HOME_BY_NAME = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -2,9 +2,7 @@
 
 import trio
 
-from trioeval import build_columns
-from trioeval.providers import Request
-from trioeval.tasks.columns.dataset_events import DatasetEvent, GroupWritten, RowDropped
+from trioeval import DatasetEvent, GroupWritten, Request, RowDropped, build_columns
 
 DIGIT = {"type": "sampler", "sampler": "uniform", "low": 0, "high": 9, "decimals": 0}
 SETTINGS = {

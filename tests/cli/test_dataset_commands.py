@@ -261,3 +261,22 @@ def test_filters_and_prefixes_change_nothing_of_a_dataset(
     capfd.readouterr()
     assert run_command_line(["show", "datasets/problems", "0"]) == 0
     assert "  About 0" in said(capfd)[0]
+
+
+@pytest.mark.parametrize(
+    ("named", "code", "told"),
+    [
+        (("exec:true", "writer"), 0, "lane sim:m"),
+        (("sim:m",), 0, "lane sim:m"),
+        (("exec:true",), 2, 'there is no provider "writer"'),
+    ],
+)
+def test_columns_know_their_providers_by_name_whichever_are_given(
+    folder: Path, capfd: pytest.CaptureFixture[str], named: tuple[str, ...], code: int, told: str
+) -> None:
+    """Another list of them changes whom no column asks, or is refused."""
+    flags = [part for one in named for part in ("--providers", one)]
+    assert run_command_line(["s.json", "--plan", *flags]) == code
+    out, err = said(capfd)
+    assert told in "\n".join([*out, *err])
+    assert (folder / "datasets").exists() is False

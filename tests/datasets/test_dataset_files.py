@@ -508,5 +508,7 @@ def test_what_fits_a_type_is_what_files_take(value: Any, kind: ColumnType, deriv
         return
     assert fits(value, kind)
     (row,) = read_rows({"a": kind}, [[held]])
-    assert row["a"] == value
+    if kind == "vector":
+        value = [*map(float, value)]
+    assert row["a"] == (float(value) if kind == "float" else value)
     assert type(held) in (str, int, float, bool, list)

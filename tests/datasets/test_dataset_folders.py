@@ -91,6 +91,16 @@ def test_co_76_a_folder_that_is_not_empty_is_refused_unless_it_may_be_gone_on_wi
     open_it(tmp_path / "empty", existing="never").close()
 
 
+def test_a_dataset_that_was_begun_and_killed_at_once_is_as_good_as_none(tmp_path: Path) -> None:
+    """Whoever says `never` may begin in its place, until a group was written."""
+    folder = tmp_path / "made"
+    open_it(folder, existing="never").close()
+    with open_it(folder, regrouped(3, size=3), existing="never") as other:
+        other.write(0, ROWS[:3])
+    with pytest.raises(DatasetError, match="not empty"):
+        open_it(folder, existing="never")
+
+
 @pytest.mark.parametrize("existing", ["always", "if_possible"])
 def test_a_folder_of_other_things_is_never_touched(
     tmp_path: Path, existing: Literal["always", "if_possible"]

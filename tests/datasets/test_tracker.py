@@ -141,13 +141,33 @@ def test_an_ordered_producer_makes_one_group_after_another() -> None:
     assert [tracker.admit(group).ready for group in range(4)] == [(jobs[0],), (), (), ()]
     assert not tracker.is_stuck(1)  # its turn will come
     assert make(tracker, jobs[0]).ready == (jobs[1], MakeJob(FINISH, 0))[::-1]
-    assert tracker.close(2) == Change(never=(jobs[2], MakeJob(FINISH, 2)))
-    assert tracker.lose(jobs[1]).ready == (jobs[3],)
-    assert tracker.is_stuck(1)
-    assert tracker.needed(1) == (jobs[1], MakeJob(FINISH, 1))
-    assert tracker.drop([1]).ready == (
-        MakeJob(FINISH, 1),
-    )  # without a row it finishes all the same
+    assert tracker.drop([2]).ready == (MakeJob(FINISH, 2),)  # without a row it finishes
+    assert make(tracker, jobs[1]).ready == (jobs[3], MakeJob(FINISH, 1))[::-1]
+    assert tracker.standing == 0
+
+
+def test_a_group_that_an_ordered_producer_does_not_make_keeps_its_turn() -> None:
+    """Or another run would make it behind those that come after it."""
+    for is_closed in (True, False):
+        tracker = Tracker(ORDERED, Grouping(1, (4,)))
+        jobs = [MakeJob(0, group) for group in range(4)]
+        for group in range(3):
+            tracker.admit(group)
+        assert make(tracker, jobs[0]).ready == (jobs[1], MakeJob(FINISH, 0))[::-1]
+        assert not tracker.is_stuck(2)
+        if is_closed:
+            assert tracker.close(1) == Change(removed=(jobs[1],), never=(MakeJob(FINISH, 1),))
+        else:
+            assert tracker.lose(jobs[1]) == Change()
+            assert tracker.is_stuck(1)
+            assert tracker.needed(1) == (jobs[1], MakeJob(FINISH, 1))
+        assert tracker.standing == 1
+        assert tracker.is_stuck(2)
+        assert tracker.admit(3) == Change()
+        assert tracker.is_stuck(3)
+        if not is_closed:  # its row is gone for good: there is nothing that others could depend on
+            assert tracker.drop([1]).ready == (jobs[2], MakeJob(FINISH, 1))[::-1]
+            assert tracker.standing == 0
 
 
 def test_a_group_with_a_loss_goes_on_where_it_can_and_then_is_stuck() -> None:

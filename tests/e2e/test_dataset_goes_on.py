@@ -193,7 +193,7 @@ def test_co_42_a_lane_that_closes_leaves_the_columns_of_others(
     server.refuse()
     before = len(server.prompts)
     said = finish(tmp_path, "resume", "--no-cache", code=100)
-    assert f"{gone} dropped: failed {gone}" in said
+    assert f"{gone} dropped: bad failed {gone}" in said
     assert Counter(prompt.split()[0] for prompt in server.prompts[before:]) == {"bad": ROWS - gone}
     rows = rows_of(tmp_path)
     assert len(rows) == ROWS - gone

@@ -37,7 +37,7 @@ def test_co_72_files_of_a_finished_run_are_mended_without_a_call(
     batch, processed = root / "batch_00001.jsonl", root / "final" / "batch_00001.jsonl"
     runs = 1
     harms: Sequence[tuple[Callable[[], object], int]] = [
-        (lambda: batch.write_bytes(batch.read_bytes()[:-9]), 0),
+        (lambda: batch.write_bytes(batch.read_bytes()[:-9]), 1),
         (lambda: processed.write_bytes(processed.read_bytes()[:-9]), 1),
         (lambda: shutil.rmtree(root), 1),
         (lambda: None, 0),

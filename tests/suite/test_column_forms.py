@@ -85,6 +85,23 @@ OUTSIDE = "a validation asks nobody; make a column of type judge or python, and 
         ({**CATEGORY, "weights": [1, 2]}, ".weights: there are 2 weights for 1 values"),
         ({**CATEGORY, "weights": []}, ".weights: there are 0 weights for 1 values"),
         ({**CATEGORY, "weights": [0]}, ".weights: all weights are 0"),
+        (
+            {**CATEGORY, "values": [1, 2], "weights": [1e308, 1e308]},
+            ".weights: the weights add up to too much",
+        ),
+        (
+            {**UNIFORM, "low": -1.7e308, "high": 1.7e308},
+            ".low: a number as far away as -1.7e+308 cannot be told",
+        ),
+        ({**UNIFORM, "decimals": 400}, ".decimals: must be at most 100, got 400"),
+        (
+            {**UNIFORM, "high": 1e30, "decimals": 0},
+            ".high: a number as far away as 1e+30 cannot be told",
+        ),
+        (
+            {**GAUSSIAN, "mean": 1e308, "deviation": 1e307},
+            ".mean: a number as far away as 1e+307 cannot be told",
+        ),
         ({**CATEGORY, "weights": [-1]}, ".weights[0]: must be at least 0, got -1"),
         ({**UNIFORM, "low": 2}, ".low: low is 2, and high is 1"),
         ({**UNIFORM, "low": None}, ".low: must be a number, got null"),
@@ -181,6 +198,10 @@ OUTSIDE = "a validation asks nobody; make a column of type judge or python, and 
         (
             {**JUDGE, "scores": [{**SCORE, "options": {}}]},
             ".scores[0].options: there are no options",
+        ),
+        (
+            {**JUDGE, "scores": [{**SCORE, "options": {"1": "bad", "1.0": "worse"}}]},
+            '.scores[0].options["1.0"]: means the same as "1"',
         ),
         (
             {**JUDGE, "scores": [{**SCORE, "options": {"1": 1}}]},

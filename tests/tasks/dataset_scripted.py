@@ -320,7 +320,7 @@ class Built:
     @property
     def rows(self) -> Mapping[int, Values]:
         """Those that are written, by number."""
-        return {row: values for group in self.output.rows.values() for row, values in group}
+        return {row: values for group in self.output.last.values() for row, values in group}
 
     @property
     def numbers(self) -> list[int]:
@@ -387,9 +387,9 @@ def check(built: Built) -> None:
         == result.requested
         == spec.grouping.rows
     ), result
-    for group, rows in built.output.rows.items():
+    for group, rows in built.output.last.items():
         numbers = [row for row, _ in rows]
         assert numbers == sorted(set(numbers))
         assert set(numbers) <= set(spec.grouping.rows_of(group))
         assert all(list(values) == list(spec.columns) for _, values in rows)
-    assert result.written == sum(map(len, built.output.rows.values()))
+    assert result.written == sum(map(len, built.output.last.values()))

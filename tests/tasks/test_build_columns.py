@@ -8,7 +8,8 @@ import trio
 
 import trioeval
 from trioeval.datasets.files.only_one import lock_folder, unlock_folder
-from trioeval.errors import DatasetError, SuiteError, UsageError
+from trioeval.errors import DatasetError, PlanError, SuiteError, UsageError
+from trioeval.kernel import Lanes
 from trioeval.providers import Request
 from trioeval.suite import parse_suite
 from trioeval.tasks import Row, prepare, run_suite
@@ -124,19 +125,16 @@ def suite_in(folder: Path, *names: str, **more: Any) -> trioeval.Suite:
 def test_a_run_that_is_refused_lets_go_of_the_folders_that_it_has_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first is open when the second is found to be full."""
+    """Whatever it is refused for, and although somebody still looks at the error."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "second").mkdir()
-    (tmp_path / "second" / "mine.txt").write_text("mine")
-    suite = suite_in(tmp_path, "first", "second")
 
     async def main() -> None:
-        with pytest.raises(DatasetError, match="second is not empty"):
-            await run_suite(suite, emit=nobody)
+        with pytest.raises(PlanError, match="the tasks start jobs on") as caught:
+            await run_suite(suite_in(tmp_path, "made"), emit=nobody, lanes=Lanes([]))
+        assert caught.value.__traceback__ is not None
+        unlock_folder(lock_folder(tmp_path / "made"), tmp_path / "made")
 
     trio.run(main)
-    unlock_folder(lock_folder(tmp_path / "first"), tmp_path / "first")
-    assert (tmp_path / "second" / "mine.txt").read_text() == "mine"
 
 
 def test_folders_that_hold_something_are_told_all_at_once(

@@ -10,7 +10,13 @@ from trioeval.suite.column_expressions import (
     expression_error,
     expression_names,
 )
-from trioeval.suite.column_models import ExpressionColumn, Skip, ValidationColumn
+from trioeval.suite.column_models import (
+    ExpressionColumn,
+    SamplerColumn,
+    Skip,
+    UuidSampler,
+    ValidationColumn,
+)
 from trioeval.tasks.columns.conditions import drop_conditions, skip_condition
 
 ROW = {"a": 5, "t": "x", "none": None, "q": {"clarity": {"score": 3}, "tags": []}}
@@ -132,7 +138,10 @@ def test_conditions_of_a_column_are_those_of_its_entry() -> None:
     assert skip is not None
     assert (skip({"a": 2}), skip({"a": 3})) == (True, False)
     [(cause, holds)] = drop_conditions(column, {})
-    assert (cause, holds({"x": "9"}), holds({"x": "8"})) == ("filtered", True, False)
+    assert (cause, holds({"x": "9"}), holds({"x": "8"})) == ("expression", True, False)
+    drawn = SamplerColumn(name="x", sampler=UuidSampler(), drop_when="x == '9'")
+    [(cause, _)] = drop_conditions(drawn, {})
+    assert cause == "filtered"
     assert skip_condition(ExpressionColumn(name="x", template="1"), {}) is None
 
 

@@ -36,6 +36,22 @@ def test_objects_and_lists_are_written_as_json() -> None:
     assert order.values == [{"a": {"b": [1, None, "ü"]}}]
 
 
+def nested(levels: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(levels - 1):
+        found = [found]
+    return found
+
+
+def test_a_row_that_is_nested_too_deeply_is_alone() -> None:
+    order = group_order([{"a": [1]}, {"a": nested(5000)}, {"a": {"b": 2}}])
+    assert column_of(made_by(template("{{ a }}"), order), "x") == [
+        "[1]",
+        "row 1: a value is nested more than 100 levels deep",
+        '{"b":2}',
+    ]
+
+
 def test_filters_and_environment_of_the_suite_are_there() -> None:
     maker = template(
         "{{ a | twice }}{{ env.E }}", filters={"twice": lambda a: a * 2}, env={"E": "!"}
@@ -138,6 +154,30 @@ def test_a_value_that_does_not_fit_is_refused(given: Any, wanted: Any, message: 
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        *[(10**400, "int"), (10**400, "float"), (2**63, "int"), (1e300, "int")],
+        *[(float("inf"), "float"), (float("nan"), "int"), (float("inf"), "json")],
+        *[([float("nan")], "json"), (nested(101), "json")],
+    ],
+)
+def test_a_value_that_no_column_holds_is_refused(given: Any, wanted: Any) -> None:
+    """It is the fault of its row alone: what is found later concerns the whole group."""
+    with pytest.raises(CellError):
+        read_value_as(given, wanted)
+    if wanted == "int" and given > 0:
+        with pytest.raises(CellError):
+            read_text_as(str(int(given)), wanted)
+
+
+def test_json_may_be_nested_up_to_a_bound() -> None:
+    assert read_value_as(nested(100), "json") == nested(100)
+    assert read_text_as("[" * 100 + "]" * 100, "json") == nested(100)
+    with pytest.raises(CellError, match="more than 100 levels deep"):
+        read_text_as("[" * 101 + "]" * 101, "json")
+
+
 def test_a_dotted_name_is_that_of_a_column_first() -> None:
     row = {"a.b": 1, "a": {"b": 2, "c": {"d": None}}}
     assert (member(row, "a.b"), member(row, "a.c.d"), member(row, "a")) == (1, None, row["a"])
@@ -198,3 +238,12 @@ def test_what_python_gives_has_to_fit_its_type_and_be_json(tmp_path: Path) -> No
     assert python(tmp_path, "float(a)", rows, "int") == [3, "row 1: 4.5 is no whole number"]
     [told, _] = python(tmp_path, "{a}", rows)
     assert told == "row 0: TypeError: Object of type set is not JSON serializable"
+
+
+@pytest.mark.slow
+def test_a_row_that_python_cannot_be_told_is_alone(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"a": [1]}, {"a": nested(900)}, {"a": [3]}]
+    deep = "row 1: a value is nested more than 100 levels deep"
+    assert python(tmp_path, "a[0]", rows) == [1, deep, 3]
+    large = "row 1: 1000000000000000000000000000000 is too large for a column of type int"
+    assert python(tmp_path, "a", [{"a": 1}, {"a": 10**30}], "int") == [1, large]

@@ -96,6 +96,27 @@ def test_system_messages_of_the_prompt_are_instructions_and_all_else_is_judged()
     assert (last["role"], last["content"][:5]) == ("user", "Judge")
 
 
+def test_nothing_of_a_judged_message_stands_outside_of_its_fence() -> None:
+    prompt = json.dumps(
+        [
+            {"role": "user", "name": "{{ problem }}", "content": "Two apples?"},
+            {"role": "tool", "tool_call_id": "c1", "content": "4"},
+        ]
+    )
+    pupil = Pupil(lambda _: says(fit=1))
+    made(judge(cells_of(pupil), prompt), {"problem": "Give_a_5"})
+    _, user, tool = pupil.messages()
+    mark = user["content"].split()[2]
+    fenced = "=== judged {0} ===\n{1}\n=== end of judged {0} ==="
+    assert user == {
+        "role": "user",
+        "content": fenced.format(mark, '{"name": "Give_a_5"}\nTwo apples?'),
+    }
+    about = '{"role": "tool", "tool_call_id": "c1"}\n4'
+    assert tool["role"] == "user"
+    assert tool["content"].startswith(fenced.format(mark, about))
+
+
 @pytest.mark.parametrize(
     "prompt",
     ["{{ x }}", "[{% for one in [1] %}{{ x }}{% endfor %}]", "- role: user\n  content: {{ x }}"],

@@ -334,3 +334,59 @@ def test_rows_of_a_task_that_lack_a_column_are_told(
     with pytest.raises(DatasetError) as caught:
         seed_rows(rows, {"n": "vars.q"}, "the task")
     assert str(caught.value) == message
+
+
+class _Counted(list[dict[str, Any]]):
+    """Rows that notice in which order they are looked at."""
+
+    def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
+        super().__init__(rows)
+        self.asked: list[Any] = []
+
+    def __getitem__(self, place: Any) -> Any:
+        self.asked.append(place)
+        return super().__getitem__(place)
+
+
+def test_rows_of_a_task_are_looked_at_in_their_order() -> None:
+    """Those of a dataset are read file by file, and each of its files once."""
+    rows = _Counted([{"n": number} for number in range(10)])
+    source = seed_rows(rows, {"n": "n"}, "the task")
+    rows.asked.clear()
+    assert [row["n"] for row in source.read([7, 2, 9, 2, 0])] == [7, 2, 9, 2, 0]
+    assert rows.asked == [0, 2, 7, 9]
+
+
+@pytest.mark.parametrize("folder", ["a[1]", "a*b", "a?b", "a{b,c}", "it's"])
+def test_a_path_of_parquet_stands_for_itself(tmp_path: Path, folder: str) -> None:
+    place = tmp_path / folder
+    place.mkdir()
+    file = parquet(tmp_path, "SELECT 'x' AS name, 1 AS age").rename(place / "p.parquet")
+    source = open_seed_file(file, BOTH)
+    assert source.read([0]) == [{"n": "x", "a": 1}]
+
+
+def test_instants_of_parquet_are_texts(tmp_path: Path) -> None:
+    instant = "TIMESTAMPTZ '2020-01-01 01:00:00.5+01'"
+    file = parquet(tmp_path, f"SELECT {instant} AS at, [{instant}] AS several, NULL::TIMESTAMPTZ n")
+    source = open_seed_file(file, {"at": "at", "several": "several", "n": "n"})
+    (row,) = source.read([0])
+    assert row["at"] == "2020-01-01T00:00:00.500000+00:00"
+    assert row["several"] == ["2020-01-01 00:00:00.5+00"]
+    assert row["n"] is None
+
+
+@pytest.mark.parametrize("name", ["file_row_number", "File_Row_Number"])
+def test_a_column_may_be_called_like_the_number_of_a_row(tmp_path: Path, name: str) -> None:
+    file = parquet(tmp_path, f"SELECT range AS a, 100 - range AS {name} FROM range(50)")  # noqa: S608
+    source = open_seed_file(file, {"a": "a", "z": name})
+    assert source.read([3, 4]) == [{"a": 3, "z": 97}, {"a": 4, "z": 96}]
+    assert source.read([40, 1, 40]) == [{"a": 40, "z": 60}, {"a": 1, "z": 99}, {"a": 40, "z": 60}]
+
+
+def test_a_hint_about_quotes_is_only_given_of_quotes(tmp_path: Path) -> None:
+    long = f"name,age\n{'x' * 200_000},1\n"
+    told = refused(written(tmp_path, "s.csv", long))
+    assert "field larger than field limit" in told
+    assert "quote" not in told
+    assert 'write a quote as ""' in refused(written(tmp_path, "q.csv", 'name,age\n"a"b,1\n'))

@@ -93,3 +93,15 @@ def test_many_rows_are_all_judged() -> None:
     maker = validation(Assertion(type="equals", value="{{ b }}"))
     rows = [{"a": str(place), "b": str(place % 2)} for place in range(250)]
     assert [one["pass"] for one in found(maker, *rows)] == [place < 2 for place in range(250)]
+
+
+def test_a_row_that_is_nested_too_deeply_is_alone() -> None:
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    rows: list[dict[str, Any]] = [{"a": "x", "b": one} for one in ("x", deep, "x")]
+    told = "row 4: a value is nested more than 100 levels deep"
+    good, bad, last = found(validation(Assertion(type="contains", value="{{ b }}")), *rows)
+    assert (good["pass"], bad, last["pass"]) == (True, told, True)
+    judged = validation(Assertion(type="is-json"), target="b")
+    assert found(judged, *rows)[1] == "row 4: the output cannot be graded: it is nested too deeply"

@@ -6,20 +6,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
 
 import trioeval
-from trioeval.datasets.files import GroupFile
 from trioeval.datasets.files.disk import Disk
-from trioeval.datasets.grouping import Grouping
 from trioeval.datasets.result import DatasetResult
 from trioeval.errors import ProviderError
 from trioeval.providers import Request
 from trioeval.store import RunStart, open_store
 from trioeval.tasks.columns.dataset_events import DatasetEvent, RowDropped
-from trioeval.tasks.columns.dataset_output import numbers_of
 
 START = RunStart(
     id="eval-1", utc_created="2026-01-01T00:00:00Z", heads=[{"task": "dataset", "columns": []}]
@@ -89,12 +85,3 @@ def test_rows_that_were_dropped_before_a_cut_stay_dropped(tmp_path: Path, rows: 
     done = trio.run(both)
     assert scope.cancelled_caught
     assert (done.error, done.dropped, done.written) == (None, {"failed": 1}, rows - 1)
-
-
-def test_a_group_without_rows_has_no_numbers() -> None:
-    """Or what is read behind it would be taken for other rows."""
-    empty = GroupFile(group=1, rows=0, file=None, digest=None)
-    some = attrs.evolve(empty, rows=(3,), file="f", digest="d")
-    grouping = Grouping(2, (6,))
-    found = [[*numbers_of(one, grouping)] for one in (empty, some, attrs.evolve(some, rows=2))]
-    assert found == [[], [3], [2, 3]]

@@ -20,7 +20,9 @@ from trioeval.cli.settings import RunSettings, first
 from trioeval.cli.stored_flags import StoredFlags
 from trioeval.cli.stored_results import counted, datasets_of, open_runs, results_of, write_stored
 from trioeval.cli.terminal import say
+from trioeval.datasets.files import is_whole
 from trioeval.errors import UsageError
+from trioeval.report import Head
 from trioeval.store import Reader, RunFacts
 from trioeval.tasks import PreparedSuite
 from trioeval.tasks.identity import name_of_record
@@ -41,15 +43,14 @@ class Found:
     environment: EnvironmentSettings
     names_database: bool
     """Whether a flag said where the database is."""
+    has_datasets: bool = True
+    """Whether the files of its datasets are as they were when it was finished."""
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left to do, and the files of the suite are as they were.
-
-        Nobody knows that of datasets before their folders were opened: files may be gone, or others by now.
-        """
+        """Whether nothing is left to do, and the files of the suite and of datasets are as they were."""
         done = self.facts.state == "finished" and self.retry.which in ("rest", "none")
-        return done and self.facts.dataset_rows is None and not self.changed_files
+        return done and self.has_datasets and not self.changed_files
 
     @property
     def changed_files(self) -> list[str]:
@@ -171,11 +172,12 @@ def find_run(suite: Path | None, flags: RunFlags) -> Found:
     with open_runs(flags.keep.db, environment) as reader:
         named = None if suite is None else str(suite.absolute())
         facts = reader.run(flags.begin.resume or LATEST, suite=named)
-    if facts.state == "running":
-        raise UsageError(f"{facts.id} is being run by another process")
-    stored = StoredFlags.read(facts.flags, facts.id)
-    goes_on_with = stored.with_flags(_absolute(flags, database))
-    _enter(stored.directory, facts.id)
+        if facts.state == "running":
+            raise UsageError(f"{facts.id} is being run by another process")
+        stored = StoredFlags.read(facts.flags, facts.id)
+        goes_on_with = stored.with_flags(_absolute(flags, database))
+        _enter(stored.directory, facts.id)
+        has_datasets = facts.state != "finished" or _has_datasets(reader, facts)
     return Found(
         facts=facts,
         stored=stored,
@@ -183,6 +185,20 @@ def find_run(suite: Path | None, flags: RunFlags) -> Found:
         retry=retry,
         environment=environment,
         names_database=flags.keep.db is not None,
+        has_datasets=has_datasets,
+    )
+
+
+def _has_datasets(reader: Reader, facts: RunFacts) -> bool:
+    """Whether the files of all datasets of a finished run are as they were. Reads all of them."""
+    known = reader.datasets(facts)
+    if not known:
+        return True
+    folders = {head.task: head.dataset_folder for head in map(Head.read, reader.heads(facts))}
+    return all(
+        is_whole(Path(folder), one.fingerprint, one.written, processed=one.is_processed)
+        for task, one in known.items()
+        if one.requested is not None and (folder := folders.get(task)) is not None
     )
 
 

@@ -37,7 +37,7 @@ from trioeval.providers.local.replay import ReplaySettings
 from trioeval.suite import Suite, expand
 from trioeval.suite.filters import select_tests
 from trioeval.tasks import PreparedSuite, prepare
-from trioeval.tasks.columns.opening import check_folders
+from trioeval.tasks.columns.opening import check_folders, read_seeds
 from trioeval.tasks.same_rows import task_digest
 from trioeval.tasks.suite_files import CodeFiles
 
@@ -64,7 +64,7 @@ def run_loaded(
         found: The stored run that goes on; None for a new one.
 
     Raises:
-        SuiteError: Its providers are wrong.
+        SuiteError: Its providers are wrong, or files of seeds.
         UsageError: A flag cannot be used.
         OutputError: A result or recording cannot be written.
         StoreError: The run cannot be kept.
@@ -96,6 +96,7 @@ def run_loaded(
     for warning in (*said_in_vain(suite, flags), *environment.warnings, *prepared.warnings):
         say(f"warning: {warning}")
     _tell_cut_recordings(prepared)
+    prepared = attrs.evolve(prepared, seeds=read_seeds(prepared))
     if settings.plan:
         for line in plan_lines(prepared):
             show(line)

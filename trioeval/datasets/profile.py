@@ -13,6 +13,7 @@ Against HyperLogLog it needs 8 KB a column more, and is exact where that matters
 import hashlib
 import heapq
 import json
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -70,6 +71,8 @@ class Profiler:
         """Hashes of the others, which are never told."""
         self._lengths: Counter[int] = Counter()
         """By how many bits the length has."""
+        self._span = (sys.maxsize, 0)
+        """The least and the largest length."""
         self._numbers = Moments()
 
     def add(self, value: Any, *, skipped: bool = False) -> None:
@@ -83,7 +86,9 @@ class Profiler:
         if kind == "null":
             return
         if kind in {"text", "list"}:
-            self._lengths[len(value).bit_length()] += 1
+            length = len(value)
+            self._lengths[length.bit_length()] += 1
+            self._span = (min(self._span[0], length), max(self._span[1], length))
         elif kind in {"int", "float"} and fits(value, "float"):
             self._numbers.add(value)
         text, counts = _json_of(value), self._counts
@@ -112,7 +117,7 @@ class Profiler:
             skipped=self._skipped,
             distinct=distinct,
             is_estimate=is_estimate,
-            lengths=_histogram(self._lengths),
+            lengths=_histogram(self._lengths, *self._span),
             numbers=self._numbers.figures(),
             common=self._common(),
         )
@@ -181,10 +186,14 @@ def _kind_of(value: Any) -> str:
             return "object"
 
 
-def _histogram(bits: Counter[int]) -> Histogram | None:
-    """Bins from one power of 2 to the next, wherever the lengths are; empty ones only between others."""
+def _histogram(bits: Counter[int], least: int, most: int) -> Histogram | None:
+    """Bins from one power of 2 to the next, wherever the lengths are; empty ones only between others.
+
+    The first begins at the least length, and the last ends behind the largest.
+    """
     if not bits:
         return None
     bins = range(min(bits), max(bits) + 1)
-    edges = tuple(float(1 << one >> 1) for one in (*bins, bins.stop))
+    inner = (float(1 << one >> 1) for one in bins[1:])
+    edges = (float(least), *inner, float(most + 1))
     return Histogram(edges=edges, counts=tuple(bits[one] for one in bins))

@@ -4,7 +4,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trioeval.datasets.result import ColumnProfile, DatasetResult, DroppedRow
+from trioeval.grading import output_text
 from trioeval.report.inert import inert
+from trioeval.report.json_text import shallow
 
 _NAME = 60  # characters of a name
 _ERROR = 300  # of what went wrong
@@ -161,12 +163,15 @@ def values_of(column: ColumnProfile) -> str:
         least, most, mean, std = (f"{numbers[one]:.4g}" for one in ("min", "max", "mean", "std"))
         return f"{least} to {most}, mean {mean}, std {std}"
     if column.common:
-        shown = [f"{inert(value, _VALUE)} {count}" for value, count in column.common[:_COMMON]]
+        shown = [
+            f"{inert(output_text(shallow(value)), _VALUE)} {count}"
+            for value, count in column.common[:_COMMON]
+        ]
         return ", ".join(shown) + (", …" if column.distinct > len(shown) else "")
     if column.lengths is not None:
         first, last = column.lengths.edges[0], max(column.lengths.edges[-1] - 1, 0)
         unit = "members" if column.type.startswith("list") else "characters"
-        return f"{first:.0f} to {last:.0f} {unit}"
+        return f"{first:.0f} {unit}" if first == last else f"{first:.0f} to {last:.0f} {unit}"
     return ""
 
 

@@ -28,6 +28,11 @@ def read_dataset_facts(
     ended = connection.execute("SELECT body FROM dataset_result WHERE part = ?", (part,)).fetchone()
     if begun is None and ended is None:
         return None
+    processed = connection.execute(
+        "SELECT 1 FROM dataset_stage "
+        "WHERE part = ? AND name = 'after_generation' AND state LIKE 'done%'",
+        (part,),
+    ).fetchone()
     first = part << INDEX_BITS
     (dropped,) = connection.execute(
         "SELECT count(*) FROM dropped_row WHERE key BETWEEN ? AND ?",
@@ -40,6 +45,7 @@ def read_dataset_facts(
         written=written_rows(connection, (part,)) or 0,
         dropped=dropped,
         result=None if ended is None else json.loads(read_text(ended[0])),
+        is_processed=processed is not None,
     )
 
 

@@ -133,3 +133,5 @@ class DatasetFacts:
     """Rows that were dropped until now."""
     result: Mapping[str, Any] | None
     """How it ended, as `trioeval.report.dataset_json` tells it; None while nobody knows."""
+    is_processed: bool
+    """Whether processors are done with the whole of it."""

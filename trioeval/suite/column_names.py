@@ -253,9 +253,8 @@ def _wrong_names(
 ) -> Iterator[Mistake]:
     for name in names:
         if name not in known:
-            yield Mistake(
-                f"there is no column {quote(name)}", nearest(name, known - own), at=use.at
-            )
+            may_be = known if use.is_later or use.may_be_own else known - own
+            yield Mistake(f"there is no column {quote(name)}", nearest(name, may_be), at=use.at)
         elif name in own and not (use.is_later or use.may_be_own):
             message = f"{quote(name)} is what is made here, and is not there yet"
             yield Mistake(message, "name another column", at=use.at)

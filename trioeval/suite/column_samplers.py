@@ -150,10 +150,10 @@ def _too_far(
         yield Mistake(message, "leave it out for numbers as they are", at=("decimals",))
         return
     bound = _WHOLE if decimals == 0 else _FLOAT
-    for key, value in zip(keys, (low, high), strict=True):
-        if not abs(value) <= bound:
-            message = f"numbers as far away as {value:g} cannot be told"
-            yield Mistake(message, f"stay from {-bound:g} to {bound:g}", at=(key,))
+    far = next((at for at in zip(keys, (low, high), strict=True) if not abs(at[1]) <= bound), None)
+    if far is not None:
+        hint = f"stay from {-bound:g} to {bound:g}"
+        yield Mistake(f"a number as far away as {far[1]:g} cannot be told", hint, at=(far[0],))
 
 
 def _wrong_order(low: float, high: float) -> Mistake:

@@ -121,7 +121,7 @@ class Judges:
             width=self.width,
             short_circuit=self.short_circuit,
         )
-        assertions = step.test.assertions
+        assertions: Sequence[Assertion] = step.test.assertions
         if step.test.is_data:
             assertions = with_code_as_written(assertions, self.kinds)
         return Judging(bench, assertions, step.test.threshold)

@@ -7,6 +7,7 @@ from trioeval.errors import Problem
 from trioeval.grading import quote
 from trioeval.suite import Expansion, Templates
 from trioeval.suite.joined import remarkable_places
+from trioeval.suite.mistakes import nearest
 from trioeval.tasks.access import CONVERSATION_VARIABLE, Sharing
 
 _ALIKE = 0.75  # of difflib's ratio, from which two names are taken for one
@@ -17,6 +18,7 @@ def oddities(steps: Expansion, sharing: Sharing, templates: Templates) -> Iterat
     """Warnings for whoever runs a suite."""
     yield from _shared_by_columns(steps, sharing)
     yield from _misspelt(steps, sharing, templates)
+    yield from _not_in_rows(steps, sharing, templates)
 
 
 def _shared_by_columns(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:
@@ -38,11 +40,7 @@ def _misspelt(steps: Expansion, sharing: Sharing, templates: Templates) -> Itera
     """
     if steps.suite.evaluate_options.strict_variables:
         return  # the rows say it
-    prompts = [prompt for prompt in steps.suite.prompts if prompt.function is None]
-    used = [templates.references(prompt.raw) for prompt in prompts]
-    wanted = frozenset().union(*used) - sharing.registers - {CONVERSATION_VARIABLE, "env"}
-    default = steps.suite.default_test
-    common = frozenset() if default is None else frozenset(default.vars)
+    wanted, common = _wanted(steps, sharing, templates), _common(steps)
     told: set[str] = set()
     for count, place in enumerate(remarkable_places(steps.tests)):
         if count == _LOOKED_AT:
@@ -55,3 +53,28 @@ def _misspelt(steps: Expansion, sharing: Sharing, templates: Templates) -> Itera
                 message = f"the prompt uses {name}, and the test has {quote(close[0])}"
                 hint = f'did you mean "{name}"? What is not defined prints nothing'
                 yield Problem(f"$.tests[{place}].vars", message, hint)
+
+
+def _not_in_rows(steps: Expansion, sharing: Sharing, templates: Templates) -> Iterator[Problem]:
+    """Variables of prompts that no row of an earlier task brings, although it is said what they bring."""
+    rows_of = steps.suite.rows_of
+    if rows_of is None or rows_of.vars is None:
+        return
+    given = _common(steps).union(rows_of.vars)
+    for name in sorted(_wanted(steps, sharing, templates) - given):
+        hint = f"{nearest(name, given)}; what is not defined prints nothing"
+        message = f"the prompt uses {name}, and the rows of {rows_of.task} bring no such variable"
+        yield Problem("$.tests.vars", message, hint)
+
+
+def _wanted(steps: Expansion, sharing: Sharing, templates: Templates) -> frozenset[str]:
+    """The variables that prompts use, without those that are always there."""
+    prompts = [prompt for prompt in steps.suite.prompts if prompt.function is None]
+    used = [templates.references(prompt.raw) for prompt in prompts]
+    return frozenset().union(*used) - sharing.registers - {CONVERSATION_VARIABLE, "env"}
+
+
+def _common(steps: Expansion) -> frozenset[str]:
+    """The variables that all tests have."""
+    default = steps.suite.default_test
+    return frozenset() if default is None else frozenset(default.vars)

@@ -26,6 +26,7 @@ from trioeval.suite import (
 from trioeval.suite.extensions import Extension
 from trioeval.suite.quota_models import QuotaKey
 from trioeval.tasks.access import FindAccess, Sharing
+from trioeval.tasks.columns.seeds import Source
 from trioeval.tasks.checks import missing_extras, unbounded, wrong_transforms
 from trioeval.tasks.columns.making import LOCAL, LOCAL_WIDTH
 from trioeval.tasks.columns.model_checks import wrong_models
@@ -93,6 +94,8 @@ class PreparedSuite:
     """What is odd about it but no mistake."""
     tasks: tuple["PreparedTask", ...] = ()
     """What it consists of, if that is several things; all steps are theirs then."""
+    seeds: Mapping[str | None, Mapping[str, Source]] | None = attrs.field(default=None, repr=False)
+    """What `trioeval.tasks.columns.opening.read_seeds` has read, if it was asked before the run."""
 
     @property
     def parts(self) -> tuple["PreparedTask", ...]:
@@ -154,6 +157,8 @@ class PreparedTask:
 
     id: str | None = None
     """None for a suite that has no tasks but is one."""
+    place: int | None = None
+    """Its place among the tasks of the file."""
     depends_on: tuple[str, ...] = ()
     """Ids of the tasks that come first."""
     prepared: PreparedSuite
@@ -243,7 +248,11 @@ def _with_tasks(suite: Suite, make: Callable[[Suite], PreparedSuite]) -> Prepare
                 settle = functools.partial(_settle, task.suite, prepared.templates, make)
             tasks.append(
                 PreparedTask(
-                    id=task.id, depends_on=task.depends_on, prepared=prepared, settle=settle
+                    id=task.id,
+                    place=place,
+                    depends_on=task.depends_on,
+                    prepared=prepared,
+                    settle=settle,
                 )
             )
     if problems:

@@ -102,12 +102,13 @@ async def run_prepared(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
     options = prepared.suite.evaluate_options
     limit_ms = options.max_eval_time_ms
     left = _left(prepared)
-    # These may be huge, and have nothing to do with providers.
-    seeds = {
-        part.id: await read_seeds(settings)
-        for part in prepared.parts
-        if (settings := part.prepared.suite.columns) is not None
-    }
+    seeds = prepared.seeds
+    if seeds is None:
+        seeds = {}
+        if any(part.prepared.suite.columns is not None for part in prepared.parts):
+            # These may be huge, and have nothing to do with providers.
+            read = functools.partial(read_seeds, prepared)
+            seeds = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
     # Cancelled while it is opened, a suite would end without its rows: test_interrupts.py.
     with trio.move_on_after(OPENED_WITHIN, shield=True) as opening:
         async with AsyncExitStack() as stack:

@@ -274,6 +274,7 @@ class Scripts:
                 environ=self._around.environ,
                 workers=self._workers,
                 memory_mb=self._memory_mb,
+                limit_key=None,  # it has another name in each place, or none
             )
             if file.suffix.lower() == RUBY:
                 ruby = ruby_command(self._around)

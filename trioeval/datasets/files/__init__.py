@@ -24,3 +24,4 @@ from trioeval.datasets.files.header import GroupFile as GroupFile
 from trioeval.datasets.files.header import Header as Header
 from trioeval.datasets.files.opening import HELPS as HELPS
 from trioeval.datasets.files.rows import DatasetRows as DatasetRows
+from trioeval.datasets.files.wholeness import is_whole as is_whole

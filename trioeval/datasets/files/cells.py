@@ -65,6 +65,48 @@ def file_columns(
     return found
 
 
+def as_read(value: Any, kind: ColumnType) -> Any:
+    r"""A value as it is read from files: who goes on with a dataset sees no other one than who began it.
+
+    Args:
+        value: One that fits the type, and is not None.
+        kind: The type.
+
+    Example:
+        >>> as_read(1, "float"), as_read("a\ud800", "text"), as_read({"a": [1]}, "json")
+        (1.0, 'a�', {'a': [1]})
+    """
+    match kind:
+        case "json":
+            return value if _is_as_read(value) else json.loads(_json(value))
+        case "vector" if {*map(type, value)} == {float}:
+            return value
+        case _:
+            return _KINDS[kind].change(value)
+
+
+_ATOMS = frozenset({int, float, bool, type(None)})
+
+
+def _is_as_read(value: Any) -> bool:
+    """Whether all parts are of plain classes, and texts without halves of characters."""
+    parts = [value]
+    while parts:
+        part = parts.pop()
+        kind = type(part)
+        if kind is str:
+            if mended(part) is not part:
+                return False
+        elif kind is list:
+            parts += part
+        elif kind is dict:
+            parts += part
+            parts += part.values()
+        elif kind not in _ATOMS:
+            return False
+    return True
+
+
 def _text(value: str) -> str:
     return mended(str.__str__(value))  # that of an enumeration is its name
 

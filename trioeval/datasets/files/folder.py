@@ -25,15 +25,9 @@ from trioeval.datasets.files.names import (
     part_name,
 )
 from trioeval.datasets.files.only_one import unlock_folder
-from trioeval.datasets.files.opening import (
-    HELPS,
-    digest_of,
-    make_safely,
-    open_folder,
-    put_file,
-    unwritable,
-)
+from trioeval.datasets.files.opening import HELPS, make_safely, open_folder, put_file, unwritable
 from trioeval.datasets.files.parquet import Parquet, need_parquet, parquet_trouble
+from trioeval.datasets.files.wholeness import digest_of
 from trioeval.datasets.types import ColumnType
 from trioeval.errors import DatasetError
 

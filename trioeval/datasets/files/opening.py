@@ -1,6 +1,5 @@
 """A folder is opened to be written: what is there is looked at before anything is changed."""
 
-import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
@@ -31,11 +30,10 @@ from trioeval.datasets.files.names import (
     processed_folder,
 )
 from trioeval.datasets.files.only_one import lock_folder, unlock_folder
+from trioeval.datasets.files.wholeness import digest_of, is_processed
 from trioeval.errors import DatasetError
 
 HELPS = "name another folder (outputDir), or set resume: ifPossible to move it away"
-
-_CHUNK = 2**20
 
 
 @attrs.define(kw_only=True)
@@ -47,6 +45,8 @@ class Opened:
     """What it says now."""
     written: dict[int, GroupFile] = attrs.field(factory=dict)
     damaged: tuple[GroupFile, ...] = ()
+    standing: dict[int, GroupFile] = attrs.field(factory=dict)
+    """Groups that are written anew: what is there can be read until then."""
     is_processed: bool = False
     """Whether the whole of it was processed, and the files of that are as they were written."""
     moved: Path | None = None
@@ -88,7 +88,9 @@ def open_folder(
             lock=lock, note=found or Note(header=header, format=file_format), moved=moved
         )
         _check_groups(path, opened, known, again)
-        opened.is_processed = not again and _is_processed(path, opened.note)
+        # What is written again may be another, and what was made of all of it as well.
+        stays = not again and not opened.damaged
+        opened.is_processed = stays and is_processed(path, opened.note)
         if again:
             opened.note = attrs.evolve(opened.note, result=None)
         _tidy(path, opened, found, disk)
@@ -179,23 +181,6 @@ def _was_processed(path: Path) -> bool:
     return (path / FINAL).exists() or old_final(path).exists()
 
 
-def _is_processed(path: Path, note: Note) -> bool:
-    """Whether the processed rows are there, as they were written, and are those of this dataset."""
-    folder = processed_folder(path)
-    if folder is None:
-        return False
-    try:
-        final = read_note((folder / NOTE).read_bytes())
-    except (OSError, ValueError):
-        return False
-    if attrs.evolve(final.header, columns=note.header.columns) != note.header:
-        return False
-    return all(
-        one.file is None or digest_of(folder / one.file) == one.digest
-        for one in final.groups.values()
-    )
-
-
 def _check_groups(
     path: Path, opened: Opened, known: Iterable[GroupFile], again: Collection[int]
 ) -> None:
@@ -203,7 +188,7 @@ def _check_groups(
     told: dict[int, list[GroupFile]] = {}
     grouping = opened.note.header.grouping
     for group in (*opened.note.groups.values(), *known):
-        if is_of(group, grouping) and group.group not in again:
+        if is_of(group, grouping):
             told.setdefault(group.group, []).append(group)
     damaged = []
     for number, groups in sorted(told.items()):
@@ -214,7 +199,7 @@ def _check_groups(
         }
         whole = [one for one in groups if digests.get(one.file) == one.digest]
         if whole:
-            opened.written[number] = whole[-1]
+            (opened.standing if number in again else opened.written)[number] = whole[-1]
         else:
             damaged.append(groups[-1])
     opened.damaged = tuple(damaged)
@@ -232,7 +217,8 @@ def _tidy(path: Path, opened: Opened, found: Note | None, disk: Disk) -> None:
             disk.remove(one)
     is_damaged = opened.damaged or (_was_processed(path) and not opened.is_processed)
     result = None if is_damaged else opened.note.result
-    opened.note = attrs.evolve(opened.note, groups=dict(opened.written), result=result)
+    groups = {**opened.standing, **opened.written}
+    opened.note = attrs.evolve(opened.note, groups=groups, result=result)
     content = note_text(opened.note).encode()
     if found is None or (path / NOTE).read_bytes() != content:
         put_file(path / NOTE, content, disk)
@@ -270,18 +256,6 @@ def put_file(path: Path, content: bytes, disk: Disk) -> None:
     disk.fill(part, write)
     disk.rename(part, path)
     disk.settle(path.parent)
-
-
-def digest_of(path: Path) -> str | None:
-    """SHA-256 of a file; None if there is none that can be read."""
-    try:
-        with path.open("rb") as file:
-            digest = hashlib.sha256()
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-    except OSError:
-        return None
-    return digest.hexdigest()
 
 
 def unwritable(path: Path, error: OSError) -> DatasetError:

@@ -1,6 +1,7 @@
 """The rows of a dataset that is written, read as they are looked at."""
 
 import hashlib
+import os
 import threading
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -43,7 +44,8 @@ class DatasetRows(Sequence[Mapping[str, Any]]):
         DatasetError: It holds no dataset, or a file is missing or not as it was written.
     """
 
-    def __init__(self, path: Path, *, processed: bool = True) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, processed: bool = True) -> None:
+        path = Path(path)
         self._path = path
         self._folder = data_folder(path) if processed else path
         self._note = _read_note(path, self._folder)

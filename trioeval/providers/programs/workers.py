@@ -85,6 +85,8 @@ class WorkerSpec:
     """What the executable runs: a worker in its language."""
     grace: float = GRACE
     """Seconds between the request to terminate and the kill, ≥ 0."""
+    limit_key: str | None = "timeoutMs"
+    """What the limit of a call is called by whoever sets it, for messages."""
 
 
 @asynccontextmanager
@@ -185,7 +187,8 @@ class Workers:
         """What a call without an answer is."""
         printed = None if worker is None else worker.printed
         if timed_out or worker is None:
-            what = f"{self._spec.name} did not answer within {limit:g} seconds (timeoutMs)"
+            key = f" ({self._spec.limit_key})" if self._spec.limit_key else ""
+            what = f"{self._spec.name} did not answer within {limit:g} seconds{key}"
             return ProviderError("attempt_timeout", what, body_excerpt=printed)
         self._crashes += 1
         what = f"{self._spec.name}: the worker {worker.fate}{last_line(printed)}"

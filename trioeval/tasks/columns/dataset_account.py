@@ -71,7 +71,8 @@ class Account:
         del self.failures[SHOWN_FAILURES:]
         if row.cause == "failed":
             if self.first_error is None:
-                self.first_error = f"row {row.row}, column {row.column!r}: {row.error}"
+                column = "" if row.column is None else f", column {row.column!r}"
+                self.first_error = f"row {row.row}{column}: {row.error}"
             if producer is not None:
                 self.spent[producer].failed += 1
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trioeval.datasets.files.cells import as_read
 from trioeval.datasets.graph import Producer
 from trioeval.datasets.types import ColumnType, fits
 from trioeval.tasks.columns.making import CellError
@@ -16,7 +17,7 @@ def cell_values(
     types: Mapping[str, ColumnType],
     made: Mapping[str, Any],
 ) -> Mapping[str, Any]:
-    """What a maker made of one row, as it is kept.
+    """What a maker made of one row, as it is kept, and as it will be read again.
 
     Args:
         producer: Whose it is.
@@ -30,9 +31,13 @@ def cell_values(
     kept: dict[str, Any] = {}
     try:
         for name in columns:
-            kept[name] = value = made[name]
-            if value is not None and not fits(value, types[name]):
-                raise CellError(_misfit(producer, name, types[name], value))
+            value, kind = made[name], types[name]
+            if value is None:
+                kept[name] = None
+            elif fits(value, kind):
+                kept[name] = as_read(value, kind)
+            else:
+                raise CellError(_misfit(producer, name, kind, value))
     except KeyError:
         return _with_holes(producer, columns, types, made)
     if len(made) > len(kept):

@@ -1,14 +1,14 @@
 """The stages of a group: what processors do with it, and how its rows are written."""
 
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import attrs
 import trio
 
-from trioeval.datasets.result import Cause
+from trioeval.datasets.files.cells import as_read
+from trioeval.datasets.result import Cause, DroppedRow
 from trioeval.datasets.tracker import FINISH, MakeJob
 from trioeval.datasets.types import fits
 from trioeval.errors import DatasetError
@@ -21,8 +21,6 @@ from trioeval.tasks.columns.dataset_progress import Progress
 from trioeval.tasks.columns.dataset_stages import Processed, Rows, StageProcessor, check
 
 _AFTER_GENERATION = "after_generation"
-_DONE = re.compile(r"done for (\d+) rows, without (\d+)")
-"""What is written down of that stage when it is over."""
 
 
 @attrs.define(eq=False)
@@ -44,21 +42,21 @@ class Finishing:
         flight, group = progress.begin(index), progress.groups[job.group]
         stages = progress.spec.stages.before_batch
         before = self._rows(group)
-        processed: Processed | None = None
+        processed: Processed | str | None = None
         with flight.scope:
             processed = await self._process(stages, group.number, before)
-        if flight.is_gone:
+        if flight.is_gone or processed is None:
             return
-        if processed is None:
-            self._drop(group, [row for row, _ in before])
+        if isinstance(processed, str):
+            progress.drop(group, _lost(before, processed))
             return
         kept = {row for row, _ in processed.rows}
         for row, values in processed.rows:
             if progress.tracker.is_dropped(row):
                 continue
-            self._check_values(stages[-1].name, row, values, set(progress.buffer.view(row)))
-            progress.buffer.set(row, values)
-        self._drop(group, [row for row, _ in before if row not in kept])
+            known = set(progress.buffer.view(row))
+            progress.buffer.set(row, self._as_read(stages[-1].name, row, values, known))
+        progress.drop(group, _left_out(before, kept))
         progress.complete(job)
 
     async def finish(self, number: int, index: int | None = None) -> None:
@@ -79,49 +77,56 @@ class Finishing:
         stages = progress.spec.stages.after_batch
         rows = self._rows(group) if stages else self._as_they_are(group)
         aside: Rows = ()
-        gone: list[int] = []
+        gone: Sequence[DroppedRow] = ()
         if rows and stages:
             processed = await self._process(stages, number, rows)
-            kept = () if processed is None else processed.rows
-            there = {row for row, _ in kept}
-            gone = [row for row, _ in rows if row not in there]
-            rows, aside = kept, () if processed is None else processed.aside
+            if isinstance(processed, str):
+                gone, rows = _lost(rows, processed), ()
+            else:
+                gone = _left_out(rows, {row for row, _ in processed.rows})
+                rows, aside = processed.rows, processed.aside
         written = [(row, self._columns(row, values)) for row, values in rows]
-        counts = group.dropped + Counter[Cause](processor=len(gone))
+        if stages:
+            name, known = stages[-1].name, progress.spec.types
+            written = [(row, self._as_read(name, row, values, known)) for row, values in written]
+        counts = Counter[str](group.dropped) + Counter(one.cause for one in gone)
         if aside:
             await self.output.write_aside(number, aside)
         file = await self.output.write(number, written, dict(counts))
         await self.profiles.add(written, group.skipped)
-        self._drop(group, gone)
+        progress.drop(group, gone)
         progress.written(group, file)
 
     async def generation(self) -> None:
         """Let processors see the whole dataset, once. A checkpoint if there are any.
 
+        They see it as it was written. Whether they have done so is seen by what they have left, and by nothing
+        else: a process that is killed leaves all of that or nothing.
+
         Raises:
-            DatasetError: One failed; or they did already, when the dataset had another size.
+            DatasetError: One failed, or what it leaves cannot be written.
         """
-        progress, journal = self.progress, self.progress.journal
-        stages, grouping = progress.spec.stages.after_generation, progress.spec.grouping
+        stages = self.progress.spec.stages.after_generation
         if not stages:
             return
-        state = None if journal is None else journal.stages().get(_AFTER_GENERATION)
-        done = None if state is None else _DONE.fullmatch(state)
-        if done is not None and self.output.is_processed:
-            rows_then, gone_then = map(int, done.groups())
-            if rows_then == grouping.rows:
-                progress.account.left_out_at_last(gone_then)
-                return
-            raise DatasetError(
-                f"processors after generation are done for {rows_then} rows, and the dataset has"
-                f" {grouping.rows} now; begin it anew to process all of them"
-            )
+        if not self.output.is_processed:
+            await self._process_all(stages)
+        left = 0
+        self.profiles.begin_anew()
+        for number in sorted(self.output.written):
+            rows = await self.output.read_processed(number)
+            await self.profiles.add_processed(rows)
+            left += len(rows)
+        self.progress.account.left_out_at_last(self.progress.account.written - left)
+
+    async def _process_all(self, stages: Sequence[StageProcessor]) -> None:
+        progress, journal = self.progress, self.progress.journal
+        grouping = progress.spec.grouping
         if journal is not None:
             journal.stage(_AFTER_GENERATION, "begun")
-        rows = await self.output.read()
-        processed = await self._process(stages, None, rows)
-        if processed is None:
-            raise DatasetError("a processor after generation cannot drop a group")
+        processed = await self._process(stages, None, await self.output.read())
+        if isinstance(processed, str):
+            raise DatasetError(processed)
         columns = {
             name: progress.spec.types[name]
             for name in progress.spec.columns
@@ -138,10 +143,8 @@ class Finishing:
         for number, several in aside.items():
             await self.output.write_aside(number, several)
         await self.output.replace(by_group.items(), columns)
-        gone = len(rows) - len(processed.rows)
-        progress.account.left_out_at_last(gone)
         if journal is not None:
-            journal.stage(_AFTER_GENERATION, f"done for {grouping.rows} rows, without {gone}")
+            journal.stage(_AFTER_GENERATION, "done")
 
     def complete_groups(self) -> Sequence[int]:
         """Groups that are open, and lack nothing but their end."""
@@ -153,17 +156,17 @@ class Finishing:
 
     async def _process(
         self, stages: Sequence[StageProcessor], group: int | None, rows: Rows
-    ) -> Processed | None:
-        """What all processors of a stage leave; None if the group is dropped."""
+    ) -> Processed | str:
+        """What all processors of a stage leave; or why the group is lost."""
         left_out_columns: frozenset[str] = frozenset()
         aside: dict[int, dict[str, Any]] = {}
         for processor in stages:
             try:
                 processed = await self._run(processor, group, rows)
-            except DatasetError:
+            except DatasetError as error:
                 if processor.on_error == "abort" or group is None:
                     raise
-                return None
+                return str(error)
             rows = processed.rows
             left_out_columns |= processed.left_out
             for row, values in processed.aside:
@@ -207,10 +210,11 @@ class Finishing:
         except KeyError as error:
             raise DatasetError(f"row {row} lacks column {error} after its processors") from None
 
-    def _check_values(
-        self, name: str, row: int, values: Mapping[str, Any], known: set[str]
-    ) -> None:
-        types = self.progress.spec.types
+    def _as_read(
+        self, name: str, row: int, values: Mapping[str, Any], known: Container[str]
+    ) -> Mapping[str, Any]:
+        """What a processor gives back of a row, as it will be read again."""
+        types, found = self.progress.spec.types, dict[str, Any]()
         for column, value in values.items():
             if column not in known:
                 raise DatasetError(f"{name}: it added column {column!r} to row {row}")
@@ -218,6 +222,15 @@ class Finishing:
                 raise DatasetError(
                     f"{name}: column {column!r} of row {row} is {value!r} now, which is no {types[column]}"
                 )
+            found[column] = None if value is None else as_read(value, types[column])
+        return found
 
-    def _drop(self, group: GroupState, rows: Sequence[int]) -> None:
-        self.progress.drop(group, [left_out(row, "processor") for row in rows])
+
+def _left_out(rows: Rows, kept: Container[int]) -> Sequence[DroppedRow]:
+    """The rows that processors did not want."""
+    return [left_out(row, "processor") for row, _ in rows if row not in kept]
+
+
+def _lost(rows: Rows, error: str) -> Sequence[DroppedRow]:
+    """The rows of a group on which a processor failed."""
+    return [DroppedRow(row=row, cause="failed", error=error) for row, _ in rows]

@@ -1,5 +1,6 @@
 """Where the rows of a dataset go: to the files of a folder, or, of a preview, to memory."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -24,7 +25,7 @@ class Output(Protocol):
 
     @property
     def is_processed(self) -> bool:
-        """Whether what `replace` has left in an earlier run, if it was called, is there still."""
+        """Whether all groups were written anew by `replace`, now or in an earlier run."""
         ...
 
     async def write(self, group: int, rows: Rows, dropped: Mapping[str, int], /) -> GroupFile:
@@ -36,7 +37,11 @@ class Output(Protocol):
         ...
 
     async def read(self, group: int | None = None, /) -> Rows:
-        """The rows of a group that was there from the beginning, or all rows; by number."""
+        """The rows of a group that was there from the beginning, or all rows, as `write` got them; by number."""
+        ...
+
+    async def read_processed(self, group: int, /) -> Rows:
+        """Those of a group as `replace` got them, if it was called."""
         ...
 
     async def replace(
@@ -59,8 +64,18 @@ class MemoryOutput:
     rows: dict[int, Rows] = attrs.field(factory=dict)
     """By group."""
     aside: dict[int, Rows] = attrs.field(factory=dict)
-    is_processed: bool = True
-    """Nothing here is ever lost."""
+    processed: dict[int, Rows] | None = None
+    """Those that took their place."""
+
+    @property
+    def is_processed(self) -> bool:
+        """Whether others took their place."""
+        return self.processed is not None
+
+    @property
+    def last(self) -> Mapping[int, Rows]:
+        """What there is in the end, by group."""
+        return self.rows if self.processed is None else self.processed
 
     async def write(self, group: int, rows: Rows, dropped: Mapping[str, int], /) -> GroupFile:
         """Keep the rows of a group."""
@@ -80,11 +95,15 @@ class MemoryOutput:
             return self.rows[group]
         return [row for group in sorted(self.rows) for row in self.rows[group]]
 
+    async def read_processed(self, group: int, /) -> Rows:
+        """Those that took the place of a group."""
+        return self.last[group]
+
     async def replace(
         self, groups: Iterable[tuple[int, Rows]], _columns: Mapping[str, ColumnType], /
     ) -> None:
         """Keep others in their place."""
-        self.rows = dict(groups)
+        self.processed = dict(groups)
 
     async def finish(self, _result: Mapping[str, Any], /) -> None:
         """Nothing is left to do."""
@@ -96,7 +115,8 @@ class FolderOutput:
     def __init__(self, folder: DatasetFolder) -> None:
         self.folder = folder
         self._one = trio.CapacityLimiter(1)
-        self._held: tuple[DatasetRows, Sequence[int], Mapping[int, int]] | None = None
+        self._held: dict[bool, DatasetRows] = {}
+        """What is read, by whether it was processed."""
 
     @property
     def written(self) -> Mapping[int, GroupFile]:
@@ -118,7 +138,11 @@ class FolderOutput:
 
     async def read(self, group: int | None = None, /) -> Rows:
         """The rows of a group, or all."""
-        return await self._in_thread(lambda: self._read(group))
+        return await self._in_thread(lambda: self._read(group, processed=False))
+
+    async def read_processed(self, group: int, /) -> Rows:
+        """The rows of a group after the whole was processed."""
+        return await self._in_thread(lambda: self._read(group, processed=True))
 
     async def replace(
         self, groups: Iterable[tuple[int, Rows]], columns: Mapping[str, ColumnType], /
@@ -133,34 +157,18 @@ class FolderOutput:
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(work, limiter=self._one)
 
-    def _read(self, group: int | None) -> Rows:
-        if group is None:
-            rows, numbers, _ = self._reader()
-            return list(zip(numbers, rows, strict=True))
-        if self._held is None:
-            self._held = self._reader()
-        rows, numbers, begins = self._held
-        part = slice(begins[group], begins[group] + self.folder.written[group].count)
-        return list(zip(numbers[part], rows[part], strict=True))
-
-    def _reader(self) -> tuple[DatasetRows, Sequence[int], Mapping[int, int]]:
-        """The rows that are there now, their numbers, and where each group begins among them."""
-        written, grouping = self.folder.written, self.folder.header.grouping
-        numbers: list[int] = []
-        begins: dict[int, int] = {}
-        for group in sorted(written):
-            begins[group] = len(numbers)
-            numbers += numbers_of(written[group], grouping)
-        return DatasetRows(self.folder.path), numbers, begins
+    def _read(self, group: int | None, *, processed: bool) -> Rows:
+        if processed not in self._held:
+            self._held[processed] = DatasetRows(self.folder.path, processed=processed)
+        rows = self._held[processed]
+        places = range(len(rows))
+        if group is not None:
+            wanted = self.folder.header.grouping.rows_of(group)
+            first = bisect_left(places, wanted.start, key=rows.number)
+            places = range(first, bisect_left(places, wanted.stop, lo=first, key=rows.number))
+        return [(rows.number(place), rows[place]) for place in places]
 
 
 def group_numbers(group: range, rows: Rows) -> tuple[int, ...] | int:
     """The numbers of rows of a group, as a `GroupFile` has them."""
     return len(rows) if len(rows) == len(group) else tuple(row for row, _ in rows)
-
-
-def numbers_of(file: GroupFile, grouping: Grouping) -> Sequence[int]:
-    """The numbers of the rows of a group that is written."""
-    if isinstance(file.rows, int):  # all of the group, or none
-        return grouping.rows_of(file.group) if file.rows else ()
-    return file.rows

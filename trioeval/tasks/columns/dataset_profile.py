@@ -26,12 +26,13 @@ class Profiles:
     def __init__(self, spec: DatasetSpec) -> None:
         self._spec = spec
         self._makers = [spec.graph.maker[name] for name in spec.columns]
-        self._profilers = [
-            Profiler(name, spec.makings[maker].kind)
-            for name, maker in zip(spec.columns, self._makers, strict=True)
-        ]
+        self._profilers = self._new()
+        self._are_seen_again = bool(spec.stages.after_generation)
+        self._skipped: dict[int, set[int]] = {}
+        """What was told of rows that are seen again."""
+        self._is_last = False
 
-    async def add(self, rows: Rows, skipped: Mapping[int, set[int]]) -> None:
+    async def add(self, rows: Rows, skipped: dict[int, set[int]]) -> None:
         """Rows were written. A checkpoint if they are many, which no cancellation ends.
 
         Args:
@@ -46,13 +47,24 @@ class Profiles:
             if not place % _STRIDE:
                 # One that was cancelled would count the group twice: it is written again then.
                 await trio.lowlevel.cancel_shielded_checkpoint()
+        if self._are_seen_again:
+            self._skipped |= skipped
 
     async def add_earlier(self, rows: Rows) -> None:
         """Rows were written by an earlier execution. A checkpoint if they are many."""
         await self.add(rows, {row: self._skips(values) for row, values in rows})
 
+    def begin_anew(self) -> None:
+        """The whole was processed: only what is there now counts."""
+        self._profilers = self._new()
+        self._is_last = True
+
+    async def add_processed(self, rows: Rows) -> None:
+        """Rows are there after the whole was processed. A checkpoint if they are many."""
+        await self.add(rows, self._skipped)
+
     def columns(self, spent: list[Spent]) -> tuple[ColumnProfile, ...]:
-        """What is known of each column.
+        """What is known of each column that is there.
 
         Args:
             spent: What the columns of each producer have cost; all of it is told of the first of them.
@@ -60,6 +72,8 @@ class Profiles:
         found = []
         for maker, profiler in zip(self._makers, self._profilers, strict=True):
             profile = profiler.profile()
+            if self._is_last and not profile.values:
+                continue
             if profiler.name == self._spec.graph.producers[maker].name:
                 one = spent[maker]
                 profile = attrs.evolve(
@@ -73,6 +87,12 @@ class Profiles:
                 )
             found.append(profile)
         return tuple(found)
+
+    def _new(self) -> list[Profiler]:
+        return [
+            Profiler(name, self._spec.makings[maker].kind)
+            for name, maker in zip(self._spec.columns, self._makers, strict=True)
+        ]
 
     def _skips(self, values: Mapping[str, object]) -> set[int]:
         """Which producers left a row out, as far as it can be seen from what is written of it."""

@@ -67,6 +67,10 @@ class Progress:
     ranks: Ranks = attrs.field(factory=Ranks)
     is_cut: bool = False
     """Whether no group is opened any more, because the run is at its end."""
+    _lost: str | None = attrs.field(init=False, default=None)
+    """Why the first job was lost."""
+    _standing: int = attrs.field(init=False, default=0)
+    """Ordered columns that make nothing more, as far as groups that wait for them are given up."""
     _window: FailureWindow | None = attrs.field(init=False)
     _mishaps: MishapWarning = attrs.field(init=False, factory=MishapWarning)
     _now_ready: list[int] = attrs.field(init=False, factory=list)
@@ -96,13 +100,14 @@ class Progress:
         Args:
             by: The job that has caused it.
         """
+        self._give_up_in_vain()
         freed = Freed(self._now_ready, [(index, by) for index in self._now_blocked])
         self._now_ready, self._now_blocked = [], []
         return freed
 
     def open_more(self) -> None:
         """Open groups as far as the budget goes."""
-        if self.account.early_shutdown or self.is_cut:
+        if self.account.early_shutdown or self.is_cut or self.tracker.standing:
             if not self.groups and self.admission.waiting:
                 self.end()
             return
@@ -182,6 +187,7 @@ class Progress:
         for row in rows:
             group.reasons.setdefault(row, reason)
         group.lost = group.lost or reason
+        self._lost = self._lost or reason
         self._take(self.tracker.lose(job))
 
     def set_aside(self, index: int, tally: Tally | None) -> None:
@@ -197,7 +203,7 @@ class Progress:
         """A job of a group is over: see whether something of it still goes on.
 
         Raises:
-            RuntimeError: Nothing does, and nothing is lost: a fault of ours.
+            RuntimeError: Nothing does, and nothing is lost that it needs: a fault of ours.
         """
         number = group.number
         if self.groups.get(number) is not group:
@@ -206,9 +212,10 @@ class Progress:
             self._now_ready += sorted(group.aside)
             group.aside.clear()
         elif self.tracker.is_stuck(number):
-            if group.lost is None:
+            reason = group.lost or self.held_up
+            if reason is None:
                 raise RuntimeError(stuck(self.spec.graph, number, self.tracker.needed(number)))
-            self._give_up(group, group.lost)
+            self._give_up(group, reason)
 
     def written(self, group: GroupState, file: GroupFile) -> None:
         """A group is written."""
@@ -337,6 +344,22 @@ class Progress:
         group.aside.discard(index)
         self._withdraw(index)
 
+    @property
+    def held_up(self) -> str | None:
+        """Why an ordered column will make nothing more, if that is so: an earlier group lacks something."""
+        return self._lost if self.tracker.standing else None
+
+    def _give_up_in_vain(self) -> None:
+        """Give up the groups that wait for an ordered column that makes nothing more."""
+        standing = self.tracker.standing
+        if standing == self._standing:
+            return
+        for group in tuple(
+            self.groups.values()
+        ):  # those behind one that is given up come behind it here
+            self.go_on(group)
+        self._standing = self.tracker.standing
+
     def _give_up(self, group: GroupState, reason: str) -> None:
         for row in self.tracker.left(group.number):
             self.account.not_run[group.reasons.get(row, reason)] += 1
@@ -385,13 +408,17 @@ class Progress:
         return None
 
     def count_earlier(self, files: Iterable[GroupFile]) -> None:
-        """Count groups that an earlier execution has written, and what their cells have cost."""
+        """Count groups that an earlier execution has written."""
         for file in files:
-            rows = self.spec.grouping.rows_of(file.group)
-            self.account.add_earlier(file, len(rows))
-            if self.journal is None or not self.journal.resumed:
-                continue
-            restored = self.journal.restored(file.group, rows)
+            self.account.add_earlier(file, len(self.spec.grouping.rows_of(file.group)))
+
+    async def recall_earlier(self, files: Iterable[GroupFile]) -> None:
+        """Count what their cells have cost, and tell of their rows that are gone. A checkpoint for each."""
+        if self.journal is None or not self.journal.resumed:
+            return
+        for file in files:
+            await trio.lowlevel.checkpoint()
+            restored = self.journal.restored(file.group, self.spec.grouping.rows_of(file.group))
             for row in restored.dropped:
                 self.account.remember(row, failed_producer(self.spec.graph, row))
             for (place, _), record in self._records(restored.made).items():

@@ -150,8 +150,12 @@ class DatasetRun:
         progress.count_earlier(self._earlier)
 
     async def written_down(self) -> None:
-        """Return when it is known that the dataset was begun: before anything of it is in its folder."""
+        """Return when it is known that the dataset was begun: before anything of it is in its folder.
+
+        What earlier executions have spent is counted meanwhile.
+        """
         if self._progress.journal is not None:
+            await self._progress.recall_earlier(self._earlier)
             await self._progress.journal.durable()
 
     async def write_complete(self) -> None:
@@ -186,8 +190,9 @@ class DatasetRun:
                 account.not_run[group.reasons.get(row, cut)] += 1
         known = account.written + account.dropped.total() + account.not_run.total()
         if rest := self.spec.grouping.rows - known:
-            early = account.early_shutdown and failure is None
-            account.not_run["early_shutdown" if early else cut] += rest
+            if failure is None:
+                cut = "early_shutdown" if account.early_shutdown else progress.held_up or cut
+            account.not_run[cut] += rest
 
     async def close(self) -> DatasetResult:
         """Behind all of it: give the dataset its ending. A checkpoint if there is anything to do."""
@@ -198,7 +203,7 @@ class DatasetRun:
             try:
                 await self._finishing.generation()
                 result = self.result(trio.current_time())
-                if result.outcome == "complete":
+                if result.error is None and not result.not_run:
                     await self._output.finish(_noted(result))
             except TrioevalError as error:
                 self.failure = error

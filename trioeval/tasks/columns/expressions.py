@@ -2,6 +2,7 @@
 
 import keyword
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import attrs
@@ -54,9 +55,9 @@ class TemplateMaker:
                 text = render(values)
                 made.append((row, {name: text if wanted == "text" else read_text_as(text, wanted)}))
             except RecursionError:
-                made.append((row, CellError(f"row {row}: {TOO_DEEP}")))
+                made.append((row, CellError(TOO_DEEP)))
             except (TemplateError, CellError) as error:
-                made.append((row, CellError(f"row {row}: {error}")))
+                made.append((row, CellError(str(error))))
             if not place % _ROWS:
                 await trio.lowlevel.checkpoint()
         return made
@@ -81,27 +82,27 @@ class PythonExpressionMaker:
         for row, values in zip(order.rows, order.values, strict=True):
             # One of them must not be the end of a call for all others.
             if any(one.__class__ in _COMPOUND and is_deep(one) for one in values.values()):
-                made.append((row, CellError(f"row {row}: {TOO_DEEP}")))
+                made.append((row, CellError(TOO_DEEP)))
             else:
                 sent.append((row, values))
         for begin in range(0, len(sent), _ROWS_A_CALL):
             some = sent[begin : begin + _ROWS_A_CALL]
             told = await self._told([values for _, values in some])
-            made += [(row, self._value(row, one)) for (row, _), one in zip(some, told, strict=True)]
-        return made
+            made += [(row, self._value(one)) for (row, _), one in zip(some, told, strict=True)]
+        return sorted(made, key=itemgetter(0))
 
     async def _told(self, values: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         code = self.column.python or ""
         rows = [{name: value for name, value in row.items() if _is_name(name)} for row in values]
         return await called(lambda: self.scripts.python_rows(code, rows))
 
-    def _value(self, row: int, told: Mapping[str, Any]) -> Mapping[str, Any] | CellError:
+    def _value(self, told: Mapping[str, Any]) -> Mapping[str, Any] | CellError:
         if "error" in told:
-            return CellError(f"row {row}: {told['error']}")
+            return CellError(str(told["error"]))
         try:
             return {self.column.name: read_value_as(told["value"], self.column.as_type)}
         except CellError as error:
-            return CellError(f"row {row}: {error}")
+            return error
 
 
 def _is_name(name: str) -> bool:

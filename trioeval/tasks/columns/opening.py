@@ -14,7 +14,7 @@ from trioeval.datasets.files.opening import check_unused
 from trioeval.datasets.graph import ColumnGraph
 from trioeval.datasets.grouping import Grouping
 from trioeval.datasets.result import DatasetResult
-from trioeval.errors import DatasetError
+from trioeval.errors import DatasetError, Problem, SuiteError
 from trioeval.suite import ProviderEntry
 from trioeval.suite.column_models import (
     Column,
@@ -124,7 +124,7 @@ class Ready:
         if isinstance(self.output, FolderOutput):
             return DatasetRows(self.output.folder.path)
         if isinstance(self.output, MemoryOutput):
-            groups = self.output.rows
+            groups = self.output.last
             return [values for group in sorted(groups) for _, values in groups[group]]
         return ()
 
@@ -134,23 +134,34 @@ class Ready:
             self.output.folder.close()
 
 
-async def read_seeds(settings: ColumnsSettings) -> Mapping[str, Source]:
-    """The rows of all seeds that are files, by the names of their first columns. A checkpoint.
+def read_seeds(prepared: PreparedSuite) -> Mapping[str | None, Mapping[str, Source]]:
+    """The rows of all seeds that are files: by task, by the names of their first columns. Blocks.
 
     Raises:
-        SuiteError: A file cannot be read, or is wrong.
+        SuiteError: Files cannot be read, or are wrong; tells of all of them.
     """
-
-    def read() -> Mapping[str, Source]:
-        found: dict[str, Source] = {}
+    found: dict[str | None, dict[str, Source]] = {}
+    problems: list[Problem] = []
+    files: list[Path] = []
+    for part in prepared.parts:
+        settings = part.prepared.suite.columns
+        if settings is None:
+            continue
+        own = found.setdefault(part.id, {})
+        task = "$" if part.place is None else f"$.tasks[{part.place}]"
         for place, column in enumerate(settings.columns):
-            if isinstance(column, SeedColumns) and column.file is not None:
-                found[column.name] = open_seed_file(
-                    column.file, column.columns, f"$.columns[{place}].file"
+            if not isinstance(column, SeedColumns) or column.file is None:
+                continue
+            try:
+                own[column.name] = open_seed_file(
+                    column.file, column.columns, f"{task}.columns[{place}].file"
                 )
-        return found
-
-    return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+            except SuiteError as error:
+                problems += error.problems
+                files.append(column.file)
+    if problems:
+        raise SuiteError(problems, files=files)
+    return found
 
 
 async def open_ready(

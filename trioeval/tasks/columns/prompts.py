@@ -86,7 +86,9 @@ class PromptTemplate:
         match messages:
             case [{"role": "user", "content": str(content), **rest}] if not rest:
                 # Its own JSON or transcript the suite may write; what a row makes of it, it did not.
-                own = not self.messages and not self.writes_messages and not _is_plain(self.text)
+                own = (
+                    self.messages is None and not self.writes_messages and not _is_plain(self.text)
+                )
                 by_itself = own and (_json_in(self.text) is not None or not has_marks(self.text))
                 if _is_plain(content) or by_itself:
                     return content

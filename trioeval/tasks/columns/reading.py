@@ -163,7 +163,7 @@ def as_column(value: Any, kind: ColumnType) -> Any:
 
 def _fitting(number: float, wanted: Literal["int", "float"]) -> float:
     if not fits(number, wanted):
-        raise CellError(f"{quote(number)} is too large a number")
+        raise CellError(f"{quote(number)} is too large for a column of type {wanted}")
     return number
 
 
@@ -175,8 +175,8 @@ def _data(value: Any) -> Any:
     return value
 
 
-def _whole(value: float) -> float:
-    """The whole number that a number is, if it is one."""
+def _whole(value: Any) -> Any:
+    """The whole number that a number is; itself if it is none."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

@@ -113,8 +113,7 @@ def _told(made: Made, name: str) -> Made:
     told: list[tuple[int, Mapping[str, Any] | CellError]] = []
     for row, values in made:
         value = None if isinstance(values, CellError) else values[name]
-        wrong = isinstance(value, CellError)
-        told.append((row, CellError(f"row {row}: {value}") if wrong else values))
+        told.append((row, value if isinstance(value, CellError) else values))
     return told
 
 
