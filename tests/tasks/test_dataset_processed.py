@@ -151,7 +151,9 @@ def test_a_value_is_what_it_will_be_when_it_is_read(tmp_path: Path, when: str) -
 
     async def see(order: Any, _calls: Any) -> Any:
         seen.extend(order.values)
-        return [(row, {"seen": repr(one)}) for row, one in zip(order.rows, order.values, strict=True)]
+        return [
+            (row, {"seen": repr(one)}) for row, one in zip(order.rows, order.values, strict=True)
+        ]
 
     async def late(_group: int | None, rows: Rows) -> Processed:
         return Processed([(row, {**one, **values[row]}) for row, one in rows])
@@ -195,9 +197,7 @@ def test_groups_are_read_by_their_numbers(tmp_path: Path) -> None:
     header = Header(columns={"seed": "int", "a": "json"}, grouping=spec.grouping, fingerprint={})
 
     async def main() -> list[list[int]]:
-        with DatasetFolder.open(
-            tmp_path, header, file_format="jsonl", existing="always"
-        ) as folder:
+        with DatasetFolder.open(tmp_path, header, file_format="jsonl", existing="always") as folder:
             output = FolderOutput(folder)
             groups = [await output.read(group) for group in range(4)]
             assert [row for group in groups for row in group] == [*await output.read()]

@@ -19,7 +19,6 @@ from dataset_scripted import (
 )
 
 from trioeval.datasets.files import GroupFile
-from trioeval.datasets.grouping import Grouping
 from trioeval.kernel import Calls, LaneSpec
 from trioeval.tasks.columns.dataset_account import both, read_tally, tally_json
 from trioeval.tasks.columns.dataset_events import GroupWritten, ProcessorEnded

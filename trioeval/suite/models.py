@@ -40,6 +40,9 @@ class LaneSettings:
     """How often a call that failed by mishap is made again, ≥ 0."""
     max_retries: Number | None = None
     """How often a call is made again for whatever reason, ≥ 0; None leaves refusals to the patience."""
+    retry_delay: NotNegative = 2
+    """Most seconds before a call that failed by mishap is made again for the first time, ≥ 0; each further
+    time it is twice that, and chance chooses."""
     lane_patience: Positive = 300
     """Seconds of trouble without one success after which the lane is closed, > 0."""
     overload_statuses: tuple[ErrorStatus, ...] = ()

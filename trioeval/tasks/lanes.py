@@ -10,7 +10,7 @@ from typing import TypeVar
 import attrs
 
 from trioeval.errors import Problem, SuiteError
-from trioeval.kernel import LaneSpec
+from trioeval.kernel import Backoff, LaneSpec
 from trioeval.providers import ProviderSpec
 from trioeval.suite import LaneSettings, ProviderEntry, Suite
 from trioeval.suite.question_models import workers_of
@@ -198,6 +198,7 @@ def _lane_spec(name: str, settings: LaneSettings, suite: Suite, cap: int | None)
         adaptive=settings.adaptive,
         retries=settings.retries,
         max_retries=settings.max_retries,
+        backoff=_backoff(settings.retry_delay),
         patience=settings.lane_patience,
         breaker_threshold=settings.breaker_threshold,
     )
@@ -213,9 +214,16 @@ def _stricter(one: LaneSpec, other: LaneSpec) -> LaneSpec:
         min_gap=max(one.min_gap, other.min_gap),
         retries=min(one.retries, other.retries),
         max_retries=_smaller(one.max_retries, other.max_retries),
+        backoff=max(one.backoff, other.backoff, key=lambda backoff: backoff.base),
         patience=min(one.patience, other.patience),
         breaker_threshold=min(one.breaker_threshold, other.breaker_threshold),
     )
+
+
+def _backoff(delay: float) -> Backoff:
+    """That of a lane whose first repetition waits for so many seconds at most."""
+    usual = Backoff()
+    return Backoff(base=delay, cap=max(usual.cap, delay))
 
 
 def _smaller(one: B | None, other: B | None) -> B | None:

@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from trioeval.datasets.files.cells import as_read
-from trioeval.datasets.result import Cause, DroppedRow
+from trioeval.datasets.result import DroppedRow
 from trioeval.datasets.tracker import FINISH, MakeJob
 from trioeval.datasets.types import fits
 from trioeval.errors import DatasetError
@@ -100,8 +100,8 @@ class Finishing:
     async def generation(self) -> None:
         """Let processors see the whole dataset, once. A checkpoint if there are any.
 
-        They see it as it was written. Whether they have done so is seen by what they have left, and by nothing
-        else: a process that is killed leaves all of that or nothing.
+        They see it as it was written. Whether they have done so is seen by what they have left, and by
+        nothing else: a process that is killed leaves all of that or nothing.
 
         Raises:
             DatasetError: One failed, or what it leaves cannot be written.

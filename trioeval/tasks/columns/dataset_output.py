@@ -1,7 +1,7 @@
 """Where the rows of a dataset go: to the files of a folder, or, of a preview, to memory."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 import attrs
@@ -37,7 +37,7 @@ class Output(Protocol):
         ...
 
     async def read(self, group: int | None = None, /) -> Rows:
-        """The rows of a group that was there from the beginning, or all rows, as `write` got them; by number."""
+        """The rows of a group that was there from the beginning, or all rows, as `write` got them."""
         ...
 
     async def read_processed(self, group: int, /) -> Rows:

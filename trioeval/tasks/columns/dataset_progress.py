@@ -17,7 +17,7 @@ from trioeval.datasets.numbering import Numbering
 from trioeval.datasets.result import DroppedRow
 from trioeval.datasets.tracker import FINISH, PREPARE, Change, MakeJob, Tracker
 from trioeval.kernel import Freed
-from trioeval.tasks.columns.dataset_account import Account, both, read_tally, tally_json
+from trioeval.tasks.columns.dataset_account import Account, both, tally_json
 from trioeval.tasks.columns.dataset_admission import Admission
 from trioeval.tasks.columns.dataset_endings import failed_producer, left_out, stuck
 from trioeval.tasks.columns.dataset_events import (
@@ -40,6 +40,7 @@ from trioeval.tasks.columns.dataset_groups import (
 )
 from trioeval.tasks.columns.dataset_journal import DatasetJournal, MadeRecord, Restored
 from trioeval.tasks.columns.dataset_ranks import Ranks
+from trioeval.tasks.columns.dataset_recalled import count_recalled, records_of
 from trioeval.tasks.columns.dataset_spec import DatasetSpec
 from trioeval.tasks.columns.making import LOCAL, CellError, Tally
 
@@ -247,7 +248,7 @@ class Progress:
         restored = Restored()
         if self.journal is not None and self.journal.resumed:
             restored = self.journal.restored(number, rows)
-        group = GroupState(number, rows, self._records(restored.made))
+        group = GroupState(number, rows, records_of(self.spec, restored.made))
         self.groups[number] = group
         self.buffer.open(rows)
         gone = {one.row: one for one in restored.dropped if one.row in rows}
@@ -256,19 +257,10 @@ class Progress:
             self.account.drop(one, failed_producer(self.spec.graph, one))
         self.buffer.drop(gone)
         for (place, _), record in group.records.items():
-            self._count_recalled(place, record)
+            count_recalled(self.account, place, record)
         if self.observe is not None:
             self.observe(GroupOpened(trio.current_time(), number, len(group.records)))
         self._take(self.tracker.admit(number, gone))
-
-    def _records(self, made: Iterable[MadeRecord]) -> dict[tuple[int, int], MadeRecord]:
-        places = {one.name: place for place, one in enumerate(self.spec.graph.producers)}
-        found = {}
-        for record in made:
-            place = places.get(record.producer)
-            if place is not None and record.digest == self.spec.makings[place].digest:
-                found[place, record.unit] = record
-        return found
 
     def _take(self, change: Change) -> None:
         """Keep what has changed for whoever asks."""
@@ -406,26 +398,3 @@ class Progress:
             if ready is None or (ready.lane != LOCAL and group.begun.get(index) is None):
                 return producer.name
         return None
-
-    def count_earlier(self, files: Iterable[GroupFile]) -> None:
-        """Count groups that an earlier execution has written."""
-        for file in files:
-            self.account.add_earlier(file, len(self.spec.grouping.rows_of(file.group)))
-
-    async def recall_earlier(self, files: Iterable[GroupFile]) -> None:
-        """Count what their cells have cost, and tell of their rows that are gone. A checkpoint for each."""
-        if self.journal is None or not self.journal.resumed:
-            return
-        for file in files:
-            await trio.lowlevel.checkpoint()
-            restored = self.journal.restored(file.group, self.spec.grouping.rows_of(file.group))
-            for row in restored.dropped:
-                self.account.remember(row, failed_producer(self.spec.graph, row))
-            for (place, _), record in self._records(restored.made).items():
-                self._count_recalled(place, record)
-
-    def _count_recalled(self, producer: int, record: MadeRecord) -> None:
-        """An earlier execution has made something."""
-        spent = self.account.spent[producer]
-        spent.recalled += len(record.values)
-        spent.add(read_tally(record.tally))

@@ -31,6 +31,7 @@ from trioeval.tasks.columns.dataset_output import Output
 from trioeval.tasks.columns.dataset_profile import Profiles
 from trioeval.tasks.columns.dataset_progress import Progress
 from trioeval.tasks.columns.dataset_readiness import MakeJobs, MakeReadiness
+from trioeval.tasks.columns.dataset_recalled import recall_earlier
 from trioeval.tasks.columns.dataset_spec import DatasetSpec
 from trioeval.tasks.columns.making import LOCAL
 
@@ -147,16 +148,18 @@ class DatasetRun:
         progress, spec = self._progress, self.spec
         if progress.journal is not None:
             progress.journal.begin(spec.grouping, spec.fingerprint)
-        progress.count_earlier(self._earlier)
+        for file in self._earlier:
+            progress.account.add_earlier(file, len(spec.grouping.rows_of(file.group)))
 
     async def written_down(self) -> None:
         """Return when it is known that the dataset was begun: before anything of it is in its folder.
 
         What earlier executions have spent is counted meanwhile.
         """
-        if self._progress.journal is not None:
-            await self._progress.recall_earlier(self._earlier)
-            await self._progress.journal.durable()
+        journal = self._progress.journal
+        if journal is not None:
+            await recall_earlier(self.spec, self._progress.account, journal, self._earlier)
+            await journal.durable()
 
     async def write_complete(self) -> None:
         """Behind the plan: write what is complete and is not written. A checkpoint if there is any.
