@@ -1,4 +1,4 @@
-"""Rows of a dataset that were lost: they are tried again on demand, and what is lost is told with its cause."""
+"""Rows of a dataset that were lost: they are told with their causes, and tried again on demand."""
 
 import json
 from collections.abc import Mapping

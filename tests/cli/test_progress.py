@@ -5,6 +5,7 @@ import trio
 from trioeval.cli.progress import Progress
 from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, collect
 from trioeval.tasks import Status
+from trioeval.tasks.columns.making import LOCAL
 from trioeval.testing import run_virtual
 
 
@@ -35,6 +36,11 @@ def test_every_lane_has_a_line_that_says_what_it_does_and_waits_for() -> None:
         "  paced: 1/2 in flight, 1 calls, waiting 9.0 s: its rate",
         "  full: 1/1 in flight, 1 calls, waiting: all slots are taken",
     ]
+
+
+def test_the_lane_of_what_asks_nobody_is_not_told() -> None:
+    progress = Progress(1, Lanes([LaneSpec("fast", 3), LaneSpec(LOCAL, 8)]))
+    assert [line.split(":")[0].strip() for line in progress.lines(0.0)] == ["0/1 rows", "fast"]
 
 
 def test_a_run_that_goes_on_begins_with_the_rows_that_are_there() -> None:

@@ -135,6 +135,7 @@ def test_values_at_the_edges_are_read_as_they_were_written(
     rows = [FULL, dict.fromkeys(EVERY), {**FULL, "int": -(2**63), "text": "ü" * 10 * 2**20}]
     written(tmp_path / "data", EVERY, rows, file_format)
     assert exact(list(DatasetRows(tmp_path / "data"))) == exact(rows)
+    assert len(DatasetRows(str(tmp_path / "data"))) == len(rows)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 from made_datasets import CUT, FINE, MADE, PROBLEM, TOPIC
 from rich.console import Console, RenderableType
 
-from trioeval.datasets.result import ColumnProfile, DatasetResult
+from trioeval.datasets.result import ColumnProfile, DatasetResult, Histogram
 from trioeval.report.dataset_tables import Profile, failures_view, row_values, rows_view
 from trioeval.report.dataset_text import dataset_lines, is_left, trouble, values_of
 
@@ -113,6 +113,11 @@ def test_counts_of_calls_are_shown_where_there_are_any() -> None:
         (PROBLEM, "16 to 63 characters"),
         (attrs.evolve(PROBLEM, type="list"), "16 to 63 members"),
         (attrs.evolve(PROBLEM, lengths=None), ""),
+        (attrs.evolve(PROBLEM, lengths=Histogram(edges=(2, 3), counts=(9,))), "2 characters"),
+        (
+            attrs.evolve(TOPIC, common=((True, 3), ({"a": None}, 2), ("b", 1)), distinct=3),
+            'true 3, {"a":null} 2, b 1',
+        ),
     ],
 )
 def test_values_are_told_by_what_says_most(column: ColumnProfile, told: str) -> None:

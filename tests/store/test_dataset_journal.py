@@ -19,7 +19,7 @@ from stored_things import row_at, start_of
 
 from trioeval.datasets.files import GroupFile
 from trioeval.datasets.grouping import Grouping
-from trioeval.datasets.result import DroppedRow
+from trioeval.datasets.result import Cause, DroppedRow
 from trioeval.store import open_store, read_store
 from trioeval.store.database import DatabaseKind, open_database
 from trioeval.store.dataset_works import CellWork, DropWork
@@ -29,6 +29,7 @@ from trioeval.store.schema import MIGRATIONS, RUNS
 from trioeval.store.stored_dataset import StoredDataset
 from trioeval.store.works import Place, Work
 from trioeval.tasks.columns.dataset_journal import DatasetJournal, MadeRecord, Restored
+from trioeval.tasks.retries import Retry
 from trioeval.testing.memory_dataset import MemoryDataset
 from trioeval.testing.memory_journal import MemoryJournal
 
@@ -65,7 +66,13 @@ def start(**changes: Any) -> Any:
     return start_of(**({"heads": HEADS} | changes))
 
 
-def execute(path: Path, what: Callable[[DatasetJournal], T], **changes: Any) -> tuple[T, list[str]]:
+def execute(
+    path: Path,
+    what: Callable[[DatasetJournal], T],
+    *,
+    retry: Retry = Retry(),  # noqa: B008 - frozen
+    **changes: Any,
+) -> tuple[T, list[str]]:
     """One execution of a run, the first or a later one; what it finds, and what is told."""
 
     async def main() -> T:
@@ -73,7 +80,7 @@ def execute(path: Path, what: Callable[[DatasetJournal], T], **changes: Any) -> 
             if first:
                 run = store.begin(start(**changes))
             else:
-                run = await store.resume("eval-1", start(**changes))
+                run = await store.resume("eval-1", start(**changes), retry=retry)
             dataset = run.dataset(TASK)
             assert isinstance(dataset, StoredDataset)
             found = what(dataset)
@@ -131,6 +138,39 @@ def test_what_was_written_down_is_found_as_it_was(tmp_path: Path) -> None:
             assert dataset.restored(3, range(5, 7)) == Restored()
 
     assert execute(path, find)[1] == []
+
+
+@pytest.mark.parametrize("cause", ["failed", "early_shutdown", "filtered"])
+def test_lost_rows_are_forgotten_when_errors_are_retried(tmp_path: Path, cause: Cause) -> None:
+    """Until their groups are written anew, or nothing is to be retried; what is not wanted stays away."""
+
+    def begin(dataset: DatasetJournal) -> None:
+        put_all(dataset)
+        dataset.dropped(attrs.evolve(DROPPED, row=3, cause=cause))
+
+    def look(dataset: DatasetJournal) -> tuple[Any, ...]:
+        groups = [one.group for one in dataset.groups()]
+        dataset.begin(GROUPING, FINGERPRINT)
+        rows = [row.row for row in dataset.restored(1, range(2, 4)).dropped]
+        return groups, dataset.again(), rows, dict(dataset.stages())
+
+    def write(dataset: DatasetJournal) -> tuple[Any, ...]:
+        dataset.written(GROUPS[1])
+        return look(dataset)
+
+    path = tmp_path / "runs.db"
+    execute(path, begin)
+    whole = ([0, 1, 2], frozenset(), [3], {"after_generation": "begun"})
+    assert execute(path, look)[0] == whole
+    is_lost = cause != "filtered"
+    both = {0, 1} if is_lost else {0}  # DROPPED is of group 0
+    left = [one for one in range(3) if one not in both]
+    again = (left, frozenset(both), [] if is_lost else [3], {})
+    assert execute(path, look, retry=Retry("errors"))[0] == again
+    assert execute(path, write)[0] == again
+    left_now = ([*range(1, 3)], frozenset({0}), *again[2:])
+    assert execute(path, look)[0] == left_now
+    assert execute(path, look, retry=Retry("none"))[0] == ([0, 1, 2], frozenset(), *again[2:])
 
 
 def test_another_task_and_another_run_find_nothing(tmp_path: Path) -> None:

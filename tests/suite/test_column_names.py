@@ -71,6 +71,13 @@ def test_co_02_an_unknown_column_is_told_where_it_is_named(
     ]
 
 
+def test_co_02_a_condition_on_new_values_may_mean_its_own_column(folder: Path) -> None:
+    entry = {**LLM, "name": "text", "prompt": "x", "dropWhen": "txt | length < 3"}
+    assert hinted(folder, A, entry) == [
+        'columns[1].dropWhen: there is no column "txt" | did you mean "text"?'
+    ]
+
+
 def test_co_02_a_circle_is_told_with_its_path(folder: Path) -> None:
     """Each once, whatever makes columns need each other."""
     assert said_of(

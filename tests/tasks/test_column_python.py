@@ -100,7 +100,7 @@ def test_a_function_that_raises_is_told_with_what_it_raised(tmp_path: Path) -> N
 
 @slow
 def test_a_function_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
-    with pytest.raises(CellError, match=r"gen\.py:slow did not answer within 0\.5 seconds"):
+    with pytest.raises(CellError, match=r"gen\.py:slow did not answer within 0\.5 seconds$"):
         cell(tmp_path, "slow", {}, timeout_s=0.5)
 
 

@@ -276,6 +276,6 @@ def test_a_category_without_values_is_named_with_those_that_have_some() -> None:
     sampler = SubcategorySampler(category="c", values={"a": ("x",), "b": ("y",)})
     made = made_by(maker(sampler), group_order([{"c": "z"}, {"c": "a"}], start=4))
     assert column_of(made, "x") == [
-        'row 4: the column "c" is "z", for which there are no values; known are "a", "b"',
+        'the column "c" is "z", for which there are no values; known are "a", "b"',
         "x",
     ]

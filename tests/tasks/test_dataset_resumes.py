@@ -121,7 +121,8 @@ def test_co_62_a_processor_that_fails_ends_the_run_or_drops_its_group(stage: str
             assert set(found.numbers) <= {0, 1, 4, 5}
         else:
             assert found.numbers == [0, 1, 4, 5]
-            assert found.result.dropped == {"processor": 2}
+            assert found.result.dropped == {"failed": 2}
+            assert found.result.first_error == "row 2: mine (group 1): ValueError: broken"
             assert found.result.error is None
 
 

@@ -51,6 +51,32 @@ def test_what_may_be_meant_is_not_told(suite: dict[str, Any]) -> None:
     assert warned_of(**suite) == []
 
 
+def test_a_variable_that_no_row_of_a_task_brings_is_told() -> None:
+    """All names are known there; without a list of them the rows bring what they have."""
+    prompts = ["{{ q }} {{ text }} {{ lang }} {{ env.HOME }}"]
+    made = {
+        "id": "made",
+        "type": "columns",
+        "rows": 1,
+        "columns": [{"name": "text", "type": "expression", "template": "a"}],
+    }
+    exam = {
+        "id": "exam",
+        "type": "prompt_eval",
+        "prompts": prompts,
+        "defaultTest": {"vars": {"lang": "en"}},
+    }
+    told = (
+        "$.tasks[1].tests.vars: the prompt uses q, and the rows of made bring no such variable\n"
+        "  known are lang, text; what is not defined prints nothing"
+    )
+    for variables, wanted in (({"vars": {"text": "text"}}, [told]), ({}, [])):
+        tests = {"fromTask": "made", **variables}
+        assert warned_of(tasks=[made, {**exam, "tests": tests}]) == wanted
+    strict = {**exam, "tests": tests, "evaluateOptions": {"strictVariables": True}}
+    assert warned_of(tasks=[made, strict]) == []
+
+
 def test_columns_that_share_registers_are_told() -> None:
     """Which registers, and what gives each column its own."""
     suite = {"prompts": ["a", "b"], "tests": [{"options": {"storeOutputAs": "it"}}]}

@@ -26,10 +26,10 @@ from trioeval.suite import (
 from trioeval.suite.extensions import Extension
 from trioeval.suite.quota_models import QuotaKey
 from trioeval.tasks.access import FindAccess, Sharing
-from trioeval.tasks.columns.seeds import Source
 from trioeval.tasks.checks import missing_extras, unbounded, wrong_transforms
 from trioeval.tasks.columns.making import LOCAL, LOCAL_WIDTH
 from trioeval.tasks.columns.model_checks import wrong_models
+from trioeval.tasks.columns.seeds import Source
 from trioeval.tasks.comparison_checks import wrong_comparisons
 from trioeval.tasks.grader_entries import wanted
 from trioeval.tasks.graders import Graders, find_graders

@@ -1,6 +1,6 @@
 """What earlier executions have made of a dataset, and what they have spent."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import trio
 
@@ -13,7 +13,7 @@ from trioeval.tasks.columns.dataset_spec import DatasetSpec
 
 def records_of(
     spec: DatasetSpec, made: Iterable[MadeRecord]
-) -> Mapping[tuple[int, int], MadeRecord]:
+) -> dict[tuple[int, int], MadeRecord]:
     """The records that count for a dataset, by producer and unit: those of columns that are as they were."""
     places = {one.name: place for place, one in enumerate(spec.graph.producers)}
     found = {}

@@ -59,9 +59,9 @@ class ValidationMaker:
             try:
                 verdict = await self._verdict(values)
             except RecursionError:
-                made.append((row, CellError(f"row {row}: {TOO_DEEP}")))
+                made.append((row, CellError(TOO_DEEP)))
             except (GradingError, TemplateError, LookupError) as error:
-                made.append((row, CellError(f"row {row}: {error}")))
+                made.append((row, CellError(str(error))))
             else:
                 found = {"pass": verdict.passed, "score": verdict.score, "reason": verdict.reason}
                 made.append((row, {name: found}))
