@@ -160,12 +160,12 @@ def test_lost_rows_are_forgotten_when_errors_are_retried(tmp_path: Path, cause: 
 
     path = tmp_path / "runs.db"
     execute(path, begin)
-    whole = ([0, 1, 2], frozenset(), [3], {"after_generation": "begun"})
+    whole: tuple[Any, ...] = ([0, 1, 2], frozenset(), [3], {"after_generation": "begun"})
     assert execute(path, look)[0] == whole
     is_lost = cause != "filtered"
     both = {0, 1} if is_lost else {0}  # DROPPED is of group 0
     left = [one for one in range(3) if one not in both]
-    again = (left, frozenset(both), [] if is_lost else [3], {})
+    again: tuple[Any, ...] = (left, frozenset(both), [] if is_lost else [3], {})
     assert execute(path, look, retry=Retry("errors"))[0] == again
     assert execute(path, write)[0] == again
     left_now = ([*range(1, 3)], frozenset({0}), *again[2:])

@@ -11,9 +11,7 @@ from trioeval.tasks.columns.dataset_journal import DatasetJournal, MadeRecord
 from trioeval.tasks.columns.dataset_spec import DatasetSpec
 
 
-def records_of(
-    spec: DatasetSpec, made: Iterable[MadeRecord]
-) -> dict[tuple[int, int], MadeRecord]:
+def records_of(spec: DatasetSpec, made: Iterable[MadeRecord]) -> dict[tuple[int, int], MadeRecord]:
     """The records that count for a dataset, by producer and unit: those of columns that are as they were."""
     places = {one.name: place for place, one in enumerate(spec.graph.producers)}
     found = {}
