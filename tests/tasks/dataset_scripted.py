@@ -24,7 +24,7 @@ from trioeval.tasks.columns.dataset_output import MemoryOutput
 from trioeval.tasks.columns.dataset_run import DatasetRun, build
 from trioeval.tasks.columns.dataset_spec import Condition, DatasetSpec, Making
 from trioeval.tasks.columns.dataset_stages import Stages
-from trioeval.tasks.columns.making import LOCAL, CellOrder, GroupOrder, Made
+from trioeval.tasks.columns.making import LOCAL, OWN_LANES, CellOrder, GroupOrder, Made
 from trioeval.testing import run_virtual
 
 Values = Mapping[str, Any]
@@ -339,8 +339,8 @@ class Built:
 
 
 def lanes_of(*specs: LaneSpec, cap: int | None = None) -> Lanes:
-    """Those, and the local one."""
-    return Lanes([*specs, LaneSpec(LOCAL, 8)], cap=cap)
+    """Those, and the dataset's own."""
+    return Lanes([*specs, *(LaneSpec(name, 8) for name in sorted(OWN_LANES))], cap=cap)
 
 
 async def building(

@@ -15,7 +15,7 @@ from trioeval.cli.terminal import open_console, say
 from trioeval.kernel import CallEnded, CallStarted, Event, Lanes, Waiting, Why
 from trioeval.report import inert
 from trioeval.tasks import Status
-from trioeval.tasks.columns.making import LOCAL
+from trioeval.tasks.columns.making import OWN_LANES
 
 _REFRESH = 0.125  # seconds between two pictures on a terminal
 _PLAIN_EVERY = 5.0  # seconds between two lines elsewhere
@@ -74,7 +74,7 @@ class Progress:
         # A run that makes nothing but datasets has no rows to tell of.
         shown = [f"{done}/{self.total} rows: {found}"] if done or self.total else []
         for name, lane in self.lanes.items():
-            if name == LOCAL:
+            if name in OWN_LANES:
                 continue  # nobody is asked there
             state = self._state(name)
             line = f"  {inert(name, 50)}: {state.in_flight}/{lane.spec.width} in flight, {state.calls} calls"

@@ -27,7 +27,7 @@ from trioeval.suite.extensions import Extension
 from trioeval.suite.quota_models import QuotaKey
 from trioeval.tasks.access import FindAccess, Sharing
 from trioeval.tasks.checks import missing_extras, unbounded, wrong_transforms
-from trioeval.tasks.columns.making import LOCAL, LOCAL_WIDTH
+from trioeval.tasks.columns.making import LOCAL_WIDTH, OWN_LANES
 from trioeval.tasks.columns.model_checks import wrong_models
 from trioeval.tasks.columns.seeds import Source
 from trioeval.tasks.comparison_checks import wrong_comparisons
@@ -282,7 +282,7 @@ def _lanes(
         faults += error.problems
     if suite.columns is not None:
         faults += wrong_models(suite.columns, specs)
-        lanes += (LaneSpec(LOCAL, LOCAL_WIDTH),)
+        lanes += tuple(LaneSpec(name, LOCAL_WIDTH) for name in sorted(OWN_LANES))
     return lanes, faults
 
 

@@ -24,7 +24,7 @@ from trioeval.tasks.columns.dataset_journal import MadeRecord
 from trioeval.tasks.columns.dataset_progress import Progress
 from trioeval.tasks.columns.dataset_readiness import MakeReadiness
 from trioeval.tasks.columns.making import (
-    LOCAL,
+    OWN_LANES,
     CellError,
     CellMaker,
     CellOrder,
@@ -82,7 +82,7 @@ class Cells:
         if failure is not None:
             return self._failed(index, failure, tally, calls)
         self._keep_cell(group, job, row, values, tally)
-        if ready.lane != LOCAL:
+        if ready.lane not in OWN_LANES:
             progress.call_ended(failed=False, mishap=False)
         return None
 
@@ -125,7 +125,7 @@ class Cells:
             name = progress.producer_name(job)
             raise DatasetError(f"column {name!r} leaves out all rows of group {job.group}")
         self._keep_group(job, values, skips, tally=tally, missing=missing)
-        if ready.lane != LOCAL and wanted:
+        if ready.lane not in OWN_LANES and wanted:
             progress.call_ended(failed=False, mishap=False)
         return None
 

@@ -8,10 +8,11 @@ import attrs
 import trio
 
 from trioeval.datasets.result import Cause
-from trioeval.datasets.tracker import MakeJob
+from trioeval.datasets.tracker import PREPARE, MakeJob
 from trioeval.tasks.columns.dataset_journal import MadeRecord
 from trioeval.tasks.columns.dataset_spec import Making
-from trioeval.tasks.columns.making import LOCAL, CellError, Tally
+from trioeval.tasks.columns.dataset_stages import Stages
+from trioeval.tasks.columns.making import CODE, LOCAL, CellError, Tally
 
 
 @attrs.frozen
@@ -122,3 +123,9 @@ def lane_of(making: Making, known: Known, rows: Sequence[int]) -> str:
     if isinstance(known, MadeRecord) or (known is not None and len(known.rows) == len(rows)):
         return LOCAL
     return making.maker.lane
+
+
+def stage_lane(stages: Stages, stage: int) -> str:
+    """Where a stage of a group runs: with the suite's own code if it has processors."""
+    processors = stages.before_batch if stage == PREPARE else stages.after_batch
+    return CODE if processors else LOCAL

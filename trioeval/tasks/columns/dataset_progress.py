@@ -19,7 +19,7 @@ from trioeval.datasets.tracker import FINISH, PREPARE, Change, MakeJob, Tracker
 from trioeval.kernel import Freed
 from trioeval.tasks.columns.dataset_account import Account, both, tally_json
 from trioeval.tasks.columns.dataset_admission import Admission
-from trioeval.tasks.columns.dataset_endings import failed_producer, left_out, stuck
+from trioeval.tasks.columns.dataset_endings import failed_producer, stuck
 from trioeval.tasks.columns.dataset_events import (
     DatasetObserver,
     GroupGivenUp,
@@ -37,10 +37,12 @@ from trioeval.tasks.columns.dataset_groups import (
     Skips,
     is_skipped,
     lane_of,
+    stage_lane,
 )
 from trioeval.tasks.columns.dataset_journal import DatasetJournal, MadeRecord, Restored
 from trioeval.tasks.columns.dataset_ranks import Ranks
 from trioeval.tasks.columns.dataset_recalled import count_recalled, records_of
+from trioeval.tasks.columns.dataset_shutdown import hopeless
 from trioeval.tasks.columns.dataset_spec import DatasetSpec
 from trioeval.tasks.columns.making import LOCAL, CellError, Tally
 
@@ -279,7 +281,7 @@ class Progress:
 
     def _look_ahead(self, job: MakeJob) -> ReadyJob:
         if job.producer < 0:
-            return ReadyJob(job, LOCAL)
+            return ReadyJob(job, stage_lane(self.spec.stages, job.producer))
         making, group = self.spec.makings[job.producer], self.groups[job.group]
         upstream = self.spec.graph.upstream[job.producer]
         known: Known = None
@@ -371,30 +373,18 @@ class Progress:
         self.account.early_shutdown = True
         if self.observe is not None:
             self.observe(ShutDown(trio.current_time()))
-        for group in tuple(self.groups.values()):
-            hopeless = [(row, self._lacks(group, row)) for row in self.tracker.left(group.number)]
+        groups = tuple(self.groups.values())
+        for group in groups:
             self.drop(
                 group,
-                [
-                    left_out(row, "early_shutdown", column)
-                    for row, column in hopeless
-                    if column is not None
-                ],
+                hopeless(
+                    self.spec,
+                    self.numbering,
+                    group,
+                    self.ready,
+                    ((row, self.buffer.view(row)) for row in self.tracker.left(group.number)),
+                ),
             )
+        for group in groups:  # of another one nobody else asks whether something of it goes on
+            self.go_on(group)
         self.open_more()
-
-    def _lacks(self, group: GroupState, row: int) -> str | None:
-        """The first column that a row lacks, would ask somebody, and is not begun."""
-        has = self.buffer.view(row)
-        for place, producer in enumerate(self.spec.graph.producers):
-            if self.spec.makings[place].maker.lane == LOCAL or producer.name in has:
-                continue
-            unit = row if producer.scope == "cell" else None
-            job = MakeJob(place, group.number, unit)
-            if (place, group.number if unit is None else row) in group.records:
-                continue
-            index = self.numbering.index(job)
-            ready = self.ready.get(index)
-            if ready is None or (ready.lane != LOCAL and group.begun.get(index) is None):
-                return producer.name
-        return None

@@ -9,7 +9,10 @@ from trioeval.tasks.columns.making import LOCAL
 
 @attrs.define(eq=False)
 class Ranks:
-    """The ranks of jobs that may start. Those that ask nobody have their group alone: they take no time."""
+    """The ranks of jobs that may start.
+
+    Those that take no time have their group alone, and come before the cells of it if they are of all of it.
+    """
 
     _lines: dict[str, FairLine] = attrs.field(factory=dict)
     _given: dict[int, tuple[FairLine, tuple[float, float]]] = attrs.field(factory=dict)
@@ -18,7 +21,7 @@ class Ranks:
     def rank(self, index: int, ready: ReadyJob, weight: float) -> tuple[float, ...]:
         """Where a job stands that may start now."""
         if ready.lane == LOCAL:
-            return (ready.job.group,)
+            return (ready.job.group, ready.job.row is not None)
         line = self._lines.get(ready.lane)
         if line is None:
             line = self._lines[ready.lane] = FairLine()

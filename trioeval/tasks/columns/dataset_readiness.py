@@ -15,7 +15,7 @@ from trioeval.kernel import Freed, Interrupted, Job, NotRun, Outcome, Readiness,
 from trioeval.tasks.columns.dataset_endings import Trouble, timed_out
 from trioeval.tasks.columns.dataset_groups import Flight, GroupState, ReadyJob
 from trioeval.tasks.columns.dataset_progress import Progress
-from trioeval.tasks.columns.making import LOCAL, Tally
+from trioeval.tasks.columns.making import LOCAL, OWN_LANES, Tally
 
 
 @attrs.define(eq=False)
@@ -43,8 +43,9 @@ class MakeReadiness(Readiness):
     def rank(self, index: int) -> tuple[float, ...]:
         """Where a job stands on its lane."""
         progress, makings = self.progress, self.progress.spec.makings
-        # One that was named and withdrawn in the same step is asked about as well.
-        ready = progress.ready.get(index) or progress.withdrawn[index]
+        ready = progress.ready.get(index)
+        if ready is None:  # it was withdrawn in the step that named it, perhaps with its whole group
+            return (progress.withdrawn[index].job.group,)
         weight = 1.0 if ready.job.producer < 0 else makings[ready.job.producer].weight
         return progress.ranks.rank(index, ready, weight)
 
@@ -54,7 +55,7 @@ class MakeReadiness(Readiness):
         _, tally = self._failed.pop(index)
         lane = progress.ready[index].lane
         progress.set_aside(index, tally)
-        if lane != LOCAL:
+        if lane not in OWN_LANES:
             progress.call_ended(failed=False, mishap=True)
         return progress.news(index)
 
@@ -110,7 +111,7 @@ class MakeReadiness(Readiness):
         self, group: GroupState, ready: ReadyJob, told: Sequence[DroppedRow], *, mishap: bool
     ) -> None:
         self.progress.drop(group, told, ready.job.producer)
-        if ready.lane != LOCAL:
+        if ready.lane not in OWN_LANES:
             self.progress.call_ended(failed=not mishap, mishap=mishap)
 
 
@@ -134,6 +135,6 @@ class MakeJobs(Sequence[Job[MakeJob]]):
         ready = self._progress.ready.get(index) or self._progress.withdrawn.get(index)
         if ready is None:
             return Job(index, LOCAL, self._progress.numbering.job(index))
-        if ready.lane == LOCAL:
-            return Job(index, LOCAL, ready.job)
+        if ready.lane in OWN_LANES:
+            return Job(index, ready.lane, ready.job)
         return Job(index, ready.lane, ready.job, self._timeout)

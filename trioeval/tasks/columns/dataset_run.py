@@ -33,7 +33,7 @@ from trioeval.tasks.columns.dataset_progress import Progress
 from trioeval.tasks.columns.dataset_readiness import MakeJobs, MakeReadiness
 from trioeval.tasks.columns.dataset_recalled import recall_earlier
 from trioeval.tasks.columns.dataset_spec import DatasetSpec
-from trioeval.tasks.columns.making import LOCAL
+from trioeval.tasks.columns.making import OWN_LANES
 
 CLOSE_GRACE = 30.0
 """Seconds that writing what is complete may take behind the end of a run that was cut off."""
@@ -100,7 +100,7 @@ class DatasetRun:
         """What is not made yet, as jobs."""
         lanes = {making.maker.lane for making in self.spec.makings}
         return Plan(
-            MakeJobs(self._progress), frozenset({LOCAL, *lanes}), readiness=lambda: self._readiness
+            MakeJobs(self._progress), OWN_LANES | lanes, readiness=lambda: self._readiness
         )
 
     async def perform(self, job: Job[MakeJob], calls: Calls[MakeJob]) -> None:
@@ -247,7 +247,7 @@ async def build(
 
     Args:
         run: It; each is built once.
-        lanes: Those of its providers, and `LOCAL`.
+        lanes: Those of its providers, and `OWN_LANES`.
         deadline: Instant on the Trio clock at which everything under way is cut.
         stop: When set, nothing new is begun.
         observe: Told of the jobs, as by `run_plan`.

@@ -13,7 +13,7 @@ from trioeval.kernel import Calls
 from trioeval.suite.column_expressions import compile_template
 from trioeval.suite.column_models import ExpressionColumn
 from trioeval.suite.templates.values import as_json
-from trioeval.tasks.columns.making import LOCAL, CellError, GroupOrder, Made
+from trioeval.tasks.columns.making import CODE, LOCAL, CellError, GroupOrder, Made
 from trioeval.tasks.columns.reading import TOO_DEEP, is_deep, read_text_as, read_value_as
 from trioeval.tasks.columns.worker_calls import called
 from trioeval.tasks.scripts import Scripts
@@ -72,8 +72,8 @@ class PythonExpressionMaker:
 
     @property
     def lane(self) -> str:
-        """It asks nobody."""
-        return LOCAL
+        """It runs code of the suite."""
+        return CODE
 
     async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it asks nobody
         """The values of all rows. A checkpoint if there are any."""

@@ -11,10 +11,16 @@ from trioeval.tasks.journal import Paid
 from trioeval.usage import Usage
 
 LOCAL = "columns"
-"""The lane of everything that asks nobody. No provider's lane has its name."""
+"""The lane of what asks nobody and takes no time. No provider's lane has its name."""
+
+CODE = "columns: code"
+"""The lane of what runs the suite's own code, in other processes: what takes no time must not wait for it."""
+
+OWN_LANES = frozenset({LOCAL, CODE})
+"""The lanes on which nobody is asked."""
 
 LOCAL_WIDTH = 8
-"""Jobs under way on it at once: those that wait for a process or a file let others go on."""
+"""Jobs under way on each of them at once: those that wait for a process or a file let others go on."""
 
 
 class CellError(TrioevalError):
@@ -81,7 +87,7 @@ class CellMaker(Protocol):
 
     @property
     def lane(self) -> str:
-        """Where its first call is made; `LOCAL` if it makes none."""
+        """Where its first call is made; `LOCAL` if it makes none, `CODE` if it runs code of the suite."""
         ...
 
     async def make(self, order: CellOrder, calls: Calls[Any], /) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from trioeval.grading import quote
 from trioeval.kernel import Calls
 from trioeval.suite.column_models import PythonColumn
 from trioeval.suite.mistakes import kind, nearest
-from trioeval.tasks.columns.making import LOCAL, CellError, CellOrder, GroupOrder, Made
+from trioeval.tasks.columns.making import CODE, CellError, CellOrder, GroupOrder, Made
 from trioeval.tasks.columns.worker_calls import called, function_of
 from trioeval.tasks.scripts import Scripts
 
@@ -23,8 +23,8 @@ class PythonCellMaker:
 
     @property
     def lane(self) -> str:
-        """It asks nobody."""
-        return LOCAL
+        """It runs code of the suite."""
+        return CODE
 
     async def make(self, order: CellOrder, calls: Calls[Any], /) -> Mapping[str, Any]:  # noqa: ARG002 - it asks nobody
         """What the function makes of a row. Always a checkpoint."""
@@ -41,8 +41,8 @@ class PythonGroupMaker:
 
     @property
     def lane(self) -> str:
-        """It asks nobody."""
-        return LOCAL
+        """It runs code of the suite."""
+        return CODE
 
     async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it asks nobody
         """What the function makes of a group. Always a checkpoint."""
