@@ -5,7 +5,7 @@ import trio
 from trioeval.cli.progress import Progress
 from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, collect
 from trioeval.tasks import Status
-from trioeval.tasks.columns.making import LOCAL
+from trioeval.tasks.columns.making import OWN_LANES
 from trioeval.testing import run_virtual
 
 
@@ -38,8 +38,8 @@ def test_every_lane_has_a_line_that_says_what_it_does_and_waits_for() -> None:
     ]
 
 
-def test_the_lane_of_what_asks_nobody_is_not_told() -> None:
-    progress = Progress(1, Lanes([LaneSpec("fast", 3), LaneSpec(LOCAL, 8)]))
+def test_the_lanes_of_what_asks_nobody_are_not_told() -> None:
+    progress = Progress(1, Lanes([LaneSpec(name, 3) for name in ("fast", *OWN_LANES)]))
     assert [line.split(":")[0].strip() for line in progress.lines(0.0)] == ["0/1 rows", "fast"]
 
 

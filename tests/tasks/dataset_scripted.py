@@ -285,17 +285,18 @@ class MemoryDatasetJournal:
         return frozenset()
 
     def restored(self, group: int, rows: range) -> Restored:
-        made, dropped = [], []
+        made: dict[tuple[str, int], MadeRecord] = {}  # the last one of a unit counts
+        dropped = []
         for kind, what in self.earlier:
             if kind == "made":
                 values = {int(row): one for row, one in json.loads(what.values[0]["json"]).items()}
                 if (what.unit == group and not set(values).isdisjoint(rows)) or (
                     list(values) == [what.unit] and what.unit in rows
                 ):
-                    made.append(attrs.evolve(what, values=values))
+                    made[what.producer, what.unit] = attrs.evolve(what, values=values)
             elif kind == "dropped" and what.row in rows:
                 dropped.append(what)
-        return Restored(made=made, dropped=dropped)
+        return Restored(made=tuple(made.values()), dropped=dropped)
 
     async def durable(self) -> None:
         """Everything is as safe as it will ever be."""

@@ -7,7 +7,9 @@ from typing import Any, TypeVar
 
 import trio
 
+from trioeval.tasks.columns.expressions import PythonExpressionMaker
 from trioeval.tasks.columns.making import (
+    CODE,
     LOCAL,
     CellError,
     CellMaker,
@@ -17,6 +19,7 @@ from trioeval.tasks.columns.making import (
     Made,
     Tally,
 )
+from trioeval.tasks.columns.python_columns import PythonGroupMaker
 from trioeval.tasks.scripts import Scripts, open_scripts
 
 T = TypeVar("T")
@@ -39,13 +42,14 @@ def group_order(
 
 async def make_group(maker: GroupMaker, order: GroupOrder) -> Made:
     """What a maker gives for an order."""
-    assert maker.lane == LOCAL
+    runs_code = isinstance(maker, PythonGroupMaker | PythonExpressionMaker)
+    assert maker.lane == (CODE if runs_code else LOCAL)
     return await maker.make(order, NOBODY)
 
 
 async def make_cell(maker: CellMaker, row: int, values: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a maker gives for a row."""
-    assert maker.lane == LOCAL
+    assert maker.lane == CODE
     return await maker.make(CellOrder(row, values, Tally()), NOBODY)
 
 

@@ -20,7 +20,7 @@ from dataset_scripted import (
 )
 
 from trioeval.datasets.files import GroupFile
-from trioeval.errors import LaneClosedError
+from trioeval.errors import CallError, Fault, LaneClosedError
 from trioeval.kernel import Calls, LaneSpec
 from trioeval.suite.column_models import ErrorWindow
 from trioeval.tasks.columns.dataset_endings import Trouble
@@ -54,10 +54,11 @@ def test_a_record_tells_what_all_rounds_have_cost() -> None:
     assert again.result.calls == first.result.calls == 4
 
 
-@pytest.mark.parametrize("both", [False, True])
-def test_several_errors_are_a_mishap_if_each_of_them_is(both: bool) -> None:
+@pytest.mark.parametrize("second", [mishap(), refusal()])
+def test_several_errors_are_a_mishap_if_each_of_them_is(second: CallError) -> None:
     """Else the job fails for good, and counts so."""
-    errors = [mishap(), mishap() if both else refusal()]
+    errors = [mishap(), second]
+    both = second.fault is Fault.TRANSIENT
     assert Trouble(ExceptionGroup("two", errors), 1).is_mishap is both
 
     async def make(_order: CellOrder, calls: Calls[Any]) -> Values:
@@ -165,9 +166,16 @@ def test_a_group_that_has_another_row_now_is_made_again() -> None:
     assert built(counted(asked), P, journal=journal).numbers == [0, 1]
     assert asked == ["n2", "s0", "s1"]
     kept = [one for one in journal.all if one[0] not in ("dropped", "written")]
-    found = built(counted(asked), P, journal=MemoryDatasetJournal(kept))
+    journal = MemoryDatasetJournal(kept)
+    found = built(counted(asked), P, journal=journal)
     assert asked[3:] == ["n3", "s0", "s1", "s2"]
     assert [found.rows[row]["s"] for row in range(3)] == ["0 of 3", "1 of 3", "2 of 3"]
+    del asked[4:]
+    made = [place for place, one in enumerate(journal.all) if one[0] == "made"]
+    [cut] = [place for place in made if '"n": 3' in journal.all[place][1].values[0]["json"]]
+    third = built(counted(asked), P, journal=journal.cut(cut + 1))  # killed when only n was made
+    assert asked[4:] == ["s0", "s1", "s2"]
+    assert third.rows == found.rows
 
 
 def test_an_early_end_leaves_rows_whose_calls_were_made_before() -> None:
@@ -188,8 +196,8 @@ def test_an_early_end_leaves_rows_whose_calls_were_made_before() -> None:
         )
 
     journal = MemoryDatasetJournal()
-    built(attrs.evolve(spec(Provider("b", "p")), settings=dataset(SEED, rows=1).settings), P,
-          journal=journal)  # fmt: skip
+    patient = dataset(SEED, rows=1).settings
+    built(attrs.evolve(spec(Provider("b", "p")), settings=patient), P, journal=journal)
     known = [
         one
         for one in journal.all

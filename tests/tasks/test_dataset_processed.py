@@ -1,5 +1,6 @@
 """A dataset in files that is processed as a whole: once, of what was written, and counted as it is then."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,34 @@ def test_a_dataset_without_a_row_has_an_end_as_well(tmp_path: Path) -> None:
         "written": 0,
         "dropped": {"failed": 3},
     }
+
+
+@pytest.mark.parametrize("gone", [{0, 1}, {2, 3}, {0, 1, 2, 3, 4}])
+@pytest.mark.parametrize("stages", [Stages(), SHOUTING])
+def test_a_group_without_a_row_is_gone_on_with(
+    tmp_path: Path, gone: set[int], stages: Stages
+) -> None:
+    """Of no row is not of all rows: it is read again as it was written, however often, and made never."""
+    asked = Counter[int]()
+
+    def spec() -> DatasetSpec:
+        def says(row: int, _attempt: int) -> Any:
+            asked[row] += 1
+            return refusal() if row in gone else f"x{row}"
+
+        a = Provider("a", "p", seconds=0, says=says)
+        return dataset(SEED, a.col("seed"), rows=5, size=2, stages=stages)
+
+    first = build_in(tmp_path, spec())
+    rows = list(DatasetRows(tmp_path))
+    assert first.dropped["failed"] == len(gone)
+    assert (first.groups, first.error, len(rows)) == (3, None, first.written)
+    files = {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()}
+    for _ in range(2):
+        assert told(build_in(tmp_path, spec())) == told(first)
+        assert list(DatasetRows(tmp_path)) == rows
+        assert {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()} == files
+    assert asked == dict.fromkeys(range(5), 1)
 
 
 def test_groups_are_read_by_their_numbers(tmp_path: Path) -> None:

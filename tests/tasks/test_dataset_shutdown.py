@@ -5,6 +5,7 @@ from typing import Any
 
 from dataset_scripted import Provider, Values, built, cell, dataset, mishap, refusal, seeds, whole
 
+from trioeval.errors import LaneClosedError
 from trioeval.kernel import Calls, LaneSpec
 from trioeval.suite.column_models import ErrorWindow
 from trioeval.tasks.columns.making import CellOrder
@@ -59,3 +60,29 @@ def test_co_63_what_was_set_aside_has_its_round() -> None:
     )
     assert found.numbers == [0, 3]
     assert found.result.dropped == {"failed": 2}
+
+
+def test_a_job_that_is_withdrawn_with_its_group_leaves_nothing_behind() -> None:
+    """Row 2 is lost, and the end comes in the step that names column b of row 1: the group is closed."""
+
+    async def make(order: CellOrder, _calls: Calls[Any]) -> Values:
+        if order.row == 2:
+            raise LaneClosedError("p", "over")
+        return {"z": 1}
+
+    a = Provider("a", "p", seconds=5, says=lambda row, _: row or refusal())
+    b = Provider("b", "p")
+    found = built(
+        dataset(
+            SEED,
+            a.col("seed", skip_when=lambda row: row["seed"] == 20),
+            b.col("a"),
+            cell("z", make, "seed"),
+            rows=3,
+            shutdown=ErrorWindow(calls=2, error_rate=0.5),
+        ),
+        LaneSpec("p", 2, adaptive="off"),
+    )
+    assert (found.result.not_run, b.rows) == ({"lane": 1}, [])
+    lines = found.run._progress.ranks._lines.values()
+    assert [dict(line._groups) for line in lines] == [{}]

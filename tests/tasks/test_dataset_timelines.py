@@ -148,12 +148,14 @@ def test_a_narrow_lane_serves_older_groups_first() -> None:
 
 
 def test_co_66_a_cancelled_run_keeps_what_is_complete() -> None:
-    """Five calls in flight are cancelled; complete groups are written; the journal can be gone on with."""
+    """Calls in flight are cancelled; complete groups are written, which takes its time; nothing is lost."""
     a = Provider("a", "p", seconds=lambda row: 1.0 if row < 2 else 100.0)
     b = Provider("b", "p", seconds=2.0)
     journal = MemoryDatasetJournal()
     seed = whole("seed", Chart().group("seed", 0), is_recorded=False)
-    spec = dataset(seed, a.col("seed"), b.col("seed"), rows=9, size=2)
+    chart = Chart()
+    stages = Stages(after_batch=(chart.stage("post", 4),))
+    spec = dataset(seed, a.col("seed"), b.col("seed"), rows=9, size=2, stages=stages)
     output = MemoryOutput(spec.grouping)
     results: list[Any] = []
 
@@ -169,6 +171,7 @@ def test_co_66_a_cancelled_run_keeps_what_is_complete() -> None:
     run_virtual(main)
     [result] = results
     assert list(output.written) == [0]
+    assert chart.spans == {("post", 0): (5.5, 9.5)}  # it was cut off once
     assert len(a.cancelled) + len(b.cancelled) == 7
     assert result.written == 2
     again = MemoryOutput(spec.grouping, dict(output.written), dict(output.rows))

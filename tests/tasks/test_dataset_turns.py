@@ -132,6 +132,9 @@ def test_what_earlier_executions_have_spent_is_counted_group_by_group() -> None:
         return found
 
     again = run_virtual(main)
-    assert len(seen) == len({*seen}) == 4
+    # Who of two comes first in a step is chance: two groups may see the same tick, three do not.
+    assert len(seen) == 4
+    assert seen[2] > seen[0]
+    assert seen[3] > seen[1]
     assert again.result.calls == first.result.calls == 8
     assert [one.recalled for one in again.result.columns] == [0, 8]

@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -123,19 +123,10 @@ def _show(dataset: Dataset) -> None:
     for line in ended_lines(result):
         say(line)
     show(f"task {inert(result.task, 60)}")
-    numbers = _numbers(dataset)
-    draw(rows_view(list(zip(numbers, dataset.rows, strict=False)), _CELL), sys.stdout)
+    rows = [(dataset.number(place), row) for place, row in enumerate(dataset.rows)]
+    draw(rows_view(rows, _CELL), sys.stdout)
     if told := failures_view(result.failures[:_FAILURES], sum(result.dropped.values())):
         show(f"rows that are not there:\n{told}")
-
-
-def _numbers(dataset: Dataset) -> Iterable[int]:
-    """Those of the rows, where it is known which are missing; else only their places."""
-    result = dataset.result
-    gone = {row.row for row in result.failures}
-    if len(dataset.rows) + len(gone) != result.requested:
-        return range(len(dataset.rows))
-    return (number for number in range(result.requested) if number not in gone)
 
 
 def _warn(text: str) -> None:

@@ -97,6 +97,8 @@ class DatasetResult:
     not_run: Mapping[str, int] = attrs.field(factory=dict)
     """By why: `stop`, `deadline`, `cancel`, `lane`, `rate_limited`, `quota`, `budget_exceeded`,
     `early_shutdown` (of groups that were never begun), `fault` (the whole failed)."""
+    unfinished: str | None = None
+    """Why processors of the whole were cut off, although all rows are there: `cancel` or `deadline`."""
     groups: int = 0
     """Groups that are written, those without a row among them."""
     partial_groups: tuple[int, ...] = ()
@@ -119,10 +121,10 @@ class DatasetResult:
 
     @property
     def outcome(self) -> DatasetOutcome:
-        """`failed` if nothing is written or the whole failed, `incomplete` if rows were not run."""
+        """`failed` if nothing is written or the whole failed, `incomplete` if something was not run."""
         if self.error is not None or (self.not_run == {} and self.written == 0):
             return "failed"
-        return "incomplete" if self.not_run else "complete"
+        return "incomplete" if self.not_run or self.unfinished else "complete"
 
     @property
     def lost(self) -> int:

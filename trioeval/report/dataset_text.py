@@ -72,6 +72,8 @@ def trouble(result: DatasetResult) -> str | None:
         count = sum(result.not_run.values())
         of = f"{count} rows" if count else "rows"
         found.append(f"{of} not run ({_named(result.not_run)})")
+    if result.unfinished is not None:
+        found.append(_unfinished(result.unfinished))
     if not found and result.outcome == "failed":
         found.append("no row is left")
     return f"dataset {_task(result)}: {', '.join(found)}" if found else None
@@ -84,7 +86,7 @@ def is_left(result: DatasetResult) -> bool:
         >>> is_left(DatasetResult(task="a", requested=2, written=1, not_run={"deadline": 1}))
         True
     """
-    return bool(result.not_run) or result.error is not None
+    return result.outcome == "incomplete" or bool(result.not_run) or result.error is not None
 
 
 def was_cut_short(result: DatasetResult) -> bool:
@@ -201,7 +203,14 @@ def _sentence(result: DatasetResult, near: Path | None) -> str:
         parts.append(f"{dropped} dropped: {dropped_words(result)}")
     if result.not_run:
         parts.append(f"{sum(result.not_run.values())} not run: {_named(result.not_run)}")
+    if result.unfinished is not None:
+        parts.append(_unfinished(result.unfinished))
     return "; ".join(parts)
+
+
+def _unfinished(reason: str) -> str:
+    """That processors of the whole did not come to their end."""
+    return f"processors of afterGeneration cut off ({_REASONS.get(reason, _words(reason))})"
 
 
 def _named(not_run: Mapping[str, int]) -> str:

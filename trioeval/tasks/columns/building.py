@@ -19,6 +19,7 @@ from trioeval.suite.column_models import SeedColumns
 from trioeval.suite.mistakes import kind
 from trioeval.tasks.caching import ReplyCache
 from trioeval.tasks.columns.dataset_events import DatasetEvent
+from trioeval.tasks.columns.dataset_stages import Rows
 from trioeval.tasks.columns.opening import DatasetsTold
 from trioeval.tasks.journal import Journal
 from trioeval.tasks.prepare import PreparedSuite, PreparedTask, prepare
@@ -35,6 +36,17 @@ class Dataset:
     result: DatasetResult
     rows: Sequence[Mapping[str, Any]]
     """Those that are written, in their order: in memory, or read from the files as they are looked at."""
+    _numbers: Sequence[int] = ()
+    """Of rows in memory."""
+
+    def number(self, place: int) -> int:
+        """The number of a row, by which messages tell of it; those that were dropped have theirs too.
+
+        Args:
+            place: Where it is in `rows`, 0 to `len(rows)` - 1.
+        """
+        rows = self.rows
+        return rows.number(place) if isinstance(rows, DatasetRows) else self._numbers[place]
 
 
 async def build_columns(
@@ -120,7 +132,7 @@ async def build_columns(
     base = None if directory is None else Path(directory)
     prepared = prepare(parse_suite(document, directory=base), providers=custom)
     columns = prepared.parts[0].prepared.suite.columns
-    told: list[tuple[DatasetResult, Sequence[Mapping[str, Any]]]] = []
+    told: list[Dataset] = []
     observe_all = None if events is None else lambda _task, event: events(event)
     await run_prepared(
         prepared,
@@ -132,17 +144,22 @@ async def build_columns(
             cache=cache,
             warn=warn,
             datasets=DatasetsTold(
-                tell=lambda result, rows: told.append((result, rows)),
+                tell=lambda result, rows: told.append(_in_memory(result, rows)),
                 observe=observe_all,
                 in_memory=preview is not None or columns is None or columns.output_dir is None,
                 preview=preview,
             ),
         ),
     )
-    [(result, rows)] = told
-    if result.folder is not None:
-        rows = await trio.to_thread.run_sync(DatasetRows, result.folder)
-    return Dataset(result, rows)
+    [dataset] = told
+    if (folder := dataset.result.folder) is not None:
+        rows = await trio.to_thread.run_sync(DatasetRows, folder)
+        return Dataset(dataset.result, rows)
+    return dataset
+
+
+def _in_memory(result: DatasetResult, rows: Rows) -> Dataset:
+    return Dataset(result, [values for _, values in rows], [row for row, _ in rows])
 
 
 def _check_settings(settings: object) -> None:
@@ -190,8 +207,8 @@ async def preview_suite(
     wanted = _wanted(prepared, tasks)
     told: dict[str | None, Dataset] = {}
 
-    def tell(result: DatasetResult, made: Sequence[Mapping[str, Any]]) -> None:
-        told[result.task] = Dataset(result, made)
+    def tell(result: DatasetResult, made: Rows) -> None:
+        told[result.task] = _in_memory(result, made)
 
     only = attrs.evolve(prepared, tasks=wanted)
     datasets = DatasetsTold(tell=tell, in_memory=True, preview=rows)

@@ -1,5 +1,6 @@
 """The stages of a group: what processors do with it, and how its rows are written."""
 
+import math
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from trioeval.tasks.columns.dataset_progress import Progress
 from trioeval.tasks.columns.dataset_stages import Processed, Rows, StageProcessor, check
 
 _AFTER_GENERATION = "after_generation"
+_STRIDE = 500  # rows that are checked between two looks at the rest of the world
 
 
 @attrs.define(eq=False)
@@ -52,10 +54,8 @@ class Finishing:
             return
         kept = {row for row, _ in processed.rows}
         for row, values in processed.rows:
-            if progress.tracker.is_dropped(row):
-                continue
-            known = set(progress.buffer.view(row))
-            progress.buffer.set(row, self._as_read(stages[-1].name, row, values, known))
+            if not progress.tracker.is_dropped(row):
+                progress.buffer.set(row, values)
         progress.drop(group, _left_out(before, kept))
         progress.complete(job)
 
@@ -86,9 +86,6 @@ class Finishing:
                 gone = _left_out(rows, {row for row, _ in processed.rows})
                 rows, aside = processed.rows, processed.aside
         written = [(row, self._columns(row, values)) for row, values in rows]
-        if stages:
-            name, known = stages[-1].name, progress.spec.types
-            written = [(row, self._as_read(name, row, values, known)) for row, values in written]
         counts = Counter[str](group.dropped) + Counter(one.cause for one in gone)
         if aside:
             await self.output.write_aside(number, aside)
@@ -97,20 +94,30 @@ class Finishing:
         progress.drop(group, gone)
         progress.written(group, file)
 
-    async def generation(self) -> None:
+    async def generation(self, deadline: float = math.inf) -> bool:
         """Let processors see the whole dataset, once. A checkpoint if there are any.
 
         They see it as it was written. Whether they have done so is seen by what they have left, and by
         nothing else: a process that is killed leaves all of that or nothing.
+
+        Args:
+            deadline: Instant at which they are cut off.
+
+        Returns:
+            Whether they have done so.
 
         Raises:
             DatasetError: One failed, or what it leaves cannot be written.
         """
         stages = self.progress.spec.stages.after_generation
         if not stages:
-            return
+            return True
         if not self.output.is_processed:
-            await self._process_all(stages)
+            with trio.CancelScope(deadline=deadline):
+                await trio.lowlevel.checkpoint_if_cancelled()
+                await self._process_all(stages)
+            if not self.output.is_processed:
+                return False
         left = 0
         self.profiles.begin_anew()
         for number in sorted(self.output.written):
@@ -118,6 +125,7 @@ class Finishing:
             await self.profiles.add_processed(rows)
             left += len(rows)
         self.progress.account.left_out_at_last(self.progress.account.written - left)
+        return True
 
     async def _process_all(self, stages: Sequence[StageProcessor]) -> None:
         progress, journal = self.progress, self.progress.journal
@@ -181,6 +189,7 @@ class Finishing:
         try:
             processed = await processor.run(group, rows)
             check(rows, processed.rows)
+            back = await self._back(dict(rows), processed)
         except Exception as caught:
             error = say(caught)
             where = "" if group is None else f" (group {group})"
@@ -188,7 +197,24 @@ class Finishing:
         finally:
             if observe is not None:
                 observe(ProcessorEnded(trio.current_time(), processor.name, group, error))
-        return processed
+        return attrs.evolve(processed, rows=back)
+
+    async def _back(self, given: Mapping[int, Mapping[str, Any]], processed: Processed) -> Rows:
+        """What a processor gives back, as it will be read again. A checkpoint if it is much.
+
+        Raises:
+            DatasetError: It has other columns, or values of other types.
+        """
+        back: list[tuple[int, Mapping[str, Any]]] = []
+        for place, (row, values) in enumerate(processed.rows, 1):
+            if added := values.keys() - given[row].keys():
+                raise DatasetError(f"it added column {min(added)!r} to row {row}")
+            if lost := given[row].keys() - values.keys() - processed.left_out:
+                raise DatasetError(f"it lost column {min(lost)!r} of row {row}")
+            back.append((row, self._as_read(row, values)))
+            if not place % _STRIDE:
+                await trio.lowlevel.checkpoint()
+        return back
 
     def _rows(self, group: GroupState) -> Rows:
         """What there is of a group, copied."""
@@ -210,17 +236,12 @@ class Finishing:
         except KeyError as error:
             raise DatasetError(f"row {row} lacks column {error} after its processors") from None
 
-    def _as_read(
-        self, name: str, row: int, values: Mapping[str, Any], known: Container[str]
-    ) -> Mapping[str, Any]:
-        """What a processor gives back of a row, as it will be read again."""
+    def _as_read(self, row: int, values: Mapping[str, Any]) -> Mapping[str, Any]:
         types, found = self.progress.spec.types, dict[str, Any]()
         for column, value in values.items():
-            if column not in known:
-                raise DatasetError(f"{name}: it added column {column!r} to row {row}")
             if not fits(value, types[column]):
                 raise DatasetError(
-                    f"{name}: column {column!r} of row {row} is {value!r} now, which is no {types[column]}"
+                    f"column {column!r} of row {row} is {value!r} now, which is no {types[column]}"
                 )
             found[column] = None if value is None else as_read(value, types[column])
         return found

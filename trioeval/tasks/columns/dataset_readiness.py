@@ -44,7 +44,7 @@ class MakeReadiness(Readiness):
         """Where a job stands on its lane."""
         progress, makings = self.progress, self.progress.spec.makings
         ready = progress.ready.get(index)
-        if ready is None:  # it was withdrawn in the step that named it, perhaps with its whole group
+        if ready is None:  # withdrawn in the step that named it, perhaps with its whole group
             return (progress.withdrawn[index].job.group,)
         weight = 1.0 if ready.job.producer < 0 else makings[ready.job.producer].weight
         return progress.ranks.rank(index, ready, weight)

@@ -19,7 +19,18 @@ from trioeval.datasets.numbering import Numbering
 from trioeval.datasets.result import DatasetResult
 from trioeval.datasets.tracker import FINISH, PREPARE, MakeJob, Tracker
 from trioeval.errors import PlanError, TrioevalError
-from trioeval.kernel import Budget, Calls, Job, Lanes, NotRun, Observer, Outcome, Plan, run_plan
+from trioeval.kernel import (
+    Budget,
+    Calls,
+    Interrupted,
+    Job,
+    Lanes,
+    NotRun,
+    Observer,
+    Outcome,
+    Plan,
+    run_plan,
+)
 from trioeval.kernel.events import guarded
 from trioeval.tasks.columns.dataset_account import Account, Spent
 from trioeval.tasks.columns.dataset_admission import Admission
@@ -93,15 +104,15 @@ class DatasetRun:
         """Groups of which something failed that ends the run."""
         self._cut = "cancel"
         """Why jobs were not run of which nothing else is known."""
+        self._last: str | None = "cancel"
+        """Why what comes behind the last group did not come to its end; None when it has."""
         self._earlier = tuple(output.written.values())
         self._began_at: float | None = None
 
     def plan(self) -> Plan[MakeJob]:
         """What is not made yet, as jobs."""
         lanes = {making.maker.lane for making in self.spec.makings}
-        return Plan(
-            MakeJobs(self._progress), OWN_LANES | lanes, readiness=lambda: self._readiness
-        )
+        return Plan(MakeJobs(self._progress), OWN_LANES | lanes, readiness=lambda: self._readiness)
 
     async def perform(self, job: Job[MakeJob], calls: Calls[MakeJob]) -> None:
         """The body of a job.
@@ -139,7 +150,7 @@ class DatasetRun:
 
     async def emit(self, outcome: Outcome[None]) -> None:  # noqa: ASYNC124 - there is nothing to wait for
         """An outcome comes in its turn: rows are told of by groups, and not here."""
-        if isinstance(outcome, NotRun):
+        if isinstance(outcome, NotRun | Interrupted):
             self._cut = outcome.cut.value
 
     def begin(self, now: float) -> None:
@@ -197,17 +208,22 @@ class DatasetRun:
                 cut = "early_shutdown" if account.early_shutdown else progress.held_up or cut
             account.not_run[cut] += rest
 
-    async def close(self) -> DatasetResult:
-        """Behind all of it: give the dataset its ending. A checkpoint if there is anything to do."""
+    async def close(self, deadline: float = math.inf) -> DatasetResult:
+        """Behind all of it: give the dataset its ending. A checkpoint if there is anything to do.
+
+        Args:
+            deadline: Instant at which processors of the whole are cut off.
+        """
         progress, account = self._progress, self._progress.account
         for file in sorted(self._earlier, key=lambda one: one.group):
             await self._profiles.add_earlier(await self._output.read(file.group))
         if self.failure is None and account.groups == len(self.spec.grouping):
             try:
-                await self._finishing.generation()
+                is_over = await self._finishing.generation(deadline)
                 result = self.result(trio.current_time())
-                if result.error is None and not result.not_run:
+                if is_over and result.error is None and not result.not_run:
                     await self._output.finish(_noted(result))
+                self._last = None if is_over else "deadline"
             except TrioevalError as error:
                 self.failure = error
         if progress.journal is not None:
@@ -225,9 +241,12 @@ class DatasetRun:
         account = self._progress.account
         if self.failure is not None and account.error is None:
             account.error = str(self.failure) or type(self.failure).__name__
+        stages = self.spec.stages.after_generation
+        all_is_there = self.failure is None and account.groups == len(self.spec.grouping)
         return account.result(
             task=self.spec.task,
             requested=self.spec.grouping.rows,
+            unfinished=self._last if stages and all_is_there else None,
             columns=self._profiles.columns(account.spent),
             duration_s=0.0 if self._began_at is None else now - self._began_at,
         )
@@ -292,7 +311,7 @@ async def build(
             except Exception as error:  # noqa: BLE001 - told like any other
                 failure = failure or error
         run.count_rest(failure)
-    result = await run.close()
+    result = await run.close(deadline)
     if isinstance(failure, PlanError) or not isinstance(failure, TrioevalError | None):
         raise failure
     return result

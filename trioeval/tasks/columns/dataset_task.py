@@ -73,7 +73,7 @@ class DatasetTask:
             result = attrs.evolve(result, folder=ready.folder, format=ready.format)
             ready.close()
             self._leave(ready, result)
-            terms.tell(result, ready.rows() if terms.in_memory else ())
+            terms.tell(result, ready.in_memory() if terms.in_memory else ())
         return result.outcome == "complete"
 
     async def _all_seeds(self) -> Mapping[str, Source]:

@@ -33,6 +33,7 @@ from trioeval.tasks.columns.dataset_events import DatasetEvent
 from trioeval.tasks.columns.dataset_journal import DatasetJournal
 from trioeval.tasks.columns.dataset_output import FolderOutput, MemoryOutput, Output
 from trioeval.tasks.columns.dataset_spec import DatasetSpec
+from trioeval.tasks.columns.dataset_stages import Rows
 from trioeval.tasks.columns.fingerprints import fingerprint, producer_digests, surroundings_mark
 from trioeval.tasks.columns.makers import Means, makings_of
 from trioeval.tasks.columns.processors import stages_of
@@ -59,7 +60,7 @@ def dataset_row(row: int) -> str:
 class DatasetsTold:
     """What is told of all datasets of a run, and how they go on."""
 
-    tell: Callable[[DatasetResult, Sequence[Mapping[str, Any]]], None]
+    tell: Callable[[DatasetResult, Rows], None]
     """As in `DatasetTerms`."""
     observe: Callable[[str | None, DatasetEvent], None] | None = None
     """Told of what happens, with the id of the task."""
@@ -77,8 +78,8 @@ class DatasetTerms:
     left: Mapping[str, RowsLeft]
     """Gets the rows of tasks that others are made of, by their ids."""
     warn: Callable[[str], None]
-    tell: Callable[[DatasetResult, Sequence[Mapping[str, Any]]], None]
-    """Told once what became of it, with its rows if they are kept in memory."""
+    tell: Callable[[DatasetResult, Rows], None]
+    """Told once what became of it, with its rows and their numbers if they are kept in memory."""
     observe: Callable[[DatasetEvent], None] | None
     """Told of what happens."""
     seeds: Mapping[str, Source]
@@ -123,9 +124,13 @@ class Ready:
         """Those that are written."""
         if isinstance(self.output, FolderOutput):
             return DatasetRows(self.output.folder.path)
+        return [values for _, values in self.in_memory()]
+
+    def in_memory(self) -> Rows:
+        """Those that are kept in memory, with their numbers."""
         if isinstance(self.output, MemoryOutput):
             groups = self.output.last
-            return [values for group in sorted(groups) for _, values in groups[group]]
+            return [row for group in sorted(groups) for row in groups[group]]
         return ()
 
     def close(self) -> None:

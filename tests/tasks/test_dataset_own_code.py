@@ -1,0 +1,92 @@
+"""Datasets whose columns run code of the suite: what takes no time does not wait for it."""
+
+from typing import Any
+
+import pytest
+import trio
+from dataset_scripted import Built, Col, Provider, Values, built, cell, dataset, seeds, whole
+
+from trioeval.datasets.tracker import FINISH, MakeJob
+from trioeval.kernel import Calls, LaneSpec
+from trioeval.suite.column_models import Skip
+from trioeval.tasks.columns.dataset_groups import ReadyJob
+from trioeval.tasks.columns.dataset_ranks import Ranks
+from trioeval.tasks.columns.dataset_stages import Processed, Rows, StageProcessor, Stages
+from trioeval.tasks.columns.making import CODE, LOCAL, CellOrder, GroupOrder, Made
+
+SEED = whole("seed", seeds())
+OPEN = LaneSpec("open", 10)
+
+
+def slow(*needs: str) -> Col:
+    """A function of the suite that eight processes run, a second each."""
+    processes = trio.CapacityLimiter(8)
+
+    async def make(_order: CellOrder, _calls: Calls[Any]) -> Values:
+        async with processes:
+            await trio.sleep(1)
+        return {"x": 1}
+
+    return cell("x", make, *needs, lane=CODE)
+
+
+async def summary(order: GroupOrder, _calls: Calls[Any]) -> Made:
+    return [(row, {"e": 1}) for row in order.rows]
+
+
+def beside(*cols: Col, rows: int, size: int) -> Built:
+    return built(dataset(SEED, slow("seed"), *cols, rows=rows, size=size), OPEN)
+
+
+def test_co_50_seeds_do_not_wait_for_slow_functions() -> None:
+    """The model is done with all groups long before the functions are."""
+    a = Provider("a", "open", seconds=0.05)
+    found = beside(a.col("seed"), rows=600, size=50)
+    assert a.ends[-1][0] == pytest.approx(600 / 10 * 0.05)
+    assert found.ended_at == pytest.approx(600 / 8)
+
+
+def test_co_50_a_batch_does_not_wait_for_slow_functions() -> None:
+    """Nor does the model that needs it."""
+    a = Provider("a", "open", seconds=0.05)
+    beside(whole("e", summary, "seed"), a.col("e"), rows=400, size=400)
+    assert a.starts[0][0] == 0
+    assert a.ends[-1][0] == pytest.approx(400 / 10 * 0.05)
+
+
+def test_co_50_cells_that_are_skipped_do_not_wait_for_slow_functions() -> None:
+    """They ask nobody, and the next column may start at once."""
+    a, b = Provider("a", "open", seconds=0.05), Provider("b", "open", seconds=0.05)
+    beside(
+        a.col("seed", skip_when=lambda row: row["seed"] % 20 == 0),
+        b.col("a", skip=Skip(propagate=False)),
+        rows=400,
+        size=400,
+    )
+    assert b.ends[-1][0] <= (200 + 400) / 10 * 0.05 + 0.05
+
+
+def test_co_50_processors_do_not_keep_out_later_groups() -> None:
+    """Six hundred groups wait for eight processes; the model has all its rows before that."""
+    processes = trio.CapacityLimiter(8)
+
+    async def check(_group: int | None, rows: Rows) -> Processed:
+        async with processes:
+            await trio.sleep(1)
+        return Processed(rows)
+
+    stages = Stages(after_batch=(StageProcessor(name="check", run=check),))
+    a = Provider("a", "open", seconds=0.05)
+    b = Provider("b", "open", seconds=0.05)
+    cols = [SEED, a.col("seed"), whole("e", summary, "a"), b.col("e")]
+    found = built(dataset(*cols, rows=600, size=1, stages=stages), OPEN)
+    assert b.ends[-1][0] == pytest.approx(2 * 600 / 10 * 0.05, abs=0.1)
+    assert found.result.written == 600
+
+
+def test_what_is_of_a_whole_group_comes_before_its_cells() -> None:
+    """On the lane of what takes no time, and behind all of older groups."""
+    ranks = Ranks()
+    jobs = [MakeJob(1, 2, 9), MakeJob(2, 2), MakeJob(0, 1, 3), MakeJob(FINISH, 1)]
+    ordered = sorted(jobs, key=lambda job: ranks.rank(0, ReadyJob(job, LOCAL), 1.0))
+    assert ordered == [jobs[3], jobs[2], jobs[1], jobs[0]]
