@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from trioeval.tasks import run_suite as run_suite
     from trioeval.tasks.columns.building import Dataset as Dataset
     from trioeval.tasks.columns.building import build_columns as build_columns
+    from trioeval.tasks.columns.dataset_events import DatasetBegun as DatasetBegun
     from trioeval.tasks.columns.dataset_events import DatasetEvent as DatasetEvent
     from trioeval.tasks.columns.dataset_events import GroupGivenUp as GroupGivenUp
     from trioeval.tasks.columns.dataset_events import GroupOpened as GroupOpened
@@ -108,8 +109,8 @@ _HOMES = {
     ),
     "tasks.columns.building": "Dataset build_columns",
     "tasks.columns.dataset_events": (
-        "DatasetEvent GroupGivenUp GroupOpened GroupWritten ManyMishaps ProcessorBegun"
-        " ProcessorEnded RowDropped ShutDown"
+        "DatasetBegun DatasetEvent GroupGivenUp GroupOpened GroupWritten ManyMishaps"
+        " ProcessorBegun ProcessorEnded RowDropped ShutDown"
     ),
 }
 _HOME_BY_NAME = {name: home for home, names in _HOMES.items() for name in names.split()}

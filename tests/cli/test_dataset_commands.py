@@ -252,6 +252,30 @@ def test_a_preview_that_loses_rows_says_so(folder: Path, capfd: pytest.CaptureFi
     assert err[-1] == "dataset problems: 1 rows lost; nothing was kept; exit 100"
 
 
+def test_a_preview_has_the_numbers_of_rows_however_many_are_not_there(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also of more than a result tells of one by one."""
+    some = {"name": "some", "type": "expression", "python": "n", "dropWhen": "n < 120 or n == 122"}
+    (folder / "n.jsonl").write_text("".join(f'{{"n": {n}}}\n' for n in range(125)))
+    write(folder, columns=[COLUMNS[0], some])
+    assert run_command_line(["preview", "s.json", "--rows", "125"]) == 0
+    out, _ = said(capfd)
+    assert [int(line[4:]) for line in out if line[4:].isdigit()] == [120, 121, 123, 124]
+
+
+def test_the_id_of_a_task_does_nothing_to_a_terminal(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Neither among rows nor among totals."""
+    write(folder, tasks=[{"id": "x\x1b[2Jy", "type": "prompt_eval", "prompts": ["hi"]}])
+    assert run_command_line(["s.json", "--no-progress"]) == 0
+    out, err = capfd.readouterr()
+    assert "task x [2Jy" in out
+    assert "task x [2Jy" in err
+    assert "\x1b[2J" not in out + err
+
+
 def test_filters_and_prefixes_change_nothing_of_a_dataset(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,6 +9,7 @@ from trioeval.datasets.files import GroupFile
 from trioeval.datasets.result import DatasetResult, DroppedRow
 from trioeval.kernel import Lanes
 from trioeval.tasks.columns.dataset_events import (
+    DatasetBegun,
     DatasetEvent,
     GroupGivenUp,
     GroupOpened,
@@ -45,6 +46,15 @@ def test_a_line_counts_rows_and_groups_of_each_dataset() -> None:
     assert progress.lines() == ["  more: 0 rows written, 1 open groups"]
 
 
+def test_rows_that_are_there_already_are_counted() -> None:
+    """Of a run that is gone on with, all come to be written in the end."""
+    progress = DatasetProgress(print, {"problems": 100})
+    progress.observe("problems", DatasetBegun(1.0, 75, 2))
+    assert progress.lines() == ["  problems: 75/100 rows written, 0 open groups, 2 dropped"]
+    progress.observe("problems", GroupWritten(2.0, FILE))
+    assert progress.lines() == ["  problems: 100/100 rows written, 0 open groups, 2 dropped"]
+
+
 def test_what_somebody_should_know_is_told_at_once() -> None:
     """Also where no line is ever drawn."""
     told: list[str] = []
@@ -60,6 +70,8 @@ def test_what_somebody_should_know_is_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("event", "line"),
     [
+        (DatasetBegun(12.0, 0, 0), "it is begun"),
+        (DatasetBegun(12.0, 50, 1), "it is begun, 50 of its rows are there already"),
         (GroupOpened(12.0, 3, 7), "group 3 is begun, 7 of its jobs are there already"),
         (GroupWritten(12.0, FILE), "group 0 is written: 25 rows, batch_00000.parquet"),
         (

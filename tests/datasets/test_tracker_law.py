@@ -10,7 +10,7 @@ from trioeval.datasets.grouping import Grouping
 from trioeval.datasets.jobs import in_order
 from trioeval.datasets.tracker import FINISH, Change, MakeJob, Tracker
 
-FEWER = settings(max_examples=settings().max_examples // 2)
+FEWER = settings(max_examples=settings().max_examples // 3)
 CALM = [*["begin"] * 6, *["complete"] * 6, *["drop"] * 3]
 ROUGH = [*CALM, *["admit"] * 3, "drop group", "lose", "close"]
 

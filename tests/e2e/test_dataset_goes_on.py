@@ -32,6 +32,8 @@ from built_datasets import (
 from held_server import HeldServer, held_server
 from test_command_line import ENV
 
+from trioeval.cli.app import run_command_line
+
 pytestmark = pytest.mark.slow
 
 
@@ -42,7 +44,10 @@ def fixture_server() -> Iterator[HeldServer]:
 
 
 def test_co_73_to_76_a_dataset_that_changes_is_extended_refused_or_reconciled(
-    tmp_path: Path, server: HeldServer
+    tmp_path: Path,
+    server: HeldServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """More rows are new groups, and an ordered seed goes on where it was; anything else has to be meant."""
     (tmp_path / "names.csv").write_text("name\nann\nbo\ncy\n")
@@ -53,6 +58,12 @@ def test_co_73_to_76_a_dataset_that_changes_is_extended_refused_or_reconciled(
         task = made(*columns, rows=rows, groupSize=size)
         write(tmp_path, {"providers": [lane_of(server.url)], "tasks": [task]})
 
+    def refused(command: str, code: int) -> str:
+        """What is said by this process; what is refused needs none of its own."""
+        assert run_command_line([command, "--no-cache", "--no-table", "--no-progress"]) == code
+        return capfd.readouterr().err
+
+    monkeypatch.chdir(tmp_path)
     say(5)
     asked = len(server.prompts)
     finish(tmp_path, "s.json", "--no-cache")
@@ -80,13 +91,13 @@ def test_co_73_to_76_a_dataset_that_changes_is_extended_refused_or_reconciled(
     }
 
     say(7, prompt="but {{ first }}")  # CO-75
-    said = finish(tmp_path, "resume", "--no-cache", code=1)
+    said = refused("resume", 1)
     assert "columns.second is another" in said
     assert "--reconcile" in said
     say(6)
-    assert "7 rows, which is more than 6" in finish(tmp_path, "resume", "--no-cache", code=1)
+    assert "7 rows, which is more than 6" in refused("resume", 1)
     say(7, size=3)
-    assert "groups have 2 rows, not 3" in finish(tmp_path, "resume", "--no-cache", code=1)
+    assert "groups have 2 rows, not 3" in refused("resume", 1)
     assert files_of(tmp_path) == files
     assert len(server.prompts) == asked + 14
     say(7, prompt="but {{ first }}")
@@ -102,7 +113,7 @@ def test_co_73_to_76_a_dataset_that_changes_is_extended_refused_or_reconciled(
     assert moved == files
 
     runs = len(stored(tmp_path, "SELECT 1 FROM run"))
-    said = finish(tmp_path, "s.json", "--no-cache", code=2)  # CO-76
+    said = refused("s.json", 2)  # CO-76
     assert "datasets/made is not empty" in said
     assert len(stored(tmp_path, "SELECT 1 FROM run")) == runs > 0
     assert len(server.prompts) == asked + 21

@@ -147,7 +147,7 @@ def told(result: DatasetResult | None) -> Any:
 
 
 @given(document=datasets(), cuts=st.lists(st.integers(1, 12), max_size=3), fails=st.booleans())
-@settings(max_examples=settings().max_examples // 15)
+@settings(max_examples=settings().max_examples // 20)
 def test_co_70_a_dataset_that_is_cut_anywhere_is_the_same_in_the_end(
     document: dict[str, Any], cuts: list[int], *, fails: bool
 ) -> None:

@@ -150,6 +150,7 @@ datasets = st.builds(
     written=_counts,
     dropped=st.dictionaries(st.sampled_from(_CAUSES), _counts, max_size=4),
     not_run=st.dictionaries(_texts, _counts, max_size=3),
+    unfinished=st.sampled_from([None, "cancel", "deadline"]),
     groups=_counts,
     partial_groups=st.lists(_counts, max_size=3).map(tuple),
     early_shutdown=st.booleans(),

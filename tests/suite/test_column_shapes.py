@@ -196,7 +196,7 @@ def steps_of(value: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 JUNK = st.sampled_from([None, 0, -1, 1.5, "", "a", "x", True, [], {}, ["a"], {"a": "a"}, [1]])
 
 
-@settings(max_examples=settings().max_examples // 4)
+@settings(max_examples=settings().max_examples // 6)
 @given(st.sampled_from(ENTRIES), st.data())
 def test_what_the_loader_takes_the_schema_takes(
     folder: Path, entry: dict[str, Any], data: st.DataObject

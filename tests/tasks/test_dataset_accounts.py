@@ -24,6 +24,7 @@ from trioeval.errors import CallError, Fault, LaneClosedError
 from trioeval.kernel import Calls, LaneSpec
 from trioeval.suite.column_models import ErrorWindow
 from trioeval.tasks.columns.dataset_endings import Trouble
+from trioeval.tasks.columns.dataset_events import DatasetBegun
 from trioeval.tasks.columns.dataset_journal import MadeRecord
 from trioeval.tasks.columns.dataset_output import MemoryOutput
 from trioeval.tasks.columns.dataset_spec import DatasetSpec
@@ -81,6 +82,18 @@ def test_co_64_mishaps_do_not_stand_between_failures() -> None:
     assert found.result.early_shutdown
     assert a.rows[:3] == [0, 1, 2]
     assert max(a.rows) == 2
+
+
+def test_who_watches_is_told_what_is_there_already() -> None:
+    """Rows that are written, and those of the same groups that are not there."""
+    a = Provider("a", "p", says=lambda row, _: refusal() if row == 1 else row)
+    spec = dataset(SEED, a.col("seed"), rows=5, size=2)
+    first = built(spec, P)
+    assert first.of(DatasetBegun) == [DatasetBegun(0.0, 0, 0)]
+    files = {group: first.output.written[group] for group in (0, 1)}
+    left = MemoryOutput(spec.grouping, files, {one: first.output.rows[one] for one in files})
+    again = built(spec, P, output=left)
+    assert again.of(DatasetBegun) == [DatasetBegun(0.0, 3, 1)]
 
 
 # --- what is written down -----------------------------------------------------

@@ -9,8 +9,11 @@ from dataset_scripted import Built, Col, Provider, Values, built, cell, dataset,
 from trioeval.datasets.tracker import FINISH, MakeJob
 from trioeval.kernel import Calls, LaneSpec
 from trioeval.suite.column_models import Skip
+from trioeval.tasks.columns.dataset_events import GroupOpened
 from trioeval.tasks.columns.dataset_groups import ReadyJob
+from trioeval.tasks.columns.dataset_output import MemoryOutput
 from trioeval.tasks.columns.dataset_ranks import Ranks
+from trioeval.tasks.columns.dataset_run import DatasetRun
 from trioeval.tasks.columns.dataset_stages import Processed, Rows, StageProcessor, Stages
 from trioeval.tasks.columns.making import CODE, LOCAL, CellOrder, GroupOrder, Made
 
@@ -90,3 +93,15 @@ def test_what_is_of_a_whole_group_comes_before_its_cells() -> None:
     jobs = [MakeJob(1, 2, 9), MakeJob(2, 2), MakeJob(0, 1, 3), MakeJob(FINISH, 1)]
     ordered = sorted(jobs, key=lambda job: ranks.rank(0, ReadyJob(job, LOCAL), 1.0))
     assert ordered == [jobs[3], jobs[2], jobs[1], jobs[0]]
+
+
+def test_groups_are_opened_some_at_once() -> None:
+    """Nothing else happens while rows are looked at; all are open at the same instant none the less."""
+    a = Provider("a", "open")
+    spec = dataset(SEED, a.col("seed", skip_when=lambda _row: False), rows=2400, size=300)
+    run = DatasetRun(spec, MemoryOutput(spec.grouping))
+    run._readiness.begin()
+    assert len(run._progress.groups) == 4
+    found = built(spec, LaneSpec("open", 2400), max_live_jobs=2400)
+    assert {event.at for event in found.of(GroupOpened)} == {0.0}
+    assert {at for at, _ in a.starts} == {0.0}

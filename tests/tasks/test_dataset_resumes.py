@@ -298,6 +298,32 @@ def left_by(reference: Built, journal: MemoryDatasetJournal) -> MemoryOutput:
     return MemoryOutput(reference.run.spec.grouping, files, dict(rows))
 
 
+@pytest.mark.parametrize("refused", [{0}, {0, 1, 2}])
+def test_co_70_processors_see_the_same_rows_when_they_see_them_again(refused: set[int]) -> None:
+    """A mean over a group is of all its rows, also of those that were dropped behind it."""
+
+    def centred(_group: int | None, rows: Rows) -> Rows:
+        mean = sum(values["seed"] for _, values in rows) / len(rows)
+        return [(row, {"seed": values["seed"] - mean}) for row, values in rows if row != 3]
+
+    def spec() -> DatasetSpec:
+        a = Provider("a", "p", says=lambda row, _: refusal() if row in refused else row)
+        stages = Stages(before_batch=(processor(centred),))
+        return dataset(SEED, a.col("seed"), rows=4, stages=stages)
+
+    whole_journal = MemoryDatasetJournal()
+    reference = built(spec(), LaneSpec("p", 1), journal=whole_journal)
+    assert {row: one["seed"] for row, one in reference.rows.items()} == {
+        row: 10 * row - 15 for row in {0, 1, 2} - refused
+    }
+    for cut in range(1, len(whole_journal.all) + 1):
+        journal = whole_journal.cut(cut)
+        output = left_by(reference, journal)
+        again = built(spec(), LaneSpec("p", 1), journal=journal, output=output)
+        assert again.rows == reference.rows, cut
+        assert again.result.dropped == {"failed": len(refused), "processor": 1}, cut
+
+
 def test_co_77_a_dataset_that_is_complete_needs_no_call() -> None:
     """It is a success, with the same numbers."""
     log: list[tuple[str, int]] = []

@@ -9,6 +9,7 @@ from trioeval.datasets.result import DatasetResult
 from trioeval.report import inert
 from trioeval.report.dataset_text import dataset_lines, failure_line
 from trioeval.tasks.columns.dataset_events import (
+    DatasetBegun,
     DatasetEvent,
     GroupGivenUp,
     GroupOpened,
@@ -56,6 +57,8 @@ class DatasetProgress:
             self.tell(event_line(name, event, self.began_at))
         task = self._tasks.setdefault(name, _Task())
         match event:
+            case DatasetBegun():
+                task.written, task.dropped = event.written, event.dropped
             case GroupOpened():
                 task.open_groups.add(event.group)
             case GroupWritten():
@@ -69,14 +72,8 @@ class DatasetProgress:
                 task.processor = event.name
             case ProcessorEnded():
                 task.processor = None
-            case ShutDown():
-                self.warn(
-                    f"dataset {_shown(name)}: too many calls fail for good; nothing new begins"
-                )
-            case ManyMishaps():
-                self.warn(
-                    f"dataset {_shown(name)}: half of the last calls failed, and are made again"
-                )
+            case ShutDown() | ManyMishaps():
+                self.warn(f"dataset {_shown(name)}: {_told(event)}")
 
     def ended(self, result: DatasetResult) -> None:
         """A dataset is over: its line goes."""
@@ -116,6 +113,9 @@ def event_line(name: str | None, event: DatasetEvent, began_at: float) -> str:
 
 def _told(event: DatasetEvent) -> str:
     match event:
+        case DatasetBegun():
+            there = f", {event.written} of its rows are there already" if event.written else ""
+            return f"it is begun{there}"
         case GroupOpened():
             there = f", {event.restored} of its jobs are there already" if event.restored else ""
             return f"group {event.group} is begun{there}"

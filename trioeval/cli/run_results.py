@@ -5,7 +5,10 @@ import sys
 from trioeval.cli.collector import Collector, Part
 from trioeval.cli.datasets import ended_lines
 from trioeval.cli.terminal import draw, say, show
+from trioeval.report import inert
 from trioeval.report.questions import run_sentence, sentence
+
+_NAME = 50  # characters of a name
 
 
 def show_results(collector: Collector) -> None:
@@ -37,7 +40,7 @@ def _show_rows(part: Part) -> None:
     if first is None:
         return
     if part.head.task is not None:
-        show(f"task {part.head.task}")
+        show(f"task {inert(part.head.task, _NAME)}")
     draw(rows_table(part.head.columns, first), sys.stdout)
     if hidden := first.hidden:
         show(f"… and {hidden} more rows; -o FILE writes them all")
@@ -47,7 +50,7 @@ def _show_totals(part: Part) -> None:
     from trioeval.report.tables import columns_table  # noqa: PLC0415 - after the run
 
     if part.head.task is not None:
-        say(f"task {part.head.task}")
+        say(f"task {inert(part.head.task, _NAME)}")
     draw(columns_table(part.head.columns, part.totals), sys.stderr)
     if (told := sentence(part.head, part.totals)) is not None:
         say(told)

@@ -28,6 +28,9 @@ _REASONS: Mapping[str, str] = {
 }
 """Why rows were not run."""
 
+_CAUSES: Mapping[str, str] = {"expression": "left out by expression"}
+"""Causes whose names say too little behind a column or a number."""
+
 
 def dataset_lines(result: DatasetResult, near: Path | None = None) -> Iterator[str]:
     """How a dataset ended, for people: what is there, what went wrong, what it took.
@@ -226,4 +229,4 @@ def _task(result: DatasetResult) -> str:
 
 
 def _words(name: str) -> str:
-    return inert(name.replace("_", " "), _NAME)
+    return _CAUSES.get(name) or inert(name.replace("_", " "), _NAME)

@@ -88,6 +88,20 @@ def failed_producer(graph: ColumnGraph, row: DroppedRow) -> int | None:
     return graph.maker.get(row.column)
 
 
+def behind_processors(graph: ColumnGraph, gone: dict[int, DroppedRow]) -> Sequence[DroppedRow]:
+    """Take out the rows that were dropped when processors before the batch had seen them, or by these.
+
+    They may look at all rows of a group: they see the same ones as the first time.
+    """
+    scratch = {
+        column for column, place in graph.maker.items() if graph.producers[place].scope == "scratch"
+    }
+    seen = [one for one in gone.values() if one.column not in scratch]
+    for one in seen:
+        del gone[one.row]
+    return seen
+
+
 def stuck(graph: ColumnGraph, group: int, needed: Sequence[MakeJob]) -> str:
     """That nothing of a group goes on, although nothing of it is lost."""
     said = [

@@ -14,6 +14,18 @@ from trioeval.datasets.result import DroppedRow
 
 
 @attrs.frozen
+class DatasetBegun:
+    """A dataset is begun, or gone on with."""
+
+    at: float
+    """Seconds on the Trio clock."""
+    written: int
+    """Rows that earlier executions have written."""
+    dropped: int
+    """Rows of the same groups that are not there."""
+
+
+@attrs.frozen
 class GroupOpened:
     """A group was admitted."""
 
@@ -87,7 +99,8 @@ class ManyMishaps:
 
 
 DatasetEvent: TypeAlias = (
-    GroupOpened
+    DatasetBegun
+    | GroupOpened
     | RowDropped
     | GroupWritten
     | GroupGivenUp

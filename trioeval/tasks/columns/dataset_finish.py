@@ -57,6 +57,7 @@ class Finishing:
             if not progress.tracker.is_dropped(row):
                 progress.buffer.set(row, values)
         progress.drop(group, _left_out(before, kept))
+        progress.drop_again(group)
         progress.complete(job)
 
     async def finish(self, number: int, index: int | None = None) -> None:

@@ -1,13 +1,13 @@
 """The groups that are open, and what is known of their jobs beforehand: recorded, left out, or to be made."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import attrs
 import trio
 
-from trioeval.datasets.result import Cause
+from trioeval.datasets.result import Cause, DroppedRow
 from trioeval.datasets.tracker import PREPARE, MakeJob
 from trioeval.tasks.columns.dataset_journal import MadeRecord
 from trioeval.tasks.columns.dataset_spec import Making
@@ -74,6 +74,8 @@ class GroupState:
     skipped: dict[int, set[int]] = attrs.field(factory=dict)
     """By row, the producers that left it out."""
     dropped: Counter[Cause] = attrs.field(factory=Counter)
+    dropped_later: Sequence[DroppedRow] = ()
+    """Rows that an earlier execution has dropped, and that processors have still to see."""
     reasons: dict[int, str] = attrs.field(factory=dict)
     """By row, why something of it is not made in this run."""
     lost: str | None = None
@@ -116,6 +118,32 @@ def is_skipped(
         if making.skip.on_error == "skip":
             return True
         raise CellError(f"skip.when cannot be told: {error}") from error
+
+
+def skips_of(
+    making: Making,
+    upstream: Sequence[int],
+    group: GroupState,
+    rows: Iterable[int],
+    view: Callable[[int], Mapping[str, Any]],
+) -> Skips | None:
+    """Those of these rows for which a job asks nobody; None if there are none.
+
+    Args:
+        making: Of its producer.
+        upstream: The producers that it needs.
+        group: That of the rows.
+        rows: Those that the job makes something of.
+        view: Gives the values of a row.
+    """
+    skipped, faults = set[int](), dict[int, CellError]()
+    for row in rows:
+        try:
+            if is_skipped(making, upstream, group.skipped.get(row), view(row)):
+                skipped.add(row)
+        except CellError as error:
+            faults[row] = error
+    return Skips(frozenset(skipped), faults) if skipped or faults else None
 
 
 def lane_of(making: Making, known: Known, rows: Sequence[int]) -> str:

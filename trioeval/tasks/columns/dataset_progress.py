@@ -19,7 +19,7 @@ from trioeval.datasets.tracker import FINISH, PREPARE, Change, MakeJob, Tracker
 from trioeval.kernel import Freed
 from trioeval.tasks.columns.dataset_account import Account, both, tally_json
 from trioeval.tasks.columns.dataset_admission import Admission
-from trioeval.tasks.columns.dataset_endings import failed_producer, stuck
+from trioeval.tasks.columns.dataset_endings import behind_processors, failed_producer, stuck
 from trioeval.tasks.columns.dataset_events import (
     DatasetObserver,
     GroupGivenUp,
@@ -34,9 +34,8 @@ from trioeval.tasks.columns.dataset_groups import (
     GroupState,
     Known,
     ReadyJob,
-    Skips,
-    is_skipped,
     lane_of,
+    skips_of,
     stage_lane,
 )
 from trioeval.tasks.columns.dataset_journal import DatasetJournal, MadeRecord, Restored
@@ -44,7 +43,11 @@ from trioeval.tasks.columns.dataset_ranks import Ranks
 from trioeval.tasks.columns.dataset_recalled import count_recalled, records_of
 from trioeval.tasks.columns.dataset_shutdown import hopeless
 from trioeval.tasks.columns.dataset_spec import DatasetSpec
-from trioeval.tasks.columns.making import LOCAL, CellError, Tally
+from trioeval.tasks.columns.making import LOCAL, Tally
+
+_ROWS_AT_ONCE = (
+    1000  # opened without a look at the rest of the world: more than lanes have jobs under way
+)
 
 
 @attrs.define(eq=False)
@@ -72,6 +75,8 @@ class Progress:
     """Whether no group is opened any more, because the run is at its end."""
     _lost: str | None = attrs.field(init=False, default=None)
     """Why the first job was lost."""
+    _has_more: bool = attrs.field(init=False, default=False)
+    """Whether more groups might be opened now."""
     _standing: int = attrs.field(init=False, default=0)
     """Ordered columns that make nothing more, as far as groups that wait for them are given up."""
     _window: FailureWindow | None = attrs.field(init=False)
@@ -103,19 +108,27 @@ class Progress:
         Args:
             by: The job that has caused it.
         """
+        if self._has_more:
+            self.open_more()
         self._give_up_in_vain()
         freed = Freed(self._now_ready, [(index, by) for index in self._now_blocked])
         self._now_ready, self._now_blocked = [], []
         return freed
 
     def open_more(self) -> None:
-        """Open groups as far as the budget goes."""
+        """Open groups as far as the budget goes: some at once, and others with each job that is over."""
+        self._has_more = False
         if self.account.early_shutdown or self.is_cut or self.tracker.standing:
             if not self.groups and self.admission.waiting:
                 self.end()
             return
-        while (number := self.admission.take(self.buffer.bytes)) is not None:
-            self._open(number)
+        rows = 0
+        while rows < _ROWS_AT_ONCE:
+            number = self.admission.take(self.buffer.bytes)
+            if number is None:
+                return
+            rows += len(self._open(number).rows)
+        self._has_more = True
 
     def begin(self, index: int) -> Flight:
         """A job starts."""
@@ -245,7 +258,7 @@ class Progress:
         if self._window.add(failed=failed):
             self._shut_down()
 
-    def _open(self, number: int) -> None:
+    def _open(self, number: int) -> GroupState:
         rows = self.spec.grouping.rows_of(number)
         restored = Restored()
         if self.journal is not None and self.journal.resumed:
@@ -254,15 +267,28 @@ class Progress:
         self.groups[number] = group
         self.buffer.open(rows)
         gone = {one.row: one for one in restored.dropped if one.row in rows}
-        for one in gone.values():
-            group.dropped[one.cause] += 1
-            self.account.drop(one, failed_producer(self.spec.graph, one))
-        self.buffer.drop(gone)
+        if self.spec.stages.before_batch:
+            group.dropped_later = behind_processors(self.spec.graph, gone)
+        self._restore(group, gone.values())
         for (place, _), record in group.records.items():
             count_recalled(self.account, place, record)
         if self.observe is not None:
             self.observe(GroupOpened(trio.current_time(), number, len(group.records)))
         self._take(self.tracker.admit(number, gone))
+        return group
+
+    def drop_again(self, group: GroupState) -> None:
+        """Processors have seen a group: drop the rows that were dropped behind them in another execution."""
+        self._restore(
+            group, [one for one in group.dropped_later if not self.tracker.is_dropped(one.row)]
+        )
+        self._take(self.tracker.drop([one.row for one in group.dropped_later]))
+
+    def _restore(self, group: GroupState, gone: Iterable[DroppedRow]) -> None:
+        for one in gone:
+            group.dropped[one.cause] += 1
+            self.account.drop(one, failed_producer(self.spec.graph, one))
+            self.buffer.drop([one.row])
 
     def _take(self, change: Change) -> None:
         """Keep what has changed for whoever asks."""
@@ -288,17 +314,9 @@ class Progress:
         if group.records:
             known = self._recorded(group, job)
         if known is None and (making.skip_when is not None or group.skipped):
-            skipped, faults = set[int](), dict[int, CellError]()
             rows = self.rows_of(job)
-            for row in rows:
-                try:
-                    before = group.skipped.get(row)
-                    if is_skipped(making, upstream, before, self.buffer.view(row)):
-                        skipped.add(row)
-                except CellError as error:
-                    faults[row] = error
-            if skipped or faults:
-                known = Skips(frozenset(skipped), faults)
+            known = skips_of(making, upstream, group, rows, self.buffer.view)
+            if known is not None:
                 return ReadyJob(job, lane_of(making, known, rows), known)
         return ReadyJob(job, LOCAL if known is not None else making.maker.lane, known)
 
@@ -348,9 +366,7 @@ class Progress:
         standing = self.tracker.standing
         if standing == self._standing:
             return
-        for group in tuple(
-            self.groups.values()
-        ):  # those behind one that is given up come behind it here
+        for group in tuple(self.groups.values()):  # in their order: one may be stuck by another
             self.go_on(group)
         self._standing = self.tracker.standing
 
@@ -375,16 +391,9 @@ class Progress:
             self.observe(ShutDown(trio.current_time()))
         groups = tuple(self.groups.values())
         for group in groups:
-            self.drop(
-                group,
-                hopeless(
-                    self.spec,
-                    self.numbering,
-                    group,
-                    self.ready,
-                    ((row, self.buffer.view(row)) for row in self.tracker.left(group.number)),
-                ),
-            )
+            left = self.tracker.left(group.number)
+            rows = [(row, self.buffer.view(row)) for row in left]
+            self.drop(group, hopeless(self.spec, self.numbering, group, self.ready, rows))
         for group in groups:  # of another one nobody else asks whether something of it goes on
             self.go_on(group)
         self.open_more()

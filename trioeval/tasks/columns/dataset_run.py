@@ -35,7 +35,7 @@ from trioeval.kernel.events import guarded
 from trioeval.tasks.columns.dataset_account import Account, Spent
 from trioeval.tasks.columns.dataset_admission import Admission
 from trioeval.tasks.columns.dataset_cells import Cells
-from trioeval.tasks.columns.dataset_events import DatasetObserver
+from trioeval.tasks.columns.dataset_events import DatasetBegun, DatasetObserver
 from trioeval.tasks.columns.dataset_finish import Finishing
 from trioeval.tasks.columns.dataset_journal import DatasetJournal
 from trioeval.tasks.columns.dataset_output import Output
@@ -161,6 +161,9 @@ class DatasetRun:
             progress.journal.begin(spec.grouping, spec.fingerprint)
         for file in self._earlier:
             progress.account.add_earlier(file, len(spec.grouping.rows_of(file.group)))
+        if progress.observe is not None:
+            account = progress.account
+            progress.observe(DatasetBegun(now, account.written, account.dropped.total()))
 
     async def written_down(self) -> None:
         """Return when it is known that the dataset was begun: before anything of it is in its folder.
