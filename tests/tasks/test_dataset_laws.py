@@ -397,15 +397,6 @@ def test_a_run_that_is_cut_and_gone_on_with_ends_as_if_it_was_not(
     assert max(Counter(second.recorded_once).values(), default=1) == 1
 
 
-def _lost_together(first: tuple[str, Any], second: tuple[str, Any]) -> bool:
-    """Whether two records are rows of one batch that failed: those that it skips go with the others."""
-    return (
-        first[0] == second[0] == "dropped"
-        and first[1].cause == "failed"
-        and (first[1].column, first[1].error) == (second[1].column, second[1].error)
-    )
-
-
 @given(drawn=drawn_datasets(), data=st.data(), _seed=st.random_module())
 @settings(max_examples=EXAMPLES // 3)
 def test_a_run_that_was_killed_and_gone_on_with_ends_as_if_it_was_not(
@@ -416,8 +407,6 @@ def test_a_run_that_was_killed_and_gone_on_with_ends_as_if_it_was_not(
     play, journal = Play(drawn), MemoryDatasetJournal()
     reference = built(play.spec(), *play.lanes(), journal=journal)
     at = data.draw(st.integers(0, len(journal.all)))
-    while 0 < at < len(journal.all) and _lost_together(*journal.all[at - 1 : at + 1]):
-        at += 1
     cut = journal.cut(at)
     files = {file.group: file for file in cut.groups()}
     again = Play(drawn)
@@ -434,16 +423,8 @@ def test_a_run_that_was_killed_and_gone_on_with_ends_as_if_it_was_not(
 
 
 def lasting(drawn: Drawn) -> Drawn:
-    """Without an early end, and with troubles that do not depend on how often something was tried.
-
-    A column of groups that fails has dropped the rows that it would have skipped with the others: a cut
-    between these drops leaves some of them. So it does not fail where rows are skipped.
-    """
-    skips = any(column.skips for column in drawn.columns)
-    columns = [
-        attrs.evolve(column, troubles={} if skips and column.scope == "full" else for_good(column))
-        for column in drawn.columns
-    ]
+    """Without an early end, and with troubles that do not depend on how often something was tried."""
+    columns = [attrs.evolve(column, troubles=for_good(column)) for column in drawn.columns]
     return attrs.evolve(drawn, columns=tuple(columns), shutdown=ErrorWindow(enabled=False))
 
 

@@ -19,7 +19,7 @@ from trioeval.errors import DatasetError
 from trioeval.kernel import Calls
 from trioeval.tasks.columns.dataset_checks import cell_values, check_rows
 from trioeval.tasks.columns.dataset_endings import Trouble, left_out
-from trioeval.tasks.columns.dataset_groups import Flight, GroupState, ReadyJob, Skips
+from trioeval.tasks.columns.dataset_groups import Flight, GroupState, ReadyJob, Skips, leave_out
 from trioeval.tasks.columns.dataset_journal import MadeRecord
 from trioeval.tasks.columns.dataset_progress import Progress
 from trioeval.tasks.columns.dataset_readiness import MakeReadiness
@@ -62,7 +62,7 @@ class Cells:
         if isinstance(known, Skips):
             if row in known.faults:
                 return self._failed(index, known.faults[row], tally, calls)
-            self._skip(group, job, row)
+            leave_out(progress.spec, progress.buffer, group, job.producer, row)
             progress.complete(job)
             return None
         producer = progress.spec.graph.producers[job.producer]
@@ -217,7 +217,7 @@ class Cells:
         gone += [left_out(row, "expression", name) for row in missing]
         for row in skips.skipped:
             if not is_dropped(row):
-                self._skip(group, job, row)
+                leave_out(progress.spec, progress.buffer, group, job.producer, row)
         some_are_gone = bool(group.dropped)
         for row, one in made.items():
             if not (some_are_gone and is_dropped(row)):
@@ -228,13 +228,6 @@ class Cells:
             progress.record(job, made, tally, skips.skipped)
         progress.drop(group, gone, job.producer)
         progress.complete(job)
-
-    def _skip(self, group: GroupState, job: MakeJob, row: int) -> None:
-        """A cell is left out, and with it its side effects."""
-        spec = self.progress.spec
-        value = spec.makings[job.producer].skip.value
-        self.progress.buffer.set(row, dict.fromkeys(spec.graph.columns[job.producer], value))
-        group.skip(row, job.producer)
 
     def _unwanted(self, job: MakeJob, row: int) -> DroppedRow | None:
         """Whether a condition of the producer drops a row, with its new values."""

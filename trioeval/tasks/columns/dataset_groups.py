@@ -7,10 +7,11 @@ from typing import Any, TypeAlias
 import attrs
 import trio
 
+from trioeval.datasets.buffer import Buffer
 from trioeval.datasets.result import Cause, DroppedRow
 from trioeval.datasets.tracker import PREPARE, MakeJob
 from trioeval.tasks.columns.dataset_journal import MadeRecord
-from trioeval.tasks.columns.dataset_spec import Making
+from trioeval.tasks.columns.dataset_spec import DatasetSpec, Making
 from trioeval.tasks.columns.dataset_stages import Stages
 from trioeval.tasks.columns.making import CODE, LOCAL, CellError, Tally
 
@@ -157,3 +158,12 @@ def stage_lane(stages: Stages, stage: int) -> str:
     """Where a stage of a group runs: with the suite's own code if it has processors."""
     processors = stages.before_batch if stage == PREPARE else stages.after_batch
     return CODE if processors else LOCAL
+
+
+def leave_out(
+    spec: DatasetSpec, buffer: Buffer, group: GroupState, producer: int, row: int
+) -> None:
+    """A cell is left out, and with it its side effects."""
+    value = spec.makings[producer].skip.value
+    buffer.set(row, dict.fromkeys(spec.graph.columns[producer], value))
+    group.skip(row, producer)

@@ -13,7 +13,7 @@ from trioeval.datasets.result import DroppedRow
 from trioeval.datasets.tracker import FINISH, MakeJob
 from trioeval.kernel import Freed, Interrupted, Job, NotRun, Outcome, Readiness, TimedOut
 from trioeval.tasks.columns.dataset_endings import Trouble, timed_out
-from trioeval.tasks.columns.dataset_groups import Flight, GroupState, ReadyJob
+from trioeval.tasks.columns.dataset_groups import Flight, GroupState, ReadyJob, Skips, leave_out
 from trioeval.tasks.columns.dataset_progress import Progress
 from trioeval.tasks.columns.making import LOCAL, OWN_LANES, Tally
 
@@ -89,19 +89,35 @@ class MakeReadiness(Readiness):
                 self._lose(group, job, last.cut.value)
             case TimedOut():
                 name = progress.producer_name(job)
-                rows = progress.rows_of(job)
+                rows = self._asked_for(ready)
                 told = [timed_out(row, name, last.timeout, last.calls) for row in rows]
                 self._drop(group, ready, told, mishap=True)
             case _ if trouble is not None and trouble.reason is not None:
                 self._lose(group, job, trouble.reason)
             case _ if trouble is not None:
                 name = progress.producer_name(job)
-                told = [trouble.dropped(row, name) for row in progress.rows_of(job)]
+                told = [trouble.dropped(row, name) for row in self._asked_for(ready)]
                 self._drop(group, ready, told, mishap=trouble.is_mishap)
             case _ if flight is None:  # it was set aside, and its lane was closed before its round
                 self._lose(group, job, "lane")
             case _:
                 pass  # a fault of ours, which ends the run
+
+    def _asked_for(self, ready: ReadyJob) -> Sequence[int]:
+        """The rows that a job was to make something of, and not those that it leaves out."""
+        rows = self.progress.rows_of(ready.job)
+        if ready.job.row is None and isinstance(ready.known, Skips):
+            return [row for row in rows if row not in ready.known.skipped]
+        return rows
+
+    def _leave_out(self, group: GroupState, ready: ReadyJob) -> None:
+        """Of a group that failed, the rows that are left were left out: they have what they are to have."""
+        job, progress = ready.job, self.progress
+        if job.row is None and isinstance(ready.known, Skips) and group.left:
+            for row in ready.known.skipped:
+                if not progress.tracker.is_dropped(row):
+                    leave_out(progress.spec, progress.buffer, group, job.producer, row)
+            progress.complete(job)
 
     def _lose(self, group: GroupState, job: MakeJob, reason: str) -> None:
         if job.producer != FINISH:  # that is made up for behind the plan
@@ -111,6 +127,7 @@ class MakeReadiness(Readiness):
         self, group: GroupState, ready: ReadyJob, told: Sequence[DroppedRow], *, mishap: bool
     ) -> None:
         self.progress.drop(group, told, ready.job.producer)
+        self._leave_out(group, ready)
         if ready.lane not in OWN_LANES:
             self.progress.call_ended(failed=not mishap, mishap=mishap)
 
