@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, Phase, settings
 # Whole Trio runs are slow to draw for hypothesis' taste, never slow to check.
 _COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-settings.register_profile("quick", _COMMON, max_examples=300)
+settings.register_profile("quick", _COMMON, max_examples=200)
 settings.register_profile(
     "mutants",  # which law dies matters, not the smallest example of it
     _COMMON,
