@@ -83,13 +83,11 @@ class Account:
         if file.count and file.dropped.get("early_shutdown"):
             self.partial.add(file.group)
 
-    def add_earlier(self, file: GroupFile, rows: int) -> None:
-        """A group was written by an earlier execution, of so many rows."""
+    def add_earlier(self, file: GroupFile) -> None:
+        """A group was written by an earlier execution."""
         self.add_written(file)
         for cause, count in file.dropped.items():
             self.dropped[cause] += count  # type: ignore[index]  # as it was written down
-        # What is missing for no known cause was left out when all groups were there.
-        self.dropped["processor"] += rows - file.count - sum(file.dropped.values())
 
     def left_out_at_last(self, rows: int) -> None:
         """So many rows that were written are no more: a processor after generation left them out."""

@@ -160,7 +160,7 @@ class DatasetRun:
         if progress.journal is not None:
             progress.journal.begin(spec.grouping, spec.fingerprint)
         for file in self._earlier:
-            progress.account.add_earlier(file, len(spec.grouping.rows_of(file.group)))
+            progress.account.add_earlier(file)
         if progress.observe is not None:
             account = progress.account
             progress.observe(DatasetBegun(now, account.written, account.dropped.total()))
