@@ -3,7 +3,7 @@
 Tests are told one by one, as they may be many; those of a large file are told by its name.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.grading.webhook_kinds import WEBHOOK
@@ -85,7 +85,7 @@ def stripped_config(config: Mapping[str, Any], strip: Strip) -> dict[str, Any]:
     rest = {
         "defaultTest": stripped_test(config.get("defaultTest", {}), strip),
         "metadata": {} if strip.metadata else config.get("metadata"),
-        "commandLineOptions": left(
+        "commandLineOptions": _without(
             config.get("commandLineOptions", {}), {"var"} if strip.test_vars else ()
         ),
     }
@@ -102,9 +102,14 @@ def stripped_test(test: Any, strip: Strip) -> Any:
         "providerOutput": strip.response_output,
     }
     found = left(test, (key for key, hides in hidden.items() if hides))
-    if strip.prompt_text and "options" in found:
+    # Files of others may say anything.
+    if strip.prompt_text and isinstance(found.get("options"), Mapping):
         found["options"] = left(found["options"], ("prefix", "suffix"))
     return found
+
+
+def _without(found: Any, hidden: Iterable[str]) -> Any:
+    return left(found, hidden) if isinstance(found, Mapping) else found
 
 
 def _stripped_prompt(prompt: Any, strip: Strip) -> Any:
