@@ -59,7 +59,7 @@ MADE = DatasetResult(
     ),
     first_error="row 7, column 'problem': down",
     columns=(TOPIC, PROBLEM),
-    folder=Path("/work/datasets/problems"),
+    folder=Path("/a/datasets/problems"),
     format="parquet",
     calls=104,
     usage=Usage(total=1200),
