@@ -26,7 +26,7 @@ def drawn(picture: RenderableType, width: int) -> str:
 def test_lines_say_what_is_there_and_what_is_not() -> None:
     """With the folder as it is seen from here, the first failure, and what it took."""
     written = "98 of 100 rows written to datasets/problems (Parquet, 4 groups)"
-    assert list(dataset_lines(MADE, Path("/work"))) == [
+    assert list(dataset_lines(MADE, Path("/a"))) == [
         f"{written}; 2 dropped: problem failed 1, filtered 1",
         "first failure: row 7, column 'problem': down",
         "104 calls, 1200 tokens, 0.2500 US dollars in 12.3 s",
