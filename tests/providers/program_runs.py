@@ -89,12 +89,26 @@ def carriers(text: str) -> list[int]:
     found = []
     for folder in Path("/proc").iterdir():
         try:
-            holds = folder.name.isdigit() and text.encode() in (folder / "environ").read_bytes()
+            holds = folder.name.isdigit() and text.encode() in environment_of(folder)
         except OSError:
             continue
         if holds and is_alive(int(folder.name)):
             found.append(int(folder.name))
     return found
+
+
+def environment_of(process: Path) -> bytes:
+    """What a process was started with; a child of ours is read again until it has one.
+
+    `exec` closes what tells the parent that it worked a moment before the new
+    program has its environment, so a child that was just started can be without.
+    """
+    pid = int(process.name)
+    while not (environment := (process / "environ").read_bytes()):
+        parent = (process / "stat").read_bytes().rpartition(b")")[2].split()[1]
+        if int(parent) != os.getpid() or not is_alive(pid):
+            break
+    return environment
 
 
 def wait_gone(pid: int, limit: float) -> bool:
