@@ -16,13 +16,18 @@
     ├── GradingError     an assertion could not be evaluated (not the same as failed)
     ├── OutputError      a result could not be written where it was asked for
     ├── DatasetError     a dataset cannot be built, gone on with, or read as it is
+    ├── AgentError       the case of an agent cannot be worked on: its workspace, prompt or marker
+    ├── BlockedError     the case of an agent is not worked on: what it depends on is not done
+    ├── BusError         a message bus cannot be written or read
+    │   ├── BusLockedError       somebody else has held its lock all the time
+    │   ├── CursorExpiredError   what is asked for was removed
+    │   └── CursorNotFoundError  what is asked for was never there
     └── StoreError       the database of runs, or the cache, cannot be used as it is
 
 The type says whose fault it is. What an exception knows is kept as data on it; its text is made from
 that. Failures of single jobs never leave a run as exceptions: they are outcomes.
 """
 
-import enum
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -30,71 +35,7 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-ProviderErrorKind: TypeAlias = Literal[
-    "auth",
-    "permission",
-    "not_found",
-    "unsupported",
-    "bad_request",
-    "context_window",
-    "rate_limited",
-    "overloaded",
-    "quota_exhausted",
-    "server",
-    "connection",
-    "tls",
-    "attempt_timeout",
-    "malformed_reply",
-    "empty_reply",
-    "bad_exit",
-    "worker_crashed",
-    "replay_miss",
-    "unexpected",
-]
-"""The closed set of ways in which a call can fail."""
-
-
-class Fault(enum.Enum):
-    """What a failed call means for its lane: who is to blame, and whether to call again."""
-
-    RATE_LIMITED = "rate_limited"
-    """Too many calls: call again later, and less often."""
-    TRANSIENT = "transient"
-    """A mishap of the server or the network: call again."""
-    REFUSED = "refused"
-    """This request will never be served; others may be."""
-    QUOTA_EXHAUSTED = "quota_exhausted"
-    """The account will not be served any more in this run."""
-    FATAL = "fatal"
-    """The provider refuses whoever calls like this: a wrong key, a model that is not there."""
-
-
-FAULT_BY_KIND: Mapping[ProviderErrorKind, Fault] = {
-    "auth": Fault.FATAL,
-    "permission": Fault.FATAL,
-    "not_found": Fault.FATAL,
-    "unsupported": Fault.REFUSED,
-    "bad_request": Fault.REFUSED,
-    "context_window": Fault.REFUSED,
-    "rate_limited": Fault.RATE_LIMITED,
-    "overloaded": Fault.RATE_LIMITED,
-    "quota_exhausted": Fault.QUOTA_EXHAUSTED,
-    "server": Fault.TRANSIENT,
-    "connection": Fault.TRANSIENT,
-    "tls": Fault.FATAL,
-    "attempt_timeout": Fault.TRANSIENT,
-    "malformed_reply": Fault.TRANSIENT,
-    "empty_reply": Fault.TRANSIENT,
-    "bad_exit": Fault.REFUSED,
-    "worker_crashed": Fault.TRANSIENT,
-    "replay_miss": Fault.REFUSED,
-    "unexpected": Fault.REFUSED,
-}
-"""What each kind of failure means for the lane."""
-
-_ONCE_MORE: frozenset[ProviderErrorKind] = frozenset(
-    {"malformed_reply", "empty_reply", "worker_crashed"}
-)
+from trioeval.faults import FAULT_BY_KIND, ONCE_MORE, Fault, ProviderErrorKind
 
 
 class TrioevalError(Exception):
@@ -218,6 +159,57 @@ class OutputError(TrioevalError, OSError):
 
 class DatasetError(TrioevalError):
     """A dataset cannot be built, gone on with, or read as it is; the text says where and why."""
+
+
+class AgentError(TrioevalError):
+    """The case of an agent cannot be worked on: which file or folder, and what would be right."""
+
+
+class BlockedError(TrioevalError):
+    """A case is not worked on, because something that it depends on is not done.
+
+    Args:
+        by: The name of that.
+        message: In a sentence.
+    """
+
+    def __init__(self, by: str, message: str) -> None:
+        self.by = by
+        super().__init__(message)
+
+
+class BusError(TrioevalError, OSError):
+    """A message bus cannot be written or read: which file, and why."""
+
+
+class BusLockedError(BusError):
+    """The lock of a message bus was held by others all the time.
+
+    Args:
+        message: Which bus.
+        attempts: How often it was tried, each time for the whole lock timeout.
+    """
+
+    def __init__(self, message: str, *, attempts: int = 1) -> None:
+        self.attempts = attempts
+        super().__init__(message)
+
+
+class CursorExpiredError(BusError):
+    """Messages after a cursor were removed since.
+
+    Args:
+        message: Which cursor of which bus.
+        oldest: The oldest cursor after which nothing is missing.
+    """
+
+    def __init__(self, message: str, *, oldest: int) -> None:
+        self.oldest = oldest
+        super().__init__(message)
+
+
+class CursorNotFoundError(BusError):
+    """A message bus never had the message after which it is to be read."""
 
 
 class StoreError(TrioevalError, OSError):
@@ -374,7 +366,7 @@ class ProviderError(CallError):
             FAULT_BY_KIND[kind] if fault is None else fault,
             f"{kind}: {message}",
             retry_after=retry_after,
-            retries=1 if retries is None and kind in _ONCE_MORE else retries,
+            retries=1 if retries is None and kind in ONCE_MORE else retries,
             tokens=tokens,
             money=money,
             hint=hint,

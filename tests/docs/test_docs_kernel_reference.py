@@ -11,7 +11,8 @@ import pytest
 from snippets import DOCS, table
 
 from trioeval import kernel
-from trioeval.errors import CallError, Fault, PlanError
+from trioeval.errors import CallError, PlanError
+from trioeval.faults import Fault
 from trioeval.kernel import (
     Allowance,
     BreakerState,

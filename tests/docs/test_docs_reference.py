@@ -12,7 +12,7 @@ import pytest
 from cyclopts.validators import Number
 from snippets import DOCS, ROOT, table
 
-from trioeval import errors
+from trioeval import errors, faults
 from trioeval.cli.app import app
 from trioeval.cli.environment import NOT_YET
 from trioeval.cli.exits import Exit
@@ -173,15 +173,15 @@ def test_the_bases_of_errors_are_as_the_page_says() -> None:
 def test_every_fault_stands_there() -> None:
     """In the order of the enumeration."""
     listed = [row[0] for row in table((REFERENCE / "errors.md").read_text(), "fault")]
-    assert listed == [f"`{fault.name}`" for fault in errors.Fault]
+    assert listed == [f"`{fault.name}`" for fault in faults.Fault]
 
 
 def test_every_kind_of_provider_error_stands_there() -> None:
     """With the fault that it brings, in the order of the module."""
     rows = table((REFERENCE / "errors.md").read_text(), "kind")
     assert [(row[0], row[1]) for row in rows] == [
-        (f"`{kind}`", f"`{errors.FAULT_BY_KIND[kind].name}`")
-        for kind in get_args(errors.ProviderErrorKind)
+        (f"`{kind}`", f"`{faults.FAULT_BY_KIND[kind].name}`")
+        for kind in get_args(faults.ProviderErrorKind)
     ]
 
 

@@ -4,7 +4,8 @@ import math
 
 import trio
 
-from trioeval.errors import CallError, Fault
+from trioeval.errors import CallError
+from trioeval.faults import Fault
 from trioeval.kernel import Calls, Done, Failed, Job, Lanes, LaneSpec, Plan
 from trioeval.kernel.backlog import Backlog
 from trioeval.kernel.crew import Crew

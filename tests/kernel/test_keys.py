@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import trio
 
-from trioeval.errors import CallError, Fault
+from trioeval.errors import CallError
+from trioeval.faults import Fault
 from trioeval.kernel import (
     Blocked,
     Calls,

@@ -11,7 +11,8 @@ import attrs
 import pytest
 import trio
 
-from trioeval.errors import CallError, Fault
+from trioeval.errors import CallError
+from trioeval.faults import Fault
 from trioeval.kernel import (
     Adaptive,
     Calls,

@@ -10,12 +10,12 @@ import trio
 from trioeval.errors import (
     BudgetError,
     CallError,
-    Fault,
     LaneClosedError,
     PlanError,
     QuotaError,
     TooLateError,
 )
+from trioeval.faults import Fault
 from trioeval.kernel import (
     Budget,
     Calls,

@@ -9,7 +9,8 @@ import attrs
 import pytest
 import trio
 
-from trioeval.errors import CallError, Fault, PlanError
+from trioeval.errors import CallError, PlanError
+from trioeval.faults import Fault
 from trioeval.kernel import (
     Blocked,
     Calls,

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 import pytest
 import trio
 
-from trioeval.errors import CallError, Fault, PlanError
+from trioeval.errors import CallError, PlanError
+from trioeval.faults import Fault
 from trioeval.kernel import (
     BreakerState,
     Calls,

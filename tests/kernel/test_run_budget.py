@@ -6,7 +6,8 @@ import attrs
 import pytest
 import trio
 
-from trioeval.errors import BudgetError, CallError, Fault, PlanError, UsageError
+from trioeval.errors import BudgetError, CallError, PlanError, UsageError
+from trioeval.faults import Fault
 from trioeval.kernel import (
     Budget,
     Calls,

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import trio
 
-from trioeval.errors import CallError, Fault
+from trioeval.errors import CallError
+from trioeval.faults import Fault
 from trioeval.kernel import (
     Calls,
     Done,

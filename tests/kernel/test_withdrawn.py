@@ -10,7 +10,8 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trioeval.errors import Fault, TooLateError
+from trioeval.errors import TooLateError
+from trioeval.faults import Fault
 from trioeval.kernel import (
     Calls,
     Cut,

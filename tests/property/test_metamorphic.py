@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from trioeval.errors import Fault
+from trioeval.faults import Fault
 from trioeval.kernel import Backoff, Edge, LaneSpec
 from trioeval.testing import (
     Attempt,

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from trioeval.errors import Fault, UsageError
+from trioeval.errors import UsageError
+from trioeval.faults import Fault
 from trioeval.kernel import Edge, LaneSpec
 from trioeval.testing import Attempt, Call, Pause, Scenario, Script, run_scenario
 from trioeval.testing.model import predict

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.errors import Fault, ProviderError, ProviderErrorKind
+from trioeval.errors import ProviderError
+from trioeval.faults import Fault, ProviderErrorKind
 from trioeval.providers.classify import classify, excerpt
 from trioeval.providers.wire import HttpReply
 from trioeval.rates.hints import Allowance, RateHint

@@ -15,7 +15,8 @@ import trio
 import trustme
 from loopback import Answer, Respond, Seen, Server, as_json, generic, opened, redirect, serve
 
-from trioeval.errors import Fault, ProviderError
+from trioeval.errors import ProviderError
+from trioeval.faults import Fault
 from trioeval.providers import Request
 from trioeval.providers.generic import parts as parts_module
 from trioeval.providers.generic.javascript import engine_workers

@@ -14,7 +14,8 @@ import pytest
 import trio
 from fake_runs import FakeRun, openai_provider, with_fake, with_raw_server
 
-from trioeval.errors import Fault, ProviderError
+from trioeval.errors import ProviderError
+from trioeval.faults import Fault
 from trioeval.providers import Request
 from trioeval.providers.fake import (
     FakeAddress,

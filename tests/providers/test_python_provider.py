@@ -14,7 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from program_runs import NothingShared, around, ask, run
 
-from trioeval.errors import CallError, Fault, Problem, ProviderError
+from trioeval.errors import CallError, Problem, ProviderError
+from trioeval.faults import Fault
 from trioeval.providers import Reply, Request, Usage
 from trioeval.providers.base import Guardrails
 from trioeval.providers.programs.inprocess import ThreadFunction, TrioFunction

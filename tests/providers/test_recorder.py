@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 import trio
 
-from trioeval.errors import Fault, OutputError, ProviderError, SuiteError
+from trioeval.errors import OutputError, ProviderError, SuiteError
+from trioeval.faults import Fault
 from trioeval.providers import OpenProvider, Recorder, Reply, Request, Usage, open_providers
 from trioeval.providers.local.recordings import Recording, parse_file
 from trioeval.providers.local.writing import json_fault

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.errors import Fault, Problem, ProviderError, ProviderErrorKind
+from trioeval.errors import Problem, ProviderError
+from trioeval.faults import Fault, ProviderErrorKind
 from trioeval.providers import Reply, Request, Usage
 from trioeval.providers.local.recordings import (
     FIELDS,

@@ -15,7 +15,8 @@ import trio
 import trio.testing
 from program_runs import carriers, is_alive, run, run_when_ready, wait_gone
 
-from trioeval.errors import Fault, ProviderError
+from trioeval.errors import ProviderError
+from trioeval.faults import Fault
 from trioeval.providers.programs import worker
 from trioeval.providers.programs.workers import Workers, WorkerSpec, _start_worker, open_workers
 

@@ -7,7 +7,8 @@ import attrs
 import pytest
 import trio
 
-from trioeval.errors import CallError, Fault, QuotaError
+from trioeval.errors import CallError, QuotaError
+from trioeval.faults import Fault
 from trioeval.kernel import (
     Backoff,
     Calls,

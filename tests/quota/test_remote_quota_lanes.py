@@ -9,7 +9,7 @@ import trio
 from faulty_network import Asked, Fault, FaultyNetwork
 
 from trioeval.errors import CallError, QuotaError
-from trioeval.errors import Fault as CallFault
+from trioeval.faults import Fault as CallFault
 from trioeval.kernel import (
     Calls,
     Done,

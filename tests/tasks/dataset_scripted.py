@@ -15,7 +15,8 @@ from trioeval.datasets.graph import ColumnGraph, Producer
 from trioeval.datasets.grouping import Grouping
 from trioeval.datasets.result import Cause, DatasetResult, DroppedRow
 from trioeval.datasets.types import ColumnType
-from trioeval.errors import CallError, Fault
+from trioeval.errors import CallError
+from trioeval.faults import Fault
 from trioeval.kernel import Calls, Event, Lanes, LaneSpec
 from trioeval.suite.column_models import ColumnsSettings, ErrorWindow, Skip
 from trioeval.tasks.columns.dataset_events import DatasetEvent

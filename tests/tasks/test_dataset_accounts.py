@@ -20,7 +20,8 @@ from dataset_scripted import (
 )
 
 from trioeval.datasets.files import GroupFile
-from trioeval.errors import CallError, Fault, LaneClosedError
+from trioeval.errors import CallError, LaneClosedError
+from trioeval.faults import Fault
 from trioeval.kernel import Calls, LaneSpec
 from trioeval.suite.column_models import ErrorWindow
 from trioeval.tasks.columns.dataset_endings import Trouble

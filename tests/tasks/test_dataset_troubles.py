@@ -20,7 +20,8 @@ from dataset_scripted import (
     whole,
 )
 
-from trioeval.errors import CallError, Fault, ProviderError
+from trioeval.errors import CallError, ProviderError
+from trioeval.faults import Fault
 from trioeval.kernel import Calls, CallStarted, LaneSpec, Salvaged
 from trioeval.rates import Backoff
 from trioeval.suite.column_models import ErrorWindow, Skip

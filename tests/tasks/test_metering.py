@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import trioeval
 from trioeval import Reply, Request, Row, Status, SuiteError, Usage
-from trioeval.errors import CallError, Fault, ProviderError
+from trioeval.errors import CallError, ProviderError
+from trioeval.faults import Fault
 from trioeval.providers import Metering, resolve
 from trioeval.providers.estimates import find_counter
 from trioeval.providers.prices import Price, list_prices

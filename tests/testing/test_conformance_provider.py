@@ -9,7 +9,8 @@ import attrs
 import pytest
 import trio
 
-from trioeval.errors import CallError, Fault
+from trioeval.errors import CallError
+from trioeval.faults import Fault
 from trioeval.providers import HttpClient, Provider, Reply, Request, resolve
 from trioeval.providers.adapter import AdapterSettings, HttpProvider
 from trioeval.providers.fake import FakeAddress, FakeSettings, serve_fake

@@ -20,7 +20,8 @@ from typing import Any, Generic, NoReturn, TypeAlias, TypeVar, TypeVarTuple, ove
 import attrs
 import trio
 
-from trioeval.errors import Fault, PlanError, TooLateError
+from trioeval.errors import PlanError, TooLateError
+from trioeval.faults import Fault
 from trioeval.kernel.events import (
     CallEnded,
     CallStarted,

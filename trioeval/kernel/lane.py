@@ -26,7 +26,8 @@ from functools import partial
 import attrs
 import trio
 
-from trioeval.errors import CallError, Fault
+from trioeval.errors import CallError
+from trioeval.faults import Fault
 from trioeval.kernel.asking import Asking, Caller
 from trioeval.kernel.cap import Cap
 from trioeval.kernel.events import Observer, Why

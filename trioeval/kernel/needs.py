@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import attrs
 
-from trioeval.errors import BudgetError, CallError, Fault
+from trioeval.errors import BudgetError, CallError
+from trioeval.faults import Fault
 from trioeval.kernel.permits import Permit
 from trioeval.rates import Budget, Follower, Hold, Reservation, Throttle, TokenPace
 

@@ -6,7 +6,8 @@ lane; everything together by `max_retries`, where somebody set it.
 
 import attrs
 
-from trioeval.errors import CallError, Fault, GradingError, leaves
+from trioeval.errors import CallError, GradingError, leaves
+from trioeval.faults import Fault
 from trioeval.kernel.lane_spec import LaneSpec
 
 _OFTEN = 2

@@ -2,7 +2,8 @@
 
 from typing import assert_never
 
-from trioeval.errors import CallError, Fault
+from trioeval.errors import CallError
+from trioeval.faults import Fault
 from trioeval.kernel.events import Why
 from trioeval.kernel.lane_spec import LaneSpec
 from trioeval.rates import (

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, NoReturn
 
-from trioeval.errors import ProviderError, ProviderErrorKind
+from trioeval.errors import ProviderError
+from trioeval.faults import ProviderErrorKind
 from trioeval.providers.base import Guardrails, Reply
 from trioeval.providers.classify import classify, clip, excerpt, find_refusal
 from trioeval.providers.config import is_integer

@@ -12,7 +12,8 @@ from typing import Any
 
 import attrs
 
-from trioeval.errors import FAULT_BY_KIND, Fault, ProviderError, ProviderErrorKind
+from trioeval.errors import ProviderError
+from trioeval.faults import FAULT_BY_KIND, Fault, ProviderErrorKind
 from trioeval.providers.failure_rules import Evidence, find_kind, is_refusal
 from trioeval.providers.hints import read_duration, read_hints
 from trioeval.providers.retry_after import read_retry_after

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from trioeval.errors import ProviderErrorKind
+from trioeval.faults import ProviderErrorKind
 
 LONG_HINT = 300.0
 """Seconds; a quota of a day or a month whose hint is longer is exhausted, not busy."""

@@ -22,7 +22,8 @@ import httpx2
 import trio
 
 from trioeval._version import __version__
-from trioeval.errors import Fault, ProviderError
+from trioeval.errors import ProviderError
+from trioeval.faults import Fault
 from trioeval.providers.classify import excerpt
 from trioeval.providers.tls import EncryptedKeyError, load_identity
 from trioeval.providers.unpack import Unpacker

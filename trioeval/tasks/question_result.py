@@ -5,7 +5,8 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from trioeval.errors import ProviderErrorKind, QuotaReason
+from trioeval.errors import QuotaReason
+from trioeval.faults import ProviderErrorKind
 from trioeval.grading.questions import ParseFaultKind
 
 QuestionOutcome: TypeAlias = Literal[

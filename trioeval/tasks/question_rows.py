@@ -5,7 +5,8 @@ from typing import Any
 
 import attrs
 
-from trioeval.errors import BudgetError, Fault, LaneClosedError, ProviderError, QuotaError
+from trioeval.errors import BudgetError, LaneClosedError, ProviderError, QuotaError
+from trioeval.faults import Fault
 from trioeval.grading import Verdict, quote
 from trioeval.grading.questions import Answer, ParseFault, grade_answer, parse_answer
 from trioeval.kernel import Blocked, Cut, Done, Failed, Interrupted, NotRun, Outcome, TimedOut

@@ -6,7 +6,8 @@ from typing import Any
 
 import attrs
 
-from trioeval.errors import ProviderError, ProviderErrorKind
+from trioeval.errors import ProviderError
+from trioeval.faults import ProviderErrorKind
 from trioeval.grading import Spent, Verdict
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.kernel import Cut

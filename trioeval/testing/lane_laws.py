@@ -4,7 +4,8 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from trioeval.errors import CallError, Fault
+from trioeval.errors import CallError
+from trioeval.faults import Fault
 from trioeval.kernel import CallEnded, CallStarted, LaneSpec, LimitChanged
 from trioeval.testing.spans import most_at_once, on, rate_bound, require, used_tokens
 from trioeval.testing.trace import Span, Trace

@@ -26,7 +26,8 @@ from typing import TypeAlias
 
 import attrs
 
-from trioeval.errors import Fault, UsageError
+from trioeval.errors import UsageError
+from trioeval.faults import Fault
 from trioeval.kernel import LaneSpec
 from trioeval.testing.model_parts import (
     Kind,

@@ -11,7 +11,7 @@ from collections.abc import Collection
 import attrs
 from hypothesis import strategies as st
 
-from trioeval.errors import Fault
+from trioeval.faults import Fault
 from trioeval.kernel import Edge, LaneSpec
 from trioeval.testing.scenario import Action, Attempt, Call, Freedom, Pause, Scenario, Script
 

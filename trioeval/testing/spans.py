@@ -3,7 +3,8 @@
 import itertools
 from collections.abc import Iterable, Sequence
 
-from trioeval.errors import CallError, Fault
+from trioeval.errors import CallError
+from trioeval.faults import Fault
 from trioeval.kernel import LaneSpec
 from trioeval.testing.trace import Span, Trace
 

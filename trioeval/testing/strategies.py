@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import attrs
 from hypothesis import strategies as st
 
-from trioeval.errors import Fault
+from trioeval.faults import Fault
 from trioeval.kernel import Adaptive, Backoff, Edge, LaneSpec
 from trioeval.testing.scenario import (
     Action,

@@ -5,7 +5,7 @@ from typing import assert_never
 
 import attrs
 
-from trioeval.errors import ProviderErrorKind
+from trioeval.faults import ProviderErrorKind
 from trioeval.providers.fake.completions import Ask, Draft, draft, error_body
 from trioeval.providers.fake.settings import (
     EchoReplies,

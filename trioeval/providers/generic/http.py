@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 import attrs
 import trio
 
-from trioeval.errors import Fault, Problem, ProviderError
+from trioeval.errors import Problem, ProviderError
+from trioeval.faults import Fault
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.cacheable import Question
 from trioeval.providers.classify import classify

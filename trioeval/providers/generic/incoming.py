@@ -6,7 +6,8 @@ from typing import Any
 
 import attrs
 
-from trioeval.errors import ProviderError, ProviderErrorKind
+from trioeval.errors import ProviderError
+from trioeval.faults import ProviderErrorKind
 from trioeval.providers.answers import NOT_JSON, is_success, read_json, read_metadata
 from trioeval.providers.base import Reply
 from trioeval.providers.classify import classify, excerpt

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 
 import attrs
 
-from trioeval.errors import CallError, Fault, ProviderError, ProviderErrorKind, leaves
+from trioeval.errors import CallError, ProviderError, leaves
+from trioeval.faults import Fault, ProviderErrorKind
 from trioeval.providers.base import Provider, Reply, Request
 from trioeval.providers.config import show
 from trioeval.providers.settings import Shared

@@ -17,7 +17,8 @@ from typing import Any, get_args
 
 import attrs
 
-from trioeval.errors import Fault, Problem, ProviderError, ProviderErrorKind
+from trioeval.errors import Problem, ProviderError
+from trioeval.faults import Fault, ProviderErrorKind
 from trioeval.providers.base import Reply
 from trioeval.providers.config import is_amount, is_flag, is_integer, is_json, is_number, show
 from trioeval.usage import Usage

@@ -19,7 +19,8 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.errors import Problem, ProviderError, ProviderErrorKind
+from trioeval.errors import Problem, ProviderError
+from trioeval.faults import ProviderErrorKind
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.config import Key, is_integer, is_text
 from trioeval.providers.programs.capture import Tail, Whole, last_line, read_stream

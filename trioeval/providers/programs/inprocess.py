@@ -14,7 +14,8 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.errors import CallError, Fault, ProviderError
+from trioeval.errors import CallError, ProviderError
+from trioeval.faults import Fault
 from trioeval.providers.config import show
 from trioeval.providers.programs.worker import FAILURES, describe
 

@@ -19,7 +19,8 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.errors import Fault, ProviderError
+from trioeval.errors import ProviderError
+from trioeval.faults import Fault
 from trioeval.providers.answers import read_json
 from trioeval.providers.programs import worker as program
 from trioeval.providers.programs.capture import Tail, last_line, read_stream

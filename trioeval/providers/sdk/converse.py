@@ -10,7 +10,8 @@ from typing import Any
 
 import attrs
 
-from trioeval.errors import ProviderError, ProviderErrorKind
+from trioeval.errors import ProviderError
+from trioeval.faults import ProviderErrorKind
 from trioeval.providers.answers import (
     FILTERED,
     count,

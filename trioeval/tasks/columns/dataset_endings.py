@@ -10,7 +10,6 @@ from trioeval.datasets.tracker import FINISH, PREPARE, MakeJob
 from trioeval.errors import (
     BudgetError,
     CallError,
-    Fault,
     GradingError,
     LaneClosedError,
     ProviderError,
@@ -19,6 +18,7 @@ from trioeval.errors import (
     TrioevalError,
     leaves,
 )
+from trioeval.faults import Fault
 
 _STAGES = {PREPARE: "its processors", FINISH: "its end"}
 _SHOWN = 5  # jobs that a message names
