@@ -10,6 +10,7 @@ indices, without any index beside the table.
 
 from collections.abc import Sequence
 
+from trioeval.store.agent_schema import AGENT_TABLES
 from trioeval.store.database import DatabaseKind
 from trioeval.store.dataset_schema import DATASET_TABLES
 
@@ -264,7 +265,7 @@ _VERSION_1 = (
     """,
 )
 
-MIGRATIONS: Sequence[Sequence[str]] = (_VERSION_1, DATASET_TABLES)
+MIGRATIONS: Sequence[Sequence[str]] = (_VERSION_1, DATASET_TABLES, AGENT_TABLES)
 """Statements that lead from each version of the tables to the next."""
 
 RUNS = DatabaseKind(
