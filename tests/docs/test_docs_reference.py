@@ -165,9 +165,10 @@ def test_the_bases_of_errors_are_as_the_page_says() -> None:
     assert len(found) == sum(
         issubclass(error, ValueError) for error in errors.TrioevalError.__subclasses__()
     )
-    assert "`OutputError` and `StoreError` are `OSError`s" in others
+    assert "`OutputError`, `StoreError` and `BusError` are `OSError`s" in others
     assert issubclass(errors.OutputError, OSError)
     assert issubclass(errors.StoreError, OSError)
+    assert issubclass(errors.BusError, OSError)
 
 
 def test_every_fault_stands_there() -> None:

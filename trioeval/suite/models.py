@@ -10,8 +10,10 @@ from typing import Any, Literal
 
 import attrs
 
+from trioeval.agents.dependencies import FailedDependency
 from trioeval.errors import Problem
 from trioeval.grading import KINDS, Assertion, Kinds
+from trioeval.suite.agent_models import AgentSettings, Case, RunLimits
 from trioeval.suite.bounds import Count, ErrorStatus, NotNegative, Number, Positive
 from trioeval.suite.column_models import ColumnsSettings, RowsOfTask
 from trioeval.suite.question_models import QuestionSettings
@@ -179,6 +181,8 @@ class Test:
     is_data: bool = False
     """Whether its variables are data as they stand, which name no file and are no templates: they come from
     the rows of another task, and models write anything."""
+    case: Case | None = None
+    """Of a task of type `agent`: its name, and what it waits for."""
     fault: str | None = None
     """Why it cannot be run: a line of a large file that turned out to be wrong. Its rows are errors."""
 
@@ -336,6 +340,10 @@ class Suite:
     """Of a task of type `question_eval`: how its questions, which are its tests, are asked."""
     columns: ColumnsSettings | None = None
     """Of a task of type `columns`: the dataset that it builds."""
+    agents: AgentSettings | None = None
+    """Of a task of type `agent`: how agents, which are its providers, are started."""
+    run_limits: RunLimits = attrs.field(factory=RunLimits)
+    """What holds for all tasks of type `agent` together."""
     rows_of: RowsOfTask | None = None
     """Where its tests come from, if they are the rows of an earlier task: known when that is over."""
     tasks: tuple["Task", ...] = ()
@@ -351,3 +359,5 @@ class Task:
     """What it does: a suite that has from the whole one what the task does not say itself."""
     depends_on: tuple[str, ...] = ()
     """Ids of the tasks that come first, and of which every row needs a verdict."""
+    when_failed: FailedDependency = "skip"
+    """What becomes of it when one of those is not complete."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from trioeval.agents.dependencies import FailedDependency
 from trioeval.errors import Problem, SuiteError
 from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import LaneSpec, Readiness
@@ -161,6 +162,8 @@ class PreparedTask:
     """Its place among the tasks of the file."""
     depends_on: tuple[str, ...] = ()
     """Ids of the tasks that come first."""
+    when_failed: FailedDependency = "skip"
+    """What becomes of it when one of those is not complete."""
     prepared: PreparedSuite
     settle: Callable[[Sequence[Mapping[str, Any]]], PreparedSuite] | None = attrs.field(
         default=None, eq=False, repr=False
@@ -251,6 +254,7 @@ def _with_tasks(suite: Suite, make: Callable[[Suite], PreparedSuite]) -> Prepare
                     id=task.id,
                     place=place,
                     depends_on=task.depends_on,
+                    when_failed=task.when_failed,
                     prepared=prepared,
                     settle=settle,
                 )
