@@ -1,9 +1,20 @@
-"""What waits for what: names that depend on names, and what becomes of them when one fails. Pure."""
+"""What waits for what: names that depend on names, and what becomes of them when one fails. Pure.
 
-from collections.abc import Iterable, Mapping, Sequence
+Something may begin when all that it depends on are done. What is over and not done never will be; nor will
+what depends on that, unless its policy is `run`, which only wants them over. A name that nobody knows is
+never over, whatever the policy.
+
+What waits for something that will never be done, and whose policy is `block`, waits for ever unless somebody
+outside helps: it is *stuck*. What it holds up is not stuck itself, since it goes on when that is given up.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import attrs
+
+from trioeval.errors import UsageError
 
 FailedDependency: TypeAlias = Literal["skip", "block", "fail", "run"]
 """What becomes of what depends on something that will never be done: it is left out at once and says which
@@ -51,22 +62,69 @@ def normalized(said: str | Iterable[str], own: str | None = None) -> tuple[str, 
         >>> normalized([" a ", "b, c", "a", "c", ""], "t")
         ('a', 'b', 'c')
     """
-    raise NotImplementedError
+    texts = [said] if isinstance(said, str) else said
+    parts = (part.strip() for text in texts for part in text.split(","))
+    names = tuple(dict.fromkeys(part for part in parts if part))
+    for name in names:
+        if name == own:
+            raise UsageError(f"{name!r} cannot depend on itself")
+        if "/" in name or "\\" in name or ".." in name:
+            raise UsageError(f"{name!r} is no name to depend on: leave out '/', '\\' and '..'")
+    return names
 
 
 def cycle_in(graph: Mapping[str, Sequence[str]]) -> tuple[str, ...] | None:
     """The first circle in a graph, in an order that is always the same; None if there is none.
 
+    Names are looked at in alphabetical order, and what each depends on in its own.
+
     Example:
         >>> cycle_in({"a": ["b"], "b": ["c"], "c": ["a"]})
         ('a', 'b', 'c', 'a')
     """
-    raise NotImplementedError
+    harmless: set[str] = set()
+    for start in sorted(graph):
+        path = {start: iter(graph[start])}  # in the order of the way
+        while path and start not in harmless:
+            here = next(reversed(path))
+            following = next(path[here], None)
+            if following is None:
+                harmless.add(here)
+                del path[here]
+            elif following in path:
+                names = [*path]
+                return (*names[names.index(following) :], following)
+            elif following in graph and following not in harmless:
+                path[following] = iter(graph[following])
+    return None
+
+
+def chain_text(chain: Sequence[str], end: str = "failed") -> str:
+    """A chain of names as people read it.
+
+    Args:
+        chain: Two names or more.
+        end: What there is to say of the last one.
+
+    Example:
+        >>> chain_text(["a", "b", "c"])
+        'a waits for b, b for c (failed)'
+    """
+    first, second, *rest = chain
+    links = [f"{first} waits for {second}"]
+    links += [f"{one} for {other}" for one, other in zip([second, *rest], rest, strict=False)]
+    return f"{', '.join(links)} ({end})"
 
 
 @attrs.define(eq=False)
 class Tracker:
     """What of a graph is done, and what waits. Good for one run; synchronous."""
+
+    _dependents: Mapping[str, Dependent]
+    _needed_by: Mapping[str, Sequence[str]]
+    """What depends on each, in order."""
+    _over: dict[str, bool] = attrs.field(init=False, factory=dict)
+    """Whether it is done, of each that is over."""
 
     @classmethod
     def of(cls, dependents: Sequence[Dependent]) -> "Tracker":
@@ -75,25 +133,121 @@ class Tracker:
         Raises:
             UsageError: A name is there twice, or they wait for each other; the message has the circle.
         """
-        raise NotImplementedError
+        by_name: dict[str, Dependent] = {}
+        needed_by: dict[str, list[str]] = {}
+        for one in dependents:
+            if one.name in by_name:
+                raise UsageError(f"{one.name!r} is there twice; names must be different")
+            by_name[one.name] = one
+            for name in dict.fromkeys(one.depends_on):
+                needed_by.setdefault(name, []).append(one.name)
+        circle = cycle_in({name: one.depends_on for name, one in by_name.items()})
+        if circle is not None:
+            raise UsageError(f"they wait for each other: {' -> '.join(circle)}")
+        return cls(by_name, needed_by)
 
     def state(self, name: str) -> Blocked | Lacking | None:
         """What keeps something from beginning; None if nothing does."""
-        raise NotImplementedError
+        one = self._dependents[name]
+        if one.when_failed in {"skip", "fail"}:
+            lost = next((other for other in one.depends_on if self._is_lost(other)), None)
+            if lost is not None:
+                return Lacking(lost, "skip" if one.when_failed == "skip" else "fail")
+        by = tuple(other for other in one.depends_on if not self._lets_begin(one, other))
+        return Blocked(by) if by else None
+
+    def lost(self, name: str) -> tuple[str, ...]:
+        """What something depends on that is over and not done, in its own order."""
+        return tuple(filter(self._is_lost, self._dependents[name].depends_on))
 
     def over(self, name: str, *, done: bool) -> Sequence[str]:
         """Something is over; the names whose state may have changed, in their order.
+
+        Said twice of one name, the first time counts.
 
         Args:
             name: Of it.
             done: Whether it is done; what is not never will be.
         """
-        raise NotImplementedError
+        if name in self._over:
+            return ()
+        self._over[name] = done
+        return [other for other in self._needed_by.get(name, ()) if other not in self._over]
+
+    def open(self) -> Iterator[str]:
+        """The names of all that are not over, in their order."""
+        return (name for name in self._dependents if name not in self._over)
 
     def stuck(self, active: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
         """What waits for something that can never change, each with its chain of names.
 
+        A chain leads to what failed, or to what nobody knows.
+
         Args:
             active: Names that run, or may run without waiting for any other.
         """
-        raise NotImplementedError
+        doomed = self._doomed(set(active))
+        return {
+            name: self._chain(name, doomed)
+            for name, one in self._dependents.items()
+            if name in doomed
+            and isinstance(self.state(name), Blocked)
+            and (one.when_failed == "block" or any(map(self._is_unknown, one.depends_on)))
+        }
+
+    def why(self, chain: Sequence[str]) -> str:
+        """A chain of `stuck` in words.
+
+        Example:
+            >>> tracker = Tracker.of([Dependent(name="a", depends_on=("b",), when_failed="block")])
+            >>> tracker.why(tracker.stuck(())["a"])
+            'a waits for b (not in this run)'
+        """
+        return chain_text(chain, "not in this run" if self._is_unknown(chain[-1]) else "failed")
+
+    def _lets_begin(self, one: Dependent, other: str) -> bool:
+        return other in self._over if one.when_failed == "run" else self._over.get(other, False)
+
+    def _is_lost(self, name: str) -> bool:
+        return not self._over.get(name, True)
+
+    def _is_unknown(self, name: str) -> bool:
+        return name not in self._dependents and name not in self._over
+
+    def _is_dead(self, name: str, doomed: Collection[str]) -> bool:
+        return self._is_lost(name) or self._is_unknown(name) or name in doomed
+
+    def _doomed(self, active: set[str]) -> set[str]:
+        """What is not over, and can never begin unless somebody outside helps."""
+        found: set[str] = set()
+        dead = deque(name for name in self._needed_by if self._is_dead(name, ()))
+        while dead:
+            name = dead.popleft()
+            for other in self._needed_by.get(name, ()):
+                runs = self._dependents[other].when_failed == "run" and not self._is_unknown(name)
+                if not runs and other not in found and other not in active and other not in self._over:
+                    found.add(other)
+                    dead.append(other)
+        return found
+
+    def _chain(self, name: str, doomed: Collection[str]) -> tuple[str, ...]:
+        chain, following = [name], self._cause(name, doomed)
+        while following is not None:
+            chain.append(following)
+            following = self._cause(following, doomed)
+        return tuple(chain)
+
+    def _cause(self, name: str, doomed: Collection[str]) -> str | None:
+        """The first that something depends on and that keeps it from ever beginning."""
+        one = self._dependents.get(name)
+        if one is None:
+            return None
+        runs = one.when_failed == "run"
+        return next(
+            (
+                other
+                for other in one.depends_on
+                if (self._is_unknown(other) if runs else self._is_dead(other, doomed))
+            ),
+            None,
+        )

@@ -35,26 +35,19 @@ AGENT_TABLES: Sequence[str] = (
     "CREATE TABLE entry_needs (id TEXT NOT NULL, needs TEXT NOT NULL, PRIMARY KEY (id, needs)) WITHOUT ROWID",
     "CREATE INDEX entry_needed ON entry_needs (needs)",
     "CREATE TABLE entry_done (id TEXT PRIMARY KEY, done INTEGER NOT NULL) WITHOUT ROWID",
+    # Attempts whose processes were not seen to end. `key` is that of the row, as everywhere.
     """
-    CREATE TABLE attempt (
+    CREATE TABLE running_attempt (
         id TEXT PRIMARY KEY,
         key INTEGER NOT NULL,
         row_id TEXT NOT NULL,
-        digest TEXT NOT NULL,
         number INTEGER NOT NULL,
-        previous TEXT,
-        parent TEXT,
         agent TEXT NOT NULL,
-        status TEXT NOT NULL,
-        pid INTEGER,
-        process TEXT,
+        pid INTEGER NOT NULL,
+        process TEXT NOT NULL,
         utc_started TEXT NOT NULL,
-        utc_ended TEXT,
-        exit_code INTEGER,
-        error TEXT,
-        body TEXT,
         execution INTEGER NOT NULL
     ) WITHOUT ROWID
     """,
-    "CREATE INDEX attempt_key ON attempt (key)",
+    "CREATE INDEX running_attempt_key ON running_attempt (key)",
 )

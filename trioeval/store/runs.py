@@ -152,7 +152,7 @@ def delete_run(connection: sqlite3.Connection, number: int) -> None:
 
 
 def _delete_part(connection: sqlite3.Connection, part: int) -> None:
-    for table in (*_KEYED, "cell", "dropped_row"):
+    for table in (*_KEYED, "cell", "dropped_row", "running_attempt"):
         connection.execute(f"DELETE FROM {table} WHERE key BETWEEN ? AND ?", key_range(part))  # noqa: S608
     for table in _OF_PARTS:
         connection.execute(f"DELETE FROM {table} WHERE part = ?", (part,))  # noqa: S608

@@ -21,6 +21,7 @@ from trioeval.store.replies import read_reply
 from trioeval.store.resuming import Going
 from trioeval.store.runs import Mark, finish_run, mark_rows
 from trioeval.store.schema import INDEX_BITS
+from trioeval.store.stored_agents import StoredAgents
 from trioeval.store.stored_dataset import StoredDataset
 from trioeval.store.works import (
     CallWork,
@@ -217,6 +218,10 @@ class StoredRun(Journal):
     def dataset(self, task: str | None, /) -> StoredDataset:
         """Where the dataset of a task is written down."""
         return StoredDataset(self._writer, self._place, task, self._parts.get(task), self._read)
+
+    def agents(self, task: str | None, /) -> StoredAgents:
+        """Where the processes of the agents of a task are written down."""
+        return StoredAgents(self._writer, self._place, task, self._parts.get(task), self._read)
 
     def record(self, row: Row) -> Mapping[str, Any]:
         """The record of a row that is durable, or kept in memory; of what stands in its place."""

@@ -16,6 +16,7 @@ import attrs
 from trioeval.errors import ProviderError
 from trioeval.providers import Reply, Request
 from trioeval.suite.plain_form import plain_data
+from trioeval.tasks.agents.agent_journal import AgentJournal
 from trioeval.tasks.columns.dataset_journal import DatasetJournal
 from trioeval.tasks.rows import Row
 
@@ -129,6 +130,10 @@ class Journal(Protocol):
 
     def dataset(self, task: str | None, /) -> DatasetJournal | None:
         """Where the dataset of a task of type `columns` is written down; None if datasets are not."""
+        ...
+
+    def agents(self, task: str | None, /) -> AgentJournal | None:
+        """Where the processes of a task of type `agent` are written down; None if they are not."""
         ...
 
 

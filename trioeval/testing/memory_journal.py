@@ -177,6 +177,9 @@ class MemoryJournal:
         ]
         return MemoryDataset(task, earlier, self.writes)
 
+    def agents(self, task: str | None) -> None:
+        """Processes are not written down: nobody survives a cut."""
+
 
 def _standing(writes: Iterable[Write]) -> Mapping[tuple[str | None, int], WrittenRow]:
     """Of each row the last that came to an end; if none did, the last."""

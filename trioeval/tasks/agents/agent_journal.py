@@ -1,18 +1,17 @@
-"""What is written down of attempts as they go, and found again when a run is resumed."""
+"""What is written down of the processes of attempts, so that those of a program that died can be ended.
+
+How an attempt ended is written down like any other reply, as a call of the role `attempt`.
+"""
 
 from collections.abc import Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import Protocol
 
 import attrs
-
-from trioeval.agents.attempts import Attempt, AttemptEnd
-
-AttemptStatus: TypeAlias = Literal["running", "completed", "failed", "cancelled"]
 
 
 @attrs.frozen(kw_only=True)
 class ProcessIdentity:
-    """A process, told from others that had or will have its number."""
+    """The first process of a tree, told from others that had or will have its number."""
 
     pid: int
     started: int
@@ -20,38 +19,39 @@ class ProcessIdentity:
     host: str
     """Which machine, since which start of it."""
     mark: str
-    """What the environment of its whole tree holds, and no other's."""
+    """What the environment of the whole tree holds, and no other's."""
 
 
 @attrs.frozen(kw_only=True)
-class AttemptRecord:
-    """One attempt, as it is known so far."""
+class RunningAttempt:
+    """An attempt that has begun and is not over, as far as anybody knows."""
 
+    run_id: str
+    """Of the attempt."""
+    index: int
+    """Of the row."""
     row: str
-    """The id of its row."""
-    digest: str
-    """Of everything that makes it another case: what is recorded of another one does not count."""
+    """The id of the row."""
+    number: int
+    """≥ 0."""
     agent: str
-    attempt: Attempt
-    status: AttemptStatus
-    process: ProcessIdentity | None = None
-    end: AttemptEnd | None = None
-    """None of one that runs, or was cut off."""
+    """What its agent is called."""
+    process: ProcessIdentity
 
 
 class AgentJournal(Protocol):
-    """Where the attempts of one task are written down. What is synchronous here neither waits nor raises."""
+    """Where the processes of one task are written down. What is synchronous here neither waits nor raises."""
 
-    def begun(self, index: int, record: AttemptRecord, /) -> None:
-        """An attempt begins; once more when its process is known."""
+    def started(self, attempt: RunningAttempt, /) -> None:
+        """Its process runs."""
         ...
 
-    def ended(self, index: int, record: AttemptRecord, /) -> None:
-        """It is over."""
+    def gone(self, run_id: str, /) -> None:
+        """Nothing of it is left."""
         ...
 
-    def earlier(self, row: str, digest: str, /) -> Sequence[AttemptRecord]:
-        """Those of earlier executions of the run, in order; the last may have been cut off."""
+    def left(self) -> Sequence[RunningAttempt]:
+        """What earlier executions of the run did not see the end of."""
         ...
 
     async def durable(self) -> None:
