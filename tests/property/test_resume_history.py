@@ -94,6 +94,9 @@ class Notes:
     def dataset(self, task: str | None) -> None:
         pass
 
+    def agents(self, task: str | None) -> None:
+        pass
+
 
 def kept_of(rows: list[Row], indices: frozenset[int]) -> Kept:
     return Kept(

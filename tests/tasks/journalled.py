@@ -90,6 +90,9 @@ class Notes:
     def dataset(self, task: str | None) -> None:
         """It knows rows alone."""
 
+    def agents(self, task: str | None) -> None:
+        """Likewise."""
+
     @property
     def calls(self) -> list[CallRecord]:
         return [one for one in self.writes if isinstance(one, CallRecord)]

@@ -383,6 +383,9 @@ class Notes:
     def dataset(self, task: str | None) -> None:
         pass
 
+    def agents(self, task: str | None) -> None:
+        pass
+
 
 @pytest.mark.slow
 def test_what_extensions_changed_of_kept_rows_is_seen_by_later_ones(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 
 from trioeval.tasks import Row
+from trioeval.tasks.agents.agent_journal import AgentJournal
 from trioeval.tasks.columns.dataset_journal import DatasetJournal
 from trioeval.tasks.journal import CallKey, CallRecord, Journal, KeptRows, Paid
 
@@ -58,3 +59,7 @@ class NoticingJournal(Journal):
     def dataset(self, task: str | None, /) -> DatasetJournal | None:
         """See there."""
         return self.journal.dataset(task)
+
+    def agents(self, task: str | None, /) -> AgentJournal | None:
+        """See there."""
+        return self.journal.agents(task)

@@ -1,4 +1,4 @@
-"""The processes of agents, as they are written down while they run and found again when their program died."""
+"""The processes of agents, as they are written down while they run and found when their program died."""
 
 import json
 import sqlite3
