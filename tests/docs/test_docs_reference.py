@@ -99,6 +99,9 @@ _COMMANDS = (
     "quota set",
     "quota remove",
     "quota watch",
+    "bus post",
+    "bus read",
+    "bus follow",
     "fake-provider",
 )
 

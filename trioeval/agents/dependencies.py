@@ -9,7 +9,7 @@ outside helps: it is *stuck*. What it holds up is not stuck itself, since it goe
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import attrs
@@ -174,10 +174,6 @@ class Tracker:
         self._over[name] = done
         return [other for other in self._needed_by.get(name, ()) if other not in self._over]
 
-    def open(self) -> Iterator[str]:
-        """The names of all that are not over, in their order."""
-        return (name for name in self._dependents if name not in self._over)
-
     def stuck(self, active: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
         """What waits for something that can never change, each with its chain of names.
 
@@ -225,7 +221,12 @@ class Tracker:
             name = dead.popleft()
             for other in self._needed_by.get(name, ()):
                 runs = self._dependents[other].when_failed == "run" and not self._is_unknown(name)
-                if not runs and other not in found and other not in active and other not in self._over:
+                if (
+                    not runs
+                    and other not in found
+                    and other not in active
+                    and other not in self._over
+                ):
                     found.add(other)
                     dead.append(other)
         return found

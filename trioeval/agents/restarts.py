@@ -1,11 +1,14 @@
 """When an agent is started once more, after how long, and when it is given up. Pure."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
 import attrs
 
-from trioeval.agents.attempts import AttemptEnd
+from trioeval.agents.attempts import AttemptEnd, AttemptFailure
+from trioeval.errors import UsageError
+from trioeval.usage import Usage
 
 GaveUp: TypeAlias = Literal[
     "max_attempts", "permanent", "identical_failures", "max_tokens", "max_cost"
@@ -15,22 +18,54 @@ GaveUp: TypeAlias = Literal[
 
 @attrs.frozen(kw_only=True)
 class RestartPolicy:
-    """How often and how soon an agent is started again."""
+    """How often and how soon an agent is started again.
+
+    Raises:
+        UsageError: Numbers are out of their range; tells of all that are.
+
+    Example:
+        >>> RestartPolicy(max_attempts=3, max_cost=0.5).delay
+        1.0
+    """
 
     max_attempts: int = 100
     """In all, over all executions of a run, ≥ 0."""
     delay: float = 1.0
-    """Seconds between the end of an attempt and the next, ≥ 0."""
+    """Seconds between the end of an attempt and the next, ≥ 0 and finite."""
     backoff: float = 2.0
-    """Factor of the delay for each failure in a row, ≥ 1; an attempt that ends well resets it."""
+    """Factor of the delay for each failure in a row, ≥ 1 and finite; an attempt that ends well resets it."""
     max_delay: float = 60.0
-    """Seconds, ≥ 0."""
+    """Seconds that the factor makes of it at most, ≥ 0 and finite; a longer `delay` stays as it is."""
     identical_failures: int = 5
     """Failures of one signature in a row after which it is given up, ≥ 1."""
     max_tokens: int | None = None
-    """Tokens of all attempts after which none begins; None does not bound them."""
+    """Tokens of all attempts after which none begins, ≥ 1; None does not bound them."""
     max_cost: float | None = None
-    """US dollars, likewise."""
+    """US dollars, > 0, likewise."""
+
+    def __attrs_post_init__(self) -> None:
+        if wrong := list(self._problems()):
+            raise UsageError("; ".join(wrong))
+
+    def _problems(self) -> Iterator[str]:
+        whole = {
+            "max_attempts": (self.max_attempts, 0),
+            "identical_failures": (self.identical_failures, 1),
+            "max_tokens": (self.max_tokens, 1),
+        }
+        for name, (count, least) in whole.items():
+            if count is not None and (type(count) is not int or count < least):
+                yield f"{name} must be a whole number of at least {least}, got {count!r}"
+        finite = {
+            "delay": (self.delay, 0),
+            "backoff": (self.backoff, 1),
+            "max_delay": (self.max_delay, 0),
+        }
+        for name, (number, least) in finite.items():
+            if not least <= number < math.inf:
+                yield f"{name} must be at least {least} and finite, got {number!r}"
+        if self.max_cost is not None and not 0 < self.max_cost < math.inf:
+            yield f"max_cost must be more than 0 and finite, got {self.max_cost!r}"
 
 
 @attrs.frozen
@@ -53,8 +88,79 @@ class Stop:
 def decide(policy: RestartPolicy, ends: Sequence[AttemptEnd]) -> Again | Stop:
     """Whether another attempt is made of a task that is not done.
 
+    Of several reasons to give up, the one that says most is told.
+
     Args:
         policy: How often and how soon.
         ends: How the attempts so far ended, in order.
+
+    Example:
+        >>> failed = AttemptEnd(failure=AttemptFailure("exit", "its program ended with code 1"))
+        >>> [decide(RestartPolicy(), [failed] * n) for n in range(4)]
+        [Again(delay=0.0), Again(delay=1.0), Again(delay=2.0), Again(delay=4.0)]
     """
-    raise NotImplementedError
+    streak = _streak(ends)
+    if streak and streak[-1].is_permanent:
+        return Stop("permanent", f"gave up after {_counted(len(ends))}: {_said(streak[-1])}")
+    alike = streak[-policy.identical_failures :]
+    if len(alike) == policy.identical_failures and len({one.signature for one in alike}) == 1:
+        same = f"the last {len(alike)} failed alike: " if len(alike) > 1 else ""
+        message = f"gave up after {_counted(len(ends))}: {same}{_said(alike[-1])}"
+        return Stop("identical_failures", message)
+    if (used_up := _used_up(policy, ends)) is not None:
+        return used_up
+    return Again(_delay(policy, len(streak)) if ends else 0.0)
+
+
+def _used_up(policy: RestartPolicy, ends: Sequence[AttemptEnd]) -> Stop | None:
+    """What the task was allowed and has used."""
+    if len(ends) >= policy.max_attempts:
+        message = f"gave up: not done after {_counted(len(ends))} of {policy.max_attempts}"
+        return Stop("max_attempts", message)
+    if policy.max_tokens is not None:
+        tokens = sum(_tokens(end.usage) for end in ends)
+        if tokens >= policy.max_tokens:
+            spent = f"{tokens} of {policy.max_tokens} tokens are used"
+            return Stop("max_tokens", f"gave up after {_counted(len(ends))}: {spent}")
+    if policy.max_cost is not None:
+        cost = math.fsum(end.cost or 0.0 for end in ends)
+        if cost >= policy.max_cost:
+            spent = f"{cost:g} of {policy.max_cost:g} US dollars are spent"
+            return Stop("max_cost", f"gave up after {_counted(len(ends))}: {spent}")
+    return None
+
+
+def _delay(policy: RestartPolicy, failures: int) -> float:
+    """Seconds before the next attempt, after so many failures in a row."""
+    delay, longest = policy.delay, max(policy.delay, policy.max_delay)
+    # Factor by factor: a power of a large one is an error, not an infinity.
+    for _ in range(failures - 1):
+        delay *= policy.backoff
+        if delay >= longest:
+            return longest
+    return delay
+
+
+def _streak(ends: Sequence[AttemptEnd]) -> list[AttemptFailure]:
+    """The failures in a row at the end, in order."""
+    found: list[AttemptFailure] = []
+    for end in reversed(ends):
+        if end.failure is None:
+            break
+        found.append(end.failure)
+    return found[::-1]
+
+
+def _tokens(usage: Usage) -> int:
+    """All that were used, as far as it is told."""
+    if usage.total is not None:
+        return usage.total
+    return (usage.prompt or 0) + (usage.completion or 0)
+
+
+def _counted(attempts: int) -> str:
+    return "1 attempt" if attempts == 1 else f"{attempts} attempts"
+
+
+def _said(failure: AttemptFailure) -> str:
+    return f"{failure.kind}: {failure.message}"

@@ -15,7 +15,7 @@ from cyclopts import CycloptsPanel, Parameter
 from cyclopts.validators import Number
 
 from trioeval._version import __version__
-from trioeval.cli import cache_commands, quota_commands, run_commands
+from trioeval.cli import bus_commands, cache_commands, quota_commands, run_commands
 from trioeval.cli.arguments import with_values
 from trioeval.cli.exits import Exit
 from trioeval.cli.flags import (
@@ -34,7 +34,16 @@ from trioeval.cli.flags import (
 )
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.terminal import say, show
-from trioeval.errors import OutputError, QuotaError, StoreError, TrioevalError, leaves
+from trioeval.errors import (
+    BusError,
+    CursorExpiredError,
+    CursorNotFoundError,
+    OutputError,
+    QuotaError,
+    StoreError,
+    TrioevalError,
+    leaves,
+)
 
 app = cyclopts.App(
     name="trioeval",
@@ -78,6 +87,7 @@ def run(
 run_commands.add_to(app)
 app.command(cache_commands.cache)
 app.command(quota_commands.quota)
+app.command(bus_commands.bus)
 
 
 @app.command(name="preview")
@@ -266,7 +276,10 @@ def _run_command_line(arguments: Sequence[str], interrupts: Interrupts) -> int:
         code = command(*bound.args, **bound.kwargs, **dict.fromkeys(injected, interrupts))
     except cyclopts.CycloptsError:  # printed already
         return Exit.USAGE
-    except (OutputError, StoreError) as error:
+    except (CursorExpiredError, CursorNotFoundError) as error:
+        say(error)
+        return Exit.USAGE
+    except (BusError, OutputError, StoreError) as error:
         say(error)
         return Exit.FAULT
     except QuotaError as error:

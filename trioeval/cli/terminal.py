@@ -40,14 +40,40 @@ def show(line: object) -> bool:
     return True
 
 
+async def show_in_time(line: object) -> bool:
+    """As `show`, but a reader who is slow is waited for by Trio, so that it can be cancelled. A checkpoint.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    import trio  # noqa: PLC0415 - most commands do without it
+
+    number = _number_of(sys.stdout)
+    if number is None:
+        await trio.lowlevel.checkpoint()
+        return show(line)
+    try:
+        left = f"{line}\n".encode(sys.stdout.encoding, sys.stdout.errors or "strict")
+        while left:
+            try:
+                await trio.lowlevel.wait_writable(number)
+            except PermissionError:  # a file, which never makes anybody wait
+                await trio.lowlevel.checkpoint()
+            left = left[os.write(number, left[: select.PIPE_BUF]) :]  # so much there is room for
+    except (OSError, ValueError) as error:
+        _give_up(sys.stdout, error)
+        return False
+    return True
+
+
 def has_reader(stream: TextIO) -> bool:
     """Whether what is written there may still be read; only of a pipe it is known that nobody does."""
-    try:
-        poll = select.poll()
-        poll.register(stream.fileno(), 0)
-        return not any(event & select.POLLERR for _, event in poll.poll(0))
-    except (OSError, ValueError):  # it is no file
+    number = _number_of(stream)
+    if number is None:
         return True
+    poll = select.poll()
+    poll.register(number, 0)
+    return not any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def pour(chunks: Iterable[str]) -> None:
@@ -90,6 +116,14 @@ def open_console(stream: TextIO | None) -> "Console":
 
     wide = None if stream is not None and stream.isatty() else FILE_WIDTH
     return PlainConsole(file=stream, width=wide)
+
+
+def _number_of(stream: TextIO | None) -> int | None:
+    """The descriptor of a stream; None if it is no file, or was closed before the program began."""
+    try:
+        return None if stream is None else stream.fileno()
+    except (OSError, ValueError):
+        return None
 
 
 def _give_up(stream: TextIO, error: Exception) -> None:

@@ -1,0 +1,234 @@
+"""Where the cases of a task wait for those that they depend on. They hold no slot meanwhile.
+
+All cases of a plan begin at once, and wait here until they may go on. Each column of the plan, which is a
+prompt with a provider and a repetition, has its own cases: nothing waits for a case of another column.
+
+What a case waits for changes when another one is over, so it sleeps until it is told. When every case of a
+column that is not over sleeps, nothing can change any more: those that are stuck are given up, each with its
+chain, and what they held up goes on as its policy says.
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import attrs
+import trio
+
+from trioeval.agents.bus.messages import MessageType
+from trioeval.agents.dependencies import Blocked, Dependent, Lacking, Tracker
+from trioeval.agents.loop import Marker
+from trioeval.errors import AgentError, BlockedError
+
+
+@attrs.define(eq=False)
+class _Column:
+    """The cases of one column."""
+
+    tracker: Tracker
+    left: set[str]
+    """Those that are not over."""
+    tell_stuck: Callable[[str, str], None]
+    """Told of the name of a case that is given up, and why."""
+    asleep: dict[str, "_Wait"] = attrs.field(init=False, factory=dict)
+    """Those about which nothing is decided: what they wait for is not over, or never will be."""
+
+    def over(self, name: str, *, done: bool) -> None:
+        """A case is over."""
+        self.left.discard(name)
+        self.asleep.pop(name, None)
+        for other in self.tracker.over(name, done=done):
+            self.wake(other)
+        self.give_up()
+
+    def wake(self, name: str) -> None:
+        """Something has happened that concerns a case."""
+        wait = self.asleep.get(name)
+        if wait is None:
+            return
+        if wait.is_ended or not isinstance(self.tracker.state(name), Blocked):
+            del self.asleep[name]
+        wait.changed.set()
+
+    def give_up(self) -> None:
+        """Give up what is stuck, if nothing else goes on."""
+        if not self.left or len(self.asleep) < len(self.left):
+            return
+        for name, chain in self.tracker.stuck(()).items():
+            wait = self.asleep.pop(name)
+            wait.chain = chain
+            wait.changed.set()
+            self.tell_stuck(name, self.tracker.why(chain))
+
+
+@attrs.define(eq=False)
+class _Wait:
+    """A case that waits."""
+
+    name: str
+    column: _Column
+    done: Marker
+    post: Callable[[MessageType, str], Awaitable[None]]
+    waiting: Callable[[tuple[str, ...]], None] | None
+    changed: trio.Event = attrs.field(init=False, factory=trio.Event)
+    is_marked: bool = attrs.field(init=False, default=False)
+    """Whether its own task was done meanwhile."""
+    trouble: AgentError | None = attrs.field(init=False, default=None)
+    """What is wrong with its marker."""
+    chain: tuple[str, ...] | None = attrs.field(init=False, default=None)
+    """Why it is given up."""
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether its marker has ended the wait."""
+        return self.is_marked or self.trouble is not None
+
+    async def sleep(self, limit: float) -> bool:
+        """Sleep until it is decided what becomes of the case; whether that took no longer than the limit."""
+        asleep = self.column.asleep
+        asleep[self.name] = self
+        try:
+            with trio.move_on_after(limit):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._watch_marker)
+                    await self._sleep_on()
+                    nursery.cancel_scope.cancel("it is decided")
+        finally:
+            in_time = asleep.pop(self.name, None) is None
+            if self.waiting is not None:
+                self.waiting(())
+        return in_time
+
+    async def _sleep_on(self) -> None:
+        told: tuple[str, ...] = ()
+        while self.name in self.column.asleep:
+            state = self.column.tracker.state(self.name)
+            assert isinstance(state, Blocked)
+            if state.by == told:
+                self.changed = trio.Event()
+                self.column.give_up()
+                await self.changed.wait()
+                continue
+            told = state.by
+            if self.waiting is not None:
+                self.waiting(told)
+            # Others may be over before this is written: what is told next is what holds then.
+            await self.post("PROGRESS", f"blocked by {', '.join(told)}")
+
+    async def _watch_marker(self) -> None:
+        try:
+            await self.done.wait()
+        except AgentError as error:
+            self.trouble = error
+        else:
+            self.is_marked = True
+        self.column.wake(self.name)
+
+
+@attrs.define(eq=False)
+class Gate:
+    """What lets the cases of one task begin. Good for one plan."""
+
+    _columns: Mapping[str, _Column]
+
+    @classmethod
+    def of(
+        cls, columns: Mapping[str, Sequence[Dependent]], *, warn: Callable[[str], None]
+    ) -> "Gate":
+        """Nothing has begun yet.
+
+        Args:
+            columns: By what each is called, the cases that will come. Those that an earlier execution of
+                the run has left are among them; `over` is said of them first.
+            warn: Told in a line of each case that is given up because nothing can change any more.
+
+        Raises:
+            UsageError: A name is there twice in a column, or cases wait for each other.
+        """
+
+        def teller(column: str) -> Callable[[str, str], None]:
+            of = f" of {column}" if len(columns) > 1 else ""
+            return lambda name, why: warn(f"case {name}{of} is blocked for good: {why}")
+
+        return cls(
+            {
+                column: _Column(Tracker.of(cases), {case.name for case in cases}, teller(column))
+                for column, cases in columns.items()
+            }
+        )
+
+    async def wait(
+        self,
+        name: str,
+        *,
+        column: str,
+        done: Marker,
+        post: Callable[[MessageType, str], Awaitable[None]],
+        timeout: float | None = None,  # noqa: ASYNC109 - a term of the suite, not of this call
+        waiting: Callable[[tuple[str, ...]], None] | None = None,
+    ) -> None:
+        """Return when a case may begin, or need not because its task is done. A checkpoint.
+
+        When it raises, whatever that is, the case is over and not done.
+
+        Args:
+            name: Of the case; it waits once.
+            column: Whose.
+            done: Says that the task of the case is done, which ends the wait.
+            post: Tells its bus; never raises but when cancelled.
+            timeout: Seconds that it may wait; None does not bound it.
+            waiting: Told synchronously of the cases that it waits for whenever those change, and of none
+                when it waits no more. Must not raise.
+
+        Raises:
+            BlockedError: What it depends on will never be done, and its policy is `skip`; or that is `block`
+                and nothing can change any more.
+            AgentError: Its policy is `fail`; it has waited too long; or what is in the place of its marker
+                is none.
+        """
+        cases = self._columns[column]
+        begins = False
+        try:
+            await trio.lowlevel.checkpoint()
+            await _pass(_Wait(name, cases, done, post, waiting), timeout)
+            begins = True
+        finally:
+            if not begins:
+                cases.over(name, done=False)
+
+    def over(self, name: str, *, column: str, done: bool) -> None:
+        """A case is over, however it ended. Said twice of one, the first time counts.
+
+        Args:
+            name: Of the case.
+            column: Whose.
+            done: Whether its agent has done its task.
+        """
+        self._columns[column].over(name, done=done)
+
+
+async def _pass(wait: _Wait, limit: float | None) -> None:
+    """Wait as long as that is needed, and see what has become of it."""
+    name, tracker = wait.name, wait.column.tracker
+    state = tracker.state(name)
+    if state is not None and wait.done.is_set():
+        return
+    was_blocked = isinstance(state, Blocked)
+    if was_blocked and not await wait.sleep(math.inf if limit is None else limit):
+        state = tracker.state(name)
+        by = ", ".join(state.by) if isinstance(state, Blocked) else ""
+        raise AgentError(f"it has waited {limit:g} s for {by} (dependencyTimeout)")
+    if wait.trouble is not None:
+        raise wait.trouble
+    if wait.is_marked:
+        return
+    if wait.chain is not None:
+        raise BlockedError(wait.chain[1], f"blocked for good: {tracker.why(wait.chain)}")
+    match tracker.state(name):
+        case Lacking(by, "skip"):
+            raise BlockedError(by, f"blocked by case {by}, which is not done")
+        case Lacking(by):
+            raise AgentError(f"case {by}, which it depends on, is not done")
+    if lost := tracker.lost(name):
+        await wait.post("WARNING", f"begins although these are not done: {', '.join(lost)}")
+    elif was_blocked:
+        await wait.post("FACT", "dependencies satisfied")
