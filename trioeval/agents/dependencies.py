@@ -183,8 +183,9 @@ class Tracker:
             active: Names that run, or may run without waiting for any other.
         """
         doomed = self._doomed(set(active))
+        causes: dict[str, str | None] = {}
         return {
-            name: self._chain(name, doomed)
+            name: self._chain(name, doomed, causes)
             for name, one in self._dependents.items()
             if name in doomed
             and isinstance(self.state(name), Blocked)
@@ -231,11 +232,16 @@ class Tracker:
                     dead.append(other)
         return found
 
-    def _chain(self, name: str, doomed: Collection[str]) -> tuple[str, ...]:
-        chain, following = [name], self._cause(name, doomed)
+    def _chain(
+        self, name: str, doomed: Collection[str], causes: dict[str, str | None]
+    ) -> tuple[str, ...]:
+        chain: list[str] = []
+        following: str | None = name
         while following is not None:
             chain.append(following)
-            following = self._cause(following, doomed)
+            if following not in causes:
+                causes[following] = self._cause(following, doomed)
+            following = causes[following]
         return tuple(chain)
 
     def _cause(self, name: str, doomed: Collection[str]) -> str | None:

@@ -1,90 +1,32 @@
-"""The restart loop of one case: an agent is started again and again until its task is done."""
+"""The restart loop of one case: an agent is started again and again until its task is done.
+
+Before each attempt there is one question, whose answer depends only on the marker and on how the attempts
+so far ended: done, given up, or once more, and after how long. So a run that is cut anywhere and gone on
+with is the same as one that was not, and a task that says that it is done is done, however its last attempt
+ended. What is to be answered is decided in `restarts`; an attempt is in `turn`.
+
+Laws: SLOT, DRAIN, LEAK, RESUME.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, Protocol, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 import attrs
 import trio
 
-from trioeval.agents.attempts import Attempt, AttemptEnd
-from trioeval.agents.bus.messages import MessageType
-from trioeval.agents.restarts import GaveUp, RestartPolicy
-
-R = TypeVar("R")
+from trioeval.agents.attempts import AttemptEnd
+from trioeval.agents.events import CaseEnded, CaseEnding
+from trioeval.agents.posts import Posts
+from trioeval.agents.restarts import GaveUp, Stop, decide
+from trioeval.agents.terms import Agent as Agent
+from trioeval.agents.terms import Children as Children
+from trioeval.agents.terms import LoopTerms as LoopTerms
+from trioeval.agents.terms import Marker as Marker
+from trioeval.agents.terms import Slots as Slots
+from trioeval.agents.turn import Turn
+from trioeval.errors import AgentError
 
 LoopEnding: TypeAlias = Literal["done", "failed", "interrupted"]
-
-
-class Agent(Protocol):
-    """What works on a task."""
-
-    async def __call__(self, attempt: Attempt, /) -> AttemptEnd:
-        """Work once. What it raises is a failure of the attempt of the kind `unexpected`."""
-        ...
-
-
-class Slots(Protocol):
-    """What lets attempts run: a lane."""
-
-    async def __call__(self, run: Callable[[], Awaitable[R]], /) -> R:
-        """Run something in a slot, when it is its turn."""
-        ...
-
-
-class Children(Protocol):
-    """What attempts have started and that still lives."""
-
-    def alive(self) -> Sequence[str]:
-        """What each is called: run ids, process ids."""
-        ...
-
-    async def wait(self) -> None:
-        """Return when none is left."""
-        ...
-
-    async def end(self) -> None:
-        """End all of them, gently and then by force. Runs to its end also when it is cancelled."""
-        ...
-
-
-class Marker(Protocol):
-    """Where the agent says that its task is done."""
-
-    def is_set(self) -> bool:
-        """Whether it is.
-
-        Raises:
-            AgentError: What is there is not what says so: a folder.
-        """
-        ...
-
-    async def wait(self) -> None:
-        """Return when it is set, perhaps a moment later."""
-        ...
-
-
-@attrs.frozen(kw_only=True)
-class LoopTerms:
-    """How one case is worked on.
-
-    Raises:
-        UsageError: A time or a number is out of its range; tells of all that are.
-    """
-
-    policy: RestartPolicy
-    child_timeout: float = 300.0
-    """Seconds that children may go on when the task is done, > 0."""
-    slots: Slots
-    marker: Marker
-    children: Children
-    post: Callable[[MessageType, str], Awaitable[None]]
-    """Tells the bus; never raises but when cancelled."""
-    begin: Callable[[int], Attempt]
-    """Makes the attempt with a number; called when it has its slot."""
-    ended: Callable[[Attempt, AttemptEnd], None]
-    """Writes down synchronously how an attempt ended, in the step in which that is known."""
-    stop: trio.Event = attrs.field(factory=trio.Event)
-    """Set when no further attempt is to begin; one that runs comes to its end."""
 
 
 @attrs.frozen(kw_only=True)
@@ -100,6 +42,8 @@ class LoopEnd:
     """Those of earlier executions among them."""
     children_ended: int = 0
     """Children that had to be ended."""
+    untold: int = 0
+    """Messages that the bus did not take."""
 
 
 async def run_until_done(
@@ -112,9 +56,143 @@ async def run_until_done(
     Args:
         agent: Who works.
         terms: How.
-        earlier: How attempts of earlier executions of the run ended.
+        earlier: How attempts of earlier executions of the run ended. They count like those of this one,
+            also for the delay before the next.
 
     Raises:
         AgentError: What is in the place of the marker is not what says so.
+        Exception: What the slots raise, `begin` and `ended`.
     """
-    raise NotImplementedError
+    return await _Case(agent, terms, list(earlier), Posts(terms.post)).run()
+
+
+@attrs.define(eq=False)
+class _Case:
+    _agent: Agent
+    _terms: LoopTerms
+    _ends: list[AttemptEnd]
+    _posts: Posts
+
+    async def run(self) -> LoopEnd:
+        ending: CaseEnding = "interrupted"
+        try:
+            await trio.lowlevel.checkpoint()
+            end = await self._work()
+            ending = end.ending
+        except AgentError as error:
+            ending = "failed"
+            await self._posts("ERROR", str(error))
+            raise
+        finally:
+            # Nothing outlives its case, whatever ends that. Bounded by what ends them.
+            # Test: test_no_child_is_alive_when_the_loop_is_over.
+            with trio.CancelScope(shield=True):
+                await self._terms.children.end()
+            self._terms.tell(CaseEnded, ending=ending)
+        return end
+
+    async def _work(self) -> LoopEnd:
+        terms = self._terms
+        while not terms.marker.is_set():
+            verdict = decide(terms.policy, self._ends)
+            if isinstance(verdict, Stop):
+                ended = await self._end_children()
+                await self._posts("ERROR", verdict.message)
+                return self._over("failed", verdict.message, ended, verdict.why)
+            await self._rest(verdict.delay)
+            if terms.marker.is_set():
+                break
+            if terms.stop.is_set():
+                ended = await self._end_children()
+                message = f"interrupted {self._after}"
+                await self._posts("INFO", message)
+                return self._over("interrupted", message, ended)
+            await self._attempt()
+        return await self._finish()
+
+    async def _rest(self, delay: float) -> None:
+        """Wait before an attempt; not longer than until nobody wants it any more."""
+        if delay > 0 and not self._terms.stop.is_set():
+            await _first_of(delay, self._terms.marker.wait, self._terms.stop.wait)
+
+    async def _attempt(self) -> None:
+        number = len(self._ends)
+        await self._posts("INFO", f"starting attempt {number}")
+        # Who is cancelled already takes nothing, also where a slot is free.
+        await trio.lowlevel.checkpoint_if_cancelled()
+        turn = Turn(self._agent, self._terms, self._posts, number)
+        try:
+            await turn.run()
+        finally:
+            self._ends += [] if turn.end is None else [turn.end]
+        if turn.attempt is None or turn.end is None:
+            return
+        failure, run = turn.end.failure, f"run {turn.attempt.run_id}"
+        if failure is None:
+            await self._posts("RUN_STOP", f"attempt {number} has ended: {run}")
+            return
+        await self._posts("RUN_CRASH", f"attempt {number} has failed: {run}")
+        said = f"{failure.kind}: {failure.message}"
+        await self._posts("WARNING", f"attempt {number} failed: {said}")
+
+    async def _finish(self) -> LoopEnd:
+        """The task is done: its children have their last seconds."""
+        terms, ended = self._terms, 0
+        if alive := terms.children.alive():
+            await self._posts("INFO", f"done, but for {_counted(alive)}: {', '.join(alive)}")
+            with trio.move_on_after(terms.child_timeout):
+                await terms.children.wait()
+            ended = await self._end_children()
+        message = f"done {self._after}"
+        await self._posts("INFO", message)
+        return self._over("done", message, ended)
+
+    async def _end_children(self) -> int:
+        """End those that live; returns how many that were."""
+        alive = self._terms.children.alive()
+        if alive:
+            await self._terms.children.end()
+            await self._posts("WARNING", f"ended {_counted(alive)}: {', '.join(alive)}")
+        return len(alive)
+
+    @property
+    def _after(self) -> str:
+        number = len(self._ends)
+        if not number:
+            return "before the first attempt"
+        return "after 1 attempt" if number == 1 else f"after {number} attempts"
+
+    def _over(
+        self, ending: LoopEnding, message: str, children_ended: int, why: GaveUp | None = None
+    ) -> LoopEnd:
+        return LoopEnd(
+            ending=ending,
+            gave_up=why,
+            message=message,
+            attempts=tuple(self._ends),
+            children_ended=children_ended,
+            untold=self._posts.failed,
+        )
+
+
+def _counted(children: Sequence[str]) -> str:
+    return "1 child" if len(children) == 1 else f"{len(children)} children"
+
+
+async def _first_of(seconds: float, *waits: Callable[[], Awaitable[None]]) -> None:
+    """Return when one of some waits is over, or so many seconds are."""
+    failures: list[Exception] = []
+
+    async def one(wait: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await wait()
+        except Exception as error:  # noqa: BLE001 - raised below: no group around it
+            failures.append(error)
+        nursery.cancel_scope.cancel("one of the waits is over")
+
+    with trio.move_on_after(seconds):
+        async with trio.open_nursery() as nursery:
+            for wait in waits:
+                nursery.start_soon(one, wait)
+    if failures:
+        raise failures[0]

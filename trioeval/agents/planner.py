@@ -5,12 +5,18 @@ a task that waits for others stands in the line without taking a place. A task w
 its order, and stands in nobody's way until somebody takes it up again.
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
 from typing import Literal, Protocol, TypeAlias
 
 import attrs
+import trio
+
+from trioeval.errors import StoreError, UsageError
 
 EntryState: TypeAlias = Literal["blocked", "queued", "running"]
+
+_LEAVE_WITHIN = 5.0  # seconds that leaving may take of a program that is to end
 
 
 @attrs.frozen(kw_only=True)
@@ -38,9 +44,10 @@ class Entry:
     owner: str | None
     """The incarnation of the program that will run it, or runs it; None if that has died."""
     position: int
-    """From 1, among those that wait; 0 of one that runs."""
+    """From 1, among those that wait, blocked ones too; 0 of one that runs."""
     utc_submitted: str
     utc_started: str | None = None
+    """When it began to run; None of one that waits."""
 
 
 @attrs.frozen
@@ -50,7 +57,7 @@ class Recovery:
     requeued: tuple[str, ...] = ()
     """Ids that were running, and stand in the line again with their order, without an owner."""
     kept: tuple[str, ...] = ()
-    """Ids of programs that live."""
+    """Ids that run in programs that live, this one among them; they count against the limit."""
     problems: tuple[str, ...] = ()
     """Entries that cannot be read, each in a sentence; they are held back, and everything else goes on."""
 
@@ -61,37 +68,145 @@ class Planner(Protocol):
     async def submit(self, submission: Submission, /) -> Entry:
         """Stand in the line, or begin at once if there is a place and nobody before.
 
-        An id that is known keeps its order, and gets this submission and this owner.
+        An id that is known keeps its order, and gets this submission and this owner. How it ended before does
+        not count any more. Cancelled, it does not stand in the line.
 
         Raises:
-            UsageError: The id is blank, or a program that lives has submitted it.
+            UsageError: The id is blank or waits for itself, it runs here, or a program that lives has
+                submitted it.
             StoreError: The database cannot be used.
         """
         ...
 
     async def wait_started(self, id_: str, /) -> None:
-        """Return when a submission of this program may run. Cancelled, it still stands in the line."""
+        """Return when a submission of this program may run. Cancelled, it still stands in the line.
+
+        Raises:
+            UsageError: It does not stand in the line for this program.
+            StoreError: The database cannot be used.
+        """
         ...
 
-    async def finish(self, id_: str, /, *, done: bool) -> None:
+    async def finish(self, id_: str, /, *, done: bool, schedule: bool = True) -> None:
         """Leave the line or the place; what depends on it may begin if it is `done`.
 
-        An unknown id is no error.
+        An unknown id is no error, nor is one of another program that lives: nothing happens. One of a program
+        that has died leaves the line. Cancelled or failed, it is made up for later.
+
+        Args:
+            id_: Of the submission.
+            done: Whether it is done; what is not keeps those who depend on it waiting, until it comes again.
+            schedule: Whether the place goes to the next at once; False in a program that begins nothing more.
+
+        Raises:
+            StoreError: The database cannot be used.
+        """
+        ...
+
+    async def leave(self, id_: str, /) -> None:
+        """Leave the line or the place without an outcome, as one that is interrupted.
+
+        Submitted again, it stands at the end. All else is as in `finish`.
+
+        Raises:
+            StoreError: The database cannot be used.
         """
         ...
 
     async def snapshot(self) -> Sequence[Entry]:
-        """Everything in the line, by order. Without side effects."""
+        """Everything in the line, by order. Without side effects.
+
+        Raises:
+            StoreError: The database cannot be used.
+        """
         ...
 
     async def recover(self) -> Recovery:
-        """Take places back from programs that have died. A second call finds nothing more."""
+        """Take places back from programs that have died. A second call finds nothing more.
+
+        Raises:
+            StoreError: The database cannot be used.
+        """
         ...
 
     async def set_limit(self, limit: int, /) -> None:
-        """Root tasks that may run at once from now on, ≥ 1. None that runs is stopped."""
+        """Root tasks that may run at once from now on, ≥ 1. None that runs is stopped.
+
+        Raises:
+            UsageError: It is less than 1.
+            StoreError: The database cannot be used; the limit holds all the same.
+        """
         ...
 
 
-Outcomes: TypeAlias = Mapping[str, bool]
-"""Of submissions that are over, whether they are done."""
+def check_submission(submission: Submission) -> None:
+    """See that a submission can stand in a line.
+
+    Raises:
+        UsageError: Its id is blank, or it waits for itself.
+    """
+    if not submission.id.strip():
+        raise UsageError(f"{submission.task}: a submission to the planner needs an id; it has {submission.id!r}")
+    if submission.id in submission.depends_on:
+        raise UsageError(f"{submission.id}: it depends on itself, and would wait for ever")
+
+
+def check_limit(limit: int) -> None:
+    """See that so many may run.
+
+    Raises:
+        UsageError: They are less than 1.
+    """
+    if limit < 1:
+        raise UsageError(f"the planner lets at least 1 root task run at once, not {limit}")
+
+
+@attrs.define(eq=False)
+class Turn:
+    """A submission for as long as somebody cares for it. Made by `planner_turn`."""
+
+    _planner: Planner
+    entry: Entry
+    """As it stood when it was submitted."""
+    done: bool | None = None
+    """Whether it is done, told before the end of the block; None leaves no outcome."""
+
+    async def wait_started(self) -> None:
+        """Return when it may run. A checkpoint.
+
+        Raises:
+            UsageError: It has left the line.
+            StoreError: The database cannot be used.
+        """
+        await self._planner.wait_started(self.entry.submission.id)
+
+
+@contextlib.asynccontextmanager
+async def planner_turn(planner: Planner, submission: Submission) -> AsyncGenerator[Turn]:
+    """Stand in the line for as long as the block, which waits for its turn where it wants to.
+
+    At the end it leaves, also if it is cancelled: with the outcome that the block told, or with none.
+
+    Raises:
+        UsageError: As `Planner.submit`.
+        StoreError: The database cannot be used.
+
+    Example:
+        ```python
+        async with planner_turn(planner, submission) as turn:
+            await turn.wait_started()
+            await work()
+            turn.done = True
+        ```
+    """
+    turn = Turn(planner, await planner.submit(submission))
+    try:
+        yield turn
+    finally:
+        # The place must go to the next even when this is cancelled. Where that fails the planner makes up
+        # for it, and the error of the block, or its cancellation, is what counts.
+        with trio.move_on_after(_LEAVE_WITHIN, shield=True), contextlib.suppress(StoreError):
+            if turn.done is None:
+                await planner.leave(submission.id)
+            else:
+                await planner.finish(submission.id, done=turn.done)

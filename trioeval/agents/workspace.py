@@ -1,6 +1,25 @@
-"""The folder that an agent works in: a copy of a template, or what a git bundle holds. Blocks on files."""
+"""The folder that an agent works in: a copy of a template, or what a git bundle holds. Blocks on files.
 
-from pathlib import Path
+A workspace appears whole: it is made under another name beside its place, and renamed. What a making that was
+killed has left under that name is removed by the next one.
+
+Nothing in a workspace leads out of it. A link of the template that does is refused, also one that comes back:
+in the copy it would lead to another place, and the agents of all cases would work on the same files. So are
+absolute links, and files `.git` that name a repository elsewhere.
+"""
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from trioeval.agents.git_bundles import check_out, is_bundle
+from trioeval.errors import AgentError
+
+_HOPS = 40  # links on the way to one file, as the kernel has it
+_GIT_FILE = b"gitdir:"
+_LONGEST = 8192  # bytes of such a file
 
 
 def make_workspace(target: Path, template: Path | None) -> None:
@@ -14,4 +33,147 @@ def make_workspace(target: Path, template: Path | None) -> None:
         AgentError: It cannot be made: the template is not there, leads out of itself by a link, is no
             bundle, git is not there, or the disk is full.
     """
-    raise NotImplementedError
+    making = target.with_name(f".{target.name}.making")
+    try:
+        if os.path.lexists(target):
+            raise AgentError(f"{target} is there already: a workspace is made where nothing is")
+        if os.path.lexists(making):  # a making was killed
+            _remove(making)
+        _fill(making, template)
+        making.rename(target)
+    except OSError as error:
+        _remove(making)
+        where = error.filename or template
+        raise AgentError(
+            f"the workspace {target} cannot be made: {where}: {error.strerror}"
+        ) from error
+    except (AgentError, RecursionError):
+        _remove(making)
+        raise
+
+
+def check_not_done(workspace: Path, done_file: str) -> None:
+    """Whether an agent can be asked to work somewhere: the file by which it says that it is done is missing.
+
+    Args:
+        workspace: The folder, or the template of one.
+        done_file: Relative to it.
+
+    Raises:
+        AgentError: It is there.
+    """
+    if os.path.lexists(workspace / done_file):
+        message = f"{workspace} holds {done_file} already, by which an agent says that it is done"
+        raise AgentError(f"{message}: remove it, or give the task another doneFile")
+
+
+def _fill(folder: Path, template: Path | None) -> None:
+    if template is None:
+        folder.mkdir()
+    elif template.is_dir():
+        root = template.resolve()
+        if folder.parent.resolve().is_relative_to(root):
+            message = f"the workspace {folder.parent} would be inside of {template}, of which it is a copy"
+            raise AgentError(f"{message}: copy a folder that does not hold it")
+        _copy(root, folder)
+    elif not template.exists():
+        raise AgentError(f"there is no folder or bundle {template}")
+    elif is_bundle(template):
+        check_out(template, folder)
+        for path in _walk(folder):
+            _check(folder, path)
+    else:
+        raise AgentError(f"{template} is neither a folder nor a file of `git bundle`")
+
+
+def _copy(root: Path, folder: Path) -> None:
+    """Copy a folder with the modes and times of what it holds; in its own folders the agent may write."""
+    folder.mkdir()
+    folders = [(root, folder)]
+    for path in _walk(root):
+        _check(root, path)
+        copy = folder / path.relative_to(root)
+        if path.is_dir() and not path.is_symlink():
+            copy.mkdir()
+            folders.append((path, copy))
+        else:
+            shutil.copy2(path, copy, follow_symlinks=False)
+    for path, copy in reversed(folders):  # what is put into a folder changes its time
+        shutil.copystat(path, copy)
+        copy.chmod(stat.S_IMODE(copy.stat().st_mode) | stat.S_IRWXU)
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    """Everything in a folder, folders before what they hold, always in the same order."""
+    todo = [root]
+    while todo:
+        here = todo.pop()
+        with os.scandir(here) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+        for entry in found:
+            yield Path(entry.path)
+            if entry.is_dir(follow_symlinks=False):
+                todo.append(Path(entry.path))
+
+
+def _check(root: Path, path: Path) -> None:
+    """Refuse what leads out of a folder, and what is no file.
+
+    Args:
+        root: The folder, without links.
+        path: Of something in it, reached without links.
+    """
+    mode = path.lstat().st_mode
+    if stat.S_ISLNK(mode):
+        target = str(path.readlink())
+        if not _stays_inside(root, path.parent, target):
+            raise AgentError(f"{path} is a link that leads out of {root}, to {target}: {_INSIDE}")
+    elif not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise AgentError(f"{path} is neither a file, a folder nor a link, and cannot be copied")
+    elif path.name == ".git" and stat.S_ISREG(mode):
+        with path.open("rb") as file:
+            said = file.read(_LONGEST)
+        target = os.fsdecode(said.removeprefix(_GIT_FILE).strip())
+        if said.startswith(_GIT_FILE) and not _stays_inside(root, path.parent, target):
+            hint = "use a clone of it, or a file of `git bundle`"
+            raise AgentError(f"{path} belongs to a repository outside of {root}, {target}: {hint}")
+
+
+_INSIDE = "make it a relative one that stays inside, or leave it out"
+
+
+def _stays_inside(root: Path, folder: Path, target: str) -> bool:
+    """Whether the way along a link never leaves a folder, not even to come back."""
+    here = list(folder.relative_to(root).parts)
+    todo = [target]
+    hops = 0
+    while todo:
+        way = PurePosixPath(todo.pop())
+        if way.is_absolute():
+            return False
+        first, *rest = way.parts or (".",)
+        todo += [str(PurePosixPath(*rest))] if rest else []
+        if first == "..":
+            if not here:
+                return False
+            here.pop()
+            continue
+        if first == ".":
+            continue
+        path = root.joinpath(*here, first)
+        if path.is_symlink():
+            hops += 1
+            if hops > _HOPS:
+                return False
+            todo.append(str(path.readlink()))
+        else:
+            here.append(first)
+    return True
+
+
+def _remove(folder: Path) -> None:
+    """Remove a making, whatever is in it; what cannot be removed is told when it is in the way."""
+    if folder.is_symlink() or folder.is_file():
+        folder.unlink()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -5,6 +5,7 @@ each command imports the rest when it is run, so that help and mistakes are answ
 """
 
 import difflib
+import itertools
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -265,7 +266,7 @@ def run_command_line(arguments: Sequence[str], interrupts: Interrupts | None = N
 
 
 def _run_command_line(arguments: Sequence[str], interrupts: Interrupts) -> int:
-    for argument in arguments:
+    for argument in itertools.takewhile(lambda argument: argument != "--", arguments):
         if why := NOT_PROVIDED.get(argument.partition("=")[0]):
             say(f"{argument}: {why}")
             return Exit.USAGE

@@ -12,7 +12,7 @@ from trioeval.errors import UsageError
 
 BUS_VARIABLE = "TRIOEVAL_BUS"
 
-_WORD = re.compile(r"[A-Z][A-Z0-9_]*")
+_WORD = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 _MOST_DIGITS = 18  # of a number of a message; what is longer is no number of one
 _SECONDS = len("2026-01-02T03:04:05")
 _INDENT = "    "
@@ -111,11 +111,11 @@ def message_text(message: Message, *, as_json: bool) -> str:
     if as_json:
         return json.dumps(message.json())
     draft = message.draft
-    task = _plain(draft.task_id) if draft.task_id else "-"
-    head = f"{message.seq} {_plain(message.utc[:_SECONDS])}Z {_plain(draft.type)} {task}"
+    task = _plain(draft.task_id or "").strip() or "-"
+    head = f"{message.seq} {_plain(message.utc[:_SECONDS])}Z {draft.type} {task}"
     body = draft.body.replace("\r\n", "\n").removesuffix("\n").replace("\t", _INDENT)
-    lines = [_plain(line) for line in body.split("\n")]
-    return f"\n{_INDENT}".join([f"{head} {lines[0]}".rstrip(), *lines[1:]])
+    first, *others = map(_plain, body.split("\n"))
+    return f"\n{_INDENT}".join([f"{head} {first}" if first else head, *others])
 
 
 def _plain(text: str) -> str:

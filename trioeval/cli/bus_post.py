@@ -55,19 +55,25 @@ class Posting:
                 f"say which run it belongs to: --project ID (or {PROJECT_VARIABLE})"
             )
         (kind,) = flags.types("--type", [self.type])
-        draft = Draft(
+        task = flags.optional("--task", self.task, CASE_VARIABLE)
+        run = flags.optional("--run", self.run, RUN_VARIABLE)
+        body = "" if self.is_from_stdin else flags.text("TEXT", self.text or "")
+        issue = flags.optional("--issue", self.issue)
+        parents = tuple(Parent(msg_id=name) for name in flags.texts("--parent", self.parents))
+        links = tuple(Link(url=url) for url in flags.texts("--link", self.links))
+        meta = flags.pairs("--meta", self.meta)
+        flags.check()
+        return folder, Draft(
             type=kind,
             project_id=project or "",
-            task_id=flags.optional("--task", self.task, CASE_VARIABLE),
-            run_id=flags.optional("--run", self.run, RUN_VARIABLE),
-            body=flags.text("TEXT", "" if self.is_from_stdin else self.text or ""),
-            issue_id=flags.optional("--issue", self.issue),
-            parents=tuple(Parent(msg_id=name) for name in flags.texts("--parent", self.parents)),
-            links=tuple(Link(url=url) for url in flags.texts("--link", self.links)),
-            meta=flags.pairs("--meta", self.meta),
+            task_id=task,
+            run_id=run,
+            body=body,
+            issue_id=issue,
+            parents=parents,
+            links=links,
+            meta=meta,
         )
-        flags.check()
-        return folder, draft
 
     @property
     def is_from_stdin(self) -> bool:

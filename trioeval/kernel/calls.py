@@ -13,11 +13,10 @@ Laws: LIMIT, SLOT, ATTEMPTS, BUDGET, LEASE, DRAIN.
 """
 
 import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Generic, NoReturn, TypeAlias, TypeVar, TypeVarTuple, overload
 
-import attrs
 import trio
 
 from trioeval.errors import PlanError, TooLateError
@@ -28,7 +27,6 @@ from trioeval.kernel.events import (
     LaneClosed,
     LimitChanged,
     Noted,
-    Observer,
     Reserving,
     Throttled,
     Waiting,
@@ -37,31 +35,16 @@ from trioeval.kernel.events import (
 from trioeval.kernel.jobs import Job, P
 from trioeval.kernel.lane import Lane
 from trioeval.kernel.metered import Metered
-from trioeval.kernel.needs import Need, Purse
+from trioeval.kernel.needs import Need
 from trioeval.kernel.retries import Attempts, call_error
+from trioeval.kernel.terms import Terms
 from trioeval.kernel.timeouts import Timer
-from trioeval.kernel.withdrawal import Withdrawal
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
 Used: TypeAlias = tuple[int, float] | None
 """Tokens and money of a request; None of one that was given up in flight."""
-
-
-@attrs.frozen
-class Terms:
-    """What holds for the calls of all jobs of a run."""
-
-    lanes: Mapping[str, Lane]
-    deadline: float
-    observe: Observer | None
-    purse: Purse | None
-    """What calls are paid from."""
-    plain: Need
-    """Of a call that says nothing of tokens and money."""
-    withdrawal: Withdrawal
-    """What a stop means for first requests."""
 
 
 class Calls(Generic[P]):
@@ -118,6 +101,7 @@ class Calls(Generic[P]):
         *args: *Ts,
         tokens: int = 0,
         money: float = 0.0,
+        ahead: bool = False,
     ) -> R: ...
     @overload
     async def __call__(
@@ -127,6 +111,7 @@ class Calls(Generic[P]):
         *args: *Ts,
         tokens: int = 0,
         money: float = 0.0,
+        ahead: bool = False,
     ) -> R: ...
     async def __call__(
         self,
@@ -135,6 +120,7 @@ class Calls(Generic[P]):
         *args: *Ts,
         tokens: int = 0,
         money: float = 0.0,
+        ahead: bool = False,
     ) -> object:
         """Run `send(*args)` in a slot of `lane`, when it is its turn there; again, where that may help.
 
@@ -148,6 +134,7 @@ class Calls(Generic[P]):
             *args: Passed to it.
             tokens: The most that the call may use, ≥ 0; it is settled to what a `Metered` tells.
             money: Likewise.
+            ahead: Whether it stands in line before what is new, by the index of its job, as a retry does.
 
         Returns:
             What `send` returns, without its `Metered`.
@@ -174,7 +161,7 @@ class Calls(Generic[P]):
         attempts: Attempts | None = None
         again_at: float | None = None
         if not target.start_nowait(call, self, need, now):
-            now = await self._wait(target, call, need, again_at)
+            now = await self._wait(target, call, need, again_at, passes=ahead)
         while True:
             mark = target.throttle.mark
             failure: Exception | None = None

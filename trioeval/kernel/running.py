@@ -17,7 +17,7 @@ import trio
 
 from trioeval.errors import BudgetError, PlanError
 from trioeval.kernel.backlog import Backlog, Released
-from trioeval.kernel.calls import Calls, Terms
+from trioeval.kernel.calls import Calls
 from trioeval.kernel.events import Admitted, Finished, Observer, Salvaged, Waiting, Why
 from trioeval.kernel.jobs import Job, P
 from trioeval.kernel.lanes import Lanes
@@ -25,6 +25,7 @@ from trioeval.kernel.ledger import Ledger
 from trioeval.kernel.needs import Need, Purse
 from trioeval.kernel.outcomes import Blocked, Cut, Done, Failed, NotRun, Outcome, V
 from trioeval.kernel.retries import worth_salvaging
+from trioeval.kernel.terms import Terms
 from trioeval.kernel.timeouts import Timeouts, Timer
 from trioeval.kernel.withdrawal import Withdrawal
 from trioeval.rates import Budget

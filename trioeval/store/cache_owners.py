@@ -1,7 +1,7 @@
-"""Who has leases of a cache, and whether that process still lives.
+"""Who uses a database, such as one who has leases of a cache, and whether that process still lives.
 
-Whoever opens a cache has a name, and a file of that name beside the database that is locked for as long as
-the cache is open. The system frees the lock when the process ends, however it ends: so the leases of a name
+Whoever opens it has a name, and a file of that name beside the database that is locked for as long as
+it is open. The system frees the lock when the process ends, however it ends: so the leases of a name
 whose file is there and free belong to nobody, and nobody waits for them. Where there is no such file, locks
 say nothing.
 """
@@ -60,6 +60,10 @@ class Owners:
             return False
         lock.leave()
         return True
+
+    def take(self, owner: str) -> RunLock | None:
+        """The lock of one that has died, also where its file is gone; None where it lives, or locks fail."""
+        return self._locked(owner, 0) if _NAME.fullmatch(owner) else None
 
     def bury(self, forget: Callable[[str], None]) -> None:
         """Forget all who have died, and remove their files.

@@ -213,6 +213,15 @@ class Asker:
         listener.heard(paid, recalled=False)
         return paid
 
+    def recalled(self, inquiry: Inquiry) -> Paid | None:
+        """The reply that an earlier execution of the run has written down, if any."""
+        return None if inquiry.key is None else self._recalled(inquiry.key)
+
+    def note(self, inquiry: Inquiry, reply: Reply, latency_ms: float) -> None:
+        """Write down a reply that was got in another way than by `ask`."""
+        if inquiry.key is not None:
+            self._write(inquiry, inquiry.key, reply, latency_ms)
+
     def reject(self, inquiry: Inquiry) -> None:
         """Nothing came of the reply to a question: nobody is given it again."""
         if self.cache is not None and inquiry.cache_key is not None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.errors import GradingError, ProviderError, TrioevalError
+from trioeval.errors import BlockedError, GradingError, ProviderError, TrioevalError
 from trioeval.grading import Verdict
 from trioeval.kernel import Blocked, Cut, Done, Failed, Interrupted, NotRun, Outcome, TimedOut
 from trioeval.tasks.rows import Row
@@ -27,6 +27,13 @@ _CUTS = {
     Cut.BUDGET: "the budget of the run is used up",
     Cut.FAULT: "the run itself failed",
 }
+
+
+def name_of(outcome: Outcome[Any]) -> str:
+    """How a job ended, in a word. One that found out itself that it may not begin is blocked."""
+    if isinstance(outcome, Failed) and isinstance(outcome.error, BlockedError):
+        return NAMES[Blocked]
+    return NAMES[type(outcome)]
 
 
 def provider_failure(outcome: Outcome[Any]) -> ProviderError | None:

@@ -9,12 +9,15 @@ from typing import TypeVar
 
 import attrs
 
+from trioeval.agents.slots import AGENT_RUNS
 from trioeval.errors import Problem, SuiteError
 from trioeval.kernel import Backoff, LaneSpec
 from trioeval.providers import ProviderSpec
 from trioeval.suite import LaneSettings, ProviderEntry, Suite
 from trioeval.suite.question_models import workers_of
 from trioeval.suite.quota_models import QuotaKey
+
+_UNBOUNDED = 1_000_000  # more runs than any machine has
 
 B = TypeVar("B", int, float)
 
@@ -82,6 +85,11 @@ def _lane_settings(
         if entry.delay is not None:
             wanted = attrs.evolve(wanted or LaneSettings(), delay=entry.delay)
         if wanted is None:
+            continue
+        if name == AGENT_RUNS:
+            message = "programs that are agents have no lane of their own: they run in the run slots"
+            hint = "write maxConcurrentRuns in $.agents: it holds for all of them together"
+            problems.append(Problem(f"$.providers[{position}].lane", message, hint))
             continue
         if settings.setdefault(name, wanted) != wanted:
             problems.append(
@@ -158,6 +166,8 @@ def _with_room(spec: LaneSpec, rooms: Mapping[str, int]) -> LaneSpec:
 
 
 def _lane_name(suite: Suite, entry: ProviderEntry, spec: ProviderSpec) -> str:
+    if spec.lane_key == AGENT_RUNS:
+        return AGENT_RUNS  # which holds for all of them, and so is no lane of single providers
     if isinstance(entry.lane, str):
         return suite.lanes[entry.lane].key or entry.lane
     own = None if entry.lane is None else entry.lane.key
@@ -183,6 +193,9 @@ def _with_retries(settings: LaneSettings, users: Sequence[ProviderSpec]) -> Lane
 def _lane_spec(name: str, settings: LaneSettings, suite: Suite, cap: int | None) -> LaneSpec:
     options = suite.evaluate_options
     width = settings.max_concurrency
+    if name == AGENT_RUNS:
+        width = suite.run_limits.max_concurrent_runs
+        width = _UNBOUNDED if width == 0 else width
     if width is None:
         width = options.max_concurrency if cap is None else cap
     elif cap is not None:

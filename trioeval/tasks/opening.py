@@ -17,6 +17,8 @@ from trioeval.providers import Recorder, open_providers
 from trioeval.suite.column_models import ColumnsSettings
 from trioeval.suite.question_models import QuestionSettings, workers_of
 from trioeval.suite.sources.around import Around
+from trioeval.tasks.agents.agent_work import AgentWork
+from trioeval.tasks.agents.opening import AgentRun
 from trioeval.tasks.asking import Asker
 from trioeval.tasks.caching import ReplyCache
 from trioeval.tasks.columns.dataset_task import open_dataset
@@ -71,6 +73,8 @@ class Terms:
     """What is told of datasets, and how they go on."""
     seeds: Mapping[str | None, Mapping[str, Source]]
     """Of each task that builds a dataset, the rows of its seeds that are files."""
+    agents: AgentRun | None
+    """What the tasks of agents share; None where there is none."""
 
 
 @attrs.frozen
@@ -237,6 +241,7 @@ async def _prompt_task(has: _Opened, stack: AsyncExitStack, terms: Terms) -> Ope
         open_objects=around.switch("DISABLE_OBJECT_STRINGIFY"),
     )
     means = await stack.enter_async_context(open_means(around, prepared.trust))
+    agents = await _agents(has, terms)
     body = PromptEval(
         steps,
         has.asker,
@@ -255,12 +260,31 @@ async def _prompt_task(has: _Opened, stack: AsyncExitStack, terms: Terms) -> Ope
         order=prepared.order,
         task=has.part.id,
         hooks=hooks,
+        agents=agents,
     )
     whole: Body = body
     layout = Layout.of(steps.spans)
     if layout.compares:
         whole = ComparedEval(body, steps, layout, prepared.lane_names, graders)
-    return OpenTask(whole, options.salvage_rounds, hooks)
+    task = OpenTask(whole, options.salvage_rounds, hooks)
+    # Cases that wait for others begin, and may wait for such as come behind them.
+    return task if agents is None else attrs.evolve(task, max_live_jobs=max(1, len(steps)))
+
+
+async def _agents(has: _Opened, terms: Terms) -> AgentWork | None:
+    """Who answers in place of the providers of a task, if they are agents."""
+    prepared, task = has.part.prepared, has.part.id
+    settings = prepared.suite.agents
+    if settings is None or terms.agents is None:
+        return None
+    journal = None if terms.journal is None else terms.journal.agents(task)
+    work = AgentWork(prepared, settings, has.asker, task=task, journal=journal, run=terms.agents)
+    await work.end_survivors()
+    kept = () if terms.journal is None else terms.journal.kept(task)
+    for index in range(len(prepared.steps)):
+        if index in kept:
+            work.keep(index, kept.record(index))
+    return work
 
 
 def _question_task(has: _Opened, settings: QuestionSettings, terms: Terms) -> OpenTask:

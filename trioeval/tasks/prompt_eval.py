@@ -8,6 +8,7 @@ is a reply, it has no reason to wait.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -31,8 +32,9 @@ from trioeval.kernel import (
 from trioeval.providers import Reply, Request
 from trioeval.suite import Expansion, Step
 from trioeval.suite.sources.around import names_file
+from trioeval.tasks.agents.answering import Agents
 from trioeval.tasks.asking import Asker, Inquiry
-from trioeval.tasks.endings import NAMES, cut_of, explain, grading_details, provider_failure
+from trioeval.tasks.endings import cut_of, explain, grading_details, name_of, provider_failure
 from trioeval.tasks.grader_calls import RowGraders
 from trioeval.tasks.hooks import Hooks
 from trioeval.tasks.journal import Paid
@@ -74,6 +76,10 @@ class _Known:
         self.reply, self.latency_ms, self.cached = paid.reply, paid.latency_ms, paid.cached
         self.recalled = int(recalled and not paid.cached)
 
+    def come_to(self, reply: Reply, latency_ms: float, recalled: int) -> None:
+        """What an agent has come to so far, of whose attempts some were made by earlier executions."""
+        self.reply, self.latency_ms, self.recalled = reply, latency_ms, recalled
+
 
 class PromptEval:
     """One prompt evaluation, bound to its providers and lanes; good for one run.
@@ -86,6 +92,7 @@ class PromptEval:
         order: In which order steps may start.
         task: Which task of its suite it is, where that has several.
         hooks: What is told of rows, and may change them.
+        agents: Who answers in place of the providers.
     """
 
     def __init__(
@@ -98,6 +105,7 @@ class PromptEval:
         order: Callable[[], Readiness] | None = None,
         task: str | None = None,
         hooks: Hooks | None = None,
+        agents: Agents | None = None,
     ) -> None:
         self._steps = steps
         self._asker = asker
@@ -107,6 +115,7 @@ class PromptEval:
         self._order = order
         self._task = task
         self._hooks = hooks
+        self._agents = agents
         self._known: dict[int, _Known] = {}
         self._ahead: dict[int, tuple[Asked, Inquiry]] = {}
         """What rows ask that are not started yet."""
@@ -124,6 +133,8 @@ class PromptEval:
         )
 
     def _looks_ahead(self) -> bool:
+        if self._agents is not None:
+            return True
         # What an extension makes of a test is not known before its row runs.
         if self._hooks is not None and self._hooks.change_tests:
             return False
@@ -137,6 +148,8 @@ class PromptEval:
         step, known = job.payload, self._known.get(job.index)
         if step.test.fault is not None or step.test.provider_output is not None:
             return True
+        if self._agents is not None:
+            return self._agents.begins_at_once(step)
         if known is not None and known.judging is not None:
             return False
         if not self._asker.may_have(step.provider_index) or _runs_code(step):
@@ -202,7 +215,9 @@ class PromptEval:
         ahead = self._ahead.pop(job.index, None)
         asked = await self._tools.ask(step) if ahead is None else ahead[0]
         known.asked = asked
-        if step.test.provider_output is None:
+        if step.test.provider_output is None and self._agents is not None:
+            reply = await self._agents.answer(step, asked, calls, known.come_to)
+        elif step.test.provider_output is None:
             inquiry = self._inquiry(step, asked) if ahead is None else ahead[1]
             known.inquiry = inquiry
             reply = (await self._asker.ask(inquiry, calls, known)).reply
@@ -216,7 +231,12 @@ class PromptEval:
         output = await self._tools.transform(step, asked, reply)
         known.output = output
         known.graders = self._judges.graders.of_row(step, asked, calls)
-        return self._judges.of(known.graders, reply, output, known.latency_ms)
+        return self._judges.of(
+            known.graders, reply, output, known.latency_ms, self._workspace(step)
+        )
+
+    def _workspace(self, step: Step) -> Path | None:
+        return None if self._agents is None else self._agents.workspace(step)
 
     def _inquiry(self, step: Step, asked: Asked) -> Inquiry:
         request = Request(
@@ -247,7 +267,9 @@ class PromptEval:
                 graders = self._judges.graders.of_row(known.step, asked, calls)
             else:
                 graders.resume(calls)
-            return self._judges.of(graders, reply, known.output, known.latency_ms).bench
+            workspace = self._workspace(known.step)
+            judging = self._judges.of(graders, reply, known.output, known.latency_ms, workspace)
+            return judging.bench
 
         return make
 
@@ -257,6 +279,8 @@ class PromptEval:
         """The row of a job that is over. Each outcome is given once, in any order."""
         self._ahead.pop(outcome.index, None)
         known = self._known.pop(outcome.index, None) or _Known(self._steps[outcome.index])
+        if self._agents is not None:
+            self._agents.over(known.planned or known.step)
         if known.ending is not None and isinstance(outcome, TimedOut | Interrupted):
             outcome = self._without_hook(outcome, known.ending)
         outcome = as_refused(outcome, begun=known.reply is not None)
@@ -313,7 +337,7 @@ class PromptEval:
             verdict=verdict,
             error=explain(outcome),
             failure=provider_failure(outcome),
-            outcome=NAMES[type(outcome)],
+            outcome=name_of(outcome),
             cut=cut_of(outcome),
             lane=self._lanes[step.provider_index],
             latency_ms=known.latency_ms,

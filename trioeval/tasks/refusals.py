@@ -15,6 +15,10 @@ from trioeval.kernel import Cut, Failed, Interrupted, NotRun, Outcome
 V = TypeVar("V")
 
 
+class StoppedError(Exception):
+    """Raised by the body of a job between two of its calls, because the run was stopped; nobody sees it."""
+
+
 def refusal_in(error: BaseException) -> BudgetError | None:
     """What the budget said, if an error is that, or comes from that; None if it is not."""
     left, seen = [error], set[int]()
@@ -41,15 +45,15 @@ def as_refused(outcome: Outcome[V], *, begun: bool) -> Outcome[V]:
     paid = begun or (isinstance(outcome, Interrupted | Failed) and outcome.calls > 0)
     if isinstance(outcome, Interrupted) and outcome.cut is Cut.STOP and not paid:
         return NotRun(outcome.index, Cut.STOP)
-    if not isinstance(outcome, Failed) or (refusal := refusal_in(outcome.error)) is None:
+    if not isinstance(outcome, Failed):
         return outcome
-    if paid:
-        return Interrupted(
-            outcome.index,
-            outcome.started_at,
-            outcome.finished_at,
-            outcome.waited,
-            outcome.calls,
-            Cut.BUDGET,
-        )
-    return NotRun(outcome.index, Cut.BUDGET, str(refusal))
+    if isinstance(outcome.error, StoppedError):
+        return _cut(outcome, Cut.STOP) if paid else NotRun(outcome.index, Cut.STOP)
+    if (refusal := refusal_in(outcome.error)) is None:
+        return outcome
+    return _cut(outcome, Cut.BUDGET) if paid else NotRun(outcome.index, Cut.BUDGET, str(refusal))
+
+
+def _cut(failed: Failed, cut: Cut) -> Interrupted:
+    times = (failed.started_at, failed.finished_at, failed.waited)
+    return Interrupted(failed.index, *times, failed.calls, cut)

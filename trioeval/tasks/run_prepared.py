@@ -22,6 +22,8 @@ from trioeval.quota.backend import Quota
 from trioeval.suite import BudgetSettings, Suite
 from trioeval.suite.column_models import SeedColumns
 from trioeval.suite.sources.functions import Calls
+from trioeval.tasks.agents.agent_terms import AgentTerms
+from trioeval.tasks.agents.opening import open_agents
 from trioeval.tasks.caching import ReplyCache
 from trioeval.tasks.columns.opening import DatasetsTold, read_seeds
 from trioeval.tasks.journal import Journal
@@ -63,6 +65,7 @@ class RunTerms:
     questions: QuestionObserver | None
     settled: Callable[[PreparedTask], None]
     datasets: DatasetsTold
+    agents: AgentTerms
 
 
 @attrs.frozen
@@ -126,6 +129,9 @@ async def run_prepared(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
                 settled=how.settled,
                 datasets=how.datasets,
                 seeds=seeds,
+                agents=await stack.enter_async_context(
+                    open_agents(prepared, how.agents, how.run_id, stop=how.stop, warn=how.warn)
+                ),
             )
             tasks = [await open_task(part, stack, terms) for part in prepared.parts]
             lanes = how.lanes

@@ -16,6 +16,7 @@ from trioeval.kernel import Lanes, Observer
 from trioeval.kernel.events import guarded
 from trioeval.providers import Provider, Recorder
 from trioeval.suite import Suite
+from trioeval.tasks.agents.agent_terms import AgentTerms
 from trioeval.tasks.caching import ReplyCache
 from trioeval.tasks.columns.dataset_events import DatasetEvent
 from trioeval.tasks.columns.opening import DatasetsTold
@@ -65,6 +66,7 @@ async def run_suite(
     datasets: Callable[[DatasetResult], None] | None = None,
     dataset_events: Callable[[str | None, DatasetEvent], None] | None = None,
     reconcile: bool = False,
+    agents: AgentTerms | None = None,
 ) -> SuiteSummary:
     """Run a suite and emit its rows in index order. A checkpoint.
 
@@ -99,6 +101,7 @@ async def run_suite(
         dataset_events: Told of what happens to datasets, with the ids of their tasks.
         reconcile: Whether a dataset of the run may be another one now than when it was begun: what was made
             of columns that are as they were is kept.
+        agents: How tasks of type `agent` are worked on; None keeps their folders only as long as it runs.
 
     Returns:
         How many rows ended in which way.
@@ -157,6 +160,7 @@ async def run_suite(
             questions=guarded(questions),
             settled=settled or nobody,
             datasets=DatasetsTold(tell=tell, observe=dataset_events, reconcile=reconcile),
+            agents=agents or AgentTerms(),
         ),
     )
     found = totals.counts

@@ -1,22 +1,45 @@
-"""A bus that is open for writing: who appends puts a message down, and one task writes what has gathered."""
+"""A bus that is open for writing: who appends puts a message down, and one of them writes what has gathered."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
+import attrs
 import trio
 
+from trioeval.agents.bus.following import Following, News
+from trioeval.agents.bus.lock import BusLock
 from trioeval.agents.bus.messages import Draft, Message
+from trioeval.agents.bus.posting import Posted, is_quick, post, prepared
+from trioeval.agents.bus.queue import Entry, Queue
+from trioeval.agents.bus.segments import is_folder, trouble
 from trioeval.agents.bus.settings import BusSettings
 from trioeval.agents.bus.stats import BusStats
+from trioeval.agents.bus.tail import Tail
+from trioeval.errors import BusError, BusLockedError
 
 
+@attrs.define(eq=False)
 class Bus:
     """A bus that is open for writing; obtained from `open_bus` only."""
 
     path: Path
     """Its folder, absolute."""
     stats: BusStats
+    _settings: BusSettings
+    _rng: Callable[[], float] = attrs.field(repr=False)
+    _utc: Callable[[], float] = attrs.field(repr=False)
+    _tail: Tail = attrs.field(repr=False)
+    _lock: BusLock = attrs.field(repr=False)
+    _queue: Queue = attrs.field(init=False, factory=Queue, repr=False)
+    _news: News = attrs.field(init=False, factory=News, repr=False)
+    _thread: trio.CapacityLimiter = attrs.field(
+        init=False, factory=lambda: trio.CapacityLimiter(1), repr=False
+    )
+    """Whoever holds the lock never waits for a thread."""
+    _is_closed: bool = attrs.field(init=False, default=False, repr=False)
 
     async def append(self, draft: Draft, /) -> Message:
         """Write a message, and return when that is as durable as it is to be. A checkpoint.
@@ -27,7 +50,23 @@ class Bus:
             BusLockedError: Others held the lock all the time.
             BusError: It cannot be written.
         """
-        raise NotImplementedError
+        entry = Entry(prepared(draft))
+        if self._is_closed:
+            raise self._closed()
+        if not self._queue.add(entry):
+            await self._queue.wait(entry)
+        if not entry.is_over:
+            try:
+                # Those who are about to append do so now, and are written together.
+                await trio.lowlevel.checkpoint()
+                await self._lead(entry)
+            finally:
+                self._queue.lead_no_more(entry)
+                if self._is_closed:
+                    self._close_files()
+        if entry.message is not None:
+            return entry.message
+        raise entry.error if entry.error is not None else self._closed()
 
     def follow(self, since: int | str | None = None) -> AsyncIterator[Message]:
         """All messages after a cursor, those that are there and then each as it comes; never ends by itself.
@@ -39,7 +78,104 @@ class Bus:
             CursorExpiredError: Messages after the cursor were removed.
             CursorNotFoundError: There is no such message.
         """
-        raise NotImplementedError
+        return Following(self.path, since, self._news)
+
+    def close(self) -> None:
+        """Write no more. What is being written is."""
+        self._is_closed = True
+        if not self._queue.is_led:
+            self._close_files()
+
+    async def _lead(self, entry: Entry) -> None:
+        """Write what has gathered, until it is known what became of one message."""
+        while not entry.is_over and not self._is_closed:
+            witnesses = self._queue.entries()
+            begun = trio.current_time()
+            self.stats.lock_attempts += 1
+            self.stats.retries += entry.tries > 0
+            try:
+                await self._lock.take(self._settings.lock_timeout, rng=self._rng)
+            except TimeoutError as error:
+                self._count_wait(begun)
+                self.stats.timeouts += 1
+                self._give_up(witnesses, error)
+                if not entry.is_over:
+                    await trio.sleep(self._settings.retry_delay * 2 ** (entry.tries - 1))
+            except OSError as error:
+                self._fail(witnesses, error)
+            else:
+                self._count_wait(begun)
+                await self._write()
+
+    async def _write(self) -> None:
+        """Write all there is; the lock is held, and is given back."""
+        entries: Sequence[Entry] = ()
+        try:
+            entries = self._queue.entries()
+            drafts = [entry.prepared for entry in entries]
+            self._tail.catch_up()
+            if is_quick(drafts, self._tail, self._settings):
+                done = self._post(entries)
+            else:
+                for entry in entries:
+                    entry.is_taken = True
+                # A thread that writes cannot be stopped: it is short, and its end is waited for.
+                with trio.CancelScope(shield=True):
+                    done = await trio.to_thread.run_sync(self._post, entries, limiter=self._thread)
+        except OSError as error:
+            done = Posted((), error)
+        finally:
+            self._lock.release()
+        self._tell(entries, done)
+
+    def _post(self, entries: Sequence[Entry]) -> Posted:
+        drafts = [entry.prepared for entry in entries]
+        utc = datetime.fromtimestamp(self._utc(), UTC).isoformat(timespec="microseconds")
+        return post(drafts, self._tail, self._settings, utc=f"{utc[:-6]}Z", rng=self._rng)
+
+    def _tell(self, entries: Sequence[Entry], done: Posted) -> None:
+        count = len(done.messages)
+        for entry, message in zip(entries, done.messages, strict=False):
+            self._queue.end(entry, message)
+        if done.failure is not None:
+            self._fail(entries[count:], done.failure)
+        if count:
+            self.stats.appends += count
+            self.stats.batches += 1
+            self.stats.largest_batch = max(self.stats.largest_batch, count)
+            self._news.tell()
+
+    def _give_up(self, witnesses: Sequence[Entry], error: TimeoutError) -> None:
+        """Count a time that the lock was not to be had; those who have seen enough of them fail."""
+        attempts = self._settings.append_attempts
+        for entry in witnesses:
+            entry.tries += 1
+            if entry.tries >= attempts and not entry.is_gone:
+                failure = BusLockedError(
+                    f"{self.path}: the message bus was locked by others, {attempts} "
+                    f"{'times' if attempts > 1 else 'time'} for {self._settings.lock_timeout:g} s",
+                    attempts=attempts,
+                )
+                failure.__cause__ = error
+                self._queue.end(entry, failure)
+
+    def _fail(self, entries: Sequence[Entry], error: OSError) -> None:
+        for entry in entries:
+            failure = error if isinstance(error, BusError) else trouble(self.path, "written", error)
+            failure.__cause__ = error.__cause__ if failure is error else error
+            self._queue.end(entry, failure)
+
+    def _count_wait(self, begun: float) -> None:
+        waited = trio.current_time() - begun
+        self.stats.lock_wait_s += waited
+        self.stats.longest_lock_wait_s = max(self.stats.longest_lock_wait_s, waited)
+
+    def _close_files(self) -> None:
+        self._lock.close()
+        self._tail.close()
+
+    def _closed(self) -> BusError:
+        return BusError(f"{self.path}: the message bus is closed; messages are appended while it is open")
 
 
 @asynccontextmanager
@@ -48,6 +184,7 @@ async def open_bus(
     settings: BusSettings | None = None,
     *,
     rng: Callable[[], float],
+    utc: Callable[[], float] = time.time,
 ) -> AsyncGenerator[Bus]:
     """Open a bus for writing; the folder is made if there is none.
 
@@ -55,9 +192,14 @@ async def open_bus(
         folder: Of its files, which nobody else keeps files in.
         settings: How it is written; None is `BusSettings()`.
         rng: Numbers from 0 to 1, so that writers do not try in step.
+        utc: The time, in seconds since 1970.
 
     Raises:
         BusError: It is no folder, or leads somewhere else.
     """
     await trio.lowlevel.checkpoint()
-    yield Bus()
+    bus = make_bus(folder, settings, rng=rng, utc=utc)
+    try:
+        yield bus
+    finally:
+        bus.close()

@@ -1,9 +1,14 @@
 """What is said on a bus: messages as frozen data, and their JSON."""
 
+import json
+import re
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import attrs
+import orjson
+
+from trioeval.errors import UsageError
 
 MessageType: TypeAlias = str
 """One of `TYPES`, or another word in capitals."""
@@ -23,6 +28,7 @@ TYPES = (
 )
 DURABLE = ("FACT", "DECISION", "RUN_START", "RUN_STOP", "RUN_CRASH")
 """Types that are written through to the disk where nothing else is said."""
+_TYPE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 
 
 @attrs.frozen(kw_only=True)
@@ -45,7 +51,14 @@ class Link:
 
 @attrs.frozen(kw_only=True)
 class Draft:
-    """A message that nobody has posted yet."""
+    """A message that nobody has posted yet.
+
+    Its texts may hold anything, also halves of surrogate pairs; two halves that belong together come back as
+    the character that they stand for.
+
+    Raises:
+        UsageError: Its type is no word in capitals, its project is blank, or its `meta` is no texts.
+    """
 
     type: MessageType
     project_id: str
@@ -62,6 +75,23 @@ class Draft:
     links: tuple[Link, ...] = ()
     meta: Mapping[str, str] = attrs.field(factory=dict)
 
+    def __attrs_post_init__(self) -> None:
+        problems = []
+        if not _TYPE.fullmatch(self.type):
+            problems.append(
+                f"type: {self.type!r} is no type of a message: a word in capitals, as {', '.join(TYPES)}"
+            )
+        if not self.project_id.strip():
+            problems.append("project_id: blank; it is the id of the run")
+        for meta in (self.meta, *(parent.meta for parent in self.parents)):
+            problems += [
+                f"meta: {key!r}: {value!r}: keys and values are texts"
+                for key, value in meta.items()
+                if not (isinstance(key, str) and isinstance(value, str))
+            ]
+        if problems:
+            raise UsageError("; ".join(problems))
+
 
 @attrs.frozen(kw_only=True)
 class Message:
@@ -74,7 +104,157 @@ class Message:
     utc: str
     """When it was written, as ISO 8601 with microseconds and a `Z`."""
     draft: Draft
+    """What was posted; an `ISSUE` has its `issue_id`."""
 
     def json(self) -> dict[str, Any]:
         """As it stands in the file, and as `bus read --json` prints it: without what it does not have."""
-        raise NotImplementedError
+        head = {"msg_id": self.msg_id, "seq": self.seq, "ts": self.utc}
+        return head | _draft_json(self.draft)
+
+
+def payload_of(draft: Draft) -> bytes:
+    """What is known of a message before it is written: the end of its payload, from its type on."""
+    return _dumped(_draft_json(draft))[1:]
+
+
+def payload_head(seq: int, msg_id: str, utc: str) -> bytes:
+    """The beginning of a payload, up to where `payload_of` goes on."""
+    return b'{"msg_id":"%b","seq":%d,"ts":"%b",' % (msg_id.encode(), seq, utc.encode())
+
+
+def posted(draft: Draft, rest: bytes, *, seq: int, msg_id: str, utc: str) -> tuple[Message, bytes]:
+    """A draft as a message, and its payload.
+
+    Args:
+        draft: What is said.
+        rest: Its `payload_of`.
+        seq: The number of the message.
+        msg_id: Its id.
+        utc: When it is written.
+    """
+    if draft.type == "ISSUE" and draft.issue_id is None:
+        draft = attrs.evolve(draft, issue_id=msg_id)
+        rest = payload_of(draft)
+    message = Message(seq=seq, msg_id=msg_id, utc=utc, draft=draft)
+    return message, payload_head(seq, msg_id, utc) + rest
+
+
+def message_id(seq: int, mark: int) -> str:
+    """The id of a message: ids sort as numbers do.
+
+    Args:
+        seq: Its number.
+        mark: A random number below 2**48, that tells it from messages of other buses.
+
+    Example:
+        >>> message_id(42, 255)
+        '0000000042-0000000000ff'
+    """
+    return f"{seq:010}-{mark:012x}"
+
+
+def seq_of(msg_id: str) -> int | None:
+    """The number in the id of a message; None if it is no id of one."""
+    match = re.fullmatch(r"([0-9]{10,18})-[0-9a-f]{12}", msg_id)
+    return int(match[1]) if match else None
+
+
+def parse_message(payload: bytes) -> Message:
+    """The message of a payload. What is not known in it is left out.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        value = _loaded(payload)
+        return Message(
+            seq=_number(value["seq"]),
+            msg_id=_text(value["msg_id"]),
+            utc=_text(value["ts"]),
+            draft=_draft(value),
+        )
+    except (KeyError, TypeError, AttributeError, UsageError) as error:
+        raise ValueError(f"this is no message: {error}") from error
+
+
+def _draft_json(draft: Draft) -> dict[str, Any]:
+    value: dict[str, Any] = {"type": draft.type, "project_id": draft.project_id}
+    if draft.task_id is not None:
+        value["task_id"] = draft.task_id
+    if draft.run_id is not None:
+        value["run_id"] = draft.run_id
+    value["body"] = draft.body
+    if draft.issue_id is not None:
+        value["issue_id"] = draft.issue_id
+    if draft.parents:
+        value["parents"] = [
+            _present(msg_id=one.msg_id, kind=one.kind, meta=dict(one.meta) or None)
+            for one in draft.parents
+        ]
+    if draft.links:
+        value["links"] = [
+            _present(url=one.url, label=one.label, kind=one.kind) for one in draft.links
+        ]
+    if draft.meta:
+        value["meta"] = dict(draft.meta)
+    return value
+
+
+def _draft(value: Mapping[str, Any]) -> Draft:
+    return Draft(
+        type=_text(value["type"]),
+        project_id=_text(value["project_id"]),
+        task_id=_maybe(value.get("task_id")),
+        run_id=_maybe(value.get("run_id")),
+        body=_text(value.get("body", "")),
+        issue_id=_maybe(value.get("issue_id")),
+        parents=tuple(
+            Parent(
+                msg_id=_text(one["msg_id"]), kind=_maybe(one.get("kind")), meta=one.get("meta", {})
+            )
+            for one in value.get("parents", ())
+        ),
+        links=tuple(
+            Link(
+                url=_text(one["url"]),
+                label=_maybe(one.get("label")),
+                kind=_maybe(one.get("kind")),
+            )
+            for one in value.get("links", ())
+        ),
+        meta=value.get("meta", {}),
+    )
+
+
+def _present(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _maybe(value: object) -> str | None:
+    return None if value is None else _text(value)
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is no number of a message")
+    return value
+
+
+def _dumped(value: object) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # halves of surrogate pairs, which UTF-8 does not have
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _loaded(payload: bytes) -> Any:
+    try:
+        return orjson.loads(payload)
+    except ValueError:  # likewise
+        return json.loads(payload)

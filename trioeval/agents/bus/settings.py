@@ -1,8 +1,11 @@
 """How a bus is written."""
 
+import math
 from typing import Literal
 
 import attrs
+
+from trioeval.errors import UsageError
 
 
 @attrs.frozen(kw_only=True)
@@ -25,4 +28,27 @@ class BusSettings:
     """Seconds before the second try; doubled before each further one."""
     fsync: Literal["never", "batch", "always"] | None = None
     """Whether a batch of messages is written through to the disk, or each message; None does so with batches
-    that hold a type of `DURABLE`."""
+    that hold a type of `DURABLE`. A file that is closed by a rotation is written through in any case."""
+
+    def __attrs_post_init__(self) -> None:
+        wishes = {
+            "rotate_bytes": (self.rotate_bytes is None or self.rotate_bytes > 0, "> 0, or none"),
+            "keep_segments": (
+                self.keep_segments is None or self.keep_segments >= 1,
+                "1 or more, or none",
+            ),
+            "lock_timeout": (0 < self.lock_timeout < math.inf, "> 0"),
+            "append_attempts": (self.append_attempts >= 1, "1 or more"),
+            "retry_delay": (0 <= self.retry_delay < math.inf, "0 or more"),
+            "fsync": (
+                self.fsync in (None, "never", "batch", "always"),
+                "never, batch, always, or none",
+            ),
+        }
+        problems = [
+            f"{name}: {getattr(self, name)!r} must be {right}"
+            for name, (is_right, right) in wishes.items()
+            if not is_right
+        ]
+        if problems:
+            raise UsageError("the settings of a message bus: " + "; ".join(problems))

@@ -45,9 +45,14 @@ class _Column:
         wait = self.asleep.get(name)
         if wait is None:
             return
-        if wait.is_ended or not isinstance(self.tracker.state(name), Blocked):
+        if wait.is_ended or not self.blockers(name):
             del self.asleep[name]
         wait.changed.set()
+
+    def blockers(self, name: str) -> tuple[str, ...]:
+        """What a case that sleeps waits for; nothing of any other."""
+        state = self.tracker.state(name)
+        return state.by if name in self.asleep and isinstance(state, Blocked) else ()
 
     def give_up(self) -> None:
         """Give up what is stuck, if nothing else goes on."""
@@ -82,8 +87,8 @@ class _Wait:
         """Whether its marker has ended the wait."""
         return self.is_marked or self.trouble is not None
 
-    async def sleep(self, limit: float) -> bool:
-        """Sleep until it is decided what becomes of the case; whether that took no longer than the limit."""
+    async def sleep(self, limit: float) -> tuple[str, ...]:
+        """Sleep until it is decided what becomes of the case; what it still waits for at the limit."""
         asleep = self.column.asleep
         asleep[self.name] = self
         try:
@@ -93,26 +98,25 @@ class _Wait:
                     await self._sleep_on()
                     nursery.cancel_scope.cancel("it is decided")
         finally:
-            in_time = asleep.pop(self.name, None) is None
+            late = self.column.blockers(self.name)
+            asleep.pop(self.name, None)
             if self.waiting is not None:
                 self.waiting(())
-        return in_time
+        return late
 
     async def _sleep_on(self) -> None:
         told: tuple[str, ...] = ()
-        while self.name in self.column.asleep:
-            state = self.column.tracker.state(self.name)
-            assert isinstance(state, Blocked)
-            if state.by == told:
-                self.changed = trio.Event()
-                self.column.give_up()
-                await self.changed.wait()
+        while by := self.column.blockers(self.name):
+            if by != told:
+                told = by
+                if self.waiting is not None:
+                    self.waiting(by)
+                # Others may be over before this is written: what is told next is what holds then.
+                await self.post("PROGRESS", f"blocked by {', '.join(by)}")
                 continue
-            told = state.by
-            if self.waiting is not None:
-                self.waiting(told)
-            # Others may be over before this is written: what is told next is what holds then.
-            await self.post("PROGRESS", f"blocked by {', '.join(told)}")
+            self.changed = trio.Event()
+            self.column.give_up()
+            await self.changed.wait()
 
     async def _watch_marker(self) -> None:
         try:
@@ -213,10 +217,8 @@ async def _pass(wait: _Wait, limit: float | None) -> None:
     if state is not None and wait.done.is_set():
         return
     was_blocked = isinstance(state, Blocked)
-    if was_blocked and not await wait.sleep(math.inf if limit is None else limit):
-        state = tracker.state(name)
-        by = ", ".join(state.by) if isinstance(state, Blocked) else ""
-        raise AgentError(f"it has waited {limit:g} s for {by} (dependencyTimeout)")
+    if was_blocked and (late := await wait.sleep(math.inf if limit is None else limit)):
+        raise AgentError(f"it has waited {limit:g} s for {', '.join(late)} (dependencyTimeout)")
     if wait.trouble is not None:
         raise wait.trouble
     if wait.is_marked:

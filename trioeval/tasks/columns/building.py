@@ -220,6 +220,7 @@ async def preview_suite(
         cache=cache,
         warn=warn,
         datasets=datasets,
+        agents=AgentTerms(),
     )
     await run_prepared(only, how)
     return [told[part.id] for part in wanted if part.id in told]
@@ -289,4 +290,5 @@ def _terms(
         questions=None,
         settled=nobody,
         datasets=datasets,
+        agents=AgentTerms(),
     )

@@ -1,0 +1,377 @@
+"""`trioeval bus` in this process: flags, what is printed, and what is said of mistakes."""
+
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trioeval.agents.bus.bus import open_bus
+from trioeval.agents.bus.messages import Draft, Message
+from trioeval.agents.bus.settings import BusSettings
+from trioeval.cli.app import run_command_line
+from trioeval.cli.bus import message_text
+from trioeval.cli.terminal import show_in_time
+from trioeval.errors import OutputError
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the machine's environment, and narrow help."""
+    for name in ("BUS", "PROJECT", "CASE", "RUN"):
+        monkeypatch.delenv(f"TRIOEVAL_{name}", raising=False)
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a `bus` command: its code, and what it printed and said."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = run_command_line(["bus", *words])
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return run
+
+
+@pytest.fixture
+def bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a bus that is not there yet, as an agent finds it."""
+    folder = tmp_path / "case" / "bus"
+    monkeypatch.setenv("TRIOEVAL_BUS", str(folder))
+    monkeypatch.setenv("TRIOEVAL_PROJECT", "eval-1")
+    return folder
+
+
+def fill(folder: Path, *drafts: tuple[str, str], rotate_bytes: int | None = None) -> None:
+    """Post messages of a type and a body each."""
+    settings = BusSettings(rotate_bytes=rotate_bytes, keep_segments=rotate_bytes and 1)
+
+    async def main() -> None:
+        async with open_bus(folder, settings, rng=lambda: 0.5) as bus:
+            for kind, body in drafts:
+                await bus.append(Draft(type=kind, project_id="p", task_id="calc", body=body))
+
+    trio.run(main)
+
+
+def bodies(printed: str) -> list[str]:
+    return [json.loads(line)["body"] for line in printed.splitlines()]
+
+
+def test_what_is_posted_is_read(bus: Path, run: Run) -> None:
+    """With everything that flags can say, under the id that was printed."""
+    _, issue, _ = run("post", "it loops", "--type", "ISSUE", "--task", "calc", "--run", "r-0")
+    words = ["--type", "FACT", "--issue", issue.strip(), "--parent", issue.strip(), "--parent", "x"]
+    words += ["--link", "https://a.example/b", "--meta", "k=v=w", "--meta", "empty=", "--fsync"]
+    code, said, told = run("post", "it ends\nnow\n", *words, "--project", "other", "--json")
+    assert (code, told) == (0, "")
+    code, printed, told = run("read", "--json")
+    assert (code, told) == (0, "")
+    first, second = map(json.loads, printed.splitlines())
+    assert first["msg_id"] == first["issue_id"] == issue.strip()
+    assert {key: first[key] for key in ("seq", "type", "project_id", "task_id", "run_id")} == {
+        "seq": 1,
+        "type": "ISSUE",
+        "project_id": "eval-1",
+        "task_id": "calc",
+        "run_id": "r-0",
+    }
+    assert second == json.loads(said)
+    assert {key: second[key] for key in second if key not in ("msg_id", "ts")} == {
+        "seq": 2,
+        "type": "FACT",
+        "project_id": "other",
+        "body": "it ends\nnow\n",
+        "issue_id": issue.strip(),
+        "parents": [{"msg_id": issue.strip()}, {"msg_id": "x"}],
+        "links": [{"url": "https://a.example/b"}],
+        "meta": {"k": "v=w", "empty": ""},
+    }
+
+
+def test_an_agent_says_what_it_has_to_say_and_no_more(
+    bus: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its environment says the rest; a flag wins, and what is blank is not said."""
+    monkeypatch.setenv("TRIOEVAL_CASE", "calc-1")
+    monkeypatch.setenv("TRIOEVAL_RUN", " ")
+    run("post", "--", "--share")
+    run("post", "b", "--task", "other", "--bus", str(bus))
+    found = [json.loads(line) for line in run("read", "--json")[1].splitlines()]
+    assert [(one["body"], one["task_id"], one.get("run_id")) for one in found] == [
+        ("--share", "calc-1", None),
+        ("b", "other", None),
+    ]
+
+
+INPUTS = {
+    "empty": (b"", "", ""),
+    "lines": (b"a\r\n---\n\n", "a\r\n---\n\n", ""),
+    "controls": ("ü \N{SNOWMAN}\0\x1b[31m".encode(), "ü \N{SNOWMAN}\0\x1b[31m", ""),
+    "bytes": (b"a\xff\xfeb\xc3", "a\ufffd\ufffdb\ufffd", "standard input is not UTF-8"),
+}
+
+
+@pytest.mark.parametrize("words", [(), ("-",)], ids=["nothing", "a dash"])
+@pytest.mark.parametrize("name", INPUTS)
+def test_standard_input_is_posted_as_it_is(
+    bus: Path, run: Run, monkeypatch: pytest.MonkeyPatch, name: str, words: tuple[str, ...]
+) -> None:
+    """Every line end of it; only what is no text cannot be, and that is told."""
+    said, body, told = INPUTS[name]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(said)))
+    code, _, err = run("post", *words)
+    assert (code, err.partition(":")[0]) == (0, told)
+    assert bodies(run("read", "--json")[1]) == [body]
+
+
+def test_a_message_needs_a_text_or_an_input(
+    bus: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where both are missing nothing is posted."""
+    monkeypatch.setattr(sys, "stdin", None)
+    code, printed, told = run("post")
+    assert (code, printed) == (2, "")
+    assert told == "say what to post: standard input is closed, and there is no TEXT\n"
+    assert not bus.exists()
+
+
+def test_all_mistakes_of_a_post_are_told_at_once(run: Run, tmp_path: Path) -> None:
+    """Each names its flag and what would be right; nothing is read or written."""
+    words = [
+        "--type",
+        "fact",
+        "--meta",
+        "novalue",
+        "--meta",
+        "=v",
+        "--meta",
+        "a=1",
+        "--meta",
+        "a=2",
+    ]
+    code, printed, told = run("post", "a\udcff", *words, "--parent", " ", "--link", "\udc80")
+    assert (code, printed) == (2, "")
+    assert told.splitlines() == [
+        "say which bus: --bus FOLDER (or TRIOEVAL_BUS)",
+        "say which run it belongs to: --project ID (or TRIOEVAL_PROJECT)",
+        "--type must be a word in capitals, as FACT, got 'fact'",
+        "TEXT must be text in UTF-8, got 'a\\udcff'",
+        "--parent must not be blank",
+        "--link must be text in UTF-8, got '\\udc80'",
+        "--meta must be KEY=VALUE, got 'novalue'",
+        "--meta must be KEY=VALUE, got '=v'",
+        "--meta says 'a' twice",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["read"], "say which bus: --bus FOLDER (or TRIOEVAL_BUS)"),
+        (["follow"], "say which bus: --bus FOLDER (or TRIOEVAL_BUS)"),
+        (["read", "--bus", "b", "--type", "Done"], "as INFO, got 'Done'"),
+        (["follow", "--bus", "b", "--until", "done!"], "--until must be a word in capitals"),
+        (["read", "--bus", "b", "--since", "\udcff"], "--since must be text in UTF-8"),
+    ],
+)
+def test_mistakes_of_readers_are_told(run: Run, words: list[str], told: str) -> None:
+    """With code 2, as those of every command line."""
+    code, printed, err = run(*words)
+    assert (code, printed) == (2, "")
+    assert told in err
+
+
+@pytest.mark.parametrize("words", [("post", "a"), ("read",), ("read", "--last", "1"), ("follow",)])
+def test_a_file_is_no_bus(bus: Path, run: Run, words: tuple[str, ...]) -> None:
+    """It is named, and left as it is."""
+    bus.parent.mkdir()
+    bus.write_text("mine")
+    code, printed, told = run(*words)
+    assert (code, printed) == (1, "")
+    assert str(bus) in told
+    assert told.count("\n") == 1
+    assert bus.read_text() == "mine"
+
+
+def test_a_bus_that_is_not_there_has_no_messages(bus: Path, run: Run) -> None:
+    """To look for some makes none."""
+    assert run("read") == (0, "", "")
+    assert run("read", "--last", "3", "--json") == (0, "", "")
+    assert run("follow", "--timeout", "0.01") == (0, "", "")
+    assert not bus.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ((), "abcde"),
+        (("--since", ""), "abcde"),
+        (("--since", "0"), "abcde"),
+        (("--since", "3"), "de"),
+        (("--since", "5"), ""),
+        (("--last", "0"), ""),
+        (("--last", "2"), "de"),
+        (("--last", "99"), "abcde"),
+        (("--type", "FACT"), "bd"),
+        (("--type", "FACT", "--type", "ERROR"), "bde"),
+        (("--type", "QUESTION"), ""),
+        (("--type", "FACT", "--last", "1"), "d"),
+        (("--since", "1", "--last", "3"), "cde"),
+        (("--since", "4", "--last", "3"), "e"),
+        (("--since", "2", "--type", "FACT", "--last", "0"), ""),
+    ],
+)
+def test_readers_get_what_they_ask_for(
+    bus: Path, run: Run, words: tuple[str, ...], found: str
+) -> None:
+    """The type first, and then the last of those."""
+    fill(bus, ("INFO", "a"), ("FACT", "b"), ("INFO", "c"), ("FACT", "d"), ("ERROR", "e"))
+    code, printed, told = run("read", "--json", *words)
+    assert (code, told) == (0, "")
+    assert "".join(bodies(printed)) == found
+
+
+def test_a_reader_goes_on_behind_an_id(bus: Path, run: Run) -> None:
+    """That `post` has printed; one that was never there is told with code 2."""
+    _, first, _ = run("post", "a")
+    run("post", "b")
+    assert bodies(run("read", "--since", first.strip(), "--json")[1]) == ["b"]
+    code, printed, told = run("read", "--since", "nobody")
+    assert (code, printed) == (2, "")
+    assert "nobody" in told
+
+
+def test_a_cursor_that_has_expired_names_the_oldest(bus: Path, run: Run) -> None:
+    """Which is good to read on with; `follow` says the same."""
+    fill(bus, *[("INFO", str(number) * 200) for number in range(9)], rotate_bytes=600)
+    code, printed, told = run("read", "--since", "1")
+    assert (code, printed) == (2, "")
+    oldest = json.loads(run("read", "--json")[1].splitlines()[0])["seq"] - 1
+    assert oldest > 1
+    assert str(oldest) in told
+    assert run("read", "--since", str(oldest))[0] == 0
+    assert run("follow", "--since", "1") == (2, "", told)
+
+
+def test_damage_is_told_and_the_rest_is_read(bus: Path, run: Run) -> None:
+    """The file and its bytes on stderr, every other message on stdout."""
+    fill(bus, ("INFO", "first"), ("INFO", "second"), ("INFO", "third"))
+    (damaged,) = [file for file in bus.iterdir() if b"second" in file.read_bytes()]
+    damaged.write_bytes(damaged.read_bytes().replace(b"second", b"sEcond"))
+    code, printed, told = run("read", "--json")
+    assert (code, bodies(printed)) == (0, ["first", "third"])
+    assert told.startswith(f"{damaged}: bytes ")
+    assert told.count("\n") == 1
+
+
+def test_messages_are_lines_for_people(bus: Path, run: Run) -> None:
+    """Number, time, type, case and body; further lines are indented."""
+    fill(bus, ("INFO", "one line\n"), ("FACT", "two\n\tlines\r\n2 now"))
+    run("post", "")
+    _, printed, _ = run("read")
+    lines = [
+        line.replace(line[2:22], "TIME") if line[0] != " " else line
+        for line in printed.splitlines()
+    ]
+    assert lines == [
+        "1 TIME INFO calc one line",
+        "2 TIME FACT calc two",
+        "        lines",
+        "    2 now",
+        "3 TIME INFO -",
+    ]
+    utc = json.loads(run("read", "--json", "--last", "1")[1])["ts"]
+    assert printed.splitlines()[-1][2:22] == f"{utc[:19]}Z"
+
+
+_TEXTS = st.text(st.characters(codec="utf-8") | st.sampled_from("\x1b\x9b\r\n\u202e\u2028\x85\x00"))
+
+
+@settings(max_examples=settings().max_examples // 2)
+@given(body=_TEXTS, task=_TEXTS)
+def test_no_message_looks_like_another_or_moves_a_terminal(body: str, task: str) -> None:
+    """Whatever it says: one line begins with its number, and no character of it is obeyed."""
+    message = Message(
+        seq=7,
+        msg_id="m-7",
+        utc="2026-01-02T03:04:05.678901Z",
+        draft=Draft(type="INFO", project_id="p", task_id=task, body=body),
+    )
+    first, *rest = message_text(message, as_json=False).split("\n")
+    assert re.match(r"7 2026-01-02T03:04:05Z INFO \S", first)
+    assert all(line.startswith("    ") for line in rest)
+    assert all(line.isprintable() for line in [first, *rest])
+    line = message_text(message, as_json=True)
+    assert line.isascii()
+    assert line.isprintable()
+    assert json.loads(line) == message.json()
+
+
+def test_a_follower_ends_behind_the_type_it_waits_for(bus: Path, run: Run) -> None:
+    """Whether or not that is printed; with code 100 where time is up first."""
+    fill(bus, ("INFO", "a"), ("FACT", "b"), ("INFO", "c"), ("ERROR", "d"))
+
+    def followed(*words: str) -> tuple[int, str]:
+        code, printed, _ = run("follow", "--json", *words)
+        return code, "".join(bodies(printed))
+
+    assert followed("--until", "FACT") == (0, "ab")
+    assert followed("--until", "ERROR", "--until", "FACT", "--since", "2") == (0, "cd")
+    assert followed("--until", "ERROR", "--type", "INFO") == (0, "ac")
+    assert followed("--timeout", "0.05") == (0, "abcd")
+    code, printed, told = run("follow", "--until", "RUN_STOP", "--timeout", "0.05", "--json")
+    assert (code, bodies(printed), told) == (
+        100,
+        ["a", "b", "c", "d"],
+        "no RUN_STOP within 0.05 s\n",
+    )
+
+
+def test_a_slow_reader_can_be_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One who reads nothing makes the follower wait where it can be cancelled; then all comes in order."""
+    reading, writing = os.pipe()
+    with open(reading, "rb") as reader, open(writing, "w", encoding="utf-8") as writer:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stdout", writer)
+
+        async def main() -> int:
+            with trio.move_on_after(0.05):
+                for number in range(10_000):
+                    assert await show_in_time(f"{number:099}")
+            return number
+
+        stopped = trio.run(main)
+        assert 100 < stopped < 9_999
+        writer.close()
+        assert [int(line) for line in reader.read().split()] == list(range(stopped))
+
+
+def test_lines_go_to_files_and_to_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file takes everything; a reader who has gone is told by the answer, a full disk is an error."""
+    long = "ü" * 9_000
+
+    async def print_to(path: Path) -> bool:
+        with path.open("w", encoding="utf-8") as file:
+            monkeypatch.setattr(sys, "stdout", file)
+            return await show_in_time(long)
+
+    assert trio.run(print_to, tmp_path / "out.txt")
+    assert (tmp_path / "out.txt").read_text(encoding="utf-8") == f"{long}\n"
+    with pytest.raises(OutputError, match="No space left on device"):
+        trio.run(print_to, Path("/dev/full"))
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w", encoding="utf-8") as closed:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stdout", closed)
+        assert not trio.run(show_in_time, "nobody")

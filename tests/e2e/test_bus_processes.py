@@ -1,0 +1,252 @@
+"""Several real processes on one bus: agents in shell and Python, followers, signals, and sudden ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trioeval.agents.bus.reading import read_bus
+from trioeval.cli.app import run_command_line
+
+pytestmark = pytest.mark.slow
+
+BUS = [sys.executable, "-m", "trioeval", "bus"]
+WAIT = 20  # seconds, for what takes a moment
+
+PYTHON_AGENT = """
+import os, trio
+from pathlib import Path
+from trioeval.agents.bus.bus import open_bus
+from trioeval.agents.bus.messages import Draft, Parent
+
+async def main():
+    async with open_bus(Path(os.environ["TRIOEVAL_BUS"]), rng=lambda: 0.5) as bus:
+        async for message in bus.follow():
+            if message.draft.type == "QUESTION":
+                parent = Parent(msg_id=message.msg_id)
+                await bus.append(
+                    Draft(type="DECISION", project_id="p", task_id="py", body="yes", parents=(parent,))
+                )
+            if message.draft.type == "FACT":
+                return
+
+trio.run(main)
+"""
+
+SHELL_AGENT = """
+set -e
+question=$("$TRIOEVAL_PYTHON" -P -m trioeval bus post --type QUESTION "May I?")
+answer=$("$TRIOEVAL_PYTHON" -P -m trioeval bus follow --since "$question" --until DECISION --timeout 20)
+printf 'told:\n%s\n' "$answer" | "$TRIOEVAL_PYTHON" -P -m trioeval bus post --type FACT
+"""
+
+HOLDER = """
+import os, sys, time, trio
+from pathlib import Path
+from trioeval.agents.bus.bus import open_bus
+from trioeval.agents.bus.messages import Draft
+from trioeval.agents.bus.settings import BusSettings
+
+def hold(number):
+    print("holds the lock", flush=True)
+    time.sleep(60)
+
+async def main():
+    async with open_bus(Path(sys.argv[1]), BusSettings(fsync="always"), rng=lambda: 0.5) as bus:
+        os.fsync = os.fdatasync = hold
+        await bus.append(Draft(type="INFO", project_id="p", body="before"))
+
+trio.run(main)
+"""
+
+WRITER = """
+import sys, trio
+from pathlib import Path
+from trioeval.agents.bus.bus import open_bus
+from trioeval.agents.bus.messages import Draft
+
+async def main():
+    async with open_bus(Path(sys.argv[1]), rng=lambda: 0.5) as bus:
+        for number in range(1, 401):
+            await bus.append(Draft(type="INFO", project_id="p", body=f"{number} " + "x" * number * 7))
+
+trio.run(main)
+"""
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """What an agent finds."""
+    return {
+        **os.environ,
+        "TRIOEVAL_BUS": str(tmp_path / "bus"),
+        "TRIOEVAL_PROJECT": "p",
+        "TRIOEVAL_CASE": "sh",
+        "TRIOEVAL_PYTHON": sys.executable,
+    }
+
+
+@contextmanager
+def running(command: Sequence[str | Path], env: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A process that is over at the end of the block, whatever becomes of it."""
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def line_of(process: subprocess.Popen[str]) -> Any:
+    assert process.stdout is not None
+    return json.loads(process.stdout.readline())
+
+
+def test_agents_in_two_languages_talk_and_a_third_process_listens(
+    tmp_path: Path, env: dict[str, str]
+) -> None:
+    """Each sees all of it in the same order, also who was there before the bus was."""
+    (tmp_path / "json.py").write_text("raise SystemExit('a file of the workspace was imported')")
+    with ExitStack() as stack:
+        listener = stack.enter_context(running([*BUS, "follow", "--json", "--until", "FACT"], env))
+        python = stack.enter_context(running([sys.executable, "-c", PYTHON_AGENT], env))
+        shell = subprocess.run(
+            ["sh", "-c", SHELL_AGENT],
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=WAIT,
+            check=False,
+        )
+        assert (shell.returncode, shell.stderr) == (0, "")
+        heard, told = listener.communicate(timeout=WAIT)
+        assert (listener.returncode, told) == (0, "")
+        assert python.wait(timeout=WAIT) == 0
+    question, decision, fact = map(json.loads, heard.splitlines())
+    assert (question["seq"], question["type"], question["task_id"]) == (1, "QUESTION", "sh")
+    assert (decision["type"], decision["parents"]) == ("DECISION", [{"msg_id": question["msg_id"]}])
+    assert shell.stdout == f"{fact['msg_id']}\n"
+    assert fact["body"] == f"told:\n2 {decision['ts'][:19]}Z DECISION py yes\n"
+
+
+def test_ag_57_a_writer_that_is_killed_with_the_lock_holds_up_nobody(
+    tmp_path: Path, env: dict[str, str]
+) -> None:
+    """Who waited for it goes on, and both messages are there."""
+    with running([sys.executable, "-c", HOLDER, tmp_path / "bus"], env) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "holds the lock\n"
+        with running([*BUS, "post", "after"], env) as waiting:
+            with pytest.raises(subprocess.TimeoutExpired):
+                waiting.wait(timeout=0.7)
+            holder.kill()
+            printed, told = waiting.communicate(timeout=WAIT)
+            assert (waiting.returncode, told) == (0, "")
+    found = read_bus(tmp_path / "bus").messages
+    assert [message.draft.body for message in found] == ["before", "after"]
+    assert printed == f"{found[1].msg_id}\n"
+
+
+def test_a_post_that_is_stopped_while_it_waits_has_posted_nothing(
+    tmp_path: Path, env: dict[str, str]
+) -> None:
+    """It says so, with the code of its signal."""
+    with running([sys.executable, "-c", HOLDER, tmp_path / "bus"], env) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with running([*BUS, "post", "never"], env) as waiting:
+            with pytest.raises(subprocess.TimeoutExpired):
+                waiting.wait(timeout=0.7)
+            waiting.terminate()
+            assert waiting.communicate(timeout=WAIT) == ("", "nothing was posted; exit 143\n")
+            assert waiting.returncode == 143
+    assert [message.draft.body for message in read_bus(tmp_path / "bus").messages] == ["before"]
+
+
+def test_a_follower_ends_with_its_signal_or_its_reader(env: dict[str, str]) -> None:
+    """At once, quietly and with the right code: also where it waits for a reader who does not read."""
+    with ExitStack() as stack:
+        begin = [running([*BUS, "follow", "--json"], env) for _ in range(4)]
+        interrupted, terminated, left, stuck = [stack.enter_context(one) for one in begin]
+        body = "x" * 100_000  # more than a pipe holds
+        subprocess.run([*BUS, "post", "a"], env=env, stdout=subprocess.DEVNULL, check=True)
+        for process in (interrupted, terminated, left, stuck):
+            assert line_of(process)["body"] == "a"
+        assert left.stdout is not None
+        left.stdout.close()
+        assert left.wait(timeout=WAIT) == 0
+        posted = subprocess.run(
+            [*BUS, "post"], input=body.encode(), env=env, stdout=subprocess.DEVNULL, check=True
+        )
+        assert posted.returncode == 0
+        for process in (interrupted, terminated):
+            assert line_of(process)["body"] == body
+        interrupted.send_signal(signal.SIGINT)
+        for process in (terminated, stuck):
+            process.terminate()
+        assert stuck.wait(timeout=WAIT) == 143
+        assert terminated.communicate(timeout=WAIT) == ("", "")
+        assert interrupted.communicate(timeout=WAIT) == ("", "")
+        assert (interrupted.returncode, terminated.returncode) == (130, 143)
+        assert left.stderr is not None
+        assert left.stderr.read() == ""
+
+
+def test_ag_64_a_reader_never_gets_a_part_of_a_message(
+    tmp_path: Path, env: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While another process writes; each look sees what the last one saw, and whole messages behind it."""
+    seen: list[Any] = []
+    looks = 0
+    with running([sys.executable, "-c", WRITER, tmp_path / "bus"], env) as writer:
+        while len(seen) < 400:
+            is_over = writer.poll() is not None
+            words = ["--bus", str(tmp_path / "bus"), "--since", str(len(seen)), "--json"]
+            assert run_command_line(["bus", "read", *words]) == 0
+            told = capsys.readouterr()
+            assert told.err == ""
+            new = [json.loads(line) for line in told.out.splitlines()]
+            looks += bool(new)
+            seen += new
+            assert not is_over or len(seen) == 400
+    assert looks > 1
+    assert [one["seq"] for one in seen] == list(range(1, 401))
+    assert [one["body"] for one in seen] == [f"{n} " + "x" * n * 7 for n in range(1, 401)]
+
+
+def test_bytes_that_are_no_text_are_refused_as_arguments_and_marked_as_input(
+    tmp_path: Path, env: dict[str, str]
+) -> None:
+    """Nothing else of them is lost; the one who posts is told either way."""
+    refused = subprocess.run([*BUS, "post", b"a\xff"], env=env, capture_output=True, check=False)
+    assert (refused.returncode, refused.stdout) == (2, b"")
+    assert refused.stderr == b"TEXT must be text in UTF-8, got 'a\\udcff'\n"
+    everything = bytes(range(256))
+    done = subprocess.run(
+        [*BUS, "post"], input=everything, env=env, capture_output=True, check=True
+    )
+    assert done.stderr.startswith(b"standard input is not UTF-8")
+    (message,) = read_bus(tmp_path / "bus").messages
+    assert message.draft.body == everything.decode(errors="replace")
+
+
+def test_a_post_imports_little(env: dict[str, str]) -> None:
+    """An agent posts often: nothing of suites, reports, providers or databases is looked at."""
+    probe = (
+        "import sys; from trioeval.cli.app import run_command_line as run; run(['bus', 'post', 'a']);"
+        "print(*{'yaml', 'jinja2', 'httpx2', 'sqlite3', 'cattrs', 'trioeval.suite', 'trioeval.report',"
+        " 'trioeval.kernel', 'trioeval.store', 'trioeval.tasks'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", probe], env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[1:] == [""]

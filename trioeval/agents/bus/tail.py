@@ -1,0 +1,176 @@
+"""The end of a bus, where messages are put down. Used by whoever has the lock; blocks on files.
+
+The end that was left is remembered: if nobody else has written meanwhile, nothing has to be read. What others
+have added is read from there; and only who comes to a file for the first time looks for its end, from behind.
+
+A record that is cut off at the very end of the last file is of a writer that was killed, or of a disk that
+was full: nobody was told that it is written, and it is cut off. What else is broken stays where it is.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+
+from trioeval.agents.bus.records import last_records, last_seq
+from trioeval.agents.bus.segments import (
+    open_file,
+    segment_numbers,
+    segment_path,
+    size_of,
+)
+from trioeval.agents.bus.stats import BusStats
+
+
+@attrs.define(eq=False)
+class Tail:
+    """The last file of a bus."""
+
+    folder: Path
+    rotate_bytes: int | None
+    keep_segments: int | None
+    stats: BusStats
+    seq: int = attrs.field(init=False, default=0)
+    """Of the last message."""
+    _number: int = attrs.field(init=False, default=0)
+    _end: int = attrs.field(init=False, default=0)
+    _file: int | None = attrs.field(init=False, default=None)
+    _is_new: bool = attrs.field(init=False, default=False)
+    """Its name may not be on the disk yet."""
+
+    def catch_up(self) -> None:
+        """Look where the bus ends now, and make that a place to write.
+
+        Raises:
+            BusError: A file is something else.
+            OSError: It cannot be read or written.
+        """
+        if self._file is None or not self._is_last(self._file):
+            self._file = self._open()
+        size = size_of(self._file)
+        if size != self._end:
+            self._read_on(self._file, size)
+
+    def room(self) -> int | None:
+        """Bytes until the file is to be closed, not below 0; None is no end. Only after `catch_up`."""
+        return None if self.rotate_bytes is None else max(0, self.rotate_bytes - self._end)
+
+    def put(self, frames: Sequence[bytes], *, fsync: bool) -> int:
+        """Write records that follow those that are there, in this file; how many were written.
+
+        All of them, if nothing fails. What was not written whole is not there afterwards.
+
+        Raises:
+            OSError: Not even the first was written.
+        """
+        file = self._opened()
+        kept, failure = self._write(file, frames)
+        if fsync and kept:
+            try:
+                self._sync(file)
+            except OSError as error:
+                kept, failure = 0, error
+        end = self._end + sum(map(len, frames[:kept]))
+        if failure is not None:
+            try:
+                os.ftruncate(file, end)
+            finally:
+                self.close()  # the end is looked up again
+            if not kept:
+                raise failure
+        self.stats.bytes += end - self._end
+        self._end, self.seq = end, self.seq + kept
+        return kept
+
+    def rotate(self) -> None:
+        """Close the file, and begin the next one.
+
+        Raises:
+            OSError: It cannot be made.
+        """
+        self._sync(self._opened())
+        following = self._number + 1
+        file = open_file(segment_path(self.folder, following), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
+        self.close()
+        self._file, self._number, self._end, self._is_new = file, following, 0, True
+        self.stats.rotations += 1
+
+    def remove_old(self) -> None:
+        """Remove the oldest files, if there are too many.
+
+        Only when the newest holds a message: it tells where numbers go on.
+
+        Raises:
+            OSError: One cannot be removed.
+        """
+        if self.keep_segments is None:
+            return
+        old = segment_numbers(self.folder)[: -self.keep_segments]
+        if old:
+            self._sync(self._opened())
+        for number in old:
+            segment_path(self.folder, number).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close the file; it is opened again when it is needed."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _is_last(self, file: int) -> bool:
+        following = segment_path(self.folder, self._number + 1)
+        is_last = os.fstat(file).st_nlink > 0 and not following.exists()
+        if not is_last:
+            self.close()
+        return is_last
+
+    def _open(self) -> int:
+        """Open the newest file, or the first one there ever was; nothing is known of its end."""
+        numbers = segment_numbers(self.folder)
+        self._is_new = not numbers
+        self._number = numbers[-1] if numbers else 1
+        self.seq = last_seq(self.folder, numbers[:-1]) if numbers else 0
+        self._end = 0
+        return open_file(self._path(), os.O_RDWR | os.O_CREAT | os.O_APPEND)
+
+    def _read_on(self, file: int, size: int) -> None:
+        floor = self._end if self._end <= size else 0
+        found = last_records(file, size, floor=floor)
+        if found.torn < size:
+            os.ftruncate(file, found.torn)
+            self.stats.repaired += 1
+        self.seq = (found.records[-1].seq if found.records else self.seq) + found.lost
+        self._end = found.torn
+
+    def _write(self, file: int, frames: Sequence[bytes]) -> tuple[int, OSError | None]:
+        """How many records stand there whole, and why not all of them do."""
+        data = memoryview(b"".join(frames))
+        written = 0
+        try:
+            while written < len(data):
+                written += os.write(file, data[written:])
+        except OSError as error:
+            kept = 0
+            while (written := written - len(frames[kept])) >= 0:
+                kept += 1
+            return kept, error
+        return len(frames), None
+
+    def _sync(self, file: int) -> None:
+        os.fsync(file)
+        if self._is_new:
+            folder = os.open(self.folder, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+            self._is_new = False
+
+    def _path(self) -> Path:
+        return segment_path(self.folder, self._number)
+
+    def _opened(self) -> int:
+        if self._file is None:
+            self._file = open_file(self._path(), os.O_RDWR | os.O_APPEND)
+        return self._file

@@ -1,0 +1,90 @@
+"""Where an agent says that its task is done."""
+
+import stat
+from pathlib import Path
+
+import attrs
+import trio
+
+from trioeval.errors import AgentError
+
+
+def _of_a_folder(_marker: object, _field: "attrs.Attribute[Path]", path: Path) -> None:
+    if not path.parent.is_dir():
+        msg = (
+            f"{path}: there is no folder {path.parent} in which an agent could say that it is done"
+        )
+        raise AgentError(msg)
+
+
+def _positive(_marker: object, field: "attrs.Attribute[float]", seconds: float) -> None:
+    if not seconds > 0:
+        msg = f"FileMarker.{field.name} must be more than 0 seconds, got {seconds!r}"
+        raise AgentError(msg)
+
+
+@attrs.define(eq=False)
+class FileMarker:
+    """A file that stands for `done`, whatever is in it; agents in any language can make it.
+
+    Raises:
+        AgentError: The folder that it would be in is not there.
+    """
+
+    path: Path = attrs.field(validator=_of_a_folder)
+    look_every: float = attrs.field(default=0.2, validator=_positive)
+    """Seconds between two looks of who waits, > 0: files do not tell of themselves."""
+    _news: trio.Event = attrs.field(init=False, factory=trio.Event)
+
+    def is_set(self) -> bool:
+        """Whether the file is there. One look at the disk.
+
+        Raises:
+            AgentError: What is there is no file, or nobody can tell.
+        """
+        try:
+            mode = self.path.stat().st_mode
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise AgentError(f"{self.path}: {error.strerror}; a file there says `done`") from error
+        if not stat.S_ISREG(mode):
+            found = "a folder" if stat.S_ISDIR(mode) else "no regular file"
+            raise AgentError(f"{self.path} is {found}; a file there says `done`, so remove it")
+        return True
+
+    async def wait(self) -> None:
+        """Return when the file is there: at a look, or when somebody wakes. A checkpoint.
+
+        Raises:
+            AgentError: As `is_set`.
+        """
+        await trio.lowlevel.checkpoint()
+        while not self.is_set():
+            news = self._news
+            with trio.move_on_after(self.look_every):
+                await news.wait()
+
+    def wake(self) -> None:
+        """Who waits looks at once."""
+        self._news.set()
+        self._news = trio.Event()
+
+
+@attrs.define(eq=False)
+class Flag:
+    """Says `done` in memory: for agents that are functions of this program."""
+
+    _done: trio.Event = attrs.field(init=False, factory=trio.Event)
+
+    def set(self) -> None:
+        """Say it."""
+        self._done.set()
+
+    def is_set(self) -> bool:
+        """Whether it was said."""
+        return self._done.is_set()
+
+    async def wait(self) -> None:
+        """Return when it was. A checkpoint."""
+        await self._done.wait()

@@ -1,0 +1,104 @@
+"""One attempt, from the line for its slot to its end.
+
+What waits holds no slot, and what holds one begins at once: whether the attempt is still wanted is asked
+when it has its slot, because a case may be done, or its run be stopped, while it stands in line.
+
+Laws: SLOT, DRAIN.
+"""
+
+import traceback
+
+import attrs
+import trio
+
+from trioeval.agents.attempts import Attempt, AttemptEnd, AttemptFailure
+from trioeval.agents.events import AttemptEnded, AttemptStarted, AttemptWaiting
+from trioeval.agents.posts import Posts
+from trioeval.agents.terms import Agent, LoopTerms
+from trioeval.errors import leaves
+
+_AT_ONCE = 0.01
+"""Seconds after which an attempt that has no slot is one that waits."""
+_IN_SLOT = 1.0
+"""Seconds that a message may take while a slot is held: the bus may be locked by others for long."""
+_TRACE = 4000
+"""Characters of the traceback that are kept of an agent that raised."""
+
+
+@attrs.define(eq=False)
+class Turn:
+    """The turn of one attempt; good for one `run`."""
+
+    _agent: Agent
+    _terms: LoopTerms
+    _posts: Posts
+    _number: int
+    attempt: Attempt | None = attrs.field(init=False, default=None)
+    """None as long as it has not begun."""
+    end: AttemptEnd | None = attrs.field(init=False, default=None)
+    """None as long as it is not over."""
+    _line: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
+    """What it waits for its slot in."""
+
+    async def run(self) -> None:
+        """Wait for a slot and work in it; or not at all, if that is not wanted any more. A checkpoint.
+
+        Raises:
+            Exception: What the slots raise, and what writes down beginnings and ends.
+        """
+        failure: Exception | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch)
+            try:
+                with self._line:
+                    await self._terms.slots(self._work)
+            except Exception as error:  # noqa: BLE001 - raised below: no group around it
+                failure = error
+            nursery.cancel_scope.cancel("the attempt is over")
+        if failure is not None:
+            raise failure
+
+    async def _watch(self) -> None:
+        """Tell that it waits, if it does; and end its wait at a stop."""
+        stop = self._terms.stop
+        with trio.move_on_after(_AT_ONCE):
+            await stop.wait()
+        if self.attempt is None and not stop.is_set():
+            self._terms.tell(AttemptWaiting, number=self._number)
+        await stop.wait()
+        if self.attempt is None:
+            self._line.cancel("no further attempt is to begin")
+
+    async def _work(self) -> None:
+        """Everything that is done in the slot."""
+        terms = self._terms
+        if terms.stop.is_set() or terms.marker.is_set():
+            return
+        attempt = self.attempt = terms.begin(self._number)
+        run = {"number": attempt.number, "run_id": attempt.run_id}
+        terms.tell(AttemptStarted, **run)
+        started_at = trio.current_time()
+        try:
+            said = f"attempt {attempt.number} has begun: run {attempt.run_id}"
+            await self._posts.within(_IN_SLOT, "RUN_START", said)
+            end = await self._ask(attempt, started_at)
+            terms.ended(attempt, end)
+            self.end = end
+        finally:
+            failed = self.end is not None and self.end.failure is not None
+            terms.tell(AttemptEnded, **run, failed=failed, cancelled=self.end is None)
+
+    async def _ask(self, attempt: Attempt, started_at: float) -> AttemptEnd:
+        try:
+            return await self._agent(attempt)
+        except Exception as error:  # noqa: BLE001 - whatever an agent raises is how its attempt ended
+            return AttemptEnd(
+                failure=AttemptFailure("unexpected", _said(error)),
+                duration_s=trio.current_time() - started_at,
+                metadata={"trace": "".join(traceback.format_exception(error))[-_TRACE:]},
+            )
+
+
+def _said(error: Exception) -> str:
+    """What was raised; out of a nursery each that was."""
+    return "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in leaves(error))

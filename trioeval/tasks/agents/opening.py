@@ -1,0 +1,112 @@
+"""Opens what all tasks of agents of a run share: their folder, and the bus of the run."""
+
+import functools
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import attrs
+import trio
+
+from trioeval.agents.bus.bus import Bus, open_bus
+from trioeval.errors import AgentError, BusError
+from trioeval.tasks.agents.agent_terms import AgentTerms
+from trioeval.tasks.agents.posts import BusTroubles
+from trioeval.tasks.prepare import PreparedSuite
+
+_REMOVED_WITHIN = 30.0  # seconds
+_MAKERS = 4  # folders that are made at once
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class AgentRun:
+    """What all tasks of agents of a run share."""
+
+    terms: AgentTerms
+    project: str
+    """What the run is called on buses: its id."""
+    folder: Path
+    """Where the folders of its tasks are; absolute."""
+    bus: Bus | None
+    """Of the run: what its cases have found out; None where it cannot be opened."""
+    stop: trio.Event
+    """Set when no attempt is to begin any more."""
+    warn: Callable[[str], None]
+    troubles: BusTroubles
+    makers: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(_MAKERS))
+    """Of threads that make folders."""
+
+
+@asynccontextmanager
+async def open_agents(
+    prepared: PreparedSuite,
+    terms: AgentTerms,
+    run_id: str | None,
+    *,
+    stop: trio.Event,
+    warn: Callable[[str], None],
+) -> AsyncGenerator[AgentRun | None]:
+    """Open what the agents of a suite share; None if it has none. A checkpoint.
+
+    Raises:
+        AgentError: The folder cannot be made.
+    """
+    if all(part.prepared.suite.agents is None for part in prepared.parts):
+        await trio.lowlevel.checkpoint()
+        yield None
+        return
+    async with _folder(terms.folder) as folder:
+        troubles = BusTroubles(warn)
+        run = AgentRun(
+            terms=terms,
+            project=run_id or folder.name,
+            folder=folder,
+            bus=None,
+            stop=stop,
+            warn=warn,
+            troubles=troubles,
+        )
+        async with maybe_bus(folder / "bus", terms, troubles) as bus:
+            yield attrs.evolve(run, bus=bus)
+
+
+@asynccontextmanager
+async def maybe_bus(
+    folder: Path, terms: AgentTerms, troubles: BusTroubles
+) -> AsyncGenerator[Bus | None]:
+    """Open a bus, if that can be done: agents work also where nothing can be told."""
+    async with AsyncExitStack() as stack:
+        bus: Bus | None = None
+        try:
+            bus = await stack.enter_async_context(open_bus(folder, rng=terms.rng))
+        except BusError as error:
+            troubles.add(error)
+        yield bus
+
+
+@asynccontextmanager
+async def _folder(wanted: Path | None) -> AsyncGenerator[Path]:
+    """The folder of a run, made if it is not there; one that nobody names is removed again."""
+    make = functools.partial(_make_folder, wanted)
+    folder = await trio.to_thread.run_sync(make)
+    try:
+        yield folder
+    finally:
+        if wanted is None:
+            remove = functools.partial(shutil.rmtree, folder, ignore_errors=True)
+            with trio.move_on_after(_REMOVED_WITHIN, shield=True):
+                await trio.to_thread.run_sync(remove)
+
+
+def _make_folder(wanted: Path | None) -> Path:
+    try:
+        if wanted is None:
+            return Path(tempfile.mkdtemp(prefix="trioeval-")).resolve()
+        wanted.mkdir(parents=True, exist_ok=True)
+        return wanted.absolute()
+    except OSError as error:
+        folder = wanted or tempfile.gettempdir()
+        reason = error.strerror or error
+        raise AgentError(f"{folder}: the folder of agents cannot be made: {reason}") from error

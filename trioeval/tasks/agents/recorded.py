@@ -1,0 +1,92 @@
+"""How an attempt ended, as the reply that is written down, and back."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from trioeval.agents.attempts import AttemptEnd, AttemptFailure
+from trioeval.agents.loop import LoopEnd
+from trioeval.providers import Reply, Usage
+
+_KEY = "attempt"
+
+
+def reply_of(end: AttemptEnd, *, spent: bool) -> Reply:
+    """What is written down of an attempt.
+
+    Args:
+        end: How it ended.
+        spent: Whether what it used is part of it, and is not written down already with its single calls.
+    """
+    failure = end.failure
+    told = {
+        "failure": None if failure is None else {"kind": failure.kind, "message": failure.message},
+        "exitCode": end.exit_code,
+        "durationS": end.duration_s,
+        "usage": attrs.asdict(end.usage),
+        "cost": end.cost,
+        "metadata": dict(end.metadata),
+    }
+    usage, cost = (end.usage, end.cost) if spent else (Usage(), None)
+    return Reply(output=end.output, usage=usage, cost=cost, metadata={_KEY: told})
+
+
+def end_of(reply: Reply) -> AttemptEnd | None:
+    """How the attempt ended; None of what was not written by `reply_of`."""
+    told = reply.metadata.get(_KEY)
+    if not isinstance(told, Mapping):
+        return None
+    failure = told["failure"]
+    return AttemptEnd(
+        output=reply.output,
+        failure=None if failure is None else AttemptFailure(**failure),
+        exit_code=told["exitCode"],
+        usage=Usage(**told["usage"]),
+        cost=told["cost"],
+        duration_s=told["durationS"],
+        metadata=told["metadata"],
+    )
+
+
+def spent_by(ends: Sequence[AttemptEnd]) -> tuple[Usage, float | None]:
+    """What attempts have used together."""
+    costs = [end.cost for end in ends if end.cost is not None]
+    return Usage.sum(end.usage for end in ends), sum(costs) if costs else None
+
+
+def attempts_json(ends: Sequence[AttemptEnd]) -> list[dict[str, Any]]:
+    """What rows tell of attempts."""
+    return [
+        {
+            "number": number,
+            "ok": end.failure is None,
+            **({} if end.failure is None else {"failure": attrs.asdict(end.failure)}),
+            **({} if end.exit_code is None else {"exitCode": end.exit_code}),
+            "durationMs": end.duration_s * 1000,
+            **({} if end.usage.total is None else {"tokens": end.usage.total}),
+            **({} if end.cost is None else {"cost": end.cost}),
+            **dict(end.metadata),
+        }
+        for number, end in enumerate(ends)
+    ]
+
+
+def answer_of(ended: LoopEnd, about: dict[str, Any]) -> Reply:
+    """What a case comes to: the output of its last attempt, and what all of them used.
+
+    Args:
+        ended: What became of it.
+        about: What else rows tell of the case.
+    """
+    usage, cost = spent_by(ended.attempts)
+    told = {
+        **about,
+        "outcome": ended.ending,
+        "message": ended.message,
+        **({} if ended.gave_up is None else {"gaveUp": ended.gave_up}),
+        "attempts": attempts_json(ended.attempts),
+        "childrenEnded": ended.children_ended,
+    }
+    output = ended.attempts[-1].output if ended.attempts else ""
+    return Reply(output=output, usage=usage, cost=cost, metadata={"agent": told})
