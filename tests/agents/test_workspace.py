@@ -1,6 +1,7 @@
 """Workspaces of agents: copies that are whole, and that nothing leads out of."""
 
 import os
+import resource
 import socket
 import stat
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trioeval.agents import git_bundles
+from trioeval.agents.git_bundles import check_out
 from trioeval.agents.workspace import check_not_done, make_workspace
 from trioeval.errors import AgentError
 
@@ -198,14 +199,16 @@ def test_leftovers_of_a_killed_making_are_removed(template: Path, target: Path) 
     assert sorted(path.name for path in target.parent.iterdir()) == ["workspace"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser can read everything")
-def test_a_file_that_cannot_be_read_is_named(template: Path, target: Path) -> None:
-    """With the reason of the system, and nothing is left of the copy."""
-    (template / "sub" / "secret").chmod(0o000)
-    said = refused(target, template)
-    assert said == (
-        f"the workspace {target} cannot be made: {template}/sub/secret: Permission denied"
-    )
+def test_a_disk_that_is_full_is_told(template: Path, target: Path) -> None:
+    """With the file that did not fit, and nothing is left of the copy."""
+    (template / "large").write_bytes(bytes(5000))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        said = refused(target, template)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert said == f"the workspace {target} cannot be made: {template}/large: File too large"
 
 
 def test_a_place_whose_parent_is_missing_is_told(tmp_path: Path) -> None:
@@ -262,9 +265,10 @@ def test_a_bundle_is_checked_out(
     (hooks / "post-checkout").write_text(f"#!/bin/sh\ntouch {mark}\n")
     (hooks / "post-checkout").chmod(0o755)
     (tmp_path / ".gitconfig").write_text(f"[core]\n\thooksPath = {hooks}\n")
+    file = bundle(repository, tmp_path, "--all")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
-    make_workspace(target, bundle(repository, tmp_path, "--all"))
+    make_workspace(target, file)
     found = everything(target)
     assert (found["a.txt"], found["b.txt"]) == (b"one", b"two")
     assert (target / "run.sh").stat().st_mode & 0o111
@@ -333,5 +337,6 @@ def test_git_that_does_not_end_is_given_up(
     file = tmp_path / "x.bundle"
     file.write_bytes(b"# v3 git bundle\n")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(git_bundles, "_LONGEST", 0.1)
-    assert refused(target, file) == f"git took longer than 0.1 s to open {file}"
+    with pytest.raises(AgentError) as caught:
+        check_out(file, target, longest=0.1)
+    assert str(caught.value) == f"git took longer than 0.1 s to open {file}"

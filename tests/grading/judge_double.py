@@ -12,7 +12,7 @@ from trioeval.errors import GradingError
 from trioeval.grading import KINDS, Assertion, Finding, Subject, Verdict
 from trioeval.grading.grade import make_ready, verdict_of
 from trioeval.grading.kind import Asking
-from trioeval.grading.outside import Answer, Code, Flag, Outside
+from trioeval.grading.outside import Answer, Code, Commands, Flag, Outside
 from trioeval.tasks.together import together
 
 PROSE = "I think that the output is quite good, all in all."
@@ -103,7 +103,12 @@ async def _nobody(*_args: Any) -> NoReturn:  # noqa: ASYNC124 - it never gets so
 def outside_of(judge: Judge, **settings: Any) -> Outside:
     """What a judge of a type may ask, which is this judge alone."""
     return Outside(
-        grader=judge, code=cast("Code", None), post=_nobody, together=together, **settings
+        grader=judge,
+        code=cast("Code", None),
+        post=_nobody,
+        run=cast("Commands", _nobody),
+        together=together,
+        **settings,
     )
 
 

@@ -257,7 +257,7 @@ def judged(name: str, value: Any, code: Told, reply: Any = None) -> Finding:
         code.asked.append((url, sent))
         return reply
 
-    outside = Outside(grader=None, code=code, post=post, together=nothing)  # type: ignore[arg-type]
+    outside = Outside(grader=None, code=code, post=post, run=nothing, together=nothing)  # type: ignore[arg-type]
     subject = Subject.of({"a": 1}, prompt="p", vars={"v": 1})
     found = kind.judge.judge(subject, value, Assertion(type=name, value=value), outside)
     return asyncio.run(_awaited(found))

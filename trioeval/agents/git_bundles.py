@@ -14,7 +14,7 @@ from trioeval.errors import AgentError
 
 _BEGINNINGS = (b"# v2 git bundle\n", b"# v3 git bundle\n")
 _HEADS = "refs/heads/"
-_LONGEST = 600.0
+LONGEST = 600.0
 """Seconds that git may take."""
 
 
@@ -33,20 +33,21 @@ def find_git(environ: Mapping[str, str]) -> str | None:
     return shutil.which("git", path=environ.get("PATH", os.defpath))
 
 
-def check_out(bundle: Path, folder: Path) -> None:
+def check_out(bundle: Path, folder: Path, longest: float = LONGEST) -> None:
     """Make a repository of what a bundle holds, and check out its branch: HEAD, or else the only one.
 
     Args:
         bundle: The file.
         folder: What the repository will be; nothing is there yet.
+        longest: Seconds that git may take, each time that it is asked.
 
     Raises:
-        AgentError: git is not there, or cannot do it; the bundle has several branches and no HEAD.
+        AgentError: git is not there, or cannot do it in time; the bundle has several branches and no HEAD.
     """
     git = find_git(os.environ)
     if git is None:
         raise AgentError(f"git is not there, which opens {bundle}: install it")
-    listed = _run(git, bundle, ["bundle", "list-heads", str(bundle)])
+    listed = _run(git, bundle, longest, ["bundle", "list-heads", str(bundle)])
     names = [line.partition(" ")[2] for line in listed.splitlines()]
     branch: list[str] = []
     if "HEAD" not in names:
@@ -55,10 +56,11 @@ def check_out(bundle: Path, folder: Path) -> None:
             message = f"{bundle} has no HEAD and {len(branches)} branches: which one is meant is not known"
             raise AgentError(f"{message}; make it with `git bundle create {bundle.name} --all`")
         branch = ["--branch", branches[0]]
-    _run(git, bundle, ["clone", "--quiet", "--template=", *branch, "--", str(bundle), str(folder)])
+    cloning = ["clone", "--quiet", "--template=", *branch, "--", str(bundle), str(folder)]
+    _run(git, bundle, longest, cloning)
 
 
-def _run(git: str, bundle: Path, arguments: Sequence[str]) -> str:
+def _run(git: str, bundle: Path, longest: float, arguments: Sequence[str]) -> str:
     """What git printed."""
     settings = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "advice.detachedHead=false")
     command = [git, *(word for one in settings for word in ("-c", one)), *arguments]
@@ -80,11 +82,11 @@ def _run(git: str, bundle: Path, arguments: Sequence[str]) -> str:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_LONGEST,
+            timeout=longest,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise AgentError(f"git took longer than {_LONGEST:g} s to open {bundle}") from None
+        raise AgentError(f"git took longer than {longest:g} s to open {bundle}") from None
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
         raise AgentError(f"git cannot open {bundle}: {said[-1]}")

@@ -18,13 +18,20 @@ from trioeval.agents.attempts import AttemptEnd
 from trioeval.agents.events import CaseEnded, CaseEnding
 from trioeval.agents.posts import Posts
 from trioeval.agents.restarts import GaveUp, Stop, decide
-from trioeval.agents.terms import Agent as Agent
-from trioeval.agents.terms import Children as Children
-from trioeval.agents.terms import LoopTerms as LoopTerms
-from trioeval.agents.terms import Marker as Marker
-from trioeval.agents.terms import Slots as Slots
+from trioeval.agents.terms import Agent, Children, LoopTerms, Marker, Slots
 from trioeval.agents.turn import Turn
 from trioeval.errors import AgentError
+
+__all__ = [
+    "Agent",
+    "Children",
+    "LoopEnd",
+    "LoopEnding",
+    "LoopTerms",
+    "Marker",
+    "Slots",
+    "run_until_done",
+]
 
 LoopEnding: TypeAlias = Literal["done", "failed", "interrupted"]
 
@@ -77,11 +84,10 @@ class _Case:
         ending: CaseEnding = "interrupted"
         try:
             await trio.lowlevel.checkpoint()
-            end = await self._work()
+            end = await self._work_told()
             ending = end.ending
-        except AgentError as error:
+        except AgentError:
             ending = "failed"
-            await self._posts("ERROR", str(error))
             raise
         finally:
             # Nothing outlives its case, whatever ends that. Bounded by what ends them.
@@ -90,6 +96,14 @@ class _Case:
                 await self._terms.children.end()
             self._terms.tell(CaseEnded, ending=ending)
         return end
+
+    async def _work_told(self) -> LoopEnd:
+        try:
+            return await self._work()
+        except AgentError as error:
+            failure = error
+        await self._posts("ERROR", str(failure))
+        raise failure
 
     async def _work(self) -> LoopEnd:
         terms = self._terms

@@ -146,7 +146,9 @@ def check_submission(submission: Submission) -> None:
         UsageError: Its id is blank, or it waits for itself.
     """
     if not submission.id.strip():
-        raise UsageError(f"{submission.task}: a submission to the planner needs an id; it has {submission.id!r}")
+        raise UsageError(
+            f"{submission.task}: a submission to the planner needs an id; it has {submission.id!r}"
+        )
     if submission.id in submission.depends_on:
         raise UsageError(f"{submission.id}: it depends on itself, and would wait for ever")
 

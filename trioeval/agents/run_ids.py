@@ -1,6 +1,7 @@
 """Ids of runs: names of attempts that sort by the time of their start, and are never given twice."""
 
 import re
+import secrets
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -61,3 +62,8 @@ class RunIds:
         found = new_run_id(self._last, self.owner, self._sequence)
         self._sequence += 1
         return found
+
+
+def own_run_ids() -> RunIds:
+    """Those of this program: by the clock of the machine, and a random owner."""
+    return RunIds(secrets.token_hex(4), lambda: datetime.now(UTC))

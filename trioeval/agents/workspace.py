@@ -33,10 +33,10 @@ def make_workspace(target: Path, template: Path | None) -> None:
         AgentError: It cannot be made: the template is not there, leads out of itself by a link, is no
             bundle, git is not there, or the disk is full.
     """
+    if os.path.lexists(target):
+        raise AgentError(f"{target} is there already: a workspace is made where nothing is")
     making = target.with_name(f".{target.name}.making")
     try:
-        if os.path.lexists(target):
-            raise AgentError(f"{target} is there already: a workspace is made where nothing is")
         if os.path.lexists(making):  # a making was killed
             _remove(making)
         _fill(making, template)
@@ -44,10 +44,9 @@ def make_workspace(target: Path, template: Path | None) -> None:
     except OSError as error:
         _remove(making)
         where = error.filename or template
-        raise AgentError(
-            f"the workspace {target} cannot be made: {where}: {error.strerror}"
-        ) from error
-    except (AgentError, RecursionError):
+        message = f"the workspace {target} cannot be made: {where}: {error.strerror}"
+        raise AgentError(message) from error
+    except AgentError:
         _remove(making)
         raise
 
@@ -171,9 +170,6 @@ def _stays_inside(root: Path, folder: Path, target: str) -> bool:
     return True
 
 
-def _remove(folder: Path) -> None:
-    """Remove a making, whatever is in it; what cannot be removed is told when it is in the way."""
-    if folder.is_symlink() or folder.is_file():
-        folder.unlink()
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
+def _remove(making: Path) -> None:
+    """Remove a making, as far as that is possible; what is left is told when it is in the way."""
+    shutil.rmtree(making, ignore_errors=True)

@@ -6,7 +6,7 @@ assertion that could not be evaluated. Whoever runs rows puts the waiting betwee
 without, for types that judge by themselves.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -140,8 +140,14 @@ def _with_code_as_written(assertion: Assertion, kinds: Kinds) -> Assertion:
     if assertion.type == SET:
         members = tuple(with_code_as_written(assertion.assertions, kinds))
         return attrs.evolve(assertion, assertions=members)
-    if isinstance(assertion.value, str) and is_code(assertion, kinds):
-        return attrs.evolve(assertion, value=AsWritten(assertion.value))
+    value = assertion.value
+    if not is_code(assertion, kinds):
+        return assertion
+    if isinstance(value, str):
+        return attrs.evolve(assertion, value=AsWritten(value))
+    if isinstance(value, Mapping):
+        texts = {key: AsWritten(text) for key, text in value.items() if isinstance(text, str)}
+        return attrs.evolve(assertion, value={**value, **texts})
     return assertion
 
 
@@ -198,7 +204,11 @@ def rendered(assertion: Assertion, render: Render, kinds: Kinds) -> Ready:
     if not 0 <= assertion.weight <= HEAVIEST:
         msg = f"the weight must be from 0 to {number_text(HEAVIEST)}, got {quote(assertion.weight)}"
         raise GradingError(msg)
-    value = _rendered(assertion.value, render)
+    value = assertion.value
+    if kind.fills_objects and isinstance(value, Mapping):
+        value = {key: _rendered(member, render) for key, member in value.items()}
+    else:
+        value = _rendered(value, render)
     return Ready(_with_metric(assertion, render), kind, inverted, value)
 
 

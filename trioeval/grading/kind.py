@@ -139,7 +139,10 @@ class Kind:
     """Whether `not-` may stand before it."""
     requires: Extra | None = None
     runs_code: bool = False
-    """Whether a file of code as its value is what judges; elsewhere such a file computes the value."""
+    """Whether its value is code, which is not made of what models wrote. A file of code is what judges then;
+    elsewhere such a file computes the value."""
+    fills_objects: bool = False
+    """Whether a value that is an object is rendered: its texts, and those in lists that are its members."""
     at_once: int = AT_ONCE
     """Characters of the longest output that is judged while others wait; for a longer one they need not."""
     longest: int | None = None

@@ -3,7 +3,9 @@
 A user adds types of their own by giving another mapping: there is no registry that code changes.
 """
 
+from trioeval.grading.command_kinds import KINDS as COMMAND_KINDS
 from trioeval.grading.compare_kinds import KINDS as COMPARE_KINDS
+from trioeval.grading.file_kinds import KINDS as FILE_KINDS
 from trioeval.grading.html_kinds import KINDS as HTML_KINDS
 from trioeval.grading.json_kinds import KINDS as JSON_KINDS
 from trioeval.grading.judges import KINDS as JUDGES
@@ -20,7 +22,9 @@ from trioeval.grading.webhook_kinds import KINDS as WEBHOOK_KINDS
 from trioeval.grading.xml_kinds import KINDS as XML_KINDS
 
 KINDS: Kinds = {
+    **COMMAND_KINDS,
     **COMPARE_KINDS,
+    **FILE_KINDS,
     **JUDGES,
     **MEASURES,
     **SCRIPT_KINDS,

@@ -147,6 +147,38 @@ class Code(Protocol):
 
 
 @attrs.frozen(kw_only=True)
+class Ran:
+    """What became of a command."""
+
+    code: int | None
+    """Its exit code, or minus the signal that ended it; None if it took too long, or is not there."""
+    how: str
+    """The same in words, such as "ended with exit code 1"."""
+    output: str = ""
+    """The end of what it wrote, without keys."""
+
+
+class Commands(Protocol):
+    """Runs commands in workspaces."""
+
+    async def __call__(
+        self, command: Sequence[str], *, folder: Path, environ: Mapping[str, str], limit: float
+    ) -> Ran:
+        """Run a command to its end, with everything that it starts. A checkpoint.
+
+        Args:
+            command: The program and its arguments; no shell is involved.
+            folder: Where it runs; absolute.
+            environ: What its environment has besides that of the suite's code.
+            limit: Seconds that it may take, > 0.
+
+        Raises:
+            GradingError: It cannot be started, for a reason that is none of the folder's.
+        """
+        ...
+
+
+@attrs.frozen(kw_only=True)
 class Outside:
     """What the judge of one assertion of one row may ask."""
 
@@ -154,6 +186,8 @@ class Outside:
     code: Code
     post: Callable[[str, Any], Awaitable[Any]]
     """Sends JSON to a URL and gives the JSON that comes back. Raises `GradingError`."""
+    run: Commands
+    """Runs a command of an assertion."""
     together: Callable[[Sequence[Callable[[], Awaitable[Any]]]], Awaitable[list[Any]]]
     """Runs several at once; their results in order. The first failure in that order is raised."""
     context: Any = None

@@ -1,6 +1,7 @@
 """What is judged: an output, and what is known of the reply that it comes from."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -39,6 +40,8 @@ class Subject:
     """The functions that the provider's config offers."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     """Of the reply."""
+    workspace: Path | None = None
+    """The folder that an agent has worked in; absolute. None of everything that no agent has made."""
 
     @classmethod
     def of(cls, output: Any, **known: Any) -> "Subject":

@@ -31,7 +31,9 @@ _STATE = """
 """
 _WAITS = "state IN ('queued', 'blocked')"
 # Those of programs that nobody knows do not run.
-_RUNNING = "SELECT count(*) FROM entry JOIN owner ON owner.id = entry.owner WHERE entry.state = 'running'"
+_RUNNING = (
+    "SELECT count(*) FROM entry JOIN owner ON owner.id = entry.owner WHERE entry.state = 'running'"
+)
 _NEXT = f"""
     SELECT {_ENTRY} FROM entry WHERE state = 'queued' AND owner IS NOT NULL AND place > ?
     ORDER BY place LIMIT 1

@@ -69,9 +69,7 @@ def beat(connection: sqlite3.Connection, me: Incarnation, now: float) -> None:
     connection.execute("UPDATE owner SET heartbeat_s = ? WHERE id = ?", (now, me.id))
 
 
-def seems_alive(
-    owners: Owners, owner: str, host: str, heartbeat_s: float, *, since: float
-) -> bool:
+def seems_alive(owners: Owners, owner: str, host: str, heartbeat_s: float, *, since: float) -> bool:
     """Whether a program lives, for whoever only looks.
 
     Args:

@@ -12,11 +12,11 @@ import contextlib
 import math
 import sqlite3
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import attrs
 import trio
@@ -43,6 +43,10 @@ from trioeval.store.schema import RUNS
 T = TypeVar("T")
 
 _RETRY = 0.02
+_TAKEN_FOR_DEAD = (
+    "{}: another program took this one for dead, and its places in the line of agents back: more may run "
+    "than the limit allows"
+)
 _END_WITHIN = 5.0  # seconds that a program which is to end may wait to leave the line
 
 
@@ -76,7 +80,7 @@ async def open_planner(
     database: Path,
     limit: int,
     *,
-    settings: PlannerSettings = PlannerSettings(),  # noqa: B008 - frozen
+    settings: PlannerSettings = PlannerSettings(),
     warn: Callable[[str], None] | None = None,
     wall: Callable[[], float] = time.time,
 ) -> AsyncGenerator["AgentPlanner"]:
@@ -138,7 +142,7 @@ def _ignore(_: str) -> None:
 class _Seat:
     """One who waits for the turn of a submission."""
 
-    is_running: bool
+    is_running: bool = False
     news: trio.Event = attrs.field(factory=trio.Event)
     """Set when it runs, or has left, or nobody can say."""
 
@@ -164,6 +168,7 @@ class AgentPlanner:
     """What has left the line and still stands in it, with its outcome."""
     _somebody: trio.Event = attrs.field(init=False, factory=trio.Event, repr=False)
     """Set when somebody waits for a turn."""
+    _is_known: bool = attrs.field(init=False, default=False, repr=False)
     _error: StoreError | None = attrs.field(init=False, default=None, repr=False)
 
     def __attrs_post_init__(self) -> None:
@@ -189,12 +194,10 @@ class AgentPlanner:
             return line.entry(named.id)
 
         entry = await self._change(put)
-        # No checkpoint since the transaction: whoever promotes it later finds it here.
-        seat = self._seats.get(named.id)
-        if seat is None:
-            seat = self._seats[named.id] = _Seat(is_running=False)
+        # No checkpoint since the transaction: whoever lets it begin later finds it here.
+        self._seats.setdefault(named.id, _Seat())
         if entry.state == "running":
-            self._begin(seat)
+            self._tell([named.id])
         else:
             self._somebody.set()
         return entry
@@ -220,7 +223,12 @@ class AgentPlanner:
 
     async def snapshot(self) -> Sequence[Entry]:
         """See `Planner.snapshot`."""
-        return await self._patiently(lambda: self._transact("", read_entries))
+
+        async def attempt() -> Sequence[Entry]:
+            read = partial(self._transact, "", partial(read_entries, self._connection))
+            return await trio.to_thread.run_sync(read, limiter=self._thread)
+
+        return await self._patiently(attempt)
 
     async def recover(self) -> Recovery:
         """See `Planner.recover`."""
@@ -308,7 +316,9 @@ class AgentPlanner:
                 await self._change(lambda line: line.schedule(self._limit, patrol=True))
             except StoreError as error:
                 self._error = error
-                self._tell(frozenset())
+                for seat in self._seats.values():
+                    seat.news.set()
+                    seat.news = trio.Event()
             else:
                 self._error = None
             if all(seat.is_running for seat in self._seats.values()):
@@ -317,13 +327,111 @@ class AgentPlanner:
     async def _change(self, act: Callable[[Line], T]) -> T:
         """Change the line in one transaction, and learn what of this program runs.
 
-        Cancelled, it has not happened.
+        Cancelled, it has not happened. From the end of the transaction to the return there is no checkpoint.
         """
 
-        def step() -> T:
+        async def attempt() -> T:
             left = dict(self._left)
-            result, running = self._transact("IMMEDIATE", partial(self._act, act, left))
-            self._written = left
-            return result
+            running = [id_ for id_, seat in self._seats.items() if seat.is_running]
+            waiting = [id_ for id_, seat in self._seats.items() if not seat.is_running]
+            written = await trio.to_thread.run_sync(
+                self._write, partial(_act, act, left, running, waiting), limiter=self._thread
+            )
+            for id_, done in left.items():
+                if self._left[id_] is done:  # and not another outcome meanwhile
+                    del self._left[id_]
+            self._tell(written.running)
+            if written.is_anew and self._is_known:
+                self._warn(_TAKEN_FOR_DEAD.format(self._database))
+            self._is_known = True
+            return written.result
 
-        return await self._patiently(step)
+        return await self._patiently(attempt)
+
+    async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Try again while other programs keep the database locked, and let others try between."""
+        give_up_at = trio.current_time() + self._settings.patience
+        while True:
+            try:
+                async with self._turn:
+                    return await attempt()
+            except BusyError:
+                if trio.current_time() >= give_up_at:
+                    raise
+            await trio.sleep(_RETRY)
+
+    def _write(self, act: Callable[[Line, bool], "_Written[T]"]) -> "_Written[T]":
+        """In the thread."""
+        now = self._wall()
+        since = now - SILENT_BEATS * self._settings.heartbeat
+        neighbours = Neighbours(self._connection, self._owners, self._me, since)
+        line = Line(self._connection, neighbours, self._me.id, _utc(now))
+
+        def work() -> "_Written[T]":
+            is_anew = not is_known(self._connection, self._me)
+            if is_anew:
+                write_owner(self._connection, self._me, _utc(now), now)
+            return act(line, is_anew)
+
+        is_committed = False
+        try:
+            written = self._transact("IMMEDIATE", work)
+            is_committed = True
+        finally:
+            neighbours.close(committed=is_committed)
+        return written
+
+    def _transact(self, kind: str, work: Callable[[], T]) -> T:
+        """In the thread."""
+        try:
+            self._connection.execute(f"BEGIN {kind}")
+            result = work()
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise store_error(self._database, RUNS, error) from error
+        else:
+            return result
+        finally:
+            if self._connection.in_transaction:
+                with contextlib.suppress(sqlite3.Error):  # what went wrong is told already
+                    self._connection.execute("ROLLBACK")
+
+    def _tell(self, running: Iterable[str]) -> None:
+        """Wake those who may run."""
+        for id_ in running:
+            seat = self._seats.get(id_)
+            if seat is not None:
+                seat.is_running = True
+                seat.news.set()
+
+
+@attrs.frozen
+class _Written(Generic[T]):
+    """What came of a transaction."""
+
+    result: T
+    running: Iterable[str]
+    """What of this program runs."""
+    is_anew: bool
+    """Whether this program was not known."""
+
+
+def _act(
+    act: Callable[[Line], T],
+    left: Mapping[str, bool | None],
+    running: Iterable[str],
+    waiting: Iterable[str],
+    line: Line,
+    is_anew: bool,  # noqa: FBT001
+) -> _Written[T]:
+    if is_anew:
+        line.restore(running, waiting)
+    line.settle(left)
+    result = act(line)
+    return _Written(result, line.started(), is_anew)
+
+
+def _utc(now: float) -> str:
+    return (
+        datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )

@@ -3,7 +3,7 @@
 import attrs
 
 from trioeval.agents.dependencies import FailedDependency
-from trioeval.suite.bounds import Count, NotNegative, Number, Positive
+from trioeval.suite.bounds import Count, Factor, NotNegative, Number, Positive
 
 
 @attrs.frozen(kw_only=True)
@@ -31,7 +31,7 @@ class AgentSettings:
     """Attempts in all."""
     restart_delay: NotNegative = 1
     """Seconds between two attempts."""
-    restart_backoff: float = 2
+    restart_backoff: Factor = 2
     """Factor of the delay for each failure in a row, ≥ 1."""
     max_restart_delay: NotNegative = 60
     """Seconds."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import attrs
 
+from trioeval.agents.dependencies import Lacking
 from trioeval.errors import BlockedError, GradingError, ProviderError, TrioevalError
 from trioeval.grading import Verdict
 from trioeval.kernel import Blocked, Cut, Done, Failed, Interrupted, NotRun, Outcome, TimedOut
@@ -50,13 +51,18 @@ def grading_details(outcome: Outcome[Verdict]) -> Mapping[str, Any]:
     return {}
 
 
-def blocked_by_task(row: Row, task: str) -> Row:
+def lacking_task(row: Row, lacking: Lacking) -> Row:
     """A row of a task that never began, because another task is not complete."""
-    why, question = f"blocked by task {task}", row.question
+    fails = lacking.how == "fail"
+    why = f"blocked by task {lacking.by}"
+    if fails:
+        why = f"task {lacking.by}, which it depends on, is not complete"
+    question = row.question
     if question is not None and question.run_error is not None:
         run_error = attrs.evolve(question.run_error, message=why)
         question = attrs.evolve(question, run_error=run_error)
-    return attrs.evolve(row, outcome=NAMES[Blocked], error=why, question=question)
+    outcome = NAMES[Failed if fails else Blocked]
+    return attrs.evolve(row, outcome=outcome, error=why, question=question)
 
 
 def cut_of(outcome: Outcome[Any]) -> Cut | None:

@@ -1,6 +1,7 @@
 """What judges the rows of one run: makes of a row and its reply what its assertions are judged with."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -19,7 +20,7 @@ from trioeval.tasks.scoring import Scoring
 from trioeval.tasks.script_context import row_context, with_more
 from trioeval.tasks.scripts import Scripts
 from trioeval.tasks.together import together
-from trioeval.tasks.tools import kept
+from trioeval.tasks.tools import Asked, kept
 from trioeval.tasks.transforms import OutputTransform, apply_transform
 
 
@@ -40,7 +41,12 @@ class Judges:
     """Whether the first assertion of a row that fails decides."""
 
     def of(
-        self, graders: RowGraders, reply: Reply, output: Any, latency_ms: float | None
+        self,
+        graders: RowGraders,
+        reply: Reply,
+        output: Any,
+        latency_ms: float | None,
+        workspace: Path | None = None,
     ) -> Judging:
         """What judges one row.
 
@@ -49,6 +55,7 @@ class Judges:
             reply: What was answered.
             output: What became of that after all transforms.
             latency_ms: Of the provider's call.
+            workspace: The folder that an agent has worked in; None where there was no agent.
 
         Raises:
             GradingError: The output is not JSON data.
@@ -69,6 +76,7 @@ class Judges:
             tools=_listed(config.get("tools")),
             functions=_listed(config.get("functions")),
             metadata=reply.metadata,
+            workspace=workspace,
         )
 
         async def transform(text: str, judged: Subject) -> Any:
@@ -104,6 +112,7 @@ class Judges:
                 grader=grader,
                 code=self.means.code(lambda: with_more(context(), config)),
                 post=self.means.webhooks.post,
+                run=self.means.commands,
                 together=together,
                 lenient=self.steps.suite.evaluate_options.grading == "lenient",
                 factuality=step.test.options.factuality or {},
@@ -112,7 +121,7 @@ class Judges:
 
         bench = Bench(
             subject=subject,
-            render=asked.fill,
+            render=asked.fill if workspace is None else self._with_places(asked, workspace).fill,
             kinds=self.kinds,
             consult=consult,
             transform=transform,
@@ -125,6 +134,11 @@ class Judges:
         if step.test.is_data:
             assertions = with_code_as_written(assertions, self.kinds)
         return Judging(bench, assertions, step.test.threshold)
+
+    def _with_places(self, asked: Asked, workspace: Path) -> Asked:
+        """The same with what an agent is told of places as well: a test's own variables come first."""
+        places = {"suite": str(self.means.directory), "workspace": str(workspace)}
+        return attrs.evolve(asked, vars={**places, **asked.vars}, named={**places, **asked.named})
 
     def _rescore(self, step: Step) -> Callable[[Verdict], Awaitable[Verdict]] | None:
         """The scoring function of a test."""

@@ -1,14 +1,17 @@
-"""What judges ask that is neither a model nor in this process: workers that run code, and servers."""
+"""What judges ask that is neither a model nor in this process: workers that run code, commands, servers."""
 
 import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import attrs
 
+from trioeval.grading.outside import Commands
 from trioeval.providers.programs.workers import Encoded
 from trioeval.providers.wire import TlsSettings
 from trioeval.suite.sources.around import Around
+from trioeval.tasks.commands import SuiteCommands
 from trioeval.tasks.scripts import LIMIT, Scripts, open_scripts
 from trioeval.tasks.user_code import UserCode
 from trioeval.tasks.webhooks import Webhooks, open_webhooks
@@ -27,6 +30,9 @@ class Means:
 
     scripts: Scripts
     webhooks: Webhooks
+    commands: Commands
+    directory: Path
+    """Of the suite; absolute."""
     limit: float
     """Seconds that a script may take."""
 
@@ -60,7 +66,8 @@ async def open_means(around: Around, tls: TlsSettings | None = None) -> AsyncGen
         ) as scripts,
         open_webhooks(environ, tls) as webhooks,
     ):
-        yield Means(scripts, webhooks, limit)
+        commands = SuiteCommands(around.directory, environ)
+        yield Means(scripts, webhooks, commands, around.directory, limit)
 
 
 def _number(wanted: str) -> int | None:

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import trio
 
+from trioeval.agents.dependencies import Lacking
 from trioeval.errors import PlanError
 from trioeval.kernel import Lanes
 from trioeval.providers import Recorder, open_providers
@@ -112,7 +113,7 @@ async def _perform_late(
     settle: Callable[[Sequence[Mapping[str, Any]]], PreparedSuite],
     terms: Terms,
     run: TaskRun,
-    blocked_by: str | None,
+    lacking: Lacking | None,
 ) -> bool:
     """Open a task whose turn has come, and run it. Where its rows are missing, it has none itself."""
     rows_of = part.prepared.suite.rows_of
@@ -125,7 +126,7 @@ async def _perform_late(
     part = attrs.evolve(part, prepared=prepared, settle=None)
     terms.settled(part)
     async with AsyncExitStack() as stack:
-        return await run.perform(await _open(part, stack, terms, is_late=True), blocked_by)
+        return await run.perform(await _open(part, stack, terms, is_late=True), lacking)
 
 
 async def _open_dataset(

@@ -25,7 +25,7 @@ from trioeval.tasks.question_chain import Chain, stop_of
 from trioeval.tasks.question_events import QuestionEvents
 from trioeval.tasks.question_rows import Answered, as_left, judged, result_of, stopped, told
 from trioeval.tasks.question_tools import ToolBox
-from trioeval.tasks.question_turns import ToolCall, ToolResult, Turn, read_turn
+from trioeval.tasks.tool_turns import ToolCall, ToolResult, Turn, read_turn
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.step_jobs import StepJobs, timeout_of
 from trioeval.tasks.tools import Asked, Tools

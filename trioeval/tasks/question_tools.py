@@ -15,7 +15,7 @@ from trioeval.grading.text import parse_json
 from trioeval.grading.tool_calls import Call, Function, UndeclaredError, call_fault
 from trioeval.suite.anchors import FILE
 from trioeval.suite.question_models import Tool
-from trioeval.tasks.question_turns import ToolCall, ToolResult, tool_offers
+from trioeval.tasks.tool_turns import ToolCall, ToolResult, tool_offers
 
 
 class Runs(Protocol):

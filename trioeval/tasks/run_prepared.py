@@ -153,7 +153,7 @@ async def run_prepared(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
             terms.questions.begin(trio.current_time())
             try:
                 if prepared.tasks:
-                    await run_tasks(tasks, TaskOrder.of(prepared.tasks), run)
+                    await run_tasks(tasks, TaskOrder.of(prepared.tasks), run, how.warn)
                 else:
                     await tasks[0].perform(run, None)
             finally:

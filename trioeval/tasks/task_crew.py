@@ -10,6 +10,7 @@ from typing import Protocol
 import attrs
 import trio
 
+from trioeval.agents.dependencies import Lacking
 from trioeval.errors import PlanError
 from trioeval.tasks.rows import Row
 from trioeval.tasks.task_order import Startable, TaskOrder
@@ -24,12 +25,12 @@ class Runnable(Protocol):
         """The lanes on which its jobs start."""
         ...
 
-    def perform(self, run: TaskRun, blocked_by: str | None, /) -> Awaitable[bool]:
+    def perform(self, run: TaskRun, lacking: Lacking | None, /) -> Awaitable[bool]:
         """Run it. A checkpoint.
 
         Args:
             run: What all tasks share.
-            blocked_by: Why nothing of it is called: the id of the task that it lacks.
+            lacking: Why nothing of it is called: the task that it lacks.
 
         Returns:
             Whether everything that depends on it may run: nothing of it is missing.
@@ -51,9 +52,9 @@ class OpenedTask:
         """As of `Runnable`."""
         return self.task.body.plan().lanes
 
-    async def perform(self, run: TaskRun, blocked_by: str | None) -> bool:
+    async def perform(self, run: TaskRun, lacking: Lacking | None) -> bool:
         """As of `Runnable`."""
-        return await run.perform(self.task, blocked_by)
+        return await run.perform(self.task, lacking)
 
 
 @attrs.frozen(eq=False)
@@ -61,7 +62,7 @@ class LateTask:
     """A task that is opened when those that it is made of are over."""
 
     lanes: Collection[str]
-    perform: Callable[[TaskRun, str | None], Awaitable[bool]]
+    perform: Callable[[TaskRun, Lacking | None], Awaitable[bool]]
     """As of `Runnable`; opens it, and closes it again."""
 
 
@@ -76,13 +77,16 @@ def one_at_a_time(emit: Emit) -> Emit:
     return emit_in_turn
 
 
-async def run_tasks(tasks: Sequence[Runnable], order: TaskOrder, run: TaskRun) -> None:
+async def run_tasks(
+    tasks: Sequence[Runnable], order: TaskOrder, run: TaskRun, warn: Callable[[str], None]
+) -> None:
     """Run tasks, each as soon as those that it depends on are over. A checkpoint.
 
     Args:
         tasks: In the order of the suite.
         order: Which of them wait for which.
         run: What they share.
+        warn: Told in a line of each task that is given up because nothing can change any more.
 
     Raises:
         PlanError: A lane is missing; nothing was called.
@@ -92,7 +96,7 @@ async def run_tasks(tasks: Sequence[Runnable], order: TaskOrder, run: TaskRun) -
     if unknown:
         msg = f"the tasks start jobs on {unknown}; the lanes are {sorted(run.lanes)}"
         raise PlanError(msg)
-    crew = _Crew(tasks, order, run)
+    crew = _Crew(tasks, order, run, warn)
     async with trio.open_nursery() as nursery:
         crew.start(order.begin(), nursery)
     if crew.failure is not None:
@@ -106,6 +110,7 @@ class _Crew:
     tasks: Sequence[Runnable]
     order: TaskOrder
     run: TaskRun
+    warn: Callable[[str], None]
     failure: Exception | None = None
     """What the run as a whole failed with."""
 
@@ -116,9 +121,11 @@ class _Crew:
     async def _perform(self, one: Startable, nursery: trio.Nursery) -> None:
         complete = False
         # What was not run because the run ends says so, and not that something else is missing.
-        blocked_by = None if self.run.is_cut else one.blocked_by
+        lacking = None if self.run.is_cut else one.lacking
+        if lacking is not None and one.chain is not None:
+            self.warn(f"a task is blocked for good: {one.chain}")
         try:
-            complete = await self.tasks[one.place].perform(self.run, blocked_by)
+            complete = await self.tasks[one.place].perform(self.run, lacking)
         except Exception as error:  # noqa: BLE001 - the first one ends the run, and is raised at its end
             self.failure = self.failure or error
             nursery.cancel_scope.cancel("a task failed")

@@ -1,7 +1,9 @@
 """Which tasks of a suite may start when. Pure.
 
-A task starts when all that it depends on are over. It is *blocked* if one of them has a row without a
-verdict: what it would be judged by is not there. It is over then itself, and blocks what depends on it.
+A task starts when all that it depends on are over. If one of them has a row without a verdict, it *lacks*
+that: what it would be judged by is not there. What becomes of it then is its policy. Most are over themselves
+at that, and what depends on them lacks them. One whose policy is `run` runs all the same; one whose policy is
+`block` is held until everything else is over, and then given up with its chain.
 """
 
 from collections.abc import Sequence
@@ -9,6 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import attrs
 
+from trioeval.agents.dependencies import Lacking, chain_text
 from trioeval.errors import PlanError
 from trioeval.tasks.prepare import PreparedTask
 
@@ -19,8 +22,10 @@ class Startable:
 
     place: int
     """Its position among the tasks."""
-    blocked_by: str | None = None
-    """The first task that it depends on and that is not complete; None if it may run."""
+    lacking: Lacking | None = None
+    """What it lacks, so that nothing of it is called; None if it may run."""
+    chain: str | None = None
+    """Why it was held and is given up now, in a sentence; None where it was not."""
 
 
 @attrs.define(eq=False)
@@ -30,6 +35,10 @@ class TaskOrder:
     _tasks: Sequence[PreparedTask]
     _sorter: "TopologicalSorter[str | None]"
     _incomplete: set[str | None] = attrs.field(init=False, factory=set)
+    _active: int = attrs.field(init=False, default=0)
+    """Tasks that were started and are not over."""
+    _held: list[int] = attrs.field(init=False, factory=list)
+    """Places of those that wait until everything else is over."""
 
     @classmethod
     def of(cls, tasks: Sequence[PreparedTask]) -> "TaskOrder":
@@ -71,13 +80,39 @@ class TaskOrder:
         task = self._tasks[place]
         if not complete:
             self._incomplete.add(task.id)
+        self._active -= 1
         self._sorter.done(task.id)
         return self._ready()
 
     def _ready(self) -> list[Startable]:
         ready = set(self._sorter.get_ready())
-        return [
-            Startable(place, next(filter(self._incomplete.__contains__, task.depends_on), None))
-            for place, task in enumerate(self._tasks)
-            if task.id in ready
-        ]
+        found: list[Startable] = []
+        for place, task in enumerate(self._tasks):
+            if task.id not in ready:
+                continue
+            by, policy = self._first_lost(task), task.when_failed
+            if by is None or policy == "run":
+                found.append(Startable(place))
+            elif policy == "block":
+                self._held.append(place)
+            else:
+                found.append(Startable(place, Lacking(by, policy)))
+        if not found and not self._active:
+            found = [self._given_up(place) for place in sorted(self._held)]
+            self._held.clear()
+        self._active += len(found)
+        return found
+
+    def _first_lost(self, task: PreparedTask) -> str | None:
+        return next(filter(self._incomplete.__contains__, task.depends_on), None)
+
+    def _given_up(self, place: int) -> Startable:
+        chain = [str(self._tasks[place].id)]
+        by_id = {task.id: task for task in self._tasks}
+        following = self._first_lost(self._tasks[place])
+        while following is not None:
+            chain.append(following)
+            task = by_id[following]
+            # What ran although it lacked something is not complete for a reason of its own.
+            following = None if task.when_failed == "run" else self._first_lost(task)
+        return Startable(place, Lacking(chain[1], "stuck"), chain_text(chain, "not complete"))

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import attrs
 import trio
 
+from trioeval.agents.dependencies import Lacking
 from trioeval.kernel import (
     Admitted,
     Budget,
@@ -29,7 +30,7 @@ from trioeval.kernel import (
     Plan,
     run_plan,
 )
-from trioeval.tasks.endings import blocked_by_task
+from trioeval.tasks.endings import lacking_task
 from trioeval.tasks.hooks import Hooks
 from trioeval.tasks.journal import Journal, KeptRows
 from trioeval.tasks.rows import Row, Status
@@ -121,12 +122,12 @@ class TaskRun:
     counts: dict[Status, int] = attrs.field(init=False, factory=lambda: dict.fromkeys(Status, 0))
     """Rows of all tasks that were emitted, or what stands in their places, or kept."""
 
-    async def perform(self, task: OpenTask, blocked_by: str | None = None) -> bool:
+    async def perform(self, task: OpenTask, lacking: Lacking | None = None) -> bool:
         """Run one task and emit all of its rows. A checkpoint.
 
         Args:
             task: The task.
-            blocked_by: Why nothing of it is called: the id of the task that it lacks.
+            lacking: Why nothing of it is called: the task that it lacks.
 
         Returns:
             Whether every row of it has a verdict.
@@ -135,16 +136,16 @@ class TaskRun:
             Exception: Whatever `emit` raised.
         """
         if task.watch is None:
-            complete = await self._run(task, blocked_by)
+            complete = await self._run(task, lacking)
         else:
             task.watch.begin(trio.current_time())
             try:
-                complete = await self._run(task, blocked_by)
+                complete = await self._run(task, lacking)
             finally:
                 task.watch.end(trio.current_time())
         if task.left is not None:
             task.left.is_complete = complete
-        if task.hooks is not None and blocked_by is None:
+        if task.hooks is not None and lacking is None:
             grace_ends = trio.current_time() + _AFTER_ALL
             with trio.CancelScope(deadline=max(self.deadline, grace_ends)) as scope:
                 await task.hooks.after_all()
@@ -152,9 +153,9 @@ class TaskRun:
                 task.hooks.warn("afterAll was cut off: the run's deadline (maxEvalTimeMs) passed")
         return complete
 
-    async def _run(self, task: OpenTask, blocked_by: str | None) -> bool:
-        results = _Results(self, task, blocked_by)
-        stop = self.stop if blocked_by is None else _stopped()
+    async def _run(self, task: OpenTask, lacking: Lacking | None) -> bool:
+        results = _Results(self, task, lacking)
+        stop = self.stop if lacking is None else _stopped()
         beside: list[Callable[[], Awaitable[None]]] = []
         if task.stop is not None:
             if stop.is_set():
@@ -239,7 +240,7 @@ class _Results:
 
     run: TaskRun
     task: OpenTask
-    blocked_by: str | None
+    lacking: Lacking | None
     complete: bool = True
     """Whether each row that was emitted, or what stands in its place, has a verdict."""
     waits: Waits | None = attrs.field(init=False, default=None)
@@ -309,8 +310,8 @@ class _Results:
         if self.waits is not None:
             waited = self.waits.take(outcome.index, trio.current_time())
         rows = self.task.body.rows(outcome, waited)
-        if self.blocked_by is not None:
-            rows = [blocked_by_task(row, self.blocked_by) for row in rows]
+        if self.lacking is not None:
+            rows = [lacking_task(row, self.lacking) for row in rows]
         if (watch := self.task.watch) is not None:
             rows = [watch.ended(row, trio.current_time()) for row in rows]
         for row in rows:

@@ -1,5 +1,6 @@
-"""A bus that is open for writing: who appends puts a message down, and one of them writes what has gathered."""
+"""A bus that is open for writing: who appends puts a message down, and one writes what has gathered."""
 
+import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -10,10 +11,10 @@ import attrs
 import trio
 
 from trioeval.agents.bus.following import Following, News
+from trioeval.agents.bus.gathering import Entry, Queue
 from trioeval.agents.bus.lock import BusLock
 from trioeval.agents.bus.messages import Draft, Message
 from trioeval.agents.bus.posting import Posted, is_quick, post, prepared
-from trioeval.agents.bus.queue import Entry, Queue
 from trioeval.agents.bus.segments import is_folder, trouble
 from trioeval.agents.bus.settings import BusSettings
 from trioeval.agents.bus.stats import BusStats
@@ -61,9 +62,7 @@ class Bus:
                 await trio.lowlevel.checkpoint()
                 await self._lead(entry)
             finally:
-                self._queue.lead_no_more(entry)
-                if self._is_closed:
-                    self._close_files()
+                self._lead_no_more(entry)
         if entry.message is not None:
             return entry.message
         raise entry.error if entry.error is not None else self._closed()
@@ -106,6 +105,11 @@ class Bus:
             else:
                 self._count_wait(begun)
                 await self._write()
+
+    def _lead_no_more(self, entry: Entry) -> None:
+        self._queue.lead_no_more(entry)
+        if self._is_closed:
+            self._close_files()
 
     async def _write(self) -> None:
         """Write all there is; the lock is held, and is given back."""
@@ -150,7 +154,7 @@ class Bus:
         attempts = self._settings.append_attempts
         for entry in witnesses:
             entry.tries += 1
-            if entry.tries >= attempts and not entry.is_gone:
+            if entry.tries >= attempts:
                 failure = BusLockedError(
                     f"{self.path}: the message bus was locked by others, {attempts} "
                     f"{'times' if attempts > 1 else 'time'} for {self._settings.lock_timeout:g} s",
@@ -175,7 +179,9 @@ class Bus:
         self._tail.close()
 
     def _closed(self) -> BusError:
-        return BusError(f"{self.path}: the message bus is closed; messages are appended while it is open")
+        return BusError(
+            f"{self.path}: the message bus is closed; messages are appended while it is open"
+        )
 
 
 @asynccontextmanager
@@ -198,7 +204,25 @@ async def open_bus(
         BusError: It is no folder, or leads somewhere else.
     """
     await trio.lowlevel.checkpoint()
-    bus = make_bus(folder, settings, rng=rng, utc=utc)
+    settings = settings if settings is not None else BusSettings()
+    stats = BusStats()
+    path = Path(os.path.abspath(folder))  # noqa: ASYNC240, PTH100 - nothing is looked up, no link is followed
+    try:
+        if not is_folder(path):
+            path.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - a moment
+    except BusError:
+        raise
+    except OSError as error:
+        raise trouble(path, "written", error) from error
+    bus = Bus(
+        path=path,
+        stats=stats,
+        settings=settings,
+        rng=rng,
+        utc=utc,
+        tail=Tail(path, settings.rotate_bytes, settings.keep_segments, stats),
+        lock=BusLock(path / ".lock"),
+    )
     try:
         yield bus
     finally:

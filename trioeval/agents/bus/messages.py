@@ -83,7 +83,8 @@ class Draft:
             )
         if not self.project_id.strip():
             problems.append("project_id: blank; it is the id of the run")
-        for meta in (self.meta, *(parent.meta for parent in self.parents)):
+        metas: list[Mapping[Any, Any]] = [self.meta, *(parent.meta for parent in self.parents)]
+        for meta in metas:
             problems += [
                 f"meta: {key!r}: {value!r}: keys and values are texts"
                 for key, value in meta.items()

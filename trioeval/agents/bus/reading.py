@@ -5,7 +5,6 @@ from pathlib import Path
 
 import attrs
 
-from trioeval.agents.bus.framing import Record
 from trioeval.agents.bus.messages import Message, parse_message
 from trioeval.agents.bus.places import Place, find_place
 from trioeval.agents.bus.records import Found, last_records, last_seq, walk
@@ -77,29 +76,76 @@ def read_on(folder: Path, place: Place, limit: int | None = None) -> tuple[Readi
         FileNotFoundError: A file was removed meanwhile.
         BusError: It is no bus.
     """
-    pile = _Pile(folder, limit)
+    messages: list[Message] = []
+    corrupt: list[CorruptRange] = []
     # The files are looked for first: what a file holds when there is a next one is all that it will hold.
     numbers = [number for number in segment_numbers(folder) if number >= place.number]
     if place.number and place.number not in numbers:
         raise FileNotFoundError(segment_path(folder, place.number))
     for number in numbers:
-        start = place.start if number == place.number else 0
+        place = place if number == place.number else Place(number, 0, place.seq)
+        for item in _items(folder, place, is_last=number == numbers[-1]):
+            if len(messages) == limit:
+                return Reading(messages=messages, corrupt=corrupt, cursor=place.seq), place
+            if isinstance(item, CorruptRange):
+                corrupt.append(item)
+            elif item[1].seq > place.seq:
+                messages.append(item[1])
+                place = Place(number, item[0], item[1].seq)
+    return Reading(messages=messages, corrupt=corrupt, cursor=place.seq), place
+
+
+def _items(
+    folder: Path, place: Place, *, is_last: bool
+) -> Iterator[CorruptRange | tuple[int, Message]]:
+    """What stands in a file behind a place: parts that are no message, and messages with their ends."""
+    path = segment_path(folder, place.number)
+    with reading(folder, place.number) as file:
+        size = size_of(file)
+        for found in walk(file, place.start, size):
+            yield from _sorted_items(path, found)
+        # The beginning of a message at the very end is being written, or will be cut off by the next one.
+        end = found.torn if is_last else size
+        if end > found.end:
+            yield CorruptRange(path, found.end, end)
+
+
+def _sorted_items(path: Path, found: Found) -> Iterator[CorruptRange | tuple[int, Message]]:
+    broken = iter([*found.broken, (found.end, found.end)])
+    begin, end = next(broken)
+    for record in found.records:
+        if begin < record.start:
+            yield CorruptRange(path, begin, end)
+            begin, end = next(broken)
+        try:
+            message = parse_message(record.payload)
+        except ValueError:
+            message = None
+        if message is None or message.seq != record.seq:
+            yield CorruptRange(path, record.start, record.end)
+        else:
+            yield record.end, message
+
+
+def _last(folder: Path, count: int) -> Reading:
+    items: list[CorruptRange | tuple[int, Message]] = []
+    missing = count
+    numbers = segment_numbers(folder)
+    cursor = last_seq(folder, numbers)
+    for number in reversed(numbers if count else []):
         with reading(folder, number) as file:
-            place = Place(number, start, place.seq)
-            for found in walk(file, start, size_of(file)):
-                place = pile.take(found, place)
-                if pile.is_full:
-                    return pile.reading(place), place
-                pile.rest(found, number, is_last=number == numbers[-1])
-    return pile.reading(place), place
-
-
-@attrs.define(eq=False)
-class _Pile:
-    """What was read so far."""
-
-    folder: Path
-    limit: int | None
-    messages: list[Message] = attrs.field(init=False, factory=list)
-    corrupt: list[CorruptRange] = attrs.field(init=False, factory=list)
-"""
+            found = last_records(file, size_of(file), count=missing)
+        some = [*_sorted_items(segment_path(folder, number), found)]
+        if found.torn > found.end:
+            some.append(CorruptRange(segment_path(folder, number), found.end, found.torn))
+        while some and missing:
+            items.append(some.pop())
+            missing -= not isinstance(items[-1], CorruptRange)
+        if not missing:
+            break
+    items.reverse()
+    return Reading(
+        messages=[item[1] for item in items if not isinstance(item, CorruptRange)],
+        corrupt=[item for item in items if isinstance(item, CorruptRange)],
+        cursor=cursor,
+    )

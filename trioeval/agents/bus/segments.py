@@ -38,7 +38,7 @@ def segment_numbers(folder: Path) -> list[int]:
     try:
         if not is_folder(folder):
             return []
-        names = os.listdir(folder)
+        names = [path.name for path in folder.iterdir()]
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -14,12 +14,7 @@ from pathlib import Path
 import attrs
 
 from trioeval.agents.bus.records import last_records, last_seq
-from trioeval.agents.bus.segments import (
-    open_file,
-    segment_numbers,
-    segment_path,
-    size_of,
-)
+from trioeval.agents.bus.segments import open_file, segment_numbers, segment_path, size_of
 from trioeval.agents.bus.stats import BusStats
 
 
@@ -91,7 +86,9 @@ class Tail:
         """
         self._sync(self._opened())
         following = self._number + 1
-        file = open_file(segment_path(self.folder, following), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
+        file = open_file(
+            segment_path(self.folder, following), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL
+        )
         self.close()
         self._file, self._number, self._end, self._is_new = file, following, 0, True
         self.stats.rotations += 1

@@ -57,20 +57,27 @@ class Whole:
 class Tail:
     """The end of what was written: enough to see what happened."""
 
+    limit: int = EXCERPT_BYTES
+    """Bytes, ≥ 1."""
     _data: bytearray = attrs.field(init=False, repr=False, factory=bytearray)
     _cut: bool = attrs.field(init=False, repr=False, default=False)
 
     def feed(self, part: bytes) -> bool:
         """Keep what was written now, and forget what is too old; more of it is always wanted."""
-        self._cut |= len(self._data) + len(part) > EXCERPT_BYTES
-        self._data += part[-EXCERPT_BYTES:]
-        del self._data[:-EXCERPT_BYTES]
+        self._cut |= len(self._data) + len(part) > self.limit
+        self._data += part[-self.limit :]
+        del self._data[: -self.limit]
         return True
 
     def clear(self) -> None:
         """Forget everything."""
         self._data.clear()
         self._cut = False
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether more was written than is kept."""
+        return self._cut
 
     @property
     def text(self) -> str | None:

@@ -113,12 +113,48 @@ def find_members(
     return found
 
 
+def find_survivors(
+    roots: Collection[Root], known: Collection[Member] = (), table: Path = PROCESS_TABLE
+) -> set[Member] | None:
+    """The live processes of trees that another program has started, which died; None if nobody can tell.
+
+    A process is of one of them if it has its mark, is its first process, is of a session that one of these
+    is of, or was started by one that is. This process is none. Numbers alone tell nothing: they may be
+    somebody else's by now.
+
+    Args:
+        roots: What the trees are known by.
+        known: Processes that belonged to them before.
+        table: Where the system shows its processes.
+    """
+    if not table.is_dir():
+        return None
+    marks = [root.mark for root in roots]
+    firsts = {(root.pid, root.started) for root in roots if root.started}
+    listed = (_read(str(table), pid) for pid in _numbers(table) if int(pid) != os.getpid())
+    candidates = {member for member in listed if member is not None and not member.is_over}
+    found = {
+        member
+        for member in candidates
+        if member in known
+        or (member.pid, member.started) in firsts
+        or any(mark in _content(str(table), str(member.pid), "environ") for mark in marks)
+    }
+    sessions = {root.pid for root in roots} & {member.session for member in found}
+    found |= {member for member in candidates if member.session in sessions}
+    return found | _descendants(found, candidates)
+
+
+def _numbers(table: Path) -> Iterator[str]:
+    return filter(str.isdigit, os.listdir(table))  # noqa: PTH208 - costs half of a path object
+
+
 def _look(root: Root, known: Collection[Member], table: str) -> tuple[set[Member], bool]:
     """The live processes of a tree, and whether all that were listed could be read."""
     candidates: dict[int, Member] = {}
     is_sure = True
     before = None if root.before is None or root.before.was_set_back else root.before.wall - _SLACK
-    for pid in filter(str.isdigit, os.listdir(table)):  # noqa: PTH208 - costs half of a path object
+    for pid in _numbers(table):
         if before is not None and 0.0 < _entered_at(table, pid) < before:
             continue
         member = _read(table, pid)

@@ -99,6 +99,19 @@ class Around:
             self.note(path)
         return inside
 
+    def file_or_folder(self, reference: str) -> Path:
+        """The file or the folder that `file://x` or `x` names.
+
+        Raises:
+            MistakenError: There is none, or it is outside of the suite's folder.
+        """
+        folder, reference = unanchored(reference)
+        path = self._inside(reference, (folder or self.directory) / reference.removeprefix(FILE))
+        self.note(path)
+        if not (path.is_file() or path.is_dir()):
+            raise MistakenError(self._missing(reference, path, "file or folder"))
+        return path
+
     def _file(self, reference: str, instead: str) -> Path:
         """A file; what to write instead of a folder is the hint of that mistake."""
         folder, reference = unanchored(reference)
@@ -122,13 +135,16 @@ class Around:
             raise MistakenError(Mistake(message, "allow it with --allow-outside"))
         return Path(*path.parts) if ".." not in path.parts else real
 
-    def _missing(self, reference: str, path: Path) -> Mistake:
+    def _missing(self, reference: str, path: Path, what: str = "file") -> Mistake:
         if not path.parent.is_dir():
             return Mistake(f"there is no folder {path.parent}")
-        beside = sorted(other.name for other in path.parent.iterdir() if other.is_file())
+        folders_too = what != "file"
+        beside = sorted(
+            other.name for other in path.parent.iterdir() if folders_too or other.is_file()
+        )
         close = difflib.get_close_matches(path.name, beside, n=1)
         hint = f'did you mean "{close[0]}"?' if close else None
-        return Mistake(f"there is no file {quote(reference)}", hint)
+        return Mistake(f"there is no {what} {quote(reference)}", hint)
 
 
 def names_file(value: Any) -> bool:

@@ -17,6 +17,7 @@ from trioeval.providers import Provider
 from trioeval.suite import parse_suite
 from trioeval.suite.column_models import SeedColumns
 from trioeval.suite.mistakes import kind
+from trioeval.tasks.agents.agent_terms import AgentTerms
 from trioeval.tasks.caching import ReplyCache
 from trioeval.tasks.columns.dataset_events import DatasetEvent
 from trioeval.tasks.columns.dataset_stages import Rows
@@ -220,7 +221,6 @@ async def preview_suite(
         cache=cache,
         warn=warn,
         datasets=datasets,
-        agents=AgentTerms(),
     )
     await run_prepared(only, how)
     return [told[part.id] for part in wanted if part.id in told]

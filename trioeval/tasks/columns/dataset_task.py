@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, ExitStack
 import attrs
 import trio
 
+from trioeval.agents.dependencies import Lacking
 from trioeval.datasets.result import DatasetResult
 from trioeval.suite.column_models import ColumnsSettings, SeedColumns
 from trioeval.tasks.columns.dataset_run import DatasetRun, build
@@ -31,16 +32,16 @@ class DatasetTask:
         """Those that its prepared suite describes."""
         return [spec.name for spec in self.parts.prepared.lane_specs]
 
-    async def perform(self, run: TaskRun, blocked_by: str | None, /) -> bool:
+    async def perform(self, run: TaskRun, lacking: Lacking | None, /) -> bool:
         """Build it. A checkpoint.
 
         Raises:
             TrioevalError: A seed cannot be read, or the folder not be used.
         """
         missing = [one for one in _of_tasks(self.parts.settings) if not self._is_there(one)]
-        if blocked_by is not None or missing:
+        if lacking is not None or missing:
             await trio.lowlevel.checkpoint()
-            self._tell_blocked("blocked" if blocked_by is not None else "stop")
+            self._tell_blocked("blocked" if lacking is not None else "stop")
             return False
         with ExitStack() as stack:
             ready = self.ready

@@ -74,7 +74,9 @@ class Queue:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def end(self, entry: Entry, result: Message | BusError) -> None:
-        """Say what became of a message."""
+        """Say what became of a message; nothing, if it was taken back."""
+        if entry not in self._entries:
+            return
         if isinstance(result, Message):
             entry.message = result
         else:

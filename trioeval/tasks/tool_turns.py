@@ -1,4 +1,4 @@
-"""What a model said while it answers a question, and how the conversation goes on when it called tools.
+"""What a model said, and how the conversation goes on when it called tools.
 
 Pure. Providers put the calls of tools into an output in four forms, and take results back in three:
 
@@ -10,16 +10,14 @@ Pure. Providers put the calls of tools into an output in four forms, and take re
 * Gemini: a list of parts, some of which hold a `functionCall`; results are parts likewise.
 
 A prompt is made of what outputs say, and of nothing else that came with a reply: an output is written down,
-so a question that is resumed asks with the same prompts, and what was paid for is known again.
+so a conversation that is resumed asks with the same prompts, and what was paid for is known again.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias
 
 import attrs
-
-from trioeval.suite.question_models import Tool
 
 Form: TypeAlias = Literal["chat", "anthropic", "gemini"]
 Message: TypeAlias = Mapping[str, Any]
@@ -56,7 +54,26 @@ class Turn:
     form: Form = "chat"
 
 
-def tool_offers(tools: Sequence[Tool]) -> list[dict[str, Any]]:
+class Offered(Protocol):
+    """A tool as a model is told of it."""
+
+    @property
+    def name(self) -> str:
+        """By which it is called."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What it is good for; may be empty."""
+        ...
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """JSON schema of its arguments, which are an object."""
+        ...
+
+
+def tool_offers(tools: Iterable[Offered]) -> list[dict[str, Any]]:
     """The tools as chat completions offer them, which every vendor's adapter understands."""
     return [
         {
@@ -93,7 +110,7 @@ def read_turn(output: Any) -> Turn:
 
 
 def first_messages(prompt: str) -> tuple[Message, ...]:
-    """The conversation that a question opens."""
+    """The conversation that a prompt opens."""
     return ({"role": "user", "content": prompt},)
 
 

@@ -15,7 +15,7 @@ from trioeval.providers.vendors.gemini_reply import read_candidate
 from trioeval.providers.vendors.responses_input import to_input
 from trioeval.suite.question_models import Tool
 from trioeval.tasks.question_tools import ToolBox
-from trioeval.tasks.question_turns import (
+from trioeval.tasks.tool_turns import (
     ToolCall,
     ToolResult,
     first_messages,

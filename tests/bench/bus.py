@@ -1,0 +1,147 @@
+"""How many messages a second a bus takes, and how long one append lasts at worst.
+
+    python tests/bench/bus.py
+
+Messages of about 200 bytes without fsync: by one writer that waits for each; by ten in one process, which
+write together; by ten processes, with one writer each and with ten. Beside it, in the same run, the barest
+`write` of the same bytes under the same lock, one message at a time. Then reading them back.
+"""
+
+import fcntl
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import trio
+
+from trioeval.agents.bus.bus import open_bus
+from trioeval.agents.bus.framing import frame
+from trioeval.agents.bus.messages import Draft
+from trioeval.agents.bus.reading import last_messages, read_bus
+from trioeval.agents.bus.settings import BusSettings
+
+MESSAGES = 20_000
+EACH = 2_000  # messages of a process
+PROCESSES = 10
+ROUNDS = 3
+SETTINGS = BusSettings(fsync="never")
+TARGETS = {
+    "one writer": (20_000, None),
+    "ten writers, one process": (10_000, 0.02),
+    "ten processes": (5_000, 0.1),
+    "ten processes, ten writers each": (5_000, 0.1),
+}
+
+
+async def write(folder: Path, writers: int, messages: int) -> tuple[float, float, float]:
+    """When the first was begun, when the last was done, and the seconds of the slowest."""
+    worst = 0.0
+
+    async def one() -> None:
+        nonlocal worst
+        for number in range(messages // writers):
+            begun = time.perf_counter()
+            body = f"message {number} of a bench"
+            await bus.append(
+                Draft(type="INFO", project_id="bench", task_id="calc", run_id="run-1", body=body)
+            )
+            worst = max(worst, time.perf_counter() - begun)
+
+    async with open_bus(folder, SETTINGS, rng=random.random) as bus:
+        begun = time.monotonic()
+        async with trio.open_nursery() as nursery:
+            for _ in range(writers):
+                nursery.start_soon(one)
+        return begun, time.monotonic(), worst
+
+
+def alone(folder: Path, writers: int) -> tuple[float, float]:
+    """Messages a second of one process, and the slowest."""
+    begun, ended, worst = trio.run(write, folder, writers, MESSAGES)
+    return MESSAGES / (ended - begun), worst
+
+
+def together(folder: Path, writers: int) -> tuple[float, float]:
+    """Messages a second of ten processes that begin at the same time, and the slowest."""
+    command = [sys.executable, __file__, str(folder), str(writers)]
+    children = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(PROCESSES)
+    ]
+    for child in children:
+        assert child.stdout is not None
+        child.stdout.readline()
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    told = [json.loads(child.communicate()[0]) for child in children]
+    seconds = max(one[1] for one in told) - min(one[0] for one in told)
+    return PROCESSES * EACH / seconds, max(one[2] for one in told)
+
+
+def bare(folder: Path) -> float:
+    """Messages a second of nothing but lock, write and unlock."""
+    folder.mkdir()
+    payload = b'{"body":"' + b"x" * 180 + b'"}'
+    with (folder / "lock").open("w") as lock, (folder / "log").open("ab", buffering=0) as log:
+        begun = time.perf_counter()
+        for number in range(MESSAGES):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            os.write(log.fileno(), frame(number, payload))
+            fcntl.flock(lock, fcntl.LOCK_UN)
+        return MESSAGES / (time.perf_counter() - begun)
+
+
+def child(folder: str, writers: str) -> None:
+    """One of ten processes."""
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(json.dumps(trio.run(write, Path(folder), int(writers), EACH)))
+
+
+def main() -> None:
+    """Print the figures."""
+    best: dict[str, float] = {}
+    worst: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as root:
+        for turn in range(ROUNDS):
+            kinds = {
+                "one writer": lambda folder: alone(folder, 1),
+                "ten writers, one process": lambda folder: alone(folder, 10),
+                "ten processes": lambda folder: together(folder, 1),
+                "ten processes, ten writers each": lambda folder: together(folder, 10),
+                "bare": lambda folder: (bare(folder), 0.0),
+            }
+            for name, measure in kinds.items():
+                rate, slowest = measure(Path(root, f"{name} {turn}"))
+                best[name] = max(best.get(name, 0.0), rate)
+                worst[name] = max(worst.get(name, 0.0), slowest)
+        folder = Path(root, "ten processes 0")
+        begun = time.perf_counter()
+        count = len(read_bus(folder).messages)
+        read = count / (time.perf_counter() - begun)
+        begun = time.perf_counter()
+        last_messages(folder, 10)
+        last = time.perf_counter() - begun
+        assert count == PROCESSES * EACH
+    print(f"messages a second in the best of {ROUNDS} rounds; the worst append of all")
+    for name, (rate, limit) in TARGETS.items():
+        at_most = f", at most {limit * 1e3:.0f}" if limit else ""
+        print(
+            f"{name:<34}{best[name]:>9,.0f} a second (target {rate:,}), {best[name] / best['bare']:.2f} of "
+            f"the barest; worst {worst[name] * 1e3:.1f} ms{at_most}"
+        )
+    print(f"{'lock, write, unlock':<34}{best['bare']:>9,.0f} a second")
+    print(
+        f"{'read back, with JSON':<34}{read:>9,.0f} a second; the last ten in {last * 1e3:.2f} ms"
+    )
+
+
+if __name__ == "__main__":
+    child(*sys.argv[1:]) if len(sys.argv) > 1 else main()

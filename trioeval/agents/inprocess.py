@@ -1,0 +1,320 @@
+"""Agents that are functions of this program, on the lanes of the kernel.
+
+    async def repair(run):
+        plan = await ask_a_model(run.prompt)
+        child = await run.start_child(review, "review", plan)
+        (verdict,) = await run.wait_children(child)  # holds no slot meanwhile
+        if verdict.output == "good":
+            run.done()
+
+    ends = await run_agents([AgentCase("calc", repair, "Repair it.")], lanes=lanes)
+
+Each attempt takes a slot of a lane, of which there are as many as the lane is wide; a run that waits holds
+none.
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
+
+import attrs
+import trio
+
+from trioeval.agents.attempts import Attempt, AttemptEnd
+from trioeval.agents.bus.messages import MessageType
+from trioeval.agents.events import AgentObserver
+from trioeval.agents.family import Child, Family
+from trioeval.agents.loop import LoopEnd, run_until_done
+from trioeval.agents.markers import Flag
+from trioeval.agents.posts import Posts
+from trioeval.agents.restarts import RestartPolicy
+from trioeval.agents.run_ids import RunIds, own_run_ids
+from trioeval.agents.stretches import LaneSlots, Stretches, Waiting
+from trioeval.agents.terms import LoopTerms
+from trioeval.agents.turn import Turn
+from trioeval.errors import AgentError, UsageError
+from trioeval.kernel import Calls, Done, Failed, Job, Lanes, Outcome, Plan, run_plan
+from trioeval.kernel.events import guarded
+
+AgentFunction: TypeAlias = "Callable[[AgentRun], Awaitable[AttemptEnd | str | None]]"
+"""An agent: works once, and returns what it says. What it raises is how its attempt failed."""
+
+
+@attrs.frozen
+class AgentCase:
+    """A task for an agent."""
+
+    name: str
+    """Different for all cases of one run."""
+    agent: AgentFunction
+    prompt: str
+    """What is to be done."""
+    policy: RestartPolicy = attrs.field(default=RestartPolicy(), kw_only=True)
+    child_timeout: float = attrs.field(default=300.0, kw_only=True)
+    """Seconds that children may go on when the task is done, > 0."""
+    earlier: Sequence[AttemptEnd] = attrs.field(default=(), kw_only=True)
+    """How attempts of an earlier execution ended."""
+
+
+class AgentRun:
+    """What an agent works with: its attempt, and what it may do. Good for one attempt.
+
+    Types obtained from `run_agents` only.
+    """
+
+    def __init__(self, attempt: Attempt, stretches: Stretches, case: "_Case") -> None:
+        self.attempt = attempt
+        """Its number, its run id and that of the attempt before it."""
+        self._stretches = stretches
+        self._case = case
+        self._children: list[Child] = []
+
+    @property
+    def prompt(self) -> str:
+        """What is to be done, after a word on how it came to this if it has begun before."""
+        return self.attempt.prompt
+
+    def done(self) -> None:
+        """Say that the task is done: there is no other attempt. Not a checkpoint."""
+        self._case.flag.set()
+
+    def waiting(self) -> Waiting:
+        """Put around what the agent waits for, with `async with`: it holds no slot inside.
+
+        Behind, it has a slot again, also if what it waited for was cut off by a time limit.
+        """
+        return self._stretches.waiting()
+
+    async def start_child(
+        self, agent: AgentFunction, name: str, prompt: str | None = None
+    ) -> Child:
+        """Start another agent, which works beside this one in a slot of its own. A checkpoint.
+
+        It lives in the case, not in the attempt: when the task is done it is waited for, and when the case is
+        over it is ended. It works once.
+
+        Args:
+            agent: Who works.
+            name: What it is called.
+            prompt: What it is told; None tells it the task.
+
+        Raises:
+            TooLateError: The case is over.
+        """
+        await trio.lowlevel.checkpoint()
+        told = self.attempt.task_prompt if prompt is None else prompt
+        child = self._case.start_child(agent, name, told)
+        self._children.append(child)
+        return child
+
+    async def wait_children(self, *children: Child) -> list[AttemptEnd]:
+        """Wait for children, without a slot. A checkpoint.
+
+        Args:
+            *children: Which; all that this attempt has started, if none is named.
+
+        Returns:
+            How each of them ended, in that order.
+        """
+        async with self.waiting():
+            return [await child.wait() for child in children or tuple(self._children)]
+
+
+async def run_agents(
+    cases: Sequence[AgentCase],
+    *,
+    lanes: Lanes,
+    lane: str = "agent runs",
+    emit: Callable[[AgentCase, LoopEnd], Awaitable[None]] | None = None,
+    post: Callable[[AgentCase, MessageType, str], Awaitable[None]] | None = None,
+    observe: AgentObserver | None = None,
+    stop: trio.Event | None = None,
+    deadline: float = math.inf,
+    run_ids: RunIds | None = None,
+) -> list[LoopEnd]:
+    """Work on cases until each is done, given up or stopped. A checkpoint.
+
+    Attempts begin in the order of the cases as far as there are slots. Cancelled, it ends all of them and
+    their children, and tells `emit` what was done, before it gives way.
+
+    Args:
+        cases: What to do.
+        lanes: The lanes, which others may use at the same time.
+        lane: The name of that whose width is the number of attempts at once; it may be changed meanwhile.
+        emit: Awaited with the end of one case after another, in their order.
+        post: Told of what happens to cases, to put it on a bus; what it raises is counted.
+        observe: Told of every attempt, in the instant.
+        stop: When set, no further attempt begins and those under way run to their end.
+        deadline: Instant on the Trio clock at which everything is cut off.
+        run_ids: Names attempts; by the clock of this machine and a random owner if None.
+
+    Returns:
+        The ends of the cases, in their order.
+
+    Raises:
+        UsageError: Two cases have one name, or a case has no prompt, or a time is out of its range.
+        PlanError: There is no such lane.
+        Exception: Whatever `emit` raised; everything is ended for it.
+    """
+    _check(cases)
+    stop = trio.Event() if stop is None else stop
+    ids = own_run_ids() if run_ids is None else run_ids
+    ends: list[LoopEnd] = []
+    made = [_Case(case, lane, ids, stop, post, guarded(observe)) for case in cases]
+
+    async def perform(job: Job[_Case], calls: Calls[_Case]) -> LoopEnd:
+        return await job.payload.work(calls)
+
+    async def take(outcome: Outcome[LoopEnd]) -> None:
+        end = made[outcome.index].end_of(outcome)
+        ends.append(end)
+        if emit is not None:
+            await emit(cases[outcome.index], end)
+
+    await run_plan(
+        Plan.of(Job(index, lane, case) for index, case in enumerate(made)),
+        perform,
+        lanes=lanes,
+        emit=take,
+        stop=stop,
+        deadline=deadline,
+        max_live_jobs=max(1, len(made)),  # cases between two attempts keep nobody from beginning
+    )
+    return ends
+
+
+def _check(cases: Sequence[AgentCase]) -> None:
+    names = [case.name for case in cases]
+    wrong = [
+        f"two cases are called {name!r}" for name in sorted(set(names)) if names.count(name) > 1
+    ]
+    wrong += [f"case {case.name!r} has no prompt" for case in cases if not case.prompt.strip()]
+    wrong += [
+        f"case {case.name!r}: child_timeout must be more than 0 seconds, got {case.child_timeout!r}"
+        for case in cases
+        if not case.child_timeout > 0
+    ]
+    if wrong:
+        raise UsageError("; ".join(wrong))
+
+
+@attrs.define(eq=False)
+class _Case:
+    """A case at work."""
+
+    case: AgentCase
+    _lane: str
+    _ids: RunIds
+    _stop: trio.Event
+    _post: Callable[[AgentCase, MessageType, str], Awaitable[None]] | None
+    _observe: AgentObserver | None
+    flag: Flag = attrs.field(init=False, factory=Flag)
+    _ends: list[AttemptEnd] = attrs.field(init=False)
+    """Of its attempts so far."""
+    _last_id: str | None = attrs.field(init=False, default=None)
+    _family: Family = attrs.field(init=False)
+    _ahead: LaneSlots = attrs.field(init=False)
+    _terms: LoopTerms = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._ends = list(self.case.earlier)
+
+    async def work(self, calls: Calls[Any]) -> LoopEnd:
+        """The body of its job."""
+        self._ahead = LaneSlots(calls, self._lane, ahead=True)
+        stretches = Stretches(LaneSlots(calls, self._lane), self._ahead)
+        failure: Exception | None = None
+        async with trio.open_nursery() as nursery:
+            self._family = Family(nursery)
+            self._terms = LoopTerms(
+                policy=self.case.policy,
+                child_timeout=self.case.child_timeout,
+                slots=stretches,
+                marker=self.flag,
+                children=self._family,
+                post=self._tell_bus,
+                begin=self._begin,
+                ended=lambda _attempt, end: self._ends.append(end),
+                stop=self._stop,
+                observe=self._observe,
+                case=self.case.name,
+                agent=_name(self.case.agent),
+            )
+            agent = self._agent(self.case.agent, stretches)
+            try:
+                end = await run_until_done(agent, self._terms, self.case.earlier)
+            except Exception as error:  # noqa: BLE001 - raised below: no group around it
+                failure = error
+        if failure is not None:
+            raise failure
+        return end
+
+    def start_child(self, agent: AgentFunction, name: str, prompt: str) -> Child:
+        """Let another agent live in the case."""
+        stretches = Stretches(self._ahead, self._ahead)
+        terms = attrs.evolve(
+            self._terms,
+            slots=stretches,
+            marker=Flag(),
+            begin=lambda number: Attempt(number=number, run_id=self._ids(), task_prompt=prompt),
+            ended=lambda _attempt, _end: None,
+            stop=trio.Event(),  # its parent runs to its end, and may need it for that
+            agent=name,
+        )
+        turn = Turn(self._agent(agent, stretches), terms, Posts(self._tell_bus), 0)
+
+        async def run() -> AttemptEnd:
+            await turn.run()
+            assert turn.end is not None  # noqa: S101 - nothing keeps it from beginning
+            return turn.end
+
+        child = Child(name)
+        self._family.start(child, run)
+        return child
+
+    def end_of(self, outcome: Outcome[LoopEnd]) -> LoopEnd:
+        """What became of the case, whatever became of its job."""
+        if isinstance(outcome, Done):
+            return outcome.value
+        attempts = tuple(self._ends)
+        if isinstance(outcome, Failed):
+            ending = "failed" if isinstance(outcome.error, AgentError) else "interrupted"
+            message = f"{type(outcome.error).__name__}: {outcome.error}"
+            return LoopEnd(
+                ending="failed" if ending == "failed" else "interrupted",
+                message=message,
+                attempts=attempts,
+            )
+        began = "interrupted" if self._last_id is not None else "not begun"
+        return LoopEnd(ending="interrupted", message=began, attempts=attempts)
+
+    def _begin(self, number: int) -> Attempt:
+        attempt = Attempt(
+            number=number,
+            run_id=self._ids(),
+            previous_run_id=self._last_id,
+            task_prompt=self.case.prompt,
+        )
+        self._last_id = attempt.run_id
+        return attempt
+
+    def _agent(
+        self, function: AgentFunction, stretches: Stretches
+    ) -> Callable[[Attempt], Awaitable[AttemptEnd]]:
+        async def agent(attempt: Attempt, /) -> AttemptEnd:
+            began_at = trio.current_time()
+            said = await function(AgentRun(attempt, stretches, self))
+            if isinstance(said, AttemptEnd):
+                return said
+            worked = trio.current_time() - began_at - stretches.waited
+            return AttemptEnd(output="" if said is None else said, duration_s=worked)
+
+        return agent
+
+    async def _tell_bus(self, type_: MessageType, body: str) -> None:
+        if self._post is not None:
+            await self._post(self.case, type_, body)
+
+
+def _name(agent: AgentFunction) -> str:
+    return getattr(agent, "__name__", type(agent).__name__)

@@ -1,0 +1,197 @@
+"""Answers the rows of a task of type `agent`: a case is worked on until it is done, and that is the reply.
+
+A case waits for those that it depends on, then for its turn among all programs, and only then for a slot for
+each of its attempts; it holds nothing while it waits. Each attempt is written down as soon as it is over: a
+run that is resumed goes on with the next one, in the same folder.
+"""
+
+import functools
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from trioeval.agents.attempts import AttemptEnd
+from trioeval.agents.events import CaseBlocked, CaseEnded, CaseQueued
+from trioeval.agents.loop import LoopEnd, run_until_done
+from trioeval.agents.markers import FileMarker, Flag
+from trioeval.agents.planner import Submission, Turn, planner_turn
+from trioeval.agents.prompts import ensure_prompt
+from trioeval.agents.run_ids import RunIds
+from trioeval.kernel import Calls
+from trioeval.providers import Reply
+from trioeval.suite import Step
+from trioeval.suite.agent_models import AgentSettings
+from trioeval.tasks.agents.agent_journal import AgentJournal
+from trioeval.tasks.agents.answering import ComeTo
+from trioeval.tasks.agents.attempts_made import AttemptsMade
+from trioeval.tasks.agents.case import CaseRoom
+from trioeval.tasks.agents.case_files import CaseFiles
+from trioeval.tasks.agents.case_folder import Wanted, open_folder
+from trioeval.tasks.agents.case_names import CaseNames
+from trioeval.tasks.agents.facts import pass_on_facts
+from trioeval.tasks.agents.gating import Gate
+from trioeval.tasks.agents.opening import AgentRun, maybe_bus
+from trioeval.tasks.agents.posts import Posts
+from trioeval.tasks.agents.recorded import answer_of
+from trioeval.tasks.agents.workers import Workers
+from trioeval.tasks.asking import Asker
+from trioeval.tasks.prepare import PreparedSuite
+from trioeval.tasks.refusals import StoppedError
+from trioeval.tasks.tools import Asked
+
+
+class AgentWork:
+    """The agents of one task; good for one run.
+
+    Args:
+        prepared: The task.
+        settings: How its agents are started.
+        asker: Asks models, and knows what was written down.
+        task: Its id.
+        journal: Where processes are written down.
+        run: What all tasks of agents share.
+    """
+
+    def __init__(
+        self,
+        prepared: PreparedSuite,
+        settings: AgentSettings,
+        asker: Asker,
+        *,
+        task: str | None,
+        journal: AgentJournal | None,
+        run: AgentRun,
+    ) -> None:
+        self._prepared = prepared
+        self._settings = settings
+        self._asker = asker
+        self._task = task
+        self._run = run
+        self._names = CaseNames.of(prepared.steps)
+        self._gate = Gate.of(self._names.dependents, warn=run.warn)
+        self._over: set[int] = set()
+        """Cases of which the gate was told."""
+        self._workers = Workers(
+            settings=settings,
+            asker=asker,
+            templates=prepared.templates,
+            journal=journal,
+            ids=run.ids,
+        )
+
+    async def end_survivors(self) -> None:
+        """End what earlier executions of the run have left running. A checkpoint."""
+        await self._workers.end_survivors()
+
+    def keep(self, index: int, record: Mapping[str, Any]) -> None:
+        """Know how a case ended that is not worked on again."""
+        reply = record.get("response")
+        told = reply.get("metadata") if isinstance(reply, Mapping) else None
+        agent = told.get("agent") if isinstance(told, Mapping) else None
+        self._tell_over(index, done=isinstance(agent, Mapping) and agent.get("outcome") == "done")
+
+    def begins_at_once(self, step: Step, /) -> bool:
+        """Whether it waits for other things before it needs a slot."""
+        case = step.test.case
+        waits = case is not None and bool(case.depends_on)
+        return waits or self._run.terms.planner is not None
+
+    def workspace(self, step: Step, /) -> Path:
+        """Where its agent works."""
+        return self._files(step.index).workspace
+
+    def over(self, step: Step, /) -> None:
+        """A row is over; what is not known to be done is not."""
+        self._tell_over(step.index, done=False)
+
+    async def answer(self, step: Step, asked: Asked, calls: Calls[Any], told: ComeTo, /) -> Reply:
+        """Work on a case until it is done, given up, or stopped. A checkpoint.
+
+        Raises:
+            AgentError: It cannot be worked on.
+            BlockedError: What it depends on is not done.
+            StoppedError: The run is stopped.
+        """
+        room = self._room(step, asked)
+        # All of it waits but the attempts, which are calls.
+        with calls.waiting():
+            async with maybe_bus(room.files.bus, self._run.terms, self._run.troubles) as bus:
+                post = Posts(bus, room.project, room.name, self._run.troubles)
+                await self._pass_gate(step, room, post)
+                async with self._turn(step, room) as turn:
+                    ended = await self._work(step, asked, calls, told, room, post)
+                    done = ended.ending == "done"
+                    if turn is not None and ended.ending != "interrupted":
+                        turn.done = done
+                    if done:
+                        await self._pass_on_facts(room)
+                if ended.ending == "interrupted":
+                    raise StoppedError
+                self._tell_over(step.index, done=done)
+        return answer_of(ended, self._about(step, room))
+
+    async def _pass_gate(self, step: Step, room: CaseRoom, post: Posts) -> None:
+        case = step.test.case
+        column = self._names.columns[step.index]
+        if case is None or column not in self._names.dependents:
+            return
+
+        def waiting(by: tuple[str, ...]) -> None:
+            self._tell(step, CaseBlocked, by=by)
+
+        is_there = await trio.to_thread.run_sync(room.files.workspace.is_dir)
+        await self._gate.wait(
+            self._names.names[step.index],
+            column=column,
+            done=FileMarker(room.files.done) if is_there else Flag(),
+            post=post,
+            timeout=case.dependency_timeout,
+            waiting=waiting,
+        )
+
+    @asynccontextmanager
+    async def _turn(self, step: Step, room: CaseRoom) -> AsyncGenerator[Turn | None]:
+        """The case's turn among all programs, for as long as the block; None where nobody takes turns."""
+        planner = self._run.terms.planner
+        if planner is None:
+            await trio.lowlevel.checkpoint()
+            yield None
+            return
+        name = room.name if room.task is None else f"{room.task}/{room.name}"
+        own = Submission(id=f"{room.project}/{name}", run=room.project, task=name)
+        async with planner_turn(planner, own) as turn:
+            if turn.entry.position:
+                self._tell(step, CaseQueued, position=turn.entry.position)
+            await turn.wait_started()
+            self._tell(step, CaseQueued, position=0)
+            yield turn
+
+    async def _work(
+        self,
+        step: Step,
+        asked: Asked,
+        calls: Calls[Any],
+        told: ComeTo,
+        room: CaseRoom,
+        post: Posts,
+    ) -> LoopEnd:
+        made = AttemptsMade.of(step, asked, self._asker, told)
+        wanted = Wanted(
+            digest=made.digest,
+            about=room.name,
+            template=self._template(step, asked),
+            goes_on=bool(made.earlier),
+            anew=self._asker.asks_anew(step.index),
+        )
+        begin = functools.partial(open_folder, room.files, wanted)
+        was_begun = await trio.to_thread.run_sync(begin, limiter=self._run.makers)
+        prompt = await trio.to_thread.run_sync(ensure_prompt, room.files.prompt, asked.prompt)
+        made.begin(prompt, post, self._run.ids, is_resumed=was_begun)
+        with self._workers.of(step, room, calls, post) as worker:
+            terms = worker.terms(
+                policy, post=post, begin=made.next, ended=made.ended, stop=self._run.stop
+            )
+            return await run_until_done(worker.agent, terms, made.earlier)

@@ -1,0 +1,95 @@
+"""Commands that run in the workspace of an agent: those of assertions, and those that a model asks for."""
+
+import errno
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import attrs
+import trio
+
+from trioeval.errors import GradingError
+from trioeval.grading.outside import Ran
+from trioeval.grading.text import quote
+from trioeval.providers.programs.capture import Tail, read_stream
+from trioeval.providers.programs.trees import describe_end, start_tree
+from trioeval.providers.secret_names import is_secret_name
+from trioeval.providers.secrets import hide, longest_first
+
+_LAST_WORDS = 1.0
+"""Seconds in which the output of a command is read when all of it has ended."""
+
+_NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC, errno.ELOOP})
+
+
+@attrs.frozen
+class SuiteCommands:
+    """Runs the commands of a suite's assertions."""
+
+    directory: Path
+    """Of the suite; commands are told it as `TRIOEVAL_SUITE`."""
+    environ: Mapping[str, str] = attrs.field(repr=False)
+
+    async def __call__(
+        self, command: Sequence[str], *, folder: Path, environ: Mapping[str, str], limit: float
+    ) -> Ran:
+        """Run a command to its end; see `trioeval.grading.outside.Commands`. Always a checkpoint.
+
+        Raises:
+            GradingError: It cannot be started, for a reason that is none of the folder's.
+        """
+        places = {"TRIOEVAL_SUITE": str(self.directory), "TRIOEVAL_WORKSPACE": str(folder)}
+        whole = {**self.environ, **places, **environ}
+        written = Tail()
+        try:
+            code = await run_command(command, folder, whole, limit, written)
+        except OSError as error:
+            how = f"cannot be started: {error.strerror}"
+            is_inside = os.sep in command[0] and not command[0].startswith(os.sep)
+            if is_inside and error.errno in _NOT_THERE:
+                return Ran(code=None, how=how)  # a file that the agent was to make
+            msg = f"{quote(command[0])} {how}"
+            raise GradingError(msg) from None
+        except ValueError as error:  # a NUL among the words
+            msg = f"{quote(command[0])} cannot be started: {error}"
+            raise GradingError(msg) from None
+        late = f"did not end within {limit:g} seconds (timeoutMs)"
+        how = late if code is None else describe_end(code)
+        secrets = longest_first(text for name, text in whole.items() if is_secret_name(name))
+        return Ran(code=code, how=how, output=hide(written.text or "", secrets))
+
+
+@trio.lowlevel.enable_ki_protection  # as for `start_tree`
+async def run_command(
+    command: Sequence[str], folder: Path, environ: Mapping[str, str], limit: float, written: Tail
+) -> int | None:
+    """Run a command to its end, and end whatever it leaves behind. Always a checkpoint.
+
+    Args:
+        command: The program and its arguments; no shell is involved.
+        folder: Where it runs.
+        environ: Its whole environment.
+        limit: Seconds that it may take, > 0.
+        written: Gets what it writes, to its standard output and error as they come.
+
+    Returns:
+        Its exit code, or minus the signal that ended it; None if it took longer.
+
+    Raises:
+        OSError: It cannot be started.
+        ValueError: An argument holds a NUL character.
+    """
+    code: int | None = None
+    started = await start_tree(
+        command, cwd=folder, environ=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    async with started as tree, trio.open_nursery() as nursery:
+        if tree.process.stdout is not None:
+            nursery.start_soon(read_stream, tree.process.stdout, written.feed)
+        with trio.move_on_after(limit):
+            code = await tree.wait()
+        # What it left behind may hold its pipe open for ever. That is no time of the command.
+        await tree.end()
+        nursery.cancel_scope.deadline = trio.current_time() + _LAST_WORDS
+    return code
