@@ -123,10 +123,10 @@ INPUTS = {
 }
 
 
-@pytest.mark.parametrize("words", [(), ("-",)], ids=["nothing", "a dash"])
+@pytest.mark.parametrize("words", [[], ["-"], ["-", "--fsync"], ["--task", "t", "-"]])
 @pytest.mark.parametrize("name", INPUTS)
 def test_standard_input_is_posted_as_it_is(
-    bus: Path, run: Run, monkeypatch: pytest.MonkeyPatch, name: str, words: tuple[str, ...]
+    bus: Path, run: Run, monkeypatch: pytest.MonkeyPatch, name: str, words: list[str]
 ) -> None:
     """Every line end of it; only what is no text cannot be, and that is told."""
     said, body, told = INPUTS[name]
@@ -134,6 +134,14 @@ def test_standard_input_is_posted_as_it_is(
     code, _, err = run("post", *words)
     assert (code, err.partition(":")[0]) == (0, told)
     assert bodies(run("read", "--json")[1]) == [body]
+
+
+def test_a_dash_is_no_value_of_a_flag(bus: Path, run: Run) -> None:
+    """It is not mistaken for standard input either; behind `=` it is what it is."""
+    assert run("post", "--task", "-")[0] == 2
+    assert run("post", "--task", "-", "text")[0] == 2
+    assert run("post", "--task=-", "text")[0] == 0
+    assert json.loads(run("read", "--json")[1])["task_id"] == "-"
 
 
 def test_a_message_needs_a_text_or_an_input(

@@ -1,6 +1,6 @@
 """Tasks of a suite that depend on each other, on the virtual clock: who starts when, and who never does."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -9,6 +9,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trioeval.agents.dependencies import FailedDependency
 from trioeval.errors import PlanError, SuiteError, UsageError
 from trioeval.kernel import Lanes, LaneSpec
 from trioeval.providers import Request
@@ -44,8 +45,15 @@ def task(name: str, *prompts: str, after: Sequence[str] = (), **more: Any) -> di
     }
 
 
-def suite_of(*tasks: dict[str, Any], **options: Any) -> Suite:
-    return parse_suite({"providers": ["mine"], "tasks": [*tasks], "evaluateOptions": options})
+def suite_of(
+    *tasks: dict[str, Any], policies: Mapping[str, FailedDependency] | None = None, **options: Any
+) -> Suite:
+    suite = parse_suite({"providers": ["mine"], "tasks": [*tasks], "evaluateOptions": options})
+    made = (
+        attrs.evolve(task, when_failed=(policies or {}).get(task.id, "skip"))
+        for task in suite.tasks
+    )
+    return attrs.evolve(suite, tasks=tuple(made))
 
 
 @attrs.define
@@ -56,6 +64,7 @@ class Ran:
     rows: list[tuple[str, int, str, float]] = attrs.field(factory=list)
     """Task, index, outcome, and when it was emitted."""
     errors: list[str | None] = attrs.field(factory=list)
+    warned: list[str] = attrs.field(factory=list)
 
     async def emit(self, row: Row) -> None:
         await trio.lowlevel.checkpoint()
@@ -80,7 +89,7 @@ def ran(suite: Suite, main: Callable[[Ran, PreparedSuite], Awaitable[None]] | No
     async def plainly() -> None:
         prepared = found.prepared(suite)
         if main is None:
-            await run_suite(prepared, emit=found.emit)
+            await run_suite(prepared, emit=found.emit, warn=found.warned.append)
         else:
             await main(found, prepared)
 
@@ -132,6 +141,82 @@ def test_a_row_without_a_verdict_blocks_what_depends_on_it_and_so_on() -> None:
     }
     assert found.errors[2:4] == ["blocked by task a"] * 2
     assert found.errors[-1] == "blocked by task b"
+
+
+def test_a_task_runs_all_the_same_where_that_is_its_policy() -> None:
+    """When everything that it depends on is over; what depends on it needs its rows alone."""
+    tasks = [task("a", "fails", "2"), task("b", "1", after=["a"]), task("c", "1", after=["b"])]
+    found = ran(suite_of(*tasks, policies={"b": "run"}))
+    assert found.outcomes() == {"a": ["failed", "done"], "b": ["done"], "c": ["done"]}
+    assert found.asked.calls[2:] == [("b", 2), ("c", 3)]
+
+
+def test_a_task_fails_where_that_is_its_policy() -> None:
+    """Each row says which task is not complete; nothing is asked, and it is not complete itself."""
+    tasks = [task("a", "fails"), task("b", "1", "1", after=["a"]), task("c", "1", after=["b"])]
+    found = ran(suite_of(*tasks, policies={"b": "fail"}))
+    assert found.outcomes() == {"a": ["failed"], "b": ["failed"] * 2, "c": ["blocked"]}
+    assert found.errors[1:] == [
+        "task a, which it depends on, is not complete",
+        "task a, which it depends on, is not complete",
+        "blocked by task b",
+    ]
+    assert [name for name, _ in found.asked.calls] == ["a"]
+
+
+def test_ag_74_tasks_that_are_held_end_when_nothing_else_goes_on() -> None:
+    """Each with its chain in a line; what depends on them goes on as it says."""
+    found = ran(
+        suite_of(
+            task("a", "fails"),
+            task("b", "1", after=["a"]),
+            task("c", "1", after=["b"]),
+            task("d", "1", after=["c"]),
+            task("e", "1", after=["c"]),
+            task("f", "9"),
+            policies={"b": "skip", "c": "block", "d": "block", "e": "run"},
+        )
+    )
+    assert found.outcomes() == {
+        "a": ["failed"],
+        "b": ["blocked"],
+        "f": ["done"],
+        "c": ["blocked"],
+        "e": ["done"],
+        "d": ["blocked"],
+    }
+    ended_at = {name: at for name, _, _, at in found.rows}
+    assert ended_at == {"a": 0, "b": 0, "f": 9, "c": 9, "e": 10, "d": 10}
+    assert found.warned == [
+        "a task is blocked for good: c waits for b, b for a (not complete)",
+        "a task is blocked for good: d waits for c, c for b, b for a (not complete)",
+    ]
+
+
+def test_a_chain_ends_at_what_ran_although_it_lacked_something() -> None:
+    """It is not complete for a reason of its own."""
+    tasks = [task("a", "fails"), task("b", "fails", after=["a"]), task("c", "1", after=["b"])]
+    found = ran(suite_of(*tasks, policies={"b": "run", "c": "block"}))
+    assert found.warned == ["a task is blocked for good: c waits for b (not complete)"]
+    assert found.outcomes()["c"] == ["blocked"]
+
+
+def test_a_task_that_is_held_when_the_run_is_stopped_was_not_run() -> None:
+    """That it lacks something is not why, and nobody is told so."""
+
+    async def main(found: Ran, prepared: PreparedSuite) -> None:
+        stop = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(
+                lambda: run_suite(prepared, emit=found.emit, stop=stop, warn=found.warned.append)
+            )
+            await trio.sleep(1)
+            stop.set()
+
+    tasks = [task("a", "fails"), task("b", "1", after=["a"]), task("c", "9")]
+    found = ran(suite_of(*tasks, policies={"b": "block"}), main)
+    assert found.outcomes() == {"a": ["failed"], "c": ["done"], "b": ["not_run"]}
+    assert found.warned == []
 
 
 def test_a_task_without_rows_is_done() -> None:
@@ -333,26 +418,39 @@ def graphs(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@given(tasks=graphs(), cancel_at=st.sampled_from([0.5, 1.0, 1.5, 3.0, 100.0]))
+@given(
+    tasks=graphs(),
+    policies=st.dictionaries(
+        st.sampled_from(NAMES), st.sampled_from(["skip", "block", "fail", "run"])
+    ),
+    cancel_at=st.sampled_from([0.5, 1.0, 1.5, 3.0, 100.0]),
+)
 @settings(max_examples=60)
 def test_block_and_total_hold_for_every_graph(
-    tasks: list[dict[str, Any]], cancel_at: float
+    tasks: list[dict[str, Any]], policies: Mapping[str, FailedDependency], cancel_at: float
 ) -> None:
     """Laws BLOCK and TOTAL: nobody is asked before its dependencies are done, and every row comes once."""
 
     async def main(found: Ran, prepared: PreparedSuite) -> None:
         with trio.move_on_after(cancel_at):
-            await run_suite(prepared, emit=found.emit)
+            await run_suite(prepared, emit=found.emit, warn=found.warned.append)
 
-    found = ran(suite_of(*tasks), main)
+    found = ran(suite_of(*tasks, policies=policies), main)
     outcomes = found.outcomes()
     assert {name: len(rows) for name, rows in outcomes.items()} == {
         one["id"]: len(one["prompts"]) for one in tasks
     }
     over_at = {name: at for name, _, _, at in found.rows}
     for one in tasks:
-        asked_at = [at for name, at in found.asked.calls if name == one["id"]]
-        for before in one["dependsOn"]:
-            if asked_at:
-                assert set(outcomes[before]) == {"done"}
-                assert min(asked_at) >= over_at[before]
+        name, policy = one["id"], policies.get(one["id"], "skip")
+        asked_at = [at for asked, at in found.asked.calls if asked == name]
+        lacks = [before for before in one["dependsOn"] if set(outcomes[before]) != {"done"}]
+        assert not asked_at or policy == "run" or not lacks
+        assert all(
+            min(asked_at, default=cancel_at) >= over_at[before] for before in one["dependsOn"]
+        )
+        if "blocked" in outcomes[name]:
+            assert policy in {"skip", "block"}
+            assert lacks
+        told = [line for line in found.warned if f": {name} waits for" in line]
+        assert len(told) == (policy == "block" and "blocked" in outcomes[name])

@@ -32,21 +32,16 @@ class Child:
             with self._scope:
                 self.end = await run()
         except Exception as error:  # noqa: BLE001 - the lane's; its parent's own next turn meets it too
-            self.end = _failed("unexpected", f"{type(error).__name__}: {error}")
+            message = f"{type(error).__name__}: {error}"
+            self.end = AttemptEnd(failure=AttemptFailure("unexpected", message))
         finally:
             if self.end is None:
-                self.end = _failed("killed", "it was ended with its case")
+                self.end = AttemptEnd(failure=AttemptFailure("killed", "ended with its case"))
             self._over.set()
 
     def cancel(self) -> None:
         """End it. It cleans up as Trio's tasks do."""
         self._scope.cancel("the case is over")
-
-
-def _failed(kind: str, message: str) -> AttemptEnd:
-    return AttemptEnd(
-        failure=AttemptFailure("killed" if kind == "killed" else "unexpected", message)
-    )
 
 
 @attrs.define(eq=False)

@@ -30,9 +30,9 @@ from trioeval.agents.posts import Posts
 from trioeval.agents.restarts import RestartPolicy
 from trioeval.agents.run_ids import RunIds, own_run_ids
 from trioeval.agents.stretches import LaneSlots, Stretches, Waiting
-from trioeval.agents.terms import LoopTerms
+from trioeval.agents.terms import Agent, LoopTerms
 from trioeval.agents.turn import Turn
-from trioeval.errors import AgentError, UsageError
+from trioeval.errors import UsageError
 from trioeval.kernel import Calls, Done, Failed, Job, Lanes, Outcome, Plan, run_plan
 from trioeval.kernel.events import guarded
 
@@ -276,17 +276,11 @@ class _Case:
         """What became of the case, whatever became of its job."""
         if isinstance(outcome, Done):
             return outcome.value
-        attempts = tuple(self._ends)
-        if isinstance(outcome, Failed):
-            ending = "failed" if isinstance(outcome.error, AgentError) else "interrupted"
+        if isinstance(outcome, Failed):  # only its lane can have failed
             message = f"{type(outcome.error).__name__}: {outcome.error}"
-            return LoopEnd(
-                ending="failed" if ending == "failed" else "interrupted",
-                message=message,
-                attempts=attempts,
-            )
-        began = "interrupted" if self._last_id is not None else "not begun"
-        return LoopEnd(ending="interrupted", message=began, attempts=attempts)
+        else:
+            message = "interrupted" if self._last_id is not None else "not begun"
+        return LoopEnd(ending="interrupted", message=message, attempts=tuple(self._ends))
 
     def _begin(self, number: int) -> Attempt:
         attempt = Attempt(
@@ -298,9 +292,7 @@ class _Case:
         self._last_id = attempt.run_id
         return attempt
 
-    def _agent(
-        self, function: AgentFunction, stretches: Stretches
-    ) -> Callable[[Attempt], Awaitable[AttemptEnd]]:
+    def _agent(self, function: AgentFunction, stretches: Stretches) -> Agent:
         async def agent(attempt: Attempt, /) -> AttemptEnd:
             began_at = trio.current_time()
             said = await function(AgentRun(attempt, stretches, self))

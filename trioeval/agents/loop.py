@@ -139,15 +139,6 @@ class _Case:
             await turn.run()
         finally:
             self._ends += [] if turn.end is None else [turn.end]
-        if turn.attempt is None or turn.end is None:
-            return
-        failure, run = turn.end.failure, f"run {turn.attempt.run_id}"
-        if failure is None:
-            await self._posts("RUN_STOP", f"attempt {number} has ended: {run}")
-            return
-        await self._posts("RUN_CRASH", f"attempt {number} has failed: {run}")
-        said = f"{failure.kind}: {failure.message}"
-        await self._posts("WARNING", f"attempt {number} failed: {said}")
 
     async def _finish(self) -> LoopEnd:
         """The task is done: its children have their last seconds."""

@@ -130,6 +130,7 @@ class Stretches:
             if not self._over:
                 await self._granted.wait()
         self.waited += trio.current_time() - self._paused_at
+        await trio.lowlevel.checkpoint_if_cancelled()
 
 
 @attrs.frozen
@@ -148,11 +149,10 @@ class Waiting:
         )  # before anything changes: who is cancelled here has not paused
         self._stretches._pause()  # noqa: SLF001 - the two ends of one thing
 
-    async def __aexit__(
+    def __aexit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> None:
-        await self._stretches._go_on()  # noqa: SLF001
-        await trio.lowlevel.checkpoint_if_cancelled()
+    ) -> Awaitable[None]:
+        return self._stretches._go_on()  # noqa: SLF001

@@ -75,6 +75,10 @@ def _positive(_terms: object, field: "attrs.Attribute[float]", seconds: float) -
         raise UsageError(f"{field.name} must be more than 0 seconds, got {seconds!r}")
 
 
+def _guarded(observe: AgentObserver | None) -> AgentObserver | None:
+    return guarded(observe)
+
+
 @attrs.frozen(kw_only=True)
 class LoopTerms:
     """How one case is worked on.
@@ -100,7 +104,7 @@ class LoopTerms:
     """
     stop: trio.Event = attrs.field(factory=trio.Event)
     """Set when no further attempt is to begin; one that runs comes to its end."""
-    observe: AgentObserver | None = attrs.field(default=None, converter=guarded)
+    observe: AgentObserver | None = attrs.field(default=None, converter=_guarded)
     """Told of its attempts, and how it ended."""
     task: str | None = None
     """What the observer is told of it: the id of its task,"""

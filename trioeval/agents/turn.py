@@ -41,7 +41,9 @@ class Turn:
     """What it waits for its slot in."""
 
     async def run(self) -> None:
-        """Wait for a slot and work in it; or not at all, if that is not wanted any more. A checkpoint.
+        """Wait for a slot, work in it, and tell of it; or not at all, if that is not wanted any more.
+
+        A checkpoint.
 
         Raises:
             Exception: What the slots raise, and what writes down beginnings and ends.
@@ -57,6 +59,18 @@ class Turn:
             nursery.cancel_scope.cancel("the attempt is over")
         if failure is not None:
             raise failure
+        if self.attempt is not None and self.end is not None:
+            await self._tell_end(self.attempt, self.end.failure)
+
+    async def _tell_end(self, attempt: Attempt, failure: AttemptFailure | None) -> None:
+        """What the bus is told, when the slot has been given back."""
+        run = f"run {attempt.run_id}"
+        if failure is None:
+            await self._posts("RUN_STOP", f"attempt {attempt.number} has ended: {run}")
+            return
+        await self._posts("RUN_CRASH", f"attempt {attempt.number} has failed: {run}")
+        said = f"{failure.kind}: {failure.message}"
+        await self._posts("WARNING", f"attempt {attempt.number} failed: {said}")
 
     async def _watch(self) -> None:
         """Tell that it waits, if it does; and end its wait at a stop."""

@@ -16,7 +16,7 @@ from cyclopts import CycloptsPanel, Parameter
 from cyclopts.validators import Number
 
 from trioeval._version import __version__
-from trioeval.cli import bus_commands, cache_commands, quota_commands, run_commands
+from trioeval.cli import run_commands
 from trioeval.cli.arguments import with_values
 from trioeval.cli.exits import Exit
 from trioeval.cli.flags import (
@@ -86,9 +86,8 @@ def run(
 
 
 run_commands.add_to(app)
-app.command(cache_commands.cache)
-app.command(quota_commands.quota)
-app.command(bus_commands.bus)
+for _group in ("cache", "quota", "bus"):  # of many commands, which only who gives one imports
+    app.command(f"trioeval.cli.{_group}_commands:{_group}", name=_group)
 
 
 @app.command(name="preview")

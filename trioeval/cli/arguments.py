@@ -1,4 +1,4 @@
-"""Flags whose value may be left out, which the parser does not know. Pure."""
+"""What the parser does not know: flags whose value may be left out, and `-` for standard input. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,20 +7,30 @@ LATEST = "latest"
 
 _OPTIONAL = {"--resume": LATEST}
 _SUITES = (".json", ".yaml", ".yml", ".toml")
+_POST = ["bus", "post"]
+_STDIN = "-"
 
 
 def with_values(arguments: Sequence[str]) -> list[str]:
     """The arguments, with the values of flags that were given without one.
 
     What follows such a flag is its value unless it is a flag or the name of a suite file.
+    The `-` of `bus post`, which the parser takes for a flag, goes behind a `--`.
 
     Example:
         >>> with_values(["--resume", "s.yaml", "-j", "3"])
         ['--resume=latest', 's.yaml', '-j', '3']
         >>> with_values(["s.yaml", "--resume", "eval-2026"])
         ['s.yaml', '--resume=eval-2026']
+        >>> with_values(["bus", "post", "-", "--type", "FACT"])
+        ['bus', 'post', '--type', 'FACT', '--', '-']
     """
-    return list(_with_values(iter(arguments)))
+    found = list(_with_values(iter(arguments)))
+    rest = found[len(_POST) :]
+    if found[: len(_POST)] != _POST or "--" in rest or _STDIN not in (rest[:1] + rest[-1:]):
+        return found
+    rest.pop(0 if rest[0] == _STDIN else -1)  # elsewhere it may be meant as the value of a flag
+    return [*_POST, *rest, "--", _STDIN]
 
 
 def _with_values(arguments: Iterator[str]) -> Iterator[str]:

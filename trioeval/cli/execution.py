@@ -14,6 +14,7 @@ from functools import partial
 import attrs
 import trio
 
+from trioeval.cli.agents import agent_terms
 from trioeval.cli.beginning import Beginning, utc
 from trioeval.cli.collector import Collector
 from trioeval.cli.datasets import DatasetProgress
@@ -36,6 +37,7 @@ from trioeval.report.dataset_text import trouble, was_cut_short
 from trioeval.store import StoredRun
 from trioeval.store.database import DamagedError
 from trioeval.tasks import PreparedSuite, PreparedTask, Row, Status, make_lanes, run_suite
+from trioeval.tasks.agents.agent_terms import AgentTerms
 from trioeval.tasks.quotas import open_suite_quota
 
 _TABLE_TESTS = 50  # tests that the table of rows shows; -o writes all of them
@@ -74,12 +76,19 @@ class Execution:
             AsyncExitStack() as sharing,
         ):
             quota = await sharing.enter_async_context(open_suite_quota(self.prepared, warn=_warn))
+            agents = await agent_terms(
+                self.prepared,
+                self.keeping.database,
+                self.beginning.start.id,
+                sharing,
+                warn=_warn,
+            )
             run = await self.beginning.begin(kept.store)
             collector = self._collector(run)
             collector.open()
             started_at = trio.current_time()
             try:
-                await self._run_suite(kept, run, collector, quota)
+                await self._run_suite(kept, run, collector, quota, agents)
                 self._is_over = True
             finally:
                 # Also when the run dies of a fault of ours: its rows were paid for.
@@ -116,7 +125,12 @@ class Execution:
             self._stop.set()
 
     async def _run_suite(
-        self, kept: Kept, run: StoredRun, collector: Collector, quota: Quota | None
+        self,
+        kept: Kept,
+        run: StoredRun,
+        collector: Collector,
+        quota: Quota | None,
+        agents: AgentTerms,
     ) -> None:
         lanes = make_lanes(self.prepared, quota=quota)
         tell, now = say if self.settings.verbose else None, trio.current_time()
@@ -178,6 +192,7 @@ class Execution:
                     datasets=partial(self._built, collector, datasets),
                     dataset_events=datasets.observe,
                     reconcile=self.keeping.reconcile,
+                    agents=agents,
                 )
                 nursery.cancel_scope.cancel("the suite is over")
 

@@ -23,6 +23,19 @@ def database_path(flag: Path | None, environment: EnvironmentSettings) -> Path:
     return flag or environment.db or _folder(environment) / DATABASE
 
 
+def agents_folder(database: Path, run: str) -> Path:
+    """Where the folders of a run's agents are: beside its database.
+
+    Example:
+        >>> agents_folder(Path(".trioeval/results.db"), "eval-1").as_posix()
+        '.trioeval/agents/eval-1'
+        >>> agents_folder(Path("my.db"), "eval-1").as_posix()
+        'my-agents/eval-1'
+    """
+    own = database.parent.name == FOLDER
+    return database.with_name("agents" if own else f"{database.stem}-agents") / run
+
+
 def cache_path(environment: EnvironmentSettings) -> Path | None:
     """The file of the cache; None for one in memory.
 

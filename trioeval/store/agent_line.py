@@ -42,10 +42,8 @@ _NEXT = f"""
 
 def _rank() -> str:
     """How many wait at place ?1 or before: those of its own block, and whole blocks before that."""
-    parts = [
-        f"(SELECT count(*) FROM entry WHERE place BETWEEN ?1 >> {BLOCK_BITS} << {BLOCK_BITS} AND ?1 "  # noqa: S608
-        f"AND {_WAITS})"
-    ]
+    block = f"place BETWEEN ?1 >> {BLOCK_BITS} << {BLOCK_BITS} AND ?1"
+    parts = [f"(SELECT count(*) FROM entry WHERE {block} AND {_WAITS})"]  # noqa: S608
     for level in range(1, LEVELS + 1):
         first = f"?1 >> {BLOCK_BITS * (level + 1)} << {BLOCK_BITS}"
         parts.append(
@@ -127,19 +125,18 @@ class Line:
         if patrol and self._running() >= limit:
             for owner in self._strings("SELECT DISTINCT owner FROM entry WHERE state = 'running'"):
                 self._is_alive(owner)
-        free, last = limit - self._running(), -1
-        while free > 0:
+        last = -1
+        while self._running() < limit:
             found = self._connection.execute(_NEXT, (last,)).fetchone()
             if found is None:
                 return
             last = found[0]
-            # Whether its program lives is asked last: if not, its lines are others by then.
+            # Whether its program lives is asked last: if not, the line is another by then.
             if problem_of(found) is None and self._is_alive(found[5]):
                 self._connection.execute(
                     "UPDATE entry SET state = 'running', utc_started = ? WHERE place = ?",
                     (self._utc, last),
                 )
-                free -= 1
 
     def recover(self) -> Recovery:
         """Take back what programs have that have died, and look through the line."""

@@ -1,48 +1,36 @@
 """The planner that programs share: a line in the database, and no process that keeps it.
 
-Every operation is one short transaction, in a thread and on a connection of its own; whoever makes one lets
-the next begin, whosever they are. So a program learns in two ways that one of its own may run: from its own
-transactions at once, and from a look at the line twice a second while something of its own waits.
+Every operation is one short transaction; whoever makes one lets the next begin, whosever they are. So a
+program learns in two ways that one of its own may run: from its own transactions at once, and from a look at
+the line twice a second while something of its own waits.
 
 Whoever leaves the line says so here first, and it is written with the next transaction, whichever that is:
 where the database is locked at that moment, nothing is lost, and the caller need not wait.
 """
 
 import contextlib
-import math
-import sqlite3
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import attrs
 import trio
 
 from trioeval.agents.planner import Entry, Recovery, Submission, check_limit, check_submission
 from trioeval.errors import StoreError, UsageError
-from trioeval.store.agent_line import Line, read_entries, readable_text
-from trioeval.store.agent_owners import (
-    SILENT_BEATS,
-    Incarnation,
-    Neighbours,
-    beat,
-    enter,
-    is_known,
-    write_owner,
-)
+from trioeval.store.agent_line import Line
+from trioeval.store.agent_owners import enter
 from trioeval.store.cache_flights import again
-from trioeval.store.cache_owners import Owners
-from trioeval.store.database import BusyError, open_database, store_error
+from trioeval.store.database import open_database
+from trioeval.store.line_transactions import PlannerSettings, Transactions
 from trioeval.store.opening import open_patiently
 from trioeval.store.payloads import plain
 from trioeval.store.schema import RUNS
 
 T = TypeVar("T")
 
-_RETRY = 0.02
 _TAKEN_FOR_DEAD = (
     "{}: another program took this one for dead, and its places in the line of agents back: more may run "
     "than the limit allows"
@@ -50,37 +38,12 @@ _TAKEN_FOR_DEAD = (
 _END_WITHIN = 5.0  # seconds that a program which is to end may wait to leave the line
 
 
-@attrs.frozen(kw_only=True)
-class PlannerSettings:
-    """How often a program looks, and says that it lives.
-
-    Raises:
-        UsageError: A time is not > 0.
-    """
-
-    heartbeat: float = 5.0
-    """Seconds between two signs of life; for programs of other machines, three without one are a death."""
-    poll: float = 0.5
-    """Seconds between two looks at what others changed, while something of this program waits."""
-    patience: float = 30.0
-    """Seconds that another program may keep the database locked."""
-
-    def __attrs_post_init__(self) -> None:
-        wrong = [
-            f"{name} is {value:g}"
-            for name, value in attrs.asdict(self).items()
-            if not 0 < value <= math.inf
-        ]
-        if wrong:
-            raise UsageError(f"times of a planner are > 0 seconds: {', '.join(wrong)}")
-
-
 @contextlib.asynccontextmanager
 async def open_planner(
     database: Path,
     limit: int,
     *,
-    settings: PlannerSettings = PlannerSettings(),
+    settings: PlannerSettings = PlannerSettings(),  # noqa: B008 - frozen
     warn: Callable[[str], None] | None = None,
     wall: Callable[[], float] = time.time,
 ) -> AsyncGenerator["AgentPlanner"]:
@@ -101,7 +64,6 @@ async def open_planner(
         StoreError: The database cannot be used.
     """
     check_limit(limit)
-    tell = warn or _ignore
     connection = await open_patiently(
         partial(open_database, database, RUNS),
         database,
@@ -109,27 +71,30 @@ async def open_planner(
         patience_s=settings.patience,
         on_warning=warn,
     )
-    planner = None
     failure: Exception | None = None
-    try:
+    with contextlib.closing(connection):
         me = await trio.to_thread.run_sync(enter, database)
-        planner = AgentPlanner(database, connection, me, limit, settings, tell, wall)
-        for problem in (await planner.recover()).problems:
-            tell(problem)
-        async with trio.open_nursery() as nursery:
-            background = await nursery.start(planner.serve)
-            try:
-                yield planner
-            except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
-                failure = error
-            finally:
-                background.cancel("the planner is closed")
-    finally:
-        # Its places must go to others also when it is cancelled.
-        with trio.move_on_after(_END_WITHIN, shield=True):
-            if planner is not None:
-                await planner.aclose()
-        connection.close()
+        transactions = Transactions(database, connection, me, settings, wall)
+        planner = AgentPlanner(database, transactions, limit, settings, warn or _ignore)
+        try:
+            for problem in (await planner.recover()).problems:
+                planner.warn(problem)
+            async with trio.open_nursery() as nursery:
+                background = await nursery.start(planner.serve)
+                try:
+                    yield planner
+                except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
+                    failure = error
+                finally:
+                    background.cancel("the planner is closed")
+        finally:
+            # Its places must go to others also when it is cancelled.
+            with trio.move_on_after(_END_WITHIN, shield=True):
+                await planner.clear()
+            if planner.is_gone:
+                me.lock.release()
+            else:
+                me.lock.leave()  # others find that it has died
     if failure is not None:
         raise failure
 
@@ -140,7 +105,7 @@ def _ignore(_: str) -> None:
 
 @attrs.define(eq=False)
 class _Seat:
-    """One who waits for the turn of a submission."""
+    """A submission of this program."""
 
     is_running: bool = False
     news: trio.Event = attrs.field(factory=trio.Event)
@@ -152,17 +117,12 @@ class AgentPlanner:
     """The line of a database, as one program sees it. Made by `open_planner`."""
 
     _database: Path
-    _connection: sqlite3.Connection = attrs.field(repr=False)
-    _me: Incarnation
+    _transactions: Transactions = attrs.field(repr=False)
     _limit: int
     _settings: PlannerSettings
-    _warn: Callable[[str], None] = attrs.field(repr=False)
-    _wall: Callable[[], float] = attrs.field(repr=False)
-    _owners: Owners = attrs.field(init=False, repr=False)
-    _turn: trio.Lock = attrs.field(init=False, factory=trio.Lock, repr=False)
-    _thread: trio.CapacityLimiter = attrs.field(
-        init=False, factory=partial(trio.CapacityLimiter, 1), repr=False
-    )
+    warn: Callable[[str], None] = attrs.field(repr=False)
+    is_gone: bool = attrs.field(init=False, default=False)
+    """Whether everything of this program has left the line at its end."""
     _seats: dict[str, _Seat] = attrs.field(init=False, factory=dict, repr=False)
     _left: dict[str, bool | None] = attrs.field(init=False, factory=dict, repr=False)
     """What has left the line and still stands in it, with its outcome."""
@@ -171,17 +131,8 @@ class AgentPlanner:
     _is_known: bool = attrs.field(init=False, default=False, repr=False)
     _error: StoreError | None = attrs.field(init=False, default=None, repr=False)
 
-    def __attrs_post_init__(self) -> None:
-        self._owners = Owners.of(self._database)
-        self._connection.text_factory = readable_text
-
-    @property
-    def owner(self) -> str:
-        """The id of this program."""
-        return self._me.id
-
     async def submit(self, submission: Submission, /) -> Entry:
-        """See `Planner.submit`. About 0.2 ms, and as long as the database is locked by others."""
+        """See `Planner.submit`. Less than a millisecond, and as long as others keep the database locked."""
         check_submission(submission)
         for id_ in (submission.id, *submission.depends_on):
             if plain(id_) != id_:
@@ -223,12 +174,7 @@ class AgentPlanner:
 
     async def snapshot(self) -> Sequence[Entry]:
         """See `Planner.snapshot`."""
-
-        async def attempt() -> Sequence[Entry]:
-            read = partial(self._transact, "", partial(read_entries, self._connection))
-            return await trio.to_thread.run_sync(read, limiter=self._thread)
-
-        return await self._patiently(attempt)
+        return await self._transactions.entries()
 
     async def recover(self) -> Recovery:
         """See `Planner.recover`."""
@@ -251,7 +197,7 @@ class AgentPlanner:
     async def serve(
         self, *, task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Say that this program lives, and look at the line, until the scope that it starts with is cancelled.
+        """Say that this program lives, and look at the line, until the scope it starts with is cancelled.
 
         Nothing else ends it: a block that is cancelled keeps its places until it has left them.
         """
@@ -261,23 +207,18 @@ class AgentPlanner:
                 nursery.start_soon(self._keep_looking)
                 task_status.started(scope)
 
-    async def aclose(self) -> None:
-        """Leave the line with everything. What cannot be written is found by others: this program has died."""
-        is_gone = False
-        try:
-            await self._change(self._clear)
-            is_gone = True
-        except StoreError as error:
-            self._warn(str(error))
-        finally:
-            if is_gone:
-                self._me.lock.release()
-            else:
-                self._me.lock.leave()
+    async def clear(self) -> None:
+        """Leave the line with everything, at the end. What cannot be written is told."""
 
-    def _clear(self, line: Line) -> None:
-        line.clear()
-        line.schedule(self._limit)
+        def leave(line: Line) -> None:
+            line.clear()
+            line.schedule(self._limit)
+
+        try:
+            await self._change(leave)
+            self.is_gone = True
+        except StoreError as error:
+            self.warn(str(error))
 
     async def _go(self, id_: str, done: bool | None, *, schedule: bool) -> None:  # noqa: FBT001
         seat = self._seats.pop(id_, None)
@@ -299,13 +240,13 @@ class AgentPlanner:
                 await self._change(self._say_alive)
             except StoreError as error:
                 if not is_told:
-                    self._warn(str(error))
+                    self.warn(str(error))
                 is_told = True
             else:
                 is_told = False
 
     def _say_alive(self, line: Line) -> None:
-        beat(self._connection, self._me, self._wall())
+        self._transactions.say_alive()
         line.schedule(self._limit)
 
     async def _keep_looking(self) -> None:
@@ -325,113 +266,42 @@ class AgentPlanner:
                 self._somebody = trio.Event()
 
     async def _change(self, act: Callable[[Line], T]) -> T:
-        """Change the line in one transaction, and learn what of this program runs.
+        """Change the line, and learn what of this program runs. See `Transactions`."""
+        left: dict[str, bool | None] = {}
+        found: list[T] = []
 
-        Cancelled, it has not happened. From the end of the transaction to the return there is no checkpoint.
-        """
-
-        async def attempt() -> T:
-            left = dict(self._left)
+        def prepare() -> Callable[[Line, bool], tuple[T, frozenset[str], bool]]:
+            left.clear()
+            left.update(self._left)
             running = [id_ for id_, seat in self._seats.items() if seat.is_running]
             waiting = [id_ for id_, seat in self._seats.items() if not seat.is_running]
-            written = await trio.to_thread.run_sync(
-                self._write, partial(_act, act, left, running, waiting), limiter=self._thread
-            )
+
+            def work(line: Line, is_anew: bool) -> tuple[T, frozenset[str], bool]:  # noqa: FBT001
+                if is_anew:
+                    line.restore(running, waiting)
+                line.settle(left)
+                return act(line), line.started(), is_anew
+
+            return work
+
+        def learn(written: tuple[T, frozenset[str], bool]) -> None:
+            result, running, is_anew = written
+            found.append(result)
             for id_, done in left.items():
                 if self._left[id_] is done:  # and not another outcome meanwhile
                     del self._left[id_]
-            self._tell(written.running)
-            if written.is_anew and self._is_known:
-                self._warn(_TAKEN_FOR_DEAD.format(self._database))
+            self._tell(running)
+            if is_anew and self._is_known:
+                self.warn(_TAKEN_FOR_DEAD.format(self._database))
             self._is_known = True
-            return written.result
 
-        return await self._patiently(attempt)
+        await self._transactions.change(prepare, learn)
+        return found[0]
 
-    async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try again while other programs keep the database locked, and let others try between."""
-        give_up_at = trio.current_time() + self._settings.patience
-        while True:
-            try:
-                async with self._turn:
-                    return await attempt()
-            except BusyError:
-                if trio.current_time() >= give_up_at:
-                    raise
-            await trio.sleep(_RETRY)
-
-    def _write(self, act: Callable[[Line, bool], "_Written[T]"]) -> "_Written[T]":
-        """In the thread."""
-        now = self._wall()
-        since = now - SILENT_BEATS * self._settings.heartbeat
-        neighbours = Neighbours(self._connection, self._owners, self._me, since)
-        line = Line(self._connection, neighbours, self._me.id, _utc(now))
-
-        def work() -> "_Written[T]":
-            is_anew = not is_known(self._connection, self._me)
-            if is_anew:
-                write_owner(self._connection, self._me, _utc(now), now)
-            return act(line, is_anew)
-
-        is_committed = False
-        try:
-            written = self._transact("IMMEDIATE", work)
-            is_committed = True
-        finally:
-            neighbours.close(committed=is_committed)
-        return written
-
-    def _transact(self, kind: str, work: Callable[[], T]) -> T:
-        """In the thread."""
-        try:
-            self._connection.execute(f"BEGIN {kind}")
-            result = work()
-            self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise store_error(self._database, RUNS, error) from error
-        else:
-            return result
-        finally:
-            if self._connection.in_transaction:
-                with contextlib.suppress(sqlite3.Error):  # what went wrong is told already
-                    self._connection.execute("ROLLBACK")
-
-    def _tell(self, running: Iterable[str]) -> None:
+    def _tell(self, running: Sequence[str] | frozenset[str]) -> None:
         """Wake those who may run."""
         for id_ in running:
             seat = self._seats.get(id_)
             if seat is not None:
                 seat.is_running = True
                 seat.news.set()
-
-
-@attrs.frozen
-class _Written(Generic[T]):
-    """What came of a transaction."""
-
-    result: T
-    running: Iterable[str]
-    """What of this program runs."""
-    is_anew: bool
-    """Whether this program was not known."""
-
-
-def _act(
-    act: Callable[[Line], T],
-    left: Mapping[str, bool | None],
-    running: Iterable[str],
-    waiting: Iterable[str],
-    line: Line,
-    is_anew: bool,  # noqa: FBT001
-) -> _Written[T]:
-    if is_anew:
-        line.restore(running, waiting)
-    line.settle(left)
-    result = act(line)
-    return _Written(result, line.started(), is_anew)
-
-
-def _utc(now: float) -> str:
-    return (
-        datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    )

@@ -6,6 +6,7 @@ Of what is over, only the outcome stays, for those who depend on it.
 How many wait before one is not counted one by one: places are counted in blocks of 64, those in blocks of
 64 blocks, and so on, so that a rank is the sum of a few numbers. Triggers keep the counts.
 """
+# ruff: noqa: S608 - all of it is made of texts that stand here
 
 from collections.abc import Sequence
 

@@ -13,6 +13,7 @@ from trioeval.errors import UsageError
 from trioeval.grading import quote
 from trioeval.grading.kinds import split_type
 from trioeval.suite.agent_models import Case
+from trioeval.suite.merge import DONE_TYPE
 from trioeval.suite.mistakes import Mistake, MistakenError, kind
 from trioeval.suite.models import Test
 from trioeval.suite.strict import Hook, camel, object_hook, snake
@@ -23,7 +24,7 @@ CASE_KEYS = tuple(RENAMED.get(field.name) or camel(field.name) for field in attr
 """Keys of a test that only tests of such tasks have."""
 SPELLED_CASE_KEYS = frozenset((*CASE_KEYS, *map(snake, CASE_KEYS)))
 """The same in both spellings."""
-AGENT_TYPES = frozenset({"agent-done", "command", "file-contains", "file-exists", "file-json"})
+AGENT_TYPES = frozenset({DONE_TYPE, "command", "file-contains", "file-exists", "file-json"})
 """Types of assertions that need the workspace of a case, or how its agent ended."""
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -31,25 +32,29 @@ _LONGEST = 100
 _SLUG = 60  # of a description, so that a number has its place behind
 
 
-def case_hook(converter: cattrs.Converter, workspace: Hook, *, taken: bool) -> Hook:
+def case_hook(converter: cattrs.Converter, workspace: Hook | None) -> Hook:
     """For what a test says as a case; one that says no `id` is called "" until `with_names`.
 
     Args:
         converter: Of suites.
-        workspace: For the key `workspace`.
-        taken: Whether the test is one of a task of type `agent`; of others these keys are refused.
+        workspace: For the key `workspace`; None if the test is of another task, where all of these keys are
+            refused.
     """
+    if workspace is None:
+        return _refuse
     hooks: dict[str, Hook] = {"name": _name, "depends_on": _depends_on, "workspace": workspace}
     structure = object_hook(converter, Case, renamed=RENAMED, hooks=hooks)
 
     def hook(value: Any, wanted: Any) -> Case:
-        if not taken:
-            said = (f"{key} belongs to tests of tasks of type agent" for key in value)
-            raise MistakenError(*map(_misplaced, said, value))
         found: Case = structure({"id": None, **value}, wanted)
         return found
 
     return hook
+
+
+def _refuse(value: Any, _wanted: Any) -> Case:
+    said = (f"{key} belongs to tests of tasks of type agent" for key in value)
+    raise MistakenError(*map(_misplaced, said, value))
 
 
 def refuse_case_keys(default_test: Mapping[str, Any]) -> None:

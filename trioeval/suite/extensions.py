@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import attrs
 
 from trioeval.grading import quote
+from trioeval.suite.agent_cases import with_cases
 from trioeval.suite.forms import many, prompts_hook
 from trioeval.suite.mistakes import Mistake, MistakenError, kind
 from trioeval.suite.models import Suite, Test
@@ -129,7 +130,8 @@ def _told(mistake: Mistake, extension: Extension, position: int) -> Mistake:
 
 def _changed(suite: Suite, said: Mapping[str, Any], around: Around) -> Suite:
     """A suite with other parts. What is returned as it was given stays the same object."""
-    before, structure = plain_suite(suite), make_converter(around)
+    of_agents = suite.agents is not None
+    before, structure = plain_suite(suite), make_converter(around, of_agents=of_agents)
     prompts = {key_of(plain_prompt(one)): one for one in suite.prompts}
     tests = {key_of(plain_test(one)): one for one in suite.tests}
     new_prompts = prompts_hook(around, suite.nunjucks_filters)
@@ -160,4 +162,5 @@ def _changed(suite: Suite, said: Mapping[str, Any], around: Around) -> Suite:
             mistakes += [part.below("suite", key) for part in error.parts]
     if mistakes:
         raise MistakenError(*mistakes)
-    return attrs.evolve(suite, **changes)
+    changed = attrs.evolve(suite, **changes)
+    return with_cases(changed, said.get("tests")) if of_agents else changed

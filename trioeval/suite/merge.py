@@ -9,6 +9,8 @@ from typing import Any, TypeVar, overload
 
 import attrs
 
+from trioeval.grading import Assertion
+from trioeval.grading.kinds import split_type
 from trioeval.suite.models import Scenario, Suite, Test, TestOptions
 
 T = TypeVar("T")
@@ -16,6 +18,10 @@ T = TypeVar("T")
 CONVERSATION = "conversationId"
 """The metadata that tells conversations apart."""
 
+DONE_TYPE = "agent-done"
+"""The assertion that every case has, first of all: its agent said that it is done."""
+
+_DONE = Assertion(type=DONE_TYPE)
 _MERGED_OPTIONS = {"prefix", "suffix", "overrides"}
 _PLAIN_OPTIONS = [
     field.name for field in attrs.fields(TestOptions) if field.name not in _MERGED_OPTIONS
@@ -25,7 +31,8 @@ _PLAIN_OPTIONS = [
 def merged(default: Test | None, test: Test) -> Test:
     """A test with what the suite's `default_test` adds: the test wins, its assertions come last.
 
-    Its description and what it gives in place of a reply are its own.
+    Its description and what it gives in place of a reply are its own. A case is judged by whether its agent
+    is done, first of all.
 
     Example:
         >>> default = Test(vars={"a": "1"}, threshold=0.5, description="default")
@@ -34,16 +41,25 @@ def merged(default: Test | None, test: Test) -> Test:
         ({'a': '1', 'b': '2'}, 0.5, None)
     """
     if default is None:
-        return test
+        return _judged_as_case(test)
     found = _laid_over(default, test)
     # Whether it wants them is for the test to say, and for its scenario; not for the default itself.
     wanted = not test.options.disable_default_asserts
-    return attrs.evolve(
-        found,
-        description=test.description,
-        provider_output=test.provider_output,
-        assertions=found.assertions if wanted else test.assertions,
+    return _judged_as_case(
+        attrs.evolve(
+            found,
+            description=test.description,
+            provider_output=test.provider_output,
+            assertions=found.assertions if wanted else test.assertions,
+        )
     )
+
+
+def _judged_as_case(test: Test) -> Test:
+    """The test; that of a case with whether its agent is done in front, unless it speaks of that itself."""
+    if test.case is None or any(split_type(one.type)[0] == DONE_TYPE for one in test.assertions):
+        return test
+    return attrs.evolve(test, assertions=(_DONE, *test.assertions))
 
 
 def scenario_test(
@@ -85,6 +101,7 @@ def _laid_over(under: Test, over: Test) -> Test:
         options=_options_over(under.options, over.options),
         fault=over.fault,
         is_data=over.is_data,
+        case=over.case,
     )
 
 

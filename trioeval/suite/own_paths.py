@@ -39,6 +39,7 @@ def with_own_paths(document: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "columns": _columns,
         "questionsFile": _paths,
         "questions_file": _paths,
+        "workspace": _paths,
     }
     return {
         key: value if key in _NO_PATHS else readers.get(top_key(key), _anywhere)(value, folder)
@@ -133,7 +134,7 @@ def _test(value: Any, folder: Path) -> Any:
     found: dict[str, Any] = {}
     for key, part in value.items():
         match key, part:
-            case ("path", str()) | ("vars", str() | list()):
+            case ("path" | "workspace", str()) | ("vars", str() | list()):
                 found[key] = _paths(part, folder)
             case "metadata", _:
                 found[key] = part

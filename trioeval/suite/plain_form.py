@@ -6,7 +6,8 @@ from typing import Any, TypeVar
 
 import attrs
 
-from trioeval.grading import AsWritten, Computed
+from trioeval.grading import Assertion, AsWritten, Computed
+from trioeval.suite.agent_models import Case
 from trioeval.suite.models import Prompt, Suite, Test, TestOptions
 from trioeval.suite.strict import camel
 
@@ -116,6 +117,16 @@ def plain_data(value: Any) -> Any:
             return value
 
 
+_AMONG_OTHERS = {(TestOptions, "overrides"), (Test, "case")}
+"""Fields of which the keys stand among those of their owner."""
+_RENAMED = {
+    (Test, "assertions"): "assert",
+    (Assertion, "assertions"): "assert",
+    (Case, "name"): "id",
+    (Case, "when_failed"): "onFailedDependency",
+}
+
+
 def _members(value: Any) -> dict[str, Any]:
     """The fields that say something, as the keys that a file has for them."""
     found: dict[str, Any] = {}
@@ -123,7 +134,7 @@ def _members(value: Any) -> dict[str, Any]:
         part = getattr(value, name)
         if part == default:
             continue
-        if isinstance(value, TestOptions) and name == "overrides":
+        if (type(value), name) in _AMONG_OTHERS:
             found |= plain_data(part)
         else:
             found[key] = plain_data(part)
@@ -138,6 +149,6 @@ def _keys(form: type) -> tuple[tuple[str, str, Any], ...]:
         default = field.default
         if isinstance(default, attrs.Factory):  # type: ignore[arg-type] # a class at run time
             default = default.factory()
-        key = "assert" if field.name == "assertions" else camel(field.name)
+        key = _RENAMED.get((form, field.name)) or camel(field.name)
         found.append((field.name, key, default))
     return tuple(found)

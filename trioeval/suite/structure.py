@@ -12,6 +12,10 @@ import attrs
 import cattrs
 
 from trioeval.grading import Assertion
+from trioeval.suite.agent_entries import agent_suite
+from trioeval.suite.agent_models import RunLimits
+from trioeval.suite.agent_tests import case_hook
+from trioeval.suite.agent_workspaces import WorkspaceTemplates, workspace_hook
 from trioeval.suite.column_entries import Reading, columns_suite
 from trioeval.suite.forms import (
     one_or_more,
@@ -53,7 +57,7 @@ from trioeval.suite.row_sources import suite_of_rows
 from trioeval.suite.scoring_forms import derived_hook, own_types_hook
 from trioeval.suite.sources.around import Around
 from trioeval.suite.strict import Hook, camel, object_hook, strict_converter
-from trioeval.suite.task_documents import COLUMNS, QUESTION_EVAL, TaskDocument
+from trioeval.suite.task_documents import AGENT, COLUMNS, QUESTION_EVAL, TaskDocument
 from trioeval.suite.task_entries import read_tasks
 from trioeval.suite.templates import Templates
 from trioeval.suite.tests_forms import (
@@ -68,6 +72,7 @@ from trioeval.suite.tests_forms import (
 _EVERYTHING = "{{prompt}}"
 """The prompt of a suite that names none."""
 NOT_IN_FILES = (
+    "agents",
     "allow_outside",
     "columns",
     "directory",
@@ -81,6 +86,8 @@ NOT_IN_FILES = (
     "warnings",
 )
 """Fields of a suite that are found, not written."""
+RENAMED = {**dict.fromkeys(NOT_IN_FILES), "run_limits": "agents"}
+"""Keys of a suite that are called otherwise than its fields; None of what is not in files."""
 _HOW_IT_RUNS = ("serialize", "registerScope")
 """Options that may stand at the top of a file as well."""
 
@@ -92,6 +99,7 @@ def structure_suite(
     whole: bool = True,
     prompts: tuple[Prompt, ...] | None = None,
     may_be_alone: bool = False,
+    of_agents: bool = False,
 ) -> Suite:
     """The suite that plain data of the shape of a suite file stands for.
 
@@ -101,6 +109,7 @@ def structure_suite(
         whole: Whether that is all; otherwise nothing is said of what may stand in the rest.
         prompts: Those that it has, whoever gets which, in place of its own.
         may_be_alone: Whether it needs no providers.
+        of_agents: Whether it is a task of type `agent`.
 
     Raises:
         PartlyRightError: Everything that is wrong with it, with the suite that the rest of it is.
@@ -126,8 +135,9 @@ def structure_suite(
     if whole and not has_tasks:  # what tasks have from the top is looked at in them
         mistakes += check_references(known, own_prompts)
     suite: Suite | None = None
+    of_agents = of_agents or has_tasks  # what tasks cannot have from the top, they tell
     try:
-        converter = make_converter(around, templates_of(around, filters))
+        converter = make_converter(around, templates_of(around, filters), of_agents=of_agents)
         suite = converter.structure(known, Suite)
     except MistakenError as error:
         mistakes += error.parts
@@ -139,7 +149,7 @@ def structure_suite(
         mistakes = [respelled(mistake) for mistake in mistakes]
     mistakes = [_moved_back(mistake, document) for mistake in mistakes]
     silent = attrs.evolve(around, warn=lambda _: None)
-    right = suite or right_part(known, make_converter(silent))
+    right = suite or right_part(known, make_converter(silent, of_agents=of_agents))
     # A task tells what is wrong at the top as well.
     raise PartlyRightError(*dict.fromkeys(mistakes), right=_completed(right, around))
 
@@ -153,14 +163,20 @@ def _warn_of_limits(known: dict[str, Any], suite: Suite, around: Around) -> None
         around.warn(warning)
 
 
-def make_converter(around: Around, templates: Templates | None = None) -> cattrs.Converter:
+def make_converter(
+    around: Around, templates: Templates | None = None, *, of_agents: bool = False
+) -> cattrs.Converter:
     """The converter whose `structure(document, Suite)` is the meaning of a suite file.
 
     Args:
         around: What files are read against.
         templates: Tell what is wrong with the templates in tests; None to find that out as rows run.
+        of_agents: Whether tests may be cases, and agents may be judged.
     """
     converter = strict_converter()
+    workspace: Hook | None = None
+    if of_agents:
+        workspace = workspace_hook(WorkspaceTemplates.of(around, templates or Templates()))
 
     def lane_or_name(value: Any, _wanted: Any) -> LaneSettings | str | None:
         if value is None or isinstance(value, str):
@@ -179,17 +195,18 @@ def make_converter(around: Around, templates: Templates | None = None) -> cattrs
     register(BudgetSettings, object_hook(converter, BudgetSettings))
     register(EvaluateOptions, object_hook(converter, EvaluateOptions))
     register(CommandLineOptions, _flags_hook(converter))
-    register(Assertion, assertion_hook(converter, around, templates))
+    register(Assertion, assertion_hook(converter, around, templates, of_agents=of_agents))
     register(ProviderEntry, provider_hook(converter, around))
     register(TestOptions, options_hook(converter, around, templates))
-    register(Test, test_hook(converter, around))
+    register(Test, test_hook(converter, around, case_hook(converter, workspace)))
+    register(RunLimits, object_hook(converter, RunLimits))
     register(DerivedMetric, derived_hook(converter, around))
     register(
         Suite,
         object_hook(
             converter,
             Suite,
-            renamed=dict.fromkeys(NOT_IN_FILES),
+            renamed=RENAMED,
             hooks={
                 "prompts": prompts_hook(around),
                 "providers": providers_hook(converter, around),
@@ -290,12 +307,19 @@ def _structured_task(document: TaskDocument, around: Around) -> Suite:
             lambda data, around: structure_suite(data, around, prompts=(), may_be_alone=True),
         )
         return columns_suite(document.settings, data, reading)
-    return suite_of_rows(
-        data,
-        make_converter(around, templates),
-        templates,
-        lambda data: structure_suite(data, around),
-    )
+    of_agents = document.type == AGENT
+
+    def structured() -> Suite:
+        return suite_of_rows(
+            data,
+            make_converter(around, templates, of_agents=of_agents),
+            templates,
+            lambda data: structure_suite(data, around, of_agents=of_agents),
+        )
+
+    if of_agents:
+        return agent_suite(document.settings, data, around, templates, structured)
+    return structured()
 
 
 def _leave_out_options(known: dict[str, Any], around: Around) -> None:

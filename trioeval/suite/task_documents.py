@@ -5,11 +5,14 @@ made.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import attrs
 
+from trioeval.agents.dependencies import FailedDependency
 from trioeval.grading import quote
+from trioeval.suite.agent_entries import INSTEAD
+from trioeval.suite.agent_entries import SETTINGS as AGENT_SETTINGS
 from trioeval.suite.column_entries import SETTINGS as COLUMN_SETTINGS
 from trioeval.suite.mistakes import Mistake, kind, nearest
 from trioeval.suite.paths import DocumentPath, show_path
@@ -22,9 +25,10 @@ from trioeval.suite.strict import camel
 PROMPT_EVAL = "prompt_eval"
 QUESTION_EVAL = "question_eval"
 COLUMNS = "columns"
-_LATER_TYPES = ("agent",)
-_TYPES = (PROMPT_EVAL, QUESTION_EVAL, COLUMNS, *_LATER_TYPES)
-_OWN = ("id", "type", "dependsOn")
+AGENT = "agent"
+_TYPES = (PROMPT_EVAL, QUESTION_EVAL, COLUMNS, AGENT)
+_WHEN_FAILED = "onFailedDependency"
+_OWN = ("id", "type", "dependsOn", _WHEN_FAILED)
 _OF_ALL = ("description", "evaluateOptions", "providers")
 """What tasks of all types may say of the keys of a suite."""
 _OF_A_SUITE = (
@@ -38,6 +42,7 @@ _OF_A_SUITE = (
 )
 OF_TASKS_ONLY = ("prompts", "scenarios", "tests")
 _AT_THE_TOP = (
+    "agents",
     "assertionTypes",
     "commandLineOptions",
     "derivedMetrics",
@@ -62,12 +67,14 @@ _SETTINGS: Mapping[str, Collection[str]] = {
     PROMPT_EVAL: (),
     QUESTION_EVAL: QUESTION_SETTINGS,
     COLUMNS: COLUMN_SETTINGS,
+    AGENT: AGENT_SETTINGS,
 }
 """Keys that are no keys of a suite, by the type of the task."""
 _KEYS: Mapping[str, Collection[str]] = {
     PROMPT_EVAL: _OF_A_SUITE,
     QUESTION_EVAL: (*_OF_ALL, *QUESTION_SETTINGS),
     COLUMNS: (*_OF_ALL, *COLUMN_SETTINGS),
+    AGENT: (*(key for key in _OF_A_SUITE if key != "scenarios"), *AGENT_SETTINGS),
 }
 """All keys but those of `_OWN`."""
 
@@ -83,6 +90,7 @@ class TaskDocument:
     """The tasks that come first, and where in the entry it says so."""
     type: str | None
     """None of a type that cannot be read."""
+    when_failed: FailedDependency = "skip"
     data: Mapping[str, Any] = attrs.field(factory=dict)
     settings: Mapping[str, Any] = attrs.field(factory=dict)
     """What it says under keys that only its type has, in the spelling of the file."""
@@ -120,6 +128,12 @@ def document_of(
     waits_for: dict[str, DocumentPath] = {}
     for position, one in enumerate(depends_on):
         waits_for.setdefault(one, ("dependsOn", position))
+    when_failed = said.get(_WHEN_FAILED, "skip")
+    if when_failed not in _POLICIES:
+        right = f"{', '.join(_POLICIES[:-1])} or {_POLICIES[-1]}"
+        message = f"must be {right}, got {kind(when_failed)}"
+        mistakes.append(Mistake(message, at=(_WHEN_FAILED,)))
+        when_failed = "skip"
     if any(mistake.at == ("type",) for mistake in mistakes):
         # The keys of another type would all be said to be wrong.
         mistakes = [mistake for mistake in mistakes if mistake.at in _OWN_PLACES]
@@ -127,7 +141,11 @@ def document_of(
     named: str = said.get("type", PROMPT_EVAL)
     for at, one in tasks_named(entry):
         waits_for.setdefault(one, at)
-    is_suite = named == PROMPT_EVAL
+        if when_failed == "run":
+            message = f"a task that takes the rows of {quote(one)} cannot run without them"
+            mistakes.append(Mistake(message, 'write "skip", "block" or "fail"', at=(_WHEN_FAILED,)))
+            when_failed = "skip"
+    is_suite = named in {PROMPT_EVAL, AGENT}
     inherited = {
         key: part
         for key, part in top.items()
@@ -141,9 +159,13 @@ def document_of(
     mistakes += _inherit_providers(own, inherited, sources)
     data = {**inherited, **own}
     settings = _settings_of(entry, _SETTINGS[named])
-    return TaskDocument(place, name, waits_for, named, data, settings, sources), mistakes
+    return (
+        TaskDocument(place, name, waits_for, named, when_failed, data, settings, sources),
+        mistakes,
+    )
 
 
+_POLICIES: tuple[str, ...] = get_args(FailedDependency)
 _OWN_PLACES = tuple((key,) for key in _OWN)
 
 
@@ -162,7 +184,8 @@ def _spelled_out(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake
             message = f"{key} belongs to tasks of type {other}"
             mistakes.append(Mistake(message, "leave it out", at=(key,), key=True))
         elif name not in known:
-            hint = _ELSEWHERE.get(name) or nearest(key, known)
+            meant = INSTEAD.get(name) if named == AGENT else None
+            hint = meant or _ELSEWHERE.get(name) or nearest(key, known)
             mistakes.append(Mistake(f'"{key}" is not a key here', hint, at=(key,), key=True))
         elif name in spelled:
             message = f"{spelled[name]} and {key} are the same key: write one of them"
@@ -185,8 +208,6 @@ def _type_mistakes(said: Mapping[str, Any]) -> Iterator[Mistake]:
     found = said.get("type")
     if "type" not in said:
         yield Mistake('"type" is missing', f'write "type": "{PROMPT_EVAL}"')
-    elif found in _LATER_TYPES:
-        yield Mistake(f"tasks of type {found} are not supported yet", at=("type",))
     elif found not in _TYPES:
         hint = nearest(found, _TYPES) if isinstance(found, str) else f"write {PROMPT_EVAL}"
         yield Mistake(f"{kind(found)} is not a type of tasks", hint, at=("type",))

@@ -71,7 +71,10 @@ def read_tasks(
             mistakes += map(document.placed, error.parts)
             suite = error.right
         tasks[document.place] = Task(
-            id=document.id, suite=suite, depends_on=tuple(document.depends_on)
+            id=document.id,
+            suite=suite,
+            depends_on=tuple(document.depends_on),
+            when_failed=document.when_failed,
         )
     mistakes += _link_mistakes(documents, tasks, entries)
     if mistakes:

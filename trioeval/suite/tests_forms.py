@@ -10,6 +10,8 @@ import cattrs
 from trioeval.grading import Assertion, AsWritten, Computed, check_assertion, quote
 from trioeval.grading.algebra import SET
 from trioeval.grading.kinds import split_type
+from trioeval.suite.agent_models import Case
+from trioeval.suite.agent_tests import SPELLED_CASE_KEYS, misplaced_type, refuse_case_keys
 from trioeval.suite.documents import read_document
 from trioeval.suite.forms import many, text_or_number
 from trioeval.suite.graders import factuality_hook, grader_hook, rubric_prompt_hook
@@ -30,6 +32,9 @@ from trioeval.suite.templates import Templates
 MOST_ASSERTIONS = 10_000
 """Of one test, those in sets among them."""
 
+NOT_IN_TESTS = dict.fromkeys(("case", "fault", "is_data", "judge"))
+"""Fields of a test that are found, or written as several keys."""
+
 _MARKED = re.compile(r"(?s)\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}")
 _NEEDS_ONE = {
     "assert",
@@ -44,9 +49,20 @@ _NEEDS_ONE = {
 
 
 def assertion_hook(
-    converter: cattrs.Converter, around: Around, templates: Templates | None
+    converter: cattrs.Converter,
+    around: Around,
+    templates: Templates | None,
+    *,
+    of_agents: bool = True,
 ) -> Hook:
-    """For assertions and sets of them: checked by the rules of their types, with values from files."""
+    """For assertions and sets of them: checked by the rules of their types, with values from files.
+
+    Args:
+        converter: Of suites.
+        around: What files are read against.
+        templates: Tell what is wrong with templates; None for nobody.
+        of_agents: Whether they judge what agents have done.
+    """
     structure = object_hook(
         converter,
         Assertion,
@@ -83,6 +99,8 @@ def assertion_hook(
                 assertion, value_given="value" in value, kinds=around.kinds
             )
         )
+        if not of_agents:
+            mistakes += misplaced_type(assertion.type)
         if templates is not None:
             mistakes += _template_mistakes(templates, _texts_of(value))
         mistakes += _ruby_mistakes(assertion, around)
@@ -229,12 +247,18 @@ def _assertions_hook(converter: cattrs.Converter) -> Hook:
     return hook
 
 
-def test_hook(converter: cattrs.Converter, around: Around) -> Hook:
-    """For one test: an object, whose variables may come from files."""
+def test_hook(converter: cattrs.Converter, around: Around, case: Hook) -> Hook:
+    """For one test: an object, whose variables may come from files.
+
+    Args:
+        converter: Of suites.
+        around: What files are read against.
+        case: For what it says as a case.
+    """
     structure = object_hook(
         converter,
         Test,
-        renamed={"assertions": "assert", "fault": None, "is_data": None, "judge": None},
+        renamed={"assertions": "assert", **NOT_IN_TESTS},
         hooks={
             "assertions": _assertions_hook(converter),
             "assert_scoring_function": scoring_hook(around),
@@ -243,7 +267,25 @@ def test_hook(converter: cattrs.Converter, around: Around) -> Hook:
     )
 
     def hook(value: Any, wanted: Any) -> Test:
-        if not (isinstance(value, dict) and "vars" in value):
+        said = {key: value[key] for key in SPELLED_CASE_KEYS & value.keys()} if _is(value) else {}
+        if not said:
+            return read(value, wanted)
+        mistakes: list[Mistake] = []
+        test = found = None
+        try:
+            test = read({key: part for key, part in value.items() if key not in said}, wanted)
+        except MistakenError as error:
+            mistakes += error.parts
+        try:
+            found = case({key: value[key] for key in value if key in said}, Case)
+        except MistakenError as error:
+            mistakes += error.parts
+        if mistakes or test is None:
+            raise MistakenError(*mistakes)
+        return attrs.evolve(test, case=found)
+
+    def read(value: Any, wanted: Any) -> Test:
+        if not (_is(value) and "vars" in value):
             test: Test = structure(value, wanted)
             return test
         mistakes: list[Mistake] = []
@@ -267,13 +309,17 @@ def test_hook(converter: cattrs.Converter, around: Around) -> Hook:
     return hook
 
 
+def _is(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
 def tests_hook(converter: cattrs.Converter, around: Around) -> Hook:
     """For the list of tests: in place, and files of them."""
     one = converter.get_structure_hook(Test)
 
     def structure(value: Any) -> Test:
         test: Test = one(value, Test)
-        if isinstance(value, dict) and value.keys().isdisjoint(_NEEDS_ONE):
+        if _is(value) and value.keys().isdisjoint(_NEEDS_ONE | SPELLED_CASE_KEYS):
             needed = sorted(_NEEDS_ONE - {"provider_output"})
             message = f"a test needs at least one of {', '.join(needed)}"
             raise MistakenError(Mistake(message))
@@ -326,6 +372,8 @@ def default_test_hook(converter: cattrs.Converter, around: Around) -> Hook:
         return structured(read_placed(file, read_document), file, read)
 
     def read(data: Any) -> Test:
+        if isinstance(data, dict):
+            refuse_case_keys(data)
         test: Test = converter.structure(data, Test)
         if isinstance(data, dict) and isinstance(data.get("provider"), str):
             return attrs.evolve(test, provider=None, judge=test.provider)

@@ -148,7 +148,7 @@ class Asker:
             if again and cache_key is not None:
                 mark = json.dumps(more, sort_keys=True, default=_kind_of)
                 cache_key = asked_again(cache_key, mark)
-        return Inquiry(place, request, key, cache_key, self.refresh or self._asks_anew(index))
+        return Inquiry(place, request, key, cache_key, self.refresh or self.asks_anew(index))
 
     def without_keys(self, value: Any) -> Any:
         """JSON data as it may be written down: without what is surely a key of a provider."""
@@ -163,7 +163,8 @@ class Asker:
             digest = secrets.token_bytes(16)
         return CallKey(self.task, index, role, digest, self.row_ids(index))
 
-    def _asks_anew(self, index: int) -> bool:
+    def asks_anew(self, index: int) -> bool:
+        """Whether other replies are wanted for a row than those that it had."""
         journal = self.journal
         return journal is not None and journal.resumed and journal.asks_anew(self.task, index)
 

@@ -13,7 +13,7 @@ from trioeval.errors import GradingError
 from trioeval.grading.outside import Ran
 from trioeval.grading.text import quote
 from trioeval.providers.programs.capture import Tail, read_stream
-from trioeval.providers.programs.trees import describe_end, start_tree
+from trioeval.providers.programs.trees import GRACE, describe_end, start_tree
 from trioeval.providers.secret_names import is_secret_name
 from trioeval.providers.secrets import hide, longest_first
 
@@ -62,7 +62,13 @@ class SuiteCommands:
 
 @trio.lowlevel.enable_ki_protection  # as for `start_tree`
 async def run_command(
-    command: Sequence[str], folder: Path, environ: Mapping[str, str], limit: float, written: Tail
+    command: Sequence[str],
+    folder: Path,
+    environ: Mapping[str, str],
+    limit: float,
+    written: Tail,
+    *,
+    grace: float = GRACE,
 ) -> int | None:
     """Run a command to its end, and end whatever it leaves behind. Always a checkpoint.
 
@@ -72,6 +78,7 @@ async def run_command(
         environ: Its whole environment.
         limit: Seconds that it may take, > 0.
         written: Gets what it writes, to its standard output and error as they come.
+        grace: Seconds between the request to end and the end by force, ≥ 0.
 
     Returns:
         Its exit code, or minus the signal that ended it; None if it took longer.
@@ -82,7 +89,12 @@ async def run_command(
     """
     code: int | None = None
     started = await start_tree(
-        command, cwd=folder, environ=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command,
+        cwd=folder,
+        environ=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        grace=grace,
     )
     async with started as tree, trio.open_nursery() as nursery:
         if tree.process.stdout is not None:

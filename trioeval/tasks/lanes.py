@@ -87,7 +87,9 @@ def _lane_settings(
         if wanted is None:
             continue
         if name == AGENT_RUNS:
-            message = "programs that are agents have no lane of their own: they run in the run slots"
+            message = (
+                "programs that are agents have no lane of their own: they run in the run slots"
+            )
             hint = "write maxConcurrentRuns in $.agents: it holds for all of them together"
             problems.append(Problem(f"$.providers[{position}].lane", message, hint))
             continue

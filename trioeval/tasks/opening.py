@@ -281,10 +281,10 @@ async def _agents(has: _Opened, terms: Terms) -> AgentWork | None:
     journal = None if terms.journal is None else terms.journal.agents(task)
     work = AgentWork(prepared, settings, has.asker, task=task, journal=journal, run=terms.agents)
     await work.end_survivors()
-    kept = () if terms.journal is None else terms.journal.kept(task)
-    for index in range(len(prepared.steps)):
-        if index in kept:
-            work.keep(index, kept.record(index))
+    if terms.journal is not None and len(kept := terms.journal.kept(task)):
+        for index in range(len(prepared.steps)):
+            if index in kept:
+                work.keep(index, kept.record(index))
     return work
 
 

@@ -19,15 +19,16 @@ from trioeval.suite import Expansion, Step, Templates
 from trioeval.suite.question_models import Question, QuestionSettings
 from trioeval.suite.question_tests import as_question
 from trioeval.tasks.asking import Asker, Inquiry
+from trioeval.tasks.chains import Chain
 from trioeval.tasks.endings import NAMES, cut_of, provider_failure
 from trioeval.tasks.journal import Paid
-from trioeval.tasks.question_chain import Chain, stop_of
+from trioeval.tasks.question_chain import stop_of
 from trioeval.tasks.question_events import QuestionEvents
 from trioeval.tasks.question_rows import Answered, as_left, judged, result_of, stopped, told
 from trioeval.tasks.question_tools import ToolBox
-from trioeval.tasks.tool_turns import ToolCall, ToolResult, Turn, read_turn
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.step_jobs import StepJobs, timeout_of
+from trioeval.tasks.tool_turns import ToolCall, ToolResult, Turn, read_turn
 from trioeval.tasks.tools import Asked, Tools
 from trioeval.tasks.waits import NO_WAITS
 

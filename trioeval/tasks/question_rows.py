@@ -11,8 +11,9 @@ from trioeval.grading import Verdict, quote
 from trioeval.grading.questions import Answer, ParseFault, grade_answer, parse_answer
 from trioeval.kernel import Blocked, Cut, Done, Failed, Interrupted, NotRun, Outcome, TimedOut
 from trioeval.suite.question_models import Question
+from trioeval.tasks.chains import Chain
 from trioeval.tasks.endings import explain
-from trioeval.tasks.question_chain import Chain, Stop
+from trioeval.tasks.question_chain import Stop
 from trioeval.tasks.question_result import (
     ParseError,
     QuestionEvent,

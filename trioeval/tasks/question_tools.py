@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 import attrs
 
-from trioeval.errors import GradingError, ScriptError
-from trioeval.grading.text import parse_json
-from trioeval.grading.tool_calls import Call, Function, UndeclaredError, call_fault
+from trioeval.errors import ScriptError
+from trioeval.grading.tool_calls import Function
 from trioeval.suite.anchors import FILE
 from trioeval.suite.question_models import Tool
+from trioeval.tasks.tool_arguments import arguments_of
 from trioeval.tasks.tool_turns import ToolCall, ToolResult, tool_offers
 
 
@@ -52,18 +52,9 @@ class ToolBox:
 
     async def run(self, call: ToolCall) -> ToolResult:
         """What a call gives. A checkpoint, unless it cannot be made."""
-        # Of a function without arguments some services write nothing.
-        arguments = call.arguments if call.arguments not in (None, "") else {}
-        try:
-            fault = call_fault(Call(call.name, arguments), self._functions)
-            if isinstance(arguments, str) and fault is None:
-                arguments = parse_json(arguments)
-        except (UndeclaredError, GradingError) as error:
-            fault = str(error)
-        if fault is None and not isinstance(arguments, Mapping):
-            fault = "has arguments that are no object"
-        if fault is not None:
-            return ToolResult(f"the call of {call.name} {fault}", failed=True)
+        arguments = arguments_of(call, self._functions)
+        if isinstance(arguments, ToolResult):
+            return arguments
         file, function = self._places[call.name]
         try:
             return ToolResult(await self._runs.call(file, function, [arguments]))

@@ -115,9 +115,10 @@ def first_messages(prompt: str) -> tuple[Message, ...]:
 
 
 def prompt_of(messages: Sequence[Message]) -> str:
-    """The text of the prompt that a conversation is: of a single message what it says, else all as JSON."""
-    if len(messages) == 1:
-        return str(messages[0]["content"])
+    """The text of the prompt that a conversation is: what a single message of the user says, else all as JSON."""
+    match messages:
+        case [{"role": "user", "content": str(content)}]:
+            return content
     return json.dumps(list(messages), ensure_ascii=False)
 
 

@@ -93,7 +93,7 @@ class Bus:
             self.stats.lock_attempts += 1
             self.stats.retries += entry.tries > 0
             try:
-                await self._lock.take(self._settings.lock_timeout, rng=self._rng)
+                await self._lock.take(self._settings.lock_timeout)
             except TimeoutError as error:
                 self._count_wait(begun)
                 self.stats.timeouts += 1
@@ -221,7 +221,7 @@ async def open_bus(
         rng=rng,
         utc=utc,
         tail=Tail(path, settings.rotate_bytes, settings.keep_segments, stats),
-        lock=BusLock(path / ".lock"),
+        lock=BusLock(path, rng),
     )
     try:
         yield bus

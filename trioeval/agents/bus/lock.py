@@ -3,6 +3,11 @@
 It is on a file of its own that is never deleted: two who held "the lock" on two files of the same name would
 both be let in. The system frees it when a process ends, however it ends. It is tried and not waited for, so
 that whoever waits can be cancelled, and time is Trio's.
+
+Whoever tries and sleeps is late where others write all the time: they free the lock, and take it again a
+moment later. So a writer that has waited long says so, with a lock on another file, and those who come new
+give way to it. Handing over every time would be fairer, but then each message cost a sleep. A writer that is
+stopped while it says so delays others and does not keep them out: they have waited long, too.
 """
 
 import os
@@ -17,20 +22,22 @@ from trioeval.agents.bus.segments import open_file
 
 FIRST_DELAY = 0.001  # seconds after the first look; doubled after each
 LONGEST_DELAY = 0.01
+PATIENCE = 0.02  # seconds after which others are to give way
 
 
 @attrs.define(eq=False)
-class BusLock:
-    """The lock of a bus, of one writer; that is, of one task at a time."""
+class LockFile:
+    """A file that one writer at a time has locked."""
 
     path: Path
-    _file: int | None = None
+    is_held: bool = attrs.field(init=False, default=False)
+    _file: int | None = attrs.field(init=False, default=None)
 
     def take_nowait(self) -> bool:
         """Take it if nobody has it.
 
         Raises:
-            BusError: Its file is something else.
+            BusError: It is something else than a file.
             OSError: It cannot be locked.
         """
         if self._file is None:
@@ -40,36 +47,100 @@ class BusLock:
         if os.fstat(self._file).st_nlink == 0:  # others lock another file of this name
             self.close()
             return False
+        self.is_held = True
         return True
 
-    async def take(self, timeout: float, *, rng: Callable[[], float]) -> None:  # noqa: ASYNC109 - declared data
-        """Take it as soon as nobody has it. A checkpoint only if it has to wait.
+    def release(self) -> None:
+        """Give it back, if it is held; from any thread."""
+        if self._file is not None and self.is_held:
+            self.is_held = False
+            unlock_descriptor(self._file)
+
+    def close(self) -> None:
+        """Close it, which gives it back, too."""
+        self.is_held = False
+        if self._file is not None:
+            file, self._file = self._file, None
+            os.close(file)
+
+
+@attrs.define(eq=False)
+class BusLock:
+    """The lock of a bus, of one writer; that is, of one task at a time.
+
+    Args:
+        folder: Of the bus.
+        rng: Numbers from 0 to 1.
+    """
+
+    _folder: Path
+    _rng: Callable[[], float] = attrs.field(repr=False)
+    _lock: LockFile = attrs.field(init=False)
+    _claim: LockFile = attrs.field(init=False)
+    """Held by one of those who have waited long."""
+
+    @_lock.default
+    def _make_lock(self) -> LockFile:
+        return LockFile(self._folder / ".lock")
+
+    @_claim.default
+    def _make_claim(self) -> LockFile:
+        return LockFile(self._folder / ".claim")
+
+    async def take(self, timeout: float) -> None:  # noqa: ASYNC109 - declared data
+        """Take it as soon as it is to be had. A checkpoint only if it has to wait.
 
         Args:
             timeout: Seconds, at most.
-            rng: Numbers from 0 to 1.
 
         Raises:
             TimeoutError: Others had it all the time.
             BusError: Its file is something else.
             OSError: It cannot be locked.
         """
-        until = trio.current_time() + timeout
-        delay = FIRST_DELAY
-        while not self.take_nowait():
-            left = until - trio.current_time()
-            if left <= 0:
-                raise TimeoutError(f"{self.path}: others held the lock for {timeout:g} s")
-            await trio.sleep(min(left, delay * (1 + rng()) / 2))
-            delay = min(2 * delay, LONGEST_DELAY)
+        if self._take_as_new():
+            return
+        try:
+            await self._wait(timeout)
+        finally:
+            self._claim.release()
 
     def release(self) -> None:
-        """Give it back; from any thread."""
-        if self._file is not None:
-            unlock_descriptor(self._file)
+        """Give it back."""
+        self._lock.release()
 
     def close(self) -> None:
-        """Close its file, which gives it back, too."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        """Close its files, which gives it back, too."""
+        self._lock.close()
+        self._claim.close()
+
+    async def _wait(self, timeout: float) -> None:  # noqa: ASYNC109 - declared data
+        begun = trio.current_time()
+        delay, waited = FIRST_DELAY, 0.0
+        while waited < timeout:
+            # Sooner or later, so that those who have begun to wait together do not try in step.
+            await trio.sleep(min(timeout - waited, delay * (1 + self._rng()) / 2))
+            waited = trio.current_time() - begun
+            if waited < PATIENCE:
+                if self._take_as_new():
+                    return
+                delay = min(2 * delay, LONGEST_DELAY)
+            else:
+                if self._lock.take_nowait():
+                    return
+                self._claimed()
+                delay = FIRST_DELAY  # while those give way who would be quicker
+        raise TimeoutError(f"{self._lock.path}: others held the lock for {timeout:g} s")
+
+    def _take_as_new(self) -> bool:
+        """Take it, unless somebody has it, or says to have waited long."""
+        if not self._lock.take_nowait():
+            return False
+        if self._claimed():
+            self._claim.release()
+            return True
+        self._lock.release()
+        return False
+
+    def _claimed(self) -> bool:
+        return self._claim.is_held or self._claim.take_nowait()

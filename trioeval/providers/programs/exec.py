@@ -7,9 +7,6 @@ standard input and nothing else.
 
 import errno
 import json
-import os
-import shlex
-import shutil
 import subprocess
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -22,8 +19,15 @@ import trio
 from trioeval.errors import Problem, ProviderError
 from trioeval.faults import ProviderErrorKind
 from trioeval.providers.base import Reply, Request
-from trioeval.providers.config import Key, is_integer, is_text
+from trioeval.providers.config import Key, is_text
 from trioeval.providers.programs.capture import Tail, Whole, last_line, read_stream
+from trioeval.providers.programs.command_lines import (
+    DEFAULT_MAX_OUTPUT,
+    MAX_OUTPUT,
+    SUCCESS,
+    find_fault,
+    split_line,
+)
 from trioeval.providers.programs.entries import (
     DEFAULT_TIMEOUT,
     ENVIRONMENT,
@@ -37,36 +41,19 @@ from trioeval.providers.programs.entries import (
 from trioeval.providers.programs.trees import GRACE, Tree, describe_end, start_tree
 from trioeval.providers.settings import Shared, Surroundings
 
-DEFAULT_MAX_OUTPUT = 10 * 1024 * 1024
-"""Bytes that a program may write to its standard output where the config says nothing."""
-
 LAST_WORDS = 1.0
 """Seconds in which the output of a program is read when all of it has ended."""
 
 INPUTS = ("argument", "stdin")
 
-_LARGEST_CODE = 255
-
 _CANNOT_RUN = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC, errno.ELOOP})
-
-
-def _are_exit_codes(value: Any) -> bool:
-    return (
-        isinstance(value, list | tuple)
-        and bool(value)
-        and all(is_integer(code) and 0 <= code <= _LARGEST_CODE for code in value)
-    )
 
 
 KEYS = (
     TIMEOUT,
     Key("input", '"argument" or "stdin"', lambda value: value in INPUTS),
-    Key(
-        "maxOutputBytes",
-        "a whole number of at least 1",
-        lambda value: is_integer(value) and value >= 1,
-    ),
-    Key("successExitCodes", "a list of whole numbers from 0 to 255", _are_exit_codes),
+    MAX_OUTPUT,
+    SUCCESS,
     Key("cwd", "text", is_text),
     ENVIRONMENT,
 )
@@ -117,10 +104,10 @@ def read(
     cwd = absolute(around.directory, values.get("cwd", ""))
     if not cwd.is_dir():
         problems.append(Problem(".config.cwd", f'there is no directory "{cwd}"'))
-    command = _split(rest)
+    command = split_line(rest)
     if isinstance(command, Problem):
         problems.append(command)
-    elif fault := _find_fault(command[0], cwd, environ):
+    elif fault := find_fault(command[0], cwd, environ):
         problems.append(fault)
     if problems or isinstance(command, Problem):
         return problems
@@ -270,29 +257,3 @@ def _arguments(
     options = {"id": f"exec:{settings.line}", "config": own}
     texts = (request.prompt, json.dumps(options), json.dumps(make_context(request)))
     return tuple(text.encode("utf-8", "replace") for text in texts)
-
-
-def _split(line: str) -> list[str] | Problem:
-    """The words of a command line, at least one."""
-    try:
-        words = shlex.split(line)
-    except ValueError as error:
-        reason = str(error).lower()
-        return Problem(".id", f'"{line}" cannot be split into words: {reason}', "close the quote")
-    if not words or not words[0]:
-        return Problem(".id", '"exec:" names no program', "write exec:<command line>")
-    return words
-
-
-def _find_fault(program: str, cwd: Path, environ: Mapping[str, str]) -> Problem | None:
-    """Why a program cannot be run, as far as can be seen."""
-    beside = cwd / program
-    if os.sep in program:
-        if not beside.is_file():
-            return Problem(".id", f'there is no program "{beside}"')
-        if not os.access(beside, os.X_OK):
-            return Problem(".id", f'"{beside}" is not executable', f"chmod +x {program}")
-    elif shutil.which(program, path=environ.get("PATH", os.defpath)) is None:
-        hint = f'write "./{program}" for the file in {cwd}' if beside.is_file() else None
-        return Problem(".id", f'"{program}" is not a program in PATH', hint)
-    return None

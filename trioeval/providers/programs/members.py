@@ -129,6 +129,16 @@ def find_survivors(
     """
     if not table.is_dir():
         return None
+    for _ in range(_LOOKS):
+        found = _look_for_survivors(roots, known, table)
+        if found:
+            break
+    return found
+
+
+def _look_for_survivors(
+    roots: Collection[Root], known: Collection[Member], table: Path
+) -> set[Member]:
     marks = [root.mark for root in roots]
     firsts = {(root.pid, root.started) for root in roots if root.started}
     listed = (_read(str(table), pid) for pid in _numbers(table) if int(pid) != os.getpid())
@@ -145,7 +155,7 @@ def find_survivors(
     return found | _descendants(found, candidates)
 
 
-def _numbers(table: Path) -> Iterator[str]:
+def _numbers(table: Path | str) -> Iterator[str]:
     return filter(str.isdigit, os.listdir(table))  # noqa: PTH208 - costs half of a path object
 
 

@@ -13,17 +13,20 @@ from typing import Any
 
 import trio
 
-from trioeval.agents.attempts import AttemptEnd
-from trioeval.agents.events import CaseBlocked, CaseEnded, CaseQueued
+from trioeval.agents.events import AgentEvent, CaseBlocked, CaseQueued
 from trioeval.agents.loop import LoopEnd, run_until_done
 from trioeval.agents.markers import FileMarker, Flag
 from trioeval.agents.planner import Submission, Turn, planner_turn
 from trioeval.agents.prompts import ensure_prompt
-from trioeval.agents.run_ids import RunIds
+from trioeval.agents.restarts import RestartPolicy
+from trioeval.agents.terms import LoopTerms
+from trioeval.errors import AgentError, TemplateError
 from trioeval.kernel import Calls
+from trioeval.kernel.events import guarded
 from trioeval.providers import Reply
-from trioeval.suite import Step
+from trioeval.suite import MistakenError, Step
 from trioeval.suite.agent_models import AgentSettings
+from trioeval.suite.agent_workspaces import WorkspaceTemplates
 from trioeval.tasks.agents.agent_journal import AgentJournal
 from trioeval.tasks.agents.answering import ComeTo
 from trioeval.tasks.agents.attempts_made import AttemptsMade
@@ -74,12 +77,10 @@ class AgentWork:
         self._gate = Gate.of(self._names.dependents, warn=run.warn)
         self._over: set[int] = set()
         """Cases of which the gate was told."""
+        self._observe = guarded(run.terms.observe)
+        self._workspaces = WorkspaceTemplates.of(prepared.around, prepared.templates)
         self._workers = Workers(
-            settings=settings,
-            asker=asker,
-            templates=prepared.templates,
-            journal=journal,
-            ids=run.ids,
+            settings=settings, asker=asker, templates=prepared.templates, journal=journal
         )
 
     async def end_survivors(self) -> None:
@@ -122,12 +123,12 @@ class AgentWork:
                 post = Posts(bus, room.project, room.name, self._run.troubles)
                 await self._pass_gate(step, room, post)
                 async with self._turn(step, room) as turn:
-                    ended = await self._work(step, asked, calls, told, room, post)
+                    ended = await self._work(step, asked, calls, told, (room, post))
                     done = ended.ending == "done"
                     if turn is not None and ended.ending != "interrupted":
                         turn.done = done
-                    if done:
-                        await self._pass_on_facts(room)
+                    if done and self._run.bus is not None:
+                        await pass_on_facts(room.files.bus, self._run.bus, self._run.troubles)
                 if ended.ending == "interrupted":
                     raise StoppedError
                 self._tell_over(step.index, done=done)
@@ -178,20 +179,108 @@ class AgentWork:
         room: CaseRoom,
         post: Posts,
     ) -> LoopEnd:
-        made = AttemptsMade.of(step, asked, self._asker, told)
+        worker = self._workers.of(step, room, calls, post)
+        made = AttemptsMade(
+            asker=self._asker,
+            step=step,
+            asked=asked,
+            told=told,
+            is_model=worker.is_model,
+            ids=self._run.ids,
+            post=post,
+        )
         wanted = Wanted(
             digest=made.digest,
             about=room.name,
-            template=self._template(step, asked),
+            template=functools.partial(self._template, step, asked),
             goes_on=bool(made.earlier),
             anew=self._asker.asks_anew(step.index),
         )
         begin = functools.partial(open_folder, room.files, wanted)
-        was_begun = await trio.to_thread.run_sync(begin, limiter=self._run.makers)
-        prompt = await trio.to_thread.run_sync(ensure_prompt, room.files.prompt, asked.prompt)
-        made.begin(prompt, post, self._run.ids, is_resumed=was_begun)
-        with self._workers.of(step, room, calls, post) as worker:
-            terms = worker.terms(
-                policy, post=post, begin=made.next, ended=made.ended, stop=self._run.stop
-            )
-            return await run_until_done(worker.agent, terms, made.earlier)
+        made.is_resumed = await trio.to_thread.run_sync(begin, limiter=self._run.makers)
+        made.prompt = await trio.to_thread.run_sync(ensure_prompt, room.files.prompt, asked.prompt)
+        if made.earlier:
+            made.tell()
+        terms = LoopTerms(
+            policy=_policy(self._settings),
+            child_timeout=self._settings.child_timeout,
+            slots=worker.slots,
+            marker=FileMarker(room.files.done),
+            children=worker.children,
+            post=post,
+            begin=made.next,
+            ended=made.over,
+            stop=self._run.stop,
+            observe=self._run.terms.observe,
+            task=self._task,
+            case=room.name,
+            agent=self._agent(step),
+        )
+        return await run_until_done(worker.agent, terms, made.earlier)
+
+    def _template(self, step: Step, asked: Asked) -> Path | None:
+        """What the workspace of a case is a copy of. Blocks on files."""
+        case = step.test.case
+        said = (None if case is None else case.workspace) or self._settings.workspace
+        if said is None:
+            return None
+        try:
+            return self._workspaces.find_undone(said, asked.vars, self._settings.done_file)
+        except (MistakenError, TemplateError) as error:
+            raise AgentError(f"workspace: {error}") from error
+
+    def _room(self, step: Step, asked: Asked) -> CaseRoom:
+        return CaseRoom(
+            project=self._run.project,
+            task=self._task,
+            name=self._names.room(step.index),
+            files=self._files(step.index),
+            suite=self._prepared.suite.directory,
+            vars=asked.vars,
+        )
+
+    def _files(self, index: int) -> CaseFiles:
+        folder = self._run.folder / (self._task or "cases") / self._names.room(index)
+        return CaseFiles(folder, self._settings.done_file)
+
+    def _about(self, step: Step, room: CaseRoom) -> dict[str, Any]:
+        """What rows tell of a case beside what became of it."""
+        case = step.test.case
+        return {
+            "case": self._names.names[step.index],
+            "dependsOn": [] if case is None else [*case.depends_on],
+            "folder": str(room.files.folder),
+        }
+
+    def _agent(self, step: Step) -> str:
+        return self._asker.names[step.provider_index]
+
+    def _tell(self, step: Step, event: type[AgentEvent], **details: Any) -> None:
+        if self._observe is not None:
+            about: dict[str, Any] = {
+                "task": self._task,
+                "case": self._names.room(step.index),
+                "agent": self._agent(step),
+            }
+            self._observe(event(at=trio.current_time(), **about, **details))
+
+    def _tell_over(self, index: int, *, done: bool) -> None:
+        """Tell those that wait for a case, once."""
+        if index in self._over:
+            return
+        self._over.add(index)
+        column = self._names.columns[index]
+        if column in self._names.dependents:
+            self._gate.over(self._names.names[index], column=column, done=done)
+
+
+def _policy(settings: AgentSettings) -> RestartPolicy:
+    return RestartPolicy(
+        max_attempts=settings.max_restarts,
+        delay=settings.restart_delay,
+        backoff=settings.restart_backoff,
+        max_delay=settings.max_restart_delay,
+        identical_failures=settings.identical_failures,
+        max_tokens=settings.max_tokens,
+        max_cost=settings.max_cost,
+    )

@@ -2,11 +2,12 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
 
-from trioeval.agents.workspace import make_workspace
+from trioeval.agents.workspace import check_not_done, make_workspace
 from trioeval.errors import AgentError
 from trioeval.tasks.agents.case_files import CaseFiles
 
@@ -21,8 +22,8 @@ class Wanted:
     """Of everything that makes it another case."""
     about: str
     """What people read of it there."""
-    template: Path | None
-    """What its workspace is a copy of."""
+    template: Callable[[], Path | None]
+    """Finds what its workspace is a copy of. Raises `AgentError`."""
     goes_on: bool
     """Whether attempts were made that count."""
     anew: bool = False
@@ -52,12 +53,10 @@ def open_folder(files: CaseFiles, wanted: Wanted) -> bool:
         if wanted.goes_on:
             msg = f"{files.workspace} is gone, in which the agent has begun; run the case again with --retry"
             raise AgentError(msg)
-        make_workspace(files.workspace, wanted.template)
+        make_workspace(files.workspace, wanted.template())
+        check_not_done(files.workspace, files.done_file)
     except OSError as error:
         raise AgentError(f"{files.folder}: {error.strerror or error}") from error
-    if os.path.lexists(files.done):
-        msg = f"{wanted.template} holds {files.done_file} already, which says that the task is done"
-        raise AgentError(f"{msg}; remove it there, or name another file (doneFile)")
     return False
 
 

@@ -11,6 +11,7 @@ import attrs
 import trio
 
 from trioeval.agents.bus.bus import Bus, open_bus
+from trioeval.agents.run_ids import RunIds
 from trioeval.errors import AgentError, BusError
 from trioeval.tasks.agents.agent_terms import AgentTerms
 from trioeval.tasks.agents.posts import BusTroubles
@@ -35,6 +36,8 @@ class AgentRun:
     """Set when no attempt is to begin any more."""
     warn: Callable[[str], None]
     troubles: BusTroubles
+    ids: RunIds
+    """Gives attempts their ids."""
     makers: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(_MAKERS))
     """Of threads that make folders."""
 
@@ -67,6 +70,7 @@ async def open_agents(
             stop=stop,
             warn=warn,
             troubles=troubles,
+            ids=RunIds(f"{int(terms.rng() * 2**32):08x}", terms.now),
         )
         async with maybe_bus(folder / "bus", terms, troubles) as bus:
             yield attrs.evolve(run, bus=bus)

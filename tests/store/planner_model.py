@@ -1,0 +1,152 @@
+"""What a planner is to do, as plainly as it can be said; and real planners beside it."""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import attrs
+
+from trioeval.agents.planner import Entry, EntryState, Submission
+from trioeval.store.agent_owners import enter
+from trioeval.store.agent_planner import AgentPlanner
+from trioeval.store.database import open_database
+from trioeval.store.line_transactions import PlannerSettings, Transactions
+from trioeval.store.schema import RUNS
+
+QUIET = PlannerSettings(heartbeat=math.inf, poll=math.inf, patience=5.0)
+"""Nothing happens but what is asked for."""
+
+
+def submission(id_: str, *depends_on: str) -> Submission:
+    return Submission(id=id_, run="run", task=f"task/{id_}", depends_on=depends_on)
+
+
+def bare_planner(path: Path, limit: int, settings: PlannerSettings = QUIET) -> AgentPlanner:
+    """A planner without its background, which can be dropped as if its program were killed."""
+    transactions = Transactions(
+        path, open_database(path, RUNS), enter(path), settings, lambda: 1_000_000.0
+    )
+    return AgentPlanner(path, transactions, limit, settings, print)
+
+
+def owner_of(planner: AgentPlanner) -> str:
+    return planner._transactions._me.id
+
+
+def kill(planner: AgentPlanner) -> None:
+    """Drop everything as it is."""
+    planner._transactions._connection.close()
+    planner._transactions._me.lock.leave()
+
+
+def told(entries: Sequence[Entry]) -> list[tuple[str, str, int]]:
+    return [(entry.submission.id, entry.state, entry.position) for entry in entries]
+
+
+@attrs.define
+class Expected:
+    """An entry."""
+
+    id: str
+    order: int
+    needs: tuple[str, ...]
+    owner: int | None
+    is_running: bool = False
+
+
+class RefusedError(Exception):
+    """A submission that is not to be taken."""
+
+
+@attrs.define
+class Model:
+    """The line."""
+
+    entries: dict[str, Expected] = attrs.field(factory=dict)
+    done: dict[str, bool] = attrs.field(factory=dict)
+    dead: set[int] = attrs.field(factory=set)
+    """Programs that have died."""
+    next_order: int = 1
+
+    def in_order(self) -> Iterator[Expected]:
+        return iter(sorted(self.entries.values(), key=lambda entry: entry.order))
+
+    def state(self, entry: Expected) -> EntryState:
+        if entry.is_running:
+            return "running"
+        return "queued" if all(self.done.get(need) for need in entry.needs) else "blocked"
+
+    def running(self) -> int:
+        return sum(entry.is_running for entry in self.entries.values())
+
+    def submit(self, program: int, id_: str, needs: tuple[str, ...], limit: int) -> None:
+        known = self.entries.get(id_)
+        if known is None:
+            known = self.entries[id_] = Expected(id_, self.next_order, needs, program)
+            self.next_order += 1
+        elif (known.is_running and known.owner == program) or known.owner not in {
+            None,
+            program,
+            *self.dead,
+        }:
+            raise RefusedError
+        elif known.owner in self.dead:
+            self.disown(known.owner)
+        known.needs, known.owner = needs, program
+        self.done.pop(id_, None)
+        self.schedule(limit)
+
+    def end(self, program: int, id_: str, done: bool | None, limit: int | None) -> None:  # noqa: FBT001
+        known = self.entries.get(id_)
+        if known is not None and known.owner in {None, program}:
+            del self.entries[id_]
+            if done is not None:
+                self.done[id_] = done
+        if limit is not None:
+            self.schedule(limit)
+
+    def schedule(self, limit: int) -> None:
+        while self.running() < limit:
+            candidates = (
+                entry
+                for entry in self.in_order()
+                if entry.owner is not None and self.state(entry) == "queued"
+            )
+            first = next(candidates, None)
+            if first is None:
+                return
+            if first.owner in self.dead:
+                self.disown(first.owner)
+            else:
+                first.is_running = True
+
+    def disown(self, program: int | None) -> None:
+        for entry in self.entries.values():
+            if entry.owner == program:
+                entry.owner, entry.is_running = None, False
+
+    def recover(self, limit: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What is requeued, and what is kept."""
+        ran = [entry.id for entry in self.in_order() if entry.is_running]
+        for program in self.dead:
+            self.disown(program)
+        kept = tuple(id_ for id_ in ran if self.entries[id_].is_running)
+        self.schedule(limit)
+        return tuple(id_ for id_ in ran if id_ not in kept), kept
+
+    def clear(self, program: int, limit: int) -> None:
+        for entry in list(self.entries.values()):
+            if entry.owner == program:
+                del self.entries[entry.id]
+        self.schedule(limit)
+
+    def shown(self) -> list[tuple[str, int, str, int | None, int, frozenset[str]]]:
+        lines, waiting = [], 0
+        for entry in self.in_order():
+            state = self.state(entry)
+            waiting += state != "running"
+            position = 0 if state == "running" else waiting
+            lines.append(
+                (entry.id, entry.order, state, entry.owner, position, frozenset(entry.needs))
+            )
+        return lines

@@ -1,0 +1,247 @@
+"""AG-41: whatever programs do with a planner, and whenever they die, it does what a plain model does."""
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from planner_model import Model, RefusedError, bare_planner, kill, owner_of, submission
+
+from trioeval.agents.memory_planner import MemoryPlanner
+from trioeval.agents.planner import Entry, Planner
+from trioeval.errors import UsageError
+from trioeval.store.agent_planner import AgentPlanner
+
+IDS = st.sampled_from("abcdef")
+NEEDS = st.lists(IDS, max_size=2, unique=True).map(tuple)
+PROGRAMS = st.integers(0, 2)
+LIMITS = st.integers(1, 3)
+
+
+class PlannerMachine(RuleBasedStateMachine):
+    """Planners of several programs on one line, beside the model of the line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Model()
+        self.limits: dict[int, int] = {}
+        self.planners: dict[int, Planner] = {}
+        """Of programs that live, by their number; no number comes twice."""
+        self.slots: list[int] = []
+        self.before: Sequence[Entry] = ()
+        self.asked: int | None = None
+        """The limit of the program that may have let others begin since `before`."""
+
+    def make(self, number: int, limit: int) -> Planner:
+        raise NotImplementedError
+
+    def owner(self, number: int) -> str:
+        raise NotImplementedError
+
+    def known(self, number: int) -> set[str]:
+        """What a program knows to be running of its own."""
+        raise NotImplementedError
+
+    @initialize(limits=st.lists(LIMITS, min_size=3, max_size=3))
+    def begin(self, limits: list[int]) -> None:
+        for limit in limits:
+            self.slots.append(self.come(limit))
+
+    def come(self, limit: int) -> int:
+        number = len(self.limits)
+        self.limits[number] = limit
+        self.planners[number] = self.make(number, limit)
+        return number
+
+    def do(self, slot: int) -> tuple[int, Planner, int]:
+        number = self.slots[slot % len(self.slots)]
+        self.before, self.asked = trio.run(self.planners[number].snapshot), self.limits[number]
+        return number, self.planners[number], self.limits[number]
+
+    @rule(slot=PROGRAMS, id_=IDS, needs=NEEDS)
+    def submit(self, slot: int, id_: str, needs: tuple[str, ...]) -> None:
+        number, planner, limit = self.do(slot)
+        needs = tuple(need for need in needs if need != id_)
+        try:
+            self.model.submit(number, id_, needs, limit)
+        except RefusedError:
+            with pytest.raises(UsageError, match=id_):
+                trio.run(planner.submit, submission(id_, *needs))
+            return
+        entry = trio.run(planner.submit, submission(id_, *needs))
+        expected = {line[0]: line for line in self.model.shown()}[id_]
+        assert (entry.submission.id, entry.order, entry.state) == expected[:3]
+        assert (entry.owner, entry.position) == (self.owner(number), expected[4])
+        self.check_known(number)
+
+    @rule(slot=PROGRAMS, id_=IDS)
+    def submit_without_needs(self, slot: int, id_: str) -> None:
+        self.submit(slot, id_, ())
+
+    @rule(slot=PROGRAMS, id_=IDS, done=st.booleans(), schedule=st.booleans())
+    def finish(self, slot: int, id_: str, *, done: bool, schedule: bool) -> None:
+        number, planner, limit = self.do(slot)
+        self.model.end(number, id_, done, limit if schedule else None)
+
+        async def finish() -> None:
+            await planner.finish(id_, done=done, schedule=schedule)
+
+        trio.run(finish)
+        self.check_known(number)
+
+    @precondition(lambda self: self.model.running() > 0)
+    @rule(place=st.integers(0, 5), done=st.booleans())
+    def finish_one_that_runs(self, place: int, *, done: bool) -> None:
+        running = [
+            (self.slots.index(entry.owner), entry.id)
+            for entry in self.model.in_order()
+            if entry.is_running and entry.owner in self.slots
+        ]
+        if running:
+            self.finish(*running[place % len(running)], done=done, schedule=True)
+
+    @rule(slot=PROGRAMS, id_=IDS)
+    def leave(self, slot: int, id_: str) -> None:
+        number, planner, limit = self.do(slot)
+        self.model.end(number, id_, None, limit)
+        trio.run(planner.leave, id_)
+        self.check_known(number)
+
+    @rule(slot=PROGRAMS)
+    def recover(self, slot: int) -> None:
+        number, planner, limit = self.do(slot)
+        requeued, kept = self.model.recover(limit)
+        found = trio.run(planner.recover)
+        assert (found.requeued, found.kept, found.problems) == (requeued, kept, ())
+        self.check_known(number)
+
+    @rule(slot=PROGRAMS, limit=LIMITS)
+    def set_limit(self, slot: int, limit: int) -> None:
+        number, planner, _ = self.do(slot)
+        self.limits[number] = self.asked = limit
+        self.model.schedule(limit)
+        trio.run(planner.set_limit, limit)
+        self.check_known(number)
+
+    @invariant()
+    def is_as_the_model_says(self) -> None:
+        for number in self.slots[:1]:
+            entries = trio.run(self.planners[number].snapshot)
+            owners = {self.owner(one): one for one in self.limits}
+            found = [
+                (
+                    entry.submission.id,
+                    entry.order,
+                    entry.state,
+                    None if entry.owner is None else owners[entry.owner],
+                    entry.position,
+                    frozenset(entry.submission.depends_on),
+                )
+                for entry in entries
+            ]
+            assert found == self.model.shown()
+            self.check_starts(entries)
+
+    def check_starts(self, entries: Sequence[Entry]) -> None:
+        """Who began had its turn, and found room; apart from the model."""
+        ran = {entry.submission.id for entry in self.before if entry.state == "running"}
+        begun = [e for e in entries if e.state == "running" and e.submission.id not in ran]
+        if not begun or self.asked is None:
+            return
+        assert sum(entry.state == "running" for entry in entries) <= self.asked
+        last = max(entry.order for entry in begun)
+        assert not [
+            entry
+            for entry in entries
+            if entry.order < last and entry.state == "queued" and entry.owner is not None
+        ]
+
+    def check_known(self, number: int) -> None:
+        """A program knows at once which of its own run, after whatever it does."""
+        assert self.known(number) == {
+            entry.id
+            for entry in self.model.entries.values()
+            if entry.is_running and entry.owner == number
+        }
+
+
+class MemoryMachine(PlannerMachine):
+    """One program."""
+
+    def make(self, number: int, limit: int) -> Planner:  # noqa: ARG002
+        return self.planners.get(0) or MemoryPlanner(limit, lambda: "now")
+
+    def come(self, limit: int) -> int:
+        return super().come(limit) if not self.slots else 0
+
+    def owner(self, number: int) -> str:  # noqa: ARG002
+        return "here"
+
+    def known(self, number: int) -> set[str]:  # noqa: ARG002
+        planner: Any = self.planners[0]
+        return {name for name, place in planner._places.items() if place.news.is_set()}
+
+
+class SharedMachine(PlannerMachine):
+    """Three programs on a real database, which die and come again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="planner-"))
+        self.owners: dict[int, str] = {}
+
+    def make(self, number: int, limit: int) -> AgentPlanner:
+        planner = bare_planner(self.folder / "results.db", limit)
+        self.owners[number] = owner_of(planner)
+        return planner
+
+    def owner(self, number: int) -> str:
+        return self.owners[number]
+
+    def known(self, number: int) -> set[str]:
+        planner: Any = self.planners[number]
+        return {name for name, seat in planner._seats.items() if seat.is_running}
+
+    @rule(slot=PROGRAMS, limit=LIMITS, does_recover=st.booleans())
+    def die_and_come_again(self, slot: int, limit: int, *, does_recover: bool) -> None:
+        number = self.slots[slot]
+        planner: Any = self.planners.pop(number)
+        kill(planner)
+        self.model.dead.add(number)
+        self.slots[slot] = self.come(limit)
+        if does_recover:
+            self.recover(slot)
+
+    @rule(slot=PROGRAMS, limit=LIMITS)
+    def go_and_come_again(self, slot: int, limit: int) -> None:
+        number, planner, own = self.do(slot)
+        self.model.clear(number, own)
+        assert isinstance(planner, AgentPlanner)
+        trio.run(planner.clear)
+        assert planner.is_gone
+        planner._transactions._me.lock.release()
+        planner._transactions._connection.close()
+        del self.planners[number]
+        self.slots[slot] = self.come(limit)
+
+    def teardown(self) -> None:
+        for planner in self.planners.values():
+            assert isinstance(planner, AgentPlanner)
+            kill(planner)
+        shutil.rmtree(self.folder)
+
+
+TestMemoryPlannerAg41 = MemoryMachine.TestCase
+TestMemoryPlannerAg41.settings = settings(
+    max_examples=settings().max_examples // 3, stateful_step_count=30
+)
+TestSharedPlannerAg41 = SharedMachine.TestCase
+TestSharedPlannerAg41.settings = settings(
+    max_examples=settings().max_examples // 4, stateful_step_count=25
+)

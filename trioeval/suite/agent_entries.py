@@ -1,0 +1,94 @@
+"""Tasks of type `agent`: cases that agents work on in folders of their own until they are done.
+
+Such a task is a suite of prompts, providers and tests, whose tests are cases, with settings of how agents are
+started.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any
+
+import attrs
+
+from trioeval.grading import quote
+from trioeval.suite.agent_cases import Cases
+from trioeval.suite.agent_models import AgentSettings
+from trioeval.suite.agent_tests import with_names
+from trioeval.suite.agent_workspaces import WorkspaceTemplates, workspace_hook
+from trioeval.suite.column_words import some_text
+from trioeval.suite.mistakes import Mistake, MistakenError, PartlyRightError
+from trioeval.suite.models import Suite
+from trioeval.suite.sources.around import Around
+from trioeval.suite.strict import Hook, camel, object_hook, strict_converter
+from trioeval.suite.templates import Templates
+
+SETTINGS = tuple(camel(field.name) for field in attrs.fields(AgentSettings))
+"""Keys of an entry that only tasks of this type have."""
+INSTEAD: Mapping[str, str] = {
+    "command": 'write "providers": ["exec:<command>"]',
+    "maxAttempts": 'write "maxRestarts": it counts all attempts',
+    "restarts": 'write "maxRestarts": it counts all attempts',
+    "timeout": 'write "attemptTimeout", in seconds',
+}
+"""What was meant by keys that there are elsewhere."""
+
+
+def agent_suite(
+    said: Mapping[str, Any],
+    data: Mapping[str, Any],
+    around: Around,
+    templates: Templates,
+    structure: Callable[[], Suite],
+) -> Suite:
+    """The suite of such a task.
+
+    Args:
+        said: What its entry says under `SETTINGS`, in either spelling.
+        data: What else it says, and has from the top, as a whole suite file would say it.
+        around: What its files are read against.
+        templates: Render workspaces.
+        structure: Gives the suite that `data` is, whose tests may be cases.
+
+    Raises:
+        PartlyRightError: Everything that is wrong with any of it, with the suite that the rest is.
+    """
+    mistakes: list[Mistake] = []
+    try:
+        suite = structure()
+    except PartlyRightError as error:
+        mistakes += error.parts
+        suite = error.right
+    workspaces = WorkspaceTemplates.of(around, templates)
+    settings = AgentSettings()
+    are_settings_right = True
+    try:
+        settings = _settings_hook(workspaces)(said, AgentSettings)
+    except MistakenError as error:
+        mistakes += error.parts
+        are_settings_right = False
+    if suite.rows_of is None:
+        suite = attrs.evolve(suite, tests=with_names(suite.tests))
+        is_right = all(part.at[:1] not in {(), ("tests",)} for part in mistakes)
+        cases = Cases.of(suite, data.get("tests"), is_right=is_right)
+        mistakes += cases.mistakes()
+        if are_settings_right and not mistakes:
+            mistakes += cases.workspaces(settings, workspaces)
+    suite = attrs.evolve(suite, agents=settings)
+    if mistakes:
+        raise PartlyRightError(*mistakes, right=suite)
+    return suite
+
+
+def _settings_hook(workspaces: WorkspaceTemplates) -> Hook:
+    hooks: dict[str, Hook] = {"done_file": _done_file, "workspace": workspace_hook(workspaces)}
+    return object_hook(strict_converter(), AgentSettings, hooks=hooks)
+
+
+def _done_file(value: Any, _wanted: Any) -> str:
+    said = some_text(value)
+    path, foreign = PurePosixPath(said), PureWindowsPath(said)
+    is_inside = not (path.is_absolute() or foreign.anchor or ".." in (*path.parts, *foreign.parts))
+    if not is_inside or not path.name or said.endswith(("/", "\\")):
+        message = f"must be a file in the workspace, got {quote(said)}"
+        raise MistakenError(Mistake(message, 'write a relative path such as "DONE"'))
+    return said

@@ -1,0 +1,253 @@
+"""An agent that is a model: a conversation with a provider, and tools that work in the workspace of the case.
+
+Each reply is a call of its own on the lane of its provider, so a model takes its turn there and holds neither
+a slot of it nor a run slot while tools run. Replies are written down as they arrive and recalled when a run
+is resumed, with what their tools gave: an attempt that was cut off goes on where it was. They never come from
+the cache of replies, because what a model said in another workspace is of no use in this one.
+
+A provider that calls no tools makes an attempt of one reply. It is told where its workspace is, as variables,
+and may work there itself.
+
+The time of an attempt is work: replies and tools, and not the waits for lanes and limits.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import trio
+
+from trioeval.agents.attempts import CONTINUATION, Attempt, AttemptEnd, AttemptFailure, FailureKind
+from trioeval.errors import ProviderError
+from trioeval.faults import ProviderErrorKind
+from trioeval.kernel import Calls
+from trioeval.providers import Request
+from trioeval.providers.messages import to_messages
+from trioeval.suite.agent_models import AgentSettings
+from trioeval.tasks.agents.case_files import CaseFiles
+from trioeval.tasks.agents.tool_log import ToolLog
+from trioeval.tasks.agents.workspace_tools import DONE, WorkspaceTools
+from trioeval.tasks.asking import Asker
+from trioeval.tasks.chains import Chain
+from trioeval.tasks.journal import Paid
+from trioeval.tasks.tool_turns import Message, ToolCall, ToolResult, Turn, first_messages, read_turn
+
+_FAILURES: Mapping[ProviderErrorKind, FailureKind] = {
+    "auth": "auth",
+    "permission": "permission",
+    "quota_exhausted": "quota_exhausted",
+    "not_found": "not_found",
+    "bad_request": "invalid",
+    "unsupported": "invalid",
+    "replay_miss": "invalid",
+    "tls": "invalid",
+    "attempt_timeout": "timeout",
+    "bad_exit": "exit",
+}
+"""What failures of a provider are for an attempt; all others are `unexpected`."""
+
+_LOOK_AGAIN = 0.5
+"""Seconds by which an attempt that has waited may be ended too late."""
+
+
+@attrs.frozen(kw_only=True)
+class ModelAgent:
+    """The model that works on one case; an `Agent`.
+
+    Failures of its provider are failures of an attempt. What says that the run itself cannot go on (the
+    budget, a closed lane, a shared limit, a job that is over) is raised as it is.
+    """
+
+    asker: Asker
+    index: int
+    """Of the row that pays."""
+    place: int
+    """Of its provider among those of the asker."""
+    calls: Calls[Any]
+    request: Request
+    """What the row asks: variables, options, and its place; the prompt is that of the attempt."""
+    files: CaseFiles
+    settings: AgentSettings
+    tools: WorkspaceTools
+
+    async def __call__(self, attempt: Attempt, /) -> AttemptEnd:
+        """Work once. A checkpoint.
+
+        Raises:
+            BudgetError: A reply would need more than the budget of the run has left.
+            LaneClosedError: The lane of the provider serves no more calls.
+            QuotaError: A shared limit will never allow a reply.
+            TooLateError: The job is over, or the deadline of the run has passed.
+        """
+        log_file = self.files.logs / f"attempt-{attempt.number:03d}.tools.jsonl"
+
+        def prepare() -> ToolLog:
+            told = self.files.told(attempt.number)
+            told.parent.mkdir(parents=True, exist_ok=True)
+            told.write_text(attempt.prompt, "utf-8")
+            return ToolLog(log_file)
+
+        log = await trio.to_thread.run_sync(prepare)
+        now = trio.current_time()
+        work = _Work(self, attempt, log, Chain(_opening(attempt)), now, self.calls.waited(now))
+        failure = await work.run()
+        chain, reply = work.chain, work.chain.reply()
+        found = AttemptEnd(
+            output=work.output,
+            failure=failure,
+            duration_s=work.worked() + chain.recalled_s,
+            metadata={
+                "steps": chain.steps,
+                "toolCalls": dict(chain.tool_calls),
+                "toolLog": str(log_file),
+            },
+        )
+        if reply is None:
+            return found
+        return attrs.evolve(found, usage=reply.usage, cost=reply.cost)
+
+
+@attrs.define(eq=False)
+class _Work:
+    """One attempt under way."""
+
+    agent: ModelAgent
+    attempt: Attempt
+    log: ToolLog
+    chain: Chain
+    began_at: float
+    waited_before: float
+    """Seconds that the job had waited when the attempt began."""
+    output: Any = ""
+    """What the model said last."""
+    is_recalled: bool = False
+    """Whether the last reply is of an earlier execution of the run."""
+
+    def sent(self) -> None:
+        """The kernel counts requests."""
+
+    def heard(self, paid: Paid, *, recalled: bool) -> None:
+        """The model has answered."""
+        self.chain.heard(paid, recalled=recalled)
+        self.is_recalled = recalled
+
+    def worked(self) -> float:
+        """Seconds of work until now, without those that an earlier execution took."""
+        now = trio.current_time()
+        return now - self.began_at - self._waited(now)
+
+    def _waited(self, now: float) -> float:
+        return self.agent.calls.waited(now) - self.waited_before
+
+    async def run(self) -> AttemptFailure | None:
+        """Work until the model says no more, or may not."""
+        limit = self.agent.settings.attempt_timeout
+        if limit is None:
+            return await self._converse()
+        message = f"it took longer than {limit:g} seconds of work (attemptTimeout)"
+        failure: AttemptFailure | None = AttemptFailure("timeout", message)
+        error: Exception | None = None
+        scope = trio.CancelScope()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch, limit, scope)
+            with scope:
+                try:
+                    failure = await self._converse()
+                except Exception as raised:  # noqa: BLE001 - raised below, where it is no group
+                    error = raised
+            nursery.cancel_scope.cancel("the attempt is over")
+        if error is not None:
+            raise error
+        return failure
+
+    async def _watch(self, limit: float, scope: trio.CancelScope) -> None:
+        """End the attempt when it has worked for so long."""
+        while (left := limit - self.worked()) > 0:
+            # Nobody tells when a wait ends, so an attempt that has waited is looked at now and then.
+            has_waited = self._waited(trio.current_time()) > 0
+            await trio.sleep(max(left, _LOOK_AGAIN) if has_waited else left)
+        scope.cancel("the attempt takes too long")
+
+    async def _converse(self) -> AttemptFailure | None:
+        """Ask, and do what is wanted, until nothing is wanted any more; how that failed, if it did."""
+        most = self.agent.settings.max_steps
+        while True:
+            try:
+                turn = await self._step()
+            except ProviderError as error:
+                return AttemptFailure(_FAILURES.get(error.kind, "unexpected"), str(error))
+            if not turn.calls:
+                self.output = self.chain.replies[-1].output
+                return None
+            self.output = turn.text
+            results = [await self._result(call) for call in turn.calls]
+            self.chain.go_on(turn, results)
+            for call, result in zip(turn.calls, results, strict=True):
+                if call.name == DONE and not result.failed:
+                    return None
+            if self.chain.steps >= most:
+                message = f"{self.chain.steps} steps are made, and {most} are allowed (maxSteps)"
+                return AttemptFailure("timeout", message)
+
+    async def _step(self) -> Turn:
+        """What the model says next."""
+        agent = self.agent
+        number = self.attempt.number, self.chain.steps
+        inquiry = agent.asker.inquiry(agent.index, "attempt", agent.place, self._request(), *number)
+        inquiry.cache_key = None
+        paid = await agent.asker.ask(inquiry, agent.calls, self)
+        if not self.is_recalled:
+            self.log.forget()
+        output = paid.reply.output
+        if output is None:
+            agent.asker.reject(inquiry)
+            msg = "the reply has no output"
+            raise ProviderError("empty_reply", msg)
+        return read_turn(output)
+
+    def _request(self) -> Request:
+        agent, files = self.agent, self.agent.files
+        places = {
+            "workspace": str(files.workspace),
+            "promptFile": str(files.told(self.attempt.number)),
+            "attempt": self.attempt.number,
+            "done": str(files.done),
+        }
+        request = agent.request
+        own = request.options.get("tools", agent.asker.entries[agent.place].config.get("tools"))
+        listed = own if isinstance(own, list | tuple) else ()
+        return attrs.evolve(
+            request,
+            prompt=self.chain.prompt,
+            vars={**request.vars, **places},
+            options={**request.options, "tools": [*listed, *agent.tools.offers]},
+        )
+
+    async def _result(self, call: ToolCall) -> ToolResult:
+        """What a call gives, or has given in an earlier execution of the run."""
+        step = self.chain.steps - 1
+        self.chain.tool_calls[call.name] += 1
+        known = self.log.known(step, call) if self.is_recalled else None
+        if known is not None:
+            return known
+        result = await self.agent.tools.run(call)
+        self.log.add(step, call, result)
+        return result
+
+
+def _opening(attempt: Attempt) -> tuple[Message, ...]:
+    """The conversation that an attempt opens.
+
+    One that was cut off goes on with the replies that it had, so it is told nothing of that.
+    """
+    plain = attrs.evolve(attempt, is_resumed=False)
+    try:
+        messages = to_messages(plain.task_prompt)
+    except ProviderError:  # its provider will say so
+        messages = []
+    match messages:
+        case [] | [{"role": "user", "content": str()}]:
+            return first_messages(plain.prompt)
+        case _:
+            again = first_messages(CONTINUATION) if plain.number else ()
+            return (*messages, *again)

@@ -1,0 +1,155 @@
+"""The processes of a case: what attempts start lives on after them, and not longer than the case."""
+
+import subprocess
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import attrs
+import trio
+
+from trioeval.providers.programs.trees import GRACE, KILLED_WITHIN, Tree, start_tree
+from trioeval.tasks.agents.attempt_logs import LAST_WORDS, AttemptLog, Pump
+
+
+@attrs.frozen(kw_only=True)
+class Started:
+    """What is started for an attempt."""
+
+    command: Sequence[str | bytes]
+    cwd: Path
+    environ: Mapping[str, str]
+    """All of it; the mark is added."""
+    mark: str
+    """What its processes are known by, from `make_mark`."""
+    has_input: bool = False
+    """Whether it has a standard input that is written to."""
+    gone: Callable[[], None]
+    """Told when nothing of it is left."""
+
+
+@attrs.frozen(eq=False)
+class Relative:
+    """What was started for an attempt; obtained from `ProcessFamily.start` only."""
+
+    tree: Tree
+    stdout: Pump
+    stderr: Pump
+    _gone: Callable[[], None] = attrs.field(repr=False)
+
+    async def end(self) -> None:
+        """End all that is left of it. Runs to its end also when it is cancelled."""
+        await self.tree.end()
+        with trio.move_on_after(2 * LAST_WORDS, shield=True):
+            await self.stdout.finish()
+            await self.stderr.finish()
+
+    def tell_gone(self) -> None:
+        """Say so if nothing of it is left."""
+        if self.tree.is_over:
+            self._gone()
+
+
+@attrs.define(eq=False)
+class ProcessFamily(trio.abc.AsyncResource):
+    """What the attempts of a case have started; obtained from `open_family` only. The loop's `Children`."""
+
+    _nursery: trio.Nursery = attrs.field(repr=False)
+    _grace: float
+    _relatives: list[Relative] = attrs.field(init=False, factory=list)
+
+    # A Ctrl-C between the start of a program and its place here would leave it running: it comes later.
+    @trio.lowlevel.enable_ki_protection
+    async def start(self, what: Started, stdout: AttemptLog, stderr: AttemptLog) -> Relative:
+        """Start a program. Always a checkpoint.
+
+        Args:
+            what: The program.
+            stdout: Gets what it and all that it starts write, and is closed when they have ended; unless
+                this raises.
+            stderr: Likewise.
+
+        Raises:
+            OSError: It cannot be started.
+            ValueError: An argument holds a NUL character.
+        """
+        tree = await start_tree(
+            what.command,
+            cwd=what.cwd,
+            environ=what.environ,
+            stdin=subprocess.PIPE if what.has_input else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            grace=self._grace,
+            mark=what.mark,
+        )
+        pumps = [
+            Pump(log, pipe)
+            for log, pipe in ((stdout, tree.process.stdout), (stderr, tree.process.stderr))
+            if isinstance(pipe, trio.lowlevel.FdStream)
+        ]
+        relative = Relative(tree, *pumps, what.gone)
+        self._relatives.append(relative)
+        for pump in pumps:
+            self._nursery.start_soon(pump.run)
+        return relative
+
+    async def settle(self, relative: Relative) -> None:
+        """Look whether the first process of an attempt, which has ended, has left anything behind.
+
+        A checkpoint.
+        """
+        await trio.lowlevel.checkpoint()
+        if not await relative.tree.look():
+            self._drop(relative)
+
+    async def end_one(self, relative: Relative) -> None:
+        """End everything that an attempt has started. Runs to its end also when it is cancelled."""
+        await relative.end()
+        self._drop(relative)
+
+    def alive(self) -> Sequence[str]:
+        """The numbers of the processes that are left, without those that another one of them has started."""
+        return [str(pid) for relative in self._relatives for pid in relative.tree.left()]
+
+    async def wait(self) -> None:
+        """Return when none is left. A checkpoint."""
+        await trio.lowlevel.checkpoint()
+        while self._relatives:
+            relative = self._relatives[0]
+            await relative.tree.wait_left()
+            self._drop(relative)
+
+    async def end(self) -> None:
+        """End all of them, gently and then by force. Runs to its end also when it is cancelled."""
+        longest = self._grace + KILLED_WITHIN + 3 * LAST_WORDS
+        with trio.move_on_after(longest, shield=True):
+            async with trio.open_nursery() as nursery:
+                for relative in self._relatives:
+                    nursery.start_soon(self.end_one, relative)
+
+    async def aclose(self) -> None:
+        """End all of them; also when it is cancelled."""
+        await self.end()
+
+    def _drop(self, relative: Relative) -> None:
+        if relative in self._relatives:
+            self._relatives.remove(relative)
+            relative.tell_gone()
+
+
+@asynccontextmanager
+async def open_family(grace: float = GRACE) -> AsyncGenerator[ProcessFamily]:
+    """A family that has ended when the block has.
+
+    Args:
+        grace: Seconds between the request to terminate and the kill, ≥ 0.
+    """
+    failure: Exception | None = None
+    async with trio.open_nursery() as nursery, ProcessFamily(nursery, grace) as family:
+        try:
+            yield family
+        except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
+            failure = error
+    if failure is not None:
+        raise failure

@@ -1,0 +1,147 @@
+"""The report of an attempt: a JSON file in which a program says what it used, and how it ended.
+
+    {"output": "…", "tokens": {"prompt": 10, "completion": 5, "total": 15}, "cost": 0.01,
+     "error": {"kind": "auth", "message": "…"}}
+
+Everything in it may be missing. What is wrong in it is left out, and told.
+"""
+
+import errno
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import attrs
+import orjson
+
+from trioeval.agents.attempts import AttemptFailure, FailureKind
+from trioeval.providers.config import show
+from trioeval.tasks.agents.plain_files import read_plain
+from trioeval.usage import Usage
+
+LARGEST = 10 * 1024 * 1024
+"""Bytes that are read of a report."""
+
+_MOST_TOKENS = 2**53
+_KEYS = ("output", "tokens", "cost", "error")
+_TOKENS = ("prompt", "completion", "total", "cached", "reasoning")
+_KINDS: frozenset[FailureKind] = frozenset(get_args(FailureKind))
+_UNTOLD: frozenset[FailureKind] = frozenset({"exit", "timeout", "killed", "unexpected"})
+"""What only who runs the program can say."""
+
+
+@attrs.frozen(kw_only=True)
+class AttemptReport:
+    """What a program said of its attempt, as far as it can be used."""
+
+    has_output: bool = False
+    output: Any = None
+    """JSON data."""
+    usage: Usage = attrs.field(factory=Usage)
+    cost: float | None = None
+    """US dollars, finite and ≥ 0."""
+    failure: AttemptFailure | None = None
+    warnings: tuple[str, ...] = ()
+    """What is wrong with the report, in sentences."""
+
+
+def read_report_file(path: Path) -> AttemptReport:
+    """Read a report, if there is one. Blocks on the file; never raises."""
+    try:
+        data = read_plain(path, LARGEST + 1)
+    except FileNotFoundError:
+        return AttemptReport()
+    except OSError as error:
+        reason = "it is a link" if error.errno == errno.ELOOP else error.strerror
+        return _useless(f"cannot be read: {reason}")
+    if len(data) > LARGEST:
+        return _useless(f"is longer than {LARGEST} bytes")
+    return read_report(data)
+
+
+def read_report(data: bytes) -> AttemptReport:
+    """What stands in a report.
+
+    Example:
+        >>> read_report(b'{"tokens": {"prompt": 3, "completion": 2}, "cost": -1}')
+        ... # doctest: +NORMALIZE_WHITESPACE
+        AttemptReport(has_output=False, output=None,
+            usage=Usage(prompt=3, completion=2, total=5, cached=None, cache_creation=None,
+                reasoning=None, accepted_prediction=None, rejected_prediction=None),
+            cost=None, failure=None,
+            warnings=('the report: cost must be a number of at least 0, got -1',))
+    """
+    if not data.strip():
+        return _useless("is empty")
+    try:
+        told = orjson.loads(data)
+        orjson.dumps(told)  # what is nested too deeply could not be written down
+    except (ValueError, TypeError) as error:
+        return _useless(f"is not JSON that can be used: {error}")
+    if not isinstance(told, dict):
+        return _useless(f"must be an object, got {show(told)}")
+    warnings = [f'the report: "{name}" is not a key' for name in told if name not in _KEYS]
+    return AttemptReport(
+        has_output="output" in told,
+        output=told.get("output"),
+        usage=_read_tokens(told.get("tokens"), warnings),
+        cost=_read_number("cost", told.get("cost"), _is_cost, "a number", warnings),
+        failure=_read_error(told.get("error"), warnings),
+        warnings=tuple(warnings),
+    )
+
+
+def _useless(fault: str) -> AttemptReport:
+    return AttemptReport(warnings=(f"the report {fault}",))
+
+
+def _read_tokens(told: Any, warnings: list[str]) -> Usage:
+    if told is None:
+        return Usage()
+    if not isinstance(told, Mapping):
+        warnings.append(f"the report: tokens must be an object, got {show(told)}")
+        return Usage()
+    warnings += [
+        f'the report: "{name}" is not a key of tokens' for name in told if name not in _TOKENS
+    ]
+    read = {
+        name: _read_number(f"tokens.{name}", told.get(name), _is_count, "a whole number", warnings)
+        for name in _TOKENS
+    }
+    if read["total"] is None and read["prompt"] is not None and read["completion"] is not None:
+        read["total"] = read["prompt"] + read["completion"]
+    return Usage(**read)
+
+
+def _read_number(
+    name: str, value: Any, is_right: Callable[[Any], bool], right: str, warnings: list[str]
+) -> Any:
+    if value is None or is_right(value):
+        return value
+    warnings.append(f"the report: {name} must be {right} of at least 0, got {show(value)}")
+    return None
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < _MOST_TOKENS
+
+
+def _is_cost(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < math.inf
+
+
+def _read_error(told: Any, warnings: list[str]) -> AttemptFailure | None:
+    if told is None:
+        return None
+    if isinstance(told, str):
+        told = {"message": told}
+    if not isinstance(told, Mapping):
+        warnings.append(f"the report: error must be an object or text, got {show(told)}")
+        return AttemptFailure("reported", show(told))
+    kind, message = told.get("kind"), told.get("message")
+    text = message if isinstance(message, str) else ""
+    if kind in _KINDS - _UNTOLD:
+        return AttemptFailure(kind, text or str(kind))
+    named = f"{kind}: {text}" if isinstance(kind, str) and text else text or show(kind)
+    return AttemptFailure("reported", named)

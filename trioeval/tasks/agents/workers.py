@@ -1,0 +1,1 @@
+"""Who works on cases: a program in a process of its own, or a model with tools."""
