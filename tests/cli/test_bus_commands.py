@@ -136,6 +136,25 @@ def test_standard_input_is_posted_as_it_is(
     assert bodies(run("read", "--json")[1]) == [body]
 
 
+@pytest.mark.parametrize(
+    "text", ["- an item", "---", "--- a/x\n+++ b/x", "-> there", "-5", "-.", "-\n"]
+)
+def test_a_text_may_begin_with_a_dash(bus: Path, run: Run, text: str) -> None:
+    """As lists and differences do; only what could be a flag needs `--` before it."""
+    assert run("post", text, "--type", "FACT")[0] == 0
+    assert run("post", "--type", "FACT", text)[0] == 0
+    assert bodies(run("read", "--type", "FACT", "--json")[1]) == [text, text]
+
+
+@pytest.mark.parametrize("text", ["--force", "-x", "--force is gone", "--tpye=FACT", "-h text"])
+def test_a_text_that_could_be_a_flag_is_refused(bus: Path, run: Run, text: str) -> None:
+    """A mistyped flag is not posted in place of what was meant."""
+    assert run("post", text)[0] == 2
+    assert run("read") == (0, "", "")
+    assert run("post", "--", text)[0] == 0
+    assert bodies(run("read", "--json")[1]) == [text]
+
+
 def test_a_dash_is_no_value_of_a_flag(bus: Path, run: Run) -> None:
     """It is not mistaken for standard input either; behind `=` it is what it is."""
     assert run("post", "--task", "-")[0] == 2

@@ -102,7 +102,7 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-_, QUESTION_TASK, _ = SCHEMA["$defs"]["Task"]["anyOf"]
+_, QUESTION_TASK, _, AGENT_TASK = SCHEMA["$defs"]["Task"]["anyOf"]
 _OWN_KEYS = {
     key: part
     for key, part in QUESTION_TASK["properties"].items()
@@ -129,6 +129,31 @@ def test_what_the_loader_takes_of_questions_and_quotas_the_schema_takes(
     document = {"providers": ["echo"], "tasks": [entry], "quota": quota}
     try:
         parse_suite(document, directory=questions)
+    except SuiteError:
+        return
+    assert [error.message for error in VALIDATOR.iter_errors(document)] == []
+
+
+_AGENT_KEYS = {
+    key: part
+    for key, part in AGENT_TASK["properties"].items()
+    if camel(key) not in {"providers", "evaluateOptions", "defaultTest", "workspace"}
+}
+
+
+@pytest.mark.slow
+@settings(max_examples=settings().max_examples // 3, suppress_health_check=list(HealthCheck))
+@given(
+    entry=st.booleans().flatmap(
+        lambda mutants: documents({**AGENT_TASK, "properties": _AGENT_KEYS}, mutants)
+    ),
+    limits=st.booleans().flatmap(lambda mutants: documents(SCHEMA["$defs"]["RunLimits"], mutants)),
+)
+def test_what_the_loader_takes_of_agents_the_schema_takes(entry: Any, limits: Any) -> None:
+    """Cases and settings, without folders, which most entries would miss."""
+    document = {"providers": ["echo"], "tasks": [entry], "agents": limits}
+    try:
+        parse_suite(document, directory=Path(__file__).parent)
     except SuiteError:
         return
     assert [error.message for error in VALIDATOR.iter_errors(document)] == []
@@ -174,6 +199,15 @@ WRONG: list[dict[str, Any]] = [
     {"tasks": [{"type": "question_eval", "questionsFile": "q.json", "prompts": ["a"]}]},
     {"tasks": [{"type": "question_eval", "questionsFile": "q.json", "budget": {"maxSteps": -1}}]},
     {"tasks": [{"type": "quiz"}]},
+    {"tasks": [{"type": "agent", "maxRestarts": 0}]},
+    {"tasks": [{"type": "agent", "restartBackoff": 0.5}]},
+    {"tasks": [{"type": "agent", "scenarios": []}]},
+    {"tasks": [{"type": "agent", "onFailedDependency": "wait"}]},
+    {"tasks": [{"type": "agent", "tests": [{"id": "a", "dependsOn": 5}]}]},
+    {"tasks": [{"type": "agent", "tests": [{"id": "a", "dependencyTimeout": 0}]}]},
+    {"tasks": [{"type": "agent", "defaultTest": {"id": "a"}}]},
+    {"agents": {"maxConcurrentRuns": -1}},
+    {"tests": [{"id": "a", "vars": {}}]},
     {"questions": []},
     {"quota": {"backend": "file"}},
     {"quota": {"backend": "redis", "url": "redis://x", "workers": 0}},
@@ -213,6 +247,9 @@ RIGHT: list[dict[str, Any]] = [
     {"assertionTypes": {"x": "file://x.py:f"}, "tests": [{"assert": [{"type": "x"}]}]},
     {"assertionTypes": {}, "derivedMetrics": [{"name": "x", "value": "m"}]},
     {"derivedMetrics": [], "tests": [{"vars": {}, "assert_scoring_function": ""}]},
+    {"agents": {"maxConcurrentRuns": 0, "max_concurrent_root_tasks": 2}},
+    {"tasks": [{"type": "agent", "prompts": "x", "tests": {"id": "a", "dependsOn": "b, c"}}]},
+    {"tasks": [{"type": "agent", "default_test": {"threshold": 1}, "done_file": "D"}]},
     {"evaluateOptions": {"timeoutMs": 0, "silent": True, "generate_suggestions": False}},
 ]
 

@@ -140,7 +140,7 @@ def test_keys_and_types_of_tasks() -> None:
     """What is not known is told with what was probably meant; of other types nothing else is told."""
     assert said_of(
         {"promts": [], "dependsOn": [1], "depends_on": []},
-        {"type": "agent", "columns": []},
+        {"type": "agents", "columns": []},
         {"type": "prompteval"},
         {"type": 3},
         {"id": "a b"},
@@ -150,7 +150,7 @@ def test_keys_and_types_of_tasks() -> None:
         '$.tasks[0].promts: "promts" is not a key here\n  did you mean "prompts"?',
         "$.tasks[0].depends_on: dependsOn and depends_on are the same key: write one of them",
         "$.tasks[0].dependsOn: must be a list of the ids of tasks, got a list",
-        "$.tasks[1].type: tasks of type agent are not supported yet",
+        '$.tasks[1].type: the text "agents" is not a type of tasks\n  did you mean "agent"?',
         '$.tasks[2].type: the text "prompteval" is not a type of tasks\n  did you mean "prompt_eval"?',
         "$.tasks[3].type: 3 is not a type of tasks\n  write prompt_eval",
         '$.tasks[4].id: must be text without spaces, got the text "a b"',
@@ -180,13 +180,33 @@ def test_dependencies_must_be_able_to_hold() -> None:
         {"id": "a", "dependsOn": ["c", "a"]},
         {"id": "b", "dependsOn": ["a", "later", "fist"]},
         {"id": "c", "dependsOn": ["b"]},
-        {"id": "later", "type": "agent"},
+        {"id": "later", "type": "agents"},
         {"id": "first"},
     ) == [
-        "$.tasks[3].type: tasks of type agent are not supported yet",
+        '$.tasks[3].type: the text "agents" is not a type of tasks\n  did you mean "agent"?',
         "$.tasks[0].dependsOn[1]: a task cannot depend on itself",
         '$.tasks[1].dependsOn[2]: there is no task "fist"\n  did you mean "first"?',
         "$.tasks[0].dependsOn: tasks wait for each other: a → c → b → a" + _LEAVE_OUT,
+    ]
+
+
+def test_what_becomes_of_a_task_whose_dependency_fails() -> None:
+    """Tasks of all types say it; one that is made of the rows of another cannot do without them."""
+    tasks = parsed(
+        {"id": "a"},
+        {"dependsOn": "a"},
+        {"dependsOn": "a", "onFailedDependency": "run"},
+        {"dependsOn": "a", "on_failed_dependency": "block", "tests": {"fromTask": "a"}},
+    ).tasks
+    assert [task.when_failed for task in tasks] == ["skip", "skip", "run", "block"]
+    assert said_of(
+        {"id": "a"},
+        {"onFailedDependency": "wait"},
+        {"onFailedDependency": "run", "tests": {"fromTask": "a"}},
+    ) == [
+        '$.tasks[1].onFailedDependency: must be skip, block, fail or run, got the text "wait"',
+        '$.tasks[2].onFailedDependency: a task that takes the rows of "a" cannot run without them'
+        '\n  write "skip", "block" or "fail"',
     ]
 
 

@@ -86,8 +86,13 @@ def run(
 
 
 run_commands.add_to(app)
-for _group in ("cache", "quota", "bus"):  # of many commands, which only who gives one imports
-    app.command(f"trioeval.cli.{_group}_commands:{_group}", name=_group)
+_GROUPS = {
+    "bus": "Post to the message bus of agents; read and follow it.",
+    "cache": "Look into the cache of replies; empty it.",
+    "quota": "Serve limits that programs share; show and change them.",
+}
+for _name, _help in _GROUPS.items():  # imported when one of their commands is given
+    app.command(f"trioeval.cli.{_name}_commands:{_name}", name=_name, help=_help)
 
 
 @app.command(name="preview")

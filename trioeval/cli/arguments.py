@@ -1,5 +1,6 @@
-"""What the parser does not know: flags whose value may be left out, and `-` for standard input. Pure."""
+"""What the parser does not know: flags whose value may be left out, and texts that begin with `-`. Pure."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 LATEST = "latest"
@@ -8,14 +9,14 @@ LATEST = "latest"
 _OPTIONAL = {"--resume": LATEST}
 _SUITES = (".json", ".yaml", ".yml", ".toml")
 _POST = ["bus", "post"]
-_STDIN = "-"
+_DASHED = re.compile(r"-(?!-?[a-zA-Z]|-?$)|-$")  # a dash that begins no flag
 
 
 def with_values(arguments: Sequence[str]) -> list[str]:
     """The arguments, with the values of flags that were given without one.
 
     What follows such a flag is its value unless it is a flag or the name of a suite file.
-    The `-` of `bus post`, which the parser takes for a flag, goes behind a `--`.
+    A text of `bus post` that begins with a dash and is no flag, also `-` alone, goes behind a `--`.
 
     Example:
         >>> with_values(["--resume", "s.yaml", "-j", "3"])
@@ -26,11 +27,14 @@ def with_values(arguments: Sequence[str]) -> list[str]:
         ['bus', 'post', '--type', 'FACT', '--', '-']
     """
     found = list(_with_values(iter(arguments)))
-    rest = found[len(_POST) :]
-    if found[: len(_POST)] != _POST or "--" in rest or _STDIN not in (rest[:1] + rest[-1:]):
+    if found[: len(_POST)] != _POST or "--" in found:
         return found
-    rest.pop(0 if rest[0] == _STDIN else -1)  # elsewhere it may be meant as the value of a flag
-    return [*_POST, *rest, "--", _STDIN]
+    rest = found[len(_POST) :]
+    for place in (0, -1):  # elsewhere it may be meant as the value of a flag
+        if rest and _DASHED.match(rest[place]):
+            text = rest.pop(place)
+            return [*_POST, *rest, "--", text]
+    return found
 
 
 def _with_values(arguments: Iterator[str]) -> Iterator[str]:

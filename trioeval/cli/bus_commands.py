@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from trioeval.cli.flags import NotNegative, Switch, Texts, Whole
 from trioeval.cli.interrupts import Interrupts
 
-bus = cyclopts.App(name="bus", help="Post to the message bus of agents; read and follow it.")
+bus = cyclopts.App(name="bus")
 
 _Injected = Annotated[Interrupts, Parameter(parse=False)]
 _Types = Annotated[Texts, Parameter(name="--type")]
@@ -38,7 +38,7 @@ def post(
     Parameters
     ----------
     text
-        What it says; `-`, or nothing, takes all of standard input. `--` before a text that begins with `-`.
+        What it says; `-`, or nothing, takes all of standard input. `--` before a text that looks like a flag.
     kind
         Its type: INFO, WARNING, ERROR, PROGRESS, FACT, DECISION, QUESTION, ISSUE, or other capitals.
     bus

@@ -6,7 +6,7 @@ import cyclopts
 
 from trioeval.cli.flags import Switch
 
-cache = cyclopts.App(name="cache", help="Look into the cache of replies; empty it.")
+cache = cyclopts.App(name="cache")
 
 
 @cache.command(name="stats")

@@ -11,7 +11,7 @@ from trioeval.cli.flags import Count, Switch
 from trioeval.cli.interrupts import Interrupts
 from trioeval.quota.limits import MOST_SECONDS
 
-quota = cyclopts.App(name="quota", help="Serve limits that programs share; show and change them.")
+quota = cyclopts.App(name="quota")
 
 _Injected = Annotated[Interrupts, Parameter(parse=False)]
 _Port = Annotated[int, Parameter(validator=Number(gte=0, lte=65535))]

@@ -66,10 +66,12 @@ def list_runs(
     suite: Path | None = None,
     state: Literal["running", "finished", "interrupted", "died"] | None = None,
     limit: Count = 20,
+    graph: str | None = None,
+    form: Annotated[Literal["text", "mermaid", "dot"], Parameter(name="--format")] = "text",
     json: Switch = False,
     db: Path | None = None,
 ) -> int:
-    """List runs, the latest first.
+    """List runs, the latest first; or draw what of one of them waits for what.
 
     Parameters
     ----------
@@ -79,11 +81,19 @@ def list_runs(
         Only runs in this state.
     limit
         At most so many.
+    graph
+        Draw the tasks and cases of this run, with how they stand: its id, the beginning of it, or `latest`.
+    form
+        How it is drawn: for a terminal, or for a document.
     json
         As JSON.
     db
         The database of runs.
     """
+    if graph is not None:
+        from trioeval.cli.run_graph import show_graph  # noqa: PLC0415 - see above
+
+        return show_graph(db, graph, form=form, as_json=json)
     from trioeval.cli.runs import show_runs  # noqa: PLC0415 - see above
 
     return show_runs(db, suite=suite, state=state, limit=limit, as_json=json)

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -20,7 +21,7 @@ from trioeval.providers.local.replay import ReplaySettings
 from trioeval.providers.local.sequence import SequenceSettings
 from trioeval.providers.metering import Metering, read_metering
 from trioeval.providers.secrets import SHORTEST, hide, hide_in_problem, longest_first
-from trioeval.providers.settings import Settings, Surroundings, Templates
+from trioeval.providers.settings import Reader, Settings, Surroundings, Templates
 
 
 @attrs.frozen(repr=False)
@@ -79,6 +80,7 @@ def resolve(
     custom: Mapping[str, Provider],
     label: str | None = None,
     overload_statuses: frozenset[int] = frozenset(),
+    readers: Mapping[str, Reader] = MappingProxyType({}),
 ) -> ProviderSpec:
     """Find out which provider an entry means, and check all of its config.
 
@@ -94,6 +96,7 @@ def resolve(
         custom: Async callables by the id that means them; they win over everything else.
         label: What the suite calls the entry.
         overload_statuses: HTTP statuses of server errors that mean "too many calls" here.
+        readers: Who reads the entries of a prefix here, in place of who usually does.
 
     Raises:
         SuiteError: All that is wrong with the entry. Paths are relative to it: `.id`,
@@ -116,7 +119,7 @@ def resolve(
         found = read_config(own, ())[1] or CustomSettings(entry_id, custom[entry_id])
     else:
         prefix, rest = split_id(entry_id)
-        read = find_reader(prefix)
+        read = readers.get(prefix) or find_reader(prefix)
         if read is None:
             found = [_unknown(entry_id, custom)]
         else:

@@ -29,6 +29,24 @@ class HeadColumn:
 
 
 @attrs.frozen(kw_only=True)
+class HeadCase:
+    """A case of a task of type `agent`."""
+
+    name: str
+    depends_on: tuple[str, ...] = ()
+    """Names of others."""
+
+    def json(self) -> dict[str, Any]:
+        """All of it, ready for `json.dumps`."""
+        return {"name": self.name, "dependsOn": list(self.depends_on)}
+
+    @classmethod
+    def read(cls, found: Mapping[str, Any]) -> "HeadCase":
+        """What `json` made."""
+        return cls(name=found["name"], depends_on=tuple(found["dependsOn"]))
+
+
+@attrs.frozen(kw_only=True)
 class Head:
     """What is told of a task of a run."""
 
@@ -49,6 +67,8 @@ class Head:
     """Of a task of type `question_eval`: the file of its questions, from the folder of the suite."""
     dataset_folder: str | None = None
     """Of a task of type `columns`: the folder of its files."""
+    cases: tuple[HeadCase, ...] = ()
+    """Of a task of type `agent`."""
 
     def json(self) -> dict[str, Any]:
         """All of it, ready for `json.dumps`."""
@@ -63,6 +83,7 @@ class Head:
             "versions": dict(self.versions),
             **({} if self.questions_file is None else {"questionsFile": self.questions_file}),
             **({} if self.dataset_folder is None else {"datasetFolder": self.dataset_folder}),
+            **({"cases": [case.json() for case in self.cases]} if self.cases else {}),
         }
 
     @classmethod
@@ -92,6 +113,7 @@ class Head:
             depends_on=tuple(found["dependsOn"]),
             questions_file=found.get("questionsFile"),
             dataset_folder=found.get("datasetFolder"),
+            cases=tuple(HeadCase.read(case) for case in found.get("cases", ())),
         )
 
 
@@ -131,7 +153,15 @@ def head_of(
         dataset_folder=None
         if suite.columns is None
         else str(folder_of(suite.columns, task or "dataset")),
+        cases=_cases(suite),
     )
+
+
+def _cases(suite: Suite) -> tuple[HeadCase, ...]:
+    if suite.agents is None:
+        return ()
+    cases = [test.case for test in suite.tests if test.case is not None]
+    return tuple(HeadCase(name=case.name, depends_on=case.depends_on) for case in cases)
 
 
 def _questions_file(suite: Suite) -> str | None:

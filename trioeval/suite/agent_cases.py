@@ -1,4 +1,4 @@
-"""What does not go together in the cases of a task of type `agent`: names, dependencies, order, workspaces."""
+"""What does not go together in the cases of a task of type `agent`: names, dependencies, workspaces."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -94,7 +94,7 @@ class Cases:
                 yield attrs.evolve(mistake, message=message)
 
     def at(self, place: int, *below: str) -> DocumentPath:
-        """Where a part of a test stands, as far as that is known: those of files have no place of their own."""
+        """Where a part of a test stands; tests of files have no place of their own here."""
         before, after = self.entries[: place + 1], self.entries[place - len(self.suite.tests) :]
         entry = place if all(map(_is_test, before)) else None
         if entry is None and all(map(_is_test, after)):

@@ -45,9 +45,40 @@ def case_hook(converter: cattrs.Converter, workspace: Hook | None) -> Hook:
     hooks: dict[str, Hook] = {"name": _name, "depends_on": _depends_on, "workspace": workspace}
     structure = object_hook(converter, Case, renamed=RENAMED, hooks=hooks)
 
-    def hook(value: Any, wanted: Any) -> Case:
-        found: Case = structure({"id": None, **value}, wanted)
+    def hook(value: Any, _wanted: Any) -> Case:
+        found: Case = structure({"id": None, **value}, Case)
         return found
+
+    return hook
+
+
+def with_case(structure: Hook, case: Hook) -> Hook:
+    """For a test that may say something as a case.
+
+    Args:
+        structure: For all else that it says.
+        case: As `case_hook` makes it.
+    """
+
+    def hook(value: Any, wanted: Any) -> Test:
+        if not isinstance(value, dict) or SPELLED_CASE_KEYS.isdisjoint(value):
+            test: Test = structure(value, wanted)
+            return test
+        mistakes: list[Mistake] = []
+        read: list[Any] = []
+        parts: tuple[dict[str, Any], dict[str, Any]] = {}, {}
+        for key, part in value.items():
+            parts[key in SPELLED_CASE_KEYS][key] = part
+        for part, structured in zip(parts, (structure, case), strict=True):
+            try:
+                read.append(structured(part, Test))
+            except MistakenError as error:
+                mistakes += error.parts
+        if mistakes:
+            raise MistakenError(*mistakes)
+        found, case_said = read
+        whole: Test = attrs.evolve(found, case=case_said)
+        return whole
 
     return hook
 

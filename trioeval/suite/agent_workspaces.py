@@ -28,8 +28,10 @@ class WorkspaceTemplates:
 
     @classmethod
     def of(cls, around: Around, templates: Templates) -> "WorkspaceTemplates":
-        """The same with templates that know no empty text in place of a variable: a part of a path that
-        is missing would be another folder."""
+        """The same with templates that do not leave a variable out that is missing.
+
+        What is left of the path would be another folder.
+        """
         return cls(around, attrs.evolve(templates, strict=True))
 
     def find(self, said: str, variables: Mapping[str, Any]) -> Path:

@@ -7,11 +7,15 @@ The descriptions are the words under the fields of the models.
 """
 
 from collections.abc import Collection
+from typing import get_args
 
+from trioeval.agents.dependencies import FailedDependency
 from trioeval.grading import KINDS, Assertion
 from trioeval.grading.algebra import SET
 from trioeval.grading.model import HEAVIEST
 from trioeval.quota.limits import MOST, Limit
+from trioeval.suite.agent_models import AgentSettings, Case, RunLimits
+from trioeval.suite.agent_tests import RENAMED as CASE_KEYS
 from trioeval.suite.column_models import RowsOfTask
 from trioeval.suite.column_shapes import column_definitions, settings_shape
 from trioeval.suite.keys import (
@@ -53,8 +57,9 @@ from trioeval.suite.question_models import QuestionBudget, QuestionSettings, Too
 from trioeval.suite.quota_models import BatchSettings, QuotaKey, QuotaSettings
 from trioeval.suite.row_sources import QuestionsOfTask
 from trioeval.suite.strict import snake
-from trioeval.suite.structure import NOT_IN_FILES
-from trioeval.suite.task_documents import COLUMNS, PROMPT_EVAL, QUESTION_EVAL
+from trioeval.suite.structure import RENAMED
+from trioeval.suite.task_documents import AGENT, COLUMNS, PROMPT_EVAL, QUESTION_EVAL
+from trioeval.suite.tests_forms import NOT_IN_TESTS
 
 _REFERENCE: Shape = {"$ref": "#/$defs/Reference"}
 _PROVIDER_FORMS = ("id", "label", "config", "lane", "prompts", "delay", "transform", "env")
@@ -70,17 +75,12 @@ def suite_schema() -> Shape:
     """
     top = object_shape(
         Suite,
-        without=NOT_IN_FILES,
+        renamed=RENAMED,
         needed=False,
         shapes={
             "description": WORDS,
             "providers": either(*listed(ref(ProviderEntry))["anyOf"], NOTHING),
-            "prompts": either(
-                {"type": "array", "minItems": 1, "items": ref(Prompt)},
-                SOME_TEXT,
-                _labels(),
-                NOTHING,
-            ),
+            "prompts": or_nothing(_prompts()),
             "tests": _tests(),
             "scenarios": listed(either(ref(Scenario), TEXT)),
             "default_test": either(ref(Test), TEXT),
@@ -179,16 +179,9 @@ def _definitions() -> dict[str, Shape]:
         ProviderEntry: _provider(),
         Prompt: _prompt(),
         TestOptions: _options(),
-        Test: object_shape(
-            Test,
-            renamed={"assertions": "assert"},
-            without={"fault", "is_data", "judge"},
-            shapes={
-                "description": WORDS,
-                "vars": {"type": ["object", "string", "array", "null"]},
-                "provider_output": {},
-            },
-        ),
+        Test: _test(),
+        Case: _case(),
+        RunLimits: object_shape(RunLimits),
         DerivedMetric: object_shape(DerivedMetric),
         Scenario: object_shape(
             Scenario,
@@ -199,7 +192,7 @@ def _definitions() -> dict[str, Shape]:
             },
         ),
     }
-    tasks = [_prompt_task(), _question_task(), _columns_task()]
+    tasks = [_prompt_task(), _question_task(), _columns_task(), _agent_task()]
     return {
         **{model.__name__: shape for model, shape in found.items()},
         **column_definitions(),
@@ -216,6 +209,7 @@ def _task(named: str) -> Shape:
             "id": or_nothing(TEXT),
             "type": {"enum": [named]},
             "dependsOn": or_nothing(TEXTS),
+            "onFailedDependency": or_nothing({"enum": list(get_args(FailedDependency))}),
         },
     }
 
@@ -245,6 +239,19 @@ def _columns_task() -> Shape:
     return _closed_task(COLUMNS, settings_shape())
 
 
+def _agent_task() -> Shape:
+    """A task of agents: prompts and tests as everywhere, and settings of its own."""
+    settings = object_shape(AgentSettings)
+    cases = either(*_tests(Case)["anyOf"], ref(RowsOfTask))
+    properties = {
+        **settings["properties"],
+        "prompts": or_nothing(_prompts()),
+        "tests": or_nothing(cases),
+        **dict.fromkeys(("defaultTest", "default_test"), or_nothing(either(ref(Test), TEXT))),
+    }
+    return _closed_task(AGENT, {**settings, "properties": properties})
+
+
 def _closed_task(named: str, settings: Shape) -> Shape:
     """A task that has its own settings, and few keys of a suite."""
     shape = _task(named)
@@ -253,6 +260,7 @@ def _closed_task(named: str, settings: Shape) -> Shape:
         **shape["properties"],
         **settings["properties"],
         "depends_on": shape["properties"]["dependsOn"],
+        "on_failed_dependency": shape["properties"]["onFailedDependency"],
         "description": or_nothing(WORDS),
         "evaluateOptions": options,
         "evaluate_options": options,
@@ -260,6 +268,26 @@ def _closed_task(named: str, settings: Shape) -> Shape:
     }
     required = [*shape["required"], *settings.get("required", ())]
     return {**shape, "required": required, "properties": known, "additionalProperties": False}
+
+
+def _test() -> Shape:
+    return object_shape(
+        Test,
+        renamed={"assertions": "assert", **NOT_IN_TESTS},
+        shapes={
+            "description": WORDS,
+            "vars": {"type": ["object", "string", "array", "null"]},
+            "provider_output": {},
+        },
+    )
+
+
+def _case() -> Shape:
+    """A test with what it says as a case."""
+    test, case = _test(), object_shape(Case, renamed=CASE_KEYS, shapes={"depends_on": TEXTS})
+    properties = case["properties"]
+    properties["id"] = or_nothing(properties["id"])
+    return {**test, "properties": {**test["properties"], **properties}}
 
 
 def _limit() -> Shape:
@@ -351,13 +379,18 @@ def _labels() -> Shape:
     return {"type": "object", "additionalProperties": {"type": ["string", "null"]}}
 
 
-def _tests() -> Shape:
-    """A list of tests and of files with them, or one of these."""
+def _prompts() -> Shape:
+    """A list of prompts, one of them, or files with their labels."""
+    return either({"type": "array", "minItems": 1, "items": ref(Prompt)}, SOME_TEXT, _labels())
+
+
+def _tests(form: type = Test) -> Shape:
+    """A list of tests, or of cases, and of files with them, or one of these."""
     source: Shape = {
         "type": "object",
         "required": ["path"],
         "properties": {"path": TEXT, "config": {}},
         "additionalProperties": False,
     }
-    entry = either(ref(Test), TEXT, source)
+    entry = either(ref(form), TEXT, source)
     return either({"type": "array", "items": entry}, entry)

@@ -14,7 +14,7 @@ import cattrs
 from trioeval.grading import Assertion
 from trioeval.suite.agent_entries import agent_suite
 from trioeval.suite.agent_models import RunLimits
-from trioeval.suite.agent_tests import case_hook
+from trioeval.suite.agent_tests import case_hook, with_case
 from trioeval.suite.agent_workspaces import WorkspaceTemplates, workspace_hook
 from trioeval.suite.column_entries import Reading, columns_suite
 from trioeval.suite.forms import (
@@ -198,7 +198,7 @@ def make_converter(
     register(Assertion, assertion_hook(converter, around, templates, of_agents=of_agents))
     register(ProviderEntry, provider_hook(converter, around))
     register(TestOptions, options_hook(converter, around, templates))
-    register(Test, test_hook(converter, around, case_hook(converter, workspace)))
+    register(Test, with_case(test_hook(converter, around), case_hook(converter, workspace)))
     register(RunLimits, object_hook(converter, RunLimits))
     register(DerivedMetric, derived_hook(converter, around))
     register(

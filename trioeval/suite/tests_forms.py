@@ -10,7 +10,6 @@ import cattrs
 from trioeval.grading import Assertion, AsWritten, Computed, check_assertion, quote
 from trioeval.grading.algebra import SET
 from trioeval.grading.kinds import split_type
-from trioeval.suite.agent_models import Case
 from trioeval.suite.agent_tests import SPELLED_CASE_KEYS, misplaced_type, refuse_case_keys
 from trioeval.suite.documents import read_document
 from trioeval.suite.forms import many, text_or_number
@@ -53,7 +52,7 @@ def assertion_hook(
     around: Around,
     templates: Templates | None,
     *,
-    of_agents: bool = True,
+    of_agents: bool,
 ) -> Hook:
     """For assertions and sets of them: checked by the rules of their types, with values from files.
 
@@ -247,14 +246,8 @@ def _assertions_hook(converter: cattrs.Converter) -> Hook:
     return hook
 
 
-def test_hook(converter: cattrs.Converter, around: Around, case: Hook) -> Hook:
-    """For one test: an object, whose variables may come from files.
-
-    Args:
-        converter: Of suites.
-        around: What files are read against.
-        case: For what it says as a case.
-    """
+def test_hook(converter: cattrs.Converter, around: Around) -> Hook:
+    """For one test: an object, whose variables may come from files."""
     structure = object_hook(
         converter,
         Test,
@@ -267,25 +260,7 @@ def test_hook(converter: cattrs.Converter, around: Around, case: Hook) -> Hook:
     )
 
     def hook(value: Any, wanted: Any) -> Test:
-        said = {key: value[key] for key in SPELLED_CASE_KEYS & value.keys()} if _is(value) else {}
-        if not said:
-            return read(value, wanted)
-        mistakes: list[Mistake] = []
-        test = found = None
-        try:
-            test = read({key: part for key, part in value.items() if key not in said}, wanted)
-        except MistakenError as error:
-            mistakes += error.parts
-        try:
-            found = case({key: value[key] for key in value if key in said}, Case)
-        except MistakenError as error:
-            mistakes += error.parts
-        if mistakes or test is None:
-            raise MistakenError(*mistakes)
-        return attrs.evolve(test, case=found)
-
-    def read(value: Any, wanted: Any) -> Test:
-        if not (_is(value) and "vars" in value):
+        if not (isinstance(value, dict) and "vars" in value):
             test: Test = structure(value, wanted)
             return test
         mistakes: list[Mistake] = []
@@ -309,17 +284,14 @@ def test_hook(converter: cattrs.Converter, around: Around, case: Hook) -> Hook:
     return hook
 
 
-def _is(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
 def tests_hook(converter: cattrs.Converter, around: Around) -> Hook:
     """For the list of tests: in place, and files of them."""
     one = converter.get_structure_hook(Test)
 
     def structure(value: Any) -> Test:
         test: Test = one(value, Test)
-        if _is(value) and value.keys().isdisjoint(_NEEDS_ONE | SPELLED_CASE_KEYS):
+        keys = _NEEDS_ONE | SPELLED_CASE_KEYS
+        if isinstance(value, dict) and value.keys().isdisjoint(keys):
             needed = sorted(_NEEDS_ONE - {"provider_output"})
             message = f"a test needs at least one of {', '.join(needed)}"
             raise MistakenError(Mistake(message))

@@ -71,7 +71,7 @@ class Hooks:
     _structure: cattrs.Converter = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        self._structure = make_converter(self.around)
+        self._structure = make_converter(self.around, of_agents=self.suite.agents is not None)
 
     @property
     def change_tests(self) -> bool:
@@ -106,7 +106,8 @@ class Hooks:
             raise InputError(msg) from error
         # When it runs is settled already.
         options = attrs.evolve(test.options, run_serially=step.test.options.run_serially)
-        return attrs.evolve(step, test=attrs.evolve(test, options=options), vars=test.vars)
+        test = attrs.evolve(test, options=options, case=step.test.case)
+        return attrs.evolve(step, test=test, vars=test.vars)
 
     async def after_each(self, row: Row) -> Judged:
         """What extensions make of a row that is over. Never raises but when it is cancelled."""

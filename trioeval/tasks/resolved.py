@@ -10,6 +10,7 @@ from trioeval.grading import quote
 from trioeval.providers import Metering, Provider, ProviderSpec, resolve
 from trioeval.providers.config import is_integer, to_snake
 from trioeval.providers.local.replay import read_for_all
+from trioeval.providers.programs.agent_command import read_agent_command
 from trioeval.providers.secrets import hide, hide_in
 from trioeval.suite import Around, Expansion, ProviderEntry, Suite, Templates
 from trioeval.suite.joined import remarkable_places
@@ -44,6 +45,7 @@ class Resolver:
             custom=self.custom,
             label=entry.label,
             overload_statuses=_overload_statuses(self.suite, entry),
+            readers={} if self.suite.agents is None else {"exec": read_agent_command},
         )
 
     def all_of(

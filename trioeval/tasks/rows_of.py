@@ -13,6 +13,7 @@ import attrs
 
 from trioeval.errors import TemplateError
 from trioeval.suite import MistakenError, Suite, Templates, Test, TestOptions
+from trioeval.suite.agent_models import Case
 from trioeval.suite.column_models import RowsOfTask
 from trioeval.suite.paths import show_path
 from trioeval.suite.question_models import Question
@@ -33,7 +34,8 @@ def with_one_test(suite: Suite) -> Suite:
         question = Question(question=_STANDS_FOR_ALL, answers=choices, correct_answers=choices[:1])
         return _with_questions(suite, [question], {})
     variables = dict.fromkeys(rows_of.vars or (), _STANDS_FOR_ALL)
-    return attrs.evolve(suite, tests=(_test(rows_of, variables),))
+    case = None if suite.agents is None else _case(0)
+    return attrs.evolve(suite, tests=(_test(rows_of, variables, case),))
 
 
 def with_rows(suite: Suite, rows: Sequence[Mapping[str, Any]], templates: Templates) -> Suite:
@@ -52,7 +54,9 @@ def with_rows(suite: Suite, rows: Sequence[Mapping[str, Any]], templates: Templa
     if suite.questions is not None:
         found = _with_questions(suite, *_questions(rows_of, rows))
         return attrs.evolve(found, rows_of=None)
-    return attrs.evolve(suite, tests=_Tests(rows_of, rows, templates.for_data()), rows_of=None)
+    are_cases = suite.agents is not None
+    tests = _Tests(rows_of, rows, templates.for_data(), are_cases)
+    return attrs.evolve(suite, tests=tests, rows_of=None)
 
 
 def value_of(row: Mapping[str, Any], name: str) -> Any:
@@ -70,8 +74,14 @@ def value_of(row: Mapping[str, Any], name: str) -> Any:
     return value
 
 
-def _test(rows_of: RowsOfTask, variables: Mapping[str, Any]) -> Test:
-    return Test(vars=variables, assertions=rows_of.assertions, options=_OPTIONS, is_data=True)
+def _test(rows_of: RowsOfTask, variables: Mapping[str, Any], case: Case | None) -> Test:
+    return Test(
+        vars=variables, assertions=rows_of.assertions, options=_OPTIONS, is_data=True, case=case
+    )
+
+
+def _case(number: int) -> Case:
+    return Case(name=f"case-{number + 1}")
 
 
 @attrs.frozen(eq=False)
@@ -81,6 +91,7 @@ class _Tests(Sequence[Test]):
     rows_of: RowsOfTask
     rows: Sequence[Mapping[str, Any]]
     templates: Templates
+    are_cases: bool
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -97,8 +108,9 @@ class _Tests(Sequence[Test]):
 
     def _of(self, number: int, row: Mapping[str, Any]) -> Test:
         wanted = self.rows_of.vars
+        case = _case(number) if self.are_cases else None
         if wanted is None:
-            return _test(self.rows_of, dict(row))
+            return _test(self.rows_of, dict(row), case)
         found: dict[str, Any] = {}
         faults = []
         for name, said in wanted.items():
@@ -106,7 +118,7 @@ class _Tests(Sequence[Test]):
                 found[name] = self._value(row, said)
             except TemplateError as error:
                 faults.append(f"vars.{name}: {error}")
-        test = _test(self.rows_of, found)
+        test = _test(self.rows_of, found, case)
         if not faults:
             return test
         return attrs.evolve(test, fault=_fault(self.rows_of, number, "cannot be used", faults))

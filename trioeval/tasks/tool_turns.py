@@ -115,7 +115,7 @@ def first_messages(prompt: str) -> tuple[Message, ...]:
 
 
 def prompt_of(messages: Sequence[Message]) -> str:
-    """The text of the prompt that a conversation is: what a single message of the user says, else all as JSON."""
+    """The text of the prompt that a conversation is: what its single message says, else all of it as JSON."""
     match messages:
         case [{"role": "user", "content": str(content)}]:
             return content

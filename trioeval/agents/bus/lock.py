@@ -128,7 +128,11 @@ class BusLock:
             else:
                 if self._lock.take_nowait():
                     return
-                self._claimed()
+                if self._claimed():
+                    for _ in range(20):
+                        await trio.lowlevel.checkpoint()
+                        if self._lock.take_nowait():
+                            return
                 delay = FIRST_DELAY  # while those give way who would be quicker
         raise TimeoutError(f"{self._lock.path}: others held the lock for {timeout:g} s")
 

@@ -54,8 +54,8 @@ def split_templates(line: str) -> list[str] | Problem:
     """The words of a command line, at least one; what a template encloses is never split.
 
     Example:
-        >>> split_templates("python3 {{ suite }}/agent.py '{{ a | join(\\", \\") }} b'")
-        ['python3', '{{ suite }}/agent.py', '{{ a | join(", ") }} b']
+        >>> split_templates("python3 {{ suite }}/agent.py '{{ names | first }} first'")
+        ['python3', '{{ suite }}/agent.py', '{{ names | first }} first']
     """
     if "\0" in line:
         return Problem(".id", "a command line cannot have a NUL character")

@@ -80,7 +80,11 @@ class AgentWork:
         self._observe = guarded(run.terms.observe)
         self._workspaces = WorkspaceTemplates.of(prepared.around, prepared.templates)
         self._workers = Workers(
-            settings=settings, asker=asker, templates=prepared.templates, journal=journal
+            settings=settings,
+            asker=asker,
+            templates=prepared.templates,
+            environ=prepared.around.environ,
+            journal=journal,
         )
 
     async def end_survivors(self) -> None:
@@ -117,21 +121,20 @@ class AgentWork:
             StoppedError: The run is stopped.
         """
         room = self._room(step, asked)
-        # All of it waits but the attempts, which are calls.
-        with calls.waiting():
-            async with maybe_bus(room.files.bus, self._run.terms, self._run.troubles) as bus:
-                post = Posts(bus, room.project, room.name, self._run.troubles)
+        async with maybe_bus(room.files.bus, self._run.terms, self._run.troubles) as bus:
+            post = Posts(bus, room.project, room.name, self._run.troubles)
+            with calls.waiting():
                 await self._pass_gate(step, room, post)
-                async with self._turn(step, room) as turn:
-                    ended = await self._work(step, asked, calls, told, (room, post))
-                    done = ended.ending == "done"
-                    if turn is not None and ended.ending != "interrupted":
-                        turn.done = done
-                    if done and self._run.bus is not None:
-                        await pass_on_facts(room.files.bus, self._run.bus, self._run.troubles)
-                if ended.ending == "interrupted":
-                    raise StoppedError
-                self._tell_over(step.index, done=done)
+            async with self._turn(step, room, calls) as turn:
+                ended = await self._work(step, asked, calls, told, (room, post))
+                done = ended.ending == "done"
+                if turn is not None and ended.ending != "interrupted":
+                    turn.done = done
+                if done and self._run.bus is not None:
+                    await pass_on_facts(room.files.bus, self._run.bus, self._run.troubles)
+        if ended.ending == "interrupted":
+            raise StoppedError
+        self._tell_over(step.index, done=done)
         return answer_of(ended, self._about(step, room))
 
     async def _pass_gate(self, step: Step, room: CaseRoom, post: Posts) -> None:
@@ -154,7 +157,9 @@ class AgentWork:
         )
 
     @asynccontextmanager
-    async def _turn(self, step: Step, room: CaseRoom) -> AsyncGenerator[Turn | None]:
+    async def _turn(
+        self, step: Step, room: CaseRoom, calls: Calls[Any]
+    ) -> AsyncGenerator[Turn | None]:
         """The case's turn among all programs, for as long as the block; None where nobody takes turns."""
         planner = self._run.terms.planner
         if planner is None:
@@ -166,7 +171,8 @@ class AgentWork:
         async with planner_turn(planner, own) as turn:
             if turn.entry.position:
                 self._tell(step, CaseQueued, position=turn.entry.position)
-            await turn.wait_started()
+            with calls.waiting():
+                await turn.wait_started()
             self._tell(step, CaseQueued, position=0)
             yield turn
 
@@ -176,16 +182,15 @@ class AgentWork:
         asked: Asked,
         calls: Calls[Any],
         told: ComeTo,
-        room: CaseRoom,
-        post: Posts,
+        where: tuple[CaseRoom, Posts],
     ) -> LoopEnd:
-        worker = self._workers.of(step, room, calls, post)
+        room, post = where
         made = AttemptsMade(
             asker=self._asker,
             step=step,
             asked=asked,
             told=told,
-            is_model=worker.is_model,
+            is_model=self._workers.is_model(step),
             ids=self._run.ids,
             post=post,
         )
@@ -201,22 +206,23 @@ class AgentWork:
         made.prompt = await trio.to_thread.run_sync(ensure_prompt, room.files.prompt, asked.prompt)
         if made.earlier:
             made.tell()
-        terms = LoopTerms(
-            policy=_policy(self._settings),
-            child_timeout=self._settings.child_timeout,
-            slots=worker.slots,
-            marker=FileMarker(room.files.done),
-            children=worker.children,
-            post=post,
-            begin=made.next,
-            ended=made.over,
-            stop=self._run.stop,
-            observe=self._run.terms.observe,
-            task=self._task,
-            case=room.name,
-            agent=self._agent(step),
-        )
-        return await run_until_done(worker.agent, terms, made.earlier)
+        async with self._workers.of(step, asked, room, calls, post) as worker:
+            terms = LoopTerms(
+                policy=_policy(self._settings),
+                child_timeout=self._settings.child_timeout,
+                slots=worker.slots,
+                marker=FileMarker(room.files.done),
+                children=worker.children,
+                post=post,
+                begin=made.next,
+                ended=made.over,
+                stop=self._run.stop,
+                observe=self._observe,
+                task=self._task,
+                case=room.name,
+                agent=self._agent(step),
+            )
+            return await run_until_done(worker.agent, terms, made.earlier)
 
     def _template(self, step: Step, asked: Asked) -> Path | None:
         """What the workspace of a case is a copy of. Blocks on files."""

@@ -5,10 +5,8 @@ has no limit. So somebody has to read for as long as anything holds the pipe; no
 because what is over the limit is read and forgotten.
 """
 
-import fcntl
 import os
 import struct
-import termios
 from pathlib import Path
 
 import attrs
@@ -84,7 +82,9 @@ class Pump:
     """Takes what is written off a pipe, until nobody holds its other end."""
 
     log: AttemptLog
-    _stream: trio.lowlevel.FdStream = attrs.field(repr=False)
+    _stream: trio.abc.ReceiveStream = attrs.field(repr=False)
+    _descriptor: int = attrs.field(repr=False)
+    """That of the stream."""
     _taken: int = attrs.field(init=False, default=0)
     _more: trio.Event = attrs.field(init=False, repr=False, factory=trio.Event)
     """Set, and replaced, when something was taken."""
@@ -115,7 +115,7 @@ class Pump:
         await trio.lowlevel.checkpoint()
         if self._over.is_set():
             return
-        goal = self._taken + _waiting_in(self._stream.fileno())
+        goal = self._taken + _waiting_in(self._descriptor)
         while self._taken < goal and not self._over.is_set():
             await self._more.wait()
 
@@ -131,5 +131,8 @@ class Pump:
 
 def _waiting_in(descriptor: int) -> int:
     """Bytes in a pipe that nobody has taken yet."""
-    (number,) = struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, b"\0\0\0\0"))
+    from fcntl import ioctl  # noqa: PLC0415 - not on Windows
+    from termios import FIONREAD  # noqa: PLC0415
+
+    (number,) = struct.unpack("i", ioctl(descriptor, FIONREAD, b"\0\0\0\0"))
     return int(number)

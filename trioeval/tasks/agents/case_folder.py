@@ -39,7 +39,7 @@ def open_folder(files: CaseFiles, wanted: Wanted) -> bool:
         AgentError: It cannot be made.
     """
     try:
-        known = _digest_in(files.folder)
+        known = _digest_in(files)
         if known is not None and not (
             wanted.goes_on or (known == wanted.digest and not wanted.anew)
         ):
@@ -60,13 +60,13 @@ def open_folder(files: CaseFiles, wanted: Wanted) -> bool:
     return False
 
 
-def _digest_in(folder: Path) -> str | None:
-    """The digest of the case whose folder it is; None if there is nothing, and blank of what is not known."""
-    if not os.path.lexists(folder):
-        return None
+def _digest_in(files: CaseFiles) -> str | None:
+    """The digest of the case whose folder it is; None if nobody has worked there, blank of another one."""
     try:
-        found = json.loads((folder / _ABOUT).read_text())["digest"]
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        found = json.loads((files.folder / _ABOUT).read_text())["digest"]
+    except FileNotFoundError:
+        return "" if os.path.lexists(files.workspace) else None
+    except (ValueError, KeyError, TypeError):
         return ""
     return found if isinstance(found, str) else ""
 

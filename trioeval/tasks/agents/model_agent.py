@@ -27,7 +27,7 @@ from trioeval.suite.agent_models import AgentSettings
 from trioeval.tasks.agents.case_files import CaseFiles
 from trioeval.tasks.agents.tool_log import ToolLog
 from trioeval.tasks.agents.workspace_tools import DONE, WorkspaceTools
-from trioeval.tasks.asking import Asker
+from trioeval.tasks.asking import Asker, Inquiry
 from trioeval.tasks.chains import Chain
 from trioeval.tasks.journal import Paid
 from trioeval.tasks.tool_turns import Message, ToolCall, ToolResult, Turn, first_messages, read_turn
@@ -88,8 +88,7 @@ class ModelAgent:
             return ToolLog(log_file)
 
         log = await trio.to_thread.run_sync(prepare)
-        now = trio.current_time()
-        work = _Work(self, attempt, log, Chain(_opening(attempt)), now, self.calls.waited(now))
+        work = _Work(self, attempt, log)
         failure = await work.run()
         chain, reply = work.chain, work.chain.reply()
         found = AttemptEnd(
@@ -102,9 +101,7 @@ class ModelAgent:
                 "toolLog": str(log_file),
             },
         )
-        if reply is None:
-            return found
-        return attrs.evolve(found, usage=reply.usage, cost=reply.cost)
+        return found if reply is None else attrs.evolve(found, usage=reply.usage, cost=reply.cost)
 
 
 @attrs.define(eq=False)
@@ -114,14 +111,25 @@ class _Work:
     agent: ModelAgent
     attempt: Attempt
     log: ToolLog
-    chain: Chain
-    began_at: float
-    waited_before: float
-    """Seconds that the job had waited when the attempt began."""
-    output: Any = ""
+    chain: Chain = attrs.field(init=False)
+    output: Any = attrs.field(init=False, default="")
     """What the model said last."""
-    is_recalled: bool = False
+    _began_at: float = attrs.field(init=False, factory=trio.current_time)
+    _is_recalled: bool = attrs.field(init=False, default=False)
     """Whether the last reply is of an earlier execution of the run."""
+    _waited: float = attrs.field(init=False, default=0.0)
+    """Seconds for which replies have waited that are there."""
+    _asking: float | None = attrs.field(init=False, default=None)
+    """What the job had waited when a reply was asked for that is not there yet."""
+
+    @chain.default
+    def _open(self) -> Chain:
+        # As if it was never cut off, so that what was said then is recalled; if nothing was, it is told.
+        fresh = Chain(_opening(attrs.evolve(self.attempt, is_resumed=False)))
+        if not self.attempt.is_resumed:
+            return fresh
+        is_known = self.agent.asker.recalled(self._inquiry(fresh)) is not None
+        return fresh if is_known else Chain(_opening(self.attempt))
 
     def sent(self) -> None:
         """The kernel counts requests."""
@@ -129,15 +137,18 @@ class _Work:
     def heard(self, paid: Paid, *, recalled: bool) -> None:
         """The model has answered."""
         self.chain.heard(paid, recalled=recalled)
-        self.is_recalled = recalled
+        self._is_recalled = recalled
 
     def worked(self) -> float:
         """Seconds of work until now, without those that an earlier execution took."""
         now = trio.current_time()
-        return now - self.began_at - self._waited(now)
+        return now - self._began_at - self._waits(now)
 
-    def _waited(self, now: float) -> float:
-        return self.agent.calls.waited(now) - self.waited_before
+    def _waits(self, now: float) -> float:
+        """Seconds in which it has waited for lanes and limits: only a reply that is asked for does."""
+        if self._asking is None:
+            return self._waited
+        return self._waited + self.agent.calls.waited(now) - self._asking
 
     async def run(self) -> AttemptFailure | None:
         """Work until the model says no more, or may not."""
@@ -164,7 +175,7 @@ class _Work:
         """End the attempt when it has worked for so long."""
         while (left := limit - self.worked()) > 0:
             # Nobody tells when a wait ends, so an attempt that has waited is looked at now and then.
-            has_waited = self._waited(trio.current_time()) > 0
+            has_waited = self._waits(trio.current_time()) > 0
             await trio.sleep(max(left, _LOOK_AGAIN) if has_waited else left)
         scope.cancel("the attempt takes too long")
 
@@ -184,6 +195,7 @@ class _Work:
             self.chain.go_on(turn, results)
             for call, result in zip(turn.calls, results, strict=True):
                 if call.name == DONE and not result.failed:
+                    self.output = result.value or turn.text
                     return None
             if self.chain.steps >= most:
                 message = f"{self.chain.steps} steps are made, and {most} are allowed (maxSteps)"
@@ -191,12 +203,13 @@ class _Work:
 
     async def _step(self) -> Turn:
         """What the model says next."""
-        agent = self.agent
-        number = self.attempt.number, self.chain.steps
-        inquiry = agent.asker.inquiry(agent.index, "attempt", agent.place, self._request(), *number)
-        inquiry.cache_key = None
-        paid = await agent.asker.ask(inquiry, agent.calls, self)
-        if not self.is_recalled:
+        agent, inquiry = self.agent, self._inquiry(self.chain)
+        self._asking = agent.calls.waited(trio.current_time())
+        try:
+            paid = await agent.asker.ask(inquiry, agent.calls, self)
+        finally:
+            self._waited, self._asking = self._waits(trio.current_time()), None
+        if not self._is_recalled:
             self.log.forget()
         output = paid.reply.output
         if output is None:
@@ -205,7 +218,14 @@ class _Work:
             raise ProviderError("empty_reply", msg)
         return read_turn(output)
 
-    def _request(self) -> Request:
+    def _inquiry(self, chain: Chain) -> Inquiry:
+        agent, number = self.agent, (self.attempt.number, chain.steps)
+        request = self._request(chain.prompt)
+        inquiry = agent.asker.inquiry(agent.index, "attempt", agent.place, request, *number)
+        inquiry.cache_key = None
+        return inquiry
+
+    def _request(self, prompt: str) -> Request:
         agent, files = self.agent, self.agent.files
         places = {
             "workspace": str(files.workspace),
@@ -218,7 +238,7 @@ class _Work:
         listed = own if isinstance(own, list | tuple) else ()
         return attrs.evolve(
             request,
-            prompt=self.chain.prompt,
+            prompt=prompt,
             vars={**request.vars, **places},
             options={**request.options, "tools": [*listed, *agent.tools.offers]},
         )
@@ -227,7 +247,7 @@ class _Work:
         """What a call gives, or has given in an earlier execution of the run."""
         step = self.chain.steps - 1
         self.chain.tool_calls[call.name] += 1
-        known = self.log.known(step, call) if self.is_recalled else None
+        known = self.log.known(step, call) if self._is_recalled else None
         if known is not None:
             return known
         result = await self.agent.tools.run(call)
@@ -236,18 +256,14 @@ class _Work:
 
 
 def _opening(attempt: Attempt) -> tuple[Message, ...]:
-    """The conversation that an attempt opens.
-
-    One that was cut off goes on with the replies that it had, so it is told nothing of that.
-    """
-    plain = attrs.evolve(attempt, is_resumed=False)
+    """The conversation that an attempt opens."""
     try:
-        messages = to_messages(plain.task_prompt)
+        messages = to_messages(attempt.task_prompt)
     except ProviderError:  # its provider will say so
         messages = []
     match messages:
         case [] | [{"role": "user", "content": str()}]:
-            return first_messages(plain.prompt)
+            return first_messages(attempt.prompt)
         case _:
-            again = first_messages(CONTINUATION) if plain.number else ()
-            return (*messages, *again)
+            is_new = attempt.prompt == attempt.task_prompt
+            return (*messages, *(() if is_new else first_messages(CONTINUATION)))

@@ -4,6 +4,7 @@ import subprocess
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import attrs
 import trio
@@ -83,15 +84,11 @@ class ProcessFamily(trio.abc.AsyncResource):
             grace=self._grace,
             mark=what.mark,
         )
-        pumps = [
-            Pump(log, pipe)
-            for log, pipe in ((stdout, tree.process.stdout), (stderr, tree.process.stderr))
-            if isinstance(pipe, trio.lowlevel.FdStream)
-        ]
-        relative = Relative(tree, *pumps, what.gone)
+        out, errors = _pump(stdout, tree.process.stdout), _pump(stderr, tree.process.stderr)
+        relative = Relative(tree, out, errors, what.gone)
         self._relatives.append(relative)
-        for pump in pumps:
-            self._nursery.start_soon(pump.run)
+        self._nursery.start_soon(out.run)
+        self._nursery.start_soon(errors.run)
         return relative
 
     async def settle(self, relative: Relative) -> None:
@@ -136,6 +133,11 @@ class ProcessFamily(trio.abc.AsyncResource):
         if relative in self._relatives:
             self._relatives.remove(relative)
             relative.tell_gone()
+
+
+def _pump(log: AttemptLog, pipe: object) -> Pump:
+    stream = cast("trio.lowlevel.FdStream", pipe)  # it is a pipe, which was asked for
+    return Pump(log, stream, stream.fileno())
 
 
 @asynccontextmanager

@@ -1,6 +1,5 @@
 """Processes of agents that live on when the program that started them has died, and their end."""
 
-import os
 import platform
 import re
 import signal
@@ -29,7 +28,7 @@ def this_host(table: Path = PROCESS_TABLE) -> str:
     """This machine, since it was started; a container is a machine of its own."""
     try:
         boot = (table / "sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink(table / 'self/ns/pid')}"
+        return f"{boot} {(table / 'self/ns/pid').readlink()}"
     except OSError:
         return platform.node()
 

@@ -1,1 +1,189 @@
 """Who works on cases: a program in a process of its own, or a model with tools."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import attrs
+import trio
+
+from trioeval.agents.attempts import Attempt, AttemptEnd
+from trioeval.agents.slots import AGENT_RUNS
+from trioeval.agents.terms import Agent, Children, Slots
+from trioeval.kernel import Calls, Metered
+from trioeval.providers import Request
+from trioeval.providers.programs.agent_command import CommandAgentSettings
+from trioeval.suite import Step, Templates
+from trioeval.suite.agent_models import AgentSettings
+from trioeval.tasks.agents.agent_journal import AgentJournal, ProcessIdentity, RunningAttempt
+from trioeval.tasks.agents.case import CaseRoom
+from trioeval.tasks.agents.command_agent import CommandAgent
+from trioeval.tasks.agents.model_agent import ModelAgent
+from trioeval.tasks.agents.posts import Posts
+from trioeval.tasks.agents.process_family import open_family
+from trioeval.tasks.agents.survivors import end_survivors
+from trioeval.tasks.agents.workspace_tools import WorkspaceTools
+from trioeval.tasks.asking import Asker
+from trioeval.tasks.tools import Asked
+
+R = TypeVar("R")
+
+
+@attrs.frozen(kw_only=True)
+class Worker:
+    """Who works on one case."""
+
+    agent: Agent
+    slots: Slots
+    children: Children
+    is_model: bool
+
+
+@attrs.frozen(kw_only=True)
+class Workers:
+    """Who works on the cases of one task."""
+
+    settings: AgentSettings
+    asker: Asker
+    templates: Templates = attrs.field(repr=False)
+    environ: Mapping[str, str] = attrs.field(repr=False)
+    """Of commands that models run."""
+    journal: AgentJournal | None
+
+    def is_model(self, step: Step) -> bool:
+        """Whether a model works on a case, whose calls are written down one by one."""
+        return not isinstance(self._spec(step), CommandAgentSettings)
+
+    def _spec(self, step: Step) -> object:
+        return self.asker.providers[step.provider_index].spec.settings
+
+    async def end_survivors(self) -> None:
+        """End what earlier executions of the run have left running. A checkpoint."""
+        left = () if self.journal is None else self.journal.left()
+        await end_survivors((one.process for one in left), self.settings.grace)
+        if self.journal is not None:
+            for one in left:
+                self.journal.gone(one.run_id)
+
+    @asynccontextmanager
+    async def of(
+        self, step: Step, asked: Asked, room: CaseRoom, calls: Calls[Any], post: Posts
+    ) -> AsyncGenerator[Worker]:
+        """Who works on a case, for as long as the block."""
+        settings = self._spec(step)
+        if not isinstance(settings, CommandAgentSettings):
+            await trio.lowlevel.checkpoint()
+            yield self._model(step, asked, room, calls, post)
+            return
+        ledger = None
+        if self.journal is not None:
+            row, name = self.asker.row_ids(step.index), self.asker.names[step.provider_index]
+            ledger = _Ledger(self.journal, step.index, row, name)
+        async with open_family(self.settings.grace) as family:
+            agent = CommandAgent(
+                settings=settings,
+                room=room,
+                templates=self.templates,
+                family=family,
+                ledger=ledger,
+                timeout=self.settings.attempt_timeout,
+            )
+            yield Worker(agent=agent, slots=_LaneSlots(calls), children=family, is_model=False)
+
+    def _model(
+        self, step: Step, asked: Asked, room: CaseRoom, calls: Calls[Any], post: Posts
+    ) -> Worker:
+        request = Request(
+            prompt=asked.prompt,
+            vars=asked.vars,
+            options=asked.options,
+            test_idx=step.test_idx,
+            prompt_idx=step.prompt_idx,
+            repeat_index=step.repeat_index,
+        )
+        agent = ModelAgent(
+            asker=self.asker,
+            index=step.index,
+            place=step.provider_index,
+            calls=calls,
+            request=request,
+            files=room.files,
+            settings=self.settings,
+            tools=WorkspaceTools.of(room.files, self.settings, self.environ, post),
+        )
+        return Worker(agent=agent, slots=_NoSlots(), children=_NoChildren(), is_model=True)
+
+
+@attrs.frozen
+class _LaneSlots:
+    """Run slots: a lane like any other."""
+
+    calls: Calls[Any]
+
+    async def __call__(self, run: Callable[[], Awaitable[R]], /) -> R:
+        """Run something in a slot; what it used is settled, where it says so."""
+
+        async def send() -> Metered[R]:
+            result = await run()
+            if isinstance(result, AttemptEnd):
+                return Metered(result, tokens=result.usage.total, money=result.cost)
+            return Metered(result)
+
+        return await self.calls(AGENT_RUNS, send)
+
+
+@attrs.frozen
+class _NoSlots:
+    """A model needs none: each of its replies is a call on the lane of its provider."""
+
+    async def __call__(self, run: Callable[[], Awaitable[R]], /) -> R:
+        """Run something at once."""
+        return await run()
+
+
+@attrs.frozen
+class _NoChildren:
+    """A model starts nothing that lives on."""
+
+    def alive(self) -> Sequence[str]:
+        """Nothing."""
+        return ()
+
+    async def wait(self) -> None:
+        """There is nothing to wait for. A checkpoint."""
+        await trio.lowlevel.checkpoint()
+
+    async def end(self) -> None:
+        """There is nothing to end. A checkpoint."""
+        await trio.lowlevel.checkpoint()
+
+
+@attrs.frozen
+class _Ledger:
+    """Writes down the processes of one case."""
+
+    journal: AgentJournal
+    index: int
+    row: str
+    agent: str
+
+    def started(self, attempt: Attempt, process: ProcessIdentity, /) -> None:
+        """A process is about to begin, or has begun."""
+        self.journal.started(
+            RunningAttempt(
+                run_id=attempt.run_id,
+                index=self.index,
+                row=self.row,
+                number=attempt.number,
+                agent=self.agent,
+                process=process,
+            )
+        )
+
+    def gone(self, attempt: Attempt, /) -> None:
+        """Nothing of it is left."""
+        self.journal.gone(attempt.run_id)
+
+    async def durable(self) -> None:
+        """Return when what was written down so far is safe."""
+        await self.journal.durable()

@@ -187,12 +187,15 @@ class WorkspaceTools:
         workspace = self.files.workspace
         match name:
             case "list_files":
-                return await _aside(
-                    lambda: list_files(workspace, given.get("path") or ".", given.get("offset", 1))
-                )
+                path, offset = given.get("path") or ".", int(given.get("offset", 1))
+                return await _aside(lambda: list_files(workspace, path, offset))
             case "read_file":
-                part = given.get("offset", 1), given.get("limit")
-                return await _aside(lambda: read_text(workspace, given["path"], *part))
+                path, offset = (
+                    given["path"],
+                    int(given.get("offset", 1)),
+                )  # 1.0 is an integer in JSON
+                limit = int(given["limit"]) if "limit" in given else None
+                return await _aside(lambda: read_text(workspace, path, offset, limit))
             case "write_file":
                 return await _aside(lambda: write_text(workspace, given["path"], given["content"]))
             case "edit_file":
@@ -206,10 +209,10 @@ class WorkspaceTools:
                 await self.post(given.get("type", "INFO"), given["text"])
                 return "posted"
             case _:
-                said = given.get("summary", "")
-                return await _aside(
-                    lambda: write_text(workspace, self.files.done_file, f"{said}\n")
-                )
+                said: str = given.get("summary", "")
+                place = self.files.done_file
+                await _aside(lambda: write_text(workspace, place, f"{said}\n"))
+                return said
 
     async def _command(self, command: str, seconds: float) -> str:
         limit = min(max(seconds, 1.0), LONGEST_COMMAND)

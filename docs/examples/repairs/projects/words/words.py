@@ -1,0 +1,12 @@
+"""Small things about words."""
+
+
+def initials(name: str) -> str:
+    """The first letters of all words, in capitals."""
+    return "".join(word[0] for word in name.split())
+
+
+def is_palindrome(text: str) -> bool:
+    """Whether a text reads the same backwards, without regard to case and spaces."""
+    letters = [letter for letter in text if letter.isalpha()]
+    return letters == letters[::-1]

@@ -1,0 +1,297 @@
+"""Types that look at what an agent has left in its workspace."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval import Assertion, grade
+from trioeval.errors import GradingError, Problem
+from trioeval.grading import Subject
+from trioeval.grading.check import check_assertion
+from trioeval.grading.workspace_files import LARGEST, find_file, path_fault, place_of
+
+Told = tuple[bool, str]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A workspace, with something beside it that is nobody's business."""
+    folder = tmp_path / "workspace"
+    (folder / "src").mkdir(parents=True)
+    (folder / "src" / "calc.py").write_text("def add(a, b):\n    return a + b\n")
+    (folder / "scores.json").write_text(json.dumps({"scores": [3, 4], "name": "x"}))
+    (folder / "noise").write_bytes(b"\xff\xfeadd\x00")
+    (tmp_path / "secret.txt").write_text("secret")
+    (folder / "out").symlink_to(tmp_path / "secret.txt")
+    (folder / "in").symlink_to(folder / "src" / "calc.py")
+    (folder / "round").symlink_to(folder / "round")
+    os.mkfifo(folder / "pipe")
+    return folder
+
+
+def judged(place: Path | None, name: str, value: Any = None, **known: Any) -> Told:
+    """Whether an assertion passes, and why."""
+    subject = Subject.of("said", workspace=place, **known)
+    assertion = Assertion(type=name, value=value)
+    (part,) = grade(subject, [assertion]).parts
+    return part.passed, part.reason
+
+
+def problems(name: str, value: Any) -> list[Problem]:
+    """What is wrong with an assertion before a run."""
+    return list(check_assertion(Assertion(type=name, value=value)))
+
+
+@pytest.mark.parametrize(
+    ("value", "passes", "reason"),
+    [
+        ("src/calc.py", True, 'there is "src/calc.py"'),
+        (["src/calc.py", "in"], True, 'there is ["src/calc.py","in"]'),
+        ("src/*.py", True, 'there is "src/*.py"'),
+        ("**/calc.??", True, 'there is "**/calc.??"'),
+        ("DONE", False, 'there is no file "DONE"'),
+        (["src/calc.py", "*.txt"], False, 'there is no file "*.txt"'),
+        ("src", False, 'there is no file "src"'),
+        ("pipe", False, 'there is no file "pipe"'),
+        ("round", False, 'there is no file "round"'),
+        ("scores.json/x", False, 'there is no file "scores.json/x"'),
+        ("src/*", True, 'there is "src/*"'),
+    ],
+)
+def test_files_are_there_or_not(place: Path, value: Any, passes: bool, reason: str) -> None:  # noqa: FBT001
+    """Each path and each pattern names at least one file; folders and pipes are none."""
+    assert judged(place, "file-exists", value) == (passes, reason)
+    assert judged(place, "not-file-exists", value) == (not passes, reason)
+
+
+def test_a_file_with_marks_in_its_name_is_named_by_it(place: Path) -> None:
+    """What is there under exactly that name comes before the pattern."""
+    (place / "a[1].txt").write_text("x")
+    assert find_file(place, "a[1].txt") == "a[1].txt"
+    assert find_file(place, "a[2].txt") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "passes", "reason"),
+    [
+        ({"text": "return a + b"}, True, '"src/calc.py" contains "return a + b"'),
+        ({"text": "a - b"}, False, '"src/calc.py" does not contain "a - b"'),
+        ({"texts": ["def", "return"]}, True, '"src/calc.py" contains all of ["def","return"]'),
+        ({"texts": ["def", "class"]}, False, '"src/calc.py" does not contain "class"'),
+        ({"pattern": "add\\(a, *b\\)"}, True, '"src/calc.py" matches "add\\\\(a, *b\\\\)"'),
+        ({"pattern": "^$"}, False, '"src/calc.py" does not match "^$"'),
+    ],
+)
+def test_files_contain_texts_and_patterns(
+    place: Path,
+    value: dict[str, Any],
+    passes: bool,  # noqa: FBT001
+    reason: str,
+) -> None:
+    """All of several texts; patterns are those of JavaScript."""
+    value = {"file": "src/calc.py", **value}
+    assert judged(place, "file-contains", value) == (passes, reason)
+    assert judged(place, "not-file-contains", value) == (not passes, reason)
+
+
+@pytest.mark.parametrize(
+    ("named", "reason"),
+    [
+        ("calc.py", 'there is no file "calc.py"'),
+        ("src", '"src" is a folder'),
+        ("pipe", '"pipe" is no file but a pipe or a device'),
+        ("round", '"round" cannot be read: Too many levels of symbolic links'),
+    ],
+)
+@pytest.mark.parametrize("inverted", ["", "not-"])
+def test_what_cannot_be_read_fails_either_way(
+    place: Path, named: str, reason: str, inverted: str
+) -> None:
+    """A name that is misspelt must not pass under `not-`; a pipe that nobody writes to hangs nobody."""
+    contains = f"{inverted}file-contains"
+    assert judged(place, contains, {"file": named, "text": "x"}) == (False, reason)
+    assert judged(place, f"{inverted}file-json", named) == (False, reason)
+
+
+def test_bytes_that_are_no_text_are_looked_through_all_the_same(place: Path) -> None:
+    """As text they are what can be read of them; as JSON they are none."""
+    assert judged(place, "file-contains", {"file": "noise", "text": "add"})[0]
+    assert judged(place, "file-json", "noise") == (False, '"noise" is not JSON: it is not UTF-8')
+
+
+SCHEMA = {"type": "object", "required": ["scores"]}
+
+
+@pytest.mark.parametrize(
+    ("value", "passes", "reason"),
+    [
+        ({}, True, '"scores.json" is JSON'),
+        ({"schema": SCHEMA}, True, '"scores.json" follows the schema'),
+        ({"schema": json.dumps(SCHEMA)}, True, '"scores.json" follows the schema'),
+        (
+            {"equals": {"name": "x", "scores": [3, 4.0]}},
+            True,
+            '"scores.json" is {"scores":[3,4],"name":"x"}',
+        ),
+        ({"path": "$.scores[1]", "equals": 4}, True, '$.scores[1] in "scores.json" is 4'),
+        ({"path": "$.scores[*]", "equals": [3, 4]}, True, '$.scores[*] in "scores.json" is [3,4]'),
+        ({"path": "$.name"}, True, '$.name in "scores.json" is there'),
+        ({"path": "$.name", "equals": "y"}, False, '$.name in "scores.json" is "x", and not "y"'),
+        ({"path": "$.none"}, False, '$.none finds nothing in "scores.json"'),
+        ({"path": "$.none[*]"}, False, '$.none[*] finds nothing in "scores.json"'),
+        (
+            {"path": "$.scores", "schema": {"type": "string"}},
+            False,
+            '$.scores in "scores.json" does not follow the schema: [3,4] is not of type "string"',
+        ),
+    ],
+)
+def test_files_of_json_are_held_against_what_is_wanted(
+    place: Path,
+    value: dict[str, Any],
+    passes: bool,  # noqa: FBT001
+    reason: str,
+) -> None:
+    """A part of them by a path, a value, a schema."""
+    value = {"file": "scores.json", **value}
+    assert problems("file-json", value) == []
+    assert judged(place, "file-json", value) == (passes, reason)
+    assert judged(place, "not-file-json", value) == (not passes, reason)
+
+
+def test_a_file_that_is_no_json_fails(place: Path) -> None:
+    """With the place where it ends to be some."""
+    told = judged(place, "file-json", "src/calc.py")
+    assert told == (False, '"src/calc.py" is not JSON: line 1, column 1: expecting value')
+
+
+@pytest.mark.parametrize("named", ["/etc/passwd", "../secret.txt", "src/../../secret.txt", "out"])
+@pytest.mark.parametrize("name", ["file-exists", "file-contains", "file-json"])
+def test_what_is_outside_is_never_looked_at(place: Path, named: str, name: str) -> None:
+    """Neither by its path nor by a link: that is no verdict but an error which names it."""
+    value = {"file": named, "text": "secret"} if name == "file-contains" else named
+    with pytest.raises(GradingError, match="the workspace") as raised:
+        judged(place, name, value)
+    assert f'"{named}"' in str(raised.value)
+
+
+def test_a_pattern_that_only_finds_links_to_elsewhere_is_an_error(place: Path) -> None:
+    """With a file among its matches, that one is meant."""
+    with pytest.raises(GradingError, match='"out" is a link, or behind one, that leads out'):
+        judged(place, "file-exists", "ou*")
+    assert judged(place, "file-exists", "*")[0]
+
+
+def test_a_folder_that_leads_out_is_as_good_as_a_link(place: Path) -> None:
+    """Also for what would be new in it."""
+    (place / "up").symlink_to(place.parent)
+    with pytest.raises(GradingError, match='"up/secret.txt" is a link, or behind one'):
+        judged(place, "file-contains", {"file": "up/secret.txt", "text": "secret"})
+    with pytest.raises(GradingError, match="leads out"):
+        place_of(place, "up/new.txt")
+
+
+PARTS = st.sampled_from(["..", ".", "src", "up", "in", "x", "/", "//", "out", "a b"])
+
+
+@given(st.lists(PARTS, min_size=1, max_size=6))
+def test_no_path_leads_out(tmp_path_factory: pytest.TempPathFactory, parts: list[str]) -> None:
+    """Whatever it is made of, it is refused or is inside."""
+    root = tmp_path_factory.getbasetemp() / "paths" / "workspace"
+    if not root.exists():
+        (root / "src").mkdir(parents=True)
+        (root / "up").symlink_to(root.parent)
+        (root / "in").symlink_to(root / "src")
+    named = "/".join(parts)
+    try:
+        found = place_of(root, named)
+    except GradingError:
+        return
+    assert path_fault(named) is None
+    assert found.is_relative_to(root.resolve())
+
+
+def test_a_file_may_have_ten_mebibytes(place: Path) -> None:
+    """More is not read, and no verdict: a few bytes tell nothing of the rest."""
+    with (place / "log").open("wb") as file:
+        file.truncate(LARGEST)
+    assert judged(place, "not-file-contains", {"file": "log", "text": "x"})[0]
+    with (place / "log").open("wb") as file:
+        file.truncate(LARGEST + 1)
+    with pytest.raises(GradingError, match='"log" has more than 10,485,760 bytes'):
+        judged(place, "not-file-contains", {"file": "log", "text": "x"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("file-exists", "x"),
+        ("file-contains", {"file": "x", "text": "y"}),
+        ("file-json", "x"),
+        ("agent-done", None),
+    ],
+)
+def test_only_what_agents_make_can_be_judged(name: str, value: Any) -> None:
+    """Elsewhere there is no workspace, and no agent."""
+    with pytest.raises(GradingError, match="only what a task of type agent makes"):
+        judged(None, name, value)
+
+
+@pytest.mark.parametrize("outcome", ["done", "failed"])
+def test_an_agent_is_done_or_not(outcome: str) -> None:
+    """The reason is what became of it."""
+    metadata = {"agent": {"outcome": outcome, "message": "after 2 attempts"}}
+    is_done = outcome == "done"
+    assert judged(None, "agent-done", metadata=metadata) == (is_done, "after 2 attempts")
+    assert judged(None, "not-agent-done", metadata=metadata) == (not is_done, "after 2 attempts")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("file-exists", "/x", '.value: "/x" is absolute'),
+        ("file-exists", ["x", "../y"], '.value[1]: "../y" leads out of the workspace'),
+        ("file-exists", [], ".value: must be the path of a file in the workspace"),
+        ("file-contains", "x", ".value: must be {file, text}, {file, texts} or {file, pattern}"),
+        ("file-contains", {"file": "x"}, ".value: must be {file, text}"),
+        (
+            "file-contains",
+            {"file": "x", "text": "a", "texts": ["b"]},
+            ".value: must be {file, text}",
+        ),
+        ("file-contains", {"file": "/x", "text": "a"}, '.value.file: "/x" is absolute'),
+        ("file-contains", {"file": "x", "pattern": "("}, ".value.pattern: "),
+        ("file-json", {"file": "x", "is": 1}, ".value: must be the path of a file"),
+        ("file-json", {"file": "../x"}, '.value.file: "../x" leads out of the workspace'),
+        ("file-json", {"file": "x", "path": "a["}, '.value.path: "a[" is not a JSONPath: '),
+        ("file-json", {"file": "x", "path": "$[?search(@.a, 'b')]"}, ".value.path: "),
+        ("file-json", {"file": "x", "schema": {"tpye": "a"}}, ".value.schema.tpye: "),
+    ],
+)
+def test_mistakes_are_told_before_a_run(name: str, value: Any, told: str) -> None:
+    """With the key that is wrong."""
+    (problem,) = problems(name, value)
+    assert str(problem).startswith(told)
+
+
+def test_texts_of_an_object_are_templates(place: Path) -> None:
+    """Its own, and those in its lists; what they stand for is known only then, and refused only then."""
+
+    def render(text: str) -> str:
+        return text.replace("{{name}}", "calc").replace("{{up}}", "..")
+
+    subject = Subject.of("", workspace=place)
+    value = {"file": "src/{{name}}.py", "texts": ["def", "{{name}}"]}
+    assert problems("file-contains", value) == []
+    (part,) = grade(subject, [Assertion(type="file-contains", value=value)], render=render).parts
+    assert part.reason == '"src/calc.py" does not contain "calc"'
+    assert part.metadata["renderedAssertionValue"]["file"] == "src/calc.py"
+    value = {"file": "{{up}}/secret.txt", "text": "x"}
+    assert problems("file-contains", value) == []
+    with pytest.raises(GradingError, match='"../secret.txt" leads out of the workspace'):
+        grade(subject, [Assertion(type="file-contains", value=value)], render=render)

@@ -1,0 +1,81 @@
+"""`trioeval runs --graph`: what of a stored run waits for what, and how it stands."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+
+from trioeval.cli.environment import read_environment
+from trioeval.cli.exits import Exit
+from trioeval.cli.stored_results import open_runs
+from trioeval.cli.terminal import show
+from trioeval.report import Head
+from trioeval.report.graph import Form, Node, State, case_nodes, graph_text, state_of, task_nodes
+from trioeval.report.run_list import run_line
+from trioeval.store import Reader, RunFacts
+from trioeval.tasks import Status
+
+
+def show_graph(db: Path | None, run: str, *, form: Form, as_json: bool) -> int:
+    """Draw a run.
+
+    Args:
+        db: The database of runs.
+        run: Which.
+        form: How it is drawn.
+        as_json: Tell it as JSON instead.
+
+    Raises:
+        UsageError: There is no such run.
+        StoreError: The database cannot be read.
+    """
+    with open_runs(db, read_environment(os.environ)) as reader:
+        facts = reader.run(run)
+        stored = _Stored(reader, facts)
+        heads = [Head.read(head) for head in reader.heads(facts)]
+        nodes = task_nodes(heads, stored.states, stored.cases)
+    if as_json:
+        told = {"id": facts.id, "state": facts.state, "tasks": [node.json() for node in nodes]}
+        show(json.dumps(told, indent=2))
+        return Exit.OK
+    if form == "text":
+        show(run_line(facts))
+    show(graph_text(nodes, form))
+    return Exit.OK
+
+
+@attrs.frozen
+class _Stored:
+    """What is there of a run."""
+
+    reader: Reader
+    facts: RunFacts
+
+    @property
+    def missing(self) -> State:
+        """How rows stand that are not there."""
+        return "running" if self.facts.state == "running" else "not run"
+
+    def states(self, head: Head) -> Mapping[str, int]:
+        """How the rows of a task stand."""
+        if head.dataset_folder is not None:
+            found = self.reader.datasets(self.facts).get(head.task)
+            return {"rows written": found.written} if found else {self.missing: 1}
+        states: Counter[str] = Counter()
+        for row in self.reader.outcomes(self.facts, head.task):
+            verdict = Status.PASS if row.passed else Status.FAIL
+            states[state_of(row.outcome, verdict if row.has_verdict else Status.ERROR)] += 1
+        size = self.facts.sizes[self.facts.tasks.index(head.task)]
+        # Of how many rows it is made may only be known when its turn comes.
+        lack = (0 if states else 1) if size is None else size - states.total()
+        states[self.missing] += max(0, lack)
+        return states
+
+    def cases(self, head: Head) -> tuple[Node, ...]:
+        """The cases of a task of agents."""
+        if not head.cases:
+            return ()
+        return case_nodes(head, self.reader.records(self.facts, head.task), self.missing)

@@ -1,0 +1,245 @@
+"""What of a run waits for what, drawn: its tasks, and of tasks of agents their cases.
+
+What depends on nothing is in layer 1, everything else one behind the last that it depends on.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from graphlib import TopologicalSorter
+from typing import Any, Literal, TypeAlias
+
+import attrs
+
+from trioeval.report.head import Head
+from trioeval.report.inert import inert
+from trioeval.report.records import own_of, status_of
+from trioeval.tasks import Status
+
+State: TypeAlias = Literal["passed", "failed", "error", "blocked", "not run", "running"]
+"""How rows stand: those of a run that goes on and that are not there yet are `running`, whether or not they
+have begun; those of one that is over are `not run`."""
+
+Form: TypeAlias = Literal["text", "mermaid", "dot"]
+
+_STATES: Sequence[State] = ("passed", "failed", "error", "blocked", "not run", "running")
+_WIDTH = 60  # characters of a name
+_NEEDS = 48  # characters of the names that something depends on
+
+
+@attrs.frozen(kw_only=True)
+class Node:
+    """A task or a case."""
+
+    name: str
+    depends_on: tuple[str, ...] = ()
+    layer: int = 1
+    """≥ 1."""
+    states: Mapping[str, int] = attrs.field(factory=dict)
+    """How many of its rows stand how; of a dataset, how many rows are written."""
+    cases: tuple["Node", ...] = ()
+    """Of a task of agents."""
+
+    def json(self) -> dict[str, Any]:
+        """All of it, ready for `json.dumps`."""
+        return {
+            "name": self.name,
+            "dependsOn": list(self.depends_on),
+            "layer": self.layer,
+            "states": dict(self.states),
+            **({"cases": [case.json() for case in self.cases]} if self.cases else {}),
+        }
+
+
+def state_of(outcome: str, status: Status) -> State:
+    """How a row stands.
+
+    Example:
+        >>> state_of("blocked", Status.ERROR)
+        'blocked'
+    """
+    match status, outcome:
+        case Status.PASS, _:
+            return "passed"
+        case Status.FAIL, _:
+            return "failed"
+        case _, "blocked":
+            return "blocked"
+        case _, "not_run":
+            return "not run"
+        case _:
+            return "error"
+
+
+def case_nodes(
+    head: Head, records: Iterable[Mapping[str, Any]], missing: State
+) -> tuple[Node, ...]:
+    """The cases of a task of agents.
+
+    Args:
+        head: Of the task.
+        records: Its rows.
+        missing: How a case stands that has no row.
+    """
+    found: dict[str, Counter[State]] = {case.name: Counter() for case in head.cases}
+    for record in records:
+        states = found.get(record["testCase"].get("case"))
+        if states is not None:
+            states[state_of(own_of(record)["outcome"], status_of(record))] += 1
+    layers = layers_of({case.name: case.depends_on for case in head.cases})
+    return tuple(
+        Node(
+            name=case.name,
+            depends_on=case.depends_on,
+            layer=layers[case.name],
+            states=_in_order(found[case.name] or Counter([missing])),
+        )
+        for case in head.cases
+    )
+
+
+def task_nodes(
+    heads: Sequence[Head],
+    states: Callable[[Head], Mapping[str, int]],
+    cases: Callable[[Head], tuple[Node, ...]],
+) -> Sequence[Node]:
+    """The tasks of a run.
+
+    Args:
+        heads: Theirs.
+        states: Tells how the rows of a task stand.
+        cases: Gives its cases.
+    """
+    layers = layers_of({_name(head): head.depends_on for head in heads})
+    return [
+        Node(
+            name=_name(head),
+            depends_on=head.depends_on,
+            layer=layers[_name(head)],
+            states=_in_order(states(head)),
+            cases=cases(head),
+        )
+        for head in heads
+    ]
+
+
+def layers_of(graph: Mapping[str, Iterable[str]]) -> Mapping[str, int]:
+    """In which layer each name of a graph without circles is; names that are not its own count for nothing.
+
+    Example:
+        >>> layers_of({"a": ["b", "elsewhere"], "b": ["c"], "c": []})
+        {'c': 1, 'b': 2, 'a': 3}
+    """
+    known = {name: [one for one in needs if one in graph] for name, needs in graph.items()}
+    found: dict[str, int] = {}
+    for name in TopologicalSorter(known).static_order():
+        found[name] = 1 + max((found[one] for one in known[name]), default=0)
+    return found
+
+
+def graph_text(nodes: Sequence[Node], form: Form) -> str:
+    """A graph for a terminal, or for a document."""
+    match form:
+        case "text":
+            return "\n".join(_text(nodes))
+        case "mermaid":
+            return "\n".join(_mermaid(nodes))
+        case "dot":
+            return "\n".join(_dot(nodes))
+
+
+def _text(nodes: Sequence[Node]) -> Iterator[str]:
+    """A line a name, by layers; cases below their task."""
+    lines = []
+    for node in _layered(nodes):
+        lines.append((_line(node), node))
+        lines += [(f"   {_line(case)}", case) for case in _layered(node.cases)]
+    width = max((len(line) for line, _ in lines), default=0)
+    for line, node in lines:
+        yield f"{line:{width}}  {_said(node)}".rstrip()
+
+
+def _line(node: Node) -> str:
+    needs = f" ← {inert(', '.join(node.depends_on), _NEEDS)}" if node.depends_on else ""
+    return f"{node.layer}  {inert(node.name, _WIDTH)}{needs}"
+
+
+def _layered(nodes: Sequence[Node]) -> Sequence[Node]:
+    return sorted(nodes, key=lambda node: node.layer)  # in their own order within a layer
+
+
+def _said(node: Node) -> str:
+    """How a node stands; of its only row without a number."""
+    if sum(node.states.values()) == 1 and (only := next(iter(node.states))) in _STATES:
+        return only
+    return ", ".join(f"{count} {state}" for state, count in node.states.items())
+
+
+def _in_order(states: Mapping[Any, int]) -> dict[str, int]:
+    order = [*_STATES, *(state for state in states if state not in _STATES)]
+    return {state: states[state] for state in order if states.get(state)}
+
+
+def _name(head: Head) -> str:
+    return "suite" if head.task is None else head.task
+
+
+def _mermaid(nodes: Sequence[Node]) -> Iterator[str]:
+    yield "flowchart LR"
+    keys = _keys(nodes, "t")
+    for node in nodes:
+        if not node.cases:
+            yield f"  {keys[node.name]}[{_quoted(node)}]"
+            continue
+        yield f"  subgraph {keys[node.name]}[{_quoted(node)}]"
+        own = _keys(node.cases, f"{keys[node.name]}c")
+        yield from (f"    {own[case.name]}[{_quoted(case)}]" for case in node.cases)
+        yield from (f"    {one} --> {other}" for one, other in _edges(node.cases, own))
+        yield "  end"
+    yield from (f"  {one} --> {other}" for one, other in _edges(nodes, keys))
+
+
+def _quoted(node: Node) -> str:
+    label = _label(node, "\0")
+    for sign, code in (("#", "#35;"), ('"', "#quot;"), ("<", "#lt;"), (">", "#gt;")):
+        label = label.replace(sign, code)
+    return '"' + label.replace("\0", "<br/>") + '"'
+
+
+def _dot(nodes: Sequence[Node]) -> Iterator[str]:
+    yield "digraph run {"
+    yield "  rankdir=LR;"
+    yield "  node [shape=box];"
+    keys = _keys(nodes, "t")
+    for node in nodes:
+        if not node.cases:
+            yield f"  {keys[node.name]} [label={_escaped(node)}];"
+            continue
+        # Arrows lead to nodes, not to frames: the task is one in its own frame.
+        yield f"  subgraph cluster_{keys[node.name]} {{"
+        yield f"    {keys[node.name]} [label={_escaped(node)}, shape=plaintext];"
+        own = _keys(node.cases, f"{keys[node.name]}c")
+        yield from (f"    {own[case.name]} [label={_escaped(case)}];" for case in node.cases)
+        yield from (f"    {one} -> {other};" for one, other in _edges(node.cases, own))
+        yield "  }"
+    yield from (f"  {one} -> {other};" for one, other in _edges(nodes, keys))
+    yield "}"
+
+
+def _escaped(node: Node) -> str:
+    label = _label(node, "\0").replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + label.replace("\0", "\\n") + '"'
+
+
+def _label(node: Node, line_break: str) -> str:
+    said = _said(node)
+    return inert(node.name, _WIDTH) + (f"{line_break}{said}" if said else "")
+
+
+def _keys(nodes: Sequence[Node], prefix: str) -> Mapping[str, str]:
+    """Words for names that may be anything."""
+    return {node.name: f"{prefix}{place}" for place, node in enumerate(nodes, 1)}
+
+
+def _edges(nodes: Sequence[Node], keys: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for node in nodes:
+        yield from ((keys[one], keys[node.name]) for one in node.depends_on if one in keys)

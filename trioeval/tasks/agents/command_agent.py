@@ -1,0 +1,297 @@
+"""An agent that is a program: it is run once for each attempt, in the workspace of its case."""
+
+import errno
+import functools
+import math
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from typing import Protocol
+
+import attrs
+import trio
+
+from trioeval.agents.attempts import Attempt, AttemptEnd, AttemptFailure, FailureKind
+from trioeval.errors import TemplateError
+from trioeval.providers.programs.agent_command import CommandAgentSettings
+from trioeval.providers.programs.capture import last_line, to_text
+from trioeval.providers.programs.members import Root
+from trioeval.providers.programs.trees import KILLED_WITHIN, describe_end, make_mark
+from trioeval.suite import Templates
+from trioeval.tasks.agents.agent_journal import ProcessIdentity
+from trioeval.tasks.agents.attempt_logs import AttemptLog, open_log
+from trioeval.tasks.agents.case import CaseRoom
+from trioeval.tasks.agents.case_files import CaseFiles
+from trioeval.tasks.agents.plain_files import open_plain, read_plain
+from trioeval.tasks.agents.process_family import ProcessFamily, Relative, Started
+from trioeval.tasks.agents.report_file import AttemptReport, read_report_file
+from trioeval.tasks.agents.survivors import identify
+
+_KINDS: Mapping[int | None, FailureKind] = {
+    errno.ENOENT: "not_found",
+    errno.ENOTDIR: "not_found",
+    errno.EACCES: "permission",
+    errno.EPERM: "permission",
+    errno.E2BIG: "invalid",
+    errno.ENOEXEC: "invalid",
+    errno.ELOOP: "invalid",
+    errno.ENAMETOOLONG: "invalid",
+}
+"""What it means that a program cannot be started; anything else may be different the next time."""
+
+
+class ProcessLedger(Protocol):
+    """Where the processes of attempts are written down."""
+
+    def started(self, attempt: Attempt, process: ProcessIdentity, /) -> None:
+        """It is about to begin: `pid` is 0; and once more when it has one."""
+        ...
+
+    def gone(self, attempt: Attempt, /) -> None:
+        """Nothing of it is left."""
+        ...
+
+    async def durable(self) -> None:
+        """Return when what was written down so far is safe."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class CommandAgent:
+    """Runs a program for each attempt; an `Agent` of the restart loop.
+
+    What the program leaves behind when it ends belongs to the family, which ends it with the case.
+    """
+
+    settings: CommandAgentSettings
+    room: CaseRoom
+    templates: Templates = attrs.field(repr=False)
+    """Fills in the words of the command."""
+    family: ProcessFamily
+    ledger: ProcessLedger | None = None
+    timeout: float | None = None
+    """Seconds of an attempt, > 0, where the settings of the program say nothing; None does not bound it."""
+
+    async def __call__(self, attempt: Attempt, /) -> AttemptEnd:
+        """Run the program once. Always a checkpoint.
+
+        Cancelled, everything that the family has is ended before this raises.
+        """
+        try:
+            command = self._command(attempt)
+        except TemplateError as error:
+            await trio.lowlevel.checkpoint()
+            return _failed("invalid", f"the command cannot be filled in: {error}")
+        with ExitStack() as stack:
+            prepare = functools.partial(_prepare, self.room.files, attempt, self.settings, stack)
+            try:
+                logs = await trio.to_thread.run_sync(prepare)
+            except OSError as error:
+                return _failed("unexpected", f"the files of the attempt cannot be written: {error}")
+            started_at = trio.current_time()
+            try:
+                begun = await self._start(attempt, command, logs)
+            except (OSError, ValueError) as error:
+                return self._cannot_start(error)
+            stack.pop_all()  # the family closes them
+        is_over = False
+        try:
+            end = await self._work(attempt, begun, logs)
+            is_over = True
+        finally:
+            if (
+                not is_over
+            ):  # all of it at once: what is left of earlier attempts may need its grace too
+                with trio.move_on_after(KILLED_WITHIN, shield=True):
+                    await self.family.end()
+        return attrs.evolve(end, duration_s=trio.current_time() - started_at)
+
+    async def _start(self, attempt: Attempt, command: Sequence[bytes], logs: "_Logs") -> Relative:
+        """Start the program. What can be ended when this program has died is written down before.
+
+        Raises:
+            OSError: It cannot be started.
+            ValueError: A word has a NUL character.
+        """
+        mark, ledger = make_mark(), self.ledger
+        if ledger is not None:
+            ledger.started(attempt, identify(Root(0, mark.encode())))
+            await ledger.durable()
+        what = Started(
+            command=command,
+            cwd=self.room.files.workspace,
+            environ={**self.settings.environ, **_variables(self.room, attempt)},
+            mark=mark,
+            has_input=self.settings.stdin,
+            gone=functools.partial(self._tell_gone, attempt),
+        )
+        try:
+            begun = await self.family.start(what, logs.stdout, logs.stderr)
+        except (OSError, ValueError):
+            self._tell_gone(attempt)
+            raise
+        if ledger is not None:
+            ledger.started(attempt, identify(begun.tree.root))
+        return begun
+
+    async def _work(self, attempt: Attempt, begun: Relative, logs: "_Logs") -> AttemptEnd:
+        """How an attempt ends whose program runs."""
+        limit = self.timeout if self.settings.timeout is None else self.settings.timeout
+        process = begun.tree.process
+        async with trio.open_nursery() as nursery:
+            if process.stdin is not None:
+                nursery.start_soon(_write, process.stdin, _text(attempt.prompt))
+            with trio.move_on_after(math.inf if limit is None else limit) as in_time:
+                await begun.tree.wait()
+            nursery.cancel_scope.cancel("the program has ended")
+        if in_time.cancelled_caught:
+            await self.family.end_one(begun)
+            failure: AttemptFailure | None = AttemptFailure(
+                "timeout", f"did not end within {limit:g} seconds"
+            )
+        else:
+            failure = self._judge(process.returncode, logs.stderr)
+        await begun.stdout.catch_up()
+        await begun.stderr.catch_up()
+        read = functools.partial(_read, self.room.files, attempt, logs.stdout, logs.stdout.kept)
+        await self.family.settle(begun)
+        output, report = await trio.to_thread.run_sync(read)
+        warnings = [*logs.warnings(), *report.warnings]
+        return AttemptEnd(
+            output=report.output if report.has_output else output,
+            failure=report.failure or failure,
+            exit_code=process.returncode,
+            usage=report.usage,
+            cost=report.cost,
+            metadata={**logs.paths(), **({"warnings": warnings} if warnings else {})},
+        )
+
+    def _judge(self, code: int | None, errors: AttemptLog) -> AttemptFailure | None:
+        if code is None or code in self.settings.success:
+            return None
+        if code < 0:
+            return AttemptFailure("killed", describe_end(code))
+        return AttemptFailure("exit", f"{describe_end(code)}{last_line(errors.tail.text)}")
+
+    def _cannot_start(self, error: OSError | ValueError) -> AttemptEnd:
+        program, workspace = self.settings.words[0], self.room.files.workspace
+        instead = "hand over {{promptFile}} in place of {{prompt}}"
+        if isinstance(error, ValueError):  # of the operating system's texts: they end at a NUL
+            return _failed("invalid", f"a word of the command has a NUL character; {instead}")
+        if error.errno == errno.E2BIG:
+            return _failed("invalid", f"the words of the command are too long; {instead}")
+        if not workspace.is_dir():
+            return _failed("invalid", f"its workspace {workspace} is not there any more")
+        kind = _KINDS.get(error.errno, "unexpected")
+        if kind == "not_found":
+            why = ", or what its first line names" if os.sep in program else " in PATH"
+            return _failed(kind, f'there is no program "{program}"{why}')
+        return _failed(kind, f'"{program}" cannot be started: {error.strerror}')
+
+    def _command(self, attempt: Attempt) -> list[bytes]:
+        room = self.room
+        named = {
+            **room.vars,
+            "prompt": attempt.prompt,
+            "promptFile": str(room.files.told(attempt.number)),
+            "workspace": str(room.files.workspace),
+            "suite": str(room.suite),
+            "attempt": attempt.number,
+            "case": room.name,
+        }
+        words = self.settings.command(lambda word: self.templates.fill(word, named))
+        return [_text(word) for word in words]
+
+    def _tell_gone(self, attempt: Attempt) -> None:
+        if self.ledger is not None:
+            self.ledger.gone(attempt)
+
+
+@attrs.frozen
+class _Logs:
+    stdout: AttemptLog
+    stderr: AttemptLog
+
+    def warnings(self) -> list[str]:
+        """What was not kept."""
+        cut = [f"{log.path} was cut after {log.limit} bytes" for log in self._both if log.is_cut]
+        return [*cut, *(log.fault for log in self._both if log.fault is not None)]
+
+    def paths(self) -> dict[str, str]:
+        """Where they are, as JSON data."""
+        return {"stdout": str(self.stdout.path), "stderr": str(self.stderr.path)}
+
+    @property
+    def _both(self) -> tuple[AttemptLog, AttemptLog]:
+        return self.stdout, self.stderr
+
+
+def _prepare(
+    files: CaseFiles, attempt: Attempt, settings: CommandAgentSettings, stack: ExitStack
+) -> _Logs:
+    """Write what the agent is told, take an old report away, and open the logs. Blocks on files.
+
+    Raises:
+        OSError: It cannot be done.
+    """
+    number = attempt.number
+    files.logs.mkdir(parents=True, exist_ok=True)
+    told = open_plain(files.told(number), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    with open(told, "wb") as file:  # noqa: PTH123 - a descriptor
+        file.write(_text(attempt.prompt))
+    # One that was cut off may have begun one; what is no file is told when it is read.
+    with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
+        files.report(number).unlink()
+    opened = []
+    for path in (files.stdout(number), files.stderr(number)):
+        opened.append(open_log(path, settings.max_output))
+        stack.callback(opened[-1].close)
+    return _Logs(*opened)
+
+
+def _read(
+    files: CaseFiles, attempt: Attempt, log: AttemptLog, length: int
+) -> tuple[str, AttemptReport]:
+    """What the agent wrote, and its report. Blocks on files; never raises."""
+    try:
+        written = read_plain(log.path, length, log.start)
+    except OSError:  # somebody took it away
+        written = b""
+    return to_text(written), read_report_file(files.report(attempt.number))
+
+
+def _variables(room: CaseRoom, attempt: Attempt) -> dict[str, str]:
+    """What the environment of a program tells it of its case."""
+    files, number = room.files, attempt.number
+    return {
+        "TRIOEVAL_PROMPT": str(files.told(number)),
+        "TRIOEVAL_WORKSPACE": str(files.workspace),
+        "TRIOEVAL_DONE": str(files.done),
+        "TRIOEVAL_BUS": str(files.bus),
+        "TRIOEVAL_PROJECT": room.project,
+        "TRIOEVAL_CASE": room.name,
+        "TRIOEVAL_RUN": attempt.run_id,
+        "TRIOEVAL_ATTEMPT": str(number),
+        "TRIOEVAL_REPORT": str(files.report(number)),
+        "TRIOEVAL_PYTHON": sys.executable,
+    }
+
+
+def _text(text: str) -> bytes:
+    """A text as programs get it; what cannot be encoded is replaced."""
+    try:
+        return os.fsencode(text)  # a path may have bytes that are no text
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")
+
+
+async def _write(stream: trio.abc.SendStream, given: bytes) -> None:
+    # A program need not read all of its input.
+    with suppress(trio.BrokenResourceError):
+        async with stream:
+            await stream.send_all(given)
+
+
+def _failed(kind: FailureKind, message: str) -> AttemptEnd:
+    return AttemptEnd(failure=AttemptFailure(kind, message))
