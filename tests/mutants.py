@@ -1,4 +1,4 @@
-"""One-line mutants of kernel, rates, quota and datasets, each of which some test must kill.
+"""One-line mutants of kernel, rates, quota, datasets and agents, each of which some test must kill.
 
     python tests/mutants.py            all of them
     python tests/mutants.py width pace those whose name contains a word
@@ -45,6 +45,11 @@ QUOTA = {
 }
 """Which tests are nearest to a module of quota/; to all others those of `REMOTE`."""
 DATASETS = ("tests/datasets/test_tracker_law.py", "tests/datasets/test_fair_line.py")
+AGENTS = (
+    "tests/agents/test_restarts.py",
+    "tests/property/test_agent_loop_law.py",
+    "tests/agents/test_inprocess_agents.py",
+)
 TESTS = (*WHOLE_RUNS, "tests/property")
 AT_ONCE = 2  # mutants that are tried side by side
 
@@ -1629,6 +1634,42 @@ MUTANTS = (
         "tag + 1 / weight",
         "tag + 1",
     ),
+    # agents/
+    Mutant(
+        "an attempt that ends well resets no delay",
+        "example",
+        "agents/restarts.py",
+        "        if end.failure is None:\n            break\n",
+        "        if end.failure is None:\n            continue\n",
+    ),
+    Mutant(
+        "what gets its slot begins though nobody wants it",
+        "DRAIN",
+        "agents/turn.py",
+        "        if terms.stop.is_set() or terms.marker.is_set():\n            return\n",
+        "",
+    ),
+    Mutant(
+        "children outlive a case that is cut off",
+        "LEAK",
+        "agents/loop.py",
+        "                await self._terms.children.end()\n            self._terms.tell",
+        "                await trio.lowlevel.checkpoint()\n            self._terms.tell",
+    ),
+    Mutant(
+        "a time limit lets an agent go on without a slot",
+        "SLOT",
+        "agents/stretches.py",
+        "with trio.CancelScope(shield=True) as self._line:",
+        "with trio.CancelScope() as self._line:",
+    ),
+    Mutant(
+        "an agent that goes on stands behind who has not begun",
+        "example",
+        "agents/stretches.py",
+        "run, ahead=self.ahead)",
+        "run)",
+    ),
 )
 
 
@@ -1656,6 +1697,8 @@ def nearest(mutant: Mutant) -> Sequence[str]:
         return QUOTA.get(name, REMOTE)
     if folder == "datasets":
         return DATASETS
+    if folder == "agents":
+        return AGENTS
     return (f"tests/property/test_{module}.py",) if folder == "rates" else WHOLE_RUNS
 
 
@@ -1733,7 +1776,7 @@ def page(found: Mapping[Mutant, str | None]) -> str:
     lines = [
         "# Mutants",
         "",
-        "Each line is one change of one place of the kernel, the rates, the quota or the datasets.",
+        "Each line is one change of one place of the kernel, the rates, the quota, the datasets or the agents.",
         "Every one of them makes a test fail.",
         "`python tests/mutants.py --report` makes this page; `tests/mutants.py` holds the changes.",
         "The law is the one that says that this must not be; where only named examples do, it is `example`.",

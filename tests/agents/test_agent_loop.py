@@ -63,7 +63,7 @@ def on_bench(play: Callable[[Bench], Awaitable[R]]) -> tuple[R, float]:
             bench = Bench(Kids(nursery))
             result = await play(bench)
             assert not bench.kids.living
-            return result, trio.current_time()
+        return result, trio.current_time()
 
     return run_virtual(main)
 
@@ -175,6 +175,7 @@ def test_ag_06_a_folder_in_the_place_of_the_file_is_an_error(when: str, tmp_path
         bench.marker = FileMarker(tmp_path / "DONE")
 
         async def agent(_attempt: Attempt) -> AttemptEnd:
+            await trio.lowlevel.checkpoint()
             (tmp_path / "DONE").mkdir()
             return WELL
 
@@ -347,11 +348,9 @@ def test_ag_15_a_delay_ends_when_the_task_is_done() -> None:
             assert isinstance(bench.marker, Flag)
             bench.marker.set()
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(finish)
-            return await run_until_done(
-                Scripted(bench, [WELL] * 9), bench.terms(RestartPolicy(delay=60))
-            )
+        bench.kids.nursery.start_soon(finish)
+        agent = Scripted(bench, [WELL] * 9)
+        return await run_until_done(agent, bench.terms(RestartPolicy(delay=60)))
 
     end, seconds = on_bench(play)
     assert (end.ending, end.message, seconds) == ("done", "done after 1 attempt", 4)
@@ -368,10 +367,9 @@ def test_after_a_stop_no_attempt_begins(at: float) -> None:
             await trio.sleep(at)
             bench.stop.set()
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(stop)
-            agent = Scripted(bench, [WELL] * 9, children=[1000])
-            return await run_until_done(agent, bench.terms(RestartPolicy(delay=60)))
+        bench.kids.nursery.start_soon(stop)
+        agent = Scripted(bench, [WELL] * 9, children=[1000])
+        return await run_until_done(agent, bench.terms(RestartPolicy(delay=60)))
 
     end, seconds = on_bench(play)
     attempts = 0 if at == 0.5 else 1
@@ -394,9 +392,8 @@ def test_what_is_done_when_it_gets_its_slot_is_not_begun() -> None:
             assert isinstance(bench.marker, Flag)
             bench.marker.set()
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(finish)
-            return await run_until_done(Scripted(bench), bench.terms())
+        bench.kids.nursery.start_soon(finish)
+        return await run_until_done(Scripted(bench), bench.terms())
 
     end, _seconds = on_bench(play)
     assert (end.ending, end.attempts) == ("done", ())
@@ -499,7 +496,7 @@ def test_the_loop_is_always_a_checkpoint() -> None:
         assert isinstance(bench.marker, Flag)
         bench.marker.set()
 
-        async def quiet(_type: str, _body: str) -> None:  # noqa: ASYNC124 - for the loop's own
+        async def quiet(_type: str, _body: str) -> None:  # noqa: ASYNC124 - so the loop must be one
             pass
 
         terms: LoopTerms = bench.terms(post=quiet)

@@ -155,6 +155,25 @@ def test_a_text_that_could_be_a_flag_is_refused(bus: Path, run: Run, text: str) 
     assert bodies(run("read", "--json")[1]) == [text]
 
 
+def test_only_what_matters_waits_for_the_disk(
+    bus: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Facts do, and whatever is said to."""
+    written: list[int] = []
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, written.append)
+
+    def count(*words: str) -> int:
+        written.clear()
+        assert run("post", "text", *words)[0] == 0
+        return len(written)
+
+    run("post", "the first one makes the files")
+    assert count() == 0
+    assert count("--type", "FACT") == 1
+    assert count("--fsync") == 1
+
+
 def test_a_dash_is_no_value_of_a_flag(bus: Path, run: Run) -> None:
     """It is not mistaken for standard input either; behind `=` it is what it is."""
     assert run("post", "--task", "-")[0] == 2
@@ -382,6 +401,20 @@ def test_a_slow_reader_can_be_left(monkeypatch: pytest.MonkeyPatch) -> None:
         assert 100 < stopped < 9_999
         writer.close()
         assert [int(line) for line in reader.read().split()] == list(range(stopped))
+
+
+def test_a_long_line_can_be_left_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not fit into a pipe is not written before somebody reads."""
+    reading, writing = os.pipe()
+    with open(reading, "rb"), open(writing, "w", encoding="utf-8") as writer:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stdout", writer)
+
+        async def main() -> None:
+            with trio.fail_after(0.05):
+                await show_in_time("x" * 200_000)
+
+        with pytest.raises(trio.TooSlowError):
+            trio.run(main)
 
 
 def test_lines_go_to_files_and_to_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

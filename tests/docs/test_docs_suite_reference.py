@@ -26,7 +26,8 @@ from trioeval.suite import (
 from trioeval.suite.question_models import QuestionBudget, QuestionSettings, Tool
 from trioeval.suite.quota_forms import unit_of
 from trioeval.suite.quota_models import BatchSettings, QuotaSettings
-from trioeval.suite.structure import NOT_IN_FILES
+from trioeval.suite.structure import RENAMED
+from trioeval.suite.tests_forms import NOT_IN_TESTS
 
 PAGE = (DOCS / "reference" / "suite.md").read_text()
 
@@ -40,11 +41,11 @@ def table_with(first: str) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("model", "names", "first"),
     [
-        (Suite, dict.fromkeys(NOT_IN_FILES), "providers"),
+        (Suite, RENAMED, "providers"),
         (ProviderEntry, {}, "id"),
         (
             Test,
-            {"assertions": "assert", "fault": None, "is_data": None, "judge": None},
+            {"assertions": "assert", **NOT_IN_TESTS},
             "description",
         ),
         (TestOptions, {"overrides": None}, "runSerially"),

@@ -13,6 +13,7 @@ from trioeval import Assertion, grade
 from trioeval.errors import GradingError, Problem
 from trioeval.grading import Subject
 from trioeval.grading.check import check_assertion
+from trioeval.grading.model import Computed
 from trioeval.grading.workspace_files import LARGEST, find_file, path_fault, place_of
 
 Told = tuple[bool, str]
@@ -190,7 +191,7 @@ def test_a_pattern_that_only_finds_links_to_elsewhere_is_an_error(place: Path) -
 def test_a_folder_that_leads_out_is_as_good_as_a_link(place: Path) -> None:
     """Also for what would be new in it."""
     (place / "up").symlink_to(place.parent)
-    with pytest.raises(GradingError, match='"up/secret.txt" is a link, or behind one'):
+    with pytest.raises(GradingError, match=r'"up/secret\.txt" is a link, or behind one'):
         judged(place, "file-contains", {"file": "up/secret.txt", "text": "secret"})
     with pytest.raises(GradingError, match="leads out"):
         place_of(place, "up/new.txt")
@@ -293,5 +294,46 @@ def test_texts_of_an_object_are_templates(place: Path) -> None:
     assert part.metadata["renderedAssertionValue"]["file"] == "src/calc.py"
     value = {"file": "{{up}}/secret.txt", "text": "x"}
     assert problems("file-contains", value) == []
-    with pytest.raises(GradingError, match='"../secret.txt" leads out of the workspace'):
+    with pytest.raises(GradingError, match=r'"\.\./secret\.txt" leads out of the workspace'):
         grade(subject, [Assertion(type="file-contains", value=value)], render=render)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("file-exists", "a\0b", '"a\\u0000b" is no path'),
+        ("file-exists", "a**b/*", '"a**b/*" is a pattern that cannot be used: '),
+        ("file-json", {"file": "scores.json", "path": "{{x}}"}, '"{{x}}" is not a JSONPath'),
+        ("file-json", {"file": "scores.json", "schema": "{{x}}: ["}, "the schema cannot be used: "),
+    ],
+)
+def test_values_that_are_wrong_when_they_are_rendered_are_errors(
+    place: Path, name: str, value: Any, told: str
+) -> None:
+    """Nobody can say what they were meant to find."""
+    with pytest.raises(GradingError) as raised:
+        judged(place, name, value)
+    assert told in str(raised.value)
+
+
+def test_a_pattern_that_is_none_when_it_is_rendered_fails_either_way(place: Path) -> None:
+    """As for `regex`."""
+    value = {"file": "in", "pattern": "({{x}}"}
+    assert problems("file-contains", value) == []
+    for name in ("file-contains", "not-file-contains"):
+        passed, reason = judged(place, name, value)
+        assert not passed
+        assert reason.startswith('"({{x}}" is not a regular expression')
+
+
+def test_what_a_template_or_a_program_will_give_is_not_checked_before(place: Path) -> None:
+    """A text that is no schema is."""
+    computed = Computed(place / "x.py", None, "file://x.py")
+    assert problems("file-contains", computed) == []
+    assert problems("file-json", {"file": "x", "schema": "{{x}}", "path": "{{x}}"}) == []
+    (problem,) = problems("file-json", {"file": "x", "schema": "a: ["})
+    assert problem.path == ".value.schema"
+    (problem,) = problems("file-json", {"file": "x", "schema": json.dumps({"tpye": "a"})})
+    assert problem.path == ".value.schema"
+    (problem,) = problems("command", computed)
+    assert problem.message == "file://x.py is a file, and a command is written as it is"

@@ -23,9 +23,9 @@ def submission(id_: str, *depends_on: str) -> Submission:
 
 def bare_planner(path: Path, limit: int, settings: PlannerSettings = QUIET) -> AgentPlanner:
     """A planner without its background, which can be dropped as if its program were killed."""
-    transactions = Transactions(
-        path, open_database(path, RUNS), enter(path), settings, lambda: 1_000_000.0
-    )
+    connection = open_database(path, RUNS)
+    connection.execute("PRAGMA synchronous = OFF")
+    transactions = Transactions(path, connection, enter(path), settings, lambda: 1_000_000.0)
     return AgentPlanner(path, transactions, limit, settings, print)
 
 
@@ -140,7 +140,7 @@ class Model:
                 del self.entries[entry.id]
         self.schedule(limit)
 
-    def shown(self) -> list[tuple[str, int, str, int | None, int, frozenset[str]]]:
+    def shown(self) -> list[tuple[str, int, EntryState, int | None, int, frozenset[str]]]:
         lines, waiting = [], 0
         for entry in self.in_order():
             state = self.state(entry)

@@ -35,6 +35,7 @@ class PlannerMachine(RuleBasedStateMachine):
         """Of programs that live, by their number; no number comes twice."""
         self.slots: list[int] = []
         self.before: Sequence[Entry] = ()
+        self.last: Sequence[Entry] = ()
         self.asked: int | None = None
         """The limit of the program that may have let others begin since `before`."""
 
@@ -61,7 +62,7 @@ class PlannerMachine(RuleBasedStateMachine):
 
     def do(self, slot: int) -> tuple[int, Planner, int]:
         number = self.slots[slot % len(self.slots)]
-        self.before, self.asked = trio.run(self.planners[number].snapshot), self.limits[number]
+        self.before, self.asked = self.last, self.limits[number]
         return number, self.planners[number], self.limits[number]
 
     @rule(slot=PROGRAMS, id_=IDS, needs=NEEDS)
@@ -146,6 +147,7 @@ class PlannerMachine(RuleBasedStateMachine):
                 for entry in entries
             ]
             assert found == self.model.shown()
+            self.last = entries
             self.check_starts(entries)
 
     def check_starts(self, entries: Sequence[Entry]) -> None:
@@ -239,9 +241,9 @@ class SharedMachine(PlannerMachine):
 
 TestMemoryPlannerAg41 = MemoryMachine.TestCase
 TestMemoryPlannerAg41.settings = settings(
-    max_examples=settings().max_examples // 3, stateful_step_count=30
+    max_examples=settings().max_examples // 5, stateful_step_count=25
 )
 TestSharedPlannerAg41 = SharedMachine.TestCase
 TestSharedPlannerAg41.settings = settings(
-    max_examples=settings().max_examples // 4, stateful_step_count=25
+    max_examples=settings().max_examples // 8, stateful_step_count=25
 )

@@ -142,7 +142,7 @@ _AGENT_KEYS = {
 
 
 @pytest.mark.slow
-@settings(max_examples=settings().max_examples // 3, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(
     entry=st.booleans().flatmap(
         lambda mutants: documents({**AGENT_TASK, "properties": _AGENT_KEYS}, mutants)

@@ -10,6 +10,8 @@ from trioeval.suite import BudgetSettings, Suite, load_suite, parse_suite
 from trioeval.suite.task_entries import in_every_task
 
 _LEAVE_OUT = "\n  each of them waits for the next; leave one dependency out"
+_NEEDS_ROWS = """a task that takes the rows of "a" cannot run without them
+  write "skip", "block" or "fail\""""
 GPT = {"id": "openai:chat:gpt-4.1", "label": "gpt"}
 
 
@@ -205,8 +207,7 @@ def test_what_becomes_of_a_task_whose_dependency_fails() -> None:
         {"onFailedDependency": "run", "tests": {"fromTask": "a"}},
     ) == [
         '$.tasks[1].onFailedDependency: must be skip, block, fail or run, got the text "wait"',
-        '$.tasks[2].onFailedDependency: a task that takes the rows of "a" cannot run without them'
-        '\n  write "skip", "block" or "fail"',
+        "$.tasks[2].onFailedDependency: " + _NEEDS_ROWS,
     ]
 
 

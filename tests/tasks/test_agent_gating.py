@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 import attrs
 import pytest
 import trio
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trioeval.agents.dependencies import Dependent, FailedDependency
 from trioeval.errors import AgentError, BlockedError, UsageError
 from trioeval.tasks.agents.gating import Gate
+from trioeval.tasks.refusals import StoppedError
 from trioeval.testing import run_virtual
 
 POLICIES: tuple[FailedDependency, ...] = ("skip", "block", "fail", "run")
@@ -118,10 +119,16 @@ async def perform(gate: Gate, case: Case, ran: Ran, column: str) -> None:
             ending = f"skipped: {error.by}: {error}"
         except AgentError as error:
             ending = f"refused: {error}"
+        except StoppedError:
+            ending = "stopped"
         ran.ended[case.name] = ending
         ran.over[case.name] = trio.current_time()
         gate.over(case.name, column=column, done=ending == "done")
         nursery.cancel_scope.cancel()
+
+
+async def silence(kind: str, body: str) -> None:
+    await trio.lowlevel.checkpoint()
 
 
 def gate_of(*cases: Case) -> Gate:
@@ -333,9 +340,6 @@ def test_trouble_with_a_marker_is_raised_as_it_is() -> None:
         warn=print,
     )
 
-    async def post(kind: str, body: str) -> None:
-        await trio.lowlevel.checkpoint()
-
     async def main() -> None:
         flag = Flag(trouble=AgentError("DONE is a folder"))
         async with trio.open_nursery() as nursery:
@@ -346,7 +350,7 @@ def test_trouble_with_a_marker_is_raised_as_it_is() -> None:
 
     async def fails(flag: Flag, name: str, error: type[Exception], said: str) -> None:
         with pytest.raises(error, match=said):
-            await gate.wait(name, column="", done=flag, post=post)
+            await gate.wait(name, column="", done=flag, post=silence)
 
     run_virtual(main)
 
@@ -375,6 +379,36 @@ def test_ag_08_a_cancelled_run_ends_all_waits_at_once() -> None:
     )
     assert found.began == {"a": 0}
     assert found.warned == []
+
+
+def test_ag_08_a_stopped_run_ends_all_waits_at_once() -> None:
+    """Nobody is blocked, fails or begins for it, in whatever order things end then; what is done is."""
+
+    async def main() -> Mapping[str, str]:
+        stop, found, warned = trio.Event(), Ran(), Ran()
+        cases = [
+            Case(name="a", takes=5, done=False),
+            *(Case(name=policy[0], needs="a", policy=policy) for policy in POLICIES),
+            Case(name="m", needs="a", marked_at=2),
+            Case(name="n", needs="sbfr"),
+        ]
+        columns = {"": [case.dependent for case in cases]}
+        gate = Gate.of(columns, warn=warned.warn, stop=stop)
+        async with trio.open_nursery() as nursery:
+            for case in cases:
+                nursery.start_soon(perform, gate, case, found, "")
+            await trio.sleep(5)
+            stop.set()
+            assert trio.current_time() == 5
+        assert found.began == {"a": 0, "m": 2}
+        assert set(found.over.values()) == {2, 5}
+        assert warned.warned == []
+        with pytest.raises(StoppedError):
+            await gate.wait("n", column="", done=Flag(), post=silence)
+        return found.ended
+
+    ended = run_virtual(main)
+    assert ended == {**dict.fromkeys("sbfrn", "stopped"), "a": "failed", "m": "done"}
 
 
 def test_columns_know_nothing_of_each_other() -> None:
@@ -442,6 +476,13 @@ def plans(draw: st.DrawFn) -> Sequence[Case]:
 
 @pytest.mark.slow
 @given(plan=plans())
+@example(  # given up and marked at one instant
+    plan=(
+        Case(name="a", takes=0, done=False),
+        Case(name="b", needs="a", policy="block", marked_at=2.0),
+        Case(name="c", takes=2.0),
+    )
+)
 def test_every_case_ends_and_begins_only_when_it_may(plan: Sequence[Case]) -> None:
     """Whatever fails, is cancelled or marked: nobody waits for ever, and messages say what was so."""
     found = ran(*plan)

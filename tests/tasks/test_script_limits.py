@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pytest
 import trio
 import trio.testing
+from processes import alive
 
 import trioeval
 from trioeval.errors import GradingError, ScriptError
@@ -23,19 +24,6 @@ from trioeval.tasks.user_code import UserCode
 pytestmark = pytest.mark.slow  # processes
 
 T = TypeVar("T")
-
-
-def alive(mark: str) -> list[str]:
-    """The processes that have a text in their environment."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        try:
-            if folder.name.isdigit() and mark.encode() in (folder / "environ").read_bytes():
-                state = (folder / "stat").read_bytes().rpartition(b")")[2].split()[0]
-                found += [folder.name] if state not in (b"Z", b"X") else []
-        except OSError:
-            continue
-    return found
 
 
 def with_code(

@@ -425,7 +425,7 @@ def graphs(draw: st.DrawFn) -> list[dict[str, Any]]:
     ),
     cancel_at=st.sampled_from([0.5, 1.0, 1.5, 3.0, 100.0]),
 )
-@settings(max_examples=60)
+@settings(max_examples=30)  # test_task_order.py draws more of them
 def test_block_and_total_hold_for_every_graph(
     tasks: list[dict[str, Any]], policies: Mapping[str, FailedDependency], cancel_at: float
 ) -> None:

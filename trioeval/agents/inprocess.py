@@ -62,10 +62,11 @@ class AgentRun:
     Types obtained from `run_agents` only.
     """
 
-    def __init__(self, attempt: Attempt, stretches: Stretches, case: "_Case") -> None:
+    def __init__(self, attempt: Attempt, stretches: Stretches, flag: Flag, case: "_Case") -> None:
         self.attempt = attempt
         """Its number, its run id and that of the attempt before it."""
         self._stretches = stretches
+        self._flag = flag
         self._case = case
         self._children: list[Child] = []
 
@@ -75,8 +76,11 @@ class AgentRun:
         return self.attempt.prompt
 
     def done(self) -> None:
-        """Say that the task is done: there is no other attempt. Not a checkpoint."""
-        self._case.flag.set()
+        """Say that the task is done: there is no other attempt. Not a checkpoint.
+
+        A child has a task of its own, and works once whether or not it says so.
+        """
+        self._flag.set()
 
     def waiting(self) -> Waiting:
         """Put around what the agent waits for, with `async with`: it holds no slot inside.
@@ -208,7 +212,7 @@ class _Case:
     _stop: trio.Event
     _post: Callable[[AgentCase, MessageType, str], Awaitable[None]] | None
     _observe: AgentObserver | None
-    flag: Flag = attrs.field(init=False, factory=Flag)
+    _flag: Flag = attrs.field(init=False, factory=Flag)
     _ends: list[AttemptEnd] = attrs.field(init=False)
     """Of its attempts so far."""
     _last_id: str | None = attrs.field(init=False, default=None)
@@ -230,7 +234,7 @@ class _Case:
                 policy=self.case.policy,
                 child_timeout=self.case.child_timeout,
                 slots=stretches,
-                marker=self.flag,
+                marker=self._flag,
                 children=self._family,
                 post=self._tell_bus,
                 begin=self._begin,
@@ -240,7 +244,7 @@ class _Case:
                 case=self.case.name,
                 agent=_name(self.case.agent),
             )
-            agent = self._agent(self.case.agent, stretches)
+            agent = self._agent(self.case.agent, stretches, self._flag)
             try:
                 end = await run_until_done(agent, self._terms, self.case.earlier)
             except Exception as error:  # noqa: BLE001 - raised below: no group around it
@@ -251,17 +255,17 @@ class _Case:
 
     def start_child(self, agent: AgentFunction, name: str, prompt: str) -> Child:
         """Let another agent live in the case."""
-        stretches = Stretches(self._ahead, self._ahead)
+        stretches, flag = Stretches(self._ahead, self._ahead), Flag()
         terms = attrs.evolve(
             self._terms,
             slots=stretches,
-            marker=Flag(),
+            marker=flag,
             begin=lambda number: Attempt(number=number, run_id=self._ids(), task_prompt=prompt),
             ended=lambda _attempt, _end: None,
             stop=trio.Event(),  # its parent runs to its end, and may need it for that
             agent=name,
         )
-        turn = Turn(self._agent(agent, stretches), terms, Posts(self._tell_bus), 0)
+        turn = Turn(self._agent(agent, stretches, flag), terms, Posts(self._tell_bus), 0)
 
         async def run() -> AttemptEnd:
             await turn.run()
@@ -292,10 +296,10 @@ class _Case:
         self._last_id = attempt.run_id
         return attempt
 
-    def _agent(self, function: AgentFunction, stretches: Stretches) -> Agent:
+    def _agent(self, function: AgentFunction, stretches: Stretches, flag: Flag) -> Agent:
         async def agent(attempt: Attempt, /) -> AttemptEnd:
             began_at = trio.current_time()
-            said = await function(AgentRun(attempt, stretches, self))
+            said = await function(AgentRun(attempt, stretches, flag, self))
             if isinstance(said, AttemptEnd):
                 return said
             worked = trio.current_time() - began_at - stretches.waited

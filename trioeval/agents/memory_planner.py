@@ -131,13 +131,10 @@ class MemoryPlanner:
     async def recover(self) -> Recovery:
         """See `Planner.recover`; no other program has anything in this line."""
         await trio.lowlevel.checkpoint()
-        return Recovery(
-            kept=tuple(
-                place.submission.id
-                for _, place in sorted(self._by_order.items())
-                if place.state == "running"
-            )
-        )
+        kept = (place for _, place in sorted(self._by_order.items()) if place.state == "running")
+        found = Recovery(kept=tuple(place.submission.id for place in kept))
+        self._schedule()
+        return found
 
     async def set_limit(self, limit: int, /) -> None:
         """See `Planner.set_limit`."""

@@ -66,6 +66,7 @@ def list_runs(
     suite: Path | None = None,
     state: Literal["running", "finished", "interrupted", "died"] | None = None,
     limit: Count = 20,
+    queue: Switch = False,
     graph: str | None = None,
     form: Annotated[Literal["text", "mermaid", "dot"], Parameter(name="--format")] = "text",
     json: Switch = False,
@@ -81,6 +82,8 @@ def list_runs(
         Only runs in this state.
     limit
         At most so many.
+    queue
+        Not runs, but the line in which cases of agents wait for their turn.
     graph
         Draw the tasks and cases of this run, with how they stand: its id, the beginning of it, or `latest`.
     form
@@ -90,6 +93,10 @@ def list_runs(
     db
         The database of runs.
     """
+    if queue:
+        from trioeval.cli.run_queue import show_queue  # noqa: PLC0415 - see above
+
+        return show_queue(db, as_json=json)
     if graph is not None:
         from trioeval.cli.run_graph import show_graph  # noqa: PLC0415 - see above
 

@@ -68,7 +68,8 @@ def agent_suite(
         are_settings_right = False
     if suite.rows_of is None:
         suite = attrs.evolve(suite, tests=with_names(suite.tests))
-        is_right = all(part.at[:1] not in {(), ("tests",)} for part in mistakes)
+        # What stands in another file may be a file of tests.
+        is_right = all(part.file is None and part.at[:1] != ("tests",) for part in mistakes)
         cases = Cases.of(suite, data.get("tests"), is_right=is_right)
         mistakes += cases.mistakes()
         if are_settings_right and not mistakes:

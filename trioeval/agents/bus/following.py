@@ -19,7 +19,7 @@ from trioeval.agents.bus.reading import CorruptRange, read_on
 from trioeval.agents.bus.segments import segment_numbers, segment_path
 
 POLL = 0.2  # seconds between looks at what other processes have written
-AT_ONCE = 500  # messages that are read at once, so that a follower of a large bus stays small
+AT_ONCE = 5000  # messages that are read at once, so that a follower of a large bus stays small
 _QUICK = 64 * 2**10  # bytes that are read without a thread
 
 _logger = logging.getLogger(__name__)

@@ -1,10 +1,13 @@
 r"""How a message stands in a file, so that whoever reads sees whole messages only.
 
-A record is a line that begins with `MAGIC` and tells the length of the payload in bytes, its checksum and its
-number; then the payload, which is one line of JSON; then a newline. Its length makes every body legal, and as
-a payload holds no newline (JSON writes `\n` in a text as two characters), a line that begins with the magic
-is always a real header. So a reader that finds something broken goes on at the next line at which magic,
-length and checksum agree; and what is only the *beginning* of a record can be told from what is broken.
+A record is a line that begins with `MAGIC` and tells the length of the payload in bytes, a checksum and the
+number of the message; then the payload, which is one line of JSON; then a newline. The checksum is the CRC-32
+of zlib, in eight hex digits, of all that stands between it and the last newline: number, newline and payload.
+
+The length makes every body legal. As a payload holds no newline (JSON writes `\n` in a text as two
+characters), nothing in it can be taken for the header of another record. So a reader that finds something
+broken goes on where magic, length and checksum agree again; and what is only the *beginning* of a record can
+be told from what is broken.
 """
 
 import re
@@ -59,9 +62,10 @@ def frame(seq: int, payload: bytes) -> bytes:
 
     Example:
         >>> frame(7, b"{}")
-        b'@trioeval-bus/1 2 d3bf3c0a 7\n{}\n'
+        b'@trioeval-bus/1 2 a350376e 7\n{}\n'
     """
-    return b"%b%d %08x %d\n%b\n" % (MAGIC, len(payload), crc32(payload), seq, payload)
+    checked = b"%d\n%b" % (seq, payload)
+    return b"%b%d %08x %b\n" % (MAGIC, len(payload), crc32(checked), checked)
 
 
 def record_at(data: bytes, start: int) -> Record | Flaw:
@@ -75,20 +79,20 @@ def record_at(data: bytes, start: int) -> Record | Flaw:
         return "bad"
     if end >= len(data):
         return "begun" if data.find(b"\n", begin) in {-1, end} else "bad"
-    payload = data[begin:end]
-    if data[end] != ord("\n") or crc32(payload) != int(header[2], 16):
+    checked = memoryview(data)[header.start(3) : end]
+    if data[end] != ord("\n") or crc32(checked) != int(header[2], 16):
         return "bad"
-    return Record(start, end + 1, int(header[3]), payload)
+    return Record(start, end + 1, int(header[3]), data[begin:end])
 
 
 def next_record(data: bytes, start: int) -> Record | None:
-    """The first record whose line begins behind a byte."""
-    found = data.find(b"\n" + MAGIC, start)
+    """The first record that begins behind a byte. Also in a line: the newline before it may be broken."""
+    found = data.find(MAGIC, start + 1)
     while found != -1:
-        record = record_at(data, found + 1)
+        record = record_at(data, found)
         if isinstance(record, Record):
             return record
-        found = data.find(b"\n" + MAGIC, found + 1)
+        found = data.find(MAGIC, found + 1)
     return None
 
 
@@ -108,7 +112,7 @@ def scan(data: bytes, start: int = 0) -> Scan:
         records.append(record)
         at = record.end
     torn = _torn(data, at)
-    lost = data.count(b"\n" + MAGIC, at, torn) + data.startswith(MAGIC, at, torn)
+    lost = sum(1 for _ in _HEADER.finditer(data, at, torn))
     return Scan(
         records=records,
         broken=broken,
@@ -120,10 +124,8 @@ def scan(data: bytes, start: int = 0) -> Scan:
 
 def _torn(data: bytes, start: int) -> int:
     """Where the beginning of a record stands at the end of bytes that hold no whole one."""
-    last = data.rfind(b"\n", start) + 1
-    before = data.rfind(b"\n", start, max(start, last - 1)) + 1
-    # A header and a part of its payload are two lines, a part of a header is one.
-    for line in sorted({start, max(start, before), max(start, last)}):
+    header, last = data.rfind(MAGIC, start), data.rfind(b"\n", start) + 1
+    for line in sorted({start, max(start, header), max(start, last)}):
         if line < len(data) and record_at(data, line) == "begun":
             return line
     return len(data)

@@ -18,11 +18,12 @@ import attrs
 import trio
 from filelock import lock_descriptor, unlock_descriptor
 
-from trioeval.agents.bus.segments import open_file
+from trioeval.agents.bus.segments import is_at, open_file
 
 FIRST_DELAY = 0.001  # seconds after the first look; doubled after each
 LONGEST_DELAY = 0.01
 PATIENCE = 0.02  # seconds after which others are to give way
+URGENT = 0.2  # seconds until which it is tried often: who holds it longer than that holds it long
 
 
 @attrs.define(eq=False)
@@ -44,7 +45,7 @@ class LockFile:
             self._file = open_file(self.path, os.O_RDWR | os.O_CREAT)
         if not lock_descriptor(self._file, blocking=False):
             return False
-        if os.fstat(self._file).st_nlink == 0:  # others lock another file of this name
+        if not is_at(self._file, self.path):  # others lock another file of this name
             self.close()
             return False
         self.is_held = True
@@ -115,25 +116,22 @@ class BusLock:
         self._claim.close()
 
     async def _wait(self, timeout: float) -> None:  # noqa: ASYNC109 - declared data
-        begun = trio.current_time()
-        delay, waited = FIRST_DELAY, 0.0
-        while waited < timeout:
+        begun = now = trio.current_time()
+        until, delay = begun + timeout, FIRST_DELAY
+        while now < until:
             # Sooner or later, so that those who have begun to wait together do not try in step.
-            await trio.sleep(min(timeout - waited, delay * (1 + self._rng()) / 2))
-            waited = trio.current_time() - begun
-            if waited < PATIENCE:
+            await trio.sleep_until(min(until, now + delay * (1 + self._rng()) / 2))
+            now = trio.current_time()
+            if now - begun < PATIENCE:
                 if self._take_as_new():
                     return
                 delay = min(2 * delay, LONGEST_DELAY)
             else:
                 if self._lock.take_nowait():
                     return
-                if self._claimed():
-                    for _ in range(20):
-                        await trio.lowlevel.checkpoint()
-                        if self._lock.take_nowait():
-                            return
-                delay = FIRST_DELAY  # while those give way who would be quicker
+                # Those give way who would be quicker: from now on it is soon to be had.
+                self._claimed()
+                delay = FIRST_DELAY if now - begun < URGENT else min(2 * delay, LONGEST_DELAY)
         raise TimeoutError(f"{self._lock.path}: others held the lock for {timeout:g} s")
 
     def _take_as_new(self) -> bool:

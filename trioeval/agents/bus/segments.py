@@ -122,6 +122,14 @@ def size_of(file: int) -> int:
     return os.fstat(file).st_size
 
 
+def is_at(file: int, path: Path) -> bool:
+    """Whether an open file still has its name."""
+    try:
+        return os.path.samestat(os.fstat(file), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
 def trouble(path: Path, doing: str, error: OSError) -> BusError:
     """An error of the system, told of a bus."""
     return BusError(f"{path}: the message bus cannot be {doing}: {error.strerror or error}")

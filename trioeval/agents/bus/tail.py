@@ -14,7 +14,7 @@ from pathlib import Path
 import attrs
 
 from trioeval.agents.bus.records import last_records, last_seq
-from trioeval.agents.bus.segments import open_file, segment_numbers, segment_path, size_of
+from trioeval.agents.bus.segments import is_at, open_file, segment_numbers, segment_path, size_of
 from trioeval.agents.bus.stats import BusStats
 
 
@@ -117,7 +117,7 @@ class Tail:
 
     def _is_last(self, file: int) -> bool:
         following = segment_path(self.folder, self._number + 1)
-        is_last = os.fstat(file).st_nlink > 0 and not following.exists()
+        is_last = is_at(file, self._path()) and not following.exists()
         if not is_last:
             self.close()
         return is_last

@@ -20,7 +20,7 @@ _RUBRIC = re.compile(r"(?:grade|llm-rubric):(.*)", re.DOTALL)
 _PYTHON = re.compile(r"python:(.*)|(file://(?:.*\.py|.*\.py:.*))", re.DOTALL)
 _REFUSED = {"pi"}
 """Types of promptfoo that there are not here: a cell that names one is no text to compare with."""
-_NOT_IN_CELLS = {"assert-set", "human", "max-score", "select-best"}
+_NOT_IN_CELLS = {"assert-set", "command", "human", "max-score", "select-best"}
 _LISTS = {"contains-all", "contains-any", "icontains-all", "icontains-any", "moderation"}
 _SCHEMAS = {"contains-json", "is-json"}
 _THRESHOLDS = {

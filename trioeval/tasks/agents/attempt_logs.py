@@ -88,6 +88,8 @@ class Pump:
     _taken: int = attrs.field(init=False, default=0)
     _more: trio.Event = attrs.field(init=False, repr=False, factory=trio.Event)
     """Set, and replaced, when something was taken."""
+    _at_end: bool = attrs.field(init=False, default=False)
+    """Whether nothing more comes; the stream is closed, or will be at once."""
     _over: trio.Event = attrs.field(init=False, repr=False, factory=trio.Event)
     _scope: trio.CancelScope = attrs.field(init=False, repr=False)
 
@@ -101,22 +103,28 @@ class Pump:
         try:
             with self._scope:
                 async with self._stream:
-                    async for part in self._stream:
-                        self.log.feed(bytes(part))
-                        self._taken += len(part)
+                    try:
+                        await self._take_all()
+                    finally:
+                        self._at_end = True
                         self._tell()
         finally:
             self.log.close()
             self._over.set()
+
+    async def _take_all(self) -> None:
+        async for part in self._stream:
+            self.log.feed(bytes(part))
+            self._taken += len(part)
             self._tell()
 
     async def catch_up(self) -> None:
         """Return when everything that was written before this call is taken. A checkpoint."""
         await trio.lowlevel.checkpoint()
-        if self._over.is_set():
+        if self._at_end:
             return
         goal = self._taken + _waiting_in(self._descriptor)
-        while self._taken < goal and not self._over.is_set():
+        while self._taken < goal and not self._at_end:
             await self._more.wait()
 
     async def finish(self) -> None:

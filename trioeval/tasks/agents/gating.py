@@ -18,6 +18,7 @@ from trioeval.agents.bus.messages import MessageType
 from trioeval.agents.dependencies import Blocked, Dependent, Lacking, Tracker
 from trioeval.agents.loop import Marker
 from trioeval.errors import AgentError, BlockedError
+from trioeval.tasks.refusals import StoppedError
 
 
 @attrs.define(eq=False)
@@ -27,6 +28,8 @@ class _Column:
     tracker: Tracker
     left: set[str]
     """Those that are not over."""
+    stop: trio.Event
+    """Set when nothing is to begin any more."""
     tell_stuck: Callable[[str, str], None]
     """Told of the name of a case that is given up, and why."""
     asleep: dict[str, "_Wait"] = attrs.field(init=False, factory=dict)
@@ -56,7 +59,7 @@ class _Column:
 
     def give_up(self) -> None:
         """Give up what is stuck, if nothing else goes on."""
-        if not self.left or len(self.asleep) < len(self.left):
+        if not self.left or len(self.asleep) < len(self.left) or self.stop.is_set():
             return
         for name, chain in self.tracker.stuck(()).items():
             wait = self.asleep.pop(name)
@@ -84,8 +87,8 @@ class _Wait:
 
     @property
     def is_ended(self) -> bool:
-        """Whether its marker has ended the wait."""
-        return self.is_marked or self.trouble is not None
+        """Whether something else has ended the wait than an end of what it waits for."""
+        return self.is_marked or self.trouble is not None or self.column.stop.is_set()
 
     async def sleep(self, limit: float) -> tuple[str, ...]:
         """Sleep until it is decided what becomes of the case; what it still waits for at the limit."""
@@ -95,6 +98,7 @@ class _Wait:
             with trio.move_on_after(limit):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._watch_marker)
+                    nursery.start_soon(self._watch_stop)
                     await self._sleep_on()
                     nursery.cancel_scope.cancel("it is decided")
         finally:
@@ -124,7 +128,12 @@ class _Wait:
         except AgentError as error:
             self.trouble = error
         else:
-            self.is_marked = True
+            # What was decided before it was set stands: people may have been told of it.
+            self.is_marked = self.name in self.column.asleep
+        self.column.wake(self.name)
+
+    async def _watch_stop(self) -> None:
+        await self.column.stop.wait()
         self.column.wake(self.name)
 
 
@@ -136,7 +145,11 @@ class Gate:
 
     @classmethod
     def of(
-        cls, columns: Mapping[str, Sequence[Dependent]], *, warn: Callable[[str], None]
+        cls,
+        columns: Mapping[str, Sequence[Dependent]],
+        *,
+        warn: Callable[[str], None],
+        stop: trio.Event | None = None,
     ) -> "Gate":
         """Nothing has begun yet.
 
@@ -144,10 +157,12 @@ class Gate:
             columns: By what each is called, the cases that will come. Those that an earlier execution of
                 the run has left are among them; `over` is said of them first.
             warn: Told in a line of each case that is given up because nothing can change any more.
+            stop: Set when nothing is to begin any more, which ends all waits.
 
         Raises:
             UsageError: A name is there twice in a column, or cases wait for each other.
         """
+        stop = trio.Event() if stop is None else stop
 
         def teller(column: str) -> Callable[[str, str], None]:
             of = f" of {column}" if len(columns) > 1 else ""
@@ -155,7 +170,9 @@ class Gate:
 
         return cls(
             {
-                column: _Column(Tracker.of(cases), {case.name for case in cases}, teller(column))
+                column: _Column(
+                    Tracker.of(cases), {case.name for case in cases}, stop, teller(column)
+                )
                 for column, cases in columns.items()
             }
         )
@@ -188,6 +205,7 @@ class Gate:
                 and nothing can change any more.
             AgentError: Its policy is `fail`; it has waited too long; or what is in the place of its marker
                 is none.
+            StoppedError: Nothing is to begin any more.
         """
         cases = self._columns[column]
         begins = False
@@ -212,25 +230,34 @@ class Gate:
 
 async def _pass(wait: _Wait, limit: float | None) -> None:
     """Wait as long as that is needed, and see what has become of it."""
-    name, tracker = wait.name, wait.column.tracker
-    state = tracker.state(name)
+    tracker = wait.column.tracker
+    state = tracker.state(wait.name)
     if state is not None and wait.done.is_set():
         return
-    was_blocked = isinstance(state, Blocked)
+    was_blocked = isinstance(state, Blocked) and not wait.column.stop.is_set()
     if was_blocked and (late := await wait.sleep(math.inf if limit is None else limit)):
         raise AgentError(f"it has waited {limit:g} s for {', '.join(late)} (dependencyTimeout)")
-    if wait.trouble is not None:
-        raise wait.trouble
     if wait.is_marked:
         return
+    if state is not None:
+        _check(wait)
+    if lost := tracker.lost(wait.name):
+        await wait.post("WARNING", f"begins although these are not done: {', '.join(lost)}")
+    elif was_blocked:
+        await wait.post("FACT", "dependencies satisfied")
+
+
+def _check(wait: _Wait) -> None:
+    """See that nothing keeps a case from beginning that does not wait any more."""
+    if wait.column.stop.is_set():
+        raise StoppedError
+    if wait.trouble is not None:
+        raise wait.trouble
+    tracker = wait.column.tracker
     if wait.chain is not None:
         raise BlockedError(wait.chain[1], f"blocked for good: {tracker.why(wait.chain)}")
-    match tracker.state(name):
+    match tracker.state(wait.name):
         case Lacking(by, "skip"):
             raise BlockedError(by, f"blocked by case {by}, which is not done")
         case Lacking(by):
             raise AgentError(f"case {by}, which it depends on, is not done")
-    if lost := tracker.lost(name):
-        await wait.post("WARNING", f"begins although these are not done: {', '.join(lost)}")
-    elif was_blocked:
-        await wait.post("FACT", "dependencies satisfied")

@@ -46,7 +46,7 @@ _FAILURES: Mapping[ProviderErrorKind, FailureKind] = {
 }
 """What failures of a provider are for an attempt; all others are `unexpected`."""
 
-_LOOK_AGAIN = 0.5
+_LOOK_AGAIN = 0.05
 """Seconds by which an attempt that has waited may be ended too late."""
 
 

@@ -26,9 +26,12 @@ LARGEST = 10 * 1024 * 1024
 _MOST_TOKENS = 2**53
 _KEYS = ("output", "tokens", "cost", "error")
 _TOKENS = ("prompt", "completion", "total", "cached", "reasoning")
-_KINDS: frozenset[FailureKind] = frozenset(get_args(FailureKind))
-_UNTOLD: frozenset[FailureKind] = frozenset({"exit", "timeout", "killed", "unexpected"})
-"""What only who runs the program can say."""
+_TOLD: Mapping[str, FailureKind] = {
+    kind: kind
+    for kind in get_args(FailureKind)
+    if kind not in ("exit", "timeout", "killed", "unexpected")
+}
+"""Kinds that a program may name; of the others only who runs it can tell."""
 
 
 @attrs.frozen(kw_only=True)
@@ -141,7 +144,7 @@ def _read_error(told: Any, warnings: list[str]) -> AttemptFailure | None:
         return AttemptFailure("reported", show(told))
     kind, message = told.get("kind"), told.get("message")
     text = message if isinstance(message, str) else ""
-    if kind in _KINDS - _UNTOLD:
-        return AttemptFailure(kind, text or str(kind))
+    if isinstance(kind, str) and kind in _TOLD:
+        return AttemptFailure(_TOLD[kind], text or kind)
     named = f"{kind}: {text}" if isinstance(kind, str) and text else text or show(kind)
     return AttemptFailure("reported", named)

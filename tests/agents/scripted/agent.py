@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""An agent that does what its arguments say, one after the other: `python agent.py say:Hello 1?done`.
+
+Each is a verb, a colon and what it is about; with a number and a question mark in front, it is done in the
+attempt with that number only.
+
+    say:TEXT          print a line                     hang            wait for ever
+    warn:TEXT         print a line on standard error   ignore          ignore requests to terminate
+    spam:BYTES        print so many bytes              kill:NUMBER     send a signal to itself
+    write:FILE=TEXT   write a file                     exit:CODE       end with an exit code
+    done              make the file that says so       open:PIPE       wait until somebody reads the pipe
+    report:JSON       write the report                 read            print the standard input
+    env:NAME          print a variable                 echo:PIPE=TEXT  start a process that prints a line
+    leave:KIND        start a process that lives on                    when somebody reads the pipe
+
+KIND has any of the words session, orphan, stubborn in it: it opens a session of its own, has no parent any
+more, ignores requests to terminate.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+
+def leave(kind: str) -> None:
+    ready, tell = os.pipe()
+    if os.fork():
+        os.close(tell)
+        if "orphan" in kind:
+            os.wait()
+        os.read(ready, 1)  # it is what it is to be
+        os.close(ready)
+        return
+    if "session" in kind:
+        os.setsid()
+    if "orphan" in kind and os.fork():
+        os._exit(0)
+    if "stubborn" in kind:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.close(ready)
+    os.write(tell, b"!")
+    os.close(tell)
+    while True:
+        signal.pause()
+
+
+def echo(pipe: str, text: str) -> None:
+    if os.fork() == 0:
+        Path(pipe).write_text("ready")
+        print(text, flush=True)
+        os._exit(0)
+
+
+def act(verb: str, about: str) -> None:
+    first, _, second = about.partition("=")
+    match verb:
+        case "say":
+            print(about, flush=True)
+        case "warn":
+            print(about, file=sys.stderr, flush=True)
+        case "spam":
+            sys.stdout.write("x" * int(about))
+            sys.stdout.flush()
+        case "write":
+            Path(first).write_text(second)
+        case "done":
+            Path(os.environ["TRIOEVAL_DONE"]).touch()
+        case "report":
+            Path(os.environ["TRIOEVAL_REPORT"]).write_text(about)
+        case "env":
+            print(os.environ[about], flush=True)
+        case "read":
+            print(sys.stdin.read(), flush=True)
+        case "leave":
+            leave(about)
+        case "echo":
+            echo(first, second)
+        case "open":
+            Path(about).write_text("here")
+        case "ignore":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        case "hang":
+            while True:
+                signal.pause()
+        case "kill":
+            os.kill(os.getpid(), int(about))
+        case "exit":
+            sys.exit(int(about))
+        case _:
+            sys.exit(f"{verb} is not a verb")
+
+
+if __name__ == "__main__":
+    for step in sys.argv[1:]:
+        verb, _, about = step.partition(":")
+        number, asked, rest = verb.rpartition("?")
+        if not asked or number == os.environ["TRIOEVAL_ATTEMPT"]:
+            act(rest, about)

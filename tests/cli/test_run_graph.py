@@ -1,0 +1,107 @@
+"""`trioeval runs --graph`: runs that are stored whole, in part, or not at all."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from trioeval.cli.run_graph import show_graph
+from trioeval.errors import UsageError
+from trioeval.report import Head
+from trioeval.report.head import HeadCase
+from trioeval.store import RunStart, open_store
+from trioeval.suite import parse_suite
+from trioeval.suite.agent_models import Case
+from trioeval.tasks import Row, Status, collect
+
+ROW: Row = trio.run(collect, parse_suite({"providers": ["echo"], "prompts": ["x"]}))[0]
+
+
+def head_of(task: str, *needs: str, **more: Any) -> dict[str, Any]:
+    head = Head(
+        eval_id="e",
+        utc_created="2026-01-01T00:00:00.000Z",
+        columns=[],
+        config={},
+        runtime_options={},
+        versions={},
+        task=task,
+        depends_on=needs,
+        **more,
+    )
+    return head.json()
+
+
+def row_of(task: str, index: int, case: str | None = None, **changes: Any) -> Row:
+    test = attrs.evolve(ROW.step.test, case=None if case is None else Case(name=case))
+    step = attrs.evolve(ROW.step, test=test)
+    return attrs.evolve(ROW, task=task, index=index, step=step, **changes)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """Three tasks, of which one has cases, one half of its rows, and one was never begun."""
+    start = RunStart(
+        id="eval-1",
+        utc_created="2026-01-01T00:00:00.000Z",
+        heads=[
+            head_of("half"),
+            head_of("repairs", cases=(HeadCase(name="b", depends_on=("a",)), HeadCase(name="a"))),
+            head_of("last", "half", "repairs"),
+        ],
+        rows={"half": 3, "repairs": 2},
+    )
+
+    async def main() -> None:
+        async with open_store(tmp_path / "runs.db") as store:
+            run = store.begin(start)
+            run.row(row_of("half", 0))
+            run.row(row_of("half", 1, status=Status.FAIL))
+            run.row(row_of("repairs", 0, "b", status=Status.ERROR, outcome="blocked"))
+            run.row(row_of("repairs", 1, "a"))
+            run.finish("interrupted", duration_ms=5.0)
+
+    trio.run(main)
+    return tmp_path / "runs.db"
+
+
+def test_a_stored_run_is_drawn(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows that are not there were not run; of how many that is may not be known."""
+    assert show_graph(database, "latest", form="text", as_json=False) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "1  half                  1 passed, 1 failed, 1 not run",
+        "1  repairs               1 passed, 1 blocked",
+        "   1  a                  passed",
+        "   2  b ← a              blocked",
+        "2  last ← half, repairs  not run",
+    ]
+
+
+def test_a_drawing_for_a_document_is_nothing_else(
+    database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No line about the run: it goes into a file as it is."""
+    show_graph(database, "eval-1", form="dot", as_json=False)
+    assert capsys.readouterr().out.startswith("digraph run {\n")
+
+
+def test_a_graph_is_told_as_json(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the id and the state of the run."""
+    show_graph(database, "latest", form="text", as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["id"], told["state"]) == ("eval-1", "interrupted")
+    assert [(task["name"], task["layer"]) for task in told["tasks"]] == [
+        ("half", 1),
+        ("repairs", 1),
+        ("last", 2),
+    ]
+    assert told["tasks"][1]["cases"][0]["states"] == {"blocked": 1}
+
+
+def test_a_run_that_is_not_there_is_told(database: Path) -> None:
+    """With those that are."""
+    with pytest.raises(UsageError, match="the last ones are eval-1"):
+        show_graph(database, "nothing", form="text", as_json=False)

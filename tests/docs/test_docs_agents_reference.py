@@ -1,0 +1,53 @@
+"""The page about agents says what the models say."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from model_tables import columns, documented, tables
+from snippets import DOCS
+from workbench import lay_out
+
+from trioeval.agents.dependencies import FailedDependency
+from trioeval.suite import load_suite
+from trioeval.suite.agent_models import AgentSettings, Case, RunLimits
+from trioeval.suite.agent_tests import AGENT_TYPES, RENAMED
+
+PAGE = DOCS / "reference" / "agents.md"
+_CASE = {
+    "name": ("text", "", "made"),
+    "depends_on": ("list or text", "", "empty"),
+    "when_failed": (", ".join(f"`{one}`" for one in get_args(FailedDependency)), "", "`skip`"),
+}
+
+
+@pytest.mark.parametrize(
+    ("model", "names", "written"),
+    [(AgentSettings, {}, {}), (RunLimits, {}, {}), (Case, RENAMED, _CASE)],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_table_says_what_its_model_says(
+    model: type, names: Mapping[str, str | None], written: Mapping[str, Any]
+) -> None:
+    """Every key with its type, range and default, in the order of the model."""
+    wanted = list(documented(model, names, written))
+    assert wanted in [columns(table, 4) for table in tables(PAGE.read_text())]
+
+
+def test_the_types_that_need_an_agent_stand_there() -> None:
+    """Each of them."""
+    (line,) = [line for line in PAGE.read_text().splitlines() if line.startswith("Only in such")]
+    assert set(line.split("`")) >= AGENT_TYPES
+
+
+def test_the_suite_of_the_page_loads(tmp_path: Path) -> None:
+    """As it stands there."""
+    lay_out(PAGE, tmp_path)
+    (task,) = load_suite(tmp_path / "countdown.yaml").tasks
+    assert task.suite.agents == AgentSettings(restart_delay=0)
+    assert task.suite.run_limits == RunLimits(max_concurrent_runs=2)
+    assert [test.case for test in task.suite.tests] == [
+        Case(name="two"),
+        Case(name="four", depends_on=("two",)),
+    ]

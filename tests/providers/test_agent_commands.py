@@ -1,0 +1,170 @@
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from program_runs import around, ask, run
+
+from trioeval.agents.slots import AGENT_RUNS
+from trioeval.errors import Problem, ProviderError, SuiteError
+from trioeval.providers import ProviderSpec, resolve
+from trioeval.providers.programs.agent_command import CommandAgentSettings, read_agent_command
+from trioeval.providers.programs.command_lines import split_line, split_templates
+from trioeval.providers.programs.exec import ExecSettings
+from trioeval.suite import Templates
+
+HERE = Path(__file__).parent
+
+
+def settings(line: str, directory: Path = HERE, **config: Any) -> CommandAgentSettings:
+    found = read_agent_command("exec", line, config, around(directory))
+    assert isinstance(found, CommandAgentSettings), found
+    return found
+
+
+def problems(line: str, directory: Path = HERE, **config: Any) -> list[str]:
+    found = read_agent_command("exec", line, config, around(directory))
+    assert isinstance(found, list)
+    return [str(problem) for problem in found]
+
+
+def program(path: Path, mode: int = 0o755) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(mode)
+    return path
+
+
+def test_words_are_kept_as_templates() -> None:
+    """Also those with spaces in them."""
+    found = settings("sh -c {{ prompt }} '{{a}} b' {% if x %}c{% endif %}")
+    assert found.words == ("sh", "-c", "{{ prompt }}", "{{a}} b", "{% if x %}c{% endif %}")
+    assert (found.timeout, found.stdin, found.success) == (None, False, frozenset({0}))
+
+
+def test_all_agents_share_the_run_slots() -> None:
+    """Whatever their lines are."""
+    assert {settings("sh").lane_key, settings("true x").lane_key} == {AGENT_RUNS}
+
+
+def test_a_config_says_how_it_is_run() -> None:
+    """In both spellings; null takes nothing away that is not there."""
+    found = settings(
+        "sh",
+        timeoutMs=1500,
+        input="stdin",
+        max_output_bytes=9,
+        successExitCodes=[0, 3],
+        env={"MY_TOKEN": "abc", "PLAIN": "x"},
+    )
+    assert (found.timeout, found.stdin, found.max_output) == (1.5, True, 9)
+    assert (found.success, found.environ["PLAIN"]) == (frozenset({0, 3}), "x")
+    assert "abc" in found.secrets
+    assert "x" not in found.secrets
+    assert settings("sh", input=None, timeoutMs=None).stdin is False
+
+
+def test_all_that_is_wrong_with_an_entry_is_told_at_once() -> None:
+    """Keys, values, words and the program."""
+    assert problems(
+        "no-such-program {{ x | nothing }}", timeoutMs=0, input="argument", cwd=".", env=1
+    ) == [
+        ".config.timeoutMs: must be a number of milliseconds above 0, got 0",
+        '.config.input: must be "none" or "stdin", got "argument"',
+        '.config.cwd: "cwd" is not a key\n'
+        "  known are env, input, maxOutputBytes, successExitCodes, timeoutMs",
+        ".config.env: must be an object of texts; what is there is not shown",
+        '.id: the word "{{ x | nothing }}" is no template: not a template: line 1: '
+        "No filter named 'nothing'.",
+        '.id: "no-such-program" is not a program in PATH',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("", '.id: "exec:" names no program\n  write exec:<command line>'),
+        (
+            "a '{{ b }}",
+            '.id: "a \'{{ b }}" cannot be split into words: no closing quotation\n  close the quote',
+        ),
+        ("a\0b", ".id: a command line cannot have a NUL character"),
+    ],
+)
+def test_a_line_that_is_no_command_is_a_problem(line: str, problem: str) -> None:
+    """Shown as it stands in the suite."""
+    assert problems(line) == [problem]
+
+
+def test_a_program_with_a_path_is_beside_the_suite(tmp_path: Path) -> None:
+    """Not in the workspace, in which it runs; a bare name is looked for in PATH."""
+    program(tmp_path / "bin" / "agent")
+    program(tmp_path / "flat", 0o644)
+    assert settings("bin/agent x", tmp_path).command(str) == (f"{tmp_path}/bin/agent", "x")
+    assert settings("sh x", tmp_path).command(str) == ("sh", "x")
+    assert settings("/bin/sh", tmp_path).command(str) == ("/bin/sh",)
+    assert problems("./other", tmp_path) == [f'.id: there is no program "{tmp_path}/other"']
+    assert problems("./flat", tmp_path) == [
+        f'.id: "{tmp_path}/flat" is not executable\n  chmod +x ./flat'
+    ]
+
+
+def test_a_program_that_is_a_template_is_known_when_it_runs(tmp_path: Path) -> None:
+    """Then it is treated in the same way."""
+    filled = {"{{tool}}": "bin/x", "{{workspace}}/y": "/w/y", "{{name}}": "sh"}
+    found = [settings(line, tmp_path).command(filled.__getitem__) for line in filled]
+    assert found == [(f"{tmp_path}/bin/x",), ("/w/y",), ("sh",)]
+
+
+def test_an_agent_cannot_be_asked(tmp_path: Path) -> None:
+    """As a judge, for one."""
+    with pytest.raises(ProviderError) as caught:
+        run(lambda: ask(settings("sh -c x")))
+    assert str(caught.value) == (
+        "bad_request: exec:sh -c x is an agent here, which works on cases and cannot be asked; "
+        "a judge has to be another provider"
+    )
+
+
+def resolved(entry_id: str, **readers: Any) -> ProviderSpec:
+    return resolve(
+        entry_id,
+        {"env": {"API_KEY": "sk-1234567890"}},
+        environ=os.environ,
+        directory=HERE,
+        templates=Templates(),
+        custom={},
+        **readers,
+    )
+
+
+def test_a_reader_wins_over_the_usual_one_for_its_prefix() -> None:
+    """And over no other."""
+    own = {"readers": {"exec": read_agent_command}}
+    spec = resolved("exec:sh x", **own)
+    assert isinstance(spec.settings, CommandAgentSettings)
+    assert "sk-1234567890" in spec.secrets
+    assert isinstance(resolved("exec:sh x").settings, ExecSettings)
+    with pytest.raises(SuiteError, match="is not a provider"):
+        resolved("exek:sh", **own)
+
+
+@given(st.text(st.sampled_from("ab \t'\"\\$"), max_size=12))
+@hypothesis_settings(max_examples=hypothesis_settings().max_examples // 2)
+def test_a_line_without_templates_is_split_as_a_shell_would(line: str) -> None:
+    """As for programs that are no agents."""
+    assert split_templates(line) == split_line(line)
+
+
+@given(st.lists(st.text(st.sampled_from("ab '\"|{}%\\"), max_size=6), min_size=1, max_size=4))
+@hypothesis_settings(max_examples=hypothesis_settings().max_examples // 2)
+def test_what_a_template_encloses_is_never_split(inner: list[str]) -> None:
+    """Whatever stands in it that a shell would look at."""
+    words = [f"x{{{{{text.replace('}', '')}}}}}y" for text in inner]
+    found = split_templates(" ".join(words))
+    assert found == words
+    assert not isinstance(split_templates(shlex.join(["a b", *words])), Problem)

@@ -1,0 +1,164 @@
+"""What of a run waits for what, as text, as documents, and as data."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.report import Head
+from trioeval.report.graph import Node, case_nodes, graph_text, layers_of, state_of, task_nodes
+from trioeval.report.head import HeadCase
+from trioeval.tasks import Status
+
+
+def head_of(task: str | None, *needs: str, cases: Sequence[HeadCase] = ()) -> Head:
+    return Head(
+        eval_id="e",
+        utc_created="2026-01-01T00:00:00.000Z",
+        columns=[],
+        config={},
+        runtime_options={},
+        versions={},
+        task=task,
+        depends_on=needs,
+        cases=tuple(cases),
+    )
+
+
+def record(case: str, outcome: str, failure: int) -> Mapping[str, Any]:
+    return {
+        "testCase": {"case": case},
+        "failureReason": failure,
+        "metadata": {"trioeval": {"outcome": outcome}},
+    }
+
+
+CASES = (
+    HeadCase(name="ring", depends_on=("calc", "list")),
+    HeadCase(name="calc"),
+    HeadCase(name="list"),
+    HeadCase(name="late", depends_on=("ring",)),
+)
+RECORDS = (
+    record("calc", "done", 0),
+    record("calc", "done", 1),
+    record("list", "failed", 2),
+    record("ring", "blocked", 2),
+    record("ring", "not_run", 2),
+)
+HEADS = (head_of("later", "repairs"), head_of("smoke"), head_of("repairs", "smoke", cases=CASES))
+STATES: Mapping[str | None, Mapping[str, int]] = {
+    "later": {"running": 1},
+    "smoke": {"error": 1, "passed": 2},
+    "repairs": {"blocked": 1, "passed": 1, "failed": 1, "error": 1, "not run": 1},
+}
+
+
+def nodes() -> Sequence[Node]:
+    return task_nodes(
+        HEADS, lambda head: STATES[head.task], lambda head: case_nodes(head, RECORDS, "running")
+    )
+
+
+def test_a_graph_is_drawn_by_layers_with_how_each_stands() -> None:
+    """Cases below their task; of several rows their numbers, in an order that is always the same."""
+    assert graph_text(nodes(), "text").splitlines() == [
+        "1  smoke                 2 passed, 1 error",
+        "2  repairs ← smoke       1 passed, 1 failed, 1 error, 1 blocked, 1 not run",
+        "   1  calc               1 passed, 1 failed",
+        "   1  list               error",
+        "   2  ring ← calc, list  1 blocked, 1 not run",
+        "   3  late ← ring        running",
+        "3  later ← repairs       running",
+    ]
+
+
+def test_a_graph_is_drawn_for_documents() -> None:
+    """With the same names and states; cases stand in a frame of their task."""
+    assert graph_text(nodes(), "mermaid").splitlines() == [
+        "flowchart LR",
+        '  t1["later<br/>running"]',
+        '  t2["smoke<br/>2 passed, 1 error"]',
+        '  subgraph t3["repairs<br/>1 passed, 1 failed, 1 error, 1 blocked, 1 not run"]',
+        '    t3c1["ring<br/>1 blocked, 1 not run"]',
+        '    t3c2["calc<br/>1 passed, 1 failed"]',
+        '    t3c3["list<br/>error"]',
+        '    t3c4["late<br/>running"]',
+        "    t3c2 --> t3c1",
+        "    t3c3 --> t3c1",
+        "    t3c1 --> t3c4",
+        "  end",
+        "  t3 --> t1",
+        "  t2 --> t3",
+    ]
+    dot = graph_text(nodes(), "dot").splitlines()
+    assert dot[0] == "digraph run {"
+    assert '  t2 [label="smoke\\n2 passed, 1 error"];' in dot
+    assert "  subgraph cluster_t3 {" in dot
+    assert "    t3c2 -> t3c1;" in dot
+    assert dot[-2:] == ["  t2 -> t3;", "}"]
+
+
+def test_names_do_nothing_to_a_terminal_or_a_document() -> None:
+    """Signs that mean something there are written in another way."""
+    odd = [Node(name='a"<b>\\\x1b[31m#', states={"passed": 1}), Node(name="b", depends_on=("?",))]
+    assert graph_text(odd, "text").splitlines() == ['1  a"<b>\\ [31m#  passed', "1  b ← ?"]
+    assert '  t1["a#quot;#lt;b#gt;\\ [31m#35;<br/>passed"]' in graph_text(odd, "mermaid")
+    assert '  t1 [label="a\\"<b>\\\\ [31m#\\npassed"];' in graph_text(odd, "dot")
+
+
+def test_rows_of_a_dataset_are_told_with_their_number() -> None:
+    """Also a single one; and a suite without tasks is one."""
+    made = task_nodes([head_of(None)], lambda _: {"rows written": 1}, lambda _: ())
+    assert graph_text(made, "text") == "1  suite  1 rows written"
+    assert graph_text([], "text") == ""
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "state"),
+    [
+        ("done", Status.PASS, "passed"),
+        ("done", Status.FAIL, "failed"),
+        ("failed", Status.ERROR, "error"),
+        ("interrupted", Status.ERROR, "error"),
+        ("blocked", Status.ERROR, "blocked"),
+        ("not_run", Status.ERROR, "not run"),
+    ],
+)
+def test_every_row_stands_somehow(outcome: str, status: Status, state: str) -> None:
+    """By its verdict, and without one by how its job ended."""
+    assert state_of(outcome, status) == state
+
+
+def test_a_graph_is_data_as_well() -> None:
+    """Names, layers and states; cases only where there are any."""
+    repairs = nodes()[2].json()
+    assert repairs["cases"][1] == {
+        "name": "calc",
+        "dependsOn": [],
+        "layer": 1,
+        "states": {"passed": 1, "failed": 1},
+    }
+    assert "cases" not in nodes()[0].json()
+
+
+def test_heads_keep_their_cases() -> None:
+    """What is read back is what was written; a head of before has none."""
+    head = head_of("a", cases=CASES)
+    assert Head.read(head.json()) == head
+    assert "cases" not in head_of("a").json()
+    assert Head.read(head_of("a").json()).cases == ()
+
+
+@given(st.dictionaries(st.integers(0, 9), st.sets(st.integers(0, 9), max_size=4), max_size=8))
+def test_everything_is_one_layer_behind_the_last_that_it_needs(
+    drawn: Mapping[int, set[int]],
+) -> None:
+    """And in the first one, if it needs nothing of the graph."""
+    graph = {str(name): [str(one) for one in needs if one < name] for name, needs in drawn.items()}
+    layers = layers_of(graph)
+    assert layers.keys() == graph.keys()
+    for name, needs in graph.items():
+        assert layers[name] == 1 + max((layers[one] for one in needs if one in graph), default=0)

@@ -1,0 +1,575 @@
+"""Planners, in memory and in a database: order, places, dependencies, and what is left of those who die."""
+
+import contextlib
+import shutil
+import sqlite3
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from planner_model import QUIET, bare_planner, kill, owner_of, submission, told
+
+from trioeval.agents.memory_planner import MemoryPlanner
+from trioeval.agents.planner import Planner, planner_turn
+from trioeval.errors import StoreError, UsageError
+from trioeval.store.agent_line import read_entries, readable_text
+from trioeval.store.agent_planner import open_planner
+from trioeval.store.cache_owners import Owners
+from trioeval.store.database import open_database
+from trioeval.store.line_transactions import PlannerSettings
+from trioeval.store.schema import RUNS
+
+QUICK = PlannerSettings(heartbeat=600, poll=0.005, patience=5)
+
+
+@contextlib.asynccontextmanager
+async def opened(kind: str, path: Path, limit: int) -> AsyncGenerator[Planner]:
+    if kind == "memory":
+        yield MemoryPlanner(limit, lambda: "2026-01-01T00:00:00.000Z")
+        return
+    async with open_planner(path, limit, settings=QUIET) as planner:
+        yield planner
+
+
+@pytest.fixture(params=["memory", "database"])
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "results.db"
+
+
+@contextlib.contextmanager
+def tables(path: Path) -> Iterator[sqlite3.Connection]:
+    with contextlib.closing(open_database(path, RUNS)) as connection:
+        connection.text_factory = readable_text
+        yield connection
+
+
+@pytest.mark.trio
+async def test_ag_30_to_32_places_go_in_order(kind: str, path: Path) -> None:
+    """Two of three begin, the third has position 1, and begins when one ends, unless nobody is to begin."""
+    async with opened(kind, path, 2) as planner:
+        entries = [await planner.submit(submission(id_)) for id_ in "abc"]
+        assert told(entries) == [("a", "running", 0), ("b", "running", 0), ("c", "queued", 1)]
+        assert [entry.order for entry in entries] == [1, 2, 3]
+        assert [entry.utc_started is None for entry in entries] == [False, False, True]
+        await planner.finish("a", done=True, schedule=False)
+        assert told(await planner.snapshot()) == [("b", "running", 0), ("c", "queued", 1)]
+        await planner.finish("b", done=True)
+        assert told(await planner.snapshot()) == [("c", "running", 0)]
+        await planner.wait_started("c")
+
+
+@pytest.mark.trio
+async def test_ag_33_who_is_submitted_again_keeps_its_order(kind: str, path: Path) -> None:
+    async with opened(kind, path, 1) as planner:
+        for id_ in "abc":
+            await planner.submit(submission(id_))
+        again = await planner.submit(submission("b", "x"))
+        assert (again.order, again.state, again.position) == (2, "blocked", 1)
+        assert again.submission.depends_on == ("x",)
+        await planner.submit(submission("b"))
+        assert told(await planner.snapshot())[1:] == [("b", "queued", 1), ("c", "queued", 2)]
+        with pytest.raises(UsageError, match=r"^a: it runs already, and is not submitted again$"):
+            await planner.submit(submission("a"))
+
+
+@pytest.mark.trio
+async def test_ag_34_what_depends_on_others_takes_no_place(kind: str, path: Path) -> None:
+    """With a limit of 1 the one that is needed begins first, although it came last."""
+    async with opened(kind, path, 1) as planner:
+        first = await planner.submit(submission("a", "b"))
+        assert (first.state, first.position) == ("blocked", 1)
+        assert (await planner.submit(submission("b"))).state == "running"
+        await planner.finish("b", done=True)
+        assert told(await planner.snapshot()) == [("a", "running", 0)]
+
+
+@pytest.mark.trio
+async def test_what_is_not_done_keeps_others_waiting_until_it_comes_again(
+    kind: str, path: Path
+) -> None:
+    async with opened(kind, path, 2) as planner:
+        await planner.submit(submission("b"))
+        await planner.submit(submission("a", "b", "b"))
+        await planner.finish("b", done=False)
+        assert told(await planner.snapshot()) == [("a", "blocked", 1)]
+        await planner.submit(submission("b"))
+        await planner.leave("b")
+        assert told(await planner.snapshot()) == [("a", "blocked", 1)]
+        await planner.submit(submission("b"))
+        await planner.finish("b", done=True)
+        assert told(await planner.snapshot()) == [("a", "running", 0)]
+
+
+@pytest.mark.trio
+async def test_who_comes_again_is_not_done_any_more(kind: str, path: Path) -> None:
+    """Those who waited for it, and have not begun, wait again."""
+    async with opened(kind, path, 1) as planner:
+        await planner.submit(submission("b"))
+        await planner.finish("b", done=True)
+        await planner.submit(submission("x"))
+        await planner.submit(submission("a", "b"))
+        await planner.submit(submission("b"))
+        shown = told(await planner.snapshot())
+        assert shown == [("x", "running", 0), ("a", "blocked", 1), ("b", "queued", 2)]
+
+
+@pytest.mark.trio
+async def test_who_waits_is_woken_in_order_and_stands_in_line_when_cancelled(
+    kind: str, path: Path
+) -> None:
+    async with opened(kind, path, 1) as planner:
+        began: list[str] = []
+
+        async def work(id_: str) -> None:
+            async with planner_turn(planner, submission(id_)) as turn:
+                turn.done = True
+                await turn.wait_started()
+                began.append(id_)
+
+        await planner.submit(submission("first"))
+        with trio.move_on_after(0) as scope:
+            await planner.submit(submission("never"))
+        assert scope.cancelled_caught
+        await planner.submit(submission("waits"))
+        with trio.move_on_after(0.01) as scope:
+            await planner.wait_started("waits")
+        assert scope.cancelled_caught
+        assert told(await planner.snapshot())[1:] == [("waits", "queued", 1)]
+        await planner.leave("waits")
+        async with trio.open_nursery() as nursery:
+            for number in range(5):
+                nursery.start_soon(work, str(number))
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            order = [entry.submission.id for entry in await planner.snapshot()][1:]
+            await planner.finish("first", done=True)
+        assert began == order
+        assert not await planner.snapshot()
+
+
+@pytest.mark.trio
+async def test_a_limit_changes_at_once_and_stops_nobody(kind: str, path: Path) -> None:
+    async with opened(kind, path, 2) as planner:
+        for id_ in "abcdef":
+            await planner.submit(submission(id_))
+        await planner.set_limit(5)
+        await planner.wait_started("e")
+        await planner.set_limit(1)
+        states = [entry.state for entry in await planner.snapshot()]
+        assert states == ["running"] * 5 + ["queued"]
+        with pytest.raises(UsageError, match="at least 1 root task run at once, not 0"):
+            await planner.set_limit(0)
+
+
+@pytest.mark.trio
+async def test_what_cannot_stand_in_a_line_is_refused(kind: str, path: Path) -> None:
+    """Blank ids, and those that wait for themselves; nobody waits for what is not there, or has left."""
+    async with opened(kind, path, 1) as planner:
+        with pytest.raises(UsageError, match="needs an id; it has ' '"):
+            await planner.submit(submission(" "))
+        with pytest.raises(UsageError, match=r"^a: it depends on itself"):
+            await planner.submit(submission("a", "b", "a"))
+        await planner.finish("nobody", done=True)
+        await planner.leave("nobody")
+        with pytest.raises(UsageError, match="nobody: it does not stand in the line"):
+            await planner.wait_started("nobody")
+        await planner.submit(submission("a"))
+        await planner.submit(submission("b"))
+        with pytest.RaisesGroup(
+            pytest.RaisesExc(UsageError, match="b: it does not stand in the line")
+        ):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(planner.wait_started, "b")
+                await trio.testing.wait_all_tasks_blocked(0.02)
+                await planner.leave("b")
+        assert (await planner.recover()).kept == ("a",)
+
+
+@pytest.mark.trio
+async def test_an_interrupted_turn_leaves_no_outcome(kind: str, path: Path) -> None:
+    """It leaves the line also when it is cancelled, and what depends on it goes on waiting."""
+    async with opened(kind, path, 1) as planner:
+        with trio.CancelScope() as scope:
+            async with planner_turn(planner, submission("a")) as turn:
+                await turn.wait_started()
+                await planner.submit(submission("b", "a"))
+                scope.cancel()
+                await trio.lowlevel.checkpoint()
+        assert told(await planner.snapshot()) == [("b", "blocked", 1)]
+        async with planner_turn(planner, submission("a")) as turn:
+            turn.done = True
+        assert told(await planner.snapshot()) == [("b", "running", 0)]
+
+
+@pytest.mark.trio
+async def test_a_turn_that_was_refused_takes_nothing_away(kind: str, path: Path) -> None:
+    async with opened(kind, path, 1) as planner:
+        await planner.submit(submission("a"))
+        with pytest.raises(UsageError, match="runs already"):
+            async with planner_turn(planner, submission("a")):
+                pass  # pragma: no cover
+        assert told(await planner.snapshot()) == [("a", "running", 0)]
+
+
+@pytest.mark.trio
+async def test_a_program_that_ends_leaves_nothing(path: Path) -> None:
+    """Neither a line nor a file, and others begin; an error of the block comes out as it is."""
+    async with open_planner(path, 1, settings=QUICK) as other:
+        with pytest.raises(KeyError, match="mine"):  # noqa: PT012
+            async with open_planner(path, 1, settings=QUICK) as planner:
+                await planner.submit(submission("a"))
+                await planner.submit(submission("b"))
+                await other.submit(submission("c"))
+                assert len(list(path.parent.glob("*.lock"))) == 2
+                raise KeyError("mine")
+        with trio.fail_after(5):
+            await other.wait_started("c")
+        assert told(await other.snapshot()) == [("c", "running", 0)]
+    assert not list(path.parent.glob("*.lock"))
+    with tables(path) as connection:
+        for table in ("owner", "entry", "entry_needs", "entry_count"):
+            assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)  # noqa: S608
+
+
+@pytest.mark.trio
+async def test_ag_35_a_killed_program_is_followed_in_the_old_order(path: Path) -> None:
+    """What ran and what waited stands in the line as before, once; a second look finds nothing more."""
+    dead = bare_planner(path, 1)
+    await dead.submit(submission("ran"))
+    await dead.submit(submission("waited"))
+    await dead.submit(submission("needs", "ran"))
+    kill(dead)
+    lock = Owners.of(path).path(owner_of(dead))
+    assert lock.exists()
+    planner = bare_planner(path, 1)
+    found = await planner.recover()
+    assert (found.requeued, found.kept, found.problems) == (("ran",), (), ())
+    assert not lock.exists()
+    again = await planner.recover()
+    assert (again.requeued, again.kept, again.problems) == ((), (), ())
+    entries = await planner.snapshot()
+    assert told(entries) == [("ran", "queued", 1), ("waited", "queued", 2), ("needs", "blocked", 3)]
+    assert {entry.owner for entry in entries} == {None}
+    assert [(await planner.submit(submission(id_))).order for id_ in ("waited", "ran")] == [2, 1]
+    assert [entry.state for entry in await planner.snapshot()] == ["queued", "running", "blocked"]
+    kill(planner)
+
+
+@pytest.mark.trio
+async def test_ag_37_what_runs_in_a_program_that_lives_is_kept(path: Path) -> None:
+    """Also one that says nothing for an hour: age is no evidence while its lock is held."""
+    first, second = bare_planner(path, 1), bare_planner(path, 1)
+    await first.submit(submission("a"))
+    with tables(path) as connection:
+        connection.execute("UPDATE owner SET heartbeat_s = 0")
+        found = await second.recover()
+        assert (found.requeued, found.kept) == ((), ("a",))
+        # Nor is it on another machine, where the lock is seen.
+        connection.execute("UPDATE owner SET host = 'elsewhere'")
+    settings = PlannerSettings(heartbeat=1)
+    third = bare_planner(path, 1, settings)
+    assert (await third.recover()).kept == ("a",)
+    assert (await second.submit(submission("b"))).state == "queued"
+    with pytest.raises(UsageError, match="a: another program has submitted it, and still runs"):
+        await second.submit(submission("a"))
+    await second.finish("a", done=True)
+    assert told(await second.snapshot()) == [("a", "running", 0), ("b", "queued", 1)]
+    for planner in (first, second, third):
+        kill(planner)
+
+
+@pytest.mark.parametrize(("seen", "kept"), [(1_000_000.0 - 2, True), (1_000_000.0 - 3, False)])
+@pytest.mark.trio
+async def test_ag_37_locks_of_other_machines_may_not_be_seen(
+    path: Path,
+    seen: float,
+    kept: bool,  # noqa: FBT001
+) -> None:
+    """Who is on another machine lives for three heartbeats, whatever its lock says."""
+    first = bare_planner(path, 1)
+    await first.submit(submission("a"))
+    kill(first)
+    with tables(path) as connection:
+        connection.execute("UPDATE owner SET host = 'elsewhere', heartbeat_s = ?", (seen,))
+    second = bare_planner(path, 1, PlannerSettings(heartbeat=1))
+    assert (await second.recover()).kept == (("a",) if kept else ())
+    kill(second)
+
+
+@pytest.mark.trio
+async def test_a_program_taken_for_dead_takes_its_places_back(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the next thing that it does; it is told."""
+    first = bare_planner(path, 1)
+    await first.submit(submission("a"))
+    await first.submit(submission("b"))
+    Owners.of(path).path(owner_of(first)).unlink()
+    second = bare_planner(path, 1)
+    assert (await second.recover()).requeued == ("a",)
+    await first.set_limit(1)
+    assert told(await first.snapshot()) == [("a", "running", 0), ("b", "queued", 1)]
+    assert {entry.owner for entry in await first.snapshot()} == {owner_of(first)}
+    assert "another program took this one for dead" in capsys.readouterr().out
+    kill(first)
+    kill(second)
+
+
+@pytest.mark.trio
+async def test_ag_38_what_turns_out_to_be_done_leaves_the_line(path: Path) -> None:
+    """Also where the program that had queued it has died."""
+    dead = bare_planner(path, 1)
+    await dead.submit(submission("a"))
+    await dead.submit(submission("b"))
+    await dead.submit(submission("c", "b"))
+    kill(dead)
+    async with open_planner(path, 1, settings=QUIET) as planner:
+        await planner.finish("b", done=True)
+        assert told(await planner.snapshot()) == [("a", "queued", 1), ("c", "queued", 2)]
+        assert (await planner.submit(submission("c", "b"))).state == "running"
+
+
+BAD = [
+    ("state = 'odd'", "its state is 'odd', not one of blocked, queued, running"),
+    ("owner = x'00ff'", r"its owner cannot be read \(b'\\x00\\xff'\)"),
+    ("id = x'ff'", r"its id cannot be read \(b'\\xff'\)"),
+    ("id = ' '", r"its id cannot be read \(' '\)"),
+    ("task = CAST(x'ff' AS TEXT)", r"its task cannot be read \(b'\\xff'\)"),
+    ("utc_submitted = x'ff'", r"its utc_submitted cannot be read"),
+    ("owner = NULL, state = 'running'", "it runs, and nobody runs it"),
+]
+
+
+@pytest.mark.parametrize(("change", "problem"), BAD)
+@pytest.mark.trio
+async def test_ag_39_an_entry_that_cannot_be_read_is_held_back(
+    path: Path, change: str, problem: str
+) -> None:
+    """It is told, does not begin, takes nobody's place, and everything else goes on."""
+    warned: list[str] = []
+    first = bare_planner(path, 1)
+    await first.submit(submission("a"))
+    await first.submit(submission("bad"))
+    await first.submit(submission("c"))
+    with tables(path) as connection:
+        connection.execute(f"UPDATE entry SET {change} WHERE id = 'bad'")  # noqa: S608
+    await first.finish("a", done=True)
+    assert [entry.submission.id for entry in await first.snapshot()] == ["c"]
+    await first.wait_started("c")
+    async with open_planner(path, 2, settings=QUIET, warn=warned.append) as planner:
+        found = await planner.recover()
+        assert (found.kept, found.requeued) == (("c",), ())
+        assert (await planner.submit(submission("d"))).state == "running"
+    assert [*found.problems] == warned
+    with pytest.raises(UsageError, match=problem):
+        raise UsageError(warned[0])
+    assert warned[0].startswith(f"{path}: place 2 of the line of agents")
+    kill(first)
+
+
+@pytest.mark.trio
+async def test_an_entry_that_could_not_be_read_is_mended_when_it_comes_again(path: Path) -> None:
+    first = bare_planner(path, 1)
+    await first.submit(submission("bad"))
+    with tables(path) as connection:
+        connection.execute("UPDATE entry SET state = 'odd', task = 3")
+    entry = await first.submit(submission("bad"))
+    assert (entry.order, entry.state, entry.position) == (1, "running", 0)
+    kill(first)
+
+
+def steps_of(connection: sqlite3.Connection, work: Any) -> int:
+    """Instructions that SQLite carries out."""
+    counted = 0
+
+    def count() -> int:
+        nonlocal counted
+        counted += 1
+        return 0
+
+    connection.set_progress_handler(count, 1)
+    work()
+    connection.set_progress_handler(None, 0)
+    return counted
+
+
+def test_ag_40_what_it_costs_does_not_grow_with_what_was_done(path: Path) -> None:
+    """To submit and to finish takes as many instructions after 100,000 others as after none.
+
+    With what stands in the line they grow as its logarithm does.
+    """
+    found: dict[tuple[int, int], list[int]] = {}
+    for over, waiting in [(0, 0), (1000, 0), (100_000, 0), (0, 4000), (0, 20_000)]:
+        file = path.with_name(f"{over}-{waiting}.db")
+        planner = bare_planner(file, 1)
+        with tables(file) as connection:
+            connection.execute("BEGIN")
+            numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)"
+            connection.execute(
+                f"{numbers} INSERT INTO entry_done SELECT 'o' || i, 'r', 1 FROM n WHERE ? > 0",  # noqa: S608
+                (over, over),
+            )
+            connection.execute("INSERT INTO sqlite_sequence VALUES ('entry', 1000000)")
+            connection.execute(
+                f"{numbers} INSERT INTO entry (id, run, task, state, utc_submitted) "  # noqa: S608
+                "SELECT 'w' || i, 'r', 't', iif(i % 2, 'queued', 'blocked'), 'u' FROM n WHERE ? > 0",
+                (waiting, waiting),
+            )
+            connection.execute("COMMIT")
+        own = planner._transactions._connection
+
+        def do(planner: Any = planner) -> None:
+            async def main() -> None:
+                await planner.submit(submission("x"))
+                await planner.submit(submission("y", "x"))
+                await planner.finish("x", done=True)
+
+            trio.run(main)
+
+        do()
+        trio.run(planner.leave, "y")
+        steps = steps_of(own, do)
+        found[over, waiting] = [steps]
+        assert trio.run(planner.snapshot)[-1].state == "running"
+        kill(planner)
+    none = found[0, 0][0]
+    assert found[1000, 0][0] == none
+    assert found[100_000, 0][0] == none
+    assert found[0, 20_000][0] < none + 2000
+    assert found[0, 20_000][0] < 1.5 * found[0, 4000][0]
+
+
+@pytest.mark.trio
+async def test_positions_are_counted_over_many_blocks(path: Path) -> None:
+    """As many as wait before, whoever leaves or begins."""
+    planner = bare_planner(path, 1)
+    for number in range(300):
+        await planner.submit(submission(f"n{number}"))
+    for number in range(0, 300, 7):
+        await planner.leave(f"n{number}")
+    entries = await planner.snapshot()
+    for entry in entries[1::20]:
+        again = await planner.submit(submission(entry.submission.id))
+        assert again.position == entry.position > 0
+    with tables(path) as connection:
+        total = connection.execute(
+            "SELECT sum(waiting) FROM entry_count WHERE level = 5"
+        ).fetchone()
+    assert total == (len(entries) - 1,)
+    kill(planner)
+
+
+@pytest.mark.trio
+async def test_ag_42_a_log_that_is_cut_anywhere_holds_the_last_whole_change(
+    path: Path, tmp_path: Path
+) -> None:
+    """Whichever byte was the last that was written, the line is as the last whole change left it."""
+    planner = bare_planner(path, 2)
+    own = planner._transactions._connection
+    own.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    own.execute("PRAGMA wal_autocheckpoint = 0")
+    log = Path(f"{path}-wal")
+    states, sizes = [], []
+
+    def look(connection: sqlite3.Connection) -> list[Any]:
+        counts = connection.execute("SELECT * FROM entry_count ORDER BY level, block").fetchall()
+        done = connection.execute("SELECT id, done FROM entry_done ORDER BY id").fetchall()
+        return [*read_entries(connection), counts, done]
+
+    async def change(work: Any) -> None:
+        await work
+        states.append(look(own))
+        sizes.append(log.stat().st_size)  # noqa: ASYNC240
+
+    for id_ in "abc":
+        await change(planner.submit(submission(id_)))
+    await change(planner.submit(submission("d", "a")))
+    await change(planner.finish("a", done=True))
+    await change(planner.leave("b"))
+    await change(planner.submit(submission("b")))
+    await change(planner.finish("c", done=False))
+    whole = log.read_bytes()  # noqa: ASYNC240
+    page = 24 + own.execute("PRAGMA page_size").fetchone()[0]
+    ends = range(32, len(whole) + 1, page)
+    cuts = {0, 1, 31, len(whole) - 1, len(whole)}
+    cuts |= {cut + change for cut in ends for change in (-1, 0, 23)} & set(range(len(whole)))
+    shutil.copy(path, tmp_path / "base.db")
+    kill(planner)
+    for cut in sorted(cuts):
+        copy = tmp_path / f"cut-{cut}.db"
+        shutil.copy(tmp_path / "base.db", copy)
+        Path(f"{copy}-wal").write_bytes(whole[:cut])  # noqa: ASYNC240
+        with contextlib.closing(sqlite3.connect(copy)) as connection:
+            connection.execute("PRAGMA synchronous = OFF")
+            committed = sum(size <= cut for size in sizes)
+            assert look(connection) == (states[committed - 1] if committed else [[], []])
+    assert len(cuts) > 50
+
+
+@pytest.mark.trio
+async def test_a_database_that_is_locked_for_a_moment_is_waited_for(path: Path) -> None:
+    """Waiting for it can be cancelled, and then nothing has happened; what left, leaves later."""
+    planner = bare_planner(path, 1)
+    await planner.submit(submission("a"))
+    with tables(path) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with trio.move_on_after(0.05) as scope:
+            await planner.submit(submission("b"))
+        assert scope.cancelled_caught
+        with trio.move_on_after(0.05) as scope:
+            await planner.finish("a", done=True)
+        assert scope.cancelled_caught
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(planner.submit, submission("c", "a"))
+            await trio.sleep(0.05)
+            other.execute("ROLLBACK")
+    assert told(await planner.snapshot()) == [("c", "running", 0)]
+    kill(planner)
+
+
+@pytest.mark.trio
+async def test_a_database_that_stays_locked_is_an_error(path: Path) -> None:
+    """Of whoever changes it, of whoever waits, and it is told at the end; others take the place back."""
+    warned: list[str] = []
+    settings = PlannerSettings(heartbeat=0.01, poll=0.01, patience=0.01)
+    with tables(path) as other:
+        async with open_planner(path, 1, settings=settings, warn=warned.append) as planner:
+            await planner.submit(submission("a"))
+            await planner.submit(submission("b"))
+            other.execute("BEGIN IMMEDIATE")
+            with trio.fail_after(10), pytest.raises(StoreError, match="is locked by another"):
+                await planner.wait_started("b")
+            with pytest.raises(StoreError, match="is locked by another program"):
+                await planner.submit(submission("c"))
+        other.execute("ROLLBACK")
+    assert set(warned) == {warned[0]}
+    assert "is locked by another program" in warned[0]
+    async with open_planner(path, 1, settings=QUIET) as planner:
+        assert told(await planner.snapshot()) == [("a", "queued", 1), ("b", "queued", 2)]
+    assert not list(path.parent.glob("*.lock"))
+
+
+@pytest.mark.trio
+async def test_what_a_planner_cannot_use_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="at least 1 root task"):
+        async with open_planner(tmp_path / "x.db", 0):
+            pass  # pragma: no cover
+    (tmp_path / "no.db").write_text("x" * 600)
+    with pytest.raises(StoreError, match="this is no SQLite database"):
+        async with open_planner(tmp_path / "no.db", 1):
+            pass  # pragma: no cover
+    with pytest.raises(UsageError, match=r"^times .*: heartbeat is 0, patience is nan$"):
+        PlannerSettings(heartbeat=0, patience=float("nan"))
+    async with open_planner(tmp_path / "x.db", 1, settings=QUIET) as planner:
+        for id_ in ("a\0b", "\ud800"):
+            with pytest.raises(UsageError, match="characters that no database holds"):
+                await planner.submit(submission(id_))
+        odd = submission("a").__class__(id="ü", run="r\0", task="t\ud800")
+        assert (await planner.submit(odd)).submission.run == "r\\x00"

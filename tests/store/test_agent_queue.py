@@ -1,0 +1,82 @@
+"""The line as people see it: `trioeval runs --queue`."""
+
+import contextlib
+import json
+import os
+import sqlite3
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+from planner_model import bare_planner, kill, submission
+
+from trioeval.cli import run_command_line
+from trioeval.errors import StoreError
+from trioeval.store.agent_queue import read_queue
+from trioeval.store.database import open_database
+from trioeval.store.schema import MIGRATIONS, RUNS
+
+
+def queue(path: Path, *flags: str) -> tuple[int, Path]:
+    return run_command_line(["runs", "--queue", "--db", str(path), *flags]), path
+
+
+def test_the_line_is_shown_with_the_programs_that_stand_in_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By order; a program that was killed is said to be dead, and looking changes nothing."""
+    path = tmp_path / "results.db"
+    dead, lives = bare_planner(path, 1), bare_planner(path, 2)
+    trio.run(dead.submit, submission("a"))
+    trio.run(lives.submit, submission("b"))
+    trio.run(lives.submit, submission("c\x1b[31m", "b", "a"))
+    kill(dead)
+    assert queue(path, "--json")[0] == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(one["id"], one["order"], one["position"], one["state"]) for one in found] == [
+        ("a", 1, 0, "running"),
+        ("b", 2, 0, "running"),
+        ("c\x1b[31m", 3, 1, "blocked"),
+    ]
+    assert [one["pid"] for one in found] == [None, os.getpid(), os.getpid()]
+    assert found[2]["dependsOn"] == ["a", "b"]
+    assert (found[0]["run"], found[0]["task"], found[0]["host"]) == ("run", "task/a", None)
+    assert found[0]["submitted"] == found[0]["started"] == "1970-01-12T13:46:40.000Z"
+    assert queue(path)[0] == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert lines[0] == ["order", "position", "state", "run", "task", "program", "since", "(UTC)"]
+    assert lines[2] == ["1", "–", "running", "run", "task/a", "dead", "1970-01-12", "13:46:40"]
+    assert lines[4][-4:] == ["[31m", str(os.getpid()), "1970-01-12", "13:46:40"]
+    assert trio.run(lives.recover).requeued == ("a",)
+    kill(lives)
+
+
+def test_programs_of_other_machines_live_as_long_as_they_were_seen(tmp_path: Path) -> None:
+    path = tmp_path / "results.db"
+    planner = bare_planner(path, 1)
+    trio.run(planner.submit, submission("a"))
+    kill(planner)
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE owner SET host = 'elsewhere', heartbeat_s = 1000")
+    assert [(one.host, one.pid) for one in read_queue(path, 1014)] == [("elsewhere", os.getpid())]
+    assert [(one.host, one.pid) for one in read_queue(path, 1016)] == [(None, None)]
+
+
+def test_where_nothing_stands_nothing_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor in a database from before there were agents; one that is not there is an error."""
+    path, old = tmp_path / "results.db", tmp_path / "old.db"
+    assert queue(path)[0] == 2
+    assert "there is no database of runs here" in capsys.readouterr().err
+    open_database(path, RUNS).close()
+    before = attrs.evolve(RUNS, migrations=MIGRATIONS[:2])
+    open_database(old, before).close()
+    for file in (path, old):
+        assert queue(file)[0] == 0
+        assert capsys.readouterr().out == "nothing runs, and nothing waits\n"
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DROP TABLE owner")
+    with pytest.raises(StoreError, match="cannot be used"):
+        read_queue(path)

@@ -1,0 +1,420 @@
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+from agent_processes import (
+    Rig,
+    attempt,
+    carriers,
+    in_rig,
+    make_pipe,
+    read_pipe,
+    run,
+    scripted,
+    settings,
+    wait_gone,
+)
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from trioeval.agents.loop import run_until_done
+from trioeval.providers.programs.members import Root, find_survivors, read_member
+from trioeval.tasks.agents.agent_journal import ProcessIdentity
+from trioeval.tasks.agents.attempt_logs import open_log
+from trioeval.tasks.agents.case_files import CaseFiles
+from trioeval.tasks.agents.process_family import open_family
+from trioeval.tasks.agents.survivors import end_survivors, this_host
+
+GRACE = 1.0
+"""Seconds. Nothing is left after twice that: what is stubborn has its grace at once, not in turn."""
+
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def mark() -> str:
+    """What the environment of all processes of a test holds."""
+    return uuid.uuid4().hex
+
+
+def test_ag_07_a_child_that_outlives_its_time_is_ended(tmp_path: Path, mark: str) -> None:
+    """The case is done, and says how many there were; its process group is gone."""
+    line = scripted("leave:session", "done")
+
+    async def work(rig: Rig) -> None:
+        end = await run_until_done(rig.agent, rig.terms(child_timeout=0.05))
+        assert (end.ending, end.children_ended, len(end.attempts)) == ("done", 1, 1)
+        assert rig.family.alive() == []
+        assert rig.ledger.told[-1] == ("gone", 0)
+
+    in_rig(settings(line, mark=mark), tmp_path, work)
+    assert carriers(mark) == []
+
+
+KINDS = ["child", "session", "orphan", "session orphan", "stubborn session orphan"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_an_attempt_leaves_behind_lives_until_the_case_is_over(
+    tmp_path: Path, mark: str, kind: str
+) -> None:
+    """Over restarts, wherever it has gone; and it does not hold up the attempt by its pipes."""
+    line = scripted("say:hi", f"0?leave:{kind}")
+
+    async def work(rig: Rig) -> None:
+        assert (await rig.agent(attempt(0))).output == "hi"
+        (left,) = rig.family.alive()
+        assert carriers(mark) == [int(left)]
+        assert (await rig.agent(attempt(1))).output == "hi"
+        assert rig.family.alive() == [left]
+        assert rig.ledger.told[-1] == ("gone", 1)
+        with trio.move_on_after(0.02) as short:
+            await rig.family.wait()
+        assert short.cancelled_caught
+        await rig.family.end()
+        assert carriers(mark) == rig.family.alive() == []
+        assert rig.ledger.told[-1] == ("gone", 0)
+        await rig.family.wait()
+
+    in_rig(settings(line, mark=mark), tmp_path, work)
+
+
+def test_what_is_left_is_ended_with_the_family(tmp_path: Path, mark: str) -> None:
+    """Also where nobody ended it; and an error is the same that it was."""
+
+    async def work(rig: Rig) -> None:
+        await rig.agent(attempt())
+        assert carriers(mark) != []
+        raise KeyError("mine")
+
+    found = settings(scripted("leave:session", "leave:child"), mark=mark)
+    with pytest.raises(KeyError, match="mine"):
+        in_rig(found, tmp_path, work)
+    assert carriers(mark) == []
+
+
+def test_children_are_awaited_for_as_long_as_they_take(tmp_path: Path) -> None:
+    """What they say is in the log of their attempt, as long as it is not too much."""
+    late = tmp_path / "late"
+    make_pipe(late)
+    found = settings(scripted("say:now", f"echo:{late}={'x' * 99}"), maxOutputBytes=20)
+
+    async def work(rig: Rig) -> None:
+        end = await rig.agent(attempt())
+        assert (end.output, "warnings" in end.metadata) == ("now", False)
+        assert len(rig.family.alive()) == 1
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(rig.family.wait)
+            nursery.start_soon(read_pipe, late)
+        assert rig.family.alive() == []
+        assert rig.ledger.told[-1] == ("gone", 0)
+
+    in_rig(found, tmp_path, work)
+    log = CaseFiles(tmp_path).stdout(0).read_text()
+    assert log == f"now\n{'x' * 16}\n[cut after 20 bytes (maxOutputBytes)]\n"
+
+
+def test_children_of_children_count_with_those_that_started_them(
+    tmp_path: Path, mark: str
+) -> None:
+    """Three processes are one child."""
+    up = make_pipe(tmp_path / "up")
+    line = f"sh -c 'sh -c \"sleep 1000 & sleep 1000 & echo >{up}; wait\" & read -r _ <{up}'"
+
+    async def work(rig: Rig) -> None:
+        end = await run_until_done(rig.agent, rig.terms(policy=rig.terms().policy))
+        assert (end.ending, len(end.attempts)) == ("failed", 3)
+        assert end.children_ended == 3
+
+    in_rig(settings(line, mark=mark), tmp_path, work)
+    assert carriers(mark) == []
+
+
+async def cancelled_when(
+    ready: Path, rig: Rig, work: Callable[[], Awaitable[object]]
+) -> float:
+    """Do something, cancel it when the pipe is opened, and return how long it took to end then."""
+    cancelled_at = 0.0
+
+    async def cancel(scope: trio.CancelScope) -> None:
+        nonlocal cancelled_at
+        await read_pipe(ready)
+        cancelled_at = trio.current_time()
+        scope.cancel("the test wants it")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cancel, nursery.cancel_scope)
+        await work()
+    return trio.current_time() - cancelled_at
+
+
+def test_ag_08_cancelled_in_an_attempt_nothing_is_left_soon(tmp_path: Path, mark: str) -> None:
+    """Although it and an earlier child both ignore the request to end; what was written is in the logs."""
+    ready = make_pipe(tmp_path / "ready")
+    line = scripted(
+        "0?leave:stubborn session", "say:first", "0?exit:1", "ignore", f"open:{ready}", "hang"
+    )
+
+    async def work(rig: Rig) -> None:
+        terms = rig.terms()
+        took = await cancelled_when(ready, rig, lambda: run_until_done(rig.agent, terms))
+        assert GRACE <= took < 2 * GRACE
+        assert carriers(mark) == []
+        assert sorted(n for word, n in rig.ledger.told if word == "gone") == [0, 1]
+
+    in_rig(settings(line, mark=mark), tmp_path, work, grace=GRACE)
+    assert CaseFiles(tmp_path).stdout(1).read_text() == "first\n"
+
+
+def test_ag_08_cancelled_while_children_are_awaited_nothing_is_left(
+    tmp_path: Path, mark: str
+) -> None:
+    """They are ended gently first."""
+    ready = make_pipe(tmp_path / "ready")
+    found = settings(scripted("leave:session", "leave:orphan", "done"), mark=mark)
+
+    async def work(rig: Rig) -> None:
+        async def wait_and_tell() -> None:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(rig.family.wait)
+                await trio.testing.wait_all_tasks_blocked()
+                await trio.to_thread.run_sync(ready.write_text, "up", abandon_on_cancel=True)
+
+        async def all_of_it() -> None:
+            await rig.agent(attempt())
+            assert len(rig.family.alive()) == 2
+            try:
+                await wait_and_tell()
+            finally:
+                with trio.move_on_after(10, shield=True):
+                    await rig.family.end()
+
+        assert await cancelled_when(ready, rig, all_of_it) < 2 * GRACE
+        assert carriers(mark) == []
+
+    in_rig(found, tmp_path, work, grace=GRACE)
+
+
+@pytest.mark.slow
+def test_nothing_is_left_of_attempts_that_are_cancelled_at_any_instant(
+    tmp_path: Path, mark: str
+) -> None:
+    """Cut before, while and after they start; the ledger knows that they are gone."""
+
+    async def work(rig: Rig) -> None:
+        async def one(number: int) -> None:
+            with trio.move_on_after(number * 0.003):
+                await rig.agent(attempt(number))
+
+        for number in range(12):
+            await one(number)
+            begun = {n for word, n in rig.ledger.told if word == "started"}
+            assert begun <= {n for word, n in rig.ledger.told if word == "gone"}
+        assert rig.family.alive() == []
+
+    line = "sh -c 'setsid sleep 1000 & sleep 1000'"
+    in_rig(settings(line, mark=mark), tmp_path, work)
+    assert carriers(mark) == []
+
+
+def test_without_a_process_table_the_group_is_known(
+    tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is called as its first process was; what stayed in it is ended."""
+    monkeypatch.setattr("trioeval.providers.programs.trees.find_members", lambda *_arguments: None)
+
+    async def work(rig: Rig) -> None:
+        await rig.agent(attempt(1))
+        assert (rig.family.alive(), rig.ledger.told[-1]) == ([], ("gone", 1))
+        await rig.agent(attempt(0))
+        (child,) = carriers(mark)
+        assert rig.family.alive() == [str(os.getpgid(child))]
+        with trio.move_on_after(0.01) as short:
+            await rig.family.wait()
+        assert short.cancelled_caught
+        await rig.family.end()
+        assert wait_gone(child, 10)  # who ended it cannot tell when it has
+
+    in_rig(settings(scripted("0?leave:child"), mark=mark), tmp_path, work)
+
+
+@given(
+    st.lists(st.binary(max_size=30), max_size=6),
+    st.integers(1, 60),
+    st.binary(max_size=10),
+)
+@hypothesis_settings(max_examples=hypothesis_settings().max_examples // 3)
+def test_a_log_keeps_a_beginning_behind_what_was_there(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[bytes], limit: int, before: bytes
+) -> None:
+    """However the bytes were cut into parts; a note stands where it was cut."""
+    path = tmp_path_factory.getbasetemp() / "a.log"
+    path.write_bytes(before)
+    log = open_log(path, limit)
+    for part in parts:
+        log.feed(part)
+    log.close()
+    everything = b"".join(parts)
+    note = b"" if len(everything) <= limit else b"\n[cut after %d bytes (maxOutputBytes)]\n" % limit
+    assert path.read_bytes() == before + everything[:limit] + note
+    assert (log.start, log.kept, log.is_cut) == (
+        len(before),
+        min(limit, len(everything)),
+        bool(note),
+    )
+
+
+def test_a_log_on_a_full_disk_goes_on_without(tmp_path: Path) -> None:
+    """The program is not to blame."""
+    log = open_log(tmp_path / "log", 100)
+    os.close(log._descriptor)
+    log._descriptor = os.open("/dev/full", os.O_WRONLY)
+    log.feed(b"lost")
+    log.feed(b" words")
+    assert log.fault == f"{tmp_path}/log cannot be written on: No space left on device"
+    assert (log.kept, log.tail.text) == (0, "lost words")
+    log.close()
+
+
+HOST = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import attrs
+from agent_processes import Ledger, attempt, in_rig, settings
+
+class Telling(Ledger):
+    def started(self, attempt, process):
+        if process.pid or attempt.number:
+            print(repr(attrs.astuple(process)), flush=True)
+
+async def work(rig):
+    agent = attrs.evolve(rig.agent, ledger=Telling())
+    await agent(attempt(0))
+    await agent(attempt(1))
+
+line, folder, mark = sys.argv[2:]
+in_rig(settings(line, mark=mark), Path(folder), work)
+"""
+
+
+def identity_of(line: str) -> ProcessIdentity:
+    pid, started, host, mark = eval(line)  # noqa: S307 - a tuple that our own child has written
+    return ProcessIdentity(pid=pid, started=started, host=host, mark=mark)
+
+
+def test_ag_78_survivors_of_a_killed_program_are_ended(tmp_path: Path, mark: str) -> None:
+    """What is left of earlier attempts and the one that was cut off, wherever it is; and nobody else."""
+    up = make_pipe(tmp_path / "up")
+    line = scripted(
+        "0?leave:session orphan", "0?exit:1", "leave:stubborn", f"open:{up}", "ignore", "hang"
+    )
+    host = subprocess.Popen(
+        [sys.executable, "-c", HOST, HERE, line, tmp_path, mark], stdout=subprocess.PIPE, text=True
+    )
+    with host:
+        assert host.stdout is not None
+        first, before, second = (identity_of(host.stdout.readline()) for _ in range(3))
+        assert up.read_text() == "here"
+        host.kill()
+    assert len(carriers(mark)) == 3
+    # What was written down before it began is enough to know it.
+    assert (before.pid, before.mark) == (0, second.mark)
+
+    async def main() -> None:
+        other = attrs.evolve(second, host="another")
+        odd = attrs.evolve(second, pid=0, started=0, mark="")
+        assert await end_survivors([other, odd], 0.1) == 0
+        assert len(carriers(mark)) == 3
+        assert await end_survivors([first], 0.1) == 1
+        assert len(carriers(mark)) == 2
+        assert await end_survivors([first, before], 0.1) == 2
+        assert await end_survivors([first, second], 0.1) == 0
+
+    run(main)
+    assert carriers(mark) == []
+
+
+@pytest.mark.parametrize("mistaken", ["started", "host", "neither"])
+def test_ag_78_whoever_has_got_the_number_since_is_left_alone(mistaken: str) -> None:
+    """A process is its number and its start, on one machine since that was started."""
+    with subprocess.Popen(["sleep", "1000"], start_new_session=True) as stranger:
+        member = read_member(stranger.pid)
+        assert member is not None
+        identity = ProcessIdentity(
+            pid=stranger.pid, started=member.started, host=this_host(), mark="0123456789abcdef" * 2
+        )
+        if mistaken == "started":
+            identity = attrs.evolve(identity, started=member.started - 1)
+        elif mistaken == "host":
+            identity = attrs.evolve(identity, host=f"{this_host()}x")
+        ended = run(lambda: end_survivors([identity], 5))
+        if mistaken == "neither":
+            assert (ended, stranger.wait()) == (1, -signal.SIGTERM)
+        else:
+            assert (ended, stranger.poll()) == (0, None)
+            stranger.kill()
+    assert wait_gone(stranger.pid, 10)
+
+
+def test_survivors_are_found_by_mark_start_session_and_parent(tmp_path: Path) -> None:
+    """A session counts only where one of them is in it: its number may be somebody else's."""
+    processes = [
+        (10, "S", 1, 10, 100, "MARK=x\0"),  # the first process of one tree
+        (11, "S", 10, 10, 101, ""),
+        (12, "S", 1, 12, 102, "MARK=w,x\0"),  # its parent has ended
+        (13, "S", 12, 13, 103, ""),
+        (20, "S", 1, 20, 900, ""),  # somebody else, with the number of another tree
+        (21, "S", 20, 20, 901, ""),
+        (31, "S", 1, 30, 300, "MARK=z\0"),  # the first process of a third one has ended
+        (32, "S", 1, 30, 301, ""),
+        (40, "S", 1, 40, 400, ""),  # the first process of a fourth one has lost its mark
+        (41, "Z", 40, 40, 401, ""),
+        (os.getpid(), "S", 40, 40, 402, "MARK=x\0"),
+        (50, "S", 1, 50, 500, "MARK=v\0"),
+    ]
+    for pid, state, parent, session, started, environ in processes:
+        (tmp_path / str(pid)).mkdir()
+        stat = f"{pid} (a) {state} {parent} {pid} {session} {'0 ' * 15}{started} 0 0"
+        (tmp_path / str(pid) / "stat").write_text(stat)
+        (tmp_path / str(pid) / "environ").write_text(environ)
+    roots = [Root(10, b"x", 100), Root(20, b"y", 200), Root(30, b"z", 299), Root(40, b"q", 400)]
+    found = find_survivors(roots, (), tmp_path)
+    assert found is not None
+    assert sorted(member.pid for member in found) == [10, 11, 12, 13, 31, 32, 40]
+    assert find_survivors([Root(0, b"v")], (), tmp_path) == {read_member(50, tmp_path)}
+    assert find_survivors([], (), tmp_path) == set()
+    assert find_survivors(roots, (), tmp_path / "nothing") is None
+
+
+def test_a_container_is_a_host_of_its_own(tmp_path: Path) -> None:
+    """Its numbers are others; without a table it is the name of the machine."""
+    (tmp_path / "sys/kernel/random").mkdir(parents=True)
+    (tmp_path / "sys/kernel/random/boot_id").write_text("b-1\n")
+    (tmp_path / "self/ns").mkdir(parents=True)
+    (tmp_path / "self/ns/pid").symlink_to("pid:[4026531836]")
+    assert this_host(tmp_path) == "b-1 pid:[4026531836]"
+    assert this_host(tmp_path / "nothing") == os.uname().nodename
+    assert this_host() == this_host()
+
+
+def test_an_error_of_the_block_is_no_group() -> None:
+    """And a family of nobody costs nothing."""
+
+    async def main() -> None:
+        async with open_family() as family:
+            assert family.alive() == []
+            await family.wait()
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        run(main)

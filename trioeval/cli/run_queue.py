@@ -1,0 +1,34 @@
+"""`trioeval runs --queue`: the line in which cases of agents wait for their turn."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from trioeval.cli.environment import read_environment
+from trioeval.cli.exits import Exit
+from trioeval.cli.places import database_path
+from trioeval.cli.terminal import draw, say, show
+from trioeval.errors import UsageError
+from trioeval.report.queue_list import queue_table, queued_json
+from trioeval.store.agent_queue import read_queue
+
+
+def show_queue(db: Path | None, *, as_json: bool) -> int:
+    """List the line, by order.
+
+    Raises:
+        UsageError: There is no database of runs.
+        StoreError: It cannot be read.
+    """
+    path = database_path(db, read_environment(os.environ))
+    if not path.exists():
+        raise UsageError(f"{path}: there is no database of runs here; --db PATH names another one")
+    found = read_queue(path)
+    if as_json:
+        show(json.dumps([queued_json(one) for one in found], indent=2))
+    elif found:
+        draw(queue_table(found), sys.stdout)
+    else:
+        say("nothing runs, and nothing waits")
+    return Exit.OK
