@@ -418,9 +418,9 @@ def test_ag_40_what_it_costs_does_not_grow_with_what_was_done(path: Path) -> Non
             )
             connection.execute("INSERT INTO sqlite_sequence VALUES ('entry', 1000000)")
             connection.execute(
-                f"{numbers} INSERT INTO entry (id, run, task, state, utc_submitted) "  # noqa: S608
-                "SELECT 'w' || i, 'r', 't', iif(i % 2, 'queued', 'blocked'), 'u' FROM n WHERE ? > 0",
-                (waiting, waiting),
+                f"{numbers} INSERT INTO entry (id, run, task, state, owner, utc_submitted) "  # noqa: S608
+                "SELECT 'w' || i, 'r', 't', 'blocked', ?, 'u' FROM n WHERE ? > 0",
+                (waiting, owner_of(planner), waiting),
             )
             connection.execute("COMMIT")
         own = planner._transactions._connection

@@ -75,7 +75,7 @@ def test_where_nothing_stands_nothing_is_shown(
     open_database(old, before).close()
     for file in (path, old):
         assert queue(file)[0] == 0
-        assert capsys.readouterr().out == "nothing runs, and nothing waits\n"
+        assert capsys.readouterr().err == "nothing runs, and nothing waits\n"
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DROP TABLE owner")
     with pytest.raises(StoreError, match="cannot be used"):

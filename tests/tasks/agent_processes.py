@@ -3,7 +3,8 @@
 import os
 import shlex
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -117,29 +118,40 @@ class Rig:
         return LoopTerms(**{**given, **changed})
 
 
-def in_rig(
+@asynccontextmanager
+async def open_rig(
     found: CommandAgentSettings,
     folder: Path,
-    work: Callable[[Rig], Awaitable[R]],
     *,
     grace: float = 0.1,
     timeout: float | None = None,
     **variables: Any,
+) -> AsyncGenerator[Rig]:
+    """An agent and its case."""
+    async with open_family(grace) as family:
+        ledger = Ledger()
+        agent = CommandAgent(
+            settings=found,
+            room=room(folder, **variables),
+            templates=Templates(),
+            family=family,
+            ledger=ledger,
+            timeout=timeout,
+        )
+        yield Rig(agent=agent, family=family, ledger=ledger)
+
+
+def in_rig(
+    found: CommandAgentSettings,
+    folder: Path,
+    work: Callable[[Rig], Awaitable[R]],
+    **options: Any,
 ) -> R:
-    """Do something with an agent, on Trio."""
+    """Do something with an agent, on Trio; options are those of `open_rig`."""
 
     async def main() -> R:
-        async with open_family(grace) as family:
-            ledger = Ledger()
-            agent = CommandAgent(
-                settings=found,
-                room=room(folder, **variables),
-                templates=Templates(),
-                family=family,
-                ledger=ledger,
-                timeout=timeout,
-            )
-            return await work(Rig(agent=agent, family=family, ledger=ledger))
+        async with open_rig(found, folder, **options) as rig:
+            return await work(rig)
 
     return run(main)
 
@@ -150,9 +162,7 @@ def work_once(
     """How one attempt ends of a program with this line."""
     names = ("directory", "mark")
     own = {name: config.pop(name) for name in names if name in config}
-    rig = {
-        name: config.pop(name) for name in ("grace", "timeout", "variables") if name in config
-    }
+    rig = {name: config.pop(name) for name in ("grace", "timeout", "variables") if name in config}
     variables = rig.pop("variables", {})
 
     async def work(rig: Rig) -> AttemptEnd:

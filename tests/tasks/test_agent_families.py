@@ -15,6 +15,7 @@ from agent_processes import (
     carriers,
     in_rig,
     make_pipe,
+    open_rig,
     read_pipe,
     run,
     scripted,
@@ -28,7 +29,7 @@ from hypothesis import strategies as st
 from trioeval.agents.loop import run_until_done
 from trioeval.providers.programs.members import Root, find_survivors, read_member
 from trioeval.tasks.agents.agent_journal import ProcessIdentity
-from trioeval.tasks.agents.attempt_logs import open_log
+from trioeval.tasks.agents.attempt_logs import Pump, open_log
 from trioeval.tasks.agents.case_files import CaseFiles
 from trioeval.tasks.agents.process_family import open_family
 from trioeval.tasks.agents.survivors import end_survivors, this_host
@@ -123,15 +124,13 @@ def test_children_are_awaited_for_as_long_as_they_take(tmp_path: Path) -> None:
     assert log == f"now\n{'x' * 16}\n[cut after 20 bytes (maxOutputBytes)]\n"
 
 
-def test_children_of_children_count_with_those_that_started_them(
-    tmp_path: Path, mark: str
-) -> None:
+def test_children_of_children_count_with_those_that_started_them(tmp_path: Path, mark: str) -> None:
     """Three processes are one child."""
     up = make_pipe(tmp_path / "up")
     line = f"sh -c 'sh -c \"sleep 1000 & sleep 1000 & echo >{up}; wait\" & read -r _ <{up}'"
 
     async def work(rig: Rig) -> None:
-        end = await run_until_done(rig.agent, rig.terms(policy=rig.terms().policy))
+        end = await run_until_done(rig.agent, rig.terms())
         assert (end.ending, len(end.attempts)) == ("failed", 3)
         assert end.children_ended == 3
 
@@ -139,9 +138,7 @@ def test_children_of_children_count_with_those_that_started_them(
     assert carriers(mark) == []
 
 
-async def cancelled_when(
-    ready: Path, rig: Rig, work: Callable[[], Awaitable[object]]
-) -> float:
+async def cancelled_when(ready: Path, work: Callable[[], Awaitable[object]]) -> float:
     """Do something, cancel it when the pipe is opened, and return how long it took to end then."""
     cancelled_at = 0.0
 
@@ -166,7 +163,7 @@ def test_ag_08_cancelled_in_an_attempt_nothing_is_left_soon(tmp_path: Path, mark
 
     async def work(rig: Rig) -> None:
         terms = rig.terms()
-        took = await cancelled_when(ready, rig, lambda: run_until_done(rig.agent, terms))
+        took = await cancelled_when(ready, lambda: run_until_done(rig.agent, terms))
         assert GRACE <= took < 2 * GRACE
         assert carriers(mark) == []
         assert sorted(n for word, n in rig.ledger.told if word == "gone") == [0, 1]
@@ -198,10 +195,67 @@ def test_ag_08_cancelled_while_children_are_awaited_nothing_is_left(
                 with trio.move_on_after(10, shield=True):
                     await rig.family.end()
 
-        assert await cancelled_when(ready, rig, all_of_it) < 2 * GRACE
+        assert await cancelled_when(ready, all_of_it) < 2 * GRACE
         assert carriers(mark) == []
 
     in_rig(found, tmp_path, work, grace=GRACE)
+
+
+def test_last_words_are_in_the_log_although_everything_is_cancelled(
+    tmp_path: Path, mark: str
+) -> None:
+    """What a program says when it is asked to end is wanted most."""
+    ready = make_pipe(tmp_path / "ready")
+    line = f"sh -c 'trap \"echo bye; exit\" TERM; sleep 1000 & echo >{ready}; wait'"
+
+    async def main() -> None:
+        async def all_of_it() -> None:
+            async with open_rig(settings(line, mark=mark), tmp_path, grace=GRACE) as rig:
+                await rig.agent(attempt())
+
+        await cancelled_when(ready, all_of_it)
+
+    run(main)
+    assert carriers(mark) == []
+    assert CaseFiles(tmp_path).stdout(0).read_text() == "bye\n"
+
+
+def test_what_was_written_before_the_end_is_the_output_however_late_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of a program may be known first."""
+    take_all = Pump._take_all
+
+    async def work(rig: Rig) -> None:
+        async def take_late(pump: Pump) -> None:
+            await rig.family._relatives[0].tree.wait()
+            await trio.testing.wait_all_tasks_blocked()
+            await take_all(pump)
+
+        monkeypatch.setattr(Pump, "_take_all", take_late)
+        assert (await rig.agent(attempt())).output == "x" * 50_000
+
+    in_rig(settings(scripted("spam:50000", "leave:child")), tmp_path, work)
+
+
+def test_catching_up_waits_for_no_more_than_was_there(tmp_path: Path) -> None:
+    """Others may write to the pipe for ever."""
+
+    async def main() -> None:
+        here, there = os.pipe()
+        log = open_log(tmp_path / "log", 10**6)
+        async with trio.open_nursery() as nursery:
+            pump = Pump(log, trio.lowlevel.FdStream(here), here)
+            nursery.start_soon(pump.run)
+            await pump.catch_up()
+            os.write(there, b"x" * 40_000)
+            await pump.catch_up()
+            assert log.kept == 40_000
+            await pump.finish()  # somebody still holds the pipe
+        os.close(there)
+        await pump.catch_up()
+
+    run(main)
 
 
 @pytest.mark.slow

@@ -51,7 +51,7 @@ def test_what_an_agent_prints_is_its_output(tmp_path: Path) -> None:
 def test_words_are_filled_in_each_by_itself(tmp_path: Path) -> None:
     """So what a variable says never becomes two words, and is no template itself."""
     line = (
-        "sh -c 'printf \"%s|\" \"$PWD\" \"$@\"' sh {{ prompt }} '{{ style }} of {{case}}' {{attempt}} "
+        'sh -c \'printf "%s|" "$PWD" "$@"\' sh {{ prompt }} \'{{ style }} of {{case}}\' {{attempt}} '
         "{{promptFile}} {{workspace}} {{suite}} {{missing}}"
     )
     end = work_once(
@@ -73,7 +73,7 @@ def test_words_are_filled_in_each_by_itself(tmp_path: Path) -> None:
 
 def test_the_environment_tells_of_the_case(tmp_path: Path) -> None:
     """With the variables of the config, which cannot change it."""
-    line = "sh -c 'env | grep ^TRIOEVAL_; echo $MINE; \"$TRIOEVAL_PYTHON\" -S -E -c \"\"'"
+    line = 'sh -c \'env | grep ^TRIOEVAL_; echo $MINE; "$TRIOEVAL_PYTHON" -S -E -c ""\''
     env = {"MINE": "x y", "TRIOEVAL_CASE": "another"}
     told, mine = work_once(line, tmp_path, number=2, env=env).output.rsplit("\n", 1)
     variables = dict(each.split("=", 1) for each in told.split("\n"))
@@ -96,7 +96,7 @@ def test_the_environment_tells_of_the_case(tmp_path: Path) -> None:
 
 def test_a_later_attempt_is_told_that_it_goes_on(tmp_path: Path) -> None:
     """In the file, on the standard input and in the word."""
-    line = "sh -c 'cat; echo; echo \"$1\"; cat \"$TRIOEVAL_PROMPT\"' sh {{prompt}}"
+    line = 'sh -c \'cat; echo; echo "$1"; cat "$TRIOEVAL_PROMPT"\' sh {{prompt}}'
     end = work_once(line, tmp_path, "Do it.", number=1, input="stdin")
     assert end.output.split("\n") == [CONTINUATION, "", "Do it."] * 3
 
@@ -105,7 +105,9 @@ def test_a_later_attempt_is_told_that_it_goes_on(tmp_path: Path) -> None:
 def test_a_prompt_that_is_no_word_can_be_read_from_its_file(tmp_path: Path, text: str) -> None:
     """And from the standard input; as a word only what the system takes, and the failure says so."""
     asked = text.replace("\ud800", "?").encode()
-    end = work_once("sh -c 'cat >copy; cmp copy \"$1\"' sh {{promptFile}}", tmp_path, text, input="stdin")
+    end = work_once(
+        "sh -c 'cat >copy; cmp copy \"$1\"' sh {{promptFile}}", tmp_path, text, input="stdin"
+    )
     assert end.failure is None
     assert CaseFiles(tmp_path).told(0).read_bytes() == asked
     assert (tmp_path / "workspace" / "copy").read_bytes() == asked

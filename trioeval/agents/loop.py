@@ -127,7 +127,8 @@ class _Case:
     async def _rest(self, delay: float) -> None:
         """Wait before an attempt; not longer than until nobody wants it any more."""
         if delay > 0 and not self._terms.stop.is_set():
-            await _first_of(delay, self._terms.marker.wait, self._terms.stop.wait)
+            with self._terms.idle():
+                await _first_of(delay, self._terms.marker.wait, self._terms.stop.wait)
 
     async def _attempt(self) -> None:
         number = len(self._ends)
@@ -145,7 +146,7 @@ class _Case:
         terms, ended = self._terms, 0
         if alive := terms.children.alive():
             await self._posts("INFO", f"done, but for {_counted(alive)}: {', '.join(alive)}")
-            with trio.move_on_after(terms.child_timeout):
+            with terms.idle(), trio.move_on_after(terms.child_timeout):
                 await terms.children.wait()
             ended = await self._end_children()
         message = f"done {self._after}"

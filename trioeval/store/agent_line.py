@@ -169,7 +169,10 @@ class Line:
     def started(self) -> frozenset[str]:
         """What runs here."""
         return frozenset(
-            self._strings("SELECT id FROM entry WHERE state = 'running' AND owner = ?", (self._me,))
+            self._strings(
+                "SELECT id FROM entry INDEXED BY entry_running WHERE state = 'running' AND owner = ?",
+                (self._me,),
+            )
         )
 
     def restore(self, running: Iterable[str], waiting: Iterable[str]) -> None:

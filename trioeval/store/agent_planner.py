@@ -273,12 +273,10 @@ class AgentPlanner:
         def prepare() -> Callable[[Line, bool], tuple[T, frozenset[str], bool]]:
             left.clear()
             left.update(self._left)
-            running = [id_ for id_, seat in self._seats.items() if seat.is_running]
-            waiting = [id_ for id_, seat in self._seats.items() if not seat.is_running]
 
             def work(line: Line, is_anew: bool) -> tuple[T, frozenset[str], bool]:  # noqa: FBT001
                 if is_anew:
-                    line.restore(running, waiting)
+                    line.restore(*trio.from_thread.run_sync(self._own))
                 line.settle(left)
                 return act(line), line.started(), is_anew
 
@@ -297,6 +295,14 @@ class AgentPlanner:
 
         await self._transactions.change(prepare, learn)
         return found[0]
+
+    def _own(self) -> tuple[Sequence[str], Sequence[str]]:
+        """What of this program runs, and what waits."""
+        seats = self._seats.items()
+        return (
+            [id_ for id_, seat in seats if seat.is_running],
+            [id_ for id_, seat in seats if not seat.is_running],
+        )
 
     def _tell(self, running: Sequence[str] | frozenset[str]) -> None:
         """Wake those who may run."""

@@ -269,7 +269,9 @@ async def _prompt_task(has: _Opened, stack: AsyncExitStack, terms: Terms) -> Ope
         whole = ComparedEval(body, steps, layout, prepared.lane_names, graders)
     task = OpenTask(whole, options.salvage_rounds, hooks)
     # Cases that wait for others begin, and may wait for such as come behind them.
-    return task if agents is None else attrs.evolve(task, max_live_jobs=max(1, len(steps)))
+    return (
+        task if agents is None else attrs.evolve(task, max_live_jobs=max(1, len(steps)), early=True)
+    )
 
 
 async def _agents(has: _Opened, terms: Terms) -> AgentWork | None:

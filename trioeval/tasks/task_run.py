@@ -104,6 +104,8 @@ class OpenTask:
     """Jobs of one lane that may be started and not over, ≥ 1."""
     left: RowsLeft | None = None
     """Gets its rows, where others are made of them."""
+    early: bool = False
+    """Whether rows are made as soon as their jobs are over in any case, because other jobs wait for that."""
 
 
 @attrs.define(eq=False)
@@ -261,7 +263,8 @@ class _Results:
     @property
     def early(self) -> bool:
         """Whether rows are made as soon as their jobs are over, and not when it is their turn."""
-        return self.run.journal is not None or self.task.watch is not None
+        task = self.task
+        return task.early or self.run.journal is not None or task.watch is not None
 
     @property
     def observe(self) -> Observer | None:

@@ -74,7 +74,7 @@ class AgentWork:
         self._task = task
         self._run = run
         self._names = CaseNames.of(prepared.steps)
-        self._gate = Gate.of(self._names.dependents, warn=run.warn)
+        self._gate = Gate.of(self._names.dependents, warn=run.warn, stop=run.stop)
         self._over: set[int] = set()
         """Cases of which the gate was told."""
         self._observe = guarded(run.terms.observe)
@@ -121,20 +121,23 @@ class AgentWork:
             StoppedError: The run is stopped.
         """
         room = self._room(step, asked)
-        async with maybe_bus(room.files.bus, self._run.terms, self._run.troubles) as bus:
-            post = Posts(bus, room.project, room.name, self._run.troubles)
-            with calls.waiting():
-                await self._pass_gate(step, room, post)
-            async with self._turn(step, room, calls) as turn:
-                ended = await self._work(step, asked, calls, told, (room, post))
-                done = ended.ending == "done"
-                if turn is not None and ended.ending != "interrupted":
-                    turn.done = done
-                if done and self._run.bus is not None:
-                    await pass_on_facts(room.files.bus, self._run.bus, self._run.troubles)
+        done = False
+        try:
+            async with maybe_bus(room.files.bus, self._run.terms, self._run.troubles) as bus:
+                post = Posts(bus, room.project, room.name, self._run.troubles)
+                with calls.waiting():
+                    await self._pass_gate(step, room, post)
+                async with self._turn(step, room, calls) as turn:
+                    ended = await self._work(step, asked, calls, told, (room, post))
+                    done = ended.ending == "done"
+                    if turn is not None and ended.ending != "interrupted":
+                        turn.done = done
+                    if done and self._run.bus is not None:
+                        await pass_on_facts(room.files.bus, self._run.bus, self._run.troubles)
+        finally:
+            self._tell_over(step.index, done=done)
         if ended.ending == "interrupted":
             raise StoppedError
-        self._tell_over(step.index, done=done)
         return answer_of(ended, self._about(step, room))
 
     async def _pass_gate(self, step: Step, room: CaseRoom, post: Posts) -> None:
@@ -217,6 +220,7 @@ class AgentWork:
                 begin=made.next,
                 ended=made.over,
                 stop=self._run.stop,
+                idle=calls.waiting,
                 observe=self._observe,
                 task=self._task,
                 case=room.name,
