@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import sqlite3
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -15,6 +16,8 @@ from trioeval.cli import run_command_line
 from trioeval.errors import StoreError
 from trioeval.store.agent_queue import read_queue
 from trioeval.store.database import open_database
+from trioeval.store.facts import RunStart
+from trioeval.store.runs import begin_run, delete_run
 from trioeval.store.schema import MIGRATIONS, RUNS
 
 
@@ -80,3 +83,21 @@ def test_where_nothing_stands_nothing_is_shown(
         connection.execute("DROP TABLE owner")
     with pytest.raises(StoreError, match="cannot be used"):
         read_queue(path)
+
+
+def test_a_run_that_is_deleted_leaves_nothing_in_the_line(tmp_path: Path) -> None:
+    """Neither what it had begun when it was killed, nor what was done; others stay."""
+    path = tmp_path / "results.db"
+    dead = bare_planner(path, 5)
+    for id_, run in [("a", "gone"), ("b", "gone"), ("c", "gone"), ("d", "stays")]:
+        trio.run(dead.submit, attrs.evolve(submission(id_, "x"), run=run))
+    trio.run(partial(dead.finish, "c", done=True))
+    kill(dead)
+    start = RunStart(id="gone", utc_created="2026-01-01T00:00:00Z")
+    with contextlib.closing(open_database(path, RUNS)) as connection:
+        number, _ = begin_run(connection, start)
+        delete_run(connection, number)
+        assert [one.entry.submission.id for one in read_queue(path)] == ["d"]
+        tables = {"entry_needs": 1, "entry_done": 0, "run": 0}
+        for table, rows in tables.items():
+            assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (rows,)  # noqa: S608

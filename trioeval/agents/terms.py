@@ -1,6 +1,7 @@
 """What a restart loop is given: who works, where, and whom it tells."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, TypeVar
 
 import attrs
@@ -104,6 +105,8 @@ class LoopTerms:
     """
     stop: trio.Event = attrs.field(factory=trio.Event)
     """Set when no further attempt is to begin; one that runs comes to its end."""
+    idle: Callable[[], AbstractContextManager[object]] = nullcontext
+    """Makes what is put around its waits for other things than slots: they are no work."""
     observe: AgentObserver | None = attrs.field(default=None, converter=_guarded)
     """Told of its attempts, and how it ended."""
     task: str | None = None

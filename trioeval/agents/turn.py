@@ -15,12 +15,14 @@ from trioeval.agents.attempts import Attempt, AttemptEnd, AttemptFailure
 from trioeval.agents.events import AttemptEnded, AttemptStarted, AttemptWaiting
 from trioeval.agents.posts import Posts
 from trioeval.agents.terms import Agent, LoopTerms
-from trioeval.errors import leaves
+from trioeval.errors import BudgetError, LaneClosedError, QuotaError, TooLateError, leaves
 
 _AT_ONCE = 0.01
 """Seconds after which an attempt that has no slot is one that waits."""
 _IN_SLOT = 1.0
 """Seconds that a message may take while a slot is held: the bus may be locked by others for long."""
+_RUN_IS_OVER = (BudgetError, LaneClosedError, QuotaError, TooLateError)
+"""What an agent whose calls go through lanes raises when the run cannot go on: no failure of its attempt."""
 _TRACE = 4000
 """Characters of the traceback that are kept of an agent that raised."""
 
@@ -105,6 +107,8 @@ class Turn:
     async def _ask(self, attempt: Attempt, started_at: float) -> AttemptEnd:
         try:
             return await self._agent(attempt)
+        except _RUN_IS_OVER:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever an agent raises is how its attempt ended
             return AttemptEnd(
                 failure=AttemptFailure("unexpected", _said(error)),

@@ -245,6 +245,22 @@ def read_entries(connection: sqlite3.Connection) -> list[Entry]:
     return entries
 
 
+def forget_run(connection: sqlite3.Connection, number: int) -> None:
+    """Take away what a run that nobody runs has left in the line, and what is known of its outcomes.
+
+    Args:
+        connection: In a transaction.
+        number: Of the run, which is still there.
+    """
+    own = "run = (SELECT id FROM run WHERE run = ?)"
+    connection.execute(
+        f"DELETE FROM entry_needs WHERE id IN (SELECT id FROM entry WHERE {own})",  # noqa: S608
+        (number,),
+    )
+    for table in ("entry", "entry_done"):
+        connection.execute(f"DELETE FROM {table} WHERE {own}", (number,))  # noqa: S608
+
+
 def problem_of(row: Sequence[Any]) -> str | None:
     """Why a line of the table cannot be read; None if it can."""
     place, name, run, task, state, owner, utc_submitted, utc_started = row

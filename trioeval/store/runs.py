@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.report.json_text import compact
+from trioeval.store.agent_line import forget_run
 from trioeval.store.dataset_facts import written_rows
 from trioeval.store.facts import EndState, RunFacts, RunStart, RunState
 from trioeval.store.payloads import plain, read_text, stored_json
@@ -147,6 +148,7 @@ def delete_run(connection: sqlite3.Connection, number: int) -> None:
     """Take away a run and all that belongs to it."""
     for part in part_numbers(connection, number):
         _delete_part(connection, part)
+    forget_run(connection, number)
     for table in ("event", "run"):
         connection.execute(f"DELETE FROM {table} WHERE run = ?", (number,))  # noqa: S608
 

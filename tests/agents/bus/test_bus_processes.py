@@ -21,13 +21,18 @@ from trioeval.agents.bus.bus import open_bus
 from trioeval.agents.bus.messages import Draft
 from trioeval.agents.bus.settings import BusSettings
 
-folder, name, count, rotate = sys.argv[1:]
+folder, names, count, rotate = sys.argv[1:]
 settings = BusSettings(rotate_bytes=int(rotate) or None)
 
 async def main():
-    async with open_bus(Path(folder), settings, rng=random.random) as bus:
+    async def write(name):
         for number in range(int(count)):
             await bus.append(Draft(type="INFO", project_id="p", body=f"{name} {number} " + "x" * 40))
+
+    async with open_bus(Path(folder), settings, rng=random.random) as bus:
+        async with trio.open_nursery() as nursery:
+            for name in names.split():
+                nursery.start_soon(write, name)
 
 trio.run(main)
 """
@@ -44,12 +49,11 @@ time.sleep(60)
 """
 
 
-def run_writers(folder: Path, writers: int, count: int, rotate: int = 0) -> None:
+def run_writers(folder: Path, *names: str, count: int, rotate: int = 0) -> None:
+    """One process for each text, with one writer for each word of it."""
     command = [sys.executable, "-c", WRITER, str(folder)]
-    children = [
-        subprocess.Popen([*command, str(name), str(count), str(rotate)]) for name in range(writers)
-    ]
-    assert [child.wait(timeout=60) for child in children] == [0] * writers
+    children = [subprocess.Popen([*command, some, str(count), str(rotate)]) for some in names]
+    assert [child.wait(timeout=60) for child in children] == [0] * len(names)
 
 
 def check(folder: Path, writers: int, count: int) -> None:
@@ -65,13 +69,13 @@ def check(folder: Path, writers: int, count: int) -> None:
 
 
 def test_ag_53_three_processes_tear_no_message(tmp_path: Path) -> None:
-    run_writers(tmp_path, 3, 200)
+    run_writers(tmp_path, "0", "1", "2", count=200)
     check(tmp_path, 3, 200)
 
 
 def test_ag_58_no_message_is_lost_by_rotations_of_many_writers(tmp_path: Path) -> None:
     """Where files are renamed, by the second or when the lock is free, most of them are lost."""
-    run_writers(tmp_path, 8, 150, 4096)
+    run_writers(tmp_path, "0 1 2 3", "4 5 6", "7", count=150, rotate=4096)
     check(tmp_path, 8, 150)
     found = files(tmp_path)
     assert len(found) > 40
