@@ -1776,7 +1776,7 @@ def page(found: Mapping[Mutant, str | None]) -> str:
     lines = [
         "# Mutants",
         "",
-        "Each line is one change of one place of the kernel, the rates, the quota, the datasets or the agents.",
+        "Each line is one change of one place of the kernel, rates, quota, datasets or agents.",
         "Every one of them makes a test fail.",
         "`python tests/mutants.py --report` makes this page; `tests/mutants.py` holds the changes.",
         "The law is the one that says that this must not be; where only named examples do, it is `example`.",

@@ -250,7 +250,7 @@ def test_who_goes_on_comes_before_new_root_runs() -> None:
         async with run.waiting():
             await trio.sleep(0.5)
             await run.start_child(other, "child")
-            await trio.sleep(0.5)
+            await trio.sleep(2.5)  # meanwhile one of the others has joined the line
         order.append(("parent", trio.current_time()))
         await trio.sleep(1)
         run.done()

@@ -20,7 +20,7 @@ database, name, limit, count, log, *hanging = sys.argv[1:]
 file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
-async def work(
+async def work(  # noqa: ASYNC114
     planner: AgentPlanner,
     number: int,
     *,

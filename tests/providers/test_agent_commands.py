@@ -70,16 +70,16 @@ def test_a_config_says_how_it_is_run() -> None:
 
 def test_all_that_is_wrong_with_an_entry_is_told_at_once() -> None:
     """Keys, values, words and the program."""
+    unknown = "\n  known are env, input, maxOutputBytes, successExitCodes, timeoutMs"
+    mistaken = "no template: not a template: line 1: No filter named 'nothing'."
     assert problems(
         "no-such-program {{ x | nothing }}", timeoutMs=0, input="argument", cwd=".", env=1
     ) == [
         ".config.timeoutMs: must be a number of milliseconds above 0, got 0",
         '.config.input: must be "none" or "stdin", got "argument"',
-        '.config.cwd: "cwd" is not a key\n'
-        "  known are env, input, maxOutputBytes, successExitCodes, timeoutMs",
+        f'.config.cwd: "cwd" is not a key{unknown}',
         ".config.env: must be an object of texts; what is there is not shown",
-        '.id: the word "{{ x | nothing }}" is no template: not a template: line 1: '
-        "No filter named 'nothing'.",
+        f'.id: the word "{{{{ x | nothing }}}}" is {mistaken}',
         '.id: "no-such-program" is not a program in PATH',
     ]
 

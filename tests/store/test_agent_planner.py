@@ -4,6 +4,7 @@ import contextlib
 import shutil
 import sqlite3
 from collections.abc import AsyncGenerator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -263,6 +264,22 @@ async def test_ag_35_a_killed_program_is_followed_in_the_old_order(path: Path) -
 
 
 @pytest.mark.trio
+async def test_what_a_killed_program_had_queued_is_passed_over(path: Path) -> None:
+    """By whoever has room, without any look for those who have died; what ran of it makes room too."""
+    dead, planner = bare_planner(path, 2), bare_planner(path, 2)
+    await dead.submit(submission("a"))
+    await planner.submit(submission("b"))
+    await dead.submit(submission("c"))
+    await planner.submit(submission("d"))
+    await planner.submit(submission("e"))
+    kill(dead)
+    await planner.finish("b", done=True)
+    shown = [(entry.submission.id, entry.state) for entry in await planner.snapshot()]
+    assert shown == [("a", "queued"), ("c", "queued"), ("d", "running"), ("e", "running")]
+    kill(planner)
+
+
+@pytest.mark.trio
 async def test_ag_37_what_runs_in_a_program_that_lives_is_kept(path: Path) -> None:
     """Also one that says nothing for an hour: age is no evidence while its lock is held."""
     first, second = bare_planner(path, 1), bare_planner(path, 1)
@@ -516,16 +533,19 @@ async def test_ag_42_a_log_that_is_cut_anywhere_holds_the_last_whole_change(
 @pytest.mark.trio
 async def test_a_database_that_is_locked_for_a_moment_is_waited_for(path: Path) -> None:
     """Waiting for it can be cancelled, and then nothing has happened; what left, leaves later."""
-    planner = bare_planner(path, 1)
+    planner = bare_planner(path, 2)
     await planner.submit(submission("a"))
+    await planner.submit(submission("left"))
     with tables(path) as other:
         other.execute("BEGIN IMMEDIATE")
         with trio.move_on_after(0.05) as scope:
             await planner.submit(submission("b"))
         assert scope.cancelled_caught
-        with trio.move_on_after(0.05) as scope:
-            await planner.finish("a", done=True)
-        assert scope.cancelled_caught
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(partial(planner.finish, "a", done=True))
+                nursery.start_soon(planner.leave, "left")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(planner.submit, submission("c", "a"))
             await trio.sleep(0.05)
@@ -549,6 +569,7 @@ async def test_a_database_that_stays_locked_is_an_error(path: Path) -> None:
             with pytest.raises(StoreError, match="is locked by another program"):
                 await planner.submit(submission("c"))
         other.execute("ROLLBACK")
+    assert len(list(path.parent.glob("*.lock"))) == 1
     assert set(warned) == {warned[0]}
     assert "is locked by another program" in warned[0]
     async with open_planner(path, 1, settings=QUIET) as planner:

@@ -124,7 +124,7 @@ async def open_rig(
     folder: Path,
     *,
     grace: float = 0.1,
-    timeout: float | None = None,
+    limit: float | None = None,
     **variables: Any,
 ) -> AsyncGenerator[Rig]:
     """An agent and its case."""
@@ -136,7 +136,7 @@ async def open_rig(
             templates=Templates(),
             family=family,
             ledger=ledger,
-            timeout=timeout,
+            timeout=limit,
         )
         yield Rig(agent=agent, family=family, ledger=ledger)
 
@@ -162,7 +162,7 @@ def work_once(
     """How one attempt ends of a program with this line."""
     names = ("directory", "mark")
     own = {name: config.pop(name) for name in names if name in config}
-    rig = {name: config.pop(name) for name in ("grace", "timeout", "variables") if name in config}
+    rig = {name: config.pop(name) for name in ("grace", "limit", "variables") if name in config}
     variables = rig.pop("variables", {})
 
     async def work(rig: Rig) -> AttemptEnd:

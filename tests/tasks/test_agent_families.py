@@ -154,6 +154,7 @@ async def cancelled_when(ready: Path, work: Callable[[], Awaitable[object]]) -> 
     return trio.current_time() - cancelled_at
 
 
+@pytest.mark.slow
 def test_ag_08_cancelled_in_an_attempt_nothing_is_left_soon(tmp_path: Path, mark: str) -> None:
     """Although it and an earlier child both ignore the request to end; what was written is in the logs."""
     ready = make_pipe(tmp_path / "ready")
@@ -206,7 +207,9 @@ def test_last_words_are_in_the_log_although_everything_is_cancelled(
 ) -> None:
     """What a program says when it is asked to end is wanted most."""
     ready = make_pipe(tmp_path / "ready")
-    line = f"sh -c 'trap \"echo bye; exit\" TERM; sleep 1000 & echo >{ready}; wait'"
+    line = (
+        f"sh -c 'trap \"echo bye; exit\" TERM; sleep 1000 & echo >{ready}; while :; do wait; done'"
+    )
 
     async def main() -> None:
         async def all_of_it() -> None:
@@ -238,8 +241,11 @@ def test_what_was_written_before_the_end_is_the_output_however_late_it_is_read(
     in_rig(settings(scripted("spam:50000", "leave:child")), tmp_path, work)
 
 
-def test_catching_up_waits_for_no_more_than_was_there(tmp_path: Path) -> None:
-    """Others may write to the pipe for ever."""
+def test_catching_up_waits_for_no_more_than_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may write to the pipe for ever; when all has ended, it is read for a moment only."""
+    monkeypatch.setattr("trioeval.tasks.agents.attempt_logs.LAST_WORDS", 0.01)
 
     async def main() -> None:
         here, there = os.pipe()
@@ -366,6 +372,7 @@ def identity_of(line: str) -> ProcessIdentity:
     return ProcessIdentity(pid=pid, started=started, host=host, mark=mark)
 
 
+@pytest.mark.slow
 def test_ag_78_survivors_of_a_killed_program_are_ended(tmp_path: Path, mark: str) -> None:
     """What is left of earlier attempts and the one that was cut off, wherever it is; and nobody else."""
     up = make_pipe(tmp_path / "up")

@@ -28,8 +28,13 @@ from hypothesis import strategies as st
 from trioeval.agents.attempts import CONTINUATION, AttemptEnd, AttemptFailure
 from trioeval.agents.loop import run_until_done
 from trioeval.providers import Usage
+from trioeval.providers.programs.agent_command import CommandAgentSettings
+from trioeval.providers.programs.exec import ExecSettings
+from trioeval.suite import Around, ProviderEntry, Suite, Templates
+from trioeval.suite.agent_models import AgentSettings
 from trioeval.tasks.agents.case_files import CaseFiles
 from trioeval.tasks.agents.report_file import LARGEST, AttemptReport, read_report, read_report_file
+from trioeval.tasks.resolved import Resolver
 
 
 def failure(end: AttemptEnd) -> AttemptFailure:
@@ -210,6 +215,7 @@ def test_other_exit_codes_may_be_successes(tmp_path: Path) -> None:
     assert failure(work_once(scripted("kill:9"), tmp_path, successExitCodes=[9])).kind == "killed"
 
 
+@pytest.mark.slow
 def test_an_attempt_that_takes_too_long_is_ended_with_all_it_started(tmp_path: Path) -> None:
     """The time of its entry counts more than that of the task; what it wrote is kept."""
     line = scripted("say:half", "leave:session", "open:../ready", "hang")
@@ -226,7 +232,7 @@ def test_an_attempt_that_takes_too_long_is_ended_with_all_it_started(tmp_path: P
         return end
 
     found = settings(line, mark="late-agents", timeoutMs=400)
-    end = in_rig(found, tmp_path, work, timeout=1000)
+    end = in_rig(found, tmp_path, work, limit=1000)
     assert end.failure == AttemptFailure("timeout", "did not end within 0.4 seconds")
     assert (end.output, end.exit_code) == ("half", -signal.SIGTERM)
     assert carriers("late-agents") == []
@@ -234,7 +240,7 @@ def test_an_attempt_that_takes_too_long_is_ended_with_all_it_started(tmp_path: P
 
 def test_the_task_bounds_attempts_of_which_the_entry_says_nothing(tmp_path: Path) -> None:
     """In seconds."""
-    end = work_once(scripted("hang"), tmp_path, timeout=0.05)
+    end = work_once(scripted("hang"), tmp_path, limit=0.05)
     assert failure(end).message == "did not end within 0.05 seconds"
 
 
@@ -301,6 +307,20 @@ def test_an_error_in_the_report_counts_more_than_the_end(tmp_path: Path, step: s
     end = work_once(scripted(report, step), tmp_path)
     assert end.failure == AttemptFailure("auth", "the key was refused")
     assert failure(end).is_permanent
+
+
+@pytest.mark.parametrize(
+    ("agents", "kind"), [(AgentSettings(), CommandAgentSettings), (None, ExecSettings)]
+)
+def test_programs_are_agents_in_tasks_of_agents_only(
+    tmp_path: Path, agents: AgentSettings | None, kind: type
+) -> None:
+    """Elsewhere the same entry is a provider."""
+    entry = ProviderEntry(id="exec:sh -c {{prompt}}")
+    suite = Suite(prompts=(), providers=(entry,), agents=agents, directory=tmp_path)
+    around = Around(directory=tmp_path, environ=os.environ)
+    find = Resolver(suite=suite, around=around, templates=Templates(), custom={})
+    assert isinstance(find(entry).settings, kind)
 
 
 def test_the_agent_in_shell_is_done_in_its_last_attempt(tmp_path: Path) -> None:

@@ -249,8 +249,9 @@ def _key(record: Mapping[str, Any], by: By) -> bytes:
     if by == "row":
         found = row_id_of(record)
     else:
-        description = record["testCase"]["description"]
-        found = row_id("", str(record["promptIdx"]), record["vars"], description)
+        test = record["testCase"]
+        named = test.get("case") or test["description"]
+        found = row_id("", str(record["promptIdx"]), record["vars"], named)
     task = record.get("task")
     return bytes.fromhex(found) + ("" if task is None else task).encode("utf-8", "surrogatepass")
 

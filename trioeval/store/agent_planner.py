@@ -285,9 +285,8 @@ class AgentPlanner:
         def learn(written: tuple[T, frozenset[str], bool]) -> None:
             result, running, is_anew = written
             found.append(result)
-            for id_, done in left.items():
-                if self._left[id_] is done:  # and not another outcome meanwhile
-                    del self._left[id_]
+            for id_ in left:  # one that left meanwhile once more was not there any more
+                del self._left[id_]
             self._tell(running)
             if is_anew and self._is_known:
                 self.warn(_TAKEN_FOR_DEAD.format(self._database))

@@ -186,6 +186,11 @@ class Test:
     fault: str | None = None
     """Why it cannot be run: a line of a large file that turned out to be wrong. Its rows are errors."""
 
+    @property
+    def known_as(self) -> str | None:
+        """What tells it from others with the same variables: the name of its case, or its description."""
+        return self.description if self.case is None else self.case.name
+
 
 @attrs.frozen(kw_only=True)
 class Scenario:

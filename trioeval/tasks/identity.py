@@ -14,7 +14,6 @@ Places are no part of either, nor are widths, delays, repeats and other settings
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,25 +28,16 @@ from trioeval.suite.columns import Column
 from trioeval.suite.models import Prompt, ProviderEntry, Test, TestOptions
 from trioeval.suite.plain_form import plain_data
 from trioeval.suite.question_models import Tool
+from trioeval.tasks.canonical import canonical, encode
 
 _ELSEWHERE: Mapping[str, Any] = dict.fromkeys(
     ("run_serially", "repeat", "disable_var_expansion", "disable_default_asserts")
 )
 """Options that say when, how often and with which variables a test is run, not how it ends."""
 
-_SIMPLE = frozenset({str, bool, int, type(None)})
-"""What has one text in JSON."""
-_NAMES = frozenset({str})
-_DELETE = b"\x7f"
-"""The only character of ASCII that not all write alike."""
-
-_NO_JSON = '"no JSON"'
-"""In place of what cannot be written; only a suite made in Python has it."""
-
 _NUMBERED = re.compile(r"Row #\d+")
 """What tests of files are called by their place, which is no part of an identity."""
 
-_EXACT = 2**53
 _ASKING = frozenset({"config", "provider"})
 """Keys of an assertion that may hold credentials."""
 
@@ -87,7 +77,7 @@ def row_id(
         provider: The label of its column's provider, or else its id.
         prompt_label: The label of its prompt.
         variables: Those of its test, with one of each list chosen.
-        description: That of its test; one that is made of its place, such as "Row #3", does not count.
+        description: That of its test, or its name; one made of its place, such as "Row #3", does not count.
 
     Example:
         >>> row_id("echo", "p", {"a": 1, "b": 2}, None) == row_id(
@@ -106,19 +96,19 @@ def row_id_of(record: Mapping[str, Any]) -> str:
         str(provider.get("label") or provider.get("id") or ""),
         str(prompt.get("label") or ""),
         _object(record.get("vars")),
-        test.get("description"),
+        _known_as(test),
     )
 
 
 def name_of(step: Step) -> str:
     """What people are told of the test of a row: its description, or else the beginning of its variables."""
-    return _shown(step.test.description, step.vars)
+    return _shown(step.test.known_as, step.vars)
 
 
 def name_of_record(record: Mapping[str, Any]) -> str:
     """The same of the test of a row that was recorded."""
     test = _object(record.get("testCase"))
-    return _shown(test.get("description"), _object(record.get("vars")))
+    return _shown(_known_as(test), _object(record.get("vars")))
 
 
 def content_digest(
@@ -157,7 +147,9 @@ def settings_digest(suite: Suite, sources: Callable[[str], str | None] | None = 
     if suite.questions is not None:
         tools = [_tool(tool, sources) for tool in suite.questions.tools]
         said += [plain_data(suite.questions.budget), tools]
-    return _hashed(_canonical(said if sources is None else _with_sources(said, sources)))
+    if (own := suite.agents) is not None:
+        said += [own.workspace, own.done_file, own.allow_commands]
+    return _hashed(canonical(said if sources is None else _with_sources(said, sources)))
 
 
 @attrs.define(eq=False)
@@ -188,7 +180,7 @@ class Identities:
         """
         column = self._column(step.column, entry)
         test = step.test
-        known_by = f"{column.names}{_of_test(test.description, step.vars)}"
+        known_by = f"{column.names}{_of_test(test.known_as, step.vars)}"
         asked = column.content if test.provider is None else column.transformed
         return Identity(_hashed(known_by), _hashed(f"{asked}{self._judged(test)}"))
 
@@ -217,6 +209,7 @@ class Identities:
             and test.provider_output is None
             and test.assert_scoring_function is None
             and test.fault is None
+            and test.case is None
             and not test.metadata
         ):
             return f"{asserted}{options}"
@@ -226,6 +219,7 @@ class Identities:
             test.provider_output,
             test.assert_scoring_function,
             test.fault,
+            None if test.case is None else test.case.workspace,
             plain_data(test.metadata),
         )
         return f"{asserted}{options}{self._text(rest)}"
@@ -248,7 +242,7 @@ class Identities:
         return text
 
     def _text(self, value: Any) -> str:
-        return _canonical(value if self.sources is None else _with_sources(value, self.sources))
+        return canonical(value if self.sources is None else _with_sources(value, self.sources))
 
 
 def _prompt(prompt: Prompt) -> Any:
@@ -316,75 +310,22 @@ def _with_sources(value: Any, sources: Callable[[str], str | None]) -> Any:
 
 
 def _names(provider: str, prompt_label: str) -> str:
-    return _encode((provider, prompt_label))
+    return encode((provider, prompt_label))
 
 
 def _of_test(description: Any, variables: Mapping[str, Any]) -> str:
-    found = _canonical(variables)
+    found = canonical(variables)
     if not description or _NUMBERED.fullmatch(str(description)):
         return found
-    return f"{_encode(description)}{found}"
+    return f"{encode(description)}{found}"
+
+
+def _known_as(test: Mapping[str, Any]) -> Any:
+    return test.get("case") or test.get("description")
 
 
 def _hashed(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _canonical(value: Any) -> str:
-    """JSON text that is the same for what is the same when it is written as JSON and read again.
-
-    Example:
-        >>> _canonical({10: (1.0, float("nan")), 2: "e"})
-        '{"10":[1,null],"2":"e"}'
-    """
-    try:
-        if _is_simple(value):
-            return _quick_text(value) or _encode(value)
-        return _encode(_as_read(value))
-    except (ValueError, RecursionError):
-        return _NO_JSON
-
-
-def _is_simple(value: Any) -> bool:
-    """Whether it is known to be what is read when it was written."""
-    return (
-        type(value) is dict
-        and _SIMPLE.issuperset(map(type, value.values()))
-        and _NAMES.issuperset(map(type, value))
-    )
-
-
-def _quick_text(value: dict[str, Any]) -> str | None:
-    """The text that `_encode` makes of simple data, quicker; None where orjson writes another one."""
-    import orjson  # noqa: PLC0415 - 20 ms that most commands do not need
-
-    try:
-        text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    except TypeError:  # of large numbers, and halves of surrogate pairs
-        return None
-    return text.decode() if text.isascii() and _DELETE not in text else None
-
-
-def _as_read(value: Any) -> Any:
-    try:
-        return _decode(_write(value))
-    except TypeError:  # of a key
-        return _decode(_write(plain_data(value)))
-
-
-def _number(text: str) -> float | int:
-    """A number as JavaScript writes it."""
-    number = float(text)
-    return int(number) if abs(number) <= _EXACT and number.is_integer() else number
-
-
-def _nothing(_name: str) -> None:
-    return None
-
-
-_write = json.JSONEncoder(default=str).encode
-_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
-_decode = json.JSONDecoder(parse_float=_number, parse_constant=_nothing).decode
 
 
 def _shown(description: Any, variables: Mapping[str, Any]) -> str:

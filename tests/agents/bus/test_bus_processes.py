@@ -41,7 +41,8 @@ import os, sys, time
 from filelock import FileLock
 from pathlib import Path
 folder = Path(sys.argv[1])
-FileLock(folder / ".lock").acquire()
+lock = FileLock(folder / ".lock")
+lock.acquire()
 with (folder / "bus-00000001.log").open("ab") as file:
     file.write(b"@trioeval-bus/1 100 01234567 2\\n{\\"msg_id")
 print("holds", flush=True)

@@ -4,7 +4,6 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -185,17 +184,16 @@ def test_ag_62_a_bus_is_a_folder_and_its_files_are_files(tmp_path: Path) -> None
         assert str(caught.value) == f"{path}: this is {what}; a message bus is a folder"
         with pytest.raises(BusError, match="a message bus is a folder"):
             read_bus(path)
-    makers: list[Callable[[Path], object]] = [
-        lambda path: path.symlink_to(plain),
-        lambda path: path.symlink_to(tmp_path / "nothing"),
-        Path.mkdir,
-        os.mkfifo,
-    ]
     for name in ("bus-00000001.log", ".lock", ".claim"):
-        for number, make in enumerate(makers):
+        for number, what in enumerate(("folder", "pipe", "plain", "nothing")):
             folder = tmp_path / f"{name}-{number}"
             folder.mkdir()
-            make(folder / name)
+            if what == "folder":
+                (folder / name).mkdir()
+            elif what == "pipe":
+                os.mkfifo(folder / name)
+            else:
+                (folder / name).symlink_to(tmp_path / what)
             with pytest.raises(BusError) as caught:
                 written(folder, "hello")
             assert str(caught.value) == (

@@ -20,6 +20,7 @@ more, ignores requests to terminate.
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -52,43 +53,37 @@ def echo(pipe: str, text: str) -> None:
         os._exit(0)
 
 
-def act(verb: str, about: str) -> None:
-    first, _, second = about.partition("=")
-    match verb:
-        case "say":
-            print(about, flush=True)
-        case "warn":
-            print(about, file=sys.stderr, flush=True)
-        case "spam":
-            sys.stdout.write("x" * int(about))
-            sys.stdout.flush()
-        case "write":
-            Path(first).write_text(second)
-        case "done":
-            Path(os.environ["TRIOEVAL_DONE"]).touch()
-        case "report":
-            Path(os.environ["TRIOEVAL_REPORT"]).write_text(about)
-        case "env":
-            print(os.environ[about], flush=True)
-        case "read":
-            print(sys.stdin.read(), flush=True)
-        case "leave":
-            leave(about)
-        case "echo":
-            echo(first, second)
-        case "open":
-            Path(about).write_text("here")
-        case "ignore":
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        case "hang":
-            while True:
-                signal.pause()
-        case "kill":
-            os.kill(os.getpid(), int(about))
-        case "exit":
-            sys.exit(int(about))
-        case _:
-            sys.exit(f"{verb} is not a verb")
+def write(path: str, text: str) -> None:
+    Path(path).write_text(text)
+
+
+def spam(count: str) -> None:
+    sys.stdout.write("x" * int(count))
+    sys.stdout.flush()
+
+
+def hang(_nothing: str) -> None:
+    while True:
+        signal.pause()
+
+
+VERBS: dict[str, Callable[[str], object]] = {
+    "say": lambda text: print(text, flush=True),
+    "warn": lambda text: print(text, file=sys.stderr, flush=True),
+    "spam": spam,
+    "write": lambda about: write(*about.split("=", 1)),
+    "done": lambda _: Path(os.environ["TRIOEVAL_DONE"]).touch(),
+    "report": lambda text: write(os.environ["TRIOEVAL_REPORT"], text),
+    "env": lambda name: print(os.environ[name], flush=True),
+    "read": lambda _: print(sys.stdin.read(), flush=True),
+    "leave": leave,
+    "echo": lambda about: echo(*about.split("=", 1)),
+    "open": lambda pipe: write(pipe, "here"),
+    "ignore": lambda _: signal.signal(signal.SIGTERM, signal.SIG_IGN),
+    "hang": hang,
+    "kill": lambda number: os.kill(os.getpid(), int(number)),
+    "exit": lambda code: sys.exit(int(code)),
+}
 
 
 if __name__ == "__main__":
@@ -96,4 +91,4 @@ if __name__ == "__main__":
         verb, _, about = step.partition(":")
         number, asked, rest = verb.rpartition("?")
         if not asked or number == os.environ["TRIOEVAL_ATTEMPT"]:
-            act(rest, about)
+            VERBS[rest](about)

@@ -220,7 +220,13 @@ async def open_bus(
         settings=settings,
         rng=rng,
         utc=utc,
-        tail=Tail(path, settings.rotate_bytes, settings.keep_segments, stats),
+        tail=Tail(
+            path,
+            rotate_bytes=settings.rotate_bytes,
+            keep_segments=settings.keep_segments,
+            fsync=settings.fsync != "never",
+            stats=stats,
+        ),
         lock=BusLock(path, rng),
     )
     try:

@@ -79,7 +79,7 @@ class Following:
             if size == self._seen and self._place is not None:
                 with trio.move_on_after(POLL):
                     await written.wait()
-            elif size is not None and size[1] <= _QUICK and self._place is not None:
+            elif self._is_quick(size):
                 self._look(size)
             else:
                 await trio.to_thread.run_sync(self._look, size)
@@ -94,6 +94,15 @@ class Following:
             return numbers[-1], segment_path(self._folder, numbers[-1]).stat().st_size
         except FileNotFoundError:
             return None
+
+    def _is_quick(self, size: tuple[int, int] | None) -> bool:
+        """Whether little is to be read: a thread would take longer."""
+        place = self._place if self._place is not None else Place()
+        if size is None:
+            return True
+        number, end = size
+        start = place.start if number == place.number else 0
+        return number <= place.number + 1 and end - start <= _QUICK
 
     def _look(self, size: tuple[int, int] | None) -> None:
         if self._place is None:

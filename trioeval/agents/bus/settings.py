@@ -28,7 +28,7 @@ class BusSettings:
     """Seconds before the second try; doubled before each further one."""
     fsync: Literal["never", "batch", "always"] | None = None
     """Whether a batch of messages is written through to the disk, or each message; None does so with batches
-    that hold a type of `DURABLE`. A file that is closed by a rotation is written through in any case."""
+    that hold a type of `DURABLE`. A file that a rotation closes is written through unless this is never."""
 
     def __attrs_post_init__(self) -> None:
         wishes = {

@@ -25,6 +25,8 @@ class Tail:
     folder: Path
     rotate_bytes: int | None
     keep_segments: int | None
+    fsync: bool
+    """Whether a file that is closed is written through to the disk."""
     stats: BusStats
     seq: int = attrs.field(init=False, default=0)
     """Of the last message."""
@@ -84,7 +86,8 @@ class Tail:
         Raises:
             OSError: It cannot be made.
         """
-        self._sync(self._opened())
+        if self.fsync:
+            self._sync(self._opened())
         following = self._number + 1
         file = open_file(
             segment_path(self.folder, following), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL
@@ -104,7 +107,7 @@ class Tail:
         if self.keep_segments is None:
             return
         old = segment_numbers(self.folder)[: -self.keep_segments]
-        if old:
+        if old and self.fsync:
             self._sync(self._opened())
         for number in old:
             segment_path(self.folder, number).unlink(missing_ok=True)

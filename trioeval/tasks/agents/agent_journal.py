@@ -14,6 +14,7 @@ class ProcessIdentity:
     """The first process of a tree, told from others that had or will have its number."""
 
     pid: int
+    """0 where it is written down before it begins."""
     started: int
     """Clock ticks since the system was started; 0 where it does not tell."""
     host: str
