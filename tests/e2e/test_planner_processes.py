@@ -128,7 +128,9 @@ def test_ag_41_programs_that_share_a_planner_start_each_task_once(tmp_path: Path
         async with open_planner(tmp_path / "results.db", 2, settings=QUICK) as planner:
             left = await planner.snapshot()
             assert [one.order for one in left] == sorted(one.order for one in left)
-            assert {one.submission.id for one in left} == {f"c-{n}" for n in range(10)} - ended
+            names = {f"c-{number}" for number in range(10)}
+            # One that had ended may have been killed before it left the line.
+            assert names - ended <= {one.submission.id for one in left} <= names
             for one in left:
                 again = await planner.submit(one.submission)
                 assert (again.order, again.state) == (one.order, "running")

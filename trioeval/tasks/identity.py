@@ -219,8 +219,8 @@ class Identities:
             test.provider_output,
             test.assert_scoring_function,
             test.fault,
-            None if test.case is None else test.case.workspace,
             plain_data(test.metadata),
+            *(() if test.case is None else (test.case.workspace,)),
         )
         return f"{asserted}{options}{self._text(rest)}"
 

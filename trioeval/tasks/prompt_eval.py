@@ -216,7 +216,7 @@ class PromptEval:
         asked = await self._tools.ask(step) if ahead is None else ahead[0]
         known.asked = asked
         if step.test.provider_output is None and self._agents is not None:
-            reply = await self._agents.answer(step, asked, calls, known.come_to)
+            reply = known.reply = await self._agents.answer(step, asked, calls, known.come_to)
         elif step.test.provider_output is None:
             inquiry = self._inquiry(step, asked) if ahead is None else ahead[1]
             known.inquiry = inquiry

@@ -64,10 +64,12 @@ def _place_of(folder: Path, numbers: Sequence[int], seq: int, since: int | str) 
                 return Place(number, 0, seq)
     if not numbers or numbers[0] == 1:  # what is missing at the beginning is broken, not removed
         return Place(0, 0, seq)
-    if oldest is None or oldest > seq:
+    if oldest is None:
+        oldest = last_seq(folder, numbers)  # nothing that is left can be read
+    if oldest > seq:
         raise CursorExpiredError(
-            f"{folder}: messages after {since} were removed; what is left begins after {oldest or 0}",
-            oldest=oldest or 0,
+            f"{folder}: messages after {since} were removed; what is left begins after {oldest}",
+            oldest=oldest,
         )
     return Place(0, 0, seq)
 

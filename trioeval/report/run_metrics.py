@@ -1,0 +1,218 @@
+"""What is counted of a run while it goes on, as families of samples for whoever watches it.
+
+All of it is made of what observers are told; the run does not know that it is watched.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import attrs
+
+from trioeval.agents.bus.stats import LOCK_WAIT_BOUNDS, BusStats
+from trioeval.agents.events import (
+    AgentEvent,
+    AttemptEnded,
+    AttemptStarted,
+    AttemptWaiting,
+    CaseBlocked,
+    CaseEnded,
+    CaseQueued,
+)
+from trioeval.kernel import CallEnded, Event, LaneStatistics
+
+Samples: TypeAlias = Sequence[tuple[tuple[str, ...], float]]
+"""Values of labels, and a number; in the order in which they are told."""
+_Case: TypeAlias = tuple[str | None, str]
+
+_RUN_OUTCOMES = ("completed", "failed", "cancelled")
+_CASE_ENDINGS = ("done", "failed", "interrupted", "blocked")
+
+
+@attrs.frozen
+class Family:
+    """Samples of one name."""
+
+    name: str
+    about: str
+    """In a sentence."""
+    kind: Literal["gauge", "counter"]
+    labels: tuple[str, ...] = ()
+    samples: Samples = ()
+
+
+@attrs.frozen
+class Distribution:
+    """How often something was how large."""
+
+    name: str
+    about: str
+    bounds: Sequence[float]
+    """Upper bounds, ascending."""
+    counts: Sequence[int]
+    """How many are within each bound and above the one before; the last, of one more, are above all."""
+    total: float
+    """Of all sizes."""
+
+
+@attrs.define
+class RunMetrics:
+    """Counts what happens in one run. `observe` and `observe_agent` go to the run."""
+
+    began_at: float
+    """When it began, on the Trio clock."""
+    lanes: Callable[[], Mapping[str, LaneStatistics]] = dict
+    """Tells how the lanes of the run stand."""
+    buses: Callable[[], BusStats] = BusStats
+    """Tells what writing to all message buses of the run has cost."""
+    _failed_calls: Counter[str] = attrs.field(init=False, factory=Counter)
+    """By lane; likewise the next."""
+    _other_calls: Counter[str] = attrs.field(init=False, factory=Counter)
+    _begun: Counter[str] = attrs.field(init=False, factory=Counter)
+    """By agent."""
+    _ended: Counter[str] = attrs.field(init=False, factory=Counter)
+    _endings: Counter[str] = attrs.field(init=False, factory=Counter)
+    _active: set[str] = attrs.field(init=False, factory=set)
+    """Ids of attempts."""
+    _waiting: set[_Case] = attrs.field(init=False, factory=set)
+    _blocked: set[_Case] = attrs.field(init=False, factory=set)
+    _queued: set[_Case] = attrs.field(init=False, factory=set)
+    _running: set[_Case] = attrs.field(init=False, factory=set)
+
+    def observe(self, event: Event) -> None:
+        """Take note of an event of the kernel."""
+        if isinstance(event, CallEnded):
+            calls = self._other_calls if event.error is None else self._failed_calls
+            calls[event.lane] += 1
+
+    def observe_agent(self, event: AgentEvent) -> None:
+        """Take note of what happens to an agent."""
+        case = event.task, event.case
+        match event:
+            case CaseBlocked():
+                _put(self._blocked, case, is_in=bool(event.by))
+            case CaseQueued():
+                _put(self._queued, case, is_in=event.position > 0)
+                _put(self._running, case, is_in=event.position == 0)
+            case AttemptWaiting():
+                self._waiting.add(case)
+            case AttemptStarted():
+                self._waiting.discard(case)
+                self._active.add(event.run_id)
+                self._begun[event.agent] += 1
+            case AttemptEnded():
+                self._active.discard(event.run_id)
+                bad = "cancelled" if event.cancelled else "failed" if event.failed else None
+                self._ended[bad or "completed"] += 1
+            case CaseEnded():
+                for cases in (self._waiting, self._blocked, self._queued, self._running):
+                    cases.discard(case)
+                self._endings[event.ending] += 1
+
+    def families(self, now: float) -> Iterator[Family | Distribution]:
+        """Everything as it stands, always in the same order.
+
+        Args:
+            now: The instant, on the Trio clock.
+        """
+        yield _gauge("uptime_seconds", "Seconds since the run began.", now - self.began_at)
+        yield from self._of_lanes()
+        yield from self._of_agents()
+        yield from self._of_buses()
+
+    def _of_lanes(self) -> Iterator[Family]:
+        lanes = sorted(self.lanes().items())
+        label = ("lane",)
+        yield Family(
+            "trioeval_lane_in_flight",
+            "Calls in flight on a lane.",
+            "gauge",
+            label,
+            [((name,), lane.in_flight) for name, lane in lanes],
+        )
+        yield Family(
+            "trioeval_lane_limit",
+            "Calls that may be in flight on a lane now; 0 while it is paused or closed.",
+            "gauge",
+            label,
+            [((name,), lane.limit) for name, lane in lanes],
+        )
+        yield Family(
+            "trioeval_lane_calls",
+            "Calls on a lane that are over, by result.",
+            "counter",
+            ("lane", "result"),
+            [sample for name, lane in lanes for sample in self._calls(name, lane)],
+        )
+        yield Family(
+            "trioeval_lane_throttled",
+            "Calls on a lane that were refused because there were too many.",
+            "counter",
+            label,
+            [((name,), lane.refused) for name, lane in lanes],
+        )
+
+    def _calls(self, name: str, lane: LaneStatistics) -> Samples:
+        return [
+            ((name, "succeeded"), lane.succeeded),
+            ((name, "failed"), self._failed_calls[name]),
+            ((name, "cancelled"), self._other_calls[name] - lane.succeeded),
+        ]
+
+    def _of_agents(self) -> Iterator[Family]:
+        yield _gauge("agent_runs_active", "Attempts of agents under way.", len(self._active))
+        waiting = len(self._waiting)
+        yield _gauge("agent_runs_waiting", "Attempts that wait for a run slot.", waiting)
+        yield Family(
+            "trioeval_agent_runs_begun",
+            "Attempts that were begun, by agent.",
+            "counter",
+            ("agent",),
+            [((agent,), count) for agent, count in sorted(self._begun.items())],
+        )
+        yield Family(
+            "trioeval_agent_runs_ended",
+            "Attempts that are over, by outcome.",
+            "counter",
+            ("outcome",),
+            [((outcome,), self._ended[outcome]) for outcome in _RUN_OUTCOMES],
+        )
+        yield Family(
+            "trioeval_agent_cases_ended",
+            "Cases of agents that are over, by ending.",
+            "counter",
+            ("ending",),
+            [((ending,), self._endings[ending]) for ending in _CASE_ENDINGS],
+        )
+        blocked = len(self._blocked)
+        yield _gauge("agent_cases_blocked", "Cases that wait for those they depend on.", blocked)
+        queued, running = len(self._queued), len(self._running)
+        yield _gauge("planner_queued", "Cases of this program that wait for their turn.", queued)
+        yield _gauge("planner_running", "Cases of this program that have their turn.", running)
+
+    def _of_buses(self) -> Iterator[Family | Distribution]:
+        stats = self.buses()
+        yield Family(
+            "trioeval_bus_appends",
+            "Messages that this program has written to message buses.",
+            "counter",
+            samples=[((), stats.appends)],
+        )
+        yield Distribution(
+            "trioeval_bus_lock_wait_seconds",
+            "Seconds that writers of message buses have waited for the lock.",
+            LOCK_WAIT_BOUNDS,
+            tuple(stats.lock_waits),
+            stats.lock_wait_s,
+        )
+
+
+def _gauge(name: str, about: str, number: float) -> Family:
+    return Family(f"trioeval_{name}", about, "gauge", samples=[((), number)])
+
+
+def _put(cases: set[_Case], case: _Case, *, is_in: bool) -> None:
+    if is_in:
+        cases.add(case)
+    else:
+        cases.discard(case)
