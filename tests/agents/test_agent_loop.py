@@ -21,7 +21,7 @@ from trioeval.agents.events import (
 from trioeval.agents.loop import LoopEnd, LoopTerms, run_until_done
 from trioeval.agents.markers import FileMarker, Flag
 from trioeval.agents.restarts import RestartPolicy
-from trioeval.errors import AgentError, LaneClosedError, UsageError
+from trioeval.errors import AgentError, LaneClosedError, TooLateError, UsageError
 from trioeval.testing import run_virtual
 
 R = TypeVar("R")
@@ -432,6 +432,20 @@ def test_what_the_slots_raise_leaves_the_loop_as_it_is() -> None:
             await run_until_done(Scripted(bench), bench.terms(slots=ClosedSlots()))
         assert not bench.kids.living
         assert bench.told == []
+
+    on_bench(play)
+
+
+def test_an_agent_that_comes_too_late_ends_no_attempt() -> None:
+    """Its run is over: the attempt is cut off, and a resume makes it again."""
+
+    async def play(bench: Bench) -> None:
+        agent = Scripted(bench, [TooLateError("the run is over")], children=[1000])
+        with pytest.raises(TooLateError):
+            await run_until_done(agent, bench.terms())
+        assert bench.told == []
+        ended = [event for event in bench.events if isinstance(event, AttemptEnded)]
+        assert [event.cancelled for event in ended] == [True]
 
     on_bench(play)
 

@@ -464,6 +464,65 @@ def test_a_lane_that_is_closed_ends_what_wants_to_go_on() -> None:
     assert cleaned == [1.0]
 
 
+def test_a_child_that_never_gets_a_slot_ends_with_the_reason() -> None:
+    """Its parent may go on with what it has."""
+    lanes = Lanes([LaneSpec(LANE, width=2, breaker_threshold=1)])
+
+    async def refuse() -> None:
+        await trio.sleep(1)
+        raise CallError(Fault.FATAL, "the key is refused")
+
+    async def ask(_job: Job[None], calls: Calls[None]) -> None:
+        await calls(LANE, refuse)
+
+    async def parent(run: AgentRun) -> str:
+        await collect(Plan.of([Job(0, LANE, None)]), ask, lanes=lanes)
+        child = await run.start_child(working(1), "child")
+        end = await child.wait()
+        assert end.failure is not None
+        run.done()
+        return end.failure.message
+
+    ends, events, _seconds = run([AgentCase("a", parent, "Do it.")], 2, lanes=lanes)
+    assert ends[0].ending == "done"
+    assert ends[0].attempts[0].output.startswith("LaneClosedError: lane 'agent runs' is closed")
+    assert len(starts(events)) == 1
+
+
+def test_waits_inside_of_waits_are_one() -> None:
+    """A slot comes back behind the outermost."""
+    lanes = slots(1)
+    in_flight: list[int] = []
+
+    async def agent(run: AgentRun) -> None:
+        async with run.waiting():
+            async with run.waiting():
+                await trio.sleep(1)
+            in_flight.append(lanes[LANE].statistics().in_flight)
+            await trio.sleep(1)
+        in_flight.append(lanes[LANE].statistics().in_flight)
+        run.done()
+
+    ends, _events, seconds = run([AgentCase("a", agent, "Do it.")], 1, lanes=lanes)
+    assert (in_flight, seconds) == ([0, 1], 2)
+    assert ends[0].attempts[0].duration_s == 0
+
+
+def test_ids_that_cannot_be_had_end_the_run_of_a_case() -> None:
+    """What begins attempts fails in a slot, and the slot is given back."""
+
+    def broken() -> datetime:
+        raise OSError("no clock")
+
+    async def main() -> list[LoopEnd]:
+        lanes = slots(1)
+        cases = [AgentCase(name, working(1), "Do it.") for name in "ab"]
+        return await run_agents(cases, lanes=lanes, run_ids=RunIds("f00d", broken))
+
+    ends = run_virtual(main)
+    assert [end.message for end in ends] == ["OSError: no clock"] * 2
+
+
 def test_ag_11_cases_that_cannot_be_are_told_together() -> None:
     """Before any of them begins."""
     cases = [

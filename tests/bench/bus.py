@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import trio
@@ -85,7 +86,7 @@ def together(folder: Path, writers: int) -> tuple[float, float]:
     return PROCESSES * EACH / seconds, max(one[2] for one in told)
 
 
-def bare(folder: Path) -> float:
+def bare(folder: Path, _writers: int) -> tuple[float, float]:
     """Messages a second of nothing but lock, write and unlock."""
     folder.mkdir()
     payload = b'{"body":"' + b"x" * 180 + b'"}'
@@ -95,7 +96,16 @@ def bare(folder: Path) -> float:
             fcntl.flock(lock, fcntl.LOCK_EX)
             os.write(log.fileno(), frame(number, payload))
             fcntl.flock(lock, fcntl.LOCK_UN)
-        return MESSAGES / (time.perf_counter() - begun)
+        return MESSAGES / (time.perf_counter() - begun), 0.0
+
+
+MEASURES: dict[str, tuple[Callable[[Path, int], tuple[float, float]], int]] = {
+    "one writer": (alone, 1),
+    "ten writers, one process": (alone, 10),
+    "ten processes": (together, 1),
+    "ten processes, ten writers each": (together, 10),
+    "bare": (bare, 1),
+}
 
 
 def child(folder: str, writers: str) -> None:
@@ -111,15 +121,8 @@ def main() -> None:
     worst: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as root:
         for turn in range(ROUNDS):
-            kinds = {
-                "one writer": lambda folder: alone(folder, 1),
-                "ten writers, one process": lambda folder: alone(folder, 10),
-                "ten processes": lambda folder: together(folder, 1),
-                "ten processes, ten writers each": lambda folder: together(folder, 10),
-                "bare": lambda folder: (bare(folder), 0.0),
-            }
-            for name, measure in kinds.items():
-                rate, slowest = measure(Path(root, f"{name} {turn}"))
+            for name, (measure, writers) in MEASURES.items():
+                rate, slowest = measure(Path(root, f"{name} {turn}"), writers)
                 best[name] = max(best.get(name, 0.0), rate)
                 worst[name] = max(worst.get(name, 0.0), slowest)
         folder = Path(root, "ten processes 0")

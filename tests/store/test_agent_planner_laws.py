@@ -241,7 +241,7 @@ class SharedMachine(PlannerMachine):
 
 TestMemoryPlannerAg41 = MemoryMachine.TestCase
 TestMemoryPlannerAg41.settings = settings(
-    max_examples=settings().max_examples // 5, stateful_step_count=25
+    max_examples=settings().max_examples // 8, stateful_step_count=25
 )
 TestSharedPlannerAg41 = SharedMachine.TestCase
 TestSharedPlannerAg41.settings = settings(

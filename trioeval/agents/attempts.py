@@ -1,5 +1,6 @@
 """Attempts: what an agent is given, and how it ended, as frozen data."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
@@ -24,6 +25,8 @@ was ended by a signal; there is no such program; it may not be run, or may not d
 refused; what it may use is used up; it cannot work as it is set up; it says itself that it failed; or it
 raised."""
 
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
+
 PERMANENT: frozenset[FailureKind] = frozenset(
     {"not_found", "permission", "auth", "quota_exhausted", "invalid"}
 )
@@ -44,8 +47,8 @@ class AttemptFailure:
 
     @property
     def signature(self) -> tuple[str, str]:
-        """Equal for failures that are the same."""
-        return self.kind, self.message
+        """Equal for failures that are the same, whatever numbers they name: times, processes, places."""
+        return self.kind, _NUMBERS.sub("#", self.message)
 
 
 @attrs.frozen(kw_only=True)

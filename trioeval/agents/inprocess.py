@@ -280,7 +280,9 @@ class _Case:
         """What became of the case, whatever became of its job."""
         if isinstance(outcome, Done):
             return outcome.value
-        if isinstance(outcome, Failed):  # only its lane can have failed
+        if isinstance(
+            outcome, Failed
+        ):  # nothing of the agent: its lane, or what names its attempts
             message = f"{type(outcome.error).__name__}: {outcome.error}"
         else:
             message = "interrupted" if self._last_id is not None else "not begun"

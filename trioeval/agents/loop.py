@@ -8,7 +8,7 @@ ended. What is to be answered is decided in `restarts`; an attempt is in `turn`.
 Laws: SLOT, DRAIN, LEAK, RESUME.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import attrs
@@ -16,6 +16,7 @@ import trio
 
 from trioeval.agents.attempts import AttemptEnd
 from trioeval.agents.events import CaseEnded, CaseEnding
+from trioeval.agents.first_of import first_of
 from trioeval.agents.posts import Posts
 from trioeval.agents.restarts import GaveUp, Stop, decide
 from trioeval.agents.terms import Agent, Children, LoopTerms, Marker, Slots
@@ -68,7 +69,7 @@ async def run_until_done(
 
     Raises:
         AgentError: What is in the place of the marker is not what says so.
-        Exception: What the slots raise, `begin` and `ended`.
+        Exception: What the slots raise, `begin` and `ended`; of the agent what says that the run is over.
     """
     return await _Case(agent, terms, list(earlier), Posts(terms.post)).run()
 
@@ -128,7 +129,7 @@ class _Case:
         """Wait before an attempt; not longer than until nobody wants it any more."""
         if delay > 0 and not self._terms.stop.is_set():
             with self._terms.idle():
-                await _first_of(delay, self._terms.marker.wait, self._terms.stop.wait)
+                await first_of(self._terms.marker.wait, self._terms.stop.wait, seconds=delay)
 
     async def _attempt(self) -> None:
         number = len(self._ends)
@@ -183,22 +184,3 @@ class _Case:
 
 def _counted(children: Sequence[str]) -> str:
     return "1 child" if len(children) == 1 else f"{len(children)} children"
-
-
-async def _first_of(seconds: float, *waits: Callable[[], Awaitable[None]]) -> None:
-    """Return when one of some waits is over, or so many seconds are."""
-    failures: list[Exception] = []
-
-    async def one(wait: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await wait()
-        except Exception as error:  # noqa: BLE001 - raised below: no group around it
-            failures.append(error)
-        nursery.cancel_scope.cancel("one of the waits is over")
-
-    with trio.move_on_after(seconds):
-        async with trio.open_nursery() as nursery:
-            for wait in waits:
-                nursery.start_soon(one, wait)
-    if failures:
-        raise failures[0]

@@ -21,7 +21,10 @@ class Agent(Protocol):
     """What works on a task."""
 
     async def __call__(self, attempt: Attempt, /) -> AttemptEnd:
-        """Work once. What it raises is a failure of the attempt of the kind `unexpected`."""
+        """Work once. What it raises is a failure of the attempt of the kind `unexpected`.
+
+        But for what says that the run is over, of calls on lanes: that cuts the attempt off.
+        """
         ...
 
 

@@ -173,8 +173,10 @@ class OutputFlags:
     ] = None
     """Show on stderr what each lane is doing."""
     verbose: Switch = False
-    """Tell on stderr of everything that happens to questions, a line each, in place of the progress; all
-    warnings and errors are told anyway."""
+    """Tell on stderr of everything that happens to questions and agents, a line each, in place of the
+    progress; all warnings and errors are told anyway."""
+    metrics_port: Annotated[int | None, Parameter(validator=Number(gte=0, lte=65535))] = None
+    """Serve metrics of the run for Prometheus on this port of this machine; 0 takes a free one."""
     no_share: Switch = False
     """As without: results are never shared."""
     plan: Switch = False

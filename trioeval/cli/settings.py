@@ -42,7 +42,9 @@ class RunSettings:
     replay: Path | None = None
     progress: bool = True
     verbose: bool = False
-    """Whether everything that happens to questions is told."""
+    """Whether everything that happens to questions and agents is told."""
+    metrics_port: int | None = None
+    """Where metrics are served; 0 takes a free port."""
     table: bool = True
     cell: int = _CELL
     """Characters of an answer in the table."""
@@ -61,7 +63,7 @@ def settle(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> R
     delay = first(flags.limits.delay, said.delay, 0.0)
     compatible = suite.evaluate_options.serialize == "all"
     # Whose lines come in place of it; other suites have none.
-    lines = verbose and bool(_question_tasks(suite))
+    lines = verbose and (bool(_question_tasks(suite)) or _has_agents(suite))
     shown = suite.evaluate_options.show_progress_bar and not lines
     return RunSettings(
         environment=environment,
@@ -72,6 +74,7 @@ def settle(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> R
         replay=flags.what.replay,
         progress=first(output.progress, said.progress_bar, shown),
         verbose=verbose,
+        metrics_port=output.metrics_port,
         table=first(output.table, said.table, True),  # noqa: FBT003 - the default
         cell=first(output.table_cell_max_length, said.table_cell_max_length, _CELL),
         plan=output.plan,
@@ -127,6 +130,10 @@ def _in_vain_for_questions(suite: Suite, flags: WhatFlags) -> Iterator[str]:
 def _question_tasks(suite: Suite) -> list[str]:
     """Ids of the tasks that ask questions."""
     return [task.id for task in suite.tasks if task.suite.questions is not None]
+
+
+def _has_agents(suite: Suite) -> bool:
+    return any(task.suite.agents is not None for task in suite.tasks)
 
 
 def first(flag: T | None, option: T | None, default: T) -> T:

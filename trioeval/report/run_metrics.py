@@ -48,9 +48,9 @@ class Distribution:
     name: str
     about: str
     bounds: Sequence[float]
-    """Upper bounds, ascending."""
+    """Upper bounds, ascending; the last is infinite."""
     counts: Sequence[int]
-    """How many are within each bound and above the one before; the last, of one more, are above all."""
+    """How many are within each bound and above the one before."""
     total: float
     """Of all sizes."""
 
@@ -202,7 +202,7 @@ class RunMetrics:
             "trioeval_bus_lock_wait_seconds",
             "Seconds that writers of message buses have waited for the lock.",
             LOCK_WAIT_BOUNDS,
-            tuple(stats.lock_waits),
+            [stats.lock_waits[bound] for bound in LOCK_WAIT_BOUNDS],
             stats.lock_wait_s,
         )
 

@@ -165,14 +165,14 @@ class Bus:
 
     def _fail(self, entries: Sequence[Entry], error: OSError) -> None:
         for entry in entries:
-            failure = error if isinstance(error, BusError) else trouble(self.path, "written", error)
-            failure.__cause__ = error.__cause__ if failure is error else error
+            # One for each: an exception that several tasks raise collects the tracebacks of all.
+            is_told = isinstance(error, BusError)
+            failure = BusError(str(error)) if is_told else trouble(self.path, "written", error)
+            failure.__cause__ = error
             self._queue.end(entry, failure)
 
     def _count_wait(self, begun: float) -> None:
-        waited = trio.current_time() - begun
-        self.stats.lock_wait_s += waited
-        self.stats.longest_lock_wait_s = max(self.stats.longest_lock_wait_s, waited)
+        self.stats.waited(trio.current_time() - begun)
 
     def _close_files(self) -> None:
         self._lock.close()

@@ -112,13 +112,13 @@ def scan(data: bytes, start: int = 0) -> Scan:
         records.append(record)
         at = record.end
     torn = _torn(data, at)
-    lost = sum(1 for _ in _HEADER.finditer(data, at, torn))
+    lines = data.count(b"\n", at, torn)  # two for each record
     return Scan(
         records=records,
         broken=broken,
         end=at,
         torn=torn,
-        lost=max(lost, 1) if torn > at else 0,
+        lost=max(1, (lines + 1) // 2) if torn > at else 0,
     )
 
 

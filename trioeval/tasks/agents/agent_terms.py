@@ -9,6 +9,7 @@ import attrs
 
 from trioeval.agents.events import AgentObserver
 from trioeval.agents.planner import Planner
+from trioeval.tasks.agents.bus_accounts import BusAccounts
 
 
 def _now() -> dt.datetime:
@@ -29,6 +30,8 @@ class AgentTerms:
     """Whose turn it is among all programs; None lets every case begin at once."""
     observe: AgentObserver | None = None
     """Told of what happens."""
+    buses: BusAccounts = attrs.field(factory=BusAccounts, repr=False)
+    """What writing to all buses has cost."""
     now: Callable[[], dt.datetime] = attrs.field(default=_now, repr=False)
     """The wall clock, in UTC."""
     rng: Callable[[], float] = attrs.field(factory=_chance, repr=False)

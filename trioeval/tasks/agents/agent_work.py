@@ -7,20 +7,21 @@ run that is resumed goes on with the next one, in the same folder.
 
 import functools
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import trio
 
-from trioeval.agents.events import AgentEvent, CaseBlocked, CaseQueued
+from trioeval.agents.events import AgentEvent, CaseBlocked, CaseEnded, CaseEnding, CaseQueued
+from trioeval.agents.first_of import first_of
 from trioeval.agents.loop import LoopEnd, run_until_done
 from trioeval.agents.markers import FileMarker, Flag
 from trioeval.agents.planner import Submission, Turn, planner_turn
 from trioeval.agents.prompts import ensure_prompt
 from trioeval.agents.restarts import RestartPolicy
 from trioeval.agents.terms import LoopTerms
-from trioeval.errors import AgentError, TemplateError
+from trioeval.errors import AgentError, BlockedError, TemplateError
 from trioeval.kernel import Calls
 from trioeval.kernel.events import guarded
 from trioeval.providers import Reply
@@ -36,7 +37,7 @@ from trioeval.tasks.agents.case_folder import Wanted, open_folder
 from trioeval.tasks.agents.case_names import CaseNames
 from trioeval.tasks.agents.facts import pass_on_facts
 from trioeval.tasks.agents.gating import Gate
-from trioeval.tasks.agents.opening import AgentRun, maybe_bus
+from trioeval.tasks.agents.opening import AgentRun
 from trioeval.tasks.agents.posts import Posts
 from trioeval.tasks.agents.recorded import answer_of
 from trioeval.tasks.agents.workers import Workers
@@ -121,24 +122,39 @@ class AgentWork:
             StoppedError: The run is stopped.
         """
         room = self._room(step, asked)
-        done = False
+        ending: CaseEnding = "interrupted"
         try:
-            async with maybe_bus(room.files.bus, self._run.terms, self._run.troubles) as bus:
-                post = Posts(bus, room.project, room.name, self._run.troubles)
-                with calls.waiting():
-                    await self._pass_gate(step, room, post)
-                async with self._turn(step, room, calls) as turn:
-                    ended = await self._work(step, asked, calls, told, (room, post))
-                    done = ended.ending == "done"
-                    if turn is not None and ended.ending != "interrupted":
-                        turn.done = done
-                    if done and self._run.bus is not None:
-                        await pass_on_facts(room.files.bus, self._run.bus, self._run.troubles)
+            post = self._posts(room)
+            with calls.waiting():
+                await self._pass_gate(step, room, post)
+            async with self._turn(step, room, calls) as turn:
+                ended = await self._work(step, asked, calls, told, (room, post))
+                ending = ended.ending
+                if turn is not None and ending != "interrupted":
+                    turn.done = ending == "done"
+                if ending == "done" and self._run.bus is not None:
+                    await pass_on_facts(room.files.bus, self._run.bus, self._run.troubles)
+        except AgentError:
+            ending = "failed"
+            raise
+        except BlockedError:
+            ending = "blocked"
+            raise
         finally:
-            self._tell_over(step.index, done=done)
-        if ended.ending == "interrupted":
+            self._tell_over(step.index, done=ending == "done")
+            self._tell(step, CaseEnded, ending=ending)
+        if ending == "interrupted":
             raise StoppedError
         return answer_of(ended, self._about(step, room))
+
+    def _posts(self, room: CaseRoom) -> Posts:
+        return Posts(
+            folder=room.files.bus,
+            project=room.project,
+            task=room.name,
+            troubles=self._run.troubles,
+            rng=self._run.terms.rng,
+        )
 
     async def _pass_gate(self, step: Step, room: CaseRoom, post: Posts) -> None:
         case = step.test.case
@@ -171,11 +187,15 @@ class AgentWork:
             return
         name = room.name if room.task is None else f"{room.task}/{room.name}"
         own = Submission(id=f"{room.project}/{name}", run=room.project, task=name)
-        async with planner_turn(planner, own) as turn:
-            if turn.entry.position:
-                self._tell(step, CaseQueued, position=turn.entry.position)
+        async with AsyncExitStack() as stack:
             with calls.waiting():
-                await turn.wait_started()
+                turn = await stack.enter_async_context(planner_turn(planner, own))
+                if turn.entry.position:
+                    self._tell(step, CaseQueued, position=turn.entry.position)
+                # Others may keep their places for hours when this program is to stop.
+                await first_of(turn.wait_started, self._run.stop.wait)
+            if self._run.stop.is_set():
+                raise StoppedError
             self._tell(step, CaseQueued, position=0)
             yield turn
 
@@ -221,7 +241,7 @@ class AgentWork:
                 ended=made.over,
                 stop=self._run.stop,
                 idle=calls.waiting,
-                observe=self._observe,
+                observe=self._pass_on,
                 task=self._task,
                 case=room.name,
                 agent=self._agent(step),
@@ -273,6 +293,11 @@ class AgentWork:
                 "agent": self._agent(step),
             }
             self._observe(event(at=trio.current_time(), **about, **details))
+
+    def _pass_on(self, event: AgentEvent) -> None:
+        """Tell what the loop tells, but not its end: a case may be over before its loop begins."""
+        if self._observe is not None and not isinstance(event, CaseEnded):
+            self._observe(event)
 
     def _tell_over(self, index: int, *, done: bool) -> None:
         """Tell those that wait for a case, once."""

@@ -93,7 +93,7 @@ class CommandAgent:
             try:
                 begun = await self._start(attempt, command, logs)
             except (OSError, ValueError) as error:
-                return self._cannot_start(error)
+                return self._cannot_start(error, os.fsdecode(command[0]))
             stack.pop_all()  # the family closes them
         is_over = False
         try:
@@ -147,13 +147,14 @@ class CommandAgent:
             nursery.cancel_scope.cancel("the program has ended")
         if in_time.cancelled_caught:
             await self.family.end_one(begun)
+        await begun.stdout.catch_up()
+        await begun.stderr.catch_up()
+        if in_time.cancelled_caught:
             failure: AttemptFailure | None = AttemptFailure(
                 "timeout", f"did not end within {limit:g} seconds"
             )
         else:
             failure = self._judge(process.returncode, logs.stderr)
-        await begun.stdout.catch_up()
-        await begun.stderr.catch_up()
         read = functools.partial(_read, self.room.files, attempt, logs.stdout, logs.stdout.kept)
         await self.family.settle(begun)
         output, report = await trio.to_thread.run_sync(read)
@@ -174,8 +175,8 @@ class CommandAgent:
             return AttemptFailure("killed", describe_end(code))
         return AttemptFailure("exit", f"{describe_end(code)}{last_line(errors.tail.text)}")
 
-    def _cannot_start(self, error: OSError | ValueError) -> AttemptEnd:
-        program, workspace = self.settings.words[0], self.room.files.workspace
+    def _cannot_start(self, error: OSError | ValueError, program: str) -> AttemptEnd:
+        workspace = self.room.files.workspace
         instead = "hand over {{promptFile}} in place of {{prompt}}"
         if isinstance(error, ValueError):  # of the operating system's texts: they end at a NUL
             return _failed("invalid", f"a word of the command has a NUL character; {instead}")

@@ -85,6 +85,7 @@ async def maybe_bus(
         bus: Bus | None = None
         try:
             bus = await stack.enter_async_context(open_bus(folder, rng=terms.rng))
+            stack.enter_context(terms.buses.counting(bus.stats))
         except BusError as error:
             troubles.add(error)
         yield bus

@@ -1,11 +1,12 @@
 """What is told on the bus of a case. That it cannot be told is no reason not to go on."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import attrs
 import trio
 
-from trioeval.agents.bus.bus import Bus
+from trioeval.agents.bus.bus import open_bus
 from trioeval.agents.bus.messages import Draft, MessageType
 from trioeval.errors import BusError
 
@@ -29,28 +30,31 @@ class BusTroubles:
             self.warn(f"messages of agents cannot be written ({self.count} until now): {error}")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, kw_only=True)
 class Posts:
-    """Tells things on a bus, in the name of a case."""
+    """Tells things on the bus of a case, in its name.
 
-    bus: Bus | None
-    """None where it cannot be opened."""
+    The bus is opened for each message: many cases wait at a time, and a program may open so many files only.
+    """
+
+    folder: Path
+    """Of the bus."""
     project: str
     task: str
     """The name of the case."""
     troubles: BusTroubles
+    rng: Callable[[], float] = attrs.field(repr=False)
+    """Numbers from 0 to 1."""
     run: str | None = None
     """Of the attempt that is under way."""
 
     async def __call__(self, type_: MessageType, body: str) -> None:
         """Tell something. A checkpoint."""
-        if self.bus is None:
-            await trio.lowlevel.checkpoint()
-            return
         draft = Draft(
             type=type_, project_id=self.project, task_id=self.task, run_id=self.run, body=body
         )
         try:
-            await self.bus.append(draft)
+            async with open_bus(self.folder, rng=self.rng) as bus:
+                await bus.append(draft)
         except BusError as error:
             self.troubles.add(error)

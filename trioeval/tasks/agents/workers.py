@@ -24,9 +24,13 @@ from trioeval.tasks.agents.process_family import open_family
 from trioeval.tasks.agents.survivors import end_survivors
 from trioeval.tasks.agents.workspace_tools import WorkspaceTools
 from trioeval.tasks.asking import Asker
+from trioeval.tasks.metering import tokens_used
 from trioeval.tasks.tools import Asked
 
 R = TypeVar("R")
+
+_LEAST = 1e-9
+"""US dollars that have to be left for an attempt to begin: more than an error of a sum."""
 
 
 @attrs.frozen(kw_only=True)
@@ -116,7 +120,11 @@ class Workers:
 
 @attrs.frozen
 class _LaneSlots:
-    """Run slots: a lane like any other."""
+    """Run slots: a lane like any other.
+
+    What an attempt will use nobody knows before it is over. So it begins where anything at all is left of the
+    budget of the run, and is settled to what it reports.
+    """
 
     calls: Calls[Any]
 
@@ -125,11 +133,11 @@ class _LaneSlots:
 
         async def send() -> Metered[R]:
             result = await run()
-            if isinstance(result, AttemptEnd):
-                return Metered(result, tokens=result.usage.total, money=result.cost)
-            return Metered(result)
+            if not isinstance(result, AttemptEnd):
+                return Metered(result, tokens=0, money=0.0)
+            return Metered(result, tokens=tokens_used(result.usage) or 0, money=result.cost or 0.0)
 
-        return await self.calls(AGENT_RUNS, send)
+        return await self.calls(AGENT_RUNS, send, tokens=1, money=_LEAST)
 
 
 @attrs.frozen
