@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loop_bench import WELL, failed
 
-from trioeval.agents.attempts import PERMANENT, AttemptEnd
+from trioeval.agents.attempts import PERMANENT, AttemptEnd, AttemptFailure
 from trioeval.agents.restarts import Again, RestartPolicy, Stop, decide
 from trioeval.errors import UsageError
 from trioeval.usage import Usage
@@ -115,3 +115,19 @@ def test_failures_are_alike_when_kind_and_message_are(ends: list[AttemptEnd], nu
     last = [end.failure for end in ends[-number:]]
     alike = len(last) == number and None not in last and len(set(last)) == 1
     assert isinstance(verdict, Stop) == alike
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ("12:30:01.5 disk full", "12:30:02.75 disk full", True),
+        ("process 40123 died", "process 40177 died", True),
+        ("<Lock at 0x7f00aa>", "<Lock at 0x7f00bb>", True),
+        ("ended with exit code 1", "ended with exit code 2", False),
+        ("3 tests fail", "2 tests fail", False),
+    ],
+)
+def test_times_and_processes_make_no_other_failure(one: str, other: str, alike: bool) -> None:  # noqa: FBT001
+    """They differ each time; how it ended, and how much is left to do, tell failures apart."""
+    same = AttemptFailure("exit", one).signature == AttemptFailure("exit", other).signature
+    assert same == alike

@@ -82,7 +82,8 @@ def test_what_an_attempt_leaves_behind_lives_until_the_case_is_over(
             await rig.family.wait()
         assert short.cancelled_caught
         await rig.family.end()
-        assert carriers(mark) == rig.family.alive() == []
+        assert carriers(mark) == []
+        assert rig.family.alive() == []
         assert rig.ledger.told[-1] == ("gone", 0)
         await rig.family.wait()
 

@@ -25,7 +25,8 @@ was ended by a signal; there is no such program; it may not be run, or may not d
 refused; what it may use is used up; it cannot work as it is set up; it says itself that it failed; or it
 raised."""
 
-_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:[:.]\d+)+|\d{4,}")
+"""Times, places in memory, numbers of processes: they differ each time."""
 
 PERMANENT: frozenset[FailureKind] = frozenset(
     {"not_found", "permission", "auth", "quota_exhausted", "invalid"}
@@ -47,7 +48,7 @@ class AttemptFailure:
 
     @property
     def signature(self) -> tuple[str, str]:
-        """Equal for failures that are the same, whatever numbers they name: times, processes, places."""
+        """Equal for failures that are the same, whatever times and processes they name."""
         return self.kind, _NUMBERS.sub("#", self.message)
 
 

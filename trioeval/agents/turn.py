@@ -85,11 +85,11 @@ class Turn:
         if self.attempt is None:
             self._line.cancel("no further attempt is to begin")
 
-    async def _work(self) -> None:
-        """Everything that is done in the slot."""
+    async def _work(self) -> AttemptEnd | None:
+        """Everything that is done in the slot; how the attempt ended, for whoever settles what it used."""
         terms = self._terms
         if terms.stop.is_set() or terms.marker.is_set():
-            return
+            return None
         attempt = self.attempt = terms.begin(self._number)
         run = {"number": attempt.number, "run_id": attempt.run_id}
         terms.tell(AttemptStarted, **run)
@@ -100,6 +100,7 @@ class Turn:
             end = await self._ask(attempt, started_at)
             terms.ended(attempt, end)
             self.end = end
+            return end
         finally:
             failed = self.end is not None and self.end.failure is not None
             terms.tell(AttemptEnded, **run, failed=failed, cancelled=self.end is None)

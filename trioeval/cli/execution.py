@@ -14,13 +14,16 @@ from functools import partial
 import attrs
 import trio
 
+from trioeval.agents.events import AgentEvent
 from trioeval.cli.agents import agent_terms
+from trioeval.cli.agents_progress import AgentsProgress
 from trioeval.cli.beginning import Beginning, utc
 from trioeval.cli.collector import Collector
 from trioeval.cli.datasets import DatasetProgress
 from trioeval.cli.ending import ending, is_unfinished, spent_line
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.keeping import Keeping, Kept, open_kept
+from trioeval.cli.metrics_server import serve_metrics
 from trioeval.cli.noticing import NoticingJournal
 from trioeval.cli.progress import Progress
 from trioeval.cli.questions import QuestionProgress
@@ -34,6 +37,7 @@ from trioeval.providers import Recorder
 from trioeval.quota.backend import Quota
 from trioeval.report import RunInfo
 from trioeval.report.dataset_text import trouble, was_cut_short
+from trioeval.report.run_metrics import RunMetrics
 from trioeval.store import StoredRun
 from trioeval.store.database import DamagedError
 from trioeval.tasks import PreparedSuite, PreparedTask, Row, Status, make_lanes, run_suite
@@ -70,8 +74,11 @@ class Execution:
             StoreError: The run cannot be kept, or is under way elsewhere; nothing was called.
             OutputError: A result file cannot be begun; nothing was called.
             QuotaError: Whoever keeps the shared limits cannot be asked; nothing was called.
+            UsageError: Metrics cannot be served; nothing was called.
         """
+        metrics = RunMetrics(trio.current_time())
         async with (
+            serve_metrics(self.settings.metrics_port, metrics),
             open_kept(self.keeping, self._cannot_keep, _warn) as kept,
             AsyncExitStack() as sharing,
         ):
@@ -88,7 +95,7 @@ class Execution:
             collector.open()
             started_at = trio.current_time()
             try:
-                await self._run_suite(kept, run, collector, quota, agents)
+                await self._run_suite(kept, run, collector, quota, agents, metrics)
                 self._is_over = True
             finally:
                 # Also when the run dies of a fault of ours: its rows were paid for.
@@ -131,17 +138,22 @@ class Execution:
         collector: Collector,
         quota: Quota | None,
         agents: AgentTerms,
+        metrics: RunMetrics,
     ) -> None:
         lanes = make_lanes(self.prepared, quota=quota)
+        metrics.lanes, metrics.buses = lanes.statistics, agents.buses.total
         tell, now = say if self.settings.verbose else None, trio.current_time()
         questions = QuestionProgress(tell, now)
+        cases = AgentsProgress(tell, now)
         datasets = DatasetProgress(_warn, _wanted(self.prepared), tell, now)
         progress = Progress(
             self.prepared.size,
             lanes,
             lambda: collector.kept_left,
-            lambda: [*questions.lines(), *datasets.lines()],
+            lambda: [*questions.lines(), *datasets.lines(), *cases.lines()],
         )
+        for part in self.prepared.parts:
+            _expect_cases(cases, run, part)
 
         async def emit(row: Row) -> None:
             if row.question is not None and row.question.outcome == "skipped":
@@ -154,13 +166,19 @@ class Execution:
 
         def observe(event: Event) -> None:
             progress.observe(event)
+            metrics.observe(event)
             run.observe(event)
             if self.recorder is not None and self.recorder.error is not None:
                 self._stop.set()  # likewise, and at once: rows may come much later than their calls
 
+        def observe_agent(event: AgentEvent) -> None:
+            cases.observe(event)
+            metrics.observe_agent(event)
+
         def settled(task: PreparedTask) -> None:
             collector.settled(task)
             progress.expect(task.rows or 0)
+            _expect_cases(cases, run, task)
 
         def interrupt(number: signal.Signals) -> None:
             self.signals.append(number)
@@ -192,7 +210,7 @@ class Execution:
                     datasets=partial(self._built, collector, datasets),
                     dataset_events=datasets.observe,
                     reconcile=self.keeping.reconcile,
-                    agents=agents,
+                    agents=attrs.evolve(agents, observe=observe_agent),
                 )
                 nursery.cancel_scope.cancel("the suite is over")
 
@@ -265,6 +283,12 @@ class Execution:
         if not left or self.keeping.database is None or _is_damaged(run):
             return None
         return self.keeping.resume(run.id, retry=retry)
+
+
+def _expect_cases(cases: AgentsProgress, run: StoredRun, part: PreparedTask) -> None:
+    """Say how many cases of a task are still to be worked on, if that is known."""
+    if part.prepared.suite.agents is not None and part.rows is not None:
+        cases.expect(part.id, part.rows - len(run.kept(part.id)))
 
 
 def _is_damaged(run: StoredRun) -> bool:

@@ -246,7 +246,7 @@ def test_ag_66_who_is_cancelled_while_it_is_written_is_written_once(tmp_path: Pa
                 async with trio.open_nursery() as nursery:
                     for scope in scopes:
                         nursery.start_soon(one, scope)
-                    while not any(entry.is_taken for entry in bus._queue.entries()):
+                    while not any(one.is_taken for one in bus._queue.entries()):
                         await trio.lowlevel.checkpoint()
                     for scope in scopes:
                         scope.cancel("enough")

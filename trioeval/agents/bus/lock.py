@@ -31,6 +31,7 @@ class LockFile:
     """A file that one writer at a time has locked."""
 
     path: Path
+    _name: str = attrs.field(init=False, default=attrs.Factory(lambda self: str(self.path), True))
     is_held: bool = attrs.field(init=False, default=False)
     _file: int | None = attrs.field(init=False, default=None)
 
@@ -45,7 +46,7 @@ class LockFile:
             self._file = open_file(self.path, os.O_RDWR | os.O_CREAT)
         if not lock_descriptor(self._file, blocking=False):
             return False
-        if not is_at(self._file, self.path):  # others lock another file of this name
+        if not is_at(self._file, self._name):  # others lock another file of this name
             self.close()
             return False
         self.is_held = True
@@ -145,4 +146,5 @@ class BusLock:
         return False
 
     def _claimed(self) -> bool:
+        """Whether this one is the one that others give way to, as nobody else is."""
         return self._claim.is_held or self._claim.take_nowait()

@@ -122,10 +122,10 @@ def size_of(file: int) -> int:
     return os.fstat(file).st_size
 
 
-def is_at(file: int, path: Path) -> bool:
-    """Whether an open file still has its name."""
+def is_at(file: int, path: str) -> bool:
+    """Whether an open file still has its name. A text: this is looked at for each batch."""
     try:
-        return os.path.samestat(os.fstat(file), path.lstat())
+        return os.path.samestat(os.fstat(file), os.lstat(path))
     except FileNotFoundError:
         return False
 

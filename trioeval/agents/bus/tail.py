@@ -31,6 +31,9 @@ class Tail:
     seq: int = attrs.field(init=False, default=0)
     """Of the last message."""
     _number: int = attrs.field(init=False, default=0)
+    _name: str = attrs.field(init=False, default="")
+    """Of the file, and of the next one: looked at for each batch."""
+    _following: str = attrs.field(init=False, default="")
     _end: int = attrs.field(init=False, default=0)
     _file: int | None = attrs.field(init=False, default=None)
     _is_new: bool = attrs.field(init=False, default=False)
@@ -93,7 +96,8 @@ class Tail:
             segment_path(self.folder, following), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL
         )
         self.close()
-        self._file, self._number, self._end, self._is_new = file, following, 0, True
+        self._file, self._end, self._is_new = file, 0, True
+        self._point_at(following)
         self.stats.rotations += 1
 
     def remove_old(self) -> None:
@@ -119,8 +123,7 @@ class Tail:
             self._file = None
 
     def _is_last(self, file: int) -> bool:
-        following = segment_path(self.folder, self._number + 1)
-        is_last = is_at(file, self._path()) and not following.exists()
+        is_last = is_at(file, self._name) and not os.path.lexists(self._following)
         if not is_last:
             self.close()
         return is_last
@@ -129,10 +132,15 @@ class Tail:
         """Open the newest file, or the first one there ever was; nothing is known of its end."""
         numbers = segment_numbers(self.folder)
         self._is_new = not numbers
-        self._number = numbers[-1] if numbers else 1
+        self._point_at(numbers[-1] if numbers else 1)
         self.seq = last_seq(self.folder, numbers[:-1]) if numbers else 0
         self._end = 0
         return open_file(self._path(), os.O_RDWR | os.O_CREAT | os.O_APPEND)
+
+    def _point_at(self, number: int) -> None:
+        self._number = number
+        self._name = str(segment_path(self.folder, number))
+        self._following = str(segment_path(self.folder, number + 1))
 
     def _read_on(self, file: int, size: int) -> None:
         floor = self._end if self._end <= size else 0

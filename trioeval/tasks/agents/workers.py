@@ -29,8 +29,8 @@ from trioeval.tasks.tools import Asked
 
 R = TypeVar("R")
 
-_LEAST = 1e-9
-"""US dollars that have to be left for an attempt to begin: more than an error of a sum."""
+_LEAST = 1e-6
+"""US dollars that have to be left for an attempt to begin: budgets count millionths."""
 
 
 @attrs.frozen(kw_only=True)
