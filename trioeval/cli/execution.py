@@ -6,7 +6,6 @@ way every row is written: a reply that was paid for is never lost to an impatien
 """
 
 import signal
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from functools import partial
@@ -14,9 +13,7 @@ from functools import partial
 import attrs
 import trio
 
-from trioeval.agents.events import AgentEvent
 from trioeval.cli.agents import agent_terms
-from trioeval.cli.agents_progress import AgentsProgress
 from trioeval.cli.beginning import Beginning, utc
 from trioeval.cli.collector import Collector
 from trioeval.cli.datasets import DatasetProgress
@@ -25,11 +22,10 @@ from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.keeping import Keeping, Kept, open_kept
 from trioeval.cli.metrics_server import serve_metrics
 from trioeval.cli.noticing import NoticingJournal
-from trioeval.cli.progress import Progress
-from trioeval.cli.questions import QuestionProgress
 from trioeval.cli.run_results import show_results
 from trioeval.cli.settings import RunSettings
 from trioeval.cli.terminal import say
+from trioeval.cli.watching import Watching
 from trioeval.datasets.result import DatasetResult
 from trioeval.errors import StoreError, TrioevalError
 from trioeval.kernel import Cut, Event
@@ -40,7 +36,7 @@ from trioeval.report.dataset_text import trouble, was_cut_short
 from trioeval.report.run_metrics import RunMetrics
 from trioeval.store import StoredRun
 from trioeval.store.database import DamagedError
-from trioeval.tasks import PreparedSuite, PreparedTask, Row, Status, make_lanes, run_suite
+from trioeval.tasks import PreparedSuite, Row, Status, make_lanes, run_suite
 from trioeval.tasks.agents.agent_terms import AgentTerms
 from trioeval.tasks.quotas import open_suite_quota
 
@@ -95,7 +91,7 @@ class Execution:
             collector.open()
             started_at = trio.current_time()
             try:
-                await self._run_suite(kept, run, collector, quota, agents, metrics)
+                await self._run_suite(kept, run, collector, quota, agents=agents, metrics=metrics)
                 self._is_over = True
             finally:
                 # Also when the run dies of a fault of ours: its rows were paid for.
@@ -137,23 +133,20 @@ class Execution:
         run: StoredRun,
         collector: Collector,
         quota: Quota | None,
+        *,
         agents: AgentTerms,
         metrics: RunMetrics,
     ) -> None:
         lanes = make_lanes(self.prepared, quota=quota)
-        metrics.lanes, metrics.buses = lanes.statistics, agents.buses.total
-        tell, now = say if self.settings.verbose else None, trio.current_time()
-        questions = QuestionProgress(tell, now)
-        cases = AgentsProgress(tell, now)
-        datasets = DatasetProgress(_warn, _wanted(self.prepared), tell, now)
-        progress = Progress(
-            self.prepared.size,
+        watching = Watching.begin(
+            self.prepared,
             lanes,
-            lambda: collector.kept_left,
-            lambda: [*questions.lines(), *datasets.lines(), *cases.lines()],
+            collector,
+            metrics,
+            verbose=self.settings.verbose,
+            warn=_warn,
         )
-        for part in self.prepared.parts:
-            _expect_cases(cases, run, part)
+        metrics.buses = agents.buses.total
 
         async def emit(row: Row) -> None:
             if row.question is not None and row.question.outcome == "skipped":
@@ -165,20 +158,10 @@ class Execution:
                 self._stop.set()  # pay for nothing more that cannot be kept
 
         def observe(event: Event) -> None:
-            progress.observe(event)
-            metrics.observe(event)
+            watching.observe(event)
             run.observe(event)
             if self.recorder is not None and self.recorder.error is not None:
                 self._stop.set()  # likewise, and at once: rows may come much later than their calls
-
-        def observe_agent(event: AgentEvent) -> None:
-            cases.observe(event)
-            metrics.observe_agent(event)
-
-        def settled(task: PreparedTask) -> None:
-            collector.settled(task)
-            progress.expect(task.rows or 0)
-            _expect_cases(cases, run, task)
 
         def interrupt(number: signal.Signals) -> None:
             self.signals.append(number)
@@ -188,11 +171,10 @@ class Execution:
             else:
                 scope.cancel(f"second signal: {number.name}")
 
-        collector.watch = progress.add
         with trio.CancelScope() as scope, self.interrupts.told_to(interrupt):
             async with trio.open_nursery() as nursery:
                 if self.settings.progress:
-                    nursery.start_soon(progress.show)
+                    nursery.start_soon(watching.progress.show)
                 await run_suite(
                     self.prepared,
                     emit=emit,
@@ -205,12 +187,12 @@ class Execution:
                     journal=NoticingJournal(run, self._notice) if self.settings.fail_fast else run,
                     cache=kept.cache,
                     refresh_cache=self.keeping.refresh,
-                    questions=questions.observe,
-                    settled=settled,
-                    datasets=partial(self._built, collector, datasets),
-                    dataset_events=datasets.observe,
+                    questions=watching.questions.observe,
+                    settled=watching.settled,
+                    datasets=partial(self._built, collector, watching.datasets),
+                    dataset_events=watching.datasets.observe,
                     reconcile=self.keeping.reconcile,
-                    agents=attrs.evolve(agents, observe=observe_agent),
+                    agents=attrs.evolve(agents, observe=watching.observe_agent),
                 )
                 nursery.cancel_scope.cancel("the suite is over")
 
@@ -285,21 +267,9 @@ class Execution:
         return self.keeping.resume(run.id, retry=retry)
 
 
-def _expect_cases(cases: AgentsProgress, run: StoredRun, part: PreparedTask) -> None:
-    """Say how many cases of a task are still to be worked on, if that is known."""
-    if part.prepared.suite.agents is not None and part.rows is not None:
-        cases.expect(part.id, part.rows - len(run.kept(part.id)))
-
-
 def _is_damaged(run: StoredRun) -> bool:
     """Whether its database is, so that nothing can be read from it either."""
     return isinstance(run.error, DamagedError)
-
-
-def _wanted(prepared: PreparedSuite) -> Mapping[str | None, int | None]:
-    """How many rows each dataset is to have, as far as the suite says it."""
-    parts = {part.id: part.prepared.suite.columns for part in prepared.parts}
-    return {task: columns.rows for task, columns in parts.items() if columns is not None}
 
 
 def _warn(text: str) -> None:

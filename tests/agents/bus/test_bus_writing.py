@@ -13,7 +13,7 @@ import trio.testing
 from bus_files import QUICK, bodies, draft, files, in_trio, opened, written
 from filelock import FileLock
 
-from trioeval.agents.bus.bus import open_bus
+from trioeval.agents.bus.bus import Bus, open_bus
 from trioeval.agents.bus.framing import LARGEST
 from trioeval.agents.bus.messages import Draft
 from trioeval.agents.bus.reading import read_bus
@@ -24,6 +24,15 @@ from trioeval.testing import run_virtual
 
 def open_files() -> int:
     return len([*Path("/proc/self/fd").iterdir()])
+
+
+async def until_written(bus: Bus) -> None:
+    """Until a message is just being written."""
+    for _ in range(10**6):
+        if any(entry.is_taken for entry in bus._queue.entries()):
+            return
+        await trio.lowlevel.checkpoint()
+    raise AssertionError("nothing is written")
 
 
 LOCKED = attrs.evolve(QUICK, lock_timeout=0.05)
@@ -246,8 +255,7 @@ def test_ag_66_who_is_cancelled_while_it_is_written_is_written_once(tmp_path: Pa
                 async with trio.open_nursery() as nursery:
                     for scope in scopes:
                         nursery.start_soon(one, scope)
-                    while not any(one.is_taken for one in bus._queue.entries()):
-                        await trio.lowlevel.checkpoint()
+                    await until_written(bus)
                     for scope in scopes:
                         scope.cancel("enough")
 
@@ -274,7 +282,7 @@ FULL = """
 import random, resource, sys
 from pathlib import Path
 import trio
-from trioeval.agents.bus.bus import open_bus
+from trioeval.agents.bus.bus import Bus, open_bus
 from trioeval.agents.bus.messages import Draft
 from trioeval.errors import BusError
 

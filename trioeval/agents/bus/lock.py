@@ -31,9 +31,13 @@ class LockFile:
     """A file that one writer at a time has locked."""
 
     path: Path
-    _name: str = attrs.field(init=False, default=attrs.Factory(lambda self: str(self.path), True))
+    _name: str = attrs.field(init=False)
     is_held: bool = attrs.field(init=False, default=False)
     _file: int | None = attrs.field(init=False, default=None)
+
+    @_name.default
+    def _make_name(self) -> str:
+        return str(self.path)
 
     def take_nowait(self) -> bool:
         """Take it if nobody has it.

@@ -154,6 +154,7 @@ class AgentWork:
             task=room.name,
             troubles=self._run.troubles,
             rng=self._run.terms.rng,
+            buses=self._run.terms.buses,
         )
 
     async def _pass_gate(self, step: Step, room: CaseRoom, post: Posts) -> None:

@@ -9,6 +9,7 @@ import trio
 from trioeval.agents.bus.bus import open_bus
 from trioeval.agents.bus.messages import Draft, MessageType
 from trioeval.errors import BusError
+from trioeval.tasks.agents.bus_accounts import BusAccounts
 
 _WARN_EVERY = 60.0  # seconds
 
@@ -45,6 +46,8 @@ class Posts:
     troubles: BusTroubles
     rng: Callable[[], float] = attrs.field(repr=False)
     """Numbers from 0 to 1."""
+    buses: BusAccounts = attrs.field(repr=False)
+    """Counts what that costs."""
     run: str | None = None
     """Of the attempt that is under way."""
 
@@ -55,6 +58,7 @@ class Posts:
         )
         try:
             async with open_bus(self.folder, rng=self.rng) as bus:
-                await bus.append(draft)
+                with self.buses.counting(bus.stats):
+                    await bus.append(draft)
         except BusError as error:
             self.troubles.add(error)

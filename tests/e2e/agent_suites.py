@@ -1,0 +1,203 @@
+"""Suites whose agents are shell scripts that a test holds, and programs that run them."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+from test_command_line import ENV
+
+PATIENCE = 60.0
+"""Seconds after which a test that waits has failed."""
+
+_AGENT = """\
+suite=$(dirname "$0")
+tell() { echo "$TRIOEVAL_CASE $TRIOEVAL_ATTEMPT $1" >>"$suite/log"; }
+hold() { read -r _ <"$suite/$TRIOEVAL_CASE.go"; }
+alive() {  # not one that nobody has looked at since it ended
+    case $(cat /proc/$1/stat 2>/dev/null) in "" | *") Z "* | *") X "*) return 1;; esac
+}
+leave() {  # a process in a session of its own that ignores requests to terminate
+    setsid sh -c 'trap "" TERM; echo $$ >'"$suite/$1"'.new; mv '"$suite/$1.new $suite/$1"'
+        while :; do sleep 100; done' &
+    until [ -e "$suite/$1" ]; do sleep 0.01; done
+}
+tell begins
+. "$suite/$TRIOEVAL_CASE.sh"
+tell ends
+"""
+"""Does what the file of its case says."""
+
+
+@attrs.frozen
+class Bench:
+    """A folder with a suite of agents."""
+
+    folder: Path
+
+    def write(
+        self,
+        cases: Mapping[str, str],
+        tests: Mapping[str, Mapping[str, Any]] = {},  # noqa: B006 - never changed
+        name: str = "s.json",
+        top: Mapping[str, Any] = {},  # noqa: B006 - likewise
+        **task: Any,
+    ) -> None:
+        """Write a suite.
+
+        Args:
+            cases: The shell script of each.
+            tests: What else the suite says of some.
+            name: Of the file.
+            top: What the suite says beside its task.
+            **task: What its task says.
+        """
+        (self.folder / "agent.sh").write_text(_AGENT)
+        for case, script in cases.items():
+            (self.folder / f"{case}.sh").write_text(script)
+            with contextlib.suppress(FileExistsError):
+                os.mkfifo(self.folder / f"{case}.go")
+        suite = {
+            **top,
+            "tasks": [
+                {
+                    "id": "work",
+                    "type": "agent",
+                    "prompts": ["Do it."],
+                    "providers": ["exec:sh {{suite}}/agent.sh"],
+                    "restartDelay": 0,
+                    "grace": 0.2,
+                    "tests": [{"id": case, **tests.get(case, {})} for case in cases],
+                    **task,
+                }
+            ],
+        }
+        (self.folder / name).write_text(json.dumps(suite))
+
+    @contextlib.contextmanager
+    def program(self, *words: str) -> Iterator["subprocess.Popen[str]"]:
+        """A program that is killed if the test ends before it does."""
+        with subprocess.Popen(
+            [sys.executable, "-m", "trioeval", *words],
+            cwd=self.folder,
+            env=ENV,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as program:
+            try:
+                yield program
+            finally:
+                program.kill()
+
+    def run(self, *flags: str) -> contextlib.AbstractContextManager["subprocess.Popen[str]"]:
+        """A program that begins a run."""
+        return self.program(*flags, "--no-progress", "--no-table", "-o", "rows.jsonl")
+
+    @property
+    def log(self) -> list[str]:
+        """What agents have told, in order: `CASE ATTEMPT WHAT`."""
+        path = self.folder / "log"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def begun(self) -> list[str]:
+        """The attempts that have begun, in order: `CASE ATTEMPT`."""
+        return [line.removesuffix(" begins") for line in self.log if line.endswith(" begins")]
+
+    def wait_told(self, *lines: str) -> None:
+        """Return when agents have told all of this."""
+        until(lambda: all(self.log.count(line) >= lines.count(line) for line in lines), self)
+
+    def release(self, case: str) -> None:
+        """Let the agent of a case go on that is held, or as soon as it is."""
+        found: list[int] = []
+
+        def opened() -> bool:
+            with contextlib.suppress(OSError):  # nobody reads it yet
+                found.append(os.open(self.folder / f"{case}.go", os.O_WRONLY | os.O_NONBLOCK))
+            return bool(found)
+
+        until(opened, self)
+        os.write(found[0], b"go\n")
+        os.close(found[0])
+
+    def pid(self, name: str) -> int:
+        """Of a process that was left behind."""
+        return int((self.folder / name).read_text())
+
+    @property
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """What the result file says of each case; each is there once."""
+        lines = (self.folder / "rows.jsonl").read_text().splitlines()
+        rows = [json.loads(line) for line in lines]
+        found = {row["testCase"]["case"]: row for row in rows}
+        assert len(found) == len(rows)
+        return found
+
+    @property
+    def outcomes(self) -> dict[str, str]:
+        """How the row of each case ended, in a word."""
+        return {case: outcome_of(row) for case, row in self.rows.items()}
+
+    def case(self, name: str) -> Path:
+        """The folder of a case of the only run."""
+        (run,) = (self.folder / ".trioeval" / "agents").iterdir()
+        return run / "work" / name
+
+
+def outcome_of(row: Mapping[str, Any]) -> str:
+    """`pass`, `fail`, or how a row ended that has no verdict."""
+    if row["failureReason"] == 2:
+        outcome: str = row["metadata"]["trioeval"]["outcome"]
+        return outcome
+    return "pass" if row["success"] else "fail"
+
+
+def agent_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a row tells of its agent."""
+    found: dict[str, Any] = row["response"]["metadata"]["agent"]
+    return found
+
+
+def until(holds: Callable[[], bool], bench: Bench) -> None:
+    """Look until something holds."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end, bench.log
+        time.sleep(0.005)  # between two looks
+
+
+def finish(program: "subprocess.Popen[str]", code: int) -> str:
+    """What a program said that ends with a code."""
+    said, _ = program.communicate(timeout=PATIENCE)
+    assert program.returncode == code, said
+    assert "Traceback" not in said, said
+    return said
+
+
+def interrupt(program: "subprocess.Popen[str]", times: int = 1) -> None:
+    """As Ctrl-C does; the second when the first was heard."""
+    for _ in range(times):
+        program.send_signal(signal.SIGINT)
+        assert program.stdout is not None
+        if times > 1:
+            while "stopping" not in (line := program.stdout.readline()):
+                assert line, "it has ended"
+            times = 1
+
+
+def last(said: str) -> str:
+    """Its last line."""
+    return said.strip().splitlines()[-1]
+
+
+def texts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Why rows are no passes."""
+    return [row["error"] for row in rows]

@@ -1,0 +1,199 @@
+"""Runs of agents as a user meets them: killed, interrupted, resumed, and beside each other."""
+
+import sqlite3
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from agent_suites import Bench, agent_of, finish, last, outcome_of, until
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "providers"))
+
+from program_runs import is_alive, wait_gone
+
+from trioeval.agents.attempts import CONTINUATION
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="sees in /proc what runs"),
+]
+
+
+def stored(bench: Bench, table: str) -> int:
+    """How many lines a table of the database has."""
+    database = bench.folder / ".trioeval" / "results.db"
+    if not database.exists():
+        return 0
+    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
+        found: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608
+    connection.close()
+    return found
+
+
+def test_ag_77_a_killed_run_goes_on_with_the_attempts_that_were_cut_off(tmp_path: Path) -> None:
+    """In their workspaces, after all that they had started; what was done, or is, is not done again."""
+    bench = Bench(tmp_path)
+    bench.write(
+        {
+            "quick": "touch DONE",
+            "calc": """
+                if [ $TRIOEVAL_ATTEMPT = 0 ]; then exit 3; fi
+                if [ -e mine ]; then
+                    if alive $(cat $suite/child); then tell survivor; fi
+                    cp $TRIOEVAL_PROMPT $suite/prompt
+                    touch DONE; echo done at last; exit
+                fi
+                touch mine; leave child; tell held; hold
+            """,
+            "marked": "touch DONE; tell held; hold",
+        },
+        {"calc": {"dependsOn": ["quick"]}},
+    )
+    with bench.run("s.json") as program:
+        bench.wait_told("calc 1 held", "marked 0 held")
+        until(lambda: stored(bench, "result") == 1, bench)
+        child = bench.pid("child")
+        program.kill()
+    assert is_alive(child)
+    assert stored(bench, "running_attempt") == 2
+    with bench.program("resume", "-o", "rows.jsonl") as program:
+        finish(program, 0)
+    assert "calc 1 survivor" not in bench.log
+    assert sorted(bench.begun()) == ["calc 0", "calc 1", "calc 1", "marked 0", "quick 0"]
+    assert (tmp_path / "prompt").read_text() == f"{CONTINUATION}\n\nDo it."
+    assert bench.outcomes == {"quick": "pass", "calc": "pass", "marked": "pass"}
+    calc, marked = agent_of(bench.rows["calc"]), agent_of(bench.rows["marked"])
+    assert [one["ok"] for one in calc["attempts"]] == [False, True]
+    assert calc["attempts"][1]["previousRunId"] == calc["attempts"][0]["runId"]
+    assert bench.rows["calc"]["response"]["output"].strip() == "done at last"
+    assert marked["message"] == "done before the first attempt"
+    assert stored(bench, "running_attempt") == 0
+    assert not is_alive(child)
+
+
+def test_interrupts_end_attempts_gently_and_then_at_once(tmp_path: Path) -> None:
+    """One Ctrl-C lets the attempt end that runs, two end it; each time the run goes on with the next."""
+    bench = Bench(tmp_path)
+    bench.write(
+        {
+            "first": """
+                case $TRIOEVAL_ATTEMPT in
+                    0) tell held; hold; echo soon; exit;;
+                    1) if [ ! -e child ]; then
+                           echo working; leave child; cp $suite/child .; tell held; hold
+                       fi;;
+                esac
+                touch DONE
+            """,
+            "second": "touch DONE",
+        },
+        top={"agents": {"maxConcurrentRuns": 1}},
+    )
+    with bench.run("s.json") as program:
+        bench.wait_told("first 0 held")
+        program.send_signal(2)
+        assert program.stdout is not None
+        assert "stopping" in program.stdout.readline()
+        bench.release("first")
+        said = finish(program, 130)
+    assert "exit 130: interrupted by SIGINT" in last(said)
+    assert bench.begun() == ["first 0"]
+    assert bench.outcomes == {"first": "interrupted", "second": "not_run"}
+    assert agent_of(bench.rows["first"])["message"] == "interrupted after 1 attempt"
+    with bench.program("resume", "-o", "rows.jsonl", "-j", "1") as program:
+        bench.wait_told("first 1 held")
+        child = bench.pid("child")
+        program.send_signal(2)
+        assert program.stdout is not None
+        while "stopping" not in program.stdout.readline():
+            assert program.poll() is None
+        asked_at = time.monotonic()
+        program.send_signal(2)
+        assert wait_gone(child, 2.0)
+        finish(program, 130)
+        assert time.monotonic() - asked_at < 4  # a shell, an interpreter and a database end
+    assert bench.begun() == ["first 0", "first 1"]
+    logs = bench.case("first") / "logs"
+    assert (logs / "attempt-001.stdout").read_text() == "working\n"
+    with bench.program("resume", "-o", "rows.jsonl") as program:
+        finish(program, 0)
+    assert bench.begun() == ["first 0", "first 1", "first 1", "second 0"]
+    assert bench.outcomes == {"first": "pass", "second": "pass"}
+    assert len(agent_of(bench.rows["first"])["attempts"]) == 2
+    assert "soon" in (logs / "attempt-000.stdout").read_text()
+
+
+def test_limits_of_time_end_trees_and_count_work_alone(tmp_path: Path) -> None:
+    """A delay between attempts and a wait for another case use nothing of the time of a row."""
+    bench = Bench(tmp_path)
+    bench.write(
+        {
+            "hangs": "leave hung; hold",
+            "rests": "[ $TRIOEVAL_ATTEMPT = 0 ] || touch DONE",
+            "waits": "touch DONE",
+        },
+        {"waits": {"dependsOn": ["rests"]}},
+        restartDelay=1.3,
+        top={"evaluateOptions": {"timeoutMs": 1200}},
+    )
+    with bench.run("s.json") as program:
+        finish(program, 100)
+    assert bench.outcomes == {"hangs": "timed_out", "rests": "pass", "waits": "pass"}
+    assert not is_alive(bench.pid("hung"))
+    (tmp_path / "hung").unlink()
+    with bench.program(
+        *("resume", "--retry", "timeouts", "--timeout", "0", "--max-time", "0.5"),
+        *("-o", "rows.jsonl"),
+    ) as program:
+        said = finish(program, 100)
+    assert "deadline" in said
+    assert not is_alive(bench.pid("hung"))
+    assert outcome_of(bench.rows["hangs"]) == "timed_out"  # what stood before it was run again
+    assert bench.begun().count("hangs 0") == 2
+
+
+def test_programs_on_one_database_take_turns(tmp_path: Path) -> None:
+    """One case at a time in the order in which they came, whoever is killed, resumed and interrupted."""
+    bench = Bench(tmp_path)
+    top = {"agents": {"maxConcurrentRootTasks": 1}}
+    held = "tell held; hold; touch DONE"
+    bench.write({"a1": held, "a2": held, "a3": held}, name="a.json", top=top)
+    bench.write({"b1": held, "b2": held}, name="b.json", top=top)
+
+    def waiting(count: int) -> None:
+        query = "entry WHERE state = 'queued' AND owner IS NOT NULL"
+        until(lambda: stored(bench, query) == count, bench)
+
+    with bench.program("a.json", "--no-progress", "--no-table") as first:
+        bench.wait_told("a1 0 held")
+        waiting(2)
+        with bench.program(
+            "b.json", "--no-progress", "--no-table", "-o", "b.jsonl"
+        ) as second:
+            waiting(4)
+            bench.release("a1")
+            bench.wait_told("a2 0 held")
+            first.kill()
+            first.wait()
+            bench.wait_told("b1 0 held")
+            runs = tmp_path / ".trioeval" / "agents"
+            (killed,) = [one.name for one in runs.iterdir() if (one / "work" / "a1").exists()]
+            with bench.program("resume", killed, "-o", "a.jsonl") as again:
+                waiting(3)
+                bench.release("b1")
+                bench.wait_told("a2 0 held", "a2 0 held")
+                second.send_signal(2)
+                finish(second, 130)
+                bench.release("a2")
+                bench.release("a3")
+                finish(again, 0)
+    order = ["a1", "a2", "b1", "a2", "a3"]
+    assert bench.begun() == [f"{case} 0" for case in order]
+    ends = [line.split()[0] for line in bench.log if line.endswith(" ends")]
+    assert ends == ["a1", "b1", "a2", "a3"]
+    with bench.program("resume", "latest", "-o", "rows.jsonl") as rest:
+        bench.release("b2")
+        finish(rest, 0)
+    assert bench.outcomes == {"b1": "pass", "b2": "pass"}
+    assert stored(bench, "entry") == 0

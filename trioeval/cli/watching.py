@@ -1,0 +1,99 @@
+"""Everything that is shown and counted of a run while it goes on."""
+
+from collections.abc import Callable, Mapping
+
+import attrs
+import trio
+
+from trioeval.agents.events import AgentEvent
+from trioeval.cli.agents_progress import AgentsProgress
+from trioeval.cli.collector import Collector
+from trioeval.cli.datasets import DatasetProgress
+from trioeval.cli.progress import Progress
+from trioeval.cli.questions import QuestionProgress
+from trioeval.cli.terminal import say
+from trioeval.kernel import Event, Lanes
+from trioeval.report.run_metrics import RunMetrics
+from trioeval.tasks import PreparedSuite, PreparedTask
+
+
+@attrs.frozen(kw_only=True)
+class Watching:
+    """Those who are told of what happens, and show or count it."""
+
+    collector: Collector
+    metrics: RunMetrics
+    progress: Progress
+    questions: QuestionProgress
+    datasets: DatasetProgress
+    agents: AgentsProgress
+
+    @classmethod
+    def begin(
+        cls,
+        prepared: PreparedSuite,
+        lanes: Lanes,
+        collector: Collector,
+        metrics: RunMetrics,
+        *,
+        verbose: bool,
+        warn: Callable[[str], None],
+    ) -> "Watching":
+        """Watch a run that begins now.
+
+        Args:
+            prepared: The suite.
+            lanes: Of the run.
+            collector: Knows which rows are there already, and tells of each that comes.
+            metrics: What is counted of it.
+            verbose: Whether events are told of, a line each.
+            warn: Told of what a person should know at once.
+        """
+        tell, now = say if verbose else None, trio.current_time()
+        questions, agents = QuestionProgress(tell, now), AgentsProgress(tell, now)
+        datasets = DatasetProgress(warn, _wanted(prepared), tell, now)
+        progress = Progress(
+            prepared.size,
+            lanes,
+            lambda: collector.kept_left,
+            lambda: [*questions.lines(), *datasets.lines(), *agents.lines()],
+        )
+        collector.watch, metrics.lanes = progress.add, lanes.statistics
+        found = cls(
+            collector=collector,
+            metrics=metrics,
+            progress=progress,
+            questions=questions,
+            datasets=datasets,
+            agents=agents,
+        )
+        for part in prepared.parts:
+            found._expect_cases(part)
+        return found
+
+    def observe(self, event: Event) -> None:
+        """Take note of an event of the kernel."""
+        self.progress.observe(event)
+        self.metrics.observe(event)
+
+    def observe_agent(self, event: AgentEvent) -> None:
+        """Take note of what happens to an agent."""
+        self.agents.observe(event)
+        self.metrics.observe_agent(event)
+
+    def settled(self, task: PreparedTask) -> None:
+        """The tests of a task are known by now."""
+        self.collector.settled(task)
+        self.progress.expect(task.rows or 0)
+        self._expect_cases(task)
+
+    def _expect_cases(self, part: PreparedTask) -> None:
+        if part.prepared.suite.agents is not None and part.rows is not None:
+            kept = len(self.collector.run.kept(part.id))
+            self.agents.expect(part.id, part.rows - kept)
+
+
+def _wanted(prepared: PreparedSuite) -> Mapping[str | None, int | None]:
+    """How many rows each dataset is to have, as far as the suite says it."""
+    parts = {part.id: part.prepared.suite.columns for part in prepared.parts}
+    return {task: columns.rows for task, columns in parts.items() if columns is not None}
