@@ -16,8 +16,28 @@ from typing import TYPE_CHECKING, Any
 from trioeval._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from trioeval.agents.attempts import Attempt as Attempt
+    from trioeval.agents.attempts import AttemptEnd as AttemptEnd
+    from trioeval.agents.attempts import AttemptFailure as AttemptFailure
+    from trioeval.agents.bus.bus import Bus as Bus
+    from trioeval.agents.bus.bus import open_bus as open_bus
+    from trioeval.agents.bus.messages import Draft as Draft
+    from trioeval.agents.bus.messages import Message as Message
+    from trioeval.agents.bus.reading import read_bus as read_bus
+    from trioeval.agents.inprocess import AgentCase as AgentCase
+    from trioeval.agents.inprocess import run_agents as run_agents
+    from trioeval.agents.loop import LoopEnd as LoopEnd
+    from trioeval.agents.planner import Submission as Submission
+    from trioeval.agents.planner import planner_turn as planner_turn
+    from trioeval.agents.restarts import RestartPolicy as RestartPolicy
     from trioeval.datasets.files import DatasetRows as DatasetRows
     from trioeval.datasets.result import DatasetResult as DatasetResult
+    from trioeval.errors import AgentError as AgentError
+    from trioeval.errors import BlockedError as BlockedError
+    from trioeval.errors import BusError as BusError
+    from trioeval.errors import BusLockedError as BusLockedError
+    from trioeval.errors import CursorExpiredError as CursorExpiredError
+    from trioeval.errors import CursorNotFoundError as CursorNotFoundError
     from trioeval.errors import DatasetError as DatasetError
     from trioeval.errors import GradingError as GradingError
     from trioeval.errors import OutputError as OutputError
@@ -52,6 +72,7 @@ if TYPE_CHECKING:
     from trioeval.store import RunStart as RunStart
     from trioeval.store import open_store as open_store
     from trioeval.store import read_store as read_store
+    from trioeval.store.agent_planner import open_planner as open_planner
     from trioeval.store.cache import open_cache as open_cache
     from trioeval.suite import EvaluateOptions as EvaluateOptions
     from trioeval.suite import LaneSettings as LaneSettings
@@ -73,6 +94,7 @@ if TYPE_CHECKING:
     from trioeval.tasks import open_suite_quota as open_suite_quota
     from trioeval.tasks import prepare as prepare
     from trioeval.tasks import run_suite as run_suite
+    from trioeval.tasks.agents.agent_terms import AgentTerms as AgentTerms
     from trioeval.tasks.columns.building import Dataset as Dataset
     from trioeval.tasks.columns.building import build_columns as build_columns
     from trioeval.tasks.columns.dataset_events import DatasetBegun as DatasetBegun
@@ -87,10 +109,19 @@ if TYPE_CHECKING:
     from trioeval.tasks.columns.dataset_events import ShutDown as ShutDown
 
 _HOMES = {
+    "agents.attempts": "Attempt AttemptEnd AttemptFailure",
+    "agents.bus.bus": "Bus open_bus",
+    "agents.bus.messages": "Draft Message",
+    "agents.bus.reading": "read_bus",
+    "agents.inprocess": "AgentCase run_agents",
+    "agents.loop": "LoopEnd",
+    "agents.planner": "Submission planner_turn",
+    "agents.restarts": "RestartPolicy",
     "datasets.files": "DatasetRows",
     "datasets.result": "DatasetResult",
     "errors": (
-        "DatasetError GradingError OutputError PlanError Problem ProviderError QuotaError StoreError"
+        "AgentError BlockedError BusError BusLockedError CursorExpiredError CursorNotFoundError"
+        " DatasetError GradingError OutputError PlanError Problem ProviderError QuotaError StoreError"
         " SuiteError TemplateError TooLateError TrioevalError UsageError"
     ),
     "grading": "Asking Assertion Finding KINDS Kind Subject Verdict grade kind_of",
@@ -98,6 +129,7 @@ _HOMES = {
     "providers": "Guardrails Provider Recorder Reply Request Usage",
     "providers.sdk": "provider_from_asyncio",
     "store": "RunStart open_store read_store",
+    "store.agent_planner": "open_planner",
     "store.cache": "open_cache",
     "suite": (
         "EvaluateOptions LaneSettings Prompt ProviderEntry Suite Test TestOptions load_suite"
@@ -107,6 +139,7 @@ _HOMES = {
         "PreparedSuite QuestionEvent QuestionResult Row Status SuiteSummary collect make_lanes"
         " open_suite_quota prepare run_suite"
     ),
+    "tasks.agents.agent_terms": "AgentTerms",
     "tasks.columns.building": "Dataset build_columns",
     "tasks.columns.dataset_events": (
         "DatasetBegun DatasetEvent GroupGivenUp GroupOpened GroupWritten ManyMishaps"

@@ -45,9 +45,9 @@ class Bench:
     def write(
         self,
         cases: Mapping[str, str],
-        tests: Mapping[str, Mapping[str, Any]] = {},  # noqa: B006 - never changed
+        tests: Mapping[str, Mapping[str, Any]] = {},
         name: str = "s.json",
-        top: Mapping[str, Any] = {},  # noqa: B006 - likewise
+        top: Mapping[str, Any] = {},
         **task: Any,
     ) -> None:
         """Write a suite.

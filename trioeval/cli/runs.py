@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from trioeval.cli.agent_folders import tell_deleted
 from trioeval.cli.ages import read_age
 from trioeval.cli.environment import read_environment
 from trioeval.cli.exits import Exit
@@ -43,7 +44,7 @@ def show_runs(
 
 
 def delete(db: Path | None, names: Sequence[str]) -> int:
-    """Delete runs for good.
+    """Delete runs for good, with the folders of their agents.
 
     Raises:
         UsageError: One of them is not there, or is running; then none is deleted.
@@ -53,14 +54,15 @@ def delete(db: Path | None, names: Sequence[str]) -> int:
         runs = [reader.run(name) for name in names]
         if running := [run.id for run in runs if run.state == "running"]:
             raise UsageError(f"{', '.join(running)}: running, and not deleted")
+        all_gone = True
         for run in {run.id: run for run in runs}.values():
             reader.delete(run)
-            say(f"deleted {run.id}: {run.rows} rows")
-    return Exit.OK
+            all_gone = tell_deleted(reader.path, [run]) and all_gone
+    return Exit.OK if all_gone else Exit.FAULT
 
 
 def prune(db: Path | None, *, older_than: str | None, keep: int | None) -> int:
-    """Delete old runs for good, but none that is running.
+    """Delete old runs for good, with the folders of their agents, but none that is running.
 
     Raises:
         UsageError: Nothing says which.
@@ -71,7 +73,6 @@ def prune(db: Path | None, *, older_than: str | None, keep: int | None) -> int:
     age = None if older_than is None else read_age(older_than, "--older-than")
     with open_runs(db, read_environment(os.environ)) as reader:
         gone = reader.prune(keep=keep, older_than_s=age)
-    for run in gone:
-        say(f"deleted {run.id}: {run.rows} rows")
+    all_gone = tell_deleted(reader.path, gone)
     say(f"{len(gone)} runs deleted")
-    return Exit.OK
+    return Exit.OK if all_gone else Exit.FAULT

@@ -103,7 +103,7 @@ def show_row(db: Path | None, run: str, index: int, *, task: str | None) -> int:
                 f"{facts.id} has no row {index}{of}; {there} of {size} rows are written down"
             )
         calls = reader.calls(facts, named, index)
-    draw(row_view(record, calls), sys.stdout)
+    draw(row_view(record, calls, Path.cwd()), sys.stdout)
     return Exit.OK
 
 

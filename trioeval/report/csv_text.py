@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.grading import output_text
+from trioeval.report.agent_facts import agent_of
 from trioeval.report.results import Results
 from trioeval.report.totals import ColumnTotals
 from trioeval.report.usage import was_judged
@@ -85,11 +86,13 @@ def _headings(parts: Sequence[Results], names: Sequence[str], *, described: bool
             found += [name, "Status", "Score", "Named Scores"]
             found += [f"Metric: {metric}" for metric in totals.metrics]
             found += _QUESTION if totals.questions.total else ()
+            found += _AGENT if totals.attempts is not None else ()
             found += ["Grader Reason", *_GRADING, "Comment"] if _judged(totals) else _REASON
     return found
 
 
 _QUESTION = ("Outcome", "Answer")
+_AGENT = ("Attempts",)
 _REASON = ("Grader Reason", "Comment")
 _GRADING = ("Grading Tokens", "Grading Cost")
 
@@ -103,6 +106,7 @@ def _cells(row: Mapping[str, Any] | None, totals: ColumnTotals) -> list[str]:
     metrics = totals.metrics
     if row is None:
         more = len(_QUESTION) if totals.questions.total else 0
+        more += len(_AGENT) if totals.attempts is not None else 0
         return [""] * (6 + len(metrics) + more + (len(_GRADING) if _judged(totals) else 0))
     response, graded, named = row["response"], row["gradingResult"], row["namedScores"]
     output = None if response is None else response["output"]
@@ -116,6 +120,7 @@ def _cells(row: Mapping[str, Any] | None, totals: ColumnTotals) -> list[str]:
         output_text(rounded) if rounded else "",
         *(f"{named[metric]:.2f}" if metric in named else "" for metric in metrics),
         *(_question_cells(row) if totals.questions.total else ()),
+        *(_agent_cells(row) if totals.attempts is not None else ()),
         reason or "",
         *(_grading_cells(row) if _judged(totals) else ()),
         "",
@@ -125,6 +130,11 @@ def _cells(row: Mapping[str, Any] | None, totals: ColumnTotals) -> list[str]:
 def _question_cells(row: Mapping[str, Any]) -> list[str]:
     question = row.get("question", {})
     return [question.get("outcome", ""), question.get("agentAnswer", "")]
+
+
+def _agent_cells(row: Mapping[str, Any]) -> list[str]:
+    agent = agent_of(row)
+    return ["" if agent is None else str(len(agent.attempts))]
 
 
 def _grading_cells(row: Mapping[str, Any]) -> list[str]:

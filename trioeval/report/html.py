@@ -14,6 +14,7 @@ from typing import Any
 
 from trioeval.grading import output_text
 from trioeval.grading.text import score_text
+from trioeval.report.agent_facts import agent_lines, agent_of
 from trioeval.report.dataset_html import dataset_html
 from trioeval.report.head import HeadColumn
 from trioeval.report.questions import run_sentence, sentence
@@ -24,6 +25,7 @@ from trioeval.tasks import Status
 
 _OUTPUT = 1500  # characters of an answer
 _REASON = 500  # of a reason, a name or a heading
+_AGENT = 20_000  # of the attempts of an agent
 
 _FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Controls, what turns the direction of text around, and halves of characters."""
@@ -143,6 +145,7 @@ def _cell(row: Mapping[str, Any] | None) -> str:
         f"<span class=dim>{inert_html(', '.join(facts), _REASON)}</span>"
         + (f"<div>{said}</div>" if said and "question" not in row else "")
         + (_answer(row, said) if "question" in row else "")
+        + _agent(row)
         + (f"<div class=why>{why}</div>" if why else "")
     )
 
@@ -153,6 +156,17 @@ def _answer(row: Mapping[str, Any], reply: str) -> str:
     shown = "" if status_of(row) is Status.ERROR else inert_html(shown_of(row) or "", _OUTPUT)
     whole = f"<details><summary>reply</summary><div>{reply}</div></details>"
     return (f"<div>{shown}</div>" if shown else "") + (whole if reply else "")
+
+
+def _agent(row: Mapping[str, Any]) -> str:
+    """The attempts of an agent, where they are asked for."""
+    agent = agent_of(row)
+    if agent is None:
+        return ""
+    told = inert_html("\n".join(agent_lines(agent)), _AGENT)
+    count = len(agent.attempts)
+    name = "1 attempt" if count == 1 else f"{count} attempts"
+    return f"<details><summary>{name}</summary><div>{told}</div></details>"
 
 
 def _line(tag: str, cells: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.grading.text import score_text
+from trioeval.report.agent_facts import agent_lines, agent_of
 from trioeval.report.dataset_text import dataset_lines, failure_line, trouble
 from trioeval.report.inert import inert
 from trioeval.report.results import Results
@@ -99,6 +100,8 @@ def _case(row: Mapping[str, Any], suite_name: str) -> Iterator[str]:
     yield "  </properties>"
     if not row["success"]:
         yield "  " + _trouble(row)
+    if (agent := agent_of(row)) is not None:
+        yield f"  <system-out>{xml_text(chr(10).join(agent_lines(agent)))}</system-out>"
     yield "</testcase>"
 
 

@@ -5,6 +5,7 @@ Everything foreign is harmless text, however it came in; what is very long is cu
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from rich.box import SIMPLE
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from trioeval.grading import output_text
 from trioeval.grading.text import score_text
+from trioeval.report.agent_facts import agent_lines, agent_of
 from trioeval.report.inert import inert, inert_lines
 from trioeval.report.json_text import indented
 from trioeval.report.records import name_of_test, output_of, own_of, status_of
@@ -94,14 +96,17 @@ class SeenCall(Protocol):
         ...
 
 
-def row_view(record: Mapping[str, Any], calls: Sequence[SeenCall] = ()) -> RenderableType:
+def row_view(
+    record: Mapping[str, Any], calls: Sequence[SeenCall] = (), near: Path | None = None
+) -> RenderableType:
     """A row as a terminal shows it.
 
     Args:
         record: As `row_json` made it.
         calls: Those that were made for it, in their order.
+        near: The folder from which paths are shown that lie in there.
     """
-    return Group(*_sections(record, calls))
+    return Group(*_sections(record, calls, near))
 
 
 def calls_view(calls: Sequence[SeenCall]) -> RenderableType:
@@ -118,7 +123,9 @@ def calls_view(calls: Sequence[SeenCall]) -> RenderableType:
     return Group(*parts, _title("calls"), _calls(calls))
 
 
-def _sections(record: Mapping[str, Any], calls: Sequence[SeenCall]) -> Iterator[RenderableType]:
+def _sections(
+    record: Mapping[str, Any], calls: Sequence[SeenCall], near: Path | None
+) -> Iterator[RenderableType]:
     yield _heading(record)
     if record["vars"]:
         yield from _block("variables", indented(record["vars"]))
@@ -132,6 +139,7 @@ def _sections(record: Mapping[str, Any], calls: Sequence[SeenCall]) -> Iterator[
         yield from _block("error", record["error"])
         yield from _block("what the provider sent", own_of(record).get("bodyExcerpt"))
     yield from _question(record)
+    yield from _agent(record, near)
     yield from _verdict(record)
     for call in calls:
         if call.role == "grader":
@@ -211,6 +219,16 @@ def _question(record: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield Text("\n".join(lines))
 
 
+def _agent(record: Mapping[str, Any], near: Path | None) -> Iterator[RenderableType]:
+    """The attempts of an agent."""
+    found = agent_of(record)
+    if found is not None:
+        first, *others = agent_lines(found, near)
+        yield _title(f"agent: {first}")
+        if others:
+            yield Text("\n".join(f"  {line}" for line in others))
+
+
 def _told(event: Mapping[str, Any]) -> str:
     details = {key: part for key, part in event.items() if key not in {"sequence", "at", "event"}}
     more = ", ".join(f"{key} {output_text(part)}" for key, part in details.items())
@@ -237,7 +255,7 @@ def _calls(calls: Sequence[SeenCall]) -> Table:
             str(number),
             str(call.execution),
             Text(inert(call.provider, _NAME)),
-            inert(call.role, _NAME),
+            inert(_role(call), _NAME),
             "" if call.latency_ms is None else f"{call.latency_ms:.0f}",
             "" if call.tokens is None else str(call.tokens),
             "" if call.cost is None else f"{call.cost:.6f}",
@@ -246,9 +264,25 @@ def _calls(calls: Sequence[SeenCall]) -> Table:
     return table
 
 
+def _attempt(call: SeenCall) -> Mapping[str, Any] | None:
+    """What an entry says that stands for a whole attempt of an agent; None of a single call."""
+    metadata = None if call.reply is None else call.reply.get("metadata")
+    found = metadata.get("attempt") if isinstance(metadata, Mapping) else None
+    return found if call.role == "attempt" and isinstance(found, Mapping) else None
+
+
+def _role(call: SeenCall) -> str:
+    """What somebody was asked as: a model that is an agent is asked several times in one attempt."""
+    return "agent" if call.role == "attempt" and _attempt(call) is None else call.role
+
+
 def _ended(call: SeenCall) -> str:
     if call.error is not None:
         return inert(f"{call.error.get('kind', '')}: {call.error.get('message', '')}", _NAME)
+    if (attempt := _attempt(call)) is not None:
+        failure = attempt.get("failure")
+        kind = failure.get("kind") if isinstance(failure, Mapping) else None
+        return "it is over" if failure is None else inert(f"it has failed: {kind}", _NAME)
     return "reply from the cache" if call.cached else "reply"
 
 

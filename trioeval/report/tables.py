@@ -35,6 +35,8 @@ def columns_table(columns: Sequence[HeadColumn], totals: Totals) -> Table:
     table.add_column("provider", overflow="fold", min_width=16)
     for name in ("pass", "fail", "error", "pass rate", "score", "p50 ms", "p95 ms", "tokens"):
         table.add_column(name, justify="right", no_wrap=True)
+    if worked := any(own.attempts is not None for own in totals.columns):
+        table.add_column("attempts", justify="right", no_wrap=True)
     if judged := any(own.usage.judges for own in totals.columns):
         table.add_column("grading tokens", justify="right", no_wrap=True)
     for heading, own in zip(_headings(columns, 60), totals.columns, strict=True):
@@ -47,6 +49,7 @@ def columns_table(columns: Sequence[HeadColumn], totals: Totals) -> Table:
             _measured(nearest_rank(own.latencies, 0.50)),
             _measured(nearest_rank(own.latencies, 0.95)),
             str(own.usage["total"]),
+            *([str(own.attempts or 0)] if worked else ()),
             *([str(own.usage.judges["total"] if own.usage.judges else 0)] if judged else ()),
         )
     return table

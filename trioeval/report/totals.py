@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 
+from trioeval.report.agent_facts import agent_of
 from trioeval.report.records import own_of, status_of
 from trioeval.report.usage import UsageSum
 from trioeval.tasks import Status
@@ -44,6 +45,8 @@ class ColumnTotals:
     """Derived metrics, when all rows are there."""
     questions: QuestionCounts = attrs.field(factory=QuestionCounts)
     """How questions ended, where rows are such."""
+    attempts: int | None = None
+    """Attempts of agents; None where no agent worked."""
 
     @property
     def rows(self) -> int:
@@ -70,6 +73,8 @@ class ColumnTotals:
         if record["gradingResult"] is not None:
             self._add_verdict(record["gradingResult"])
         self.questions.add_record(record)
+        if (agent := agent_of(record)) is not None:
+            self.attempts = (self.attempts or 0) + len(agent.attempts)
 
     def _add_verdict(self, verdict: Mapping[str, Any]) -> None:
         told: dict[str, int] = {}

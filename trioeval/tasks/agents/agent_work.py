@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import attrs
 import trio
 
 from trioeval.agents.events import AgentEvent, CaseBlocked, CaseEnded, CaseEnding, CaseQueued
@@ -247,7 +248,8 @@ class AgentWork:
                 case=room.name,
                 agent=self._agent(step),
             )
-            return await run_until_done(worker.agent, terms, made.earlier)
+            ended = await run_until_done(worker.agent, terms, made.earlier)
+        return attrs.evolve(ended, attempts=tuple(made.ends))
 
     def _template(self, step: Step, asked: Asked) -> Path | None:
         """What the workspace of a case is a copy of. Blocks on files."""

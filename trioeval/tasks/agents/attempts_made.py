@@ -86,10 +86,10 @@ class AttemptsMade:
 
     def tell(self) -> None:
         """Tell what the case has come to so far."""
+        count = len(self.ends)
+        after = "1 attempt" if count == 1 else f"{count} attempts"
         so_far = LoopEnd(
-            ending="interrupted",
-            message=f"interrupted after {len(self.ends)} attempts",
-            attempts=tuple(self.ends),
+            ending="interrupted", message=f"interrupted after {after}", attempts=tuple(self.ends)
         )
         latency_ms = sum(end.duration_s for end in self.ends) * 1000
         self.told(answer_of(so_far, {}), latency_ms, self.recalled)

@@ -1,0 +1,87 @@
+"""The folders of agents go with their runs."""
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from trioeval.cli.places import agents_folder
+from trioeval.cli.terminal import say
+from trioeval.report import inert
+from trioeval.store import RunFacts
+
+_EARLY = frozenset({"bus", "logs"})
+"""What is in the folder of a case before anybody works there."""
+
+
+def tell_deleted(database: Path, runs: Iterable[RunFacts]) -> bool:
+    """Remove the folders of deleted runs, and say of each run what is gone; whether nothing is left.
+
+    Args:
+        database: Where the runs were.
+        runs: They.
+    """
+    all_gone = True
+    for run in runs:
+        folder, told = agents_folder(database, run.id), ""
+        if os.path.lexists(folder):
+            try:
+                cases = remove_cases(folder, run.id)
+                told = (
+                    f", and {'1 folder of a case' if cases == 1 else f'{cases} folders of cases'}"
+                )
+            except OSError as error:
+                all_gone = False
+                told = f"; {inert(folder)} stays: {error.strerror or error}"
+        say(f"deleted {run.id}: {run.rows} rows{told}")
+    return all_gone
+
+
+def remove_cases(folder: Path, run: str) -> int:
+    """Remove the folder of a run's agents, and how many cases it had. Links in it are not followed.
+
+    Args:
+        folder: It.
+        run: The id of the run, which is what the folder is called.
+
+    Raises:
+        OSError: It is not what a run has made there, or cannot be removed.
+    """
+    if folder.name != run or folder.is_symlink() or folder.parent.is_symlink():
+        raise OSError("it leads somewhere else")
+    cases = [*_cases(folder)]
+    for inside, folders, _ in os.walk(folder):  # agents may have locked what they have made
+        for name in folders:
+            if not (path := Path(inside, name)).is_symlink():
+                path.chmod(0o700)
+    shutil.rmtree(folder)
+    return len(cases)
+
+
+def _cases(folder: Path) -> Iterator[Path]:
+    """The folders of cases in that of a run.
+
+    Raises:
+        OSError: There is something else.
+    """
+    for task in folder.iterdir():
+        if task.name == "bus" and _is_folder(task):
+            continue
+        for case in _inside(task):
+            if not (case / "case.json").is_file() and not _is_early(case):
+                raise OSError(f"{inert(case)} is not the folder of a case")
+            yield case
+
+
+def _is_early(case: Path) -> bool:
+    return {path.name for path in _inside(case)} <= _EARLY
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    if not _is_folder(folder):
+        raise OSError(f"{inert(folder)} is not the folder of a case")
+    return folder.iterdir()
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
