@@ -30,7 +30,7 @@ leave() {  # a process in a session of its own that ignores requests to terminat
     until [ -e "$suite/$1" ]; do sleep 0.01; done
 }
 tell begins
-. "$suite/$TRIOEVAL_CASE.sh"
+. "$suite/${TRIOEVAL_CASE%%.*}.sh"
 tell ends
 """
 """Does what the file of its case says."""

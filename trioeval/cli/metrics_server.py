@@ -68,7 +68,7 @@ def _start(
     except ImportError as error:
         raise UsageError(f"--metrics-port: {error}: pip install 'trioeval[metrics]'") from error
     try:
-        return start_http_server(port, _HOST, _registry(snapshot))
+        return start_http_server(port, _HOST, registry_of(snapshot))
     except OSError as error:
         why = error.strerror or error
         if error.errno == errno.EADDRINUSE:
@@ -82,7 +82,12 @@ def _end(server: "WSGIServer", thread: threading.Thread) -> None:
     thread.join()
 
 
-def _registry(snapshot: Callable[[], Iterable[Family | Distribution]]) -> "CollectorRegistry":
+def registry_of(snapshot: Callable[[], Iterable[Family | Distribution]]) -> "CollectorRegistry":
+    """What the library makes its text of.
+
+    Args:
+        snapshot: Tells how everything stands, in the thread of whoever asks.
+    """
     from prometheus_client import CollectorRegistry  # noqa: PLC0415 - an extra
     from prometheus_client.registry import Collector  # noqa: PLC0415
 

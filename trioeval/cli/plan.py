@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from trioeval.cli.plan_agents import agent_lines, turns_line
 from trioeval.cli.plan_datasets import dataset_lines, rows_later
 from trioeval.cli.plan_limits import counted_against, limit_lines, limit_seconds
 from trioeval.grading.judge_calls import Count
@@ -36,6 +37,8 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
             yield from dataset_lines(part, settings, cells)
             continue
         yield from _part_lines(part, rows, wanted)
+        if (agents := part.prepared.suite.agents) is not None:
+            yield from agent_lines(part, agents)
         if part.settle is not None:
             continue
         for name, count in planned_judging(part.prepared).items():
@@ -53,6 +56,8 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
     if prepared.suite.quota is not None:
         yield from limit_lines(prepared.suite.quota, quotas)
         seconds += limit_seconds(prepared.suite.quota, quotas, calls)
+    if (turns := turns_line(prepared.suite.run_limits)) is not None:
+        yield turns
     yield from _use_lines(prepared.parts, judged=bool(judging))
     yield from _budget_lines(prepared.suite.evaluate_options.budget)
     yield _duration(seconds, shares=bool(quotas))
@@ -114,7 +119,8 @@ def _use_lines(parts: Sequence[PreparedTask], *, judged: bool) -> Iterator[str]:
     """What services may use, by their bounds and the length of what prompts are made of."""
     tokens, money, priced, paid = 0.0, 0.0, False, False
     for part in parts:
-        if part.settle is not None:  # its rows are not known
+        # Nobody knows how many rows there will be, or how often an agent will ask.
+        if part.settle is not None or part.prepared.suite.agents is not None:
             continue
         steps, metering = part.prepared.steps, [spec.metering for spec in part.prepared.specs]
         looked_at = min(len(steps), _SAMPLE)

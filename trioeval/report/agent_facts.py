@@ -9,7 +9,8 @@ import attrs
 from trioeval.report.dataset_text import shown_path
 from trioeval.report.inert import inert
 
-_LOGS = ("stdout", "stderr", "toolLog")
+_LOGS = (("stdout", "stdout"), ("stderr", "stderr"), ("toolLog", "toolCalls"))
+"""Where the name of a log stands, and what has to be there for there to be one."""
 _LONG = 500  # characters of a message
 
 
@@ -37,11 +38,11 @@ class AttemptFacts:
         if self.exit_code is not None:
             yield f"exit code {self.exit_code}"
         yield f"{self.duration_ms:.0f} ms"
-        if self.steps is not None:
-            yield f"{self.steps} steps"
-        if self.tokens is not None:
+        if self.steps:
+            yield "1 step" if self.steps == 1 else f"{self.steps} steps"
+        if self.tokens:
             yield f"{self.tokens} tokens"
-        if self.cost is not None:
+        if self.cost:
             yield f"{self.cost:.6f} US dollars"
 
 
@@ -95,7 +96,7 @@ def _attempt(told: Mapping[str, Any]) -> AttemptFacts:
         tokens=_whole(told.get("tokens")),
         cost=None if cost is None else float(cost),
         steps=_whole(told.get("steps")),
-        logs=[Path(told[name]) for name in _LOGS if name in told],
+        logs=[Path(told[name]) for name, known in _LOGS if told.get(known)],
         warnings=[*map(str, told.get("warnings", ()))],
     )
 
@@ -105,14 +106,15 @@ def _whole(number: Any) -> int | None:
 
 
 def agent_lines(agent: AgentFacts, near: Path | None = None) -> Iterator[str]:
-    """What became of it, and a line for each attempt, its files and its warnings.
+    """What became of it, where its folder is, and each attempt with its files and warnings.
 
     Args:
         agent: It.
         near: The folder from which paths are shown that lie in there.
     """
-    where = "" if agent.folder is None else f"; its folder is {shown_path(agent.folder, near)}"
-    yield f"{agent.sentence}{where}"
+    yield agent.sentence
+    if agent.folder is not None:
+        yield f"folder {shown_path(agent.folder, near)}"
     for attempt in agent.attempts:
         yield f"attempt {attempt.number} {', '.join(attempt.facts)}"
         yield from (f"  {shown_path(log, near)}" for log in attempt.logs)

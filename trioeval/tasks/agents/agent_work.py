@@ -9,6 +9,7 @@ import functools
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import attrs
@@ -33,7 +34,7 @@ from trioeval.tasks.agents.agent_journal import AgentJournal
 from trioeval.tasks.agents.answering import ComeTo
 from trioeval.tasks.agents.attempts_made import AttemptsMade
 from trioeval.tasks.agents.case import CaseRoom
-from trioeval.tasks.agents.case_files import CaseFiles
+from trioeval.tasks.agents.case_files import CaseFiles, task_folder
 from trioeval.tasks.agents.case_folder import Wanted, open_folder
 from trioeval.tasks.agents.case_names import CaseNames
 from trioeval.tasks.agents.facts import pass_on_facts
@@ -79,6 +80,8 @@ class AgentWork:
         self._gate = Gate.of(self._names.dependents, warn=run.warn, stop=run.stop)
         self._over: set[int] = set()
         """Cases of which the gate was told."""
+        self._moving = Lock()
+        """Held while folders of cases move."""
         self._observe = guarded(run.terms.observe)
         self._workspaces = WorkspaceTemplates.of(prepared.around, prepared.templates)
         self._workers = Workers(
@@ -226,7 +229,7 @@ class AgentWork:
             goes_on=bool(made.earlier),
             anew=self._asker.asks_anew(step.index),
         )
-        begin = functools.partial(open_folder, room.files, wanted)
+        begin = functools.partial(open_folder, room.files, wanted, self._moving)
         made.is_resumed = await trio.to_thread.run_sync(begin, limiter=self._run.makers)
         made.prompt = await trio.to_thread.run_sync(ensure_prompt, room.files.prompt, asked.prompt)
         if made.earlier:
@@ -266,14 +269,14 @@ class AgentWork:
         return CaseRoom(
             project=self._run.project,
             task=self._task,
-            name=self._names.room(step.index),
+            name=self._names.rooms[step.index],
             files=self._files(step.index),
             suite=self._prepared.suite.directory,
             vars=asked.vars,
         )
 
     def _files(self, index: int) -> CaseFiles:
-        folder = self._run.folder / (self._task or "cases") / self._names.room(index)
+        folder = self._run.folder / task_folder(self._task) / self._names.rooms[index]
         return CaseFiles(folder, self._settings.done_file)
 
     def _about(self, step: Step, room: CaseRoom) -> dict[str, Any]:
@@ -292,7 +295,7 @@ class AgentWork:
         if self._observe is not None:
             about: dict[str, Any] = {
                 "task": self._task,
-                "case": self._names.room(step.index),
+                "case": self._names.rooms[step.index],
                 "agent": self._agent(step),
             }
             self._observe(event(at=trio.current_time(), **about, **details))

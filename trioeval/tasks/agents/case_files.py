@@ -1,8 +1,30 @@
 """Where the files of a case are: those that its agent itself must see, and its logs."""
 
+import hashlib
+import re
 from pathlib import Path
 
 import attrs
+
+_OTHER = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST = 60
+
+
+def task_folder(task: str | None) -> str:
+    """What the folder of a task is called in that of its run, beside the bus; any text may be its id.
+
+    Example:
+        >>> task_folder("repairs"), task_folder(None), task_folder("../a b")
+        ('repairs', 'cases', 'a-b-2c2c791a')
+    """
+    if task is None:
+        return "cases"
+    name = _OTHER.sub("-", task).strip("-.")[:_LONGEST]
+    if name == task and name.lower() != "bus":
+        return name
+    return (
+        f"{name or 'task'}-{hashlib.sha256(task.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+    )
 
 
 @attrs.frozen

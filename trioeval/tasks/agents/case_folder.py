@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 
 import attrs
 
@@ -30,29 +31,31 @@ class Wanted:
     """Whether what is there does not count, whatever it is."""
 
 
-def open_folder(files: CaseFiles, wanted: Wanted) -> bool:
+def open_folder(files: CaseFiles, wanted: Wanted, lock: Lock) -> bool:
     """See that the folder of a case is there, with its workspace. Whether an agent has begun there.
 
-    A folder of another case, or of what does not count any more, is moved aside: nothing is lost.
+    A folder of another case, or of what does not count any more, is moved aside: nothing is lost. A case that
+    goes on is found also where it has had another name, because its suite has another column now.
+
+    Args:
+        files: Where it is to be.
+        wanted: What it is to be.
+        lock: Held while folders move; one for all cases of a task.
 
     Raises:
         AgentError: It cannot be made.
     """
     try:
-        known = _digest_in(files)
-        if known is not None and not (
-            wanted.goes_on or (known == wanted.digest and not wanted.anew)
-        ):
-            _move_aside(files.folder)
-            known = None
+        with lock:
+            if not _find(files, wanted):
+                files.logs.mkdir(parents=True, exist_ok=True)
+                _write(files.folder / _ABOUT, {"digest": wanted.digest, "case": wanted.about})
         files.logs.mkdir(parents=True, exist_ok=True)
-        if known is None:
-            _write(files.folder / _ABOUT, {"digest": wanted.digest, "case": wanted.about})
         if files.workspace.is_dir():
             return True
         if wanted.goes_on:
-            msg = f"{files.workspace} is gone, in which the agent has begun; run the case again with --retry"
-            raise AgentError(msg)
+            msg = f"{files.workspace} is gone, in which the agent has begun"
+            raise AgentError(f"{msg}; to begin anew, run the row again with --retry and its index")
         make_workspace(files.workspace, wanted.template())
         check_not_done(files.workspace, files.done_file)
     except OSError as error:
@@ -60,11 +63,28 @@ def open_folder(files: CaseFiles, wanted: Wanted) -> bool:
     return False
 
 
+def _find(files: CaseFiles, wanted: Wanted) -> bool:
+    """Whether the folder is there; what is in its place is moved away."""
+    known = _digest_in(files)
+    if known is not None:
+        # One that cannot be read any more is believed where there must be one.
+        is_own = known == wanted.digest or (wanted.goes_on and not known)
+        if is_own and (wanted.goes_on or not wanted.anew):
+            return True
+        _move_aside(files.folder)
+    if wanted.goes_on:
+        for other in sorted(files.folder.parent.iterdir()):
+            if wanted.digest and _digest_in(CaseFiles(other)) == wanted.digest:
+                other.rename(files.folder)
+                return True
+    return False
+
+
 def _digest_in(files: CaseFiles) -> str | None:
     """The digest of the case whose folder it is; None if nobody has worked there, blank of another one."""
     try:
         found = json.loads((files.folder / _ABOUT).read_text())["digest"]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return "" if os.path.lexists(files.workspace) else None
     except (ValueError, KeyError, TypeError):
         return ""

@@ -28,15 +28,17 @@ class CaseNames:
     """Of each step its column, as a part of a file name; empty where there is only one."""
     dependents: Mapping[str, Sequence[Dependent]]
     """By column, everything in it; empty where nothing depends on anything."""
+    rooms: Sequence[str]
+    """What the folder of each is called: unique in its task, also where capitals are no difference."""
 
     @classmethod
     def of(cls, steps: Expansion) -> "CaseNames":
         """Those of an expansion all of whose tests are cases."""
         every = [*steps]
-        labels = _labels(steps)
-        prompts = len({step.prompt_idx for step in every}) > 1
+        labels = _labels(every, steps)
+        prompts = _prompts(every)
         repeats = any(step.repeat_index for step in every)
-        columns = [_column(step, labels, prompts=prompts, repeats=repeats) for step in every]
+        columns = [_column(step, labels, prompts, repeats=repeats) for step in every]
         own = [step.test.case.name if step.test.case else "" for step in every]
         several = Counter(zip(columns, own, strict=True))
         seen: Counter[tuple[str, str]] = Counter()
@@ -44,25 +46,57 @@ class CaseNames:
         for place in zip(columns, own, strict=True):
             seen[place] += 1
             names.append(f"{place[1]}#{seen[place]}" if several[place] > 1 else place[1])
-        return cls(names=names, columns=columns, dependents=_dependents(every, columns, own, names))
+        return cls(
+            names=names,
+            columns=columns,
+            dependents=_dependents(every, columns, own, names),
+            rooms=_rooms(names, columns),
+        )
 
-    def room(self, index: int) -> str:
-        """What the folder of a step is called: unique in its task."""
-        name = self.names[index].replace("#", "-")
-        return f"{name}.{self.columns[index]}" if self.columns[index] else name
+
+def _rooms(names: Sequence[str], columns: Sequence[str]) -> list[str]:
+    wanted = [
+        ".".join(part for part in (name.replace("#", "-"), column) if part)
+        for name, column in zip(names, columns, strict=True)
+    ]
+    several = Counter(room.lower() for room in wanted)
+    taken = {room for room, count in several.items() if count == 1}
+    found = []
+    for place, room in enumerate(wanted):
+        unique = room
+        if several[room.lower()] > 1:
+            unique = f"{room}-{place}"
+            while unique.lower() in taken:
+                unique += "-"
+            taken.add(unique.lower())
+        found.append(unique)
+    return found
 
 
-def _column(step: Step, labels: Mapping[int, str], *, prompts: bool, repeats: bool) -> str:
-    parts = [labels[step.provider_index]] if len(labels) > 1 else []
-    parts += [f"prompt-{step.prompt_idx + 1}"] if prompts else []
+def _prompts(every: Sequence[Step]) -> dict[int, int]:
+    """The number of each prompt, from 1, by what it is; `prompt_idx` counts columns."""
+    found: dict[int, int] = {}
+    for step in every:
+        found.setdefault(id(step.column.prompt), len(found) + 1)
+    return found
+
+
+def _column(
+    step: Step, labels: Mapping[int, str], prompts: Mapping[int, int], *, repeats: bool
+) -> str:
+    parts = [labels[step.column.provider_index]] if len(labels) > 1 else []
+    parts += [f"prompt-{prompts[id(step.column.prompt)]}"] if len(prompts) > 1 else []
     parts += [f"repeat-{step.repeat_index + 1}"] if repeats else []
     return ".".join(parts)
 
 
-def _labels(steps: Expansion) -> dict[int, str]:
-    """What each provider that is asked is called in names of folders; all differ."""
+def _labels(every: Sequence[Step], steps: Expansion) -> dict[int, str]:
+    """What the provider of each column is called in names of folders; all differ.
+
+    A test with a provider of its own stands in the column all the same.
+    """
     slugs = {}
-    for place in steps.used_providers:
+    for place in sorted({step.column.provider_index for step in every}):
         entry = steps.providers[place]
         slugs[place] = _OTHER.sub("-", entry.label or entry.id).strip("-.")[:_LONGEST]
     several = Counter(slug.lower() for slug in slugs.values())

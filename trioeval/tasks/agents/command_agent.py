@@ -93,7 +93,7 @@ class CommandAgent:
             try:
                 begun = await self._start(attempt, command, logs)
             except (OSError, ValueError) as error:
-                return self._cannot_start(error, os.fsdecode(command[0]))
+                return self._cannot_start(error)
             stack.pop_all()  # the family closes them
         is_over = False
         try:
@@ -175,8 +175,8 @@ class CommandAgent:
             return AttemptFailure("killed", describe_end(code))
         return AttemptFailure("exit", f"{describe_end(code)}{last_line(errors.tail.text)}")
 
-    def _cannot_start(self, error: OSError | ValueError, program: str) -> AttemptEnd:
-        workspace = self.room.files.workspace
+    def _cannot_start(self, error: OSError | ValueError) -> AttemptEnd:
+        program, workspace = self.settings.words[0], self.room.files.workspace
         instead = "hand over {{promptFile}} in place of {{prompt}}"
         if isinstance(error, ValueError):  # of the operating system's texts: they end at a NUL
             return _failed("invalid", f"a word of the command has a NUL character; {instead}")

@@ -1,0 +1,210 @@
+"""What becomes of cases of agents: tried again, held up by others, and stopped by what they use."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from agent_suites import Bench, agent_of, finish, outcome_of
+
+from trioeval.cli import run_command_line
+
+pytestmark = pytest.mark.slow
+
+Command = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """Runs a command in the folder of the test: its exit code, and all that it said."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*words: str) -> tuple[int, str]:
+        code = run_command_line([*words])
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    return run
+
+
+QUIET = ("--no-progress", "--no-table", "-o", "rows.jsonl")
+
+
+def test_what_failed_begins_anew_and_what_had_no_verdict_goes_on(
+    tmp_path: Path, command: Command
+) -> None:
+    """A folder that does not count any more is kept aside; attempts that were made are not made again."""
+    bench = Bench(tmp_path)
+    bench.write(
+        {
+            "good": "touch DONE",
+            "gives-up": "touch old; [ ! -e $suite/mended ] || { [ -e old ]; touch DONE; }",
+            "folder": "[ -d DONE ] || mkdir DONE",
+        },
+        {"folder": {"dependsOn": ["good"]}},
+        maxRestarts=2,
+    )
+    assert command("s.json", *QUIET)[0] == 100
+    ended = {"good": "pass", "gives-up": "fail", "folder": "failed"}
+    assert bench.outcomes == ended
+    assert "not done after 2 attempts of 2" in bench.rows["gives-up"]["error"]
+    assert "DONE is a folder" in bench.rows["folder"]["error"]
+    (tmp_path / "log").unlink()
+
+    (tmp_path / "mended").touch()
+    folder = bench.case("gives-up")
+    (folder / "workspace" / "mine").touch()
+    assert command("resume", "--retry", "failed", "-o", "rows.jsonl")[0] == 100
+    assert bench.outcomes == {**ended, "gives-up": "pass"}
+    assert bench.begun() == ["gives-up 0"]
+    aside = folder.with_name("gives-up.old-1")
+    assert (aside / "workspace" / "mine").exists()
+    assert (aside / "logs" / "attempt-001.stdout").exists()
+    assert not (folder / "workspace" / "mine").exists()
+    assert len(agent_of(bench.rows["gives-up"])["attempts"]) == 1
+    (tmp_path / "log").unlink()
+
+    (bench.case("folder") / "workspace" / "DONE").rmdir()
+    (bench.case("folder") / "workspace" / "DONE").touch()
+    assert command("resume", "--retry", "errors", "-o", "rows.jsonl")[0] == 0
+    assert set(bench.outcomes.values()) == {"pass"}
+    assert bench.begun() == []
+    assert agent_of(bench.rows["folder"])["message"] == "done after 1 attempt"
+    assert command("resume")[0] == 0
+
+
+def test_ag_73_and_74_what_depends_on_a_case_that_failed_does_what_its_policy_says(
+    tmp_path: Path, command: Command
+) -> None:
+    """Policies, the report of what is stuck, and how the run is drawn; a resume makes what is left."""
+    bench = Bench(tmp_path)
+    bench.write(
+        {
+            "base": "[ ! -e $suite/mended ] || touch DONE",
+            "skips": "touch DONE",
+            "fails": "touch DONE",
+            "runs": "touch DONE",
+            "blocks": "touch DONE",
+            "behind": "touch DONE",
+            "late": "touch DONE",
+            "slow": "sleep 0.5; touch DONE",
+        },
+        {
+            "skips": {"dependsOn": ["base"]},
+            "fails": {"dependsOn": "base, slow", "onFailedDependency": "fail"},
+            "runs": {"dependsOn": ["base"], "onFailedDependency": "run"},
+            "blocks": {"dependsOn": ["base"], "onFailedDependency": "block"},
+            "behind": {"dependsOn": ["blocks"], "onFailedDependency": "block"},
+            "late": {"dependsOn": ["slow"], "dependencyTimeout": 0.1},
+        },
+        maxRestarts=1,
+    )
+    code, said = command("s.json", *QUIET)
+    assert code == 100
+    assert bench.outcomes == {
+        "base": "fail",
+        "skips": "blocked",
+        "fails": "failed",
+        "runs": "pass",
+        "blocks": "blocked",
+        "behind": "blocked",
+        "late": "failed",
+        "slow": "pass",
+    }
+    rows = bench.rows
+    assert rows["skips"]["error"] == "blocked by case base, which is not done"
+    assert rows["fails"]["error"] == "case base, which it depends on, is not done"
+    assert "has waited 0.1 s for slow" in rows["late"]["error"]
+    stuck = [line for line in said.splitlines() if "is blocked for good" in line]
+    assert stuck == [
+        "warning: case blocks is blocked for good: blocks waits for base (failed)",
+        "warning: case behind is blocked for good: behind waits for blocks, blocks for base (failed)",
+    ]
+    assert not {"skips 0", "blocks 0", "behind 0", "late 0"} & {*bench.begun()}
+    drawn = command("runs", "--graph", "latest")[1]
+    for case in bench.outcomes:
+        assert case in drawn
+
+    (tmp_path / "mended").touch()
+    assert command("resume", "--retry", "failed", "-o", "rows.jsonl")[0] == 100
+    again = {case for case, outcome in bench.outcomes.items() if outcome != "pass"}
+    assert again == {"fails", "late"}  # errors, which nobody asked for
+
+
+def test_what_agents_report_is_held_against_their_limits_and_the_budget(
+    tmp_path: Path, command: Command
+) -> None:
+    """A case that used up what it may is given up; a run that did makes no attempt more, and can go on."""
+    bench = Bench(tmp_path)
+    report = """printf '{"tokens": {"prompt": 3, "completion": 2}, "cost": 0.01}' >$TRIOEVAL_REPORT
+        [ $TRIOEVAL_ATTEMPT -lt 5 ] || touch DONE"""
+    bench.write({"one": report}, maxTokens=8)
+    assert command("s.json", *QUIET)[0] == 100
+    (row,) = bench.rows.values()
+    assert agent_of(row)["gaveUp"] == "max_tokens"
+    assert "10 of 8 tokens" in row["error"]
+    assert row["tokenUsage"]["total"] == 10
+    assert row["cost"] == pytest.approx(0.02)
+
+    bench.write({"one": report}, maxCost=0.03)
+    assert command("s.json", *QUIET)[0] == 100
+    assert agent_of(bench.rows["one"])["gaveUp"] == "max_cost"
+    assert len(agent_of(bench.rows["one"])["attempts"]) == 3
+
+    for budget, attempts in (({"usd": 0.025}, 3), ({"tokens": 20}, 4)):
+        bench.write({"one": report, "two": report}, top={"evaluateOptions": {"budget": budget}})
+        code, said = command("s.json", *QUIET, "-j", "1")
+        assert code == 100, said
+        assert "the budget left 2 rows without a verdict" in said
+        made = [
+            len(agent_of(row)["attempts"]) if row["response"] else 0 for row in bench.rows.values()
+        ]
+        assert sum(made) == attempts
+    code, said = command("resume", "--max-tokens", "1000", "-o", "rows.jsonl")
+    assert code == 0, said
+    assert [len(agent_of(row)["attempts"]) for row in bench.rows.values()] == [6, 6]
+    assert [outcome_of(row) for row in bench.rows.values()] == ["pass", "pass"]
+
+
+def test_a_suite_that_goes_on_with_more_columns_finds_its_cases(
+    tmp_path: Path, command: Command
+) -> None:
+    """A case that was interrupted is gone on with in its workspace, whatever it is called by then."""
+    bench = Bench(tmp_path)
+    bench.write({"one": "touch mine; kill -INT $PPID"}, restartDelay=0.1)
+    with bench.run("s.json") as program:
+        finish(program, 130)
+    assert bench.outcomes == {"one": "interrupted"}
+    label = {"id": "exec:sh {{suite}}/agent.sh", "label": "other"}
+    bench.write(
+        {"one": "[ $TRIOEVAL_ATTEMPT = 0 ] || [ -e mine ] || exit 1; touch DONE"},
+        providers=["exec:sh {{suite}}/agent.sh", label],
+    )
+    code, said = command("resume", "--reconcile")
+    assert code == 0, said
+    assert sorted(bench.begun()[1:]) == ["one.exec-sh-suite-agent.sh 1", "one.other 0"]
+
+
+def test_hundreds_of_cases_that_wait_keep_few_files_open(tmp_path: Path) -> None:
+    """A program may open so many at a time; each case that waits tells its bus of that."""
+    bench = Bench(tmp_path)
+    names = [f"case-{number}" for number in range(80)]
+    scripts = dict.fromkeys(names, "exit 1")
+    base = "until [ $(ls ../.. | wc -l) -gt 80 ]; do sleep 0.01; done"
+    tests = {name: {"dependsOn": ["base"]} for name in names}
+    bench.write({"base": base, **scripts}, tests, maxRestarts=1)
+    line = 'ulimit -n 60 && exec "$0" -m trioeval "$@"'
+    with subprocess.Popen(
+        ["sh", "-c", line, sys.executable, "s.json", *QUIET],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as program:
+        said = finish(program, 100)
+    assert "warning" not in said
+    assert bench.outcomes == {"base": "fail", **dict.fromkeys(names, "blocked")}

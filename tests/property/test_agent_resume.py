@@ -1,0 +1,194 @@
+"""RESUME, ONCE: a run of agents that is cut anywhere and resumed comes to what an uninterrupted one comes to.
+
+The agents are callables that play scripts, and work on real files: their folders are as the cut has left
+them. So time is real, and examples are few.
+"""
+
+import math
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from trioeval import ProviderError, Reply, Request, Row, parse_suite, run_suite
+from trioeval.tasks.agents.agent_terms import AgentTerms
+from trioeval.tasks.journal import CallRecord
+from trioeval.tasks.prepare import prepare
+from trioeval.testing.memory_journal import MemoryJournal, Write
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+NAMES = "abcde"
+COLUMNS = ("one", "two")
+MOST = 4
+"""Attempts of a case."""
+WIDTH = 3
+"""Calls of a column that are in flight at once."""
+
+
+@attrs.define(eq=False)
+class CutJournal(MemoryJournal):
+    """A journal whose program dies at one of its writes."""
+
+    dies_after: float = math.inf
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+
+    def call(self, call: CallRecord) -> None:
+        super().call(call)
+        self._look()
+
+    def row(self, row: Row) -> None:
+        super().row(row)
+        self._look()
+
+    def _look(self) -> None:
+        if len(self.writes) >= self.dies_after:
+            self.scope.cancel()
+
+
+@attrs.define(eq=False)
+class Player:
+    """An agent with scripts, a letter an attempt: `o` well, `x` a failure, `p` a lasting one, `d` done."""
+
+    scripts: Mapping[str, str]
+    played: Counter[tuple[str, int]] = attrs.field(factory=Counter)
+    """How often each attempt of each case was made."""
+
+    async def __call__(self, request: Request) -> Reply:
+        case, attempt = request.vars["case"], request.vars["attempt"]
+        self.played[case, attempt] += 1
+        await trio.lowlevel.checkpoint()
+        letter = (self.scripts[case] + "o" * MOST)[attempt]
+        if letter == "x":
+            raise ProviderError("bad_exit", f"failure of {case} in {attempt}")
+        if letter == "p":
+            raise ProviderError("auth", "a wrong key")
+        if letter == "d":
+            Path(request.vars["done"]).touch()
+        return Reply(output=f"{case} {attempt}", cost=0.5)
+
+
+def document(scripts: Mapping[str, str], needs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    tests = [{"id": case, "vars": {"case": case}, **needs.get(case, {})} for case in scripts]
+    task = {
+        "id": "work",
+        "type": "agent",
+        "prompts": ["Do {{case}}."],
+        "providers": [*COLUMNS],
+        "maxRestarts": MOST,
+        "identicalFailures": MOST,
+        "restartDelay": 0,
+        "tests": tests,
+    }
+    return {"tasks": [task], "evaluateOptions": {"maxConcurrency": WIDTH}}
+
+
+def play(
+    suite: Mapping[str, Any], players: Mapping[str, Player], journal: CutJournal, folder: Path
+) -> None:
+    """Run a suite until it is over, or dies."""
+
+    async def nobody(_row: Row) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def main() -> None:
+        prepared = prepare(parse_suite(suite), providers=players, environ={})
+        terms = AgentTerms(folder=folder / "run")
+        with trio.fail_after(60), journal.scope:
+            await run_suite(prepared, emit=nobody, journal=journal, agents=terms)
+
+    trio.run(main)
+
+
+def ended_in(writes: Sequence[Write]) -> Counter[tuple[str, str]]:
+    """Of each column and prompt, the attempts whose ends are written down."""
+    return Counter(
+        (write.provider, write.prompt)
+        for write in writes
+        if isinstance(write, CallRecord)
+        and isinstance(write.answer, Reply)
+        and "attempt" in write.answer.metadata
+    )
+
+
+def story(record: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a row says, but for times, ids and places."""
+    reply = record["response"]
+    agent = None if reply is None else reply["metadata"]["agent"]
+    told: tuple[Any, ...] = ()
+    if agent is not None:
+        attempts = [(one["ok"], one.get("failure", {}).get("message")) for one in agent["attempts"]]
+        told = (agent["outcome"], agent.get("gaveUp"), agent["message"], attempts, reply["output"])
+    outcome = record["metadata"]["trioeval"]["outcome"]
+    return record["success"], record["failureReason"], outcome, record["error"], told
+
+
+SCRIPTS = st.text("oxd", max_size=MOST) | st.sampled_from(["p", "xp", "d", "od", "xxd"])
+POLICIES = st.sampled_from(["skip", "block", "fail", "run"])
+
+
+@st.composite
+def suites(draw: st.DrawFn) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
+    """Scripts, and what depends on what: only on cases of earlier letters, so there is no circle."""
+    cases = NAMES[: draw(st.integers(1, len(NAMES)))]
+    scripts = {case: draw(SCRIPTS) for case in draw(st.permutations(cases))}
+    needs = {}
+    for place, case in enumerate(cases):
+        on = draw(st.lists(st.sampled_from(cases[:place]), max_size=2)) if place else []
+        if on:
+            needs[case] = {"dependsOn": on, "onFailedDependency": draw(POLICIES)}
+    return scripts, needs
+
+
+def alike(found: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
+    """Whether two rows say the same.
+
+    An agent may have said that it is done in the attempt that was cut off, of which nothing else is known.
+    """
+    if found == right or not (found[-1] and right[-1]):
+        return found == right
+    attempts = found[-1][3]
+    is_cut = attempts == right[-1][3][:-1] and found[-1][0] == "done"
+    return is_cut and found[:-1] == right[:-1]
+
+
+@settings(max_examples=min(20, settings().max_examples // 10))
+@given(suites(), st.lists(st.integers(1, 25), min_size=1, max_size=2))
+@example(({"a": "xod", "b": "d"}, {"b": {"dependsOn": ["a"]}}), [3])
+def test_a_run_of_agents_that_dies_at_any_write_comes_to_the_same_when_it_is_resumed(
+    drawn: tuple[Mapping[str, str], Mapping[str, Mapping[str, Any]]], deaths: list[int]
+) -> None:
+    """No attempt whose end is written down is made again, and of others only those that were cut off."""
+    scripts, needs = drawn
+    suite = document(scripts, needs)
+    with tempfile.TemporaryDirectory() as name:
+        whole, uncut = CutJournal(), {one: Player(scripts) for one in COLUMNS}
+        play(suite, uncut, whole, Path(name) / "whole")
+        right = {index: story(one) for index, one in whole.records("work").items()}
+        assert len(right) == len(COLUMNS) * len(scripts)
+
+        journal = CutJournal()
+        made = 0
+        for dies_after in [*deaths, math.inf]:
+            journal.dies_after, known = dies_after, ended_in(journal.earlier)
+            players = {one: Player(scripts) for one in COLUMNS}
+            play(suite, players, journal, Path(name) / "cut")
+            for column, player in players.items():
+                assert all(number >= known[column, f"Do {case}."] for case, number in player.played)
+                assert set(player.played.values()) <= {1}
+                made += player.played.total()
+            there = (*journal.earlier, *journal.writes)
+            if dies_after < math.inf:
+                journal = CutJournal(there[: len(journal.earlier) + int(dies_after)])
+        found = {index: story(one) for index, one in journal.records("work").items()}
+        assert found.keys() == right.keys()
+        assert all(alike(found[index], right[index]) for index in right), (found, right)
+        most = sum(player.played.total() for player in uncut.values())
+        assert made <= most + WIDTH * len(COLUMNS) * len(deaths)

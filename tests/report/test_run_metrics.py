@@ -1,0 +1,209 @@
+"""What is counted of a run while it goes on."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioeval.agents.bus.stats import LOCK_WAIT_BOUNDS, BusStats
+from trioeval.agents.events import (
+    AgentEvent,
+    AttemptEnded,
+    AttemptStarted,
+    AttemptWaiting,
+    CaseBlocked,
+    CaseEnded,
+    CaseQueued,
+)
+from trioeval.errors import ProviderError
+from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, collect
+from trioeval.report.run_metrics import Distribution, Family, RunMetrics
+from trioeval.testing import run_virtual
+
+
+def told(kind: type[AgentEvent], case: str = "a", **details: Any) -> AgentEvent:
+    about: dict[str, Any] = {"task": "t", "case": case, "agent": "coder", **details}
+    return kind(at=0.0, **about)
+
+
+def numbers(metrics: RunMetrics, now: float = 0.0) -> dict[str, float]:
+    """Every sample, by its name and the values of its labels, in the order in which they are told."""
+    return {
+        " ".join([family.name.removeprefix("trioeval_"), *labels]): number
+        for family in metrics.families(now)
+        if isinstance(family, Family)
+        for labels, number in family.samples
+    }
+
+
+def agents_of(metrics: RunMetrics) -> dict[str, float]:
+    """Those of agents that are not 0."""
+    names = ("agent", "planner")
+    return {name: n for name, n in numbers(metrics).items() if n and name.startswith(names)}
+
+
+def test_a_case_is_where_it_was_told_to_be_last() -> None:
+    """From its first wait to its end; gauges go back to 0, counters do not."""
+    metrics = RunMetrics(0.0)
+    steps: Sequence[tuple[AgentEvent, dict[str, float]]] = [
+        (told(CaseBlocked, by=("b", "c")), {"agent_cases_blocked": 1}),
+        (told(CaseBlocked, by=("c",)), {"agent_cases_blocked": 1}),
+        (told(CaseBlocked, by=()), {}),
+        (told(CaseQueued, position=3), {"planner_queued": 1}),
+        (told(CaseQueued, position=0), {"planner_running": 1}),
+        (told(AttemptWaiting, number=0), {"planner_running": 1, "agent_runs_waiting": 1}),
+        (
+            told(AttemptStarted, number=0, run_id="r"),
+            {"planner_running": 1, "agent_runs_active": 1, "agent_runs_begun coder": 1},
+        ),
+        (
+            told(AttemptEnded, number=0, run_id="r", failed=True),
+            {"planner_running": 1, "agent_runs_begun coder": 1, "agent_runs_ended failed": 1},
+        ),
+        (
+            told(CaseEnded, ending="failed"),
+            {
+                "agent_runs_begun coder": 1,
+                "agent_runs_ended failed": 1,
+                "agent_cases_ended failed": 1,
+            },
+        ),
+    ]
+    for event, wanted in steps:
+        metrics.observe_agent(event)
+        assert agents_of(metrics) == wanted
+
+
+def test_a_case_that_is_cut_off_leaves_every_gauge() -> None:
+    """Nobody tells that it does not wait any more but its end."""
+    metrics = RunMetrics(0.0)
+    for event in (
+        told(CaseBlocked, "a", by=("x",)),
+        told(CaseQueued, "b", position=1),
+        told(AttemptWaiting, "c", number=0),
+    ):
+        metrics.observe_agent(event)
+        metrics.observe_agent(told(CaseEnded, event.case, ending="interrupted"))
+    assert agents_of(metrics) == {"agent_cases_ended interrupted": 3}
+
+
+ATTEMPTS = st.lists(
+    st.tuples(st.sampled_from("xyz"), st.booleans(), st.booleans(), st.booleans()), max_size=12
+)
+
+
+@given(ATTEMPTS)
+def test_attempts_that_were_begun_are_active_or_over(
+    attempts: Sequence[tuple[str, bool, bool, bool]],
+) -> None:
+    """In one of three ways; one that was cut off did not fail."""
+    metrics, ended = RunMetrics(0.0), Counter[str]()
+    for number, (agent, is_over, failed, cancelled) in enumerate(attempts):
+        about: dict[str, Any] = {"agent": agent, "number": number, "run_id": str(number)}
+        metrics.observe_agent(told(AttemptStarted, **about))
+        if is_over:
+            metrics.observe_agent(told(AttemptEnded, **about, failed=failed, cancelled=cancelled))
+            ended["cancelled" if cancelled else "failed" if failed else "completed"] += 1
+    found = numbers(metrics)
+    over = {
+        name: found[f"agent_runs_ended {name}"] for name in ("completed", "failed", "cancelled")
+    }
+    assert over == {name: ended[name] for name in over}
+    begun = {name: n for name, n in found.items() if name.startswith("agent_runs_begun")}
+    assert [*begun] == sorted(begun)
+    assert sum(begun.values()) == sum(over.values()) + found["agent_runs_active"]
+
+
+def test_calls_of_lanes_are_counted_by_how_they_ended() -> None:
+    """What is in flight and what is over is all that was begun; refusals are told apart."""
+    seen: list[dict[str, float]] = []
+
+    async def main() -> None:
+        lanes = Lanes([LaneSpec("b", 2), LaneSpec("a", 3)])
+        metrics = RunMetrics(trio.current_time(), lanes=lanes.statistics)
+
+        async def answer(index: int) -> None:
+            await trio.sleep(1 + index)
+            if index == 1:
+                raise ProviderError("bad_request", "no")
+            if index == 2:
+                raise ProviderError("rate_limited", "slow down", retry_after=60)
+
+        async def ask(job: Job[int], calls: Calls[int]) -> None:
+            await calls(job.lane, answer, job.payload)
+
+        async def watch() -> None:
+            await trio.sleep(0.5)
+            seen.append(numbers(metrics, trio.current_time()))
+
+        plan = Plan.of([Job(index, "b" if index == 2 else "a", index) for index in range(4)])
+        deadline = trio.current_time() + 3.5
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            await collect(plan, ask, lanes=lanes, observe=metrics.observe, deadline=deadline)
+        seen.append(numbers(metrics, trio.current_time()))
+
+    run_virtual(main)
+    during, after = seen
+    assert (during["uptime_seconds"], during["lane_in_flight a"]) == (0.5, 3)
+    assert (during["lane_in_flight b"], during["lane_limit b"]) == (1, 2)
+    assert {name: n for name, n in after.items() if name.startswith("lane_calls")} == {
+        "lane_calls a succeeded": 1,
+        "lane_calls a failed": 1,
+        "lane_calls a cancelled": 1,
+        "lane_calls b succeeded": 0,
+        "lane_calls b failed": 1,
+        "lane_calls b cancelled": 0,
+    }
+    throttled = [after[f"lane_throttled {lane}"] for lane in "ab"]
+    assert (after["lane_in_flight a"], throttled) == (0, [0, 1])
+
+
+def test_the_order_of_families_is_always_the_same() -> None:
+    """Whatever happened first, and where nothing has happened."""
+    first, second = RunMetrics(0.0), RunMetrics(0.0)
+    events = [
+        told(AttemptStarted, agent=agent, number=0, run_id=agent) for agent in ("z", "a", "m")
+    ]
+    for event in events:
+        first.observe_agent(event)
+    for event in reversed(events):
+        second.observe_agent(event)
+    assert [*first.families(1.0)] == [*second.families(1.0)]
+    assert [one.name for one in RunMetrics(0.0).families(1.0)] == [
+        one.name for one in first.families(1.0)
+    ]
+
+
+WAITS = st.lists(st.floats(0, 20) | st.sampled_from(LOCK_WAIT_BOUNDS[:-1]), max_size=20)
+
+
+@given(st.lists(WAITS, max_size=4))
+def test_waits_for_the_lock_are_told_by_how_long_they_were(several: list[list[float]]) -> None:
+    """Of all writers together: each in the first bound that it does not exceed."""
+    total = BusStats()
+    for waits in several:
+        one = BusStats(appends=len(waits), largest_batch=len(waits))
+        for seconds in waits:
+            one.waited(seconds)
+        total.add(one)
+    every = [seconds for waits in several for seconds in waits]
+    (found,) = [
+        one
+        for one in RunMetrics(0.0, buses=lambda: total).families(0.0)
+        if isinstance(one, Distribution)
+    ]
+    below = (-math.inf, *found.bounds)
+    assert found.bounds[-1] == math.inf
+    assert [*found.counts] == [
+        sum(least < seconds <= most for seconds in every)
+        for least, most in zip(below, found.bounds, strict=False)
+    ]
+    assert math.isclose(found.total, sum(every), abs_tol=1e-9)
+    assert numbers(RunMetrics(0.0, buses=lambda: total))["bus_appends"] == len(every)
+    assert total.longest_lock_wait_s == max(every, default=0)
+    assert total.largest_batch == max(map(len, several), default=0)
