@@ -25,9 +25,9 @@ from trioeval.testing.memory_journal import MemoryJournal, Write
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-NAMES = "abcde"
+NAMES = "abcd"
 COLUMNS = ("one", "two")
-MOST = 4
+MOST = 3
 """Attempts of a case."""
 WIDTH = 3
 """Calls of a column that are in flight at once."""
@@ -71,7 +71,7 @@ class Player:
         if letter == "p":
             raise ProviderError("auth", "a wrong key")
         if letter == "d":
-            Path(request.vars["done"]).touch()
+            Path(request.vars["done"]).touch()  # noqa: ASYNC240 - at once with its reply
         return Reply(output=f"{case} {attempt}", cost=0.5)
 
 
@@ -130,7 +130,7 @@ def story(record: Mapping[str, Any]) -> tuple[Any, ...]:
     return record["success"], record["failureReason"], outcome, record["error"], told
 
 
-SCRIPTS = st.text("oxd", max_size=MOST) | st.sampled_from(["p", "xp", "d", "od", "xxd"])
+SCRIPTS = st.text("oxd", max_size=MOST) | st.sampled_from(["p", "xp", "d", "od", "xd"])
 POLICIES = st.sampled_from(["skip", "block", "fail", "run"])
 
 
@@ -159,7 +159,7 @@ def alike(found: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
     return is_cut and found[:-1] == right[:-1]
 
 
-@settings(max_examples=min(20, settings().max_examples // 10))
+@settings(max_examples=min(10, settings().max_examples // 10))
 @given(suites(), st.lists(st.integers(1, 25), min_size=1, max_size=2))
 @example(({"a": "xod", "b": "d"}, {"b": {"dependsOn": ["a"]}}), [3])
 def test_a_run_of_agents_that_dies_at_any_write_comes_to_the_same_when_it_is_resumed(

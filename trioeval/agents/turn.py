@@ -7,6 +7,7 @@ Laws: SLOT, DRAIN.
 """
 
 import traceback
+from functools import partial
 
 import attrs
 import trio
@@ -19,8 +20,8 @@ from trioeval.errors import BudgetError, LaneClosedError, QuotaError, TooLateErr
 
 _AT_ONCE = 0.01
 """Seconds after which an attempt that has no slot is one that waits."""
-_IN_SLOT = 1.0
-"""Seconds that a message may take while a slot is held: the bus may be locked by others for long."""
+_TOLD_WITHIN = 1.0
+"""Seconds that the message may take of which the end of an attempt comes behind."""
 _RUN_IS_OVER = (BudgetError, LaneClosedError, QuotaError, TooLateError)
 """What an agent whose calls go through lanes raises when the run cannot go on: no failure of its attempt."""
 _TRACE = 4000
@@ -39,6 +40,8 @@ class Turn:
     """None as long as it has not begun."""
     end: AttemptEnd | None = attrs.field(init=False, default=None)
     """None as long as it is not over."""
+    _told: trio.Event = attrs.field(init=False, factory=trio.Event)
+    """Set when the bus has been told of its start, or will not be."""
     _line: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
     """What it waits for its slot in."""
 
@@ -55,7 +58,9 @@ class Turn:
             nursery.start_soon(self._watch)
             try:
                 with self._line:
-                    await self._terms.slots(self._work)
+                    await self._terms.slots(partial(self._work, nursery))
+                if self.attempt is not None:
+                    await self._told.wait()
             except Exception as error:  # noqa: BLE001 - raised below: no group around it
                 failure = error
             nursery.cancel_scope.cancel("the attempt is over")
@@ -85,7 +90,13 @@ class Turn:
         if self.attempt is None:
             self._line.cancel("no further attempt is to begin")
 
-    async def _work(self) -> AttemptEnd | None:
+    async def _tell_start(self, attempt: Attempt) -> None:
+        """What the bus is told while the agent begins: others may have locked it, and a disk is slow."""
+        said = f"attempt {attempt.number} has begun: run {attempt.run_id}"
+        await self._posts.within(_TOLD_WITHIN, "RUN_START", said)
+        self._told.set()
+
+    async def _work(self, nursery: trio.Nursery) -> AttemptEnd | None:
         """Everything that is done in the slot; how the attempt ended, for whoever settles what it used."""
         terms = self._terms
         if terms.stop.is_set() or terms.marker.is_set():
@@ -95,8 +106,7 @@ class Turn:
         terms.tell(AttemptStarted, **run)
         started_at = trio.current_time()
         try:
-            said = f"attempt {attempt.number} has begun: run {attempt.run_id}"
-            await self._posts.within(_IN_SLOT, "RUN_START", said)
+            nursery.start_soon(self._tell_start, attempt)
             end = await self._ask(attempt, started_at)
             terms.ended(attempt, end)
             self.end = end

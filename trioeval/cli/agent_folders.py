@@ -12,6 +12,8 @@ from trioeval.store import RunFacts
 
 _EARLY = frozenset({"bus", "logs"})
 """What is in the folder of a case before anybody works there."""
+_NOWHERE = frozenset({"", ".", ".."})
+"""Names that are no names of files."""
 
 
 def tell_deleted(database: Path, runs: Iterable[RunFacts]) -> bool:
@@ -24,9 +26,10 @@ def tell_deleted(database: Path, runs: Iterable[RunFacts]) -> bool:
     all_gone = True
     for run in runs:
         folder, told = agents_folder(database, run.id), ""
-        if os.path.lexists(folder):
+        # Ids of runs that were imported are what somebody wrote.
+        if folder.name == run.id not in _NOWHERE and os.path.lexists(folder):
             try:
-                cases = remove_cases(folder, run.id)
+                cases = remove_cases(folder)
                 told = (
                     f", and {'1 folder of a case' if cases == 1 else f'{cases} folders of cases'}"
                 )
@@ -37,17 +40,13 @@ def tell_deleted(database: Path, runs: Iterable[RunFacts]) -> bool:
     return all_gone
 
 
-def remove_cases(folder: Path, run: str) -> int:
+def remove_cases(folder: Path) -> int:
     """Remove the folder of a run's agents, and how many cases it had. Links in it are not followed.
-
-    Args:
-        folder: It.
-        run: The id of the run, which is what the folder is called.
 
     Raises:
         OSError: It is not what a run has made there, or cannot be removed.
     """
-    if folder.name != run or folder.is_symlink() or folder.parent.is_symlink():
+    if folder.is_symlink() or folder.parent.is_symlink():
         raise OSError("it leads somewhere else")
     cases = [*_cases(folder)]
     for inside, folders, _ in os.walk(folder):  # agents may have locked what they have made
@@ -68,13 +67,10 @@ def _cases(folder: Path) -> Iterator[Path]:
         if task.name == "bus" and _is_folder(task):
             continue
         for case in _inside(task):
-            if not (case / "case.json").is_file() and not _is_early(case):
+            names = {path.name for path in _inside(case)}
+            if "case.json" not in names and not names <= _EARLY:
                 raise OSError(f"{inert(case)} is not the folder of a case")
             yield case
-
-
-def _is_early(case: Path) -> bool:
-    return {path.name for path in _inside(case)} <= _EARLY
 
 
 def _inside(folder: Path) -> Iterator[Path]:

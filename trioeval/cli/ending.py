@@ -195,5 +195,5 @@ def _why(totals: Totals, causes: Sequence[str]) -> str:
             else f"{unfinished} rows are left without a verdict"
         )
     if blocked:
-        parts.append(f"another task blocked {blocked} rows")
+        parts.append(f"{blocked} rows are blocked by what they depend on")
     return ", ".join(parts)

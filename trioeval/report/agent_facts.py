@@ -82,7 +82,7 @@ def agent_of(record: Mapping[str, Any]) -> AgentFacts | None:
             attempts=[_attempt(one) for one in told["attempts"]],
             children_ended=int(told["childrenEnded"]),
         )
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         return None  # others call something else so
 
 

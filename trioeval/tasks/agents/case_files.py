@@ -20,7 +20,7 @@ def task_folder(task: str | None) -> str:
     if task is None:
         return "cases"
     name = _OTHER.sub("-", task).strip("-.")[:_LONGEST]
-    if name == task and name.lower() != "bus":
+    if name and name == task and name.lower() != "bus":
         return name
     return (
         f"{name or 'task'}-{hashlib.sha256(task.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"

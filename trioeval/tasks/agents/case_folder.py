@@ -46,6 +46,7 @@ def open_folder(files: CaseFiles, wanted: Wanted, lock: Lock) -> bool:
         AgentError: It cannot be made.
     """
     try:
+        files.folder.parent.mkdir(parents=True, exist_ok=True)
         with lock:
             if not _find(files, wanted):
                 files.logs.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,147 @@
+"""The folders of agents go with their runs, and nothing else does; and what a plan tells of agents."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+import trioeval
+from trioeval.cli.agent_folders import remove_cases, tell_deleted
+from trioeval.cli.plan import plan_lines
+from trioeval.store import RunFacts
+from trioeval.tasks import prepare
+
+
+def run_folder(folder: Path) -> Path:
+    """What a run has left: a bus, a case that was worked on, and one that was only begun."""
+    run = folder / ".trioeval" / "agents" / "eval-1"
+    for path in ("bus", "t/a/workspace/src", "t/a/logs", "t/a/bus", "t/b/bus", "t/b/logs"):
+        (run / path).mkdir(parents=True)
+    (run / "bus" / "bus-00000001.log").touch()
+    (run / "t" / "a" / "case.json").write_text(json.dumps({"digest": "d", "case": "a"}))
+    (run / "t" / "a" / "workspace" / "src" / "x.py").touch()
+    return run
+
+
+def test_everything_that_a_run_has_left_goes(tmp_path: Path) -> None:
+    """Also what an agent has locked; what its links lead to stays."""
+    run, outside = run_folder(tmp_path), tmp_path / "outside"
+    outside.mkdir()
+    (outside / "mine").touch()
+    workspace = run / "t" / "a" / "workspace"
+    (workspace / "link").symlink_to(outside)
+    (workspace / "src").chmod(0o500)
+    assert remove_cases(run) == 2
+    assert not run.exists()
+    assert [*outside.iterdir()] == [outside / "mine"]
+    assert outside.stat().st_mode & 0o700 == 0o700
+
+
+def _as_a_link(run: Path) -> None:
+    elsewhere = run.parent.parent / "elsewhere"
+    run.rename(elsewhere)
+    run.symlink_to(elsewhere)
+
+
+def _all_as_a_link(run: Path) -> None:
+    elsewhere = run.parent.parent / "elsewhere"
+    run.parent.rename(elsewhere)
+    run.parent.symlink_to(elsewhere)
+
+
+def _case_as_a_link(run: Path) -> None:
+    elsewhere = run.parent.parent / "elsewhere"
+    (run / "t" / "a").rename(elsewhere)
+    (run / "t" / "a").symlink_to(elsewhere)
+
+
+def _not_a_case(run: Path) -> None:
+    (run / "t" / "a" / "case.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (lambda run: (run / "notes.txt").touch(), "notes.txt is not the folder of a case"),
+        (lambda run: (run / "t" / "notes").touch(), "t/notes is not the folder of a case"),
+        (lambda run: (run / "t" / "b" / "x").touch(), "t/b is not the folder of a case"),
+        (_not_a_case, "t/a is not the folder of a case"),
+        (_case_as_a_link, "t/a is not the folder of a case"),
+        (_as_a_link, "it leads somewhere else"),
+        (_all_as_a_link, "it leads somewhere else"),
+    ],
+)
+def test_what_no_run_has_made_stays(tmp_path: Path, spoil: Any, why: str) -> None:
+    """All of it: nothing is removed from a folder that has something else in it."""
+    run = run_folder(tmp_path)
+    spoil(run)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(OSError, match=why):
+        remove_cases(run)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def facts_of(run: str) -> RunFacts:
+    nothing: dict[str, Any] = dict.fromkeys(attrs.fields_dict(RunFacts))
+    return RunFacts(**{**nothing, "id": run, "rows": 2})
+
+
+def test_each_run_is_told_with_what_went_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What stays is told too; an id that is a path, as files of others may have it, names no folder."""
+    run_folder(tmp_path).rename(tmp_path / ".trioeval" / "agents" / "eval-0")
+    run = run_folder(tmp_path)
+    ids = ("eval-0", "eval-2", "../agents/eval-1", ".", "..")
+    assert tell_deleted(tmp_path / ".trioeval" / "r.db", map(facts_of, ids))
+    assert run.exists()
+    (run / "notes.txt").touch()
+    assert not tell_deleted(tmp_path / ".trioeval" / "r.db", [facts_of("eval-1")])
+    told = capsys.readouterr().err.splitlines()
+    assert told[:2] == ["deleted eval-0: 2 rows, and 2 folders of cases", "deleted eval-2: 2 rows"]
+    assert told[2:5] == [f"deleted {one}: 2 rows" for one in ids[2:]]
+    assert (
+        told[5]
+        == f"deleted eval-1: 2 rows; {run} stays: {run}/notes.txt is not the folder of a case"
+    )
+
+
+def planned(**task: Any) -> list[str]:
+    document = {
+        "providers": ["echo", {"id": "exec:true", "label": "program"}],
+        "agents": {"maxConcurrentRuns": 3, "maxConcurrentRootTasks": 2},
+        "tasks": [
+            {
+                "id": "t",
+                "type": "agent",
+                "prompts": ["x"],
+                "tests": [{"id": "a"}, {"id": "b", "dependsOn": "a"}],
+                **task,
+            }
+        ],
+    }
+    return list(plan_lines(prepare(trioeval.parse_suite(document))))
+
+
+def test_a_plan_tells_how_far_agents_may_go() -> None:
+    """Cases, providers, slots, turns, and what bounds a case."""
+    lines = planned(maxRestarts=5, attemptTimeout=60, maxTokens=1000, maxCost=2.5, maxSteps=7)
+    bounds = (
+        "at most 5 attempts, 60 seconds each, 7 replies of a model each, none after 1000 tokens, "
+        "none after 2.5 US dollars"
+    )
+    assert lines == [
+        "task t: 4 rows of 2 tests in 2 columns",
+        "  column 0: echo | x",
+        "  column 1: program | x",
+        "  workspace empty, done with DONE; 2 cases wait for others",
+        f"  a case: {bounds}",
+        "  lane echo: 2 rows, 4 at once",
+        "  lane agent runs: 2 rows, 3 at once",
+        "cases of agents take turns: 2 under way at once, over all programs that share the database",
+        "no lane has a rate: the run takes as long as its calls; nothing was asked",
+    ]
+    programs = planned(providers=["exec:true"])
+    assert "  a case: at most 100 attempts" in programs

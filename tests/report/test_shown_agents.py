@@ -1,0 +1,192 @@
+"""What is told of the agent of a row: on a terminal, and in result files."""
+
+import csv
+import io
+import math
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+from finished import records_of, results_of, rows_of, totals_of
+from hypothesis import example, given
+from hypothesis import strategies as st
+from rich.console import Console, RenderableType
+from test_row_view import Call, record_of
+
+import trioeval
+from trioeval.agents.attempts import AttemptEnd, AttemptFailure
+from trioeval.agents.loop import LoopEnd
+from trioeval.report.agent_facts import agent_lines, agent_of
+from trioeval.report.csv_text import csv_chunks
+from trioeval.report.html import html_chunks
+from trioeval.report.junit import junit_chunks
+from trioeval.report.row_view import row_view
+from trioeval.report.tables import columns_table
+from trioeval.suite.strip import Strip
+from trioeval.tasks.agents.recorded import answer_of, reply_of
+
+LOGS = "/runs/e1/t/a/logs"
+ENDS = (
+    AttemptEnd(
+        failure=AttemptFailure("exit", "exit code 3:\x1b[2J <b>gone</b>"),
+        exit_code=3,
+        duration_s=1.25,
+        metadata={
+            "runId": "r0",
+            "stdout": f"{LOGS}/attempt-000.stdout",
+            "stderr": f"{LOGS}/attempt-000.stderr",
+            "warnings": ["the log\nwas cut"],
+        },
+    ),
+    AttemptEnd(
+        output="fixed",
+        duration_s=2.0,
+        usage=trioeval.Usage(total=70),
+        cost=0.25,
+        metadata={
+            "steps": 4,
+            "toolCalls": {"read_file": 2},
+            "toolLog": f"{LOGS}/attempt-001.tools.jsonl",
+        },
+    ),
+    AttemptEnd(metadata={"steps": 1, "toolCalls": {}, "toolLog": f"{LOGS}/none"}),
+)
+END = LoopEnd(ending="done", message="done after 3 attempts", attempts=ENDS, children_ended=2)
+ANSWER = answer_of(END, {"case": "a", "dependsOn": [], "folder": "/runs/e1/t/a"})
+LINES = [
+    "done after 3 attempts, 2 children had to be ended",
+    "folder t/a",
+    "attempt 0 has failed: exit: exit code 3: [2J <b>gone</b>, exit code 3, 1250 ms",
+    "  t/a/logs/attempt-000.stdout",
+    "  t/a/logs/attempt-000.stderr",
+    "  warning: the log was cut",
+    "attempt 1 has ended, 2000 ms, 4 steps, 70 tokens, 0.250000 US dollars",
+    "  t/a/logs/attempt-001.tools.jsonl",
+    "attempt 2 has ended, 0 ms, 1 step",
+]
+
+
+async def agent(_request: trioeval.Request) -> trioeval.Reply:
+    return ANSWER
+
+
+def text_of(shown: RenderableType) -> str:
+    console = Console(file=io.StringIO(), width=140, color_system=None)
+    console.print(shown)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_row_tells_each_attempt_and_where_its_files_are() -> None:
+    """As seen from the folder where somebody stands; nothing of it does anything to a terminal."""
+    record = records_of(rows_of(provider=agent)[1])[0]
+    found = agent_of(record)
+    assert found is not None
+    assert [*agent_lines(found, Path("/runs/e1"))] == LINES
+    lines = [line.rstrip() for line in text_of(row_view(record, (), Path("/runs/e1"))).splitlines()]
+    begin = lines.index(f"agent: {LINES[0]}")
+    assert lines[begin + 1 : begin + len(LINES)] == [f"  {line}" for line in LINES[1:]]
+
+
+def test_a_case_that_was_cut_off_tells_what_is_known() -> None:
+    """It has no folder, and perhaps no attempt."""
+    so_far = LoopEnd(ending="interrupted", message="interrupted after 0 attempts", attempts=())
+    found = agent_of({"response": {"metadata": answer_of(so_far, {}).metadata}})
+    assert found is not None
+    assert [*agent_lines(found)] == ["interrupted after 0 attempts"]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.floats() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["message", "attempts", "childrenEnded", "folder", "number", "stdout"]),
+            inner,
+            max_size=5,
+        )
+    ),
+)
+
+
+def _ending(**attempt: Any) -> dict[str, Any]:
+    return {"message": "m", "childrenEnded": 0, "attempts": [{"number": 0, **attempt}]}
+
+
+@given(JSON)
+@example(_ending(durationMs=1, exitCode=math.inf))
+@example(_ending(durationMs=1, failure="no"))
+@example(_ending(durationMs=None))
+def test_what_others_call_an_agent_is_none(told: Any) -> None:
+    """Results of others may be imported: what cannot be read is left out, and breaks nothing."""
+    found = agent_of({"response": {"metadata": {"agent": told}}})
+    if found is not None:
+        assert isinstance(told, dict)
+        assert found.sentence == next(agent_lines(found))
+
+
+def test_calls_of_a_model_are_told_from_what_sums_up_an_attempt() -> None:
+    """Replies have their tokens; the entry that stands for the whole attempt says how it ended."""
+    asked = Call(role="attempt", provider="gpt", reply={"output": "…"}, tokens=35)
+    over = [
+        Call(
+            role="attempt",
+            provider="gpt",
+            reply={"output": "", "metadata": dict(reply_of(end, spent=False).metadata)},
+            tokens=None,
+            cost=None,
+        )
+        for end in ENDS[:2]
+    ]
+    text = text_of(row_view(record_of(), [asked, over[0], asked, over[1]]))
+    rows = [line.split() for line in text.splitlines() if " gpt " in line]
+    assert rows == [
+        [*["1", "1", "gpt", "agent", "12", "35", "0.500000", "reply"]],
+        [*["2", "1", "gpt", "attempt", "12", "it", "has", "failed:", "exit"]],
+        [*["3", "1", "gpt", "agent", "12", "35", "0.500000", "reply"]],
+        [*["4", "1", "gpt", "attempt", "12", "it", "is", "over"]],
+    ]
+
+
+@pytest.mark.parametrize("has_agents", [False, True])
+def test_attempts_are_a_column_where_there_are_agents(has_agents: bool) -> None:  # noqa: FBT001
+    """Of the table of columns, and of CSV; other runs look as ever."""
+    results = results_of(provider=agent) if has_agents else results_of()
+    text = text_of(columns_table(results.columns, results.totals))
+    assert ("attempts" in text) == has_agents
+    head, first, *_ = csv.reader(io.StringIO("".join(csv_chunks(results))))
+    assert ("Attempts" in head) == has_agents
+    assert len(head) == len(first)
+    if has_agents:
+        assert [line.split()[-1] for line in text.splitlines() if "mine" in line] == ["6"]
+        assert first[head.index("Attempts")] == "3"
+        assert head.count("Attempts") == 1  # the other column has no agent
+
+
+def test_documents_have_the_attempts_as_text() -> None:
+    """Behind a summary on a page, as the output of the case in JUnit XML; nothing of it is markup."""
+    page = "".join(html_chunks(results_of(provider=agent)))
+    assert page.count("<details><summary>3 attempts</summary>") == 2
+    assert "&lt;b&gt;gone&lt;/b&gt;" in page
+    assert "<b>gone" not in page
+    tree = ET.fromstring("".join(junit_chunks(results_of(provider=agent))))  # noqa: S314 - ours
+    outs = [case.findtext("system-out") for case in tree.iter("testcase")]
+    told = [line.replace("t/a", "/runs/e1/t/a") for line in LINES]
+    assert [out.splitlines() for out in outs if out is not None] == [told, told]
+    assert outs.count(None) == 2
+
+
+def test_what_is_left_out_is_told_nowhere() -> None:
+    """Metadata of a row may be left out of result files."""
+    results = results_of(provider=agent, strip=Strip(metadata=True))
+    for chunks in (html_chunks, junit_chunks):
+        assert "attempt 0" not in "".join(chunks(results))
+    head, first, *_ = csv.reader(io.StringIO("".join(csv_chunks(results))))
+    assert first[head.index("Attempts")] == ""
+
+
+def test_totals_count_the_attempts_of_all_rows() -> None:
+    """None where there was no agent, which is not 0."""
+    parsed, rows = rows_of(provider=agent)
+    assert [column.attempts for column in totals_of(parsed, rows).columns] == [6, None]

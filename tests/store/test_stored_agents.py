@@ -1,0 +1,107 @@
+"""What is written down of the processes of agents is found by the next execution, and by nobody else."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Thread
+
+import attrs
+import trio
+from stored_things import start_of
+
+from trioeval.store import open_store
+from trioeval.tasks.agents.agent_journal import ProcessIdentity, RunningAttempt
+
+TASKS = ("repairs", "later")
+HEADS = [{"task": task} for task in TASKS]
+AGAIN = start_of("eval-1", heads=HEADS)
+
+
+def running(run_id: str, index: int = 0, pid: int = 7) -> RunningAttempt:
+    process = ProcessIdentity(pid=pid, started=99, host="here", mark="a" * 32)
+    return RunningAttempt(
+        run_id=run_id, index=index, row=f"row {index}\0", number=2, agent="exec:x", process=process
+    )
+
+
+def begin(path: Path, name: str, attempts: Sequence[RunningAttempt]) -> None:
+    """A run with attempts that begin and do not end."""
+
+    async def main() -> None:
+        async with open_store(path) as store:
+            run = store.begin(start_of(name, heads=HEADS))
+            journal = run.agents("repairs")
+            for one in attempts:
+                journal.started(attrs.evolve(one, process=attrs.evolve(one.process, pid=0)))
+                await journal.durable()
+                journal.started(one)
+            await journal.durable()
+
+    trio.run(main)
+
+
+def test_an_attempt_is_found_with_all_that_is_known_of_its_process(tmp_path: Path) -> None:
+    """As it was written last; not that of another task, of another run, or of this execution."""
+    path = tmp_path / "results.db"
+    first, second = running("r1"), running("r2", 3, pid=8)
+    begin(path, "eval-1", [first, second])
+    begin(path, "eval-2", [running("r9")])
+
+    async def main() -> None:
+        async with open_store(path) as store:
+            run = await store.resume("eval-1", AGAIN)
+            journal = run.agents("repairs")
+            left = journal.left()
+            assert [attrs.evolve(one, row="") for one in left] == [
+                attrs.evolve(one, row="") for one in (first, second)
+            ]
+            assert run.agents("later").left() == []
+            journal.started(running("r3"))
+            journal.gone("r1")
+            journal.gone("never there")
+            await journal.durable()
+            assert [one.run_id for one in journal.left()] == ["r2"]
+        async with open_store(path) as store:
+            found = (await store.resume("eval-1", AGAIN)).agents("repairs").left()
+            assert [one.run_id for one in found] == ["r2", "r3"]
+
+    trio.run(main)
+
+
+def test_a_line_that_cannot_be_read_is_told_and_stops_nothing(tmp_path: Path) -> None:
+    """What still runs then has to be ended by hand."""
+    path, told = tmp_path / "results.db", list[str]()
+    begin(path, "eval-1", [running("r1")])
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE running_attempt SET process = ?", (json.dumps({"pid": 1}),))
+    connection.close()
+
+    async def main() -> None:
+        async with open_store(path, on_warning=told.append) as store:
+            assert (await store.resume("eval-1", AGAIN)).agents("repairs").left() == ()
+
+    trio.run(main)
+    assert len(told) == 1
+    assert "which agents of an earlier execution still run cannot be read" in told[0]
+
+
+def test_ag_79_six_writers_lose_no_record(tmp_path: Path) -> None:
+    """Six programs on one database write down forty attempts each, twice."""
+    path = tmp_path / "results.db"
+    begin(path, "eval-0", [])
+    writers = [
+        Thread(
+            target=begin,
+            args=(path, f"eval-{n}", [running(f"{n}-{k}", k, pid=k + 1) for k in range(40)]),
+        )
+        for n in range(1, 7)
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    with sqlite3.connect(path) as connection:
+        found = connection.execute("SELECT id, pid FROM running_attempt").fetchall()
+    connection.close()
+    assert dict(found) == {f"{n}-{k}": k + 1 for n in range(1, 7) for k in range(40)}

@@ -1,0 +1,68 @@
+"""Attempts as they are written down: what is read is what was written, and nothing of others."""
+
+import json
+from typing import Any
+
+import attrs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trioeval.agents.attempts import AttemptEnd, AttemptFailure
+from trioeval.agents.loop import LoopEnd
+from trioeval.providers import Reply
+from trioeval.tasks.agents.recorded import answer_of, end_of, reply_of
+from trioeval.usage import Usage
+
+KINDS = ("exit", "timeout", "killed", "auth", "invalid", "reported", "unexpected")
+COUNTS = st.none() | st.integers(0, 2**53)
+COSTS = st.none() | st.floats(0, 1e6)
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-9, 9) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+ENDS = st.builds(
+    AttemptEnd,
+    output=JSON,
+    failure=st.none() | st.builds(AttemptFailure, st.sampled_from(KINDS), st.text()),
+    exit_code=st.none() | st.integers(-64, 255),
+    usage=st.builds(Usage, prompt=COUNTS, completion=COUNTS, total=COUNTS, reasoning=COUNTS),
+    cost=COSTS,
+    duration_s=st.floats(0, 1e5),
+    metadata=st.dictionaries(st.text(), JSON, max_size=3),
+)
+
+
+@settings(max_examples=settings().max_examples // 2)
+@given(ENDS, st.booleans())
+def test_an_attempt_that_is_read_is_the_one_that_was_written(end: AttemptEnd, spent: bool) -> None:  # noqa: FBT001
+    """Through the journal in memory, and through JSON; what it used is counted where nothing else has it."""
+    reply = reply_of(end, spent=spent)
+    assert end_of(reply) == end
+    read = attrs.evolve(reply, metadata=json.loads(json.dumps(reply.metadata)))
+    assert end_of(read) == end
+    assert (reply.usage, reply.cost) == ((end.usage, end.cost) if spent else (Usage(), None))
+
+
+def test_a_reply_that_is_no_attempt_is_none() -> None:
+    assert end_of(Reply(output="x")) is None
+    assert end_of(Reply(output="x", metadata={"attempt": 3})) is None
+
+
+@given(st.lists(ENDS, max_size=4))
+@settings(max_examples=settings().max_examples // 4)
+def test_a_case_comes_to_its_last_output_and_to_what_all_attempts_have_used(
+    ends: list[AttemptEnd],
+) -> None:
+    """In JSON data; of what nobody tells nothing is said."""
+    end = LoopEnd(ending="done", message="done", attempts=tuple(ends), children_ended=2)
+    reply = answer_of(end, {"case": "calc"})
+    assert reply.output == (ends[-1].output if ends else "")
+    costs = [one.cost for one in ends if one.cost is not None]
+    assert reply.cost == (sum(costs) if costs else None)
+    totals = [one.usage.total for one in ends if one.usage.total is not None]
+    assert reply.usage.total == (sum(totals) if totals else None)
+    told = json.loads(json.dumps(reply.metadata["agent"]))
+    assert (told["case"], told["outcome"], told["childrenEnded"]) == ("calc", "done", 2)
+    assert "gaveUp" not in told
+    assert [one["ok"] for one in told["attempts"]] == [one.failure is None for one in ends]
