@@ -86,6 +86,15 @@ def alone() -> float:
     return min(took)
 
 
+def bare(agents: int, slots: int) -> float:
+    """Seconds in which as many such programs are done that only `xargs` starts, so many at a time."""
+    with tempfile.TemporaryDirectory() as name:
+        start = time.perf_counter()
+        line = f"seq {agents} | xargs -P {slots} -I% sh -c 'mkdir % && cd % && sleep 0.1 && touch DONE'"
+        subprocess.run(["sh", "-c", line], cwd=name, check=True)
+        return time.perf_counter() - start
+
+
 def ending() -> float:
     """Seconds from the cancellation of a run to the end of the tree of its agent."""
     took = 0.0
@@ -129,6 +138,7 @@ def main() -> None:
     one = alone()
     ideal = -(-agents // slots) * one
     seconds = makespan(agents, slots)
+    print(f"by xargs alone: {bare(agents, slots):.2f} s")
     print(
         f"{agents} agents at {slots} slots: {seconds:.2f} s, {seconds / ideal:.2f} of the ideal "
         f"{ideal:.2f} s, of {one * 1000:.0f} ms each (at most {WANTED} wanted)"

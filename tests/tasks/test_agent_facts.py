@@ -11,10 +11,11 @@ from trioeval.agents.bus.bus import Bus, open_bus
 from trioeval.agents.bus.messages import Draft, Message
 from trioeval.agents.bus.reading import read_bus
 from trioeval.errors import BusError
+from trioeval.tasks.agents.bus_accounts import BusAccounts
 from trioeval.tasks.agents.facts import pass_on_facts
 from trioeval.tasks.agents.posts import BusTroubles, Posts
 
-chance = Random(7).random
+chance = Random(7).random  # noqa: S311 - no secret
 
 
 def draft(body: str, case: str = "calc", type_: str = "FACT") -> Draft:
@@ -96,7 +97,12 @@ def test_ag_14_a_bus_that_cannot_be_opened_is_told_once_a_minute(
     async def main() -> None:
         troubles = BusTroubles(warned.append)
         post = Posts(
-            folder=tmp_path / "bus", project="run-1", task="calc", troubles=troubles, rng=chance
+            folder=tmp_path / "bus",
+            project="run-1",
+            task="calc",
+            troubles=troubles,
+            rng=chance,
+            buses=BusAccounts(),
         )
         for _ in range(4):
             await post("INFO", "hello")

@@ -70,7 +70,7 @@ def test_a_folder_is_called_by_the_case_and_by_what_there_are_several_of() -> No
 
 def test_what_depends_on_a_case_depends_on_that_of_its_own_column() -> None:
     """Also where a test has a provider of its own."""
-    tests = [
+    tests: list[dict[str, Any]] = [
         {"id": "a", "provider": "exec:false"},
         {"id": "b", "dependsOn": ["a"], "onFailedDependency": "block"},
     ]

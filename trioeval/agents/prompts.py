@@ -1,9 +1,14 @@
 """The file of a task's prompt: written once, and from then on what it says is what holds."""
 
+import errno
 import os
 from pathlib import Path
 
+from trioeval.agents.plain_files import open_plain, read_plain
 from trioeval.errors import AgentError
+
+LARGEST = 64 * 1024 * 1024
+"""Bytes that the file may have."""
 
 
 def ensure_prompt(file: Path, submitted: str | None) -> str:
@@ -16,17 +21,21 @@ def ensure_prompt(file: Path, submitted: str | None) -> str:
         submitted: What would be written; None if there is nothing.
 
     Raises:
-        AgentError: There is neither a file nor a text, what is there is blank, or it cannot be read or
-            written.
+        AgentError: There is neither a file nor a text; what is there is blank, too large or no regular
+            file; or it cannot be read or written.
     """
     try:
         if not os.path.lexists(file):
             if submitted is None or not submitted.strip():
                 raise AgentError(f"{file} is not there, and no prompt was submitted: one is needed")
             _write(file, submitted)
-        text = file.read_bytes().decode()
+        data = read_plain(file, LARGEST + 1)
+        if len(data) > LARGEST:
+            raise AgentError(f"{file} has more than {LARGEST:,} bytes, which a prompt cannot have")
+        text = data.decode()
     except OSError as error:
-        raise AgentError(f"{file}: {error.strerror}") from error
+        reason = "it is a link" if error.errno == errno.ELOOP else error.strerror
+        raise AgentError(f"{file}: {reason}") from error
     except UnicodeError as error:
         raise AgentError(f"{file}: a prompt is text in UTF-8: {error}") from error
     if not text.strip():
@@ -37,7 +46,8 @@ def ensure_prompt(file: Path, submitted: str | None) -> str:
 def _write(file: Path, text: str) -> None:
     """Make the file, whole or not at all."""
     partial = file.with_name(f"{file.name}.new")
-    with partial.open("wb") as out:
+    partial.unlink(missing_ok=True)
+    with open(open_plain(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as out:
         out.write(text.encode())
         out.flush()
         os.fsync(out.fileno())

@@ -37,7 +37,8 @@ class RestartPolicy:
     max_delay: float = 60.0
     """Seconds that the factor makes of it at most, ≥ 0 and finite; a longer `delay` stays as it is."""
     identical_failures: int = 5
-    """Failures of one signature in a row after which it is given up, ≥ 1."""
+    """Failures of one signature in a row after which it is given up, ≥ 1; those of the kind `timeout` are
+    none: who reaches a bound may get further each time."""
     max_tokens: int | None = None
     """Tokens of all attempts after which none begins, ≥ 1; None does not bound them."""
     max_cost: float | None = None
@@ -103,7 +104,8 @@ def decide(policy: RestartPolicy, ends: Sequence[AttemptEnd]) -> Again | Stop:
     if streak and streak[-1].is_permanent:
         return Stop("permanent", f"gave up after {_counted(len(ends))}: {_said(streak[-1])}")
     alike = streak[-policy.identical_failures :]
-    if len(alike) == policy.identical_failures and len({one.signature for one in alike}) == 1:
+    is_alike = len({one.signature for one in alike}) == 1 and alike[-1].kind != "timeout"
+    if is_alike and len(alike) == policy.identical_failures:
         same = f"the last {len(alike)} failed alike: " if len(alike) > 1 else ""
         message = f"gave up after {_counted(len(ends))}: {same}{_said(alike[-1])}"
         return Stop("identical_failures", message)

@@ -22,16 +22,18 @@ _GIT_FILE = b"gitdir:"
 _LONGEST = 8192  # bytes of such a file
 
 
-def make_workspace(target: Path, template: Path | None) -> None:
+def make_workspace(target: Path, template: Path | None, done_file: str | None = None) -> None:
     """Make a workspace, whole or not at all.
 
     Args:
         target: What it will be; nothing is there yet, but its parent is.
         template: A folder that is copied, or a file of `git bundle`, which is checked out; None is empty.
+        done_file: Relative to the workspace: the file by which an agent says that it is done. The folder
+            that it will be in is made as well.
 
     Raises:
         AgentError: It cannot be made: the template is not there, leads out of itself by a link, is no
-            bundle, git is not there, or the disk is full.
+            bundle, says that it is done, git is not there, or the disk is full.
     """
     if os.path.lexists(target):
         raise AgentError(f"{target} is there already: a workspace is made where nothing is")
@@ -40,6 +42,10 @@ def make_workspace(target: Path, template: Path | None) -> None:
         if os.path.lexists(making):  # a making was killed
             _remove(making)
         _fill(making, template)
+        if done_file is not None:
+            # Once it has its name, whoever finds it takes it for the work of an agent.
+            check_not_done(making, done_file, called=template)
+            make_done_folder(making, done_file)
         making.rename(target)
     except OSError as error:
         _remove(making)
@@ -51,19 +57,40 @@ def make_workspace(target: Path, template: Path | None) -> None:
         raise
 
 
-def check_not_done(workspace: Path, done_file: str) -> None:
+def check_not_done(workspace: Path, done_file: str, called: Path | None = None) -> None:
     """Whether an agent can be asked to work somewhere: the file by which it says that it is done is missing.
 
     Args:
         workspace: The folder, or the template of one.
         done_file: Relative to it.
+        called: What messages call the folder, if not by its own name.
 
     Raises:
         AgentError: It is there.
     """
     if os.path.lexists(workspace / done_file):
-        message = f"{workspace} holds {done_file} already, by which an agent says that it is done"
+        holder = called or workspace
+        message = f"{holder} holds {done_file} already, by which an agent says that it is done"
         raise AgentError(f"{message}: remove it, or give the task another doneFile")
+
+
+def make_done_folder(workspace: Path, done_file: str) -> None:
+    """See that the folder is there in which an agent says that it is done.
+
+    Args:
+        workspace: The folder that it works in, which is there.
+        done_file: Relative to it.
+
+    Raises:
+        AgentError: Something else is in its place.
+    """
+    folder = (workspace / done_file).parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        said = folder.relative_to(workspace)
+        message = f"the folder {said} of the doneFile {done_file} cannot be made: {error.strerror}"
+        raise AgentError(message) from error
 
 
 def _fill(folder: Path, template: Path | None) -> None:

@@ -54,7 +54,7 @@ async def _command(
     return Finding(
         holds=ran.code == asked.exit_code,
         reason=reason,
-        invertible=ran.code is not None,
+        invertible=ran.code is not None and ran.code >= 0,  # a signal is no verdict
         metadata={"command": {"exitCode": ran.code, "output": ran.output}},
     )
 

@@ -13,9 +13,10 @@ from trioeval.errors import GradingError
 from trioeval.grading.outside import Ran
 from trioeval.grading.text import quote
 from trioeval.providers.programs.capture import Tail, read_stream
+from trioeval.providers.programs.entries import find_secrets
 from trioeval.providers.programs.trees import GRACE, describe_end, start_tree
 from trioeval.providers.secret_names import is_secret_name
-from trioeval.providers.secrets import hide, longest_first
+from trioeval.providers.secrets import longest_first, surely_keys
 
 _LAST_WORDS = 1.0
 """Seconds in which the output of a command is read when all of it has ended."""
@@ -23,13 +24,42 @@ _LAST_WORDS = 1.0
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC, errno.ELOOP})
 
 
+def without_keys(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment for what an agent wrote: what looks like a key by its name is left out.
+
+    Example:
+        >>> without_keys({"PATH": "/bin", "OPENAI_API_KEY": "sk-1"})
+        {'PATH': '/bin'}
+    """
+    return {name: text for name, text in environ.items() if not is_secret_name(name)}
+
+
+def keys_to_hide(
+    environ: Mapping[str, str], given: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """What is blanked in the output of a command, longest first.
+
+    Args:
+        environ: Inherited variables. Many of them are called like keys and hold words (`DESKTOP_SESSION`):
+            only what is surely a key counts.
+        given: Those that somebody gave to the command: all that are called like keys count.
+
+    Example:
+        >>> keys_to_hide({"A_KEY": "sk-0123456789", "SESSION": "user"}, {"B_KEY": "word"})
+        ('sk-0123456789', 'word')
+    """
+    inherited = surely_keys(find_secrets({}, environ))
+    return longest_first((*inherited, *find_secrets(given or {}, {})))
+
+
 @attrs.frozen
 class SuiteCommands:
-    """Runs the commands of a suite's assertions."""
+    """Runs the commands of a suite's assertions, which run what agents wrote."""
 
     directory: Path
     """Of the suite; commands are told it as `TRIOEVAL_SUITE`."""
     environ: Mapping[str, str] = attrs.field(repr=False)
+    """Of the suite's code; commands get it without keys."""
 
     async def __call__(
         self, command: Sequence[str], *, folder: Path, environ: Mapping[str, str], limit: float
@@ -40,11 +70,13 @@ class SuiteCommands:
             GradingError: It cannot be started, for a reason that is none of the folder's.
         """
         places = {"TRIOEVAL_SUITE": str(self.directory), "TRIOEVAL_WORKSPACE": str(folder)}
-        whole = {**self.environ, **places, **environ}
-        written = Tail()
+        whole = {**without_keys(self.environ), **places, **environ}
+        written = Tail(secrets=keys_to_hide(self.environ, environ))
         try:
             code = await run_command(command, folder, whole, limit, written)
         except OSError as error:
+            if not folder.is_dir():
+                return Ran(code=None, how="cannot run: the workspace is not there any more")
             how = f"cannot be started: {error.strerror}"
             is_inside = os.sep in command[0] and not command[0].startswith(os.sep)
             if is_inside and error.errno in _NOT_THERE:
@@ -56,8 +88,7 @@ class SuiteCommands:
             raise GradingError(msg) from None
         late = f"did not end within {limit:g} seconds (timeoutMs)"
         how = late if code is None else describe_end(code)
-        secrets = longest_first(text for name, text in whole.items() if is_secret_name(name))
-        return Ran(code=code, how=how, output=hide(written.text or "", secrets))
+        return Ran(code=code, how=how, output=written.text or "")
 
 
 @trio.lowlevel.enable_ki_protection  # as for `start_tree`

@@ -1,15 +1,19 @@
 """What a program wrote, as text: all of it up to a limit, or the end of it."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
 import trio
+
+from trioeval.providers.secrets import hide
 
 EXCERPT_BYTES = 2048
 """Most that an error shows of what a program wrote."""
 
 _LINE = 200
+_WIDEST = 6
+"""Bytes of a quoted text for each of its own, as a rule."""
 
 _ESCAPES = re.compile(
     r"\x1b(?:"
@@ -58,32 +62,49 @@ class Tail:
     """The end of what was written: enough to see what happened."""
 
     limit: int = EXCERPT_BYTES
-    """Bytes, ≥ 1."""
+    """Bytes that are shown, ≥ 1."""
+    secrets: Sequence[str] = attrs.field(default=(), repr=False)
+    """What is blanked, longest first."""
     _data: bytearray = attrs.field(init=False, repr=False, factory=bytearray)
-    _cut: bool = attrs.field(init=False, repr=False, default=False)
+    _written: int = attrs.field(init=False, repr=False, default=0)
+    """Bytes, in all."""
+    _margin: int = attrs.field(init=False, repr=False)
+    """Bytes that are kept and not shown: they may be the end of a secret whose beginning is forgotten."""
+
+    @_margin.default
+    def _find_margin(self) -> int:
+        longest = max((len(text.encode("utf-8", "replace")) for text in self.secrets), default=0)
+        return _WIDEST * longest
 
     def feed(self, part: bytes) -> bool:
         """Keep what was written now, and forget what is too old; more of it is always wanted."""
-        self._cut |= len(self._data) + len(part) > self.limit
-        self._data += part[-self.limit :]
-        del self._data[: -self.limit]
+        kept = self.limit + self._margin
+        self._written += len(part)
+        self._data += part[-kept:]
+        del self._data[:-kept]
         return True
 
     def clear(self) -> None:
         """Forget everything."""
         self._data.clear()
-        self._cut = False
+        self._written = 0
 
     @property
     def is_cut(self) -> bool:
-        """Whether more was written than is kept."""
-        return self._cut
+        """Whether more was written than is shown."""
+        return self._written > self.limit
 
     @property
     def text(self) -> str | None:
         """What was written last, from the beginning of a line if there is one; None if nothing was."""
         data = bytes(self._data)
-        if self._cut:
+        if self.secrets:
+            shown = hide(data.decode("utf-8", "surrogateescape"), self.secrets)
+            data = shown.encode("utf-8", "surrogateescape")
+        if self._written > len(self._data):
+            data = data[self._margin :]
+        if self.is_cut:
+            data = data[-self.limit :]
             data = data.partition(b"\n")[2] or data
         return to_text(data) or None
 

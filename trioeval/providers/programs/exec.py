@@ -159,7 +159,11 @@ class _Run:
     _code: int | None = attrs.field(init=False, default=None)
     """None if it did not end by itself."""
     _written: Whole = attrs.field(init=False)
-    _errors: Tail = attrs.field(init=False, factory=Tail)
+    _errors: Tail = attrs.field(init=False)
+
+    @_errors.default
+    def _nothing_told(self) -> Tail:
+        return Tail(secrets=longest_first(self._settings.secrets))
 
     @_written.default
     def _nothing_written(self) -> Whole:

@@ -170,7 +170,7 @@ class AgentWork:
         def waiting(by: tuple[str, ...]) -> None:
             self._tell(step, CaseBlocked, by=by)
 
-        is_there = await trio.to_thread.run_sync(room.files.workspace.is_dir)
+        is_there = await trio.to_thread.run_sync(room.files.done.parent.is_dir)
         await self._gate.wait(
             self._names.names[step.index],
             column=column,

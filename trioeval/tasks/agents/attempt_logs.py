@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from trioeval.providers.programs.capture import Tail
-from trioeval.tasks.agents.plain_files import open_plain
+from trioeval.agents.plain_files import open_plain
 
 LAST_WORDS = 1.0
 """Seconds in which what a program wrote is read when all of it has ended."""

@@ -8,11 +8,13 @@ from threading import Lock
 
 import attrs
 
-from trioeval.agents.workspace import check_not_done, make_workspace
+from trioeval.agents.plain_files import open_plain, read_plain
+from trioeval.agents.workspace import make_done_folder, make_workspace
 from trioeval.errors import AgentError
 from trioeval.tasks.agents.case_files import CaseFiles
 
 _ABOUT = "case.json"
+_LARGEST = 1024 * 1024  # bytes of that file
 
 
 @attrs.frozen(kw_only=True)
@@ -53,12 +55,12 @@ def open_folder(files: CaseFiles, wanted: Wanted, lock: Lock) -> bool:
                 _write(files.folder / _ABOUT, {"digest": wanted.digest, "case": wanted.about})
         files.logs.mkdir(parents=True, exist_ok=True)
         if files.workspace.is_dir():
+            make_done_folder(files.workspace, files.done_file)  # the agent may have removed it
             return True
         if wanted.goes_on:
             msg = f"{files.workspace} is gone, in which the agent has begun"
             raise AgentError(f"{msg}; to begin anew, run the row again with --retry and its index")
-        make_workspace(files.workspace, wanted.template())
-        check_not_done(files.workspace, files.done_file)
+        make_workspace(files.workspace, wanted.template(), files.done_file)
     except OSError as error:
         raise AgentError(f"{files.folder}: {error.strerror or error}") from error
     return False
@@ -84,10 +86,10 @@ def _find(files: CaseFiles, wanted: Wanted) -> bool:
 def _digest_in(files: CaseFiles) -> str | None:
     """The digest of the case whose folder it is; None if nobody has worked there, blank of another one."""
     try:
-        found = json.loads((files.folder / _ABOUT).read_text())["digest"]
+        found = json.loads(read_plain(files.folder / _ABOUT, _LARGEST))["digest"]
     except (FileNotFoundError, NotADirectoryError):
         return "" if os.path.lexists(files.workspace) else None
-    except (ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # agents may write there
         return ""
     return found if isinstance(found, str) else ""
 
@@ -101,5 +103,7 @@ def _move_aside(folder: Path) -> None:
 
 def _write(file: Path, data: object) -> None:
     partial = file.with_name(f"{file.name}.new")
-    partial.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+    partial.unlink(missing_ok=True)
+    with open(open_plain(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as out:
+        out.write(f"{json.dumps(data, indent=2, ensure_ascii=False)}\n".encode())
     partial.replace(file)

@@ -23,7 +23,7 @@ from trioeval.tasks.agents.agent_journal import ProcessIdentity
 from trioeval.tasks.agents.attempt_logs import AttemptLog, open_log
 from trioeval.tasks.agents.case import CaseRoom
 from trioeval.tasks.agents.case_files import CaseFiles
-from trioeval.tasks.agents.plain_files import open_plain, read_plain
+from trioeval.agents.plain_files import open_plain, read_plain
 from trioeval.tasks.agents.process_family import ProcessFamily, Relative, Started
 from trioeval.tasks.agents.report_file import AttemptReport, read_report_file
 from trioeval.tasks.agents.survivors import identify

@@ -17,7 +17,7 @@ import orjson
 
 from trioeval.agents.attempts import AttemptFailure, FailureKind
 from trioeval.providers.config import show
-from trioeval.tasks.agents.plain_files import read_plain
+from trioeval.agents.plain_files import read_plain
 from trioeval.usage import Usage
 
 LARGEST = 10 * 1024 * 1024
@@ -86,7 +86,7 @@ def read_report(data: bytes) -> AttemptReport:
         return _useless(f"must be an object, got {show(told)}")
     warnings = [f'the report: "{name}" is not a key' for name in told if name not in _KEYS]
     return AttemptReport(
-        has_output="output" in told,
+        has_output=told.get("output") is not None,  # null is how programs leave a key out
         output=told.get("output"),
         usage=_read_tokens(told.get("tokens"), warnings),
         cost=_read_number("cost", told.get("cost"), _is_cost, "a number", warnings),

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from trioeval.grading.text import quote
-from trioeval.grading.workspace_files import check_file, place_of, read_file
+from trioeval.grading.workspace_files import LARGEST, check_file, place_of, read_file
 
 LONGEST = 50_000
 """Characters of a file that are given back at once."""
@@ -45,9 +45,14 @@ def list_files(workspace: Path, path: str = ".", offset: int = 1) -> str:
 
 
 def _shown(entry: os.DirEntry[str]) -> str:
+    name = "".join(one if one.isprintable() else _escaped(one) for one in entry.name)
     if entry.is_symlink():
-        return f"{entry.name} (a link)"
-    return f"{entry.name}/" if entry.is_dir() else entry.name
+        return f"{name} (a link)"
+    return f"{name}/" if entry.is_dir() else name
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
 
 
 def _rest(what: str, first: int, size: int, whole: int) -> str:
@@ -124,7 +129,8 @@ def edit_text(workspace: Path, path: str, old: str, new: str, *, every: bool = F
     """Put a text in place of another that occurs once in a file, or everywhere.
 
     Raises:
-        ActionError: It does not occur, or more than once; or the file is no text, or cannot be written.
+        ActionError: It does not occur, or more than once; or the file is no text, would become too large,
+            or cannot be written.
         GradingError: The file is outside, or too large.
         NoFileError: There is none.
     """
@@ -139,6 +145,12 @@ def edit_text(workspace: Path, path: str, old: str, new: str, *, every: bool = F
         raise ActionError(msg)
     if count > 1 and not every:
         msg = f"the old text occurs {count} times in {quote(path)}; give more of it, or set all"
+        raise ActionError(msg)
+    # Every place of a large file with a long text would be more than any machine has.
+    sizes = [len(part.encode("utf-8", "replace")) for part in (text, old, new)]
+    size = sizes[0] + count * (sizes[2] - sizes[1])
+    if size > LARGEST:
+        msg = f"{quote(path)} would have {size:,} bytes, and {LARGEST:,} are the most that is edited"
         raise ActionError(msg)
     write_text(workspace, path, text.replace(old, new))
     return f"{count} {'place' if count == 1 else 'places'} in {quote(path)} changed"

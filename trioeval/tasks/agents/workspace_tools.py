@@ -16,8 +16,6 @@ from trioeval.grading.tool_calls import Function
 from trioeval.grading.workspace_files import NoFileError
 from trioeval.providers.programs.capture import Tail
 from trioeval.providers.programs.trees import describe_end
-from trioeval.providers.secret_names import is_secret_name
-from trioeval.providers.secrets import hide, longest_first
 from trioeval.suite.agent_models import AgentSettings
 from trioeval.tasks.agents.case_files import CaseFiles
 from trioeval.tasks.agents.workspace_actions import (
@@ -27,7 +25,7 @@ from trioeval.tasks.agents.workspace_actions import (
     read_text,
     write_text,
 )
-from trioeval.tasks.commands import run_command
+from trioeval.tasks.commands import keys_to_hide, run_command, without_keys
 from trioeval.tasks.tool_arguments import arguments_of
 from trioeval.tasks.tool_turns import ToolCall, ToolResult, tool_offers
 
@@ -216,8 +214,9 @@ class WorkspaceTools:
 
     async def _command(self, command: str, seconds: float) -> str:
         limit = min(max(seconds, 1.0), LONGEST_COMMAND)
-        open_ones = {name: text for name, text in self.environ.items() if not is_secret_name(name)}
-        written = Tail(_OUTPUT)
+        open_ones = without_keys(self.environ)
+        # A command that is no prisoner may find keys elsewhere.
+        written = Tail(_OUTPUT, keys_to_hide(self.environ))
         words = ["/bin/sh", "-c", command]
         try:
             code = await run_command(
@@ -229,9 +228,7 @@ class WorkspaceTools:
         late = f"did not end within {limit:g} seconds, and was ended"
         how = late if code is None else describe_end(code)
         cut = "[only the end of what it wrote:]\n" if written.is_cut else ""
-        # A command that is no prisoner may find them elsewhere.
-        keys = longest_first(text for name, text in self.environ.items() if is_secret_name(name))
-        return f"the command {how}\n{cut}{hide(written.text or '', keys)}".rstrip()
+        return f"the command {how}\n{cut}{written.text or ''}".rstrip()
 
 
 async def _aside(act: Callable[[], str]) -> str:
