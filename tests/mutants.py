@@ -1646,7 +1646,7 @@ MUTANTS = (
         "what gets its slot begins though nobody wants it",
         "DRAIN",
         "agents/turn.py",
-        "        if terms.stop.is_set() or terms.marker.is_set():\n            return\n",
+        "        if terms.stop.is_set() or terms.marker.is_set():\n            return None\n",
         "",
     ),
     Mutant(

@@ -1,5 +1,6 @@
 """The files of a case that the loop looks at: its prompt, and what says that it is done."""
 
+import itertools
 import os
 import socket
 from collections.abc import Callable
@@ -37,8 +38,12 @@ def test_ag_12_a_prompt_that_is_there_stays_and_holds(tmp_path: Path) -> None:
 
 def test_a_prompt_whose_writing_was_cut_off_is_not_there(tmp_path: Path) -> None:
     """A half of it is never taken for the whole."""
-    (tmp_path / "prompt.md.new").write_text("Repa")
-    assert ensure_prompt(tmp_path / "prompt.md", "Repair it.") == "Repair it."
+    file, begun = tmp_path / "prompt.md", tmp_path / "prompt.md.new"
+    begun.write_text("Repa")
+    assert ensure_prompt(file, "Repair it.") == "Repair it."
+    file.unlink()
+    os.mkfifo(begun)  # an agent may put there what it wants: nobody waits for it
+    assert ensure_prompt(file, "Repair it.") == "Repair it."
 
 
 @pytest.mark.parametrize("submitted", [None, "", " \n"])
@@ -55,8 +60,10 @@ def test_a_prompt_is_needed(submitted: str | None, tmp_path: Path) -> None:
     [
         (lambda file: file.write_text(" \n"), "is blank; write the prompt there, or remove it"),
         (lambda file: file.write_bytes(b"\xff"), "a prompt is text in UTF-8"),
-        (lambda file: file.mkdir(), "Is a directory"),
-        (lambda file: file.symlink_to("nowhere"), "No such file or directory"),
+        (lambda file: file.mkdir(), "not a regular file"),
+        (lambda file: file.symlink_to("nowhere"), "it is a link"),
+        (os.mkfifo, "not a regular file"),
+        (lambda file: os.truncate(file, 2**26 + 1), "has more than 67,108,864 bytes"),
     ],
 )
 def test_a_prompt_that_cannot_be_used_is_told(
@@ -64,6 +71,8 @@ def test_a_prompt_that_cannot_be_used_is_told(
 ) -> None:
     """Which file it is; nothing is written over it."""
     file = tmp_path / "prompt.md"
+    if message.startswith("has more"):
+        file.touch()
     make(file)
     with pytest.raises(AgentError, match=message) as caught:
         ensure_prompt(file, "Repair it.")
@@ -150,6 +159,32 @@ def test_who_waits_for_a_file_looks_five_times_a_second(tmp_path: Path) -> None:
     first, second, third, fourth = run_virtual(main)
     assert first == second == pytest.approx(1.6)
     assert third == fourth == pytest.approx(1.88)
+
+
+def test_who_waits_for_long_looks_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look keeps all others of the program for a moment; a new file is seen within two seconds."""
+    marker, looks = FileMarker(tmp_path / "DONE"), list[float]()
+
+    def look(_marker: FileMarker) -> bool:
+        looks.append(trio.current_time())
+        return False
+
+    monkeypatch.setattr(FileMarker, "is_set", look)
+
+    async def main() -> None:
+        with trio.move_on_after(3600):
+            await marker.wait()
+
+    run_virtual(main)
+    assert len(looks) < 1900
+    pauses = [later - before for before, later in itertools.pairwise(looks)]
+    assert max(pauses) == pytest.approx(2)
+    assert all(
+        pause <= max(0.201, before / 10 + 0.001)
+        for before, pause in zip(looks, pauses, strict=False)
+    )
 
 
 @pytest.mark.parametrize("kind", ["file", "flag"])

@@ -436,11 +436,15 @@ def test_what_the_slots_raise_leaves_the_loop_as_it_is() -> None:
     on_bench(play)
 
 
-def test_an_agent_that_comes_too_late_ends_no_attempt() -> None:
-    """Its run is over: the attempt is cut off, and a resume makes it again."""
+@pytest.mark.parametrize("is_group", [False, True])
+def test_an_agent_that_comes_too_late_ends_no_attempt(is_group: bool) -> None:  # noqa: FBT001
+    """Its run is over: the attempt is cut off, and a resume makes it again. Also out of a nursery."""
+    late: Exception = TooLateError("the run is over")
+    if is_group:
+        late = ExceptionGroup("nursery", [ValueError("beside"), ExceptionGroup("inner", [late])])
 
     async def play(bench: Bench) -> None:
-        agent = Scripted(bench, [TooLateError("the run is over")], children=[1000])
+        agent = Scripted(bench, [late], children=[1000])
         with pytest.raises(TooLateError):
             await run_until_done(agent, bench.terms())
         assert bench.told == []

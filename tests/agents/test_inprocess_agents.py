@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from loop_bench import failed
 
 from trioeval.agents.attempts import AttemptEnd
-from trioeval.agents.events import AgentEvent, AttemptEnded, AttemptStarted, AttemptWaiting
+from trioeval.agents.events import (
+    AgentEvent,
+    AttemptEnded,
+    AttemptGoesOn,
+    AttemptStarted,
+    AttemptWaiting,
+)
 from trioeval.agents.inprocess import AgentCase, AgentFunction, AgentRun, run_agents
 from trioeval.agents.loop import LoopEnd
 from trioeval.agents.restarts import RestartPolicy
@@ -220,6 +226,28 @@ def test_ag_27_with_one_slot_a_parent_can_wait_for_its_child() -> None:
     ends, _events, seconds = run([AgentCase("a", parent, "Do it.")], 1, lanes=lanes)
     assert seen == [("child Grow.", 1), ("parent grown up", 1)]
     assert (ends[0].ending, ends[0].attempts[0].output, seconds) == ("done", "grown up", 5)
+
+
+def test_children_are_told_apart_and_who_waits_to_go_on_is_told() -> None:
+    """A child has a name behind that of its case; who has its slot back at once waits for nothing."""
+
+    async def parent(run: AgentRun) -> None:
+        await run.start_child(working(1), "child")
+        async with run.waiting():
+            await trio.sleep(0.5)
+        await run.start_child(working(1), "child")
+        await run.wait_children()
+        run.done()
+
+    _ends, events, _seconds = run([AgentCase("a", parent, "Do it.")], 1)
+    told = [(type(e), e.case, e.at) for e in events if not isinstance(e, AttemptEnded)]
+    assert told[:-1] == [
+        (AttemptStarted, "a", 0),
+        (AttemptStarted, "a/child", 0),
+        (AttemptWaiting, "a", 0.51),
+        (AttemptGoesOn, "a", 1),
+        (AttemptStarted, "a/child#2", 1),
+    ]
 
 
 def test_ag_28_more_slots_are_used_at_once() -> None:

@@ -60,6 +60,13 @@ def test_ag_10_five_failures_alike_end_it_after_delays_of_1_2_4_8() -> None:
     ]
 
 
+def test_who_reaches_a_bound_may_have_got_further() -> None:
+    """The same message each time says nothing of that."""
+    bound = failed("timeout", "50 steps are made, and 50 are allowed (maxSteps)")
+    assert isinstance(decide(RestartPolicy(), [bound] * 9), Again)
+    assert isinstance(decide(RestartPolicy(), [failed(), bound, *[failed()] * 3]), Again)
+
+
 @pytest.mark.parametrize("kind", sorted(PERMANENT))
 def test_ag_09_a_failure_for_good_is_the_last(kind: str) -> None:
     """And is told instead of whatever else would end it."""
@@ -114,6 +121,7 @@ def test_failures_are_alike_when_kind_and_message_are(ends: list[AttemptEnd], nu
     verdict = decide(RestartPolicy(identical_failures=number), ends)
     last = [end.failure for end in ends[-number:]]
     alike = len(last) == number and None not in last and len(set(last)) == 1
+    alike = alike and last[0] is not None and last[0].kind != "timeout"
     assert isinstance(verdict, Stop) == alike
 
 
@@ -123,6 +131,15 @@ def test_failures_are_alike_when_kind_and_message_are(ends: list[AttemptEnd], nu
         ("12:30:01.5 disk full", "12:30:02.75 disk full", True),
         ("process 40123 died", "process 40177 died", True),
         ("<Lock at 0x7f00aa>", "<Lock at 0x7f00bb>", True),
+        ("2026-01-02T10:00:01Z refused", "2026-01-03T11:00:02+01:00 refused", True),
+        ("no /tmp/tmpab1c/a", "no /tmp/tmpxd2e/a", True),
+        ("pid=890 took 9s", "pid=91 took 1m10.5s", True),
+        ("127.0.0.1:4111 refused", "127.0.0.1:40123 refused", True),
+        ("no /tmp/tmpab1c/a", "no /tmp/tmpab1c/b", False),
+        ("score 0.1", "score 0.2", False),
+        ("coverage 71.5% < 80%", "coverage 72.5% < 80%", False),
+        ("4000 tests fail", "3000 tests fail", False),
+        ("a.py:12:30: no name", "a.py:13:30: no name", False),
         ("ended with exit code 1", "ended with exit code 2", False),
         ("3 tests fail", "2 tests fail", False),
     ],

@@ -217,6 +217,26 @@ def test_a_place_whose_parent_is_missing_is_told(tmp_path: Path) -> None:
         make_workspace(tmp_path / "no" / "workspace", None)
 
 
+def test_a_copy_that_says_that_it_is_done_never_has_its_name(template: Path, target: Path) -> None:
+    """Who found it there later would take it for the work of an agent."""
+    (template / "sub" / "DONE").touch()
+    with pytest.raises(AgentError) as caught:
+        make_workspace(target, template, "sub/DONE")
+    assert str(caught.value).startswith(f"{template} holds sub/DONE already, by which an agent")
+    assert [*target.parent.iterdir()] == []
+
+
+def test_the_folder_of_the_done_file_is_made(template: Path, target: Path) -> None:
+    """Unless something else is in its place."""
+    make_workspace(target, template, "out/of/DONE")
+    assert [*(target / "out" / "of").iterdir()] == []
+    with pytest.raises(AgentError) as caught:
+        make_workspace(target.with_name("other"), template, "run.sh/DONE")
+    said = "the folder run.sh of the doneFile run.sh/DONE cannot be made: File exists"
+    assert str(caught.value) == said
+    assert [path.name for path in target.parent.iterdir()] == ["workspace"]
+
+
 def test_a_workspace_that_is_done_is_told(tmp_path: Path) -> None:
     """Also if what is there is a folder or a link that leads nowhere."""
     check_not_done(tmp_path, "out/DONE")

@@ -88,7 +88,7 @@ def test_interrupts_end_attempts_gently_and_then_at_once(tmp_path: Path) -> None
             """,
             "second": "touch DONE",
         },
-        top={"agents": {"maxConcurrentRuns": 1}},
+        {"second": {"dependsOn": ["first"]}},
     )
     with bench.run("s.json") as program:
         bench.wait_told("first 0 held")
@@ -101,7 +101,7 @@ def test_interrupts_end_attempts_gently_and_then_at_once(tmp_path: Path) -> None
     assert bench.begun() == ["first 0"]
     assert bench.outcomes == {"first": "interrupted", "second": "not_run"}
     assert agent_of(bench.rows["first"])["message"] == "interrupted after 1 attempt"
-    with bench.program("resume", "-o", "rows.jsonl", "-j", "1") as program:
+    with bench.program("resume", "-o", "rows.jsonl") as program:
         bench.wait_told("first 1 held")
         child = bench.pid("child")
         program.send_signal(2)

@@ -1,5 +1,6 @@
 """Types that look at what an agent has left in its workspace."""
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -14,7 +15,7 @@ from trioeval.errors import GradingError, Problem
 from trioeval.grading import Subject
 from trioeval.grading.check import check_assertion
 from trioeval.grading.model import Computed
-from trioeval.grading.workspace_files import LARGEST, find_file, path_fault, place_of
+from trioeval.grading.workspace_files import LARGEST, NoFileError, find_file, path_fault, place_of
 
 Told = tuple[bool, str]
 
@@ -62,12 +63,53 @@ def problems(name: str, value: Any) -> list[Problem]:
         ("round", False, 'there is no file "round"'),
         ("scores.json/x", False, 'there is no file "scores.json/x"'),
         ("src/*", True, 'there is "src/*"'),
+        ("**", True, 'there is "**"'),
+        ("src/**", True, 'there is "src/**"'),
+        ("**/src/**/c*.py", True, 'there is "**/src/**/c*.py"'),
+        ("*/calc.py", True, 'there is "*/calc.py"'),
+        ("*/*/calc.py", False, 'there is no file "*/*/calc.py"'),
+        ("**/[!a-z]*", False, 'there is no file "**/[!a-z]*"'),
+        ("**/src", False, 'there is no file "**/src"'),
     ],
 )
 def test_files_are_there_or_not(place: Path, value: Any, passes: bool, reason: str) -> None:  # noqa: FBT001
     """Each path and each pattern names at least one file; folders and pipes are none."""
     assert judged(place, "file-exists", value) == (passes, reason)
-    assert judged(place, "not-file-exists", value) == (not passes, reason)
+    if isinstance(value, str):
+        assert judged(place, "not-file-exists", value) == (not passes, reason)
+
+
+@pytest.mark.parametrize(
+    ("value", "passes", "reason"),
+    [
+        (["DONE", "*.txt"], True, 'there is none of ["DONE","*.txt"]'),
+        (["DONE", "src/*.py"], False, 'there is "src/*.py"'),
+        (["in", "DONE"], False, 'there is "in"'),
+        (["in", "src/calc.py"], False, 'there is "in"'),
+    ],
+)
+def test_each_of_several_files_may_be_forbidden(
+    place: Path,
+    value: Any,
+    passes: bool,  # noqa: FBT001
+    reason: str,
+) -> None:
+    """One that is there is one too many, although all of them are not."""
+    assert judged(place, "not-file-exists", value) == (passes, reason)
+
+
+def test_to_look_for_a_pattern_takes_bounded_time(place: Path) -> None:
+    """`**` many times is `**`; each folder is looked at once; and an agent may leave any number of them."""
+    deep = place.joinpath(*"abcdefghijkl")
+    deep.mkdir(parents=True)
+    readings = itertools.count()
+    many = "/".join(["**"] * 30 + ["*"] + ["**", "?"] * 5 + ["nothing"])
+    assert find_file(place, many, longest=1000, now=readings.__next__) is None
+    with pytest.raises(NoFileError, match=r'looking for ".*nothing" took longer than 9 seconds'):
+        find_file(place, "**/nothing", longest=9, now=itertools.count().__next__)
+    assert find_file(place, "**/calc.py", longest=1000, now=itertools.count().__next__)
+    (place / " ").mkdir()
+    assert find_file(place, "?") is None
 
 
 def test_a_file_with_marks_in_its_name_is_named_by_it(place: Path) -> None:
@@ -165,35 +207,62 @@ def test_files_of_json_are_held_against_what_is_wanted(
     assert judged(place, "not-file-json", value) == (not passes, reason)
 
 
+@pytest.mark.parametrize("path", ["$..x", "$..*"])
+@pytest.mark.parametrize("inverted", ["", "not-"])
+def test_a_json_path_that_fails_on_what_an_agent_wrote_is_its_failure(
+    place: Path, path: str, inverted: str
+) -> None:
+    """Under `not-` as well: nothing was found out."""
+    (place / "deep").write_text('{"x": ' * 500 + "1" + "}" * 500)
+    told = judged(place, f"{inverted}file-json", {"file": "deep", "path": path})
+    assert told == (False, f'"{path}" fails: recursion limit exceeded')
+
+
+def test_a_json_path_finds_a_bounded_number_of_values(place: Path) -> None:
+    """More is a failure of the agent as well."""
+    (place / "wide").write_text(json.dumps([0] * 100_001))
+    told = judged(place, "not-file-json", {"file": "wide", "path": "$.*"})
+    assert told == (False, '"$.*" finds more than 100,000 values')
+
+
 def test_a_file_that_is_no_json_fails(place: Path) -> None:
     """With the place where it ends to be some."""
     told = judged(place, "file-json", "src/calc.py")
     assert told == (False, '"src/calc.py" is not JSON: line 1, column 1: expecting value')
 
 
-@pytest.mark.parametrize("named", ["/etc/passwd", "../secret.txt", "src/../../secret.txt", "out"])
+@pytest.mark.parametrize("named", ["/etc/passwd", "../secret.txt", "src/../../secret.txt"])
 @pytest.mark.parametrize("name", ["file-exists", "file-contains", "file-json"])
 def test_what_is_outside_is_never_looked_at(place: Path, named: str, name: str) -> None:
-    """Neither by its path nor by a link: that is no verdict but an error which names it."""
+    """That a suite asks for it is no verdict but an error which names it."""
     value = {"file": named, "text": "secret"} if name == "file-contains" else named
     with pytest.raises(GradingError, match="the workspace") as raised:
         judged(place, name, value)
     assert f'"{named}"' in str(raised.value)
 
 
-def test_a_pattern_that_only_finds_links_to_elsewhere_is_an_error(place: Path) -> None:
-    """With a file among its matches, that one is meant."""
-    with pytest.raises(GradingError, match='"out" is a link, or behind one, that leads out'):
-        judged(place, "file-exists", "ou*")
-    assert judged(place, "file-exists", "*")[0]
+LEADS_OUT = "is a link, or behind one, that leads out of the workspace"
 
 
-def test_a_folder_that_leads_out_is_as_good_as_a_link(place: Path) -> None:
-    """Also for what would be new in it."""
+@pytest.mark.parametrize("name", ["file-exists", "file-contains", "file-json"])
+@pytest.mark.parametrize("named", ["out", "up/secret.txt"])
+@pytest.mark.parametrize("inverted", ["", "not-"])
+def test_a_link_to_elsewhere_is_a_failure_of_the_agent(
+    place: Path, named: str, name: str, inverted: str
+) -> None:
+    """Who made it does not get away with an error; under `not-` nothing was found out either."""
     (place / "up").symlink_to(place.parent)
-    with pytest.raises(GradingError, match=r'"up/secret\.txt" is a link, or behind one'):
-        judged(place, "file-contains", {"file": "up/secret.txt", "text": "secret"})
-    with pytest.raises(GradingError, match="leads out"):
+    value = {"file": named, "text": "secret"} if name == "file-contains" else named
+    assert judged(place, f"{inverted}{name}", value) == (False, f'"{named}" {LEADS_OUT}')
+
+
+def test_a_pattern_that_only_finds_links_to_elsewhere_is_a_failure(place: Path) -> None:
+    """With a file among its matches, that one is meant."""
+    for name in ("file-exists", "not-file-exists"):
+        assert judged(place, name, "ou*") == (False, f'"out" {LEADS_OUT}')
+    assert judged(place, "file-exists", "*")[0]
+    (place / "up").symlink_to(place.parent)
+    with pytest.raises(NoFileError, match="leads out"):
         place_of(place, "up/new.txt")
 
 
@@ -211,21 +280,22 @@ def test_no_path_leads_out(tmp_path_factory: pytest.TempPathFactory, parts: list
     named = "/".join(parts)
     try:
         found = place_of(root, named)
-    except GradingError:
+    except (GradingError, NoFileError):
         return
     assert path_fault(named) is None
     assert found.is_relative_to(root.resolve())
 
 
 def test_a_file_may_have_ten_mebibytes(place: Path) -> None:
-    """More is not read, and no verdict: a few bytes tell nothing of the rest."""
+    """More is not read, and a failure either way: a few bytes tell nothing of the rest."""
     with (place / "log").open("wb") as file:
         file.truncate(LARGEST)
     assert judged(place, "not-file-contains", {"file": "log", "text": "x"})[0]
     with (place / "log").open("wb") as file:
         file.truncate(LARGEST + 1)
-    with pytest.raises(GradingError, match='"log" has more than 10,485,760 bytes'):
-        judged(place, "not-file-contains", {"file": "log", "text": "x"})
+    passes, reason = judged(place, "not-file-contains", {"file": "log", "text": "x"})
+    assert not passes
+    assert reason.startswith('"log" has more than 10,485,760 bytes')
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,9 @@ class Walk:
         if failures and failures[-1] == failed("auth", "no"):
             return "permanent"
         same = policy.identical_failures
-        if len(failures) >= same and all(end == failures[-1] for end in failures[-same:]):
+        is_bound = bool(failures) and failures[-1] == failed("timeout", "600 s")
+        alike = len(failures) >= same and all(end == failures[-1] for end in failures[-same:])
+        if alike and not is_bound:
             return "identical_failures"
         return "max_attempts" if len(self.ends) >= policy.max_attempts else None
 

@@ -166,6 +166,23 @@ def test_a_long_tail_begins_with_a_line() -> None:
     assert tail.text is None
 
 
+def test_a_tail_shows_no_part_of_a_secret_wherever_it_begins() -> None:
+    """Not in another spelling either; nor where blanks make room for what stood before."""
+    key = "sk-abc/defghijklmn"
+    quoted = key.replace("/", "\\u002f").encode()
+    for size in range(60, 140):
+        tail = Tail(100, [key])
+        for part in (b"before ", quoted, key.encode(), b"B" * size):
+            tail.feed(part)
+        text = tail.text or ""
+        assert set(text) <= {*"[hidden]", *"before ", "B"}
+        assert (text.count("B"), tail.is_cut) == (min(size, 100), True)
+    assert Tail(100, [key]).text is None
+    short = Tail(100, [key])
+    short.feed(f"the key {key}".encode())
+    assert (short.text, short.is_cut) == ("the key [hidden]", False)
+
+
 def test_an_exit_code_is_an_error_with_what_was_said() -> None:
     """PR-28: the code, the last line, and the rest as an excerpt."""
     error = failure("sh -c 'echo 4; echo one >&2; echo two >&2; exit 3'")

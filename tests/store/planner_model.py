@@ -25,7 +25,7 @@ def bare_planner(path: Path, limit: int, settings: PlannerSettings = QUIET) -> A
     """A planner without its background, which can be dropped as if its program were killed."""
     connection = open_database(path, RUNS)
     connection.execute("PRAGMA synchronous = OFF")
-    transactions = Transactions(path, connection, enter(path), settings, lambda: 1_000_000.0)
+    transactions = Transactions(path, connection, enter(path), settings, lambda: 1_000_000.0, print)
     return AgentPlanner(path, transactions, limit, settings, print)
 
 
@@ -94,6 +94,14 @@ class Model:
             self.disown(known.owner)
         known.needs, known.owner = needs, program
         self.done.pop(id_, None)
+        self.schedule(limit)
+
+    def set_free(self, program: int, id_: str, limit: int) -> None:
+        known = self.entries.get(id_)
+        if known is None or known.owner != program:
+            raise RefusedError
+        if not known.is_running:
+            known.needs = ()
         self.schedule(limit)
 
     def end(self, program: int, id_: str, done: bool | None, limit: int | None) -> None:  # noqa: FBT001

@@ -85,6 +85,20 @@ class PlannerMachine(RuleBasedStateMachine):
     def submit_without_needs(self, slot: int, id_: str) -> None:
         self.submit(slot, id_, ())
 
+    @rule(slot=PROGRAMS, id_=IDS)
+    def set_free(self, slot: int, id_: str) -> None:
+        number, planner, limit = self.do(slot)
+        try:
+            self.model.set_free(number, id_, limit)
+        except RefusedError:
+            with pytest.raises(UsageError, match=f"{id_}: it does not stand in the line"):
+                trio.run(planner.set_free, id_)
+            return
+        entry = trio.run(planner.set_free, id_)
+        line = next(line for line in self.model.shown() if line[0] == id_)
+        assert (entry.order, entry.state, entry.position) == (line[1], line[2], line[4])
+        self.check_known(number)
+
     @rule(slot=PROGRAMS, id_=IDS, done=st.booleans(), schedule=st.booleans())
     def finish(self, slot: int, id_: str, *, done: bool, schedule: bool) -> None:
         number, planner, limit = self.do(slot)
@@ -241,9 +255,9 @@ class SharedMachine(PlannerMachine):
 
 TestMemoryPlannerAg41 = MemoryMachine.TestCase
 TestMemoryPlannerAg41.settings = settings(
-    max_examples=settings().max_examples // 8, stateful_step_count=25
+    max_examples=settings().max_examples // 10, stateful_step_count=25
 )
 TestSharedPlannerAg41 = SharedMachine.TestCase
 TestSharedPlannerAg41.settings = settings(
-    max_examples=settings().max_examples // 8, stateful_step_count=25
+    max_examples=settings().max_examples // 10, stateful_step_count=25
 )

@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
+import trio.lowlevel
 from agent_processes import (
     Rig,
     attempt,
@@ -31,7 +33,7 @@ from trioeval.providers.programs.members import Root, find_survivors, read_membe
 from trioeval.tasks.agents.agent_journal import ProcessIdentity
 from trioeval.tasks.agents.attempt_logs import Pump, open_log
 from trioeval.tasks.agents.case_files import CaseFiles
-from trioeval.tasks.agents.process_family import open_family
+from trioeval.tasks.agents.process_family import ProcessFamily, open_family
 from trioeval.tasks.agents.survivors import end_survivors, this_host
 
 GRACE = 1.0
@@ -285,6 +287,38 @@ def test_nothing_is_left_of_attempts_that_are_cancelled_at_any_instant(
     line = "sh -c 'setsid sleep 1000 & sleep 1000'"
     in_rig(settings(line, mark=mark), tmp_path, work)
     assert carriers(mark) == []
+
+
+HIDING = "echo \\$\\$ >{pid}; echo >{up}; exec /bin/sleep 60"
+HIDDEN = f"sh -c 'setsid env -i /bin/sh -c \"{HIDING}\" & read -r _ <{{up}}'"
+
+
+@pytest.mark.parametrize("is_hidden", [True, False])
+def test_who_holds_a_pipe_for_ever_does_not_hold_up_the_case(
+    tmp_path: Path,
+    mark: str,
+    monkeypatch: pytest.MonkeyPatch,
+    is_hidden: bool,  # noqa: FBT001
+) -> None:
+    """One that nobody can find any more, or cannot be ended."""
+    monkeypatch.setattr("trioeval.tasks.agents.attempt_logs.LAST_WORDS", 0.01)
+    left, up = tmp_path / "pid", make_pipe(tmp_path / "up")
+
+    async def end_nothing(_family: ProcessFamily) -> None:
+        await trio.lowlevel.checkpoint()
+
+    line = HIDDEN.format(pid=left, up=up) if is_hidden else scripted("leave:session")
+
+    async def work(rig: Rig) -> None:
+        await rig.agent(attempt())
+        assert bool(rig.family.alive()) is not is_hidden
+        if not is_hidden:
+            monkeypatch.setattr(rig.family.__class__, "end", end_nothing)
+
+    began = time.monotonic()
+    in_rig(settings(line, mark=mark), tmp_path, work)
+    assert time.monotonic() - began < 30
+    os.kill(int(left.read_text()) if is_hidden else carriers(mark)[0], signal.SIGKILL)
 
 
 def test_without_a_process_table_the_group_is_known(

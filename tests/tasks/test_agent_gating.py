@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from trioeval.agents.dependencies import Dependent, FailedDependency
 from trioeval.errors import AgentError, BlockedError, UsageError
+from trioeval.kernel import Cut
 from trioeval.tasks.agents.gating import Gate
 from trioeval.tasks.refusals import StoppedError
 from trioeval.testing import run_virtual
@@ -47,6 +48,8 @@ class Case:
     takes: float = 1.0
     """Seconds from its beginning to its end."""
     done: bool = True
+    cut: bool = False
+    """Whether it is cut off at its end; the budget is used up."""
     limit: float | None = None
     marked_at: float | None = None
     """When its marker is set from outside."""
@@ -115,15 +118,17 @@ async def perform(gate: Gate, case: Case, ran: Ran, column: str) -> None:
                 if not flag.event.is_set():
                     await trio.sleep(case.takes)
                 ending = "done" if case.done or flag.event.is_set() else "failed"
+                ending = "cut" if case.cut else ending
         except BlockedError as error:
             ending = f"skipped: {error.by}: {error}"
         except AgentError as error:
             ending = f"refused: {error}"
-        except StoppedError:
-            ending = "stopped"
+        except StoppedError as error:
+            ending = "stopped" if error.cut is Cut.STOP else f"left: {error.cut.name}"
         ran.ended[case.name] = ending
         ran.over[case.name] = trio.current_time()
-        gate.over(case.name, column=column, done=ending == "done")
+        cut = Cut.BUDGET if case.cut and case.name in ran.began else None
+        gate.over(case.name, column=column, done=ending == "done", cut=cut)
         nursery.cancel_scope.cancel()
 
 
@@ -251,6 +256,33 @@ def test_ag_74_cases_that_wait_for_what_failed_end_when_nothing_else_goes_on() -
     ]
     assert found.over["b"] == found.over["c"] == 20
     assert found.began["d"] == 20
+
+
+def test_what_depends_on_a_case_that_was_cut_off_is_left_whatever_its_policy() -> None:
+    """At once, also what comes later: a resume goes on with all of them. What has failed has failed."""
+    found = ran(
+        Case(name="a", done=False, cut=True),
+        Case(name="e", done=False),
+        Case(name="g", takes=9),
+        *(Case(name=policy[0], needs="ga", policy=policy) for policy in POLICIES),
+        Case(name="x", needs="r", policy="fail"),
+        Case(name="y", needs="ae", policy="fail"),
+        Case(name="z", needs="ga", policy="block", marked_at=0.5),
+    )
+    assert {found.ended[name] for name in "sbfrx"} == {"left: BUDGET"}
+    assert found.ended["y"] == "refused: case e, which it depends on, is not done"
+    assert (found.ended["z"], found.ended["g"]) == ("done", "done")
+    assert {found.over[name] for name in "sbfrxy"} == {1}
+    assert found.warned == []
+
+    async def late() -> None:
+        gate = gate_of(*(Case(name="a"), Case(name="b", needs="a", policy="run")))
+        gate.over("a", column="", done=False, cut=Cut.BUDGET)
+        gate.over("a", column="", done=True)  # said before
+        with pytest.raises(StoppedError):
+            await gate.wait("b", column="", done=Flag(), post=silence)
+
+    run_virtual(late)
 
 
 def test_a_case_that_is_not_there_is_never_done() -> None:
@@ -468,6 +500,7 @@ def plans(draw: st.DrawFn) -> Sequence[Case]:
                 limit=draw(instants) if rare == 1 else None,
                 marked_at=draw(instants) if rare == 2 else None,
                 cancelled_at=draw(instants) if rare == 3 else None,
+                cut=rare == 4,
                 writes=draw(st.sampled_from([0.0, 0.0, 0.25])),
             )
         )
@@ -497,6 +530,8 @@ def test_every_case_ends_and_begins_only_when_it_may(plan: Sequence[Case]) -> No
 def check_case(case: Case, found: Ran) -> None:
     name, ending = case.name, found.ended[case.name]
     done = {other for other in case.needs if found.ended[other] == "done"}
+    left = {other for other in case.needs if found.ended[other] in {"cut", "left: BUDGET"}}
+    assert bool(left) or not ending.startswith("left")
     posted, progress = found.posted[name], [one for one in found.posted[name] if "PROGRESS" in one]
     assert all(one != other for one, other in itertools.pairwise(progress))
     facts = [one for one in posted if not one.startswith("PROGRESS")]
@@ -507,6 +542,7 @@ def check_case(case: Case, found: Ran) -> None:
         marked = case.marked_at is not None and case.marked_at <= at
         before = {other for other in case.needs if found.over[other] <= at}
         assert marked or before == set(case.needs)
+        assert marked or not left
         assert marked or case.policy == "run" or done == set(case.needs)
         if not marked and case.policy == "run" and done != set(case.needs):
             assert facts[0].startswith("WARNING")

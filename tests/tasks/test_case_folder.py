@@ -1,6 +1,7 @@
 """Folders of cases: made once, found again, and moved aside when they are those of another case."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
@@ -112,6 +113,53 @@ def test_a_copy_that_was_cut_off_is_made_once_more(folder: Path) -> None:
     assert not open_as(folder)
     assert (folder / "workspace").is_dir()
     assert [one.name for one in folder.parent.iterdir()] == ["calc"]
+
+
+def test_a_copy_that_is_done_is_refused_each_time(folder: Path, tmp_path: Path) -> None:
+    """The next execution would take it for the work of an agent."""
+    (tmp_path / "template").mkdir()
+    (tmp_path / "template" / "DONE").touch()
+    for _ in range(2):
+        with pytest.raises(AgentError, match="template holds DONE already"):
+            open_as(folder, template=lambda: tmp_path / "template")
+
+
+def test_the_folder_of_the_done_file_is_there_whatever_an_agent_removes(folder: Path) -> None:
+    wanted = Wanted(digest="d", about="calc", template=nothing, goes_on=False)
+    files = CaseFiles(folder, "out/DONE")
+    for _ in range(2):
+        open_folder(files, wanted, Lock())
+        files.done.parent.rmdir()
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        os.mkfifo,
+        lambda file: file.symlink_to("/dev/zero"),
+        lambda file: file.mkdir(),
+        lambda file: file.write_text("[" * 100_000),
+        lambda file: file.write_bytes(b"\xff"),
+    ],
+)
+def test_what_an_agent_puts_in_place_of_our_files_hangs_nobody(
+    folder: Path, put: Callable[[Path], object]
+) -> None:
+    """A folder of which nothing is known is believed where there must be one, and else moved aside."""
+    open_as(folder)
+    (folder / "case.json").unlink()
+    put(folder / "case.json")
+    assert open_as(folder, goes_on=True)
+    assert not open_as(folder)
+    assert (folder.with_name("calc.old-1") / "workspace").is_dir()
+    assert open_as(folder)
+
+
+def test_what_an_agent_puts_where_we_write_is_removed(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "case.json.new")
+    assert not open_as(folder)
+    assert json.loads((folder / "case.json").read_text())["digest"] == "d"
 
 
 def test_a_folder_that_cannot_be_made_is_told_with_its_name(tmp_path: Path) -> None:

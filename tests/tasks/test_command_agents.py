@@ -371,6 +371,13 @@ def test_what_is_wrong_in_a_report_is_left_out_and_told(data: bytes, warning: st
     assert attrs_of(report) == attrs_of(AttemptReport())
 
 
+def test_an_output_that_is_null_is_left_out() -> None:
+    """What the program printed is its output then."""
+    report = read_report(b'{"output": null}')
+    assert attrs_of(report) == attrs_of(AttemptReport())
+    assert report.warnings == ()
+
+
 def attrs_of(report: AttemptReport) -> tuple[Any, ...]:
     return report.has_output, report.output, report.usage, report.cost, report.failure
 
@@ -390,6 +397,33 @@ def test_what_is_nested_too_deeply_is_no_report() -> None:
     data = b'{"output": ' + b"[" * 500 + b"]" * 500 + b"}"
     (warning,) = read_report(data).warnings
     assert "Recursion limit" in warning
+
+
+def test_what_a_report_says_is_bounded() -> None:
+    """Whoever wrote it meant no book."""
+    told = {f"key {n} {'x' * 99}": 1 for n in range(5000)}
+    report = read_report(json.dumps({**told, "error": {"message": "x" * 10**6}}).encode())
+    first, *_, last = report.warnings
+    assert (first, len(report.warnings)) == (f'the report: "key 0 {"x" * 52}… is not a key', 11)
+    assert last == "the report: and 4990 more like these"
+    assert report.failure == AttemptFailure("reported", f"{'x' * 1999}…")
+
+
+def test_no_message_of_a_failure_shows_a_key(tmp_path: Path) -> None:
+    """In whatever way it failed: messages go to the bus."""
+    key = "sk-0123456789"
+    report = json.dumps({"error": {"message": f"refused {key}"}, key: 1, "cost": key})
+    end = work_once(scripted(f"report:{report}"), tmp_path, env={"MY_KEY": key})
+    assert failure(end).message == "refused [hidden]"
+    assert end.metadata["warnings"] == [
+        'the report: "[hidden]" is not a key',
+        'the report: cost must be a number of at least 0, got "[hidden]"',
+    ]
+    end = work_once("sh -c 'echo $MY_KEY >&2; exit 1'", tmp_path, env={"MY_KEY": key})
+    assert failure(end).message == "ended with exit code 1: [hidden]"
+    end = work_once(f"./{key}{{{{missing}}}}", tmp_path, env={"MY_KEY": key})
+    assert failure(end).message.startswith('there is no program "')
+    assert key not in failure(end).message
 
 
 @pytest.mark.parametrize(

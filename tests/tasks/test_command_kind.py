@@ -101,6 +101,12 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(workspace: Path)
     assert "did not end within 0.3 seconds (timeoutMs):\nstarted" in told.reason
 
 
+def test_a_command_that_is_killed_is_no_verdict(workspace: Path) -> None:
+    """It fails, under `not-` as well: whoever killed it, it has not said what it found."""
+    told = found(workspace, ["sh", "-c", "kill -9 $$"])
+    assert (told.holds, told.invertible) == (False, False)
+
+
 def test_what_a_command_leaves_behind_is_ended(workspace: Path) -> None:
     """Although it holds the pipe open."""
     told = found(workspace, ["sh", "-c", "sleep 60 & echo over"])
@@ -120,15 +126,21 @@ def test_a_program_that_the_agent_was_to_make_is_its_failure(workspace: Path) ->
         found(workspace, "true 'x")
 
 
-def test_keys_of_the_environment_are_hidden(workspace: Path) -> None:
-    """Wherever they come from."""
-    value = {
-        "command": ["sh", "-c", "echo $MY_API_KEY $OTHER_TOKEN"],
-        "env": {"OTHER_TOKEN": "tok-en"},
-    }
-    told = found(workspace, value, {"MY_API_KEY": "sk-0123456789"})
-    assert told.metadata["command"]["output"] == "[hidden] [hidden]"
+def test_commands_have_no_keys_but_those_that_the_assertion_gives(workspace: Path) -> None:
+    """They run what an agent wrote; what is a key is hidden wherever it was found, and no word is."""
+    script = "echo ${MY_API_KEY-none} ${SESSION_CLASS-none} $OTHER_TOKEN user sk-0123456789"
+    value = {"command": ["sh", "-c", script], "env": {"OTHER_TOKEN": "tok-en"}}
+    told = found(workspace, value, {"MY_API_KEY": "sk-0123456789", "SESSION_CLASS": "user"})
+    assert told.metadata["command"]["output"] == "none none [hidden] user [hidden]"
     assert "sk-0123456789" not in told.reason
+
+
+def test_a_workspace_that_is_gone_is_the_failure_of_its_agent(workspace: Path) -> None:
+    """The program is there."""
+    workspace.rmdir()
+    told = found(workspace, "true")
+    assert (told.holds, told.invertible) == (False, False)
+    assert told.reason == '"true" cannot run: the workspace is not there any more'
 
 
 def test_only_the_end_of_much_output_is_kept(workspace: Path) -> None:

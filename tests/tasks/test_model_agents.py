@@ -271,6 +271,92 @@ def test_a_conversation_goes_on_behind_the_messages_of_its_prompt(bench: Bench) 
     assert json.loads(model.requests[1].prompt)[:2] == opening
 
 
+SINGLE = '[{"role": "user", "content": "Fix it."}]'
+SHIELDED = json.dumps([{"role": "user", "content": SINGLE}])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "first", "second"),
+    [
+        (SINGLE, "Fix it.", f"{CONTINUATION}\n\nFix it."),
+        ("- role: user\n  content: Fix it.\n", "Fix it.", f"{CONTINUATION}\n\nFix it."),
+        (SHIELDED, SHIELDED, f"{CONTINUATION}\n\n{SINGLE}"),
+    ],
+)
+def test_a_prompt_that_is_one_message_is_its_text(
+    bench: Bench, prompt: str, first: str, second: str
+) -> None:
+    """Also where a word stands before it; what would be read as messages is sent as it is."""
+    model = Script(["ok", "ok"])
+    bench.end(model, prompt=prompt, attempts=2)
+    assert [request.prompt for request in model.requests] == [first, second]
+
+
+def test_nothing_is_called_behind_a_done_that_is_done(bench: Bench) -> None:
+    """Of one turn; where nothing was done, the others are."""
+    bench.files.workspace.mkdir(parents=True)
+    bench.files.done.mkdir()
+    both = [*chat("done"), *chat("write_file", path="late", content="x")]
+    bench.end(Script([both, "ok"]))
+    assert bench.file("late").exists()
+    bench.file("late").unlink()
+    bench.files.done.rmdir()
+    end = bench.end(Script([both]))
+    assert (end.failure, end.metadata["toolCalls"]) == (None, {"done": 1})
+    assert not bench.file("late").exists()
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, lambda file: file.symlink_to("../mine")])
+def test_what_stands_in_the_place_of_our_files_is_trouble_and_no_wait(
+    bench: Bench, put: Callable[[Path], object]
+) -> None:
+    """A model that runs commands may have put it there; links are not followed."""
+    told, log = bench.files.told(0), bench.files.logs / "attempt-000.tools.jsonl"
+    mine = bench.folder / "mine"
+
+    class Putting(Script):
+        async def __call__(self, request: Request) -> Reply:
+            if len(self.requests) == 1:
+                log.unlink()
+                put(log)
+            return await super().__call__(request)
+
+    bench.files.logs.mkdir(parents=True)
+    mine.write_text("mine")
+    for file in (log, log.with_suffix(".new")):
+        put(file)
+    assert bench.end(Script([chat("list_files"), "ok"])).failure is None
+    assert log.is_file()
+    end = bench.end(Putting([chat("list_files"), chat("list_files"), "ok"]))
+    trouble = f"the files of the attempt cannot be written: {log}: "
+    assert end.failure is not None
+    assert (end.failure.kind, end.failure.message[: len(trouble)]) == ("unexpected", trouble)
+    assert end.usage.total == 20
+    told.unlink()
+    put(told)
+    end = bench.end(Script([]))
+    assert end.failure is not None
+    assert end.failure.message.startswith(f"the files of the attempt cannot be written: {told}: ")
+    assert mine.read_text() == "mine"
+
+
+def test_an_edit_that_would_be_too_large_is_refused_before_it_is_made(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few calls could make a file that no memory holds."""
+    monkeypatch.setattr("trioeval.tasks.agents.workspace_actions.LARGEST", 100)
+    bench.files.workspace.mkdir(parents=True)
+    bench.file("x").write_text("é" * 10)
+    texts = ("éééééa", "ééééé")
+    edits = [chat("edit_file", path="x", old="é", new=text, all=True) for text in texts]
+    model = Script([*edits, "ok"])
+    bench.end(model)
+    assert model.results == [
+        '"x" would have 110 bytes, and 100 are the most that is edited',
+        '10 places in "x" changed',
+    ]
+
+
 def test_after_so_many_steps_an_attempt_has_failed(bench: Bench) -> None:
     """What the last one wanted is done all the same."""
     bench.settings = AgentSettings(max_steps=2)
@@ -403,10 +489,11 @@ def test_commands_run_in_the_workspace_and_end(bench: Bench) -> None:
     """With their time, without keys, and nothing that they start is left."""
     bench.settings = AgentSettings(allow_commands=True)
     mark = uuid.uuid4().hex
-    bench.environ = {**os.environ, "OUR_MARK": mark, "MY_API_KEY": "sk-0123456789"}
+    keys = {"MY_API_KEY": "sk-0123456789", "SESSION_CLASS": "user"}
+    bench.environ = {**os.environ, "OUR_MARK": mark, **keys}
     model = Script(
         [
-            chat("run_command", command="pwd; echo key=$MY_API_KEY; exit 3"),
+            chat("run_command", command="pwd; echo user key=$MY_API_KEY; exit 3"),
             chat("run_command", command="sleep 60 & sleep 60", timeout=1),
             chat("run_command", command="seq 10000"),
             "ok",
@@ -414,7 +501,7 @@ def test_commands_run_in_the_workspace_and_end(bench: Bench) -> None:
     )
     bench.end(model)
     first, second, third = model.results
-    assert first == f"the command ended with exit code 3\n{bench.files.workspace}\nkey="
+    assert first == f"the command ended with exit code 3\n{bench.files.workspace}\nuser key="
     # A shell that is the last to end may tell of the others.
     assert second.startswith("the command did not end within 1 seconds, and was ended")
     assert third.startswith("the command ended with exit code 0\n[only the end of what it wrote:]")

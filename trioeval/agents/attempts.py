@@ -25,8 +25,20 @@ was ended by a signal; there is no such program; it may not be run, or may not d
 refused; what it may use is used up; it cannot work as it is set up; it says itself that it failed; or it
 raised."""
 
-_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:[:.]\d+)+|\d{4,}")
-"""Times, places in memory, numbers of processes: they differ each time."""
+_PASSING = re.compile(
+    r"""\b\d{4}([-/])\d\d\1\d\d(?:T(?=\d))?                   # a date
+    | (?<![\d.:])\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)(?:Z|[+-]\d\d:?\d\d)?(?![\d:])  # a time
+    | \b1\d{9}(?:\.\d+|\d{3})?\b                             # one in seconds of today
+    | \b0[xX][0-9a-fA-F]+                                    # a place in memory
+    | \b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b       # a random id
+    | (?i:\b(?:pid|ppid|tid|process|thread|port)s?\b[ :=#]{0,2})\[?\d+
+    | (?:\blocalhost|\b\d{1,3}(?:\.\d{1,3}){3}|\[::1\]):\d+\b
+    | (?:/private)?(?:/var/folders/\w+/\w+/T|(?:/var)?/tmp|/dev/shm)/[^\s/:,;'")\]]+
+    | (?<![\w.])(?:\d+h)?(?:\d+m)?\d+(?:\.\d+)?\ ?(?:[nuµm]?s|secs?|seconds?|mins?|minutes?|hours?)\b""",
+    re.VERBOSE,
+)
+"""What differs each time although nothing else does: instants, durations, numbers of processes and ports,
+names of temporary files. Other numbers tell how far an agent has come."""
 
 PERMANENT: frozenset[FailureKind] = frozenset(
     {"not_found", "permission", "auth", "quota_exhausted", "invalid"}
@@ -48,8 +60,8 @@ class AttemptFailure:
 
     @property
     def signature(self) -> tuple[str, str]:
-        """Equal for failures that are the same, whatever times and processes they name."""
-        return self.kind, _NUMBERS.sub("#", self.message)
+        """Equal for failures that are the same, whatever times, processes and temporary files they name."""
+        return self.kind, _PASSING.sub("#", self.message)
 
 
 @attrs.frozen(kw_only=True)

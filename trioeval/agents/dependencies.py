@@ -44,8 +44,8 @@ class Lacking:
     """Something is not worked on."""
 
     by: str
-    """The first that it depends on and that will never be done."""
-    how: Literal["skip", "fail", "stuck"]
+    """The first that it depends on and that will never be done; or, if it is `cut`, not in this execution."""
+    how: Literal["skip", "fail", "stuck", "cut"]
 
 
 def normalized(said: str | Iterable[str], own: str | None = None) -> tuple[str, ...]:
@@ -172,6 +172,10 @@ class Tracker:
         if name in self._over:
             return ()
         self._over[name] = done
+        return self.needing(name)
+
+    def needing(self, name: str) -> Sequence[str]:
+        """What depends on something and is not over, in its order."""
         return [other for other in self._needed_by.get(name, ()) if other not in self._over]
 
     def stuck(self, active: Iterable[str]) -> Mapping[str, tuple[str, ...]]:

@@ -19,7 +19,8 @@ class AgentEvent:
     task: str | None
     """The id of its task of the suite."""
     case: str
-    """Its name, unique in its task."""
+    """Its name, unique in its task; of a child of an agent that is a function, behind it and a slash that of
+    the child."""
     agent: str
     """What its agent is called."""
 
@@ -42,7 +43,14 @@ class CaseQueued(AgentEvent):
 
 @attrs.frozen(kw_only=True)
 class AttemptWaiting(AgentEvent):
-    """An attempt has to wait for a run slot. Not told of one that gets it at once."""
+    """An attempt has to wait for a run slot, before it begins or to go on. Not told of one that gets it at once."""
+
+    number: int
+
+
+@attrs.frozen(kw_only=True)
+class AttemptGoesOn(AgentEvent):
+    """An attempt that began before, and had to wait for a slot to go on, has one."""
 
     number: int
 

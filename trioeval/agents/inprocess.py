@@ -13,7 +13,9 @@ Each attempt takes a slot of a lane, of which there are as many as the lane is w
 none.
 """
 
+import functools
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -217,6 +219,8 @@ class _Case:
     """Of its attempts so far."""
     _last_id: str | None = attrs.field(init=False, default=None)
     _family: Family = attrs.field(init=False)
+    _children: Counter[str] = attrs.field(init=False, factory=Counter)
+    """How many were started of each name."""
     _ahead: LaneSlots = attrs.field(init=False)
     _terms: LoopTerms = attrs.field(init=False)
 
@@ -244,6 +248,7 @@ class _Case:
                 case=self.case.name,
                 agent=_name(self.case.agent),
             )
+            stretches.tell = lambda event: self._terms.tell(event, number=len(self._ends))
             agent = self._agent(self.case.agent, stretches, self._flag)
             try:
                 end = await run_until_done(agent, self._terms, self.case.earlier)
@@ -256,6 +261,8 @@ class _Case:
     def start_child(self, agent: AgentFunction, name: str, prompt: str) -> Child:
         """Let another agent live in the case."""
         stretches, flag = Stretches(self._ahead, self._ahead), Flag()
+        self._children[name] += 1
+        twin = f"#{self._children[name]}" if self._children[name] > 1 else ""
         terms = attrs.evolve(
             self._terms,
             slots=stretches,
@@ -263,8 +270,10 @@ class _Case:
             begin=lambda number: Attempt(number=number, run_id=self._ids(), task_prompt=prompt),
             ended=lambda _attempt, _end: None,
             stop=trio.Event(),  # its parent runs to its end, and may need it for that
+            case=f"{self.case.name}/{name}{twin}",
             agent=name,
         )
+        stretches.tell = functools.partial(terms.tell, number=0)
         turn = Turn(self._agent(agent, stretches, flag), terms, Posts(self._tell_bus), 0)
 
         async def run() -> AttemptEnd:

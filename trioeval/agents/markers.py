@@ -8,6 +8,9 @@ import trio
 
 from trioeval.errors import AgentError
 
+_CALM = 10
+"""By how much a pause between two looks may grow, and what part of the whole wait it is at most."""
+
 
 def _of_a_folder(_marker: object, _field: "attrs.Attribute[Path]", path: Path) -> None:
     if not path.parent.is_dir():
@@ -33,7 +36,8 @@ class FileMarker:
 
     path: Path = attrs.field(validator=_of_a_folder)
     look_every: float = attrs.field(default=0.2, validator=_positive)
-    """Seconds between two looks of who waits, > 0: files do not tell of themselves."""
+    """Seconds between two looks of who waits, > 0: files do not tell of themselves. Who has waited for long
+    looks less often: a tenth of that time lies between two looks, at most ten times so many seconds."""
     _news: trio.Event = attrs.field(init=False, factory=trio.Event)
 
     def is_set(self) -> bool:
@@ -60,9 +64,12 @@ class FileMarker:
             AgentError: As `is_set`.
         """
         await trio.lowlevel.checkpoint()
+        began_at = trio.current_time()
         while not self.is_set():
-            news = self._news
-            with trio.move_on_after(self.look_every):
+            news, waited = self._news, trio.current_time() - began_at
+            # Hundreds may wait for hours, and each look keeps everybody else for a moment.
+            pause = min(max(self.look_every, waited / _CALM), self.look_every * _CALM)
+            with trio.move_on_after(pause):
                 await news.wait()
 
     def wake(self) -> None:

@@ -99,6 +99,19 @@ class MemoryPlanner:
         self._schedule()
         return self._entry(place)
 
+    async def set_free(self, id_: str, /) -> Entry:
+        """See `Planner.set_free`."""
+        await trio.lowlevel.checkpoint()
+        place = self._places.get(id_)
+        if place is None:
+            raise UsageError(f"{id_}: it does not stand in the line")
+        if place.state != "running":
+            self._forget(place)
+            place.submission = attrs.evolve(place.submission, depends_on=())
+            self._put(place, "queued")
+            self._schedule()
+        return self._entry(place)
+
     async def wait_started(self, id_: str, /) -> None:
         """See `Planner.wait_started`."""
         await trio.lowlevel.checkpoint()

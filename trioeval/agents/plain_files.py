@@ -23,6 +23,21 @@ def open_plain(path: Path, flags: int) -> int:
     raise OSError(None, "not a regular file", str(path))
 
 
+def write_plain(path: Path, data: bytes, flags: int = os.O_TRUNC) -> None:
+    """Write to a regular file, which is made if nothing is there.
+
+    Args:
+        path: Where it is; its folder is there.
+        data: What is written.
+        flags: What becomes of a file that is there: `os.O_TRUNC`, `os.O_APPEND` or `os.O_EXCL`.
+
+    Raises:
+        OSError: As for `open_plain`, or it cannot be written.
+    """
+    with open(open_plain(path, os.O_WRONLY | os.O_CREAT | flags), "wb") as file:
+        file.write(data)
+
+
 def read_plain(path: Path, limit: int, start: int = 0) -> bytes:
     """What stands in a regular file, as much as `limit` bytes from `start`.
 

@@ -78,6 +78,17 @@ class Planner(Protocol):
         """
         ...
 
+    async def set_free(self, id_: str, /) -> Entry:
+        """Let a submission of this program depend on nothing any more; it keeps its order.
+
+        One that runs, or depends on nothing, stays as it is.
+
+        Raises:
+            UsageError: It does not stand in the line for this program.
+            StoreError: The database cannot be used.
+        """
+        ...
+
     async def wait_started(self, id_: str, /) -> None:
         """Return when a submission of this program may run. Cancelled, it still stands in the line.
 
@@ -169,9 +180,21 @@ class Turn:
 
     _planner: Planner
     entry: Entry
-    """As it stood when it was submitted."""
+    """As it stood when it was submitted, or set free."""
     done: bool | None = None
     """Whether it is done, told before the end of the block; None leaves no outcome."""
+
+    async def set_free(self) -> None:
+        """Depend on nothing any more. Costs nothing where that is so. A checkpoint.
+
+        Raises:
+            UsageError: It has left the line.
+            StoreError: The database cannot be used.
+        """
+        if self.entry.submission.depends_on:
+            self.entry = await self._planner.set_free(self.entry.submission.id)
+        else:
+            await trio.lowlevel.checkpoint()
 
     async def wait_started(self) -> None:
         """Return when it may run. A checkpoint.
@@ -196,6 +219,8 @@ async def planner_turn(planner: Planner, submission: Submission) -> AsyncGenerat
     Example:
         ```python
         async with planner_turn(planner, submission) as turn:
+            await others_are_over()  # those that it depends on, whatever became of them
+            await turn.set_free()
             await turn.wait_started()
             await work()
             turn.done = True

@@ -4,7 +4,7 @@ import errno
 import os
 from pathlib import Path
 
-from trioeval.agents.plain_files import open_plain, read_plain
+from trioeval.agents.plain_files import read_plain
 from trioeval.errors import AgentError
 
 LARGEST = 64 * 1024 * 1024
@@ -47,7 +47,7 @@ def _write(file: Path, text: str) -> None:
     """Make the file, whole or not at all."""
     partial = file.with_name(f"{file.name}.new")
     partial.unlink(missing_ok=True)
-    with open(open_plain(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as out:
+    with partial.open("xb") as out:
         out.write(text.encode())
         out.flush()
         os.fsync(out.fileno())

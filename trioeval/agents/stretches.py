@@ -19,8 +19,12 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
+from trioeval.agents.events import AgentEvent, AttemptGoesOn, AttemptWaiting
 from trioeval.agents.terms import Slots
 from trioeval.kernel.calls import Calls
+
+_AT_ONCE = 0.01
+"""Seconds after which a run that has no slot is one that waits for it."""
 
 R = TypeVar("R")
 
@@ -48,6 +52,8 @@ class Stretches:
     """For its beginning."""
     _again: Slots
     """For when it goes on."""
+    tell: Callable[[type[AgentEvent]], None] | None = None
+    """Told synchronously when a run has to wait for its slot to go on, and when it has it."""
     waited: float = attrs.field(init=False, default=0.0)
     """Seconds in which the run had no slot."""
     _depth: int = attrs.field(init=False, default=0)
@@ -128,9 +134,20 @@ class Stretches:
         # too. Test: test_a_time_limit_around_a_wait_does_not_cost_a_slot.
         with trio.CancelScope(shield=True) as self._line:
             if not self._over:
-                await self._granted.wait()
+                await self._wait_granted()
         self.waited += trio.current_time() - self._paused_at
         await trio.lowlevel.checkpoint_if_cancelled()
+
+    async def _wait_granted(self) -> None:
+        with trio.move_on_after(_AT_ONCE):
+            await self._granted.wait()
+        if self._granted.is_set():
+            return
+        if self.tell is not None:
+            self.tell(AttemptWaiting)
+        await self._granted.wait()
+        if self.tell is not None:
+            self.tell(AttemptGoesOn)
 
 
 @attrs.frozen

@@ -22,7 +22,7 @@ _AT_ONCE = 0.01
 """Seconds after which an attempt that has no slot is one that waits."""
 _TOLD_WITHIN = 1.0
 """Seconds that the message may take of which the end of an attempt comes behind."""
-_RUN_IS_OVER = (BudgetError, LaneClosedError, QuotaError, TooLateError)
+RUN_IS_OVER = (BudgetError, LaneClosedError, QuotaError, TooLateError)
 """What an agent whose calls go through lanes raises when the run cannot go on: no failure of its attempt."""
 _TRACE = 4000
 """Characters of the traceback that are kept of an agent that raised."""
@@ -118,14 +118,15 @@ class Turn:
     async def _ask(self, attempt: Attempt, started_at: float) -> AttemptEnd:
         try:
             return await self._agent(attempt)
-        except _RUN_IS_OVER:
-            raise
         except Exception as error:  # noqa: BLE001 - whatever an agent raises is how its attempt ended
-            return AttemptEnd(
-                failure=AttemptFailure("unexpected", _said(error)),
-                duration_s=trio.current_time() - started_at,
-                metadata={"trace": "".join(traceback.format_exception(error))[-_TRACE:]},
-            )
+            over = next((one for one in leaves(error) if isinstance(one, RUN_IS_OVER)), None)
+            if over is None:
+                return AttemptEnd(
+                    failure=AttemptFailure("unexpected", _said(error)),
+                    duration_s=trio.current_time() - started_at,
+                    metadata={"trace": "".join(traceback.format_exception(error))[-_TRACE:]},
+                )
+        raise over  # no group around it
 
 
 def _said(error: Exception) -> str:

@@ -8,7 +8,10 @@ from pathlib import Path
 from trioeval.agents.memory_planner import MemoryPlanner
 from trioeval.cli.beginning import utc
 from trioeval.cli.places import agents_folder
+from trioeval.errors import UsageError
 from trioeval.store.agent_planner import open_planner
+from trioeval.suite.agent_workspaces import WorkspaceTemplates
+from trioeval.suite.templates import is_template
 from trioeval.tasks import PreparedSuite
 from trioeval.tasks.agents.agent_terms import AgentTerms
 
@@ -48,3 +51,35 @@ async def agent_terms(
     if limit:
         shared = await stack.enter_async_context(open_planner(database, limit, warn=warn))
     return AgentTerms(folder=agents_folder(database, run), planner=shared)
+
+
+def check_workspaces(prepared: PreparedSuite, database: Path | None) -> None:
+    """See that no workspace is a copy of what holds it, as far as that is known before the run.
+
+    Args:
+        prepared: The suite.
+        database: Where the run is kept; None keeps nothing of it.
+
+    Raises:
+        UsageError: One would be.
+    """
+    if database is None:
+        return
+    kept = agents_folder(database, "run").parent.resolve()
+    for part in prepared.parts:
+        suite = part.prepared.suite
+        if suite.agents is None:
+            continue
+        templates = WorkspaceTemplates.of(part.prepared.around, part.prepared.templates)
+        own = (test.case.workspace for test in suite.tests if test.case is not None)
+        for said in dict.fromkeys((suite.agents.workspace, *own)):
+            if said is None or is_template(said):
+                continue
+            folder = templates.find(said, {}).resolve()
+            if kept.is_relative_to(folder):
+                named = "" if part.id is None else f" of task {part.id}"
+                message = (
+                    f'the workspace "{said}"{named} holds {kept}, where the copies of it are made'
+                )
+                hint = "keep runs elsewhere with --db, or copy a folder that does not hold them"
+                raise UsageError(f"{message}; {hint}")

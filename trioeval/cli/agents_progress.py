@@ -7,6 +7,7 @@ import attrs
 from trioeval.agents.events import (
     AgentEvent,
     AttemptEnded,
+    AttemptGoesOn,
     AttemptStarted,
     AttemptWaiting,
     CaseBlocked,
@@ -72,7 +73,7 @@ class AgentsProgress:
                 task.now_in(task.queued, case)
             case AttemptWaiting():
                 task.now_in(task.waiting, case)
-            case AttemptStarted():
+            case AttemptStarted() | AttemptGoesOn():
                 task.now_in(task.running, case)
             case AttemptEnded():
                 task.running.discard(case)
@@ -134,6 +135,8 @@ def _told(event: AgentEvent) -> str:
             return f"attempt {event.number} waits for a slot"
         case AttemptStarted():
             return f"attempt {event.number} of {event.agent} begins: run {event.run_id}"
+        case AttemptGoesOn():
+            return f"attempt {event.number} goes on"
         case AttemptEnded():
             how = "was cancelled" if event.cancelled else "failed" if event.failed else "has ended"
             return f"attempt {event.number} {how}"

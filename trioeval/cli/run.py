@@ -8,6 +8,7 @@ from pathlib import Path
 import attrs
 import trio
 
+from trioeval.cli.agents import check_workspaces
 from trioeval.cli.beginning import Beginning, beginning_of
 from trioeval.cli.earlier import read_earlier
 from trioeval.cli.environment import EnvironmentSettings, read_environment
@@ -106,6 +107,7 @@ def run_loaded(
     keeping = _keeping(changed, settings, flags, read_environment(environ))
     if found is not None:
         keeping = attrs.evolve(keeping, named=found.names_database)
+    check_workspaces(prepared, keeping.database)
     sources = CodeFiles(suite.directory)
     digests = {part.id or "": task_digest(part, sources) for part in prepared.parts}
     if found is None:

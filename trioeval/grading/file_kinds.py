@@ -1,13 +1,15 @@
 """Types that look at the workspace that an agent leaves, and at how its work ended.
 
-Files are read where nobody waits for it. What an agent did not make is a failure; what nobody may or can look
-at, such as a link that leads elsewhere, is an assertion that cannot be evaluated.
+Files are read where nobody waits for it. What an agent did not make is a failure, and so is what nobody may
+or can look at, such as a link that leads elsewhere: that is its work as well. Only what the suite says can
+make an assertion that cannot be evaluated.
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from trioeval.errors import GradingError, Problem
 from trioeval.grading.kind import Finding, Judge, Kind, Kinds, SlowError
@@ -27,6 +29,9 @@ _CONTAINS = "{file, text}, {file, texts} or {file, pattern}"
 _JSON = (
     "the path of a file in the workspace, or {file} with path, equals and schema as far as wanted"
 )
+
+_MOST_VALUES = 100_000
+"""What a JSONPath may find."""
 
 
 def workspace_of(subject: Subject) -> Path:
@@ -50,15 +55,18 @@ def _agent_done(subject: Subject, _value: Any, _assertion: Assertion) -> Finding
             raise GradingError(msg)
 
 
-def _reading(look: Callable[[Path, Any], Finding]) -> Judge:
+_Look: TypeAlias = Callable[[Path, Any, Assertion], Finding]
+
+
+def _reading(look: _Look) -> Judge:
     """A judge that reads files, which may take long, so others need not wait for it."""
 
-    def judge(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
+    def judge(subject: Subject, value: Any, assertion: Assertion) -> Finding:
         workspace = workspace_of(subject)
 
         def finish() -> Finding:
             try:
-                return look(workspace, value)
+                return look(workspace, value, assertion)
             except NoFileError as error:  # a misspelt name must not pass under `not-`
                 return Finding(holds=False, reason=str(error), invertible=False)
 
@@ -67,14 +75,20 @@ def _reading(look: Callable[[Path, Any], Finding]) -> Judge:
     return judge
 
 
-def _exists(workspace: Path, value: Any) -> Finding:
+def _exists(workspace: Path, value: Any, assertion: Assertion) -> Finding:
+    # Each of several files is forbidden, and each is wanted.
+    inverted = assertion.type.startswith("not-")
     for named in [value] if isinstance(value, str) else value:
-        if find_file(workspace, named) is None:
-            return Finding(holds=False, reason=f"there is no file {quote(named)}")
-    return Finding(holds=True, reason=f"there is {quote(value)}")
+        is_there = find_file(workspace, named) is not None
+        if is_there is inverted:
+            reason = f"there is {quote(named)}" if is_there else f"there is no file {quote(named)}"
+            return Finding(holds=is_there, reason=reason)
+    nothing = "there is no file" if isinstance(value, str) else "there is none of"
+    reason = f"{nothing if inverted else 'there is'} {quote(value)}"
+    return Finding(holds=not inverted, reason=reason)
 
 
-def _contains(workspace: Path, value: Mapping[str, Any]) -> Finding:
+def _contains(workspace: Path, value: Mapping[str, Any], _assertion: Assertion) -> Finding:
     named = value["file"]
     text = read_file(workspace, named).decode("utf-8-sig", "replace")
     if "pattern" in value:
@@ -94,7 +108,7 @@ def _contains(workspace: Path, value: Mapping[str, Any]) -> Finding:
     return Finding(holds=True, reason=f"{quote(named)} contains {what}")
 
 
-def _json(workspace: Path, value: Any) -> Finding:
+def _json(workspace: Path, value: Any, _assertion: Assertion) -> Finding:
     asked = {"file": value} if isinstance(value, str) else value
     named = asked["file"]
     try:
@@ -130,6 +144,8 @@ def _json(workspace: Path, value: Any) -> Finding:
 def _query(path: str) -> Callable[[Any], list[Any]]:
     """What finds the values of a JSONPath: one, of a path that may find several the list of all.
 
+    It raises `NoFileError` where that fails on what an agent wrote, which may be nested deeply.
+
     Raises:
         GradingError: It is none.
     """
@@ -142,10 +158,15 @@ def _query(path: str) -> Callable[[Any], list[Any]]:
 
     def find(document: Any) -> list[Any]:
         try:
-            values = [match.value for match in query.finditer(document)]
+            found = itertools.islice(query.finditer(document), _MOST_VALUES + 1)
+            values = [match.value for match in found]
         except Exception as error:  # noqa: BLE001 - likewise
-            msg = f"{quote(path)} fails: {error}"
-            raise GradingError(msg) from None
+            reason = str(error).partition("\n")[0]
+            msg = f"{quote(path)} fails: {reason}"
+            raise NoFileError(msg) from None
+        if len(values) > _MOST_VALUES:
+            msg = f"{quote(path)} finds more than {_MOST_VALUES:,} values"
+            raise NoFileError(msg)
         return values if query.singular_query() or not values else [values]
 
     return find

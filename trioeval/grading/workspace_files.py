@@ -1,15 +1,17 @@
 """Files of a workspace, which is a folder that an agent fills: found and read within bounds.
 
-An agent may leave anything there: links to elsewhere, pipes that nobody writes to, files of any size. Links
-are followed before it is asked whether a file is inside, only what is a file is read, and no more of it than
-a bound. Everything here blocks on files.
+An agent may leave anything there: links to elsewhere, pipes that nobody writes to, files of any size and in
+any number. Links are followed before it is asked whether a file is inside, only what is a file is read, and
+no more of it than a bound. Everything here blocks on files.
 """
 
 import errno
-import itertools
+import fnmatch
 import os
+import re
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from trioeval.errors import GradingError
@@ -18,13 +20,15 @@ from trioeval.grading.text import quote
 LARGEST = 10 * 1024 * 1024
 """Bytes that a file may have that is read."""
 
-_MATCHES = 100_000
-"""What a pattern may match of which none is a file."""
+LONGEST = 10.0
+"""Seconds that may be looked for what a pattern names."""
+
 _MAGIC = frozenset("*?[")
+_ANY_DEPTH = "**"
 
 
 class NoFileError(Exception):
-    """There is no file to read at a path; the message says what is there."""
+    """There is no file to read at a path, as the agent has left things; the message says what is there."""
 
 
 def path_fault(named: str) -> str | None:
@@ -52,12 +56,17 @@ def place_of(workspace: Path, named: str) -> Path:
     """Where a file of a workspace really is, absolute and without links; nothing need be there.
 
     Raises:
-        GradingError: It is outside of the workspace.
+        GradingError: It is no path of a workspace.
+        NoFileError: The agent has made a link there that leads out of the workspace.
     """
     fault = path_fault(named)
     if fault is not None:
         msg = f"{quote(named)} {fault}; write a path that is relative to the workspace"
         raise GradingError(msg)
+    return _real_place(workspace, named)
+
+
+def _real_place(workspace: Path, named: str) -> Path:
     try:
         real = Path(os.path.realpath(workspace / named))
         inside = real.is_relative_to(os.path.realpath(workspace))
@@ -66,7 +75,7 @@ def place_of(workspace: Path, named: str) -> Path:
         raise GradingError(msg) from None
     if not inside:
         msg = f"{quote(named)} is a link, or behind one, that leads out of the workspace"
-        raise GradingError(msg)
+        raise NoFileError(msg)
     return real
 
 
@@ -74,8 +83,8 @@ def read_file(workspace: Path, named: str) -> bytes:
     """What stands in a file of a workspace.
 
     Raises:
-        GradingError: It is outside of the workspace, or has more than `LARGEST` bytes.
-        NoFileError: There is no file, or it cannot be read.
+        GradingError: It is no path of a workspace.
+        NoFileError: There is no file, it cannot be read, or has more than `LARGEST` bytes.
     """
     place = place_of(workspace, named)
     try:
@@ -93,7 +102,7 @@ def read_file(workspace: Path, named: str) -> bytes:
         os.close(descriptor)
     if len(data) > LARGEST:
         msg = f"{quote(named)} has more than {LARGEST:,} bytes, which is the most that is read"
-        raise GradingError(msg)
+        raise NoFileError(msg)
     return data
 
 
@@ -118,35 +127,120 @@ def _why_not(named: str, error: OSError) -> str:
     return f"{quote(named)} cannot be read: {error.strerror}"
 
 
-def find_file(workspace: Path, named: str) -> str | None:
-    """The first file of a workspace that a path or a pattern names, relative to it; None if there is none.
+def find_file(
+    workspace: Path,
+    named: str,
+    *,
+    longest: float = LONGEST,
+    now: Callable[[], float] = time.monotonic,
+) -> str | None:
+    """A file of a workspace that a path or a pattern names, relative to it; None if there is none.
+
+    Args:
+        workspace: The workspace.
+        named: The path or the pattern.
+        longest: Seconds that may be looked for what a pattern names: an agent may leave any number of files.
+        now: A clock, in seconds.
 
     Raises:
-        GradingError: It is outside of the workspace, or all that match are; or the pattern cannot be used.
+        GradingError: It is no path of a workspace, or a pattern that cannot be used.
+        NoFileError: All that it names are links out of the workspace, or that takes too long to find out.
     """
     if _is_file(place_of(workspace, named)):
         return named
     if not is_pattern(named):
         return None
-    outside: GradingError | None = None
-    for match in itertools.islice(_matches(workspace, named), _MATCHES):
+    until = now() + longest
+
+    def look() -> None:
+        if now() > until:
+            msg = f"looking for {quote(named)} took longer than {longest:g} seconds"
+            raise NoFileError(msg)
+
+    outside: NoFileError | None = None
+    for match in _matches(workspace, _parts(named), look):
         try:
-            if _is_file(place_of(workspace, match)):
-                return match
-        except GradingError as error:
+            place = _real_place(workspace, match)
+        except NoFileError as error:
             outside = outside or error
+        else:
+            if _is_file(place):
+                return match
     if outside is not None:
         raise outside
     return None
 
 
-def _matches(workspace: Path, pattern: str) -> Iterator[str]:
+def _parts(pattern: str) -> Sequence[str]:
+    """The parts of a pattern, one for each folder; of `**` in a row one is as good as all.
+
+    Raises:
+        GradingError: It cannot be used.
+    """
+    parts: list[str] = []
+    for part in PurePosixPath(pattern).parts:
+        if _ANY_DEPTH in part and part != _ANY_DEPTH:
+            msg = (
+                f'{quote(pattern)} is a pattern that cannot be used: "**" stands for whole folders'
+            )
+            raise GradingError(msg)
+        if part != _ANY_DEPTH or parts[-1:] != [part]:
+            parts.append(part)
+    return [*parts, "*"] if parts[-1] == _ANY_DEPTH else parts
+
+
+def _matches(workspace: Path, parts: Sequence[str], look: Callable[[], None]) -> Iterator[str]:
+    """What a pattern names, each way to get there once; `look` is asked before each step."""
+    todo = [("", 0)]
+    seen = set(todo)
+    while todo:
+        here, number = todo.pop()
+        part, is_last = parts[number], number + 1 == len(parts)
+        found: list[tuple[str, int]] = []
+        look()
+        if part == _ANY_DEPTH:
+            below = _inside(workspace / here, look)
+            found = [
+                (str(PurePosixPath(here, entry.name)), number)
+                for entry in below
+                if _is_folder(entry, links=False)
+            ]
+            found.append((here, number + 1))
+        elif not is_pattern(part):
+            found = [(str(PurePosixPath(here, part)), number + 1)]
+        else:
+            fits = re.compile(fnmatch.translate(part)).match
+            found = [
+                (str(PurePosixPath(here, entry.name)), number + 1)
+                for entry in _inside(workspace / here, look)
+                if fits(entry.name) and (is_last or _is_folder(entry, links=True))
+            ]
+        if is_last:
+            yield from (name for name, _ in found)
+            continue
+        fresh = [one for one in found if one not in seen]
+        seen.update(fresh)
+        todo += reversed(fresh)
+
+
+def _inside(folder: Path, look: Callable[[], None]) -> list["os.DirEntry[str]"]:
+    """What is in a folder, by name; nothing where it is none, or nobody may look."""
+    found = []
     try:
-        for path in workspace.glob(pattern):
-            yield str(path.relative_to(workspace))
-    except (ValueError, NotImplementedError, OSError) as error:
-        msg = f"{quote(pattern)} is a pattern that cannot be used: {error}"
-        raise GradingError(msg) from None
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                look()
+                found.append(entry)
+    except OSError:
+        return []
+    return sorted(found, key=lambda entry: entry.name)
+
+
+def _is_folder(entry: "os.DirEntry[str]", *, links: bool) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=links)
+    except OSError:
+        return False
 
 
 def _is_file(place: Path) -> bool:

@@ -13,6 +13,7 @@ from trioeval.agents.bus.stats import LOCK_WAIT_BOUNDS, BusStats
 from trioeval.agents.events import (
     AgentEvent,
     AttemptEnded,
+    AttemptGoesOn,
     AttemptStarted,
     AttemptWaiting,
     CaseBlocked,
@@ -96,6 +97,8 @@ class RunMetrics:
                 _put(self._running, case, is_in=event.position == 0)
             case AttemptWaiting():
                 self._waiting.add(case)
+            case AttemptGoesOn():
+                self._waiting.discard(case)
             case AttemptStarted():
                 self._waiting.discard(case)
                 self._active.add(event.run_id)

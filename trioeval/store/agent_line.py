@@ -16,7 +16,7 @@ import attrs
 
 from trioeval.agents.planner import Entry, EntryState, Recovery, Submission
 from trioeval.errors import UsageError
-from trioeval.store.agent_owners import Neighbours
+from trioeval.store.agent_owners import Fate, Neighbours, problem_of_owner
 from trioeval.store.line_schema import BLOCK_BITS, LEVELS
 
 _STATES = get_args(EntryState)
@@ -67,8 +67,11 @@ class Line:
     _utc: str
     """What time it is, as ISO 8601."""
 
-    def submit(self, submission: Submission) -> None:
+    def submit(self, submission: Submission) -> bool:
         """Put a submission into the line. Nobody begins yet.
+
+        Returns:
+            False if nothing was changed: a program that has died has left it running, which is being ended.
 
         Raises:
             UsageError: It runs here, or a program that lives has submitted it.
@@ -83,7 +86,8 @@ class Line:
                 (name, submission.run, submission.task, "blocked", self._me, self._utc),
             )
         else:
-            self._take(name, *known)
+            if not self._take(name, *known):
+                return False
             self._connection.execute(
                 "UPDATE entry SET run = ?, task = ?, state = 'blocked', owner = ?, utc_started = NULL "
                 "WHERE id = ?",
@@ -97,6 +101,19 @@ class Line:
         self._connection.execute(f"UPDATE entry SET state = {_STATE} WHERE id = ?", (name,))  # noqa: S608
         if self._connection.execute("DELETE FROM entry_done WHERE id = ?", (name,)).rowcount:
             self._look_at_dependents(name)
+        return True
+
+    def set_free(self, name: str) -> bool:
+        """Let an entry of this program depend on nothing; False if it has none of that name."""
+        own = "id = ? AND owner = ?"
+        known = self._connection.execute(
+            f"SELECT state FROM entry WHERE {own}",  # noqa: S608
+            (name, self._me),
+        ).fetchone()
+        if known is not None and known[0] != "running":
+            self._connection.execute("DELETE FROM entry_needs WHERE id = ?", (name,))
+            self._connection.execute("UPDATE entry SET state = 'queued' WHERE id = ?", (name,))
+        return known is not None
 
     def settle(self, outcomes: Mapping[str, bool | None]) -> None:
         """Take out of the line what is over, and write down whether it is done; None is no outcome."""
@@ -124,7 +141,7 @@ class Line:
         """
         if patrol and self._running() >= limit:
             for owner in self._strings("SELECT DISTINCT owner FROM entry WHERE state = 'running'"):
-                self._is_alive(owner)
+                self._fate(owner)
         last = -1
         while self._running() < limit:
             found = self._connection.execute(_NEXT, (last,)).fetchone()
@@ -132,21 +149,36 @@ class Line:
                 return
             last = found[0]
             # Whether its program lives is asked last: if not, the line is another by then.
-            if problem_of(found) is None and self._is_alive(found[5]):
+            if problem_of(found) is None and self._fate(found[5]) == "lives":
                 self._connection.execute(
                     "UPDATE entry SET state = 'running', utc_started = ? WHERE place = ?",
                     (self._utc, last),
                 )
 
+    def take_back(self, owners: Iterable[str]) -> None:
+        """Take back what some programs have, as far as they have died."""
+        for owner in owners:
+            self._fate(owner)
+
     def recover(self) -> Recovery:
-        """Take back what programs have that have died, and look through the line."""
+        """Take back what programs have that have died, and look through the line.
+
+        What is left of runs that are finished goes.
+        """
         before = set(self._strings("SELECT id FROM entry WHERE state = 'running'"))
-        for owner in [
-            *self._strings("SELECT id FROM owner ORDER BY id"),
-            *self._strings("SELECT DISTINCT owner FROM entry WHERE owner IS NOT NULL"),
-        ]:
-            self._is_alive(owner)
-        kept, requeued, problems = [], [], []
+        told = map(
+            problem_of_owner,
+            self._connection.execute("SELECT id, host, heartbeat_s FROM owner ORDER BY id"),
+        )
+        problems = [problem for problem in told if problem is not None]
+        self.take_back(
+            [
+                *self._strings("SELECT id FROM owner ORDER BY id"),
+                *self._strings("SELECT DISTINCT owner FROM entry WHERE owner IS NOT NULL"),
+            ]
+        )
+        forget_finished(self._connection)
+        kept, requeued = [], []
         for row in self._connection.execute(f"SELECT {_ENTRY} FROM entry ORDER BY place"):  # noqa: S608
             problem, name = problem_of(row), row[1]
             if problem is not None:
@@ -189,25 +221,27 @@ class Line:
         self.settle(dict.fromkeys(names))
         self._connection.execute("DELETE FROM owner WHERE id = ?", (self._me,))
 
-    def _take(self, name: str, state: object, owner: object) -> None:
-        """See that a submission that is known may be replaced."""
+    def _take(self, name: str, state: object, owner: object) -> bool:
+        """Whether a submission that is known may be replaced already."""
         if owner == self._me and state == "running":
             raise UsageError(f"{name}: it runs already, and is not submitted again")
-        if isinstance(owner, str) and owner != self._me and self._is_alive(owner):
+        fate = self._fate(owner) if isinstance(owner, str) else "dead"
+        if owner != self._me and fate == "lives":
             raise UsageError(
                 f"{name}: another program has submitted it, and still runs; wait until it is over, or end it"
             )
+        return fate != "dying"
 
-    def _is_alive(self, owner: str) -> bool:
-        """Whether a program lives; what one has that has died stands in the line again, without an owner."""
-        if self._neighbours.lives(owner):
-            return True
-        self._connection.execute(
-            f"UPDATE entry SET state = {_STATE}, owner = NULL, utc_started = NULL "  # noqa: S608
-            "WHERE owner = ? AND state IN ('running', 'queued', 'blocked')",
-            (owner,),
-        )
-        return False
+    def _fate(self, owner: str) -> Fate:
+        """Whether a program lives; what a dead one has stands in the line again, without an owner."""
+        fate = self._neighbours.fate(owner)
+        if fate == "dead":
+            self._connection.execute(
+                f"UPDATE entry SET state = {_STATE}, owner = NULL, utc_started = NULL "  # noqa: S608
+                "WHERE owner = ? AND state IN ('running', 'queued', 'blocked')",
+                (owner,),
+            )
+        return fate
 
     def _look_at_dependents(self, name: str) -> None:
         self._connection.execute(
@@ -246,19 +280,30 @@ def read_entries(connection: sqlite3.Connection) -> list[Entry]:
 
 
 def forget_run(connection: sqlite3.Connection, number: int) -> None:
-    """Take away what a run that nobody runs has left in the line, and what is known of its outcomes.
+    """Take away what a run has in the line that is finished or goes, and what is known of its outcomes.
 
     Args:
         connection: In a transaction.
         number: Of the run, which is still there.
     """
-    own = "run = (SELECT id FROM run WHERE run = ?)"
-    connection.execute(
-        f"DELETE FROM entry_needs WHERE id IN (SELECT id FROM entry WHERE {own})",  # noqa: S608
-        (number,),
-    )
-    for table in ("entry", "entry_done"):
-        connection.execute(f"DELETE FROM {table} WHERE {own}", (number,))  # noqa: S608
+    of = "run = (SELECT id FROM run WHERE run = ?)"
+    _forget(connection, of, "", (number,))
+
+
+def forget_finished(connection: sqlite3.Connection) -> None:
+    """Take away what finished runs have left in the line, in a transaction."""
+    _forget(connection, "run IN (SELECT id FROM run WHERE state = 'finished')", "AND owner IS NULL")
+
+
+def _forget(
+    connection: sqlite3.Connection, of: str, whose: str, values: Sequence[object] = ()
+) -> None:
+    for statement in (
+        f"DELETE FROM entry_needs WHERE id IN (SELECT id FROM entry WHERE {of} {whose})",  # noqa: S608
+        f"DELETE FROM entry WHERE {of} {whose}",  # noqa: S608
+        f"DELETE FROM entry_done WHERE {of}",  # noqa: S608
+    ):
+        connection.execute(statement, values)
 
 
 def problem_of(row: Sequence[Any]) -> str | None:

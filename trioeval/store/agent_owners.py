@@ -4,6 +4,9 @@ A program has a random id, a line in the table of owners that says when it was l
 the database that it locks for as long as it lives. On one machine the lock alone says who lives. What runs
 on another one may have locks that are not seen from here, so it also lives as long as it was seen lately.
 Age by itself is no evidence: what somebody had is taken back only by who holds the lock of that somebody.
+
+What one that has died has left running is ended before its places are free. Whoever ends it holds its lock
+as long, so that nobody else does; if that one dies too, the next goes on.
 """
 
 import os
@@ -12,10 +15,12 @@ import secrets
 import socket
 import sqlite3
 from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 import attrs
 
 from trioeval.errors import StoreError
+from trioeval.store.agent_remains import Remains, find_processes
 from trioeval.store.cache_owners import Owners
 from trioeval.store.locks import RunLock
 
@@ -23,6 +28,9 @@ _NAME = re.compile(r"[0-9a-f]{32}")
 
 SILENT_BEATS = 3
 """Heartbeats that a program of another machine may miss and still live."""
+
+Fate: TypeAlias = Literal["lives", "dying", "dead"]
+"""`dying` has died, and what it has left running is being ended: it keeps its places until that is over."""
 
 
 @attrs.frozen(eq=False)
@@ -69,19 +77,43 @@ def beat(connection: sqlite3.Connection, me: Incarnation, now: float) -> None:
     connection.execute("UPDATE owner SET heartbeat_s = ? WHERE id = ?", (now, me.id))
 
 
-def seems_alive(owners: Owners, owner: str, host: str, heartbeat_s: float, *, since: float) -> bool:
+def seems_alive(owners: Owners, owner: str, host: object, seen: object, *, since: float) -> bool:
     """Whether a program lives, for whoever only looks.
 
     Args:
         owners: The files.
         owner: Its id.
         host: Where it runs.
-        heartbeat_s: When it was last seen, in seconds since 1970.
+        seen: When that was last, in seconds since 1970; what is no number is never.
         since: When one of another machine must have been seen.
     """
-    if host != socket.gethostname() and heartbeat_s > since:
+    if is_elsewhere(host, socket.gethostname()) and was_seen(seen, since):
         return True
-    return owners.path(owner).exists() and not owners.is_gone(owner)
+    has_file = _NAME.fullmatch(owner) is not None and owners.path(owner).exists()
+    return has_file and not owners.is_gone(owner)
+
+
+def is_elsewhere(host: object, here: str) -> bool:
+    """Whether a program runs on another machine; what is no name of one, in a damaged table, is not."""
+    return isinstance(host, str) and host != here
+
+
+def was_seen(seen: object, since: float) -> bool:
+    """Whether somebody was seen lately; what is no number is never."""
+    return isinstance(seen, int | float) and seen > since
+
+
+def problem_of_owner(line: tuple[Any, ...]) -> str | None:
+    """What of the line of a program cannot be read, as id, host and heartbeat; None if all of it can."""
+    name, host, seen = line
+    at = f"program {name} of the line of agents"
+    if not isinstance(name, str):
+        return f"{at}: its id cannot be read; it counts as dead"
+    if not isinstance(host, str):
+        return f"{at}: its host cannot be read ({host!r}); its lock alone says whether it lives"
+    if not isinstance(seen, int | float):
+        return f"{at}: when it was seen cannot be read ({seen!r}); its lock alone says whether it lives"
+    return None
 
 
 @attrs.define(eq=False)
@@ -96,36 +128,61 @@ class Neighbours:
     _me: Incarnation
     _since: float
     """Seconds since 1970; who was seen later, on another machine, lives."""
-    _lives: dict[str, bool] = attrs.field(init=False, factory=dict)
+    _remains: dict[str, Remains]
+    """What this program ends, by who left it; what is found is put there."""
+    _fates: dict[str, Fate] = attrs.field(init=False, factory=dict)
     _graves: list[RunLock] = attrs.field(init=False, factory=list)
+    _found: list[Remains] = attrs.field(init=False, factory=list)
+    _buried: list[Remains] = attrs.field(init=False, factory=list)
 
-    def lives(self, owner: str) -> bool:
-        """Whether one lives. If not, what it had may be taken back, and its line is removed here."""
+    def fate(self, owner: str) -> Fate:
+        """Whether one lives. What a dead one had may be taken back, and its line is removed here."""
         if owner == self._me.id:
-            return True
-        if owner not in self._lives:
-            self._lives[owner] = self._look(owner)
-        return self._lives[owner]
+            return "lives"
+        if owner not in self._fates:
+            self._fates[owner] = self._look(owner)
+        return self._fates[owner]
 
     def close(self, *, committed: bool) -> None:
         """Free the locks; where the transaction took effect, the files of the dead go too."""
-        for lock in self._graves:
-            if committed:
+        if committed:
+            for lock in (*self._graves, *(one.lock for one in self._buried)):
                 lock.release()
-            else:
+            for one in self._buried:
+                del self._remains[one.owner]
+            self._remains.update({one.owner: one for one in self._found})
+        else:
+            for lock in (*self._graves, *(one.lock for one in self._found)):
                 lock.leave()
-        self._graves.clear()
 
-    def _look(self, owner: str) -> bool:
-        found = self._connection.execute(
-            "SELECT host, heartbeat_s FROM owner WHERE id = ?", (owner,)
-        ).fetchone()
-        if found is not None and found[0] != self._me.host and found[1] > self._since:
-            return True
-        if _NAME.fullmatch(owner):  # nobody else can have a lock
-            lock = self._owners.take(owner)
-            if lock is None:
-                return True
-            self._graves.append(lock)
+    def _look(self, owner: str) -> Fate:
+        own = self._remains.get(owner)
+        if own is not None:
+            if not own.is_over:
+                return "dying"
+            self._buried.append(own)
+        else:
+            fate = self._ask(owner)
+            if fate != "dead":
+                return fate
         self._connection.execute("DELETE FROM owner WHERE id = ?", (owner,))
-        return False
+        return "dead"
+
+    def _ask(self, owner: str) -> Fate:
+        host, seen, has_died = self._connection.execute(
+            "SELECT host, heartbeat_s, has_died FROM owner WHERE id = ?", (owner,)
+        ).fetchone() or (self._me.host, None, False)
+        if is_elsewhere(host, self._me.host) and not has_died and was_seen(seen, self._since):
+            return "lives"
+        if not _NAME.fullmatch(owner):  # nobody can have a lock
+            return "dead"
+        lock = self._owners.take(owner)
+        if lock is None:
+            return "dying" if has_died else "lives"
+        processes = find_processes(self._connection, self._owners.database, owner)
+        if not processes:
+            self._graves.append(lock)
+            return "dead"
+        self._found.append(Remains(owner, processes, lock))
+        self._connection.execute("UPDATE owner SET has_died = 1 WHERE id = ?", (owner,))
+        return "dying"

@@ -6,6 +6,9 @@ the line twice a second while something of its own waits.
 
 Whoever leaves the line says so here first, and it is written with the next transaction, whichever that is:
 where the database is locked at that moment, nothing is lost, and the caller need not wait.
+
+Trouble of the database that may pass is waited for, as long as the patience lasts; who waits for its turn
+hears of what lasts longer, and nobody hears of it any more once something could be written.
 """
 
 import contextlib
@@ -23,11 +26,13 @@ from trioeval.errors import StoreError, UsageError
 from trioeval.store.agent_line import Line
 from trioeval.store.agent_owners import enter
 from trioeval.store.cache_flights import again
+from trioeval.store.cache_owners import Owners
 from trioeval.store.database import open_database
 from trioeval.store.line_transactions import PlannerSettings, Transactions
 from trioeval.store.opening import open_patiently
 from trioeval.store.payloads import plain
 from trioeval.store.schema import RUNS
+from trioeval.tasks.agents.survivors import end_survivors
 
 T = TypeVar("T")
 
@@ -35,7 +40,13 @@ _TAKEN_FOR_DEAD = (
     "{}: another program took this one for dead, and its places in the line of agents back: more may run "
     "than the limit allows"
 )
-_END_WITHIN = 5.0  # seconds that a program which is to end may wait to leave the line
+_STAYS = (
+    "{}: {}; what this program had in the line of agents stands there until its run is resumed or deleted, "
+    "and is in nobody's way"
+)
+_END_WITHIN = 5.0  # seconds that a program which is to end may take to leave the line
+_END_PATIENCE = 4.0  # of these, for trouble of the database
+_LOOK = 0.05  # seconds between two looks whether somebody else has ended what a dead program left running
 
 
 @contextlib.asynccontextmanager
@@ -74,11 +85,14 @@ async def open_planner(
     failure: Exception | None = None
     with contextlib.closing(connection):
         me = await trio.to_thread.run_sync(enter, database)
-        transactions = Transactions(database, connection, me, settings, wall)
-        planner = AgentPlanner(database, transactions, limit, settings, warn or _ignore)
+        tell = warn or _ignore
+        transactions = Transactions(database, connection, me, settings, wall, tell)
+        planner = AgentPlanner(database, transactions, limit, settings, tell)
         try:
             for problem in (await planner.recover()).problems:
                 planner.warn(problem)
+            # Files of programs that died before they were written down.
+            await trio.to_thread.run_sync(Owners.of(database).bury, _ignore)
             async with trio.open_nursery() as nursery:
                 background = await nursery.start(planner.serve)
                 try:
@@ -91,6 +105,7 @@ async def open_planner(
             # Its places must go to others also when it is cancelled.
             with trio.move_on_after(_END_WITHIN, shield=True):
                 await planner.clear()
+            transactions.leave_remains()
             if planner.is_gone:
                 me.lock.release()
             else:
@@ -121,36 +136,61 @@ class AgentPlanner:
     _limit: int
     _settings: PlannerSettings
     warn: Callable[[str], None] = attrs.field(repr=False)
-    is_gone: bool = attrs.field(init=False, default=False)
-    """Whether everything of this program has left the line at its end."""
+    is_gone: bool = attrs.field(init=False, default=True)
+    """Whether nothing of this program stands in the line."""
     _seats: dict[str, _Seat] = attrs.field(init=False, factory=dict, repr=False)
     _left: dict[str, bool | None] = attrs.field(init=False, factory=dict, repr=False)
     """What has left the line and still stands in it, with its outcome."""
     _somebody: trio.Event = attrs.field(init=False, factory=trio.Event, repr=False)
     """Set when somebody waits for a turn."""
+    _deaths: trio.Event = attrs.field(init=False, factory=trio.Event, repr=False)
+    """Set when this program is to end what others have left running that have died."""
+    _ending: trio.Lock = attrs.field(init=False, factory=trio.Lock, repr=False)
     _is_known: bool = attrs.field(init=False, default=False, repr=False)
     _error: StoreError | None = attrs.field(init=False, default=None, repr=False)
 
     async def submit(self, submission: Submission, /) -> Entry:
-        """See `Planner.submit`. Less than a millisecond, and as long as others keep the database locked."""
+        """See `Planner.submit`.
+
+        Less than a millisecond, and as long as others keep the database locked. What a program that has died
+        has left running of it is ended before.
+        """
         check_submission(submission)
         for id_ in (submission.id, *submission.depends_on):
             if plain(id_) != id_:
                 raise UsageError(f"{id_!r}: an id with characters that no database holds")
         named = attrs.evolve(submission, run=plain(submission.run), task=plain(submission.task))
 
-        def put(line: Line) -> Entry:
-            line.submit(named)
+        def put(line: Line) -> Entry | None:
+            is_there = line.submit(named)
             line.schedule(self._limit)
-            return line.entry(named.id)
+            return line.entry(named.id) if is_there else None
 
-        entry = await self._change(put)
+        while (entry := await self._change(put)) is None:
+            if self._transactions.remains:
+                await self._end_remains()
+            else:
+                await trio.sleep(_LOOK)
         # No checkpoint since the transaction: whoever lets it begin later finds it here.
         self._seats.setdefault(named.id, _Seat())
         if entry.state == "running":
             self._tell([named.id])
         else:
             self._somebody.set()
+        return entry
+
+    async def set_free(self, id_: str, /) -> Entry:
+        """See `Planner.set_free`."""
+
+        def free(line: Line) -> Entry | None:
+            is_there = line.set_free(id_)
+            line.schedule(self._limit)
+            return line.entry(id_) if is_there else None
+
+        entry = await self._change(free) if id_ in self._seats else None
+        if entry is None:
+            await trio.lowlevel.checkpoint()
+            raise UsageError(f"{id_}: it does not stand in the line for this program")
         return entry
 
     async def wait_started(self, id_: str, /) -> None:
@@ -177,7 +217,7 @@ class AgentPlanner:
         return await self._transactions.entries()
 
     async def recover(self) -> Recovery:
-        """See `Planner.recover`."""
+        """See `Planner.recover`. What is found running of programs that have died is ended."""
 
         def look(line: Line) -> Recovery:
             found = line.recover()
@@ -186,6 +226,10 @@ class AgentPlanner:
 
         found = await self._change(look)
         told = tuple(f"{self._database}: {problem}" for problem in found.problems)
+        if self._transactions.remains:
+            await self._end_processes()
+            later = await self._change(look)
+            found = Recovery((*found.requeued, *later.requeued), later.kept)
         return attrs.evolve(found, problems=told)
 
     async def set_limit(self, limit: int, /) -> None:
@@ -205,6 +249,7 @@ class AgentPlanner:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keep_alive)
                 nursery.start_soon(self._keep_looking)
+                nursery.start_soon(self._keep_ending)
                 task_status.started(scope)
 
     async def clear(self) -> None:
@@ -214,11 +259,18 @@ class AgentPlanner:
             line.clear()
             line.schedule(self._limit)
 
+        if self.is_gone:
+            await trio.lowlevel.checkpoint()
+            return
+        reason = "the database does not answer"
         try:
-            await self._change(leave)
+            await self._change(leave, patience=min(_END_PATIENCE, self._settings.patience))
             self.is_gone = True
         except StoreError as error:
-            self.warn(str(error))
+            reason = str(error).removeprefix(f"{self._database}: ")
+        finally:
+            if not self.is_gone:
+                self.warn(_STAYS.format(self._database, reason))
 
     async def _go(self, id_: str, done: bool | None, *, schedule: bool) -> None:  # noqa: FBT001
         seat = self._seats.pop(id_, None)
@@ -258,14 +310,38 @@ class AgentPlanner:
             except StoreError as error:
                 self._error = error
                 for seat in self._seats.values():
-                    seat.news.set()
-                    seat.news = trio.Event()
-            else:
-                self._error = None
+                    if not seat.is_running:
+                        seat.news.set()
+                        seat.news = trio.Event()
             if all(seat.is_running for seat in self._seats.values()):
                 self._somebody = trio.Event()
 
-    async def _change(self, act: Callable[[Line], T]) -> T:
+    async def _keep_ending(self) -> None:
+        while True:
+            await self._deaths.wait()
+            self._deaths = trio.Event()
+            with contextlib.suppress(StoreError):  # told already; what is written next calls again
+                await self._end_remains()
+
+    async def _end_remains(self) -> None:
+        """End what programs have left running that have died, and then let others have their places."""
+        await self._end_processes()
+        owners = list(self._transactions.remains)
+
+        def take_back(line: Line) -> None:
+            line.take_back(owners)
+            line.schedule(self._limit)
+
+        await self._change(take_back)
+
+    async def _end_processes(self) -> None:
+        async with self._ending:
+            for one in list(self._transactions.remains.values()):
+                if not one.is_over:
+                    await end_survivors(one.processes)
+                    one.is_over = True
+
+    async def _change(self, act: Callable[[Line], T], *, patience: float | None = None) -> T:
         """Change the line, and learn what of this program runs. See `Transactions`."""
         left: dict[str, bool | None] = {}
         found: list[T] = []
@@ -285,6 +361,10 @@ class AgentPlanner:
         def learn(written: tuple[T, frozenset[str], bool]) -> None:
             result, running, is_anew = written
             found.append(result)
+            self._error = None
+            self.is_gone = False
+            if self._transactions.remains:
+                self._deaths.set()
             for id_ in left:  # one that left meanwhile once more was not there any more
                 del self._left[id_]
             self._tell(running)
@@ -292,7 +372,7 @@ class AgentPlanner:
                 self.warn(_TAKEN_FOR_DEAD.format(self._database))
             self._is_known = True
 
-        await self._transactions.change(prepare, learn)
+        await self._transactions.change(prepare, learn, patience=patience)
         return found[0]
 
     def _own(self) -> tuple[Sequence[str], Sequence[str]]:

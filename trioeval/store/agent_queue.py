@@ -56,8 +56,8 @@ def _read(connection: sqlite3.Connection, path: Path, now: float) -> Sequence[Qu
     connection.execute("COMMIT")
     owners, since = Owners.of(path), now - SILENT_BEATS * PlannerSettings().heartbeat
     alive = {
-        name: (host, pid)
+        name: (host if isinstance(host, str) else None, pid if isinstance(pid, int) else None)
         for name, host, pid, heartbeat_s in found
-        if seems_alive(owners, name, host, heartbeat_s, since=since)
+        if isinstance(name, str) and seems_alive(owners, name, host, heartbeat_s, since=since)
     }
     return [QueuedEntry(one, *alive.get(one.owner or "", (None, None))) for one in entries]

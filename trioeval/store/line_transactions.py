@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from trioeval.agents.planner import Entry
-from trioeval.errors import UsageError
+from trioeval.errors import StoreError, UsageError
 from trioeval.store.agent_line import Line, read_entries, readable_text
 from trioeval.store.agent_owners import (
     SILENT_BEATS,
@@ -23,13 +23,25 @@ from trioeval.store.agent_owners import (
     is_known,
     write_owner,
 )
+from trioeval.store.agent_remains import Remains
 from trioeval.store.cache_owners import Owners
 from trioeval.store.database import BusyError, store_error
 from trioeval.store.schema import RUNS
 
 T = TypeVar("T")
 
-_RETRY = 0.02
+_RETRY = 0.02  # seconds; whoever keeps it locked is waited for by the database itself
+_REST = 0.2
+_WARN_AFTER = 2.0
+_PASSING = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_CANTOPEN,
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -45,7 +57,7 @@ class PlannerSettings:
     poll: float = 0.5
     """Seconds between two looks at what others changed, while something of this program waits."""
     patience: float = 30.0
-    """Seconds that another program may keep the database locked."""
+    """Seconds that the database may be locked, full, or otherwise not to be written."""
 
     def __attrs_post_init__(self) -> None:
         wrong = [
@@ -70,6 +82,11 @@ class Transactions:
     _me: Incarnation
     _settings: PlannerSettings
     _wall: Callable[[], float] = attrs.field(repr=False)
+    _warn: Callable[[str], None] = attrs.field(repr=False)
+    remains: dict[str, Remains] = attrs.field(init=False, factory=dict, repr=False)
+    """What programs that have died have left running, and this one is to end; their locks are held here."""
+    _is_told: bool = attrs.field(init=False, default=False)
+    """Whether it was told that the database cannot be used now."""
     _owners: Owners = attrs.field(init=False, repr=False)
     _turn: trio.Lock = attrs.field(init=False, factory=trio.Lock, repr=False)
     _thread: trio.CapacityLimiter = attrs.field(
@@ -81,7 +98,11 @@ class Transactions:
         self._connection.text_factory = readable_text
 
     async def change(
-        self, prepare: Callable[[], Callable[[Line, bool], T]], learn: Callable[[T], None]
+        self,
+        prepare: Callable[[], Callable[[Line, bool], T]],
+        learn: Callable[[T], None],
+        *,
+        patience: float | None = None,
     ) -> None:
         """Change the line.
 
@@ -89,6 +110,7 @@ class Transactions:
             prepare: Gives what is done with the line, in the thread; it is told whether this program was not
                 known there, so that others have taken what it had.
             learn: Hears what comes of it, before anything else of this program changes the line.
+            patience: Seconds that trouble of the database may last; None is that of the settings.
 
         Raises:
             UsageError: Whatever is done raised it.
@@ -99,7 +121,7 @@ class Transactions:
             work = partial(self._write, prepare())
             learn(await trio.to_thread.run_sync(work, limiter=self._thread))
 
-        await self._patiently(attempt)
+        await self._patiently(attempt, self._settings.patience if patience is None else patience)
 
     async def entries(self) -> Sequence[Entry]:
         """Everything in the line that can be read.
@@ -112,28 +134,44 @@ class Transactions:
             work = partial(self._transact, "DEFERRED", partial(read_entries, self._connection))
             return await trio.to_thread.run_sync(work, limiter=self._thread)
 
-        return await self._patiently(attempt)
+        return await self._patiently(attempt, self._settings.patience)
+
+    def leave_remains(self) -> None:
+        """Leave to others what has not been ended."""
+        for one in self.remains.values():
+            one.lock.leave()
+        self.remains.clear()
 
     def say_alive(self) -> None:
         """Write down that this program lives. In the thread, where the line is changed."""
         beat(self._connection, self._me, self._wall())
 
-    async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try again while other programs keep the database locked, and let others try between."""
-        give_up_at = trio.current_time() + self._settings.patience
-        while True:
-            try:
-                async with self._turn:
-                    return await attempt()
-            except BusyError:
-                if trio.current_time() >= give_up_at:
-                    raise
-            await trio.sleep(_RETRY)
+    async def _patiently(self, attempt: Callable[[], Awaitable[T]], patience: float) -> T:
+        """Try again while there is trouble that may pass. Nobody else tries between: all keep their order."""
+        begun = trio.current_time()
+        async with self._turn:
+            while True:
+                try:
+                    result = await attempt()
+                except StoreError as error:
+                    waited = trio.current_time() - begun
+                    if waited >= patience or not _may_pass(error):
+                        raise
+                    if waited >= _WARN_AFTER and not self._is_told:
+                        self._is_told = True
+                        self._warn(
+                            f"{error}; the line of agents waits for it, at most {patience:g} s"
+                        )
+                    rest = _RETRY if isinstance(error, BusyError) else _REST
+                else:
+                    self._is_told = False
+                    return result
+                await trio.sleep(rest)
 
     def _write(self, act: Callable[[Line, bool], T]) -> T:
         now = self._wall()
         since = now - SILENT_BEATS * self._settings.heartbeat
-        neighbours = Neighbours(self._connection, self._owners, self._me, since)
+        neighbours = Neighbours(self._connection, self._owners, self._me, since, self.remains)
         line = Line(self._connection, neighbours, self._me.id, _utc(now))
 
         def work() -> T:
@@ -163,6 +201,11 @@ class Transactions:
             if self._connection.in_transaction:
                 with contextlib.suppress(sqlite3.Error):  # what went wrong is told already
                     self._connection.execute("ROLLBACK")
+
+
+def _may_pass(error: StoreError) -> bool:
+    """Whether the database may be used again by itself, or when somebody has made room."""
+    return getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF in _PASSING
 
 
 def _utc(now: float) -> str:

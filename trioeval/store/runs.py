@@ -108,12 +108,14 @@ def _change_parts(connection: sqlite3.Connection, number: int, start: RunStart) 
 def finish_run(
     connection: sqlite3.Connection, number: int, state: EndState, duration_ms: float, derived: str
 ) -> None:
-    """Write down how a run ended, and what its rows come to."""
+    """Write down how a run ended, and what its rows come to. A finished one has nothing in line any more."""
     connection.execute(
         "UPDATE run SET state = ?, utc_finished = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), "
         "duration_ms = duration_ms + ?, derived = ?, totals = ? WHERE run = ?",
         (state, duration_ms, plain(derived), compact(totals(connection, number)), number),
     )
+    if state == "finished":
+        forget_run(connection, number)
 
 
 def totals(connection: sqlite3.Connection, number: int) -> dict[str, Any]:

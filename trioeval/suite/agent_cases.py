@@ -10,7 +10,7 @@ from trioeval.agents.dependencies import cycle_in, normalized
 from trioeval.errors import TemplateError, UsageError
 from trioeval.grading import quote
 from trioeval.suite.agent_models import AgentSettings, Case
-from trioeval.suite.agent_tests import with_names
+from trioeval.suite.agent_tests import OWN_NAMES, with_names
 from trioeval.suite.agent_workspaces import WorkspaceTemplates
 from trioeval.suite.expand import combinations
 from trioeval.suite.merge import merged
@@ -51,6 +51,7 @@ class Cases:
         """All that does not go together, but for workspaces."""
         named = [(place, case) for place, case in enumerate(self._cases) if case is not None]
         yield from self._same_names(named)
+        yield from self._own_names()
         graph: dict[str, list[str]] = {}
         names = {case.name for _, case in named}
         # Of a test that is wrong its id is known all the same.
@@ -115,6 +116,17 @@ class Cases:
                 message = f"another test has the id {quote(case.name)} as well"
                 yield Mistake(message, at=self.at(place, "id"))
             seen.add(case.name)
+
+    def _own_names(self) -> Iterator[Mistake]:
+        """Variables that agents would see something else of, each told once where it stands."""
+        default = self.suite.default_test
+        told: dict[Mistake, None] = {}
+        for name in sorted(OWN_NAMES.intersection({} if default is None else default.vars)):
+            told[_taken(name, ("defaultTest", "vars", name))] = None
+        for place, test in enumerate(self.suite.tests):
+            for name in sorted(OWN_NAMES.intersection(test.vars)):
+                told[_taken(name, self.at(place, "vars", name))] = None
+        yield from told
 
     def _unknown(self, place: int, case: Case, names: Collection[str]) -> Iterator[Mistake]:
         for name in case.depends_on:
@@ -204,6 +216,11 @@ def with_cases(suite: Suite, said: Any) -> Suite:
 def _is_test(entry: Any) -> bool:
     """Whether an entry is a test, not a file of tests."""
     return isinstance(entry, dict) and "path" not in entry
+
+
+def _taken(name: str, at: DocumentPath) -> Mistake:
+    message = f"a variable cannot be called {quote(name)}: of every case that is something else"
+    return Mistake(message, "give it another name", at=at, key=len(at) > 1)
 
 
 def _spelled(entry: Mapping[str, Any], keys: Sequence[str]) -> DocumentPath:

@@ -20,7 +20,7 @@ from trioeval.suite.mistakes import Mistake, MistakenError, PartlyRightError
 from trioeval.suite.models import Suite
 from trioeval.suite.sources.around import Around
 from trioeval.suite.strict import Hook, camel, object_hook, strict_converter
-from trioeval.suite.templates import Templates
+from trioeval.suite.templates import Templates, is_template
 
 SETTINGS = tuple(camel(field.name) for field in attrs.fields(AgentSettings))
 """Keys of an entry that only tasks of this type have."""
@@ -89,7 +89,10 @@ def _done_file(value: Any, _wanted: Any) -> str:
     said = some_text(value)
     path, foreign = PurePosixPath(said), PureWindowsPath(said)
     is_inside = not (path.is_absolute() or foreign.anchor or ".." in (*path.parts, *foreign.parts))
-    if not is_inside or not path.name or said.endswith(("/", "\\")):
+    if is_template(said):
+        message = f"is the same for all cases and no template, got {quote(said)}"
+        raise MistakenError(Mistake(message, 'write a relative path such as "DONE"'))
+    if not is_inside or not path.name or said.endswith(("/", "\\")) or "\0" in said:
         message = f"must be a file in the workspace, got {quote(said)}"
         raise MistakenError(Mistake(message, 'write a relative path such as "DONE"'))
     return said

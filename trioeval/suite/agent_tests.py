@@ -24,6 +24,8 @@ CASE_KEYS = tuple(RENAMED.get(field.name) or camel(field.name) for field in attr
 """Keys of a test that only tests of such tasks have."""
 SPELLED_CASE_KEYS = frozenset((*CASE_KEYS, *map(snake, CASE_KEYS)))
 """The same in both spellings."""
+OWN_NAMES = frozenset({"prompt", "promptFile", "workspace", "suite", "attempt", "case", "done"})
+"""What words of commands, configs of models and assertions have for every case: no variables of a test."""
 AGENT_TYPES = frozenset({DONE_TYPE, "command", "file-contains", "file-exists", "file-json"})
 """Types of assertions that need the workspace of a case, or how its agent ended."""
 

@@ -75,7 +75,7 @@ class SuiteCommands:
         try:
             code = await run_command(command, folder, whole, limit, written)
         except OSError as error:
-            if not folder.is_dir():
+            if not await trio.Path(folder).is_dir():
                 return Ran(code=None, how="cannot run: the workspace is not there any more")
             how = f"cannot be started: {error.strerror}"
             is_inside = os.sep in command[0] and not command[0].startswith(os.sep)

@@ -1,7 +1,7 @@
 """How jobs end, in the words of rows."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import attrs
 
@@ -10,6 +10,10 @@ from trioeval.errors import BlockedError, GradingError, ProviderError, TrioevalE
 from trioeval.grading import Verdict
 from trioeval.kernel import Blocked, Cut, Done, Failed, Interrupted, NotRun, Outcome, TimedOut
 from trioeval.tasks.rows import Row
+
+TaskEnd: TypeAlias = Literal["complete", "incomplete", "cut"]
+"""How a task ended: everything of it is there; something is missing; or nothing is missing but what was left for
+another time, because the budget of the run is used up."""
 
 NAMES: Mapping[type, str] = {
     Done: "done",
@@ -53,16 +57,18 @@ def grading_details(outcome: Outcome[Verdict]) -> Mapping[str, Any]:
 
 def lacking_task(row: Row, lacking: Lacking) -> Row:
     """A row of a task that never began, because another task is not complete."""
-    fails = lacking.how == "fail"
-    why = f"blocked by task {lacking.by}"
-    if fails:
-        why = f"task {lacking.by}, which it depends on, is not complete"
+    kind: type = Blocked
+    why, cut = f"blocked by task {lacking.by}", None
+    if lacking.how == "fail":
+        kind, why = Failed, f"task {lacking.by}, which it depends on, is not complete"
+    elif lacking.how == "cut":
+        kind, cut = NotRun, Cut.BUDGET
+        why = f"not run: {_CUTS[cut]} before task {lacking.by} was complete"
     question = row.question
     if question is not None and question.run_error is not None:
         run_error = attrs.evolve(question.run_error, message=why)
         question = attrs.evolve(question, run_error=run_error)
-    outcome = NAMES[Failed if fails else Blocked]
-    return attrs.evolve(row, outcome=outcome, error=why, question=question)
+    return attrs.evolve(row, outcome=NAMES[kind], error=why, cut=cut, question=question)
 
 
 def cut_of(outcome: Outcome[Any]) -> Cut | None:

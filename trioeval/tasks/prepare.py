@@ -27,6 +27,7 @@ from trioeval.suite import (
 from trioeval.suite.extensions import Extension
 from trioeval.suite.quota_models import QuotaKey
 from trioeval.tasks.access import FindAccess, Sharing
+from trioeval.tasks.agent_words import wrong_words
 from trioeval.tasks.checks import missing_extras, unbounded, wrong_transforms
 from trioeval.tasks.columns.making import LOCAL_WIDTH, OWN_LANES
 from trioeval.tasks.columns.model_checks import wrong_models
@@ -358,6 +359,7 @@ def _prepare(
     quotas: Mapping[str, tuple[QuotaKey, ...]] = {}
     if len(specs) == len(wide.providers):
         lanes, wrong = _lanes(wide, specs, max_concurrency)
+        wrong = (*wrong, *wrong_words(steps, specs[: len(steps.providers)], sharing, templates))
         problems += (moved(problem, paths) for problem in wrong)
         quotas = lane_quotas(wide, specs)
         problems += missing_extras(loaded, is_asked=bool(quotas))

@@ -9,14 +9,42 @@ A job that a stop withdrew while it waited for its first permit has asked for no
 
 from typing import TypeVar
 
-from trioeval.errors import BudgetError, leaves
+import trio
+
+from trioeval.errors import BudgetError, LaneClosedError, leaves
 from trioeval.kernel import Cut, Failed, Interrupted, NotRun, Outcome
 
 V = TypeVar("V")
 
 
 class StoppedError(Exception):
-    """Raised by the body of a job between two of its calls, because the run was stopped; nobody sees it."""
+    """Raised by the body of a job between two of its calls, to leave its row; nobody sees it.
+
+    What was asked for is known as a reply: other calls of such a job have come to nothing.
+
+    Args:
+        cut: Why the row is left.
+    """
+
+    def __init__(self, cut: Cut = Cut.STOP) -> None:
+        self.cut = cut
+        super().__init__(cut.value)
+
+
+def cut_by(error: BaseException) -> Cut | None:
+    """Why the row of a job that raised this is left for another time; None if it is not.
+
+    Example:
+        >>> cut_by(StoppedError())
+        <Cut.STOP: 'stop'>
+        >>> cut_by(BudgetError("requests", limit=3, used=3, wanted=1))
+        <Cut.BUDGET: 'budget_exceeded'>
+        >>> cut_by(ValueError("no")) is None
+        True
+    """
+    if isinstance(error, StoppedError):
+        return error.cut
+    return None if refusal_in(error) is None else Cut.BUDGET
 
 
 def refusal_in(error: BaseException) -> BudgetError | None:
@@ -48,7 +76,8 @@ def as_refused(outcome: Outcome[V], *, begun: bool) -> Outcome[V]:
     if not isinstance(outcome, Failed):
         return outcome
     if isinstance(outcome.error, StoppedError):
-        return _cut(outcome, Cut.STOP) if paid else NotRun(outcome.index, Cut.STOP)
+        cut = outcome.error.cut
+        return _cut(outcome, cut) if begun else NotRun(outcome.index, cut)
     if (refusal := refusal_in(outcome.error)) is None:
         return outcome
     return _cut(outcome, Cut.BUDGET) if paid else NotRun(outcome.index, Cut.BUDGET, str(refusal))
@@ -57,3 +86,16 @@ def as_refused(outcome: Outcome[V], *, begun: bool) -> Outcome[V]:
 def _cut(failed: Failed, cut: Cut) -> Interrupted:
     times = (failed.started_at, failed.finished_at, failed.waited)
     return Interrupted(failed.index, *times, failed.calls, cut)
+
+
+def cut_by(error: BaseException) -> Cut:
+    """What cuts off a job whose body raises this: a later execution goes on with it."""
+    match error:
+        case BudgetError():
+            return Cut.BUDGET
+        case LaneClosedError():
+            return Cut.LANE
+        case trio.Cancelled():
+            return Cut.CANCEL
+        case _:
+            return Cut.STOP

@@ -5,7 +5,8 @@ never becomes two words. This module reads the entry; who runs it is the task's 
 """
 
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -98,6 +99,32 @@ class NotAsked:
         raise ProviderError("bad_request", message)
 
 
+_SUITE = re.compile(r"\{\{\s*suite\s*\}\}(/.+)", re.DOTALL)
+_INTERPRETER = re.compile(r"(ba|da|k|z)?sh|python[\d.]*|node|perl|ruby|php|Rscript")
+
+
+def _missing(words: Sequence[str], directory: Path, environ: Mapping[str, str]) -> Problem | None:
+    """Why a line cannot be run, as far as that can be seen: its program, or the script of its interpreter."""
+    program = _known(words[0], directory)
+    if program is not None and (fault := find_fault(program, directory, environ)):
+        return fault
+    if program is None or not _INTERPRETER.fullmatch(Path(program).name):
+        return None
+    # Relative to the workspace it may be what an agent is given there; beside the suite it is there now.
+    script = next((word for word in words[1:] if not word.startswith("-")), "")
+    path = _known(script, directory) if _SUITE.fullmatch(script) else None
+    if path is None or Path(path).exists():
+        return None
+    return Problem(".id", f'there is no file "{path}" for {words[0]}')
+
+
+def _known(word: str, directory: Path) -> str | None:
+    """A word whose only variable may be the folder of the suite; None if it has others."""
+    beside = _SUITE.fullmatch(word)
+    whole = word if beside is None else f"{directory}{beside[1]}"
+    return None if has_template(beside[1] if beside else whole) else whole
+
+
 def read_agent_command(
     _prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
 ) -> CommandAgentSettings | list[Problem]:
@@ -116,7 +143,7 @@ def read_agent_command(
         for word, fault in wrong.items()
         if fault
     ]
-    if not has_template(words[0]) and (fault := find_fault(words[0], directory, environ)):
+    if fault := _missing(words, directory, environ):
         problems.append(fault)
     if problems:
         return problems

@@ -39,6 +39,7 @@ from trioeval.providers.programs.entries import (
     read_own_config,
 )
 from trioeval.providers.programs.trees import GRACE, Tree, describe_end, start_tree
+from trioeval.providers.secrets import longest_first
 from trioeval.providers.settings import Shared, Surroundings
 
 LAST_WORDS = 1.0

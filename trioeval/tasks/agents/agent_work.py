@@ -7,7 +7,7 @@ run that is resumed goes on with the next one, in the same folder.
 
 import functools
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -23,8 +23,9 @@ from trioeval.agents.planner import Submission, Turn, planner_turn
 from trioeval.agents.prompts import ensure_prompt
 from trioeval.agents.restarts import RestartPolicy
 from trioeval.agents.terms import LoopTerms
-from trioeval.errors import AgentError, BlockedError, TemplateError
-from trioeval.kernel import Calls
+from trioeval.agents.turn import RUN_IS_OVER
+from trioeval.errors import AgentError, BlockedError, StoreError, TemplateError
+from trioeval.kernel import Calls, Cut
 from trioeval.kernel.events import guarded
 from trioeval.providers import Reply
 from trioeval.suite import MistakenError, Step
@@ -41,11 +42,12 @@ from trioeval.tasks.agents.facts import pass_on_facts
 from trioeval.tasks.agents.gating import Gate
 from trioeval.tasks.agents.opening import AgentRun
 from trioeval.tasks.agents.posts import Posts
+from trioeval.tasks.agents.procession import InOrder, Place, Procession
 from trioeval.tasks.agents.recorded import answer_of
 from trioeval.tasks.agents.workers import Workers
 from trioeval.tasks.asking import Asker
 from trioeval.tasks.prepare import PreparedSuite
-from trioeval.tasks.refusals import StoppedError
+from trioeval.tasks.refusals import StoppedError, cut_by
 from trioeval.tasks.tools import Asked
 
 
@@ -80,6 +82,7 @@ class AgentWork:
         self._gate = Gate.of(self._names.dependents, warn=run.warn, stop=run.stop)
         self._over: set[int] = set()
         """Cases of which the gate was told."""
+        self._procession = Procession()
         self._moving = Lock()
         """Held while folders of cases move."""
         self._observe = guarded(run.terms.observe)
@@ -87,7 +90,8 @@ class AgentWork:
         self._workers = Workers(
             settings=settings,
             asker=asker,
-            templates=prepared.templates,
+            # What is left of a word without a variable that is missing would be another word.
+            templates=attrs.evolve(prepared.templates, strict=True),
             environ=prepared.around.environ,
             journal=journal,
         )
@@ -125,37 +129,41 @@ class AgentWork:
             BlockedError: What it depends on is not done.
             StoppedError: The run is stopped.
         """
-        room = self._room(step, asked)
-        ending: CaseEnding = "interrupted"
+        room, post = self._room(step, asked), self._posts(step)
+        ending: CaseEnding = "failed"
+        cut: Cut | None = None
         try:
-            post = self._posts(room)
-            with calls.waiting():
-                await self._pass_gate(step, room, post)
-            async with self._turn(step, room, calls) as turn:
-                ended = await self._work(step, asked, calls, told, (room, post))
+            # It stands in the line of all programs from the moment in which it begins, in that order.
+            async with self._turn(step) as turn:
+                with calls.waiting():
+                    await self._pass_gate(step, room, post)
+                    await self._take_turn(step, turn)
+                with self._procession.join() as place:
+                    ended = await self._work(step, asked, calls, told, (room, post, place))
                 ending = ended.ending
+                cut = Cut.STOP if ending == "interrupted" else None
                 if turn is not None and ending != "interrupted":
                     turn.done = ending == "done"
                 if ending == "done" and self._run.bus is not None:
                     await pass_on_facts(room.files.bus, self._run.bus, self._run.troubles)
-        except AgentError:
-            ending = "failed"
-            raise
         except BlockedError:
             ending = "blocked"
             raise
+        except (StoppedError, *RUN_IS_OVER, trio.Cancelled) as error:
+            ending, cut = "interrupted", cut_by(error)
+            raise
         finally:
-            self._tell_over(step.index, done=ending == "done")
+            self._tell_over(step.index, done=ending == "done", cut=cut)
             self._tell(step, CaseEnded, ending=ending)
         if ending == "interrupted":
             raise StoppedError
         return answer_of(ended, self._about(step, room))
 
-    def _posts(self, room: CaseRoom) -> Posts:
+    def _posts(self, step: Step) -> Posts:
         return Posts(
-            folder=room.files.bus,
-            project=room.project,
-            task=room.name,
+            folder=self._files(step.index).bus,
+            project=self._run.project,
+            task=self._names.rooms[step.index],
             troubles=self._run.troubles,
             rng=self._run.terms.rng,
             buses=self._run.terms.buses,
@@ -181,28 +189,58 @@ class AgentWork:
         )
 
     @asynccontextmanager
-    async def _turn(
-        self, step: Step, room: CaseRoom, calls: Calls[Any]
-    ) -> AsyncGenerator[Turn | None]:
-        """The case's turn among all programs, for as long as the block; None where nobody takes turns."""
+    async def _turn(self, step: Step) -> AsyncGenerator[Turn | None]:
+        """The case's place in the line of all programs, for as long as the block; None where there is none.
+
+        What does not come to its end leaves without an outcome.
+        """
         planner = self._run.terms.planner
         if planner is None:
             await trio.lowlevel.checkpoint()
             yield None
             return
-        name = room.name if room.task is None else f"{room.task}/{room.name}"
-        own = Submission(id=f"{room.project}/{name}", run=room.project, task=name)
-        async with AsyncExitStack() as stack:
-            with calls.waiting():
-                turn = await stack.enter_async_context(planner_turn(planner, own))
+        try:
+            async with planner_turn(planner, self._submission(step)) as turn:
                 if turn.entry.position:
                     self._tell(step, CaseQueued, position=turn.entry.position)
-                # Others may keep their places for hours when this program is to stop.
-                await first_of(turn.wait_started, self._run.stop.wait)
-            if self._run.stop.is_set():
-                raise StoppedError
-            self._tell(step, CaseQueued, position=0)
-            yield turn
+                yield turn
+        except StoreError as error:
+            # Nothing is wrong with the case: it may come again when the database can be used.
+            self._run.warn(f"the turns of agents cannot be taken: {error}")
+            self._run.stop.set()
+            raise StoppedError from error
+
+    def _submission(self, step: Step) -> Submission:
+        names, index = self._names, step.index
+        column = names.columns[index]
+        waits = next(
+            (one for one in names.dependents.get(column, ()) if one.name == names.names[index]),
+            None,
+        )
+        needs = () if waits is None else waits.depends_on
+        return Submission(
+            id=self._id(names.rooms[index]),
+            run=self._run.project,
+            task=self._shown(names.rooms[index]),
+            depends_on=tuple(self._id(names.room_of(column, name)) for name in needs),
+        )
+
+    def _shown(self, room: str) -> str:
+        return room if self._task is None else f"{self._task}/{room}"
+
+    def _id(self, room: str) -> str:
+        """What a case is called in the line of all programs."""
+        return f"{self._run.project}/{self._shown(room)}"
+
+    async def _take_turn(self, step: Step, turn: Turn | None) -> None:
+        if turn is None:
+            return
+        await turn.set_free()
+        # Others may keep their places for hours when this program is to stop.
+        await first_of(turn.wait_started, self._run.stop.wait)
+        if self._run.stop.is_set():
+            raise StoppedError
+        self._tell(step, CaseQueued, position=0)
 
     async def _work(
         self,
@@ -210,9 +248,9 @@ class AgentWork:
         asked: Asked,
         calls: Calls[Any],
         told: ComeTo,
-        where: tuple[CaseRoom, Posts],
+        where: tuple[CaseRoom, Posts, Place],
     ) -> LoopEnd:
-        room, post = where
+        room, post, place = where
         made = AttemptsMade(
             asker=self._asker,
             step=step,
@@ -229,16 +267,19 @@ class AgentWork:
             goes_on=bool(made.earlier),
             anew=self._asker.asks_anew(step.index),
         )
+        if self._run.stop.is_set():
+            raise StoppedError
         begin = functools.partial(open_folder, room.files, wanted, self._moving)
         made.is_resumed = await trio.to_thread.run_sync(begin, limiter=self._run.makers)
         made.prompt = await trio.to_thread.run_sync(ensure_prompt, room.files.prompt, asked.prompt)
         if made.earlier:
             made.tell()
+        await place.come_first()
         async with self._workers.of(step, asked, room, calls, post) as worker:
             terms = LoopTerms(
                 policy=_policy(self._settings),
                 child_timeout=self._settings.child_timeout,
-                slots=worker.slots,
+                slots=InOrder(worker.slots, place),
                 marker=FileMarker(room.files.done),
                 children=worker.children,
                 post=post,
@@ -305,14 +346,14 @@ class AgentWork:
         if self._observe is not None and not isinstance(event, CaseEnded):
             self._observe(event)
 
-    def _tell_over(self, index: int, *, done: bool) -> None:
+    def _tell_over(self, index: int, *, done: bool, cut: Cut | None = None) -> None:
         """Tell those that wait for a case, once."""
         if index in self._over:
             return
         self._over.add(index)
         column = self._names.columns[index]
         if column in self._names.dependents:
-            self._gate.over(self._names.names[index], column=column, done=done)
+            self._gate.over(self._names.names[index], column=column, done=done, cut=cut)
 
 
 def _policy(settings: AgentSettings) -> RestartPolicy:

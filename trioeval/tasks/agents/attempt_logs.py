@@ -7,13 +7,14 @@ because what is over the limit is read and forgotten.
 
 import os
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
 import trio
 
-from trioeval.providers.programs.capture import Tail
 from trioeval.agents.plain_files import open_plain
+from trioeval.providers.programs.capture import Tail
 
 LAST_WORDS = 1.0
 """Seconds in which what a program wrote is read when all of it has ended."""
@@ -29,14 +30,14 @@ class AttemptLog:
     limit: int
     """Bytes that are kept, ≥ 1."""
     _descriptor: int = attrs.field(repr=False)
+    tail: Tail = attrs.field(repr=False, factory=Tail)
+    """The end of what was written, kept or not."""
     kept: int = attrs.field(init=False, default=0)
     """Bytes of what was written that are in the file."""
     is_cut: bool = attrs.field(init=False, default=False)
     """Whether more was written than is kept."""
     fault: str | None = attrs.field(init=False, default=None)
     """Why it could not be written on."""
-    tail: Tail = attrs.field(init=False, repr=False, factory=Tail)
-    """The end of what was written, kept or not."""
 
     def feed(self, part: bytes) -> None:
         """Keep what was written now. Blocks on the file for a moment; never raises."""
@@ -63,18 +64,20 @@ class AttemptLog:
         os.close(self._descriptor)
 
 
-def open_log(path: Path, limit: int) -> AttemptLog:
+def open_log(path: Path, limit: int, secrets: Sequence[str] = ()) -> AttemptLog:
     """Open the log of an attempt; what one that was cut off has written there is kept.
 
     Args:
         path: Where it is; its folder is there.
         limit: Bytes that are kept, ≥ 1.
+        secrets: What its tail does not show, longest first.
 
     Raises:
         OSError: It cannot be opened, or is no regular file.
     """
     descriptor = open_plain(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    return AttemptLog(path, os.fstat(descriptor).st_size, limit, descriptor)
+    tail = Tail(secrets=secrets)
+    return AttemptLog(path, os.fstat(descriptor).st_size, limit, descriptor, tail)
 
 
 @attrs.define(eq=False)
@@ -95,7 +98,7 @@ class Pump:
 
     @_scope.default
     def _shielded(self) -> trio.CancelScope:
-        # What is written while the program is ended is wanted most. `finish` bounds it.
+        # What is written while the program is ended is wanted most. `bound` ends it.
         return trio.CancelScope(shield=True)
 
     async def run(self) -> None:
@@ -127,9 +130,13 @@ class Pump:
         while self._taken < goal and not self._at_end:
             await self._more.wait()
 
+    def bound(self) -> None:
+        """End soon, whoever holds the pipe: of a program all of which has ended, as far as can be seen."""
+        self._scope.deadline = min(self._scope.deadline, trio.current_time() + LAST_WORDS)
+
     async def finish(self) -> None:
-        """Return when the pipe has ended, soon: of a program all of which has ended. A checkpoint."""
-        self._scope.deadline = trio.current_time() + LAST_WORDS
+        """Return when the pipe has ended, soon, as for `bound`. A checkpoint."""
+        self.bound()
         await self._over.wait()
 
     def _tell(self) -> None:

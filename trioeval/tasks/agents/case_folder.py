@@ -8,7 +8,7 @@ from threading import Lock
 
 import attrs
 
-from trioeval.agents.plain_files import open_plain, read_plain
+from trioeval.agents.plain_files import read_plain
 from trioeval.agents.workspace import make_done_folder, make_workspace
 from trioeval.errors import AgentError
 from trioeval.tasks.agents.case_files import CaseFiles
@@ -104,6 +104,6 @@ def _move_aside(folder: Path) -> None:
 def _write(file: Path, data: object) -> None:
     partial = file.with_name(f"{file.name}.new")
     partial.unlink(missing_ok=True)
-    with open(open_plain(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as out:
+    with partial.open("xb") as out:
         out.write(f"{json.dumps(data, indent=2, ensure_ascii=False)}\n".encode())
     partial.replace(file)

@@ -30,6 +30,12 @@ class CaseNames:
     """By column, everything in it; empty where nothing depends on anything."""
     rooms: Sequence[str]
     """What the folder of each is called: unique in its task, also where capitals are no difference."""
+    _places: Mapping[tuple[str, str], int] = attrs.field(init=False, repr=False)
+
+    @_places.default
+    def _find_places(self) -> Mapping[tuple[str, str], int]:
+        pairs = zip(self.columns, self.names, strict=True)
+        return {pair: place for place, pair in enumerate(pairs)}
 
     @classmethod
     def of(cls, steps: Expansion) -> "CaseNames":
@@ -52,6 +58,10 @@ class CaseNames:
             dependents=_dependents(every, columns, own, names),
             rooms=_rooms(names, columns),
         )
+
+    def room_of(self, column: str, name: str) -> str:
+        """What the folder of a case of a column is called."""
+        return self.rooms[self._places[column, name]]
 
 
 def _rooms(names: Sequence[str], columns: Sequence[str]) -> list[str]:

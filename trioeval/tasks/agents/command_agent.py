@@ -5,27 +5,29 @@ import functools
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Protocol
 
 import attrs
 import trio
 
 from trioeval.agents.attempts import Attempt, AttemptEnd, AttemptFailure, FailureKind
+from trioeval.agents.plain_files import read_plain, write_plain
 from trioeval.errors import TemplateError
 from trioeval.providers.programs.agent_command import CommandAgentSettings
 from trioeval.providers.programs.capture import last_line, to_text
 from trioeval.providers.programs.members import Root
 from trioeval.providers.programs.trees import KILLED_WITHIN, describe_end, make_mark
+from trioeval.providers.secrets import hide, longest_first
 from trioeval.suite import Templates
 from trioeval.tasks.agents.agent_journal import ProcessIdentity
 from trioeval.tasks.agents.attempt_logs import AttemptLog, open_log
 from trioeval.tasks.agents.case import CaseRoom
 from trioeval.tasks.agents.case_files import CaseFiles
-from trioeval.agents.plain_files import open_plain, read_plain
 from trioeval.tasks.agents.process_family import ProcessFamily, Relative, Started
-from trioeval.tasks.agents.report_file import AttemptReport, read_report_file
+from trioeval.tasks.agents.report_file import AttemptReport, read_report_file, shortened
 from trioeval.tasks.agents.survivors import identify
 
 _KINDS: Mapping[int | None, FailureKind] = {
@@ -73,18 +75,35 @@ class CommandAgent:
     timeout: float | None = None
     """Seconds of an attempt, > 0, where the settings of the program say nothing; None does not bound it."""
 
+    _secrets: tuple[str, ...] = attrs.field(init=False, repr=False)
+    """What no message of a failure shows, longest first."""
+
+    @_secrets.default
+    def _sort(self) -> tuple[str, ...]:
+        return longest_first(self.settings.secrets)
+
     async def __call__(self, attempt: Attempt, /) -> AttemptEnd:
         """Run the program once. Always a checkpoint.
 
         Cancelled, everything that the family has is ended before this raises.
         """
+        end = await self._run(attempt)
+        if end.failure is None:
+            return end
+        # It is told on the bus as well, and whole messages of programs may be in it.
+        message = shortened(hide(end.failure.message, self._secrets))
+        return attrs.evolve(end, failure=attrs.evolve(end.failure, message=message))
+
+    async def _run(self, attempt: Attempt) -> AttemptEnd:
         try:
             command = self._command(attempt)
         except TemplateError as error:
             await trio.lowlevel.checkpoint()
             return _failed("invalid", f"the command cannot be filled in: {error}")
         with ExitStack() as stack:
-            prepare = functools.partial(_prepare, self.room.files, attempt, self.settings, stack)
+            limit = self.settings.max_output
+            open_one = functools.partial(open_log, limit=limit, secrets=self._secrets)
+            prepare = functools.partial(_prepare, self.room.files, attempt, open_one, stack)
             try:
                 logs = await trio.to_thread.run_sync(prepare)
             except OSError as error:
@@ -155,7 +174,8 @@ class CommandAgent:
             )
         else:
             failure = self._judge(process.returncode, logs.stderr)
-        read = functools.partial(_read, self.room.files, attempt, logs.stdout, logs.stdout.kept)
+        log = logs.stdout
+        read = functools.partial(_read, self.room.files, attempt, log, log.kept, self._secrets)
         await self.family.settle(begun)
         output, report = await trio.to_thread.run_sync(read)
         warnings = [*logs.warnings(), *report.warnings]
@@ -229,7 +249,7 @@ class _Logs:
 
 
 def _prepare(
-    files: CaseFiles, attempt: Attempt, settings: CommandAgentSettings, stack: ExitStack
+    files: CaseFiles, attempt: Attempt, open_one: Callable[[Path], AttemptLog], stack: ExitStack
 ) -> _Logs:
     """Write what the agent is told, take an old report away, and open the logs. Blocks on files.
 
@@ -238,28 +258,26 @@ def _prepare(
     """
     number = attempt.number
     files.logs.mkdir(parents=True, exist_ok=True)
-    told = open_plain(files.told(number), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    with open(told, "wb") as file:  # noqa: PTH123 - a descriptor
-        file.write(_text(attempt.prompt))
+    write_plain(files.told(number), _text(attempt.prompt))
     # One that was cut off may have begun one; what is no file is told when it is read.
     with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
         files.report(number).unlink()
     opened = []
     for path in (files.stdout(number), files.stderr(number)):
-        opened.append(open_log(path, settings.max_output))
+        opened.append(open_one(path))
         stack.callback(opened[-1].close)
     return _Logs(*opened)
 
 
 def _read(
-    files: CaseFiles, attempt: Attempt, log: AttemptLog, length: int
+    files: CaseFiles, attempt: Attempt, log: AttemptLog, length: int, secrets: Sequence[str]
 ) -> tuple[str, AttemptReport]:
     """What the agent wrote, and its report. Blocks on files; never raises."""
     try:
         written = read_plain(log.path, length, log.start)
     except OSError:  # somebody took it away
         written = b""
-    return to_text(written), read_report_file(files.report(attempt.number))
+    return to_text(written), read_report_file(files.report(attempt.number), secrets)
 
 
 def _variables(room: CaseRoom, attempt: Attempt) -> dict[str, str]:

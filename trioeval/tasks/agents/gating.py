@@ -6,6 +6,9 @@ prompt with a provider and a repetition, has its own cases: nothing waits for a 
 What a case waits for changes when another one is over, so it sleeps until it is told. When every case of a
 column that is not over sleeps, nothing can change any more: those that are stuck are given up, each with its
 chain, and what they held up goes on as its policy says.
+
+A case that was cut off is not over for good: a resume goes on with it. So what depends on it is left too,
+whatever its policy, unless something else that it depends on has failed.
 """
 
 import math
@@ -18,6 +21,7 @@ from trioeval.agents.bus.messages import MessageType
 from trioeval.agents.dependencies import Blocked, Dependent, Lacking, Tracker
 from trioeval.agents.loop import Marker
 from trioeval.errors import AgentError, BlockedError
+from trioeval.kernel import Cut
 from trioeval.tasks.refusals import StoppedError
 
 
@@ -26,6 +30,9 @@ class _Column:
     """The cases of one column."""
 
     tracker: Tracker
+    """Knows nothing of those that were cut off."""
+    needs: Mapping[str, tuple[str, ...]]
+    """What each depends on."""
     left: set[str]
     """Those that are not over."""
     stop: trio.Event
@@ -34,14 +41,27 @@ class _Column:
     """Told of the name of a case that is given up, and why."""
     asleep: dict[str, "_Wait"] = attrs.field(init=False, factory=dict)
     """Those about which nothing is decided: what they wait for is not over, or never will be."""
+    cuts: dict[str, Cut] = attrs.field(init=False, factory=dict)
+    """Why, of those that were cut off."""
 
-    def over(self, name: str, *, done: bool) -> None:
+    def over(self, name: str, *, done: bool, cut: Cut | None) -> None:
         """A case is over."""
+        if name not in self.left:
+            return
         self.left.discard(name)
         self.asleep.pop(name, None)
-        for other in self.tracker.over(name, done=done):
+        if cut is None or done:
+            others = self.tracker.over(name, done=done)
+        else:
+            self.cuts[name] = cut
+            others = self.tracker.needing(name)
+        for other in others:
             self.wake(other)
         self.give_up()
+
+    def cut_of(self, name: str) -> Cut | None:
+        """Why the first was cut off that a case depends on and that was."""
+        return next((self.cuts[other] for other in self.needs[name] if other in self.cuts), None)
 
     def wake(self, name: str) -> None:
         """Something has happened that concerns a case."""
@@ -88,7 +108,8 @@ class _Wait:
     @property
     def is_ended(self) -> bool:
         """Whether something else has ended the wait than an end of what it waits for."""
-        return self.is_marked or self.trouble is not None or self.column.stop.is_set()
+        is_left = self.column.stop.is_set() or self.column.cut_of(self.name) is not None
+        return self.is_marked or self.trouble is not None or is_left
 
     async def sleep(self, limit: float) -> tuple[str, ...]:
         """Sleep until it is decided what becomes of the case; what it still waits for at the limit."""
@@ -171,7 +192,11 @@ class Gate:
         return cls(
             {
                 column: _Column(
-                    Tracker.of(cases), {case.name for case in cases}, stop, teller(column)
+                    tracker=Tracker.of(cases),
+                    needs={case.name: case.depends_on for case in cases},
+                    left={case.name for case in cases},
+                    stop=stop,
+                    tell_stuck=teller(column),
                 )
                 for column, cases in columns.items()
             }
@@ -205,27 +230,31 @@ class Gate:
                 and nothing can change any more.
             AgentError: Its policy is `fail`; it has waited too long; or what is in the place of its marker
                 is none.
-            StoppedError: Nothing is to begin any more.
+            StoppedError: Nothing is to begin any more; or something that it depends on was cut off.
         """
         cases = self._columns[column]
-        begins = False
+        begins, cut = False, None
         try:
             await trio.lowlevel.checkpoint()
             await _pass(_Wait(name, cases, done, post, waiting), timeout)
             begins = True
+        except StoppedError as error:
+            cut = error.cut
+            raise
         finally:
             if not begins:
-                cases.over(name, done=False)
+                cases.over(name, done=False, cut=cut)
 
-    def over(self, name: str, *, column: str, done: bool) -> None:
+    def over(self, name: str, *, column: str, done: bool, cut: Cut | None = None) -> None:
         """A case is over, however it ended. Said twice of one, the first time counts.
 
         Args:
             name: Of the case.
             column: Whose.
             done: Whether its agent has done its task.
+            cut: Why it was cut off, so that a resume goes on with it; None of one that has failed.
         """
-        self._columns[column].over(name, done=done)
+        self._columns[column].over(name, done=done, cut=cut)
 
 
 async def _pass(wait: _Wait, limit: float | None) -> None:
@@ -234,7 +263,7 @@ async def _pass(wait: _Wait, limit: float | None) -> None:
     state = tracker.state(wait.name)
     if state is not None and wait.done.is_set():
         return
-    was_blocked = isinstance(state, Blocked) and not wait.column.stop.is_set()
+    was_blocked = isinstance(state, Blocked) and not wait.is_ended
     if was_blocked and (late := await wait.sleep(math.inf if limit is None else limit)):
         raise AgentError(f"it has waited {limit:g} s for {', '.join(late)} (dependencyTimeout)")
     if wait.is_marked:
@@ -261,3 +290,5 @@ def _check(wait: _Wait) -> None:
             raise BlockedError(by, f"blocked by case {by}, which is not done")
         case Lacking(by):
             raise AgentError(f"case {by}, which it depends on, is not done")
+    if (cut := wait.column.cut_of(wait.name)) is not None:
+        raise StoppedError(cut)

@@ -18,6 +18,7 @@ import attrs
 import trio
 
 from trioeval.agents.attempts import CONTINUATION, Attempt, AttemptEnd, AttemptFailure, FailureKind
+from trioeval.agents.plain_files import write_plain
 from trioeval.errors import ProviderError
 from trioeval.faults import ProviderErrorKind
 from trioeval.kernel import Calls
@@ -25,12 +26,21 @@ from trioeval.providers import Request
 from trioeval.providers.messages import to_messages
 from trioeval.suite.agent_models import AgentSettings
 from trioeval.tasks.agents.case_files import CaseFiles
+from trioeval.tasks.agents.report_file import shortened
 from trioeval.tasks.agents.tool_log import ToolLog
 from trioeval.tasks.agents.workspace_tools import DONE, WorkspaceTools
 from trioeval.tasks.asking import Asker, Inquiry
 from trioeval.tasks.chains import Chain
 from trioeval.tasks.journal import Paid
-from trioeval.tasks.tool_turns import Message, ToolCall, ToolResult, Turn, first_messages, read_turn
+from trioeval.tasks.tool_turns import (
+    Message,
+    ToolCall,
+    ToolResult,
+    Turn,
+    first_messages,
+    prompt_of,
+    read_turn,
+)
 
 _FAILURES: Mapping[ProviderErrorKind, FailureKind] = {
     "auth": "auth",
@@ -84,10 +94,13 @@ class ModelAgent:
         def prepare() -> ToolLog:
             told = self.files.told(attempt.number)
             told.parent.mkdir(parents=True, exist_ok=True)
-            told.write_text(attempt.prompt, "utf-8")
+            write_plain(told, attempt.prompt.encode("utf-8", "replace"))
             return ToolLog(log_file)
 
-        log = await trio.to_thread.run_sync(prepare)
+        try:
+            log = await trio.to_thread.run_sync(prepare)
+        except OSError as error:
+            return AttemptEnd(failure=_no_files(error))
         work = _Work(self, attempt, log)
         failure = await work.run()
         chain, reply = work.chain, work.chain.reply()
@@ -186,17 +199,23 @@ class _Work:
             try:
                 turn = await self._step()
             except ProviderError as error:
-                return AttemptFailure(_FAILURES.get(error.kind, "unexpected"), str(error))
+                kind = _FAILURES.get(error.kind, "unexpected")
+                return AttemptFailure(kind, shortened(str(error)))
             if not turn.calls:
                 self.output = self.chain.replies[-1].output
                 return None
             self.output = turn.text
-            results = [await self._result(call) for call in turn.calls]
-            self.chain.go_on(turn, results)
-            for call, result in zip(turn.calls, results, strict=True):
+            results = []
+            for call in turn.calls:
+                try:
+                    result = await self._result(call)
+                except _LogError as error:
+                    return _no_files(error.reason)
                 if call.name == DONE and not result.failed:
                     self.output = result.value or turn.text
-                    return None
+                    return None  # it has said that nothing comes behind
+                results.append(result)
+            self.chain.go_on(turn, results)
             if self.chain.steps >= most:
                 message = f"{self.chain.steps} steps are made, and {most} are allowed (maxSteps)"
                 return AttemptFailure("timeout", message)
@@ -251,19 +270,45 @@ class _Work:
         if known is not None:
             return known
         result = await self.agent.tools.run(call)
-        self.log.add(step, call, result)
+        try:
+            await self.log.add(step, call, result)
+        except OSError as error:
+            raise _LogError(error) from error
         return result
+
+
+class _LogError(Exception):
+    """What a call gave cannot be written down."""
+
+    def __init__(self, reason: OSError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+def _no_files(error: OSError) -> AttemptFailure:
+    message = f"the files of the attempt cannot be written: {error.filename}: {error.strerror}"
+    return AttemptFailure("unexpected", message)
+
+
+def _messages(prompt: str) -> list[Any]:
+    """The messages of a prompt; empty where its provider will say that they are none."""
+    try:
+        return to_messages(prompt)
+    except ProviderError:
+        return []
 
 
 def _opening(attempt: Attempt) -> tuple[Message, ...]:
     """The conversation that an attempt opens."""
-    try:
-        messages = to_messages(attempt.task_prompt)
-    except ProviderError:  # its provider will say so
-        messages = []
+    messages = _messages(attempt.task_prompt)
     match messages:
-        case [] | [{"role": "user", "content": str()}]:
+        case []:
             return first_messages(attempt.prompt)
+        case [{"role": "user", "content": str(text), **others}] if not others:
+            opening = first_messages(attrs.evolve(attempt, task_prompt=text).prompt)
+            # A text that is written like messages is none only as long as it stands in one.
+            is_plain = _messages(prompt_of(opening)) == [*opening]
+            return opening if is_plain else first_messages(attempt.prompt)
         case _:
             is_new = attempt.prompt == attempt.task_prompt
             return (*messages, *(() if is_new else first_messages(CONTINUATION)))

@@ -41,9 +41,15 @@ class Relative:
     async def end(self) -> None:
         """End all that is left of it. Runs to its end also when it is cancelled."""
         await self.tree.end()
+        self.bound()
         with trio.move_on_after(2 * LAST_WORDS, shield=True):
             await self.stdout.finish()
             await self.stderr.finish()
+
+    def bound(self) -> None:
+        """Read what it wrote for a moment only: somebody who hides from its tree may hold its pipes."""
+        self.stdout.bound()
+        self.stderr.bound()
 
     def tell_gone(self) -> None:
         """Say so if nothing of it is left."""
@@ -127,9 +133,14 @@ class ProcessFamily(trio.abc.AsyncResource):
 
     async def aclose(self) -> None:
         """End all of them; also when it is cancelled."""
-        await self.end()
+        try:
+            await self.end()
+        finally:
+            for relative in self._relatives:  # which could not be ended
+                relative.bound()
 
     def _drop(self, relative: Relative) -> None:
+        relative.bound()
         if relative in self._relatives:
             self._relatives.remove(relative)
             relative.tell_gone()

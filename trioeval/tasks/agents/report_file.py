@@ -8,7 +8,7 @@ Everything in it may be missing. What is wrong in it is left out, and told.
 
 import errno
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,12 +16,18 @@ import attrs
 import orjson
 
 from trioeval.agents.attempts import AttemptFailure, FailureKind
-from trioeval.providers.config import show
 from trioeval.agents.plain_files import read_plain
+from trioeval.providers.config import show
+from trioeval.providers.secrets import hide_in
 from trioeval.usage import Usage
 
 LARGEST = 10 * 1024 * 1024
 """Bytes that are read of a report."""
+
+LONGEST_MESSAGE = 2_000
+"""Characters of a message of an error."""
+MOST_WARNINGS = 10
+"""What is wrong beyond that is counted."""
 
 _MOST_TOKENS = 2**53
 _KEYS = ("output", "tokens", "cost", "error")
@@ -49,8 +55,8 @@ class AttemptReport:
     """What is wrong with the report, in sentences."""
 
 
-def read_report_file(path: Path) -> AttemptReport:
-    """Read a report, if there is one. Blocks on the file; never raises."""
+def read_report_file(path: Path, secrets: Sequence[str] = ()) -> AttemptReport:
+    """Read a report, if there is one; see `read_report`. Blocks on the file; never raises."""
     try:
         data = read_plain(path, LARGEST + 1)
     except FileNotFoundError:
@@ -60,11 +66,15 @@ def read_report_file(path: Path) -> AttemptReport:
         return _useless(f"cannot be read: {reason}")
     if len(data) > LARGEST:
         return _useless(f"is longer than {LARGEST} bytes")
-    return read_report(data)
+    return read_report(data, secrets)
 
 
-def read_report(data: bytes) -> AttemptReport:
+def read_report(data: bytes, secrets: Sequence[str] = ()) -> AttemptReport:
     """What stands in a report.
+
+    Args:
+        data: JSON, if it is right.
+        secrets: What no message shows, longest first. The output is left as it is.
 
     Example:
         >>> read_report(b'{"tokens": {"prompt": 3, "completion": 2}, "cost": -1}')
@@ -83,16 +93,29 @@ def read_report(data: bytes) -> AttemptReport:
     except (ValueError, TypeError) as error:
         return _useless(f"is not JSON that can be used: {error}")
     if not isinstance(told, dict):
-        return _useless(f"must be an object, got {show(told)}")
-    warnings = [f'the report: "{name}" is not a key' for name in told if name not in _KEYS]
+        return _useless(f"must be an object, got {show(hide_in(told, secrets))}")
+    output = told.pop("output", None)
+    told = hide_in(told, secrets)
+    warnings = [f"the report: {show(name)} is not a key" for name in told if name not in _KEYS]
     return AttemptReport(
-        has_output=told.get("output") is not None,  # null is how programs leave a key out
-        output=told.get("output"),
+        has_output=output is not None,  # null is how programs leave a key out
+        output=output,
         usage=_read_tokens(told.get("tokens"), warnings),
         cost=_read_number("cost", told.get("cost"), _is_cost, "a number", warnings),
         failure=_read_error(told.get("error"), warnings),
-        warnings=tuple(warnings),
+        warnings=_first(warnings),
     )
+
+
+def _first(warnings: Sequence[str]) -> tuple[str, ...]:
+    rest = len(warnings) - MOST_WARNINGS
+    more = (f"the report: and {rest} more like these",) if rest > 0 else ()
+    return (*warnings[:MOST_WARNINGS], *more)
+
+
+def shortened(text: str) -> str:
+    """A text of as many characters as a message may have at most."""
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[: LONGEST_MESSAGE - 1]}…"
 
 
 def _useless(fault: str) -> AttemptReport:
@@ -106,7 +129,7 @@ def _read_tokens(told: Any, warnings: list[str]) -> Usage:
         warnings.append(f"the report: tokens must be an object, got {show(told)}")
         return Usage()
     warnings += [
-        f'the report: "{name}" is not a key of tokens' for name in told if name not in _TOKENS
+        f"the report: {show(name)} is not a key of tokens" for name in told if name not in _TOKENS
     ]
     read = {
         name: _read_number(f"tokens.{name}", told.get(name), _is_count, "a whole number", warnings)
@@ -143,8 +166,8 @@ def _read_error(told: Any, warnings: list[str]) -> AttemptFailure | None:
         warnings.append(f"the report: error must be an object or text, got {show(told)}")
         return AttemptFailure("reported", show(told))
     kind, message = told.get("kind"), told.get("message")
-    text = message if isinstance(message, str) else ""
+    text = shortened(message) if isinstance(message, str) else ""
     if isinstance(kind, str) and kind in _TOLD:
         return AttemptFailure(_TOLD[kind], text or kind)
-    named = f"{kind}: {text}" if isinstance(kind, str) and text else text or show(kind)
+    named = f"{shortened(kind)}: {text}" if isinstance(kind, str) and text else text or show(kind)
     return AttemptFailure("reported", named)

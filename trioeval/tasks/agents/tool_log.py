@@ -6,17 +6,26 @@ was, and so the replies behind it are recalled as well. A call that was cut off 
 """
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import attrs
+import trio
 
+from trioeval.agents.plain_files import read_plain, write_plain
 from trioeval.tasks.tool_turns import ToolCall, ToolResult
+
+_LARGEST = 128 * 1024 * 1024
+"""Bytes that are read of an earlier execution; calls that stand behind them are made again."""
 
 
 @attrs.define(eq=False)
 class ToolLog:
-    """What the tools of one attempt gave. Writes synchronously: a call that was made is known at once."""
+    """What the tools of one attempt gave. To make one blocks on the file.
+
+    A model that runs commands may have put anything in its place, which is then no log.
+    """
 
     file: Path
     _earlier: list[dict[str, Any]] = attrs.field(init=False, repr=False)
@@ -30,7 +39,7 @@ class ToolLog:
     def _read(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         try:
-            text = self.file.read_text("utf-8", "replace")
+            text = read_plain(self.file, _LARGEST).decode("utf-8", "replace")
         except OSError:
             return found
         for line in text.splitlines():
@@ -61,8 +70,8 @@ class ToolLog:
         """The conversation takes another course than in the earlier execution."""
         self._earlier.clear()
 
-    def add(self, step: int, call: ToolCall, result: ToolResult) -> None:
-        """Write down what a call gave.
+    async def add(self, step: int, call: ToolCall, result: ToolResult) -> None:
+        """Write down what a call gave, also when it is cancelled: a call that was made is known.
 
         Raises:
             OSError: It cannot be written.
@@ -70,15 +79,19 @@ class ToolLog:
         self.forget()
         entry = {**_key(step, call), "result": result.value, "failed": result.failed}
         self._lines.append(json.dumps(entry))
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        lines = "".join(f"{line}\n" for line in self._lines)
+        lines = "".join(f"{line}\n" for line in self._lines).encode()
         self._lines.clear()
+        with trio.CancelScope(shield=True):  # as long as a disk takes
+            await trio.to_thread.run_sync(self._write, lines)
+
+    def _write(self, lines: bytes) -> None:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
         if self._is_own:
-            with self.file.open("a", encoding="utf-8") as file:
-                file.write(lines)
+            write_plain(self.file, lines, os.O_APPEND)
             return
         whole = self.file.with_suffix(".new")
-        whole.write_text(lines, "utf-8")
+        whole.unlink(missing_ok=True)
+        write_plain(whole, lines, os.O_EXCL)
         whole.replace(self.file)
         self._is_own = True
 

@@ -29,7 +29,8 @@ def list_files(workspace: Path, path: str = ".", offset: int = 1) -> str:
 
     Raises:
         ActionError: There is no such folder.
-        GradingError: It is outside.
+        GradingError: It is no path of a workspace.
+        NoFileError: It is a link that leads out.
     """
     try:
         with os.scandir(place_of(workspace, path)) as found:
@@ -74,8 +75,8 @@ def read_text(workspace: Path, path: str, offset: int = 1, limit: int | None = N
 
     Raises:
         ActionError: It is no text.
-        GradingError: It is outside, or too large.
-        NoFileError: There is none.
+        GradingError: It is no path of a workspace.
+        NoFileError: There is none, or it is outside or too large.
     """
     data = read_file(workspace, path)
     if b"\0" in data:
@@ -106,8 +107,8 @@ def write_text(workspace: Path, path: str, content: str) -> str:
 
     Raises:
         ActionError: It cannot be written.
-        GradingError: It is outside.
-        NoFileError: It is a pipe or a device.
+        GradingError: It is no path of a workspace.
+        NoFileError: It is outside, a pipe or a device.
     """
     place = place_of(workspace, path)
     data = content.encode("utf-8", "replace")
@@ -131,8 +132,8 @@ def edit_text(workspace: Path, path: str, old: str, new: str, *, every: bool = F
     Raises:
         ActionError: It does not occur, or more than once; or the file is no text, would become too large,
             or cannot be written.
-        GradingError: The file is outside, or too large.
-        NoFileError: There is none.
+        GradingError: It is no path of a workspace.
+        NoFileError: There is none, or it is outside or too large.
     """
     try:
         text = read_file(workspace, path).decode()
@@ -150,7 +151,9 @@ def edit_text(workspace: Path, path: str, old: str, new: str, *, every: bool = F
     sizes = [len(part.encode("utf-8", "replace")) for part in (text, old, new)]
     size = sizes[0] + count * (sizes[2] - sizes[1])
     if size > LARGEST:
-        msg = f"{quote(path)} would have {size:,} bytes, and {LARGEST:,} are the most that is edited"
+        msg = (
+            f"{quote(path)} would have {size:,} bytes, and {LARGEST:,} are the most that is edited"
+        )
         raise ActionError(msg)
     write_text(workspace, path, text.replace(old, new))
     return f"{count} {'place' if count == 1 else 'places'} in {quote(path)} changed"
