@@ -21,7 +21,7 @@ def failed(kind: FailureKind = "exit", message: str = "code 1") -> AttemptEnd:
     return AttemptEnd(failure=AttemptFailure(kind, message))
 
 
-WELL = AttemptEnd(output="well")
+WELL = AttemptEnd()
 
 
 @attrs.define(eq=False)

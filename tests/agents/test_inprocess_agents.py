@@ -674,15 +674,15 @@ def test_whatever_agents_start_and_wait_for_no_slot_is_lost_or_held_in_vain(
 
 
 def test_an_agent_may_return_a_failure_or_a_text() -> None:
-    """Nothing is an empty text."""
+    """Of several only the last text is kept: each may be large."""
 
     async def says(run: AgentRun) -> AttemptEnd | str | None:
         await trio.sleep(2)
         if run.attempt.number == 2:
             run.done()
-        return (None, "text", failed())[run.attempt.number]
+        return ("first", failed(), "last")[run.attempt.number]
 
     ends, events, _seconds = run([AgentCase("a", says, "Do it.", policy=AT_ONCE)], 1)
-    assert [end.output for end in ends[0].attempts] == ["", "text", ""]
-    assert [end.duration_s for end in ends[0].attempts] == [2, 2, 0]
-    assert [e.failed for e in events if isinstance(e, AttemptEnded)] == [False, False, True]
+    assert [end.output for end in ends[0].attempts] == ["", "", "last"]
+    assert [end.duration_s for end in ends[0].attempts] == [2, 0, 2]
+    assert [e.failed for e in events if isinstance(e, AttemptEnded)] == [False, True, False]

@@ -9,7 +9,9 @@ import pytest
 
 import trioeval
 from trioeval.cli.agent_folders import remove_cases, tell_deleted
+from trioeval.cli.agents import check_workspaces
 from trioeval.cli.plan import plan_lines
+from trioeval.errors import UsageError
 from trioeval.store import RunFacts
 from trioeval.tasks import prepare
 
@@ -145,3 +147,23 @@ def test_a_plan_tells_how_far_agents_may_go() -> None:
     ]
     programs = planned(providers=["exec:true"])
     assert "  a case: at most 100 attempts" in programs
+
+
+def test_a_workspace_that_would_be_a_copy_of_itself_is_refused(tmp_path: Path) -> None:
+    """Before the run, with the task; that of a case as well, and not where runs are kept elsewhere."""
+    for name in ("in", "out"):
+        (tmp_path / "suite" / name).mkdir(parents=True)
+    test = {"id": "a", "workspace": "in"}
+    task = {"id": "t", "type": "agent", "prompts": ["x"], "workspace": "out", "tests": [test]}
+    document = {"providers": ["echo"], "tasks": [task]}
+    prepared = prepare(trioeval.parse_suite(document, directory=tmp_path / "suite"))
+    for database in (None, tmp_path / "suite" / "r.db", tmp_path / ".trioeval" / "results.db"):
+        check_workspaces(prepared, database)
+    for name in ("in", "out"):
+        kept = tmp_path / "suite" / name / ".trioeval"
+        with pytest.raises(UsageError) as caught:
+            check_workspaces(prepared, kept / "results.db")
+        said = (
+            f'the workspace "{name}" of task t holds {kept}/agents, where the copies of it are made'
+        )
+        assert str(caught.value).startswith(said)

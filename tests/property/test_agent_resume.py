@@ -62,7 +62,7 @@ class Player:
     """How often each attempt of each case was made."""
 
     async def __call__(self, request: Request) -> Reply:
-        case, attempt = request.vars["case"], request.vars["attempt"]
+        case, attempt = request.vars["name"], request.vars["attempt"]
         self.played[case, attempt] += 1
         await trio.lowlevel.checkpoint()
         letter = (self.scripts[case] + "o" * MOST)[attempt]
@@ -76,11 +76,11 @@ class Player:
 
 
 def document(scripts: Mapping[str, str], needs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    tests = [{"id": case, "vars": {"case": case}, **needs.get(case, {})} for case in scripts]
+    tests = [{"id": case, "vars": {"name": case}, **needs.get(case, {})} for case in scripts]
     task = {
         "id": "work",
         "type": "agent",
-        "prompts": ["Do {{case}}."],
+        "prompts": ["Do {{name}}."],
         "providers": [*COLUMNS],
         "maxRestarts": MOST,
         "identicalFailures": MOST,

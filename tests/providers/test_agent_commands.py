@@ -120,6 +120,24 @@ def test_a_program_that_is_a_template_is_known_when_it_runs(tmp_path: Path) -> N
     assert found == [(f"{tmp_path}/bin/x",), ("/w/y",), ("sh",)]
 
 
+def test_what_is_beside_the_suite_is_looked_for(tmp_path: Path) -> None:
+    """The program, and the script of an interpreter; what other words name may not be there yet."""
+    program(tmp_path / "agent.sh")
+    for line in ("{{suite}}/agent.sh", "sh -e {{ suite }}/agent.sh", "sh agent.sh", "sh -c x"):
+        assert settings(line, tmp_path).words
+    for line in (
+        "touch {{suite}}/new",
+        "python3 -u x.py {{suite}}/new",
+        "python3 {{suite}}/{{x}}.py",
+    ):
+        assert settings(line, tmp_path).words
+    assert problems("{{suite}}/nope", tmp_path) == [f'.id: there is no program "{tmp_path}/nope"']
+    for line in ("sh {{suite}}/nope x", "/bin/sh -e {{ suite }}/nope"):
+        program_said = line.split()[0]
+        told = f'.id: there is no file "{tmp_path}/nope" for {program_said}'
+        assert problems(line, tmp_path) == [told]
+
+
 def test_an_agent_cannot_be_asked(tmp_path: Path) -> None:
     """As a judge, for one."""
     with pytest.raises(ProviderError) as caught:

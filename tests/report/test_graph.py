@@ -37,9 +37,9 @@ def record(case: str, outcome: str, failure: int) -> Mapping[str, Any]:
 
 CASES = (
     HeadCase(name="ring", depends_on=("calc", "list")),
-    HeadCase(name="calc"),
+    HeadCase(name="calc", rows=5),
     HeadCase(name="list"),
-    HeadCase(name="late", depends_on=("ring",)),
+    HeadCase(name="late", depends_on=("ring",), rows=2),
 )
 RECORDS = (
     record("calc", "done", 0),
@@ -67,10 +67,10 @@ def test_a_graph_is_drawn_by_layers_with_how_each_stands() -> None:
     assert graph_text(nodes(), "text").splitlines() == [
         "1  smoke                 2 passed, 1 error",
         "2  repairs ← smoke       1 passed, 1 failed, 1 error, 1 blocked, 1 not run",
-        "   1  calc               1 passed, 1 failed",
+        "   1  calc               1 passed, 1 failed, 3 running",
         "   1  list               error",
         "   2  ring ← calc, list  1 blocked, 1 not run",
-        "   3  late ← ring        running",
+        "   3  late ← ring        2 running",
         "3  later ← repairs       running",
     ]
 
@@ -83,9 +83,9 @@ def test_a_graph_is_drawn_for_documents() -> None:
         '  t2["smoke<br/>2 passed, 1 error"]',
         '  subgraph t3["repairs<br/>1 passed, 1 failed, 1 error, 1 blocked, 1 not run"]',
         '    t3c1["ring<br/>1 blocked, 1 not run"]',
-        '    t3c2["calc<br/>1 passed, 1 failed"]',
+        '    t3c2["calc<br/>1 passed, 1 failed, 3 running"]',
         '    t3c3["list<br/>error"]',
-        '    t3c4["late<br/>running"]',
+        '    t3c4["late<br/>2 running"]',
         "    t3c2 --> t3c1",
         "    t3c3 --> t3c1",
         "    t3c1 --> t3c4",
@@ -139,7 +139,7 @@ def test_a_graph_is_data_as_well() -> None:
         "name": "calc",
         "dependsOn": [],
         "layer": 1,
-        "states": {"passed": 1, "failed": 1},
+        "states": {"passed": 1, "failed": 1, "running": 3},
     }
     assert "cases" not in nodes()[0].json()
 
@@ -148,6 +148,8 @@ def test_heads_keep_their_cases() -> None:
     """What is read back is what was written; a head of before has none."""
     head = head_of("a", cases=CASES)
     assert Head.read(head.json()) == head
+    before = {**head.json(), "cases": [{"name": "a", "dependsOn": []}]}
+    assert Head.read(before).cases == (HeadCase(name="a"),)
     assert "cases" not in head_of("a").json()
     assert Head.read(head_of("a").json()).cases == ()
 

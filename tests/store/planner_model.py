@@ -1,12 +1,15 @@
 """What a planner is to do, as plainly as it can be said; and real planners beside it."""
 
+import contextlib
 import math
+import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import attrs
 
 from trioeval.agents.planner import Entry, EntryState, Submission
+from trioeval.store.agent_line import readable_text
 from trioeval.store.agent_owners import enter
 from trioeval.store.agent_planner import AgentPlanner
 from trioeval.store.database import open_database
@@ -15,6 +18,14 @@ from trioeval.store.schema import RUNS
 
 QUIET = PlannerSettings(heartbeat=math.inf, poll=math.inf, patience=5.0)
 """Nothing happens but what is asked for."""
+QUICK = PlannerSettings(heartbeat=600, poll=0.005, patience=5)
+
+
+@contextlib.contextmanager
+def tables(path: Path) -> Iterator[sqlite3.Connection]:
+    with contextlib.closing(open_database(path, RUNS)) as connection:
+        connection.text_factory = readable_text
+        yield connection
 
 
 def submission(id_: str, *depends_on: str) -> Submission:

@@ -234,6 +234,8 @@ def test_a_task_that_is_no_agents_has_no_such_assertion() -> None:
         ("doneFile", "out/", 'must be a file in the workspace, got "out/"'),
         ("doneFile", ".", 'must be a file in the workspace, got "."'),
         ("doneFile", "C:\\DONE", 'must be a file in the workspace, got "C:\\\\DONE"'),
+        ("doneFile", "a\0b", 'must be a file in the workspace, got "a\\u0000b"'),
+        ("doneFile", "{{x}}", 'is the same for all cases and no template, got "{{x}}"'),
         ("workspace", 5, "must be text, got 5"),
         ("workspace", "no/where", "there is no folder "),
         ("workspace", "{{ x | }}", "not a template"),
@@ -318,6 +320,22 @@ def test_keys_of_cases_are_for_tests_of_agents() -> None:
     ]
     assert said_of({"defaultTest": {"workspace": "."}}) == [
         "$.defaultTest.workspace: workspace belongs to single tests, not to what all of them have"
+    ]
+
+
+def test_variables_have_other_names_than_what_cases_have(tmp_path: Path) -> None:
+    """They would be something else in commands than in prompts; each is told where it stands."""
+    (tmp_path / "more.csv").write_text("case,x\n1,2\n3,4\n")
+    entry = {"tests": [{"vars": {"attempt": 1, "x": 2, "suite": 3}}, "more.csv"]}
+    places = {
+        "tests[0].vars.attempt": "attempt",
+        "tests[0].vars.suite": "suite",
+        "tests": "case",
+        "defaultTest.vars.prompt": "prompt",
+    }
+    assert said_of(entry, tmp_path, defaultTest={"vars": {"prompt": "p", "cases": 1}}) == [
+        f'$.{at}: a variable cannot be called "{name}": of every case that is something else'
+        for at, name in places.items()
     ]
 
 

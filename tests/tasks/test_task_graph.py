@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from trioeval.agents.dependencies import FailedDependency
 from trioeval.errors import PlanError, SuiteError, UsageError
-from trioeval.kernel import Lanes, LaneSpec
+from trioeval.kernel import Cut, Lanes, LaneSpec
 from trioeval.providers import Request
 from trioeval.suite import Suite, Task, parse_suite
 from trioeval.tasks import PreparedSuite, Row, Status, collect, make_lanes, prepare, run_suite
@@ -64,12 +64,14 @@ class Ran:
     rows: list[tuple[str, int, str, float]] = attrs.field(factory=list)
     """Task, index, outcome, and when it was emitted."""
     errors: list[str | None] = attrs.field(factory=list)
+    cuts: set[Cut | None] = attrs.field(factory=set)
     warned: list[str] = attrs.field(factory=list)
 
     async def emit(self, row: Row) -> None:
         await trio.lowlevel.checkpoint()
         self.rows.append((row.task or "", row.index, row.outcome, trio.current_time()))
         self.errors.append(row.error)
+        self.cuts.add(row.cut)
 
     def prepared(self, suite: Suite) -> PreparedSuite:
         return prepare(suite, providers={"mine": self.asked})
@@ -140,6 +142,7 @@ def test_a_row_without_a_verdict_blocks_what_depends_on_it_and_so_on() -> None:
         "c": ["blocked"],
     }
     assert found.errors[2:4] == ["blocked by task a"] * 2
+    assert found.cuts == {None}
     assert found.errors[-1] == "blocked by task b"
 
 
@@ -238,6 +241,37 @@ def test_the_budget_is_that_of_all_tasks_together() -> None:
     assert len(found.asked.calls) == 3
     assert sorted(outcome for _, _, outcome, _ in found.rows) == ["done", "done", "done", "not_run"]
     assert any("budget_exceeded: 3 of 3 requests" in (error or "") for error in found.errors)
+
+
+def test_what_the_budget_has_kept_from_being_complete_is_no_failure() -> None:
+    """What depends on it is left for a resume, whatever its policy; what lacks anything else is not."""
+    more = {"f": "fail", "s": "skip", "w": "block", "r": "run"}
+    suite = suite_of(
+        task("b", "fails"),
+        task("a", "1", "1"),
+        *(task(name, "1", after=["a"]) for name in more),
+        task("x", "1", after=["r"]),
+        task("y", "1", after=["a", "b"]),
+        budget={"requests": 2},
+        policies={**more, "x": "fail", "y": "fail"},
+    )
+    found: dict[str, Row] = {}
+
+    async def main(ran: Ran, prepared: PreparedSuite) -> None:
+        async def emit(row: Row) -> None:
+            await ran.emit(row)
+            found[row.task or ""] = row
+
+        await run_suite(prepared, emit=emit, warn=ran.warned.append)
+
+    assert ran(suite, main).warned == []
+    assert {row.cut for name, row in found.items() if name not in "by"} == {Cut.BUDGET}
+    left = [found[name] for name in [*more, "x"]]
+    assert {row.outcome for row in left} == {"not_run"}
+    used_up = "not run: the budget of the run is used up before task"
+    assert {row.error for row in left} == {f"{used_up} {by} was complete" for by in "ar"}
+    assert (found["y"].outcome, found["y"].cut) == ("failed", None)
+    assert found["y"].error == "task b, which it depends on, is not complete"
 
 
 def test_the_deadline_is_that_of_the_whole_run() -> None:

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from trioeval.agents.dependencies import FailedDependency, Lacking
 from trioeval.suite import parse_suite
 from trioeval.tasks import prepare
+from trioeval.tasks.endings import TaskEnd
 from trioeval.tasks.prepare import PreparedTask
 from trioeval.tasks.task_order import Startable, TaskOrder
 
 NAMES = "abcdefg"
 POLICIES: tuple[FailedDependency, ...] = ("skip", "block", "fail", "run")
+ENDS: tuple[TaskEnd, ...] = ("complete", "complete", "incomplete", "cut")
 EMPTY = prepare(parse_suite({"providers": ["echo"]}))
 
 
@@ -38,11 +40,11 @@ class Going:
 
     tasks: Sequence[PreparedTask]
     started: dict[str, Startable] = attrs.field(factory=dict)
-    complete: dict[str, bool] = attrs.field(factory=dict)
+    ends: dict[str, TaskEnd] = attrs.field(factory=dict)
     """Of those that are over."""
 
     def start(self, found: Sequence[Startable]) -> None:
-        active = [name for name in self.started if name not in self.complete]
+        active = [name for name in self.started if name not in self.ends]
         for one in found:
             part = self.tasks[one.place]
             assert part.id is not None
@@ -51,9 +53,11 @@ class Going:
         self.started |= {self.tasks[one.place].id or "": one for one in found}
 
     def check(self, part: PreparedTask, one: Startable, active: Sequence[str]) -> None:
-        lost = [other for other in part.depends_on if not self.complete[other]]  # all are over
+        ends = {other: self.ends[other] for other in part.depends_on}  # all are over
+        lost = [other for other, end in ends.items() if end == "incomplete"]
+        cut = [other for other, end in ends.items() if end == "cut"]
         if not lost or part.when_failed == "run":
-            assert one.lacking is None
+            assert one.lacking == (Lacking(cut[0], "cut") if cut else None)
         elif part.when_failed == "block":
             assert one.lacking == Lacking(lost[0], "stuck")
             assert active == []
@@ -70,17 +74,19 @@ def test_every_task_starts_once_and_as_its_policy_says(
     """When all that it depends on are over; what is held not before nothing else is under way."""
     order, going = TaskOrder.of(tasks), Going(tasks)
     going.start(order.begin())
-    while active := [name for name in going.started if name not in going.complete]:
+    while active := [name for name in going.started if name not in going.ends]:
         name = data.draw(st.sampled_from(active))
         one = going.started[name]
-        going.complete[name] = one.lacking is None and data.draw(st.booleans())
-        going.start(order.over(one.place, complete=going.complete[name]))
+        going.ends[name] = data.draw(st.sampled_from(ENDS))
+        if one.lacking is not None:
+            going.ends[name] = "cut" if one.lacking.how == "cut" else "incomplete"
+        going.start(order.over(one.place, going.ends[name]))
         waiting = [part for part in tasks if part.id not in going.started]
         for part in waiting:  # it could not start before now
             is_held = part.when_failed == "block" and any(
-                going.complete.get(other) is False for other in part.depends_on
+                going.ends.get(other) == "incomplete" for other in part.depends_on
             )
-            assert is_held or any(other not in going.complete for other in part.depends_on)
+            assert is_held or any(other not in going.ends for other in part.depends_on)
     assert going.started.keys() == {part.id for part in tasks}
 
 
@@ -94,9 +100,9 @@ def test_chains_lead_to_what_was_run_and_is_not_complete() -> None:
     ]
     order = TaskOrder.of(tasks)
     assert order.begin() == [Startable(0)]
-    assert order.over(0, complete=False) == [Startable(1)]
-    assert order.over(1, complete=False) == [Startable(2, Lacking("b", "skip"))]
+    assert order.over(0, "incomplete") == [Startable(1)]
+    assert order.over(1, "incomplete") == [Startable(2, Lacking("b", "skip"))]
     chain: Mapping[int, str | None] = {
-        one.place: one.chain for one in order.over(2, complete=False)
+        one.place: one.chain for one in order.over(2, "incomplete")
     }
     assert chain == {3: "d waits for c, c for b (not complete)"}

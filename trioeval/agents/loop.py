@@ -47,7 +47,7 @@ class LoopEnd:
     message: str
     """In a sentence: `done after 3 attempts`."""
     attempts: tuple[AttemptEnd, ...]
-    """Those of earlier executions among them."""
+    """Those of earlier executions among them; all but the last without their output."""
     children_ended: int = 0
     """Children that had to be ended."""
     untold: int = 0
@@ -140,7 +140,14 @@ class _Case:
         try:
             await turn.run()
         finally:
-            self._ends += [] if turn.end is None else [turn.end]
+            if turn.end is not None:
+                self._keep(turn.end)
+
+    def _keep(self, end: AttemptEnd) -> None:
+        """Remember how an attempt ended; of those before it not what they said, which may be large."""
+        if self._ends:
+            self._ends[-1] = attrs.evolve(self._ends[-1], output="")
+        self._ends.append(end)
 
     async def _finish(self) -> LoopEnd:
         """The task is done: its children have their last seconds."""

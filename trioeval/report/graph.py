@@ -78,20 +78,22 @@ def case_nodes(
     Args:
         head: Of the task.
         records: Its rows.
-        missing: How a case stands that has no row.
+        missing: How rows of a case stand that are not there.
     """
     found: dict[str, Counter[State]] = {case.name: Counter() for case in head.cases}
     for record in records:
         states = found.get(record["testCase"].get("case"))
         if states is not None:
             states[state_of(own_of(record)["outcome"], status_of(record))] += 1
+    for case in head.cases:
+        found[case.name][missing] += max(0, case.rows - found[case.name].total())
     layers = layers_of({case.name: case.depends_on for case in head.cases})
     return tuple(
         Node(
             name=case.name,
             depends_on=case.depends_on,
             layer=layers[case.name],
-            states=_in_order(found[case.name] or Counter([missing])),
+            states=_in_order(found[case.name]),
         )
         for case in head.cases
     )

@@ -35,15 +35,18 @@ class HeadCase:
     name: str
     depends_on: tuple[str, ...] = ()
     """Names of others."""
+    rows: int = 1
+    """How many it has, over all columns: at least 1."""
 
     def json(self) -> dict[str, Any]:
         """All of it, ready for `json.dumps`."""
-        return {"name": self.name, "dependsOn": list(self.depends_on)}
+        return {"name": self.name, "dependsOn": list(self.depends_on), "rows": self.rows}
 
     @classmethod
     def read(cls, found: Mapping[str, Any]) -> "HeadCase":
         """What `json` made."""
-        return cls(name=found["name"], depends_on=tuple(found["dependsOn"]))
+        own, needs = found["name"], tuple(found["dependsOn"])
+        return cls(name=own, depends_on=needs, rows=found.get("rows", 1))
 
 
 @attrs.frozen(kw_only=True)

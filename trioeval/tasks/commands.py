@@ -74,21 +74,26 @@ class SuiteCommands:
         written = Tail(secrets=keys_to_hide(self.environ, environ))
         try:
             code = await run_command(command, folder, whole, limit, written)
-        except OSError as error:
-            if not await trio.Path(folder).is_dir():
-                return Ran(code=None, how="cannot run: the workspace is not there any more")
-            how = f"cannot be started: {error.strerror}"
-            is_inside = os.sep in command[0] and not command[0].startswith(os.sep)
-            if is_inside and error.errno in _NOT_THERE:
-                return Ran(code=None, how=how)  # a file that the agent was to make
-            msg = f"{quote(command[0])} {how}"
-            raise GradingError(msg) from None
-        except ValueError as error:  # a NUL among the words
-            msg = f"{quote(command[0])} cannot be started: {error}"
-            raise GradingError(msg) from None
+        except (OSError, ValueError) as error:
+            return _not_started(command, folder, error)
         late = f"did not end within {limit:g} seconds (timeoutMs)"
         how = late if code is None else describe_end(code)
         return Ran(code=code, how=how, output=written.text or "")
+
+
+def _not_started(command: Sequence[str], folder: Path, error: OSError | ValueError) -> Ran:
+    """What is the agent's fault is how it ran; raises `GradingError` for the rest."""
+    if isinstance(error, ValueError):  # a NUL among the words
+        msg = f"{quote(command[0])} cannot be started: {error}"
+        raise GradingError(msg) from None
+    if not folder.is_dir():
+        return Ran(code=None, how="cannot run: the workspace is not there any more")
+    how = f"cannot be started: {error.strerror}"
+    is_inside = os.sep in command[0] and not command[0].startswith(os.sep)
+    if is_inside and error.errno in _NOT_THERE:
+        return Ran(code=None, how=how)  # a file that the agent was to make
+    msg = f"{quote(command[0])} {how}"
+    raise GradingError(msg) from None
 
 
 @trio.lowlevel.enable_ki_protection  # as for `start_tree`

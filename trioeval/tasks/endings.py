@@ -66,7 +66,8 @@ def lacking_task(row: Row, lacking: Lacking) -> Row:
         why = f"not run: {_CUTS[cut]} before task {lacking.by} was complete"
     question = row.question
     if question is not None and question.run_error is not None:
-        run_error = attrs.evolve(question.run_error, message=why)
+        kind_of = question.run_error.kind if cut is None else "budget_exhausted"
+        run_error = attrs.evolve(question.run_error, kind=kind_of, message=why)
         question = attrs.evolve(question, run_error=run_error)
     return attrs.evolve(row, outcome=NAMES[kind], error=why, cut=cut, question=question)
 

@@ -26,6 +26,7 @@ from trioeval.tasks.columns.dataset_task import open_dataset
 from trioeval.tasks.columns.opening import DatasetParts, DatasetsTold, DatasetTerms, dataset_row
 from trioeval.tasks.columns.seeds import Source
 from trioeval.tasks.compared_eval import ComparedEval
+from trioeval.tasks.endings import TaskEnd
 from trioeval.tasks.grader_calls import OpenGraders
 from trioeval.tasks.groups import Layout
 from trioeval.tasks.history import History
@@ -114,13 +115,13 @@ async def _perform_late(
     terms: Terms,
     run: TaskRun,
     lacking: Lacking | None,
-) -> bool:
+) -> TaskEnd:
     """Open a task whose turn has come, and run it. Where its rows are missing, it has none itself."""
     rows_of = part.prepared.suite.rows_of
     left = None if rows_of is None else terms.left[rows_of.task]
     if left is None or not left.is_complete:
         await trio.lowlevel.checkpoint()
-        return False
+        return "cut" if lacking is not None and lacking.how == "cut" else "incomplete"
     # Files are read: others go on meanwhile.
     prepared = await trio.to_thread.run_sync(lambda: settle(left.rows()), abandon_on_cancel=True)
     part = attrs.evolve(part, prepared=prepared, settle=None)

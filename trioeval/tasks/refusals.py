@@ -9,9 +9,7 @@ A job that a stop withdrew while it waited for its first permit has asked for no
 
 from typing import TypeVar
 
-import trio
-
-from trioeval.errors import BudgetError, LaneClosedError, leaves
+from trioeval.errors import BudgetError, leaves
 from trioeval.kernel import Cut, Failed, Interrupted, NotRun, Outcome
 
 V = TypeVar("V")
@@ -86,16 +84,3 @@ def as_refused(outcome: Outcome[V], *, begun: bool) -> Outcome[V]:
 def _cut(failed: Failed, cut: Cut) -> Interrupted:
     times = (failed.started_at, failed.finished_at, failed.waited)
     return Interrupted(failed.index, *times, failed.calls, cut)
-
-
-def cut_by(error: BaseException) -> Cut:
-    """What cuts off a job whose body raises this: a later execution goes on with it."""
-    match error:
-        case BudgetError():
-            return Cut.BUDGET
-        case LaneClosedError():
-            return Cut.LANE
-        case trio.Cancelled():
-            return Cut.CANCEL
-        case _:
-            return Cut.STOP

@@ -12,6 +12,7 @@ import trio
 
 from trioeval.agents.dependencies import Lacking
 from trioeval.errors import PlanError
+from trioeval.tasks.endings import TaskEnd
 from trioeval.tasks.rows import Row
 from trioeval.tasks.task_order import Startable, TaskOrder
 from trioeval.tasks.task_run import Emit, OpenTask, TaskRun
@@ -25,7 +26,7 @@ class Runnable(Protocol):
         """The lanes on which its jobs start."""
         ...
 
-    def perform(self, run: TaskRun, lacking: Lacking | None, /) -> Awaitable[bool]:
+    def perform(self, run: TaskRun, lacking: Lacking | None, /) -> Awaitable[TaskEnd]:
         """Run it. A checkpoint.
 
         Args:
@@ -33,7 +34,7 @@ class Runnable(Protocol):
             lacking: Why nothing of it is called: the task that it lacks.
 
         Returns:
-            Whether everything that depends on it may run: nothing of it is missing.
+            How it ended: what depends on it may run if it is complete.
 
         Raises:
             Exception: What the run as a whole fails with.
@@ -52,7 +53,7 @@ class OpenedTask:
         """As of `Runnable`."""
         return self.task.body.plan().lanes
 
-    async def perform(self, run: TaskRun, lacking: Lacking | None) -> bool:
+    async def perform(self, run: TaskRun, lacking: Lacking | None) -> TaskEnd:
         """As of `Runnable`."""
         return await run.perform(self.task, lacking)
 
@@ -62,7 +63,7 @@ class LateTask:
     """A task that is opened when those that it is made of are over."""
 
     lanes: Collection[str]
-    perform: Callable[[TaskRun, Lacking | None], Awaitable[bool]]
+    perform: Callable[[TaskRun, Lacking | None], Awaitable[TaskEnd]]
     """As of `Runnable`; opens it, and closes it again."""
 
 
@@ -119,17 +120,17 @@ class _Crew:
             nursery.start_soon(self._perform, one, nursery, name=f"task {one.place}")
 
     async def _perform(self, one: Startable, nursery: trio.Nursery) -> None:
-        complete = False
+        end: TaskEnd = "incomplete"
         # What was not run because the run ends says so, and not that something else is missing.
         lacking = None if self.run.is_cut else one.lacking
         if lacking is not None and one.chain is not None:
             self.warn(f"a task is blocked for good: {one.chain}")
         try:
-            complete = await self.tasks[one.place].perform(self.run, lacking)
+            end = await self.tasks[one.place].perform(self.run, lacking)
         except Exception as error:  # noqa: BLE001 - the first one ends the run, and is raised at its end
             self.failure = self.failure or error
             nursery.cancel_scope.cancel("a task failed")
         finally:
             # Also under cancellation: the rows of tasks whose turn has not come are emitted as well.
             if self.failure is None:
-                self.start(self.order.over(one.place, complete=complete), nursery)
+                self.start(self.order.over(one.place, end), nursery)

@@ -4,6 +4,9 @@ A task starts when all that it depends on are over. If one of them has a row wit
 that: what it would be judged by is not there. What becomes of it then is its policy. Most are over themselves
 at that, and what depends on them lacks them. One whose policy is `run` runs all the same; one whose policy is
 `block` is held until everything else is over, and then given up with its chain.
+
+A task that was cut off because the budget of the run is used up is no such loss: a resume goes on with it.
+So whatever depends on it is left as well, unless something else that it depends on is lost.
 """
 
 from collections.abc import Sequence
@@ -13,6 +16,7 @@ import attrs
 
 from trioeval.agents.dependencies import Lacking, chain_text
 from trioeval.errors import PlanError
+from trioeval.tasks.endings import TaskEnd
 from trioeval.tasks.prepare import PreparedTask
 
 
@@ -35,6 +39,7 @@ class TaskOrder:
     _tasks: Sequence[PreparedTask]
     _sorter: "TopologicalSorter[str | None]"
     _incomplete: set[str | None] = attrs.field(init=False, factory=set)
+    _cut: set[str | None] = attrs.field(init=False, factory=set)
     _active: int = attrs.field(init=False, default=0)
     """Tasks that were started and are not over."""
     _held: list[int] = attrs.field(init=False, factory=list)
@@ -70,16 +75,18 @@ class TaskOrder:
         """The tasks that depend on none; asked for first, and once."""
         return self._ready()
 
-    def over(self, place: int, *, complete: bool) -> Sequence[Startable]:
+    def over(self, place: int, end: TaskEnd) -> Sequence[Startable]:
         """A task is over, and these waited for it last.
 
         Args:
             place: Its position.
-            complete: Whether every row of it has a verdict.
+            end: How it ended.
         """
         task = self._tasks[place]
-        if not complete:
+        if end == "incomplete":
             self._incomplete.add(task.id)
+        elif end == "cut":
+            self._cut.add(task.id)
         self._active -= 1
         self._sorter.done(task.id)
         return self._ready()
@@ -92,7 +99,8 @@ class TaskOrder:
                 continue
             by, policy = self._first_lost(task), task.when_failed
             if by is None or policy == "run":
-                found.append(Startable(place))
+                cut = next(filter(self._cut.__contains__, task.depends_on), None)
+                found.append(Startable(place, None if cut is None else Lacking(cut, "cut")))
             elif policy == "block":
                 self._held.append(place)
             else:

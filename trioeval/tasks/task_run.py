@@ -22,6 +22,7 @@ from trioeval.kernel import (
     Admitted,
     Budget,
     Calls,
+    Cut,
     Event,
     Job,
     Lanes,
@@ -30,7 +31,7 @@ from trioeval.kernel import (
     Plan,
     run_plan,
 )
-from trioeval.tasks.endings import lacking_task
+from trioeval.tasks.endings import TaskEnd, lacking_task
 from trioeval.tasks.hooks import Hooks
 from trioeval.tasks.journal import Journal, KeptRows
 from trioeval.tasks.rows import Row, Status
@@ -124,7 +125,7 @@ class TaskRun:
     counts: dict[Status, int] = attrs.field(init=False, factory=lambda: dict.fromkeys(Status, 0))
     """Rows of all tasks that were emitted, or what stands in their places, or kept."""
 
-    async def perform(self, task: OpenTask, lacking: Lacking | None = None) -> bool:
+    async def perform(self, task: OpenTask, lacking: Lacking | None = None) -> TaskEnd:
         """Run one task and emit all of its rows. A checkpoint.
 
         Args:
@@ -132,30 +133,30 @@ class TaskRun:
             lacking: Why nothing of it is called: the task that it lacks.
 
         Returns:
-            Whether every row of it has a verdict.
+            How it ended; complete is a task of which every row has a verdict.
 
         Raises:
             Exception: Whatever `emit` raised.
         """
         if task.watch is None:
-            complete = await self._run(task, lacking)
+            end = await self._run(task, lacking)
         else:
             task.watch.begin(trio.current_time())
             try:
-                complete = await self._run(task, lacking)
+                end = await self._run(task, lacking)
             finally:
                 task.watch.end(trio.current_time())
         if task.left is not None:
-            task.left.is_complete = complete
+            task.left.is_complete = end == "complete"
         if task.hooks is not None and lacking is None:
             grace_ends = trio.current_time() + _AFTER_ALL
             with trio.CancelScope(deadline=max(self.deadline, grace_ends)) as scope:
                 await task.hooks.after_all()
             if scope.cancelled_caught:
                 task.hooks.warn("afterAll was cut off: the run's deadline (maxEvalTimeMs) passed")
-        return complete
+        return end
 
-    async def _run(self, task: OpenTask, lacking: Lacking | None) -> bool:
+    async def _run(self, task: OpenTask, lacking: Lacking | None) -> TaskEnd:
         results = _Results(self, task, lacking)
         stop = self.stop if lacking is None else _stopped()
         beside: list[Callable[[], Awaitable[None]]] = []
@@ -167,9 +168,9 @@ class TaskRun:
         if results.telling is not None and self.journal is not None:
             beside.append(results.telling.keep_on)
         await self._run_plan_beside(task, results, stop, beside)
-        if task.kept is None:
-            return results.complete
-        return await self._count_kept(task.kept, task) and results.complete
+        if task.kept is not None and not await self._count_kept(task.kept, task):
+            return "incomplete"
+        return results.end
 
     async def _run_plan(self, task: OpenTask, results: "_Results", stop: trio.Event) -> None:
         await run_plan(
@@ -243,8 +244,8 @@ class _Results:
     run: TaskRun
     task: OpenTask
     lacking: Lacking | None
-    complete: bool = True
-    """Whether each row that was emitted, or what stands in its place, has a verdict."""
+    end: TaskEnd = "complete"
+    """By the rows that were emitted, or what stands in their places."""
     waits: Waits | None = attrs.field(init=False, default=None)
     """What jobs wait for; None where nobody would be told."""
     telling: Telling | None = attrs.field(init=False, default=None)
@@ -300,7 +301,8 @@ class _Results:
             before = None if run.journal is None else run.journal.standing(row)
             status = row.status if before is None else _STATUSES[before["failureReason"]]
             run.counts[status] += 1
-            self.complete = self.complete and status is not Status.ERROR
+            if status is Status.ERROR and self.end != "incomplete":
+                self.end = "cut" if before is None and row.cut is Cut.BUDGET else "incomplete"
             if hooks is None:
                 continue
             if before is None:

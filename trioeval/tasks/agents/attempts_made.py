@@ -52,6 +52,8 @@ class AttemptsMade:
             end = end_of(paid.reply)
             if end is None:
                 break
+            if found:  # as in `over`
+                found[-1] = attrs.evolve(found[-1], output="")
             found.append(end)
         self.ends += found
         return found
@@ -83,6 +85,8 @@ class AttemptsMade:
         if attempt.previous_run_id is not None:
             own["previousRunId"] = attempt.previous_run_id
         end = attrs.evolve(end, metadata={**own, **end.metadata})
+        if self.ends:  # only the last output is told of, and each may be large
+            self.ends[-1] = attrs.evolve(self.ends[-1], output="")
         self.ends.append(end)
         inquiry = self._inquiry(attempt.number)
         self.asker.note(inquiry, reply_of(end, spent=not self.is_model), end.duration_s * 1000)

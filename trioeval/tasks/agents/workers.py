@@ -137,7 +137,8 @@ class _LaneSlots:
                 return Metered(result, tokens=0, money=0.0)
             return Metered(result, tokens=tokens_used(result.usage) or 0, money=result.cost or 0.0)
 
-        return await self.calls(AGENT_RUNS, send, tokens=1, money=_LEAST)
+        # What stands first in the suite goes on first.
+        return await self.calls(AGENT_RUNS, send, tokens=1, money=_LEAST, ahead=True)
 
 
 @attrs.frozen

@@ -12,10 +12,12 @@ import trio
 
 from trioeval.agents.dependencies import Lacking
 from trioeval.datasets.result import DatasetResult
+from trioeval.kernel import Cut
 from trioeval.suite.column_models import ColumnsSettings, SeedColumns
 from trioeval.tasks.columns.dataset_run import DatasetRun, build
 from trioeval.tasks.columns.opening import DatasetParts, Ready, open_ready
 from trioeval.tasks.columns.seeds import Source, seed_rows
+from trioeval.tasks.endings import TaskEnd
 from trioeval.tasks.task_run import TaskRun
 
 
@@ -32,7 +34,7 @@ class DatasetTask:
         """Those that its prepared suite describes."""
         return [spec.name for spec in self.parts.prepared.lane_specs]
 
-    async def perform(self, run: TaskRun, lacking: Lacking | None, /) -> bool:
+    async def perform(self, run: TaskRun, lacking: Lacking | None, /) -> TaskEnd:
         """Build it. A checkpoint.
 
         Raises:
@@ -41,15 +43,17 @@ class DatasetTask:
         missing = [one for one in _of_tasks(self.parts.settings) if not self._is_there(one)]
         if lacking is not None or missing:
             await trio.lowlevel.checkpoint()
-            self._tell_blocked("blocked" if lacking is not None else "stop")
-            return False
+            is_cut = lacking is not None and lacking.how == "cut"
+            why = Cut.BUDGET.value if is_cut else "stop" if lacking is None else "blocked"
+            self._tell_blocked(why)
+            return "cut" if is_cut else "incomplete"
         with ExitStack() as stack:
             ready = self.ready
             if ready is None:
                 ready = await open_ready(self.parts, await self._all_seeds(), stack)
             return await self._build(ready, run)
 
-    async def _build(self, ready: Ready, run: TaskRun) -> bool:
+    async def _build(self, ready: Ready, run: TaskRun) -> TaskEnd:
         terms = self.parts.terms
         dataset = DatasetRun(
             ready.spec,
@@ -75,7 +79,10 @@ class DatasetTask:
             ready.close()
             self._leave(ready, result)
             terms.tell(result, ready.in_memory() if terms.in_memory else ())
-        return result.outcome == "complete"
+        if result.outcome == "complete":
+            return "complete"
+        is_cut = result.error is None and set(result.not_run) == {Cut.BUDGET.value}
+        return "cut" if is_cut else "incomplete"
 
     async def _all_seeds(self) -> Mapping[str, Source]:
         """Those of files, and those that earlier tasks have left."""

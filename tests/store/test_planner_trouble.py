@@ -1,0 +1,141 @@
+"""Planners on a database that cannot be used for a while, or any more."""
+
+import math
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+from planner_model import QUIET, bare_planner, kill, submission, tables, told
+
+from trioeval.errors import StoreError
+from trioeval.store import agent_planner
+from trioeval.store.agent_planner import open_planner
+from trioeval.store.line_transactions import PlannerSettings
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "results.db"
+
+
+@pytest.mark.trio
+async def test_a_database_that_is_locked_for_a_moment_is_waited_for(path: Path) -> None:
+    """Waiting for it can be cancelled, and then nothing has happened; what left, leaves later."""
+    planner = bare_planner(path, 2)
+    await planner.submit(submission("a"))
+    await planner.submit(submission("left"))
+    with tables(path) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with trio.move_on_after(0.05) as scope:
+            await planner.submit(submission("b"))
+        assert scope.cancelled_caught
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(partial(planner.finish, "a", done=True))
+                nursery.start_soon(planner.leave, "left")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(planner.submit, submission("c", "a"))
+            await trio.sleep(0.05)
+            other.execute("ROLLBACK")
+    assert told(await planner.snapshot()) == [("c", "running", 0)]
+    kill(planner)
+
+
+@pytest.mark.trio
+async def test_a_database_that_stays_locked_is_an_error(path: Path) -> None:
+    """Of whoever changes it, of whoever waits, and it is told at the end; others take the place back."""
+    warned: list[str] = []
+    settings = PlannerSettings(heartbeat=0.01, poll=0.01, patience=0.01)
+    with tables(path) as other:
+        async with open_planner(path, 1, settings=settings, warn=warned.append) as planner:
+            await planner.submit(submission("a"))
+            await planner.submit(submission("b"))
+            other.execute("BEGIN IMMEDIATE")
+            with trio.fail_after(10), pytest.raises(StoreError, match="is locked by another"):
+                await planner.wait_started("b")
+            with pytest.raises(StoreError, match="is locked by another program"):
+                await planner.leave("b")
+            with trio.move_on_after(0.1):  # it is told, but only once
+                await trio.sleep_forever()
+            other.execute("ROLLBACK")
+            await planner.submit(submission("c"))
+            with trio.move_on_after(0.02) as scope:
+                await planner.wait_started("c")
+            assert scope.cancelled_caught
+            other.execute("BEGIN IMMEDIATE")
+        other.execute("ROLLBACK")
+    assert len(list(path.parent.glob("*.lock"))) == 1
+    assert all("is locked by another program" in one for one in warned)
+    assert "stands there until its run is resumed" in warned[-1]
+    assert len(set(warned)) == 2
+    async with open_planner(path, 1, settings=QUIET) as planner:
+        assert told(await planner.snapshot()) == [("a", "queued", 1), ("c", "queued", 2)]
+    assert not list(path.parent.glob("*.lock"))
+
+
+@pytest.mark.parametrize("trouble", ["PRAGMA query_only = 1", "PRAGMA max_page_count = 1"])
+@pytest.mark.trio
+async def test_trouble_of_a_moment_is_no_error_of_those_who_wait(path: Path, trouble: str) -> None:
+    """A disk that is full, a medium that may not be written: everybody waits, and goes on after it."""
+    warned: list[str] = []
+    settings = PlannerSettings(heartbeat=0.01, poll=0.005)
+    name, _, _ = trouble.partition(" =")
+    async with open_planner(path, 1, settings=settings, warn=warned.append) as planner:
+        connection = planner._transactions._connection
+        await planner.submit(submission("a"))
+        await planner.submit(submission("b"))
+        async with trio.open_nursery() as nursery:
+            with trio.fail_after(10):
+                nursery.start_soon(planner.wait_started, "b")
+                async with planner._transactions._turn:
+                    connection.execute(trouble)
+                nursery.start_soon(planner.submit, submission("c" * 9000))
+                nursery.start_soon(partial(planner.finish, "a", done=True))
+                await trio.sleep(0.1)
+                assert planner._transactions._turn.locked()
+                connection.execute(f"{name} = {0 if 'only' in name else 1 << 30}")
+                await planner.wait_started("b")
+        assert sorted(entry.submission.id[0] for entry in await planner.snapshot()) == ["b", "c"]
+    assert not warned
+
+
+@pytest.mark.trio
+async def test_who_came_first_stands_first_also_where_the_database_was_locked(path: Path) -> None:
+    planner = bare_planner(path, 1)
+    with tables(path) as other:
+        other.execute("BEGIN IMMEDIATE")
+        async with trio.open_nursery() as nursery:
+            for id_ in "abc":
+                nursery.start_soon(planner.submit, submission(id_))
+                await trio.testing.wait_all_tasks_blocked(0.01)
+            await trio.sleep(0.3)  # some tries
+            other.execute("ROLLBACK")
+    assert [entry.submission.id for entry in await planner.snapshot()] == ["a", "b", "c"]
+    kill(planner)
+
+
+@pytest.mark.trio
+async def test_a_program_that_cannot_leave_in_time_says_so(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However patient it is otherwise."""
+    monkeypatch.setattr(agent_planner, "_END_PATIENCE", 0.01)
+    warned: list[str] = []
+    settings = PlannerSettings(heartbeat=math.inf, poll=math.inf)
+    with tables(path) as other:
+        async with open_planner(path, 1, settings=settings, warn=warned.append) as planner:
+            await planner.submit(submission("a"))
+            other.execute("BEGIN IMMEDIATE")
+        other.execute("ROLLBACK")
+    assert len(warned) == 1
+    assert "is locked by another program" in warned[0]
+    assert "in the line of agents stands there until its run is resumed" in warned[0]
+    monkeypatch.setattr(agent_planner, "_END_PATIENCE", 600.0)
+    monkeypatch.setattr(agent_planner, "_END_WITHIN", 0.01)
+    with tables(path) as other:
+        async with open_planner(path, 1, settings=settings, warn=warned.append) as planner:
+            other.execute("BEGIN IMMEDIATE")
+        other.execute("ROLLBACK")
+    assert "the database does not answer" in warned[1]
