@@ -16,6 +16,7 @@ from trioeval.store import RunStart, open_store
 from trioeval.suite import parse_suite
 from trioeval.suite.agent_models import Case
 from trioeval.tasks import Row, Status, collect
+from trioeval.tasks.agents.agent_journal import ProcessIdentity, RunningAttempt
 
 ROW: Row = trio.run(collect, parse_suite({"providers": ["echo"], "prompts": ["x"]}))[0]
 
@@ -99,6 +100,47 @@ def test_a_graph_is_told_as_json(database: Path, capsys: pytest.CaptureFixture[s
         ("last", 2),
     ]
     assert told["tasks"][1]["cases"][0]["states"] == {"blocked": 1}
+
+
+def test_what_has_begun_is_told_from_what_waits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a run that goes on; of one that was interrupted, what has begun is no error of anybody."""
+    cases = (HeadCase(name="a", rows=2), HeadCase(name="b", depends_on=("a",)))
+    start = RunStart(
+        id="eval-1",
+        utc_created="2026-01-01T00:00:00.000Z",
+        heads=[head_of("repairs", cases=cases)],
+        rows={"repairs": 3},
+    )
+    process = ProcessIdentity(pid=1, started=2, host="here", mark="a" * 32)
+
+    async def main() -> None:
+        async with open_store(tmp_path / "runs.db") as store:
+            run = store.begin(start)
+            run.row(row_of("repairs", 0, "a"))
+            attempt = RunningAttempt(
+                run_id="r", index=1, row="1", number=0, agent="x", process=process
+            )
+            journal = run.agents("repairs")
+            journal.started(attempt)
+            await journal.durable()
+            show_graph(tmp_path / "runs.db", "latest", form="text", as_json=False)
+            run.row(row_of("repairs", 1, "a", status=Status.ERROR, outcome="interrupted"))
+            journal.gone("r")
+            run.finish("interrupted", duration_ms=5.0)
+        show_graph(tmp_path / "runs.db", "latest", form="text", as_json=False)
+
+    trio.run(main)
+    said = [line for line in capsys.readouterr().out.splitlines() if "eval-1" not in line]
+    assert said == [
+        "1  repairs   1 passed, 1 running, 1 waiting",
+        "   1  a      1 passed, 1 running",
+        "   2  b ← a  waiting",
+        "1  repairs   1 passed, 1 interrupted, 1 not run",
+        "   1  a      1 passed, 1 interrupted",
+        "   2  b ← a  not run",
+    ]
 
 
 def test_a_run_that_is_not_there_is_told(database: Path) -> None:

@@ -38,7 +38,7 @@ async def work(  # noqa: ASYNC114
 
 
 async def main() -> None:
-    settings = PlannerSettings(poll=0.02)
+    settings = PlannerSettings(heartbeat=0.05, poll=0.02)
     async with open_planner(Path(database), int(limit), settings=settings) as planner:
         print("ready", flush=True)
         sys.stdin.readline()

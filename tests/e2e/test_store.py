@@ -189,11 +189,11 @@ def test_runs_go_when_they_are_named_or_old(tmp_path: Path) -> None:
         assert trioeval("s.json", "--no-table", cwd=tmp_path).returncode == 0
     latest, *older = [run["id"] for run in runs_of(tmp_path)]
     done = trioeval("runs", "delete", older[0], cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, f"deleted {older[0]}: 1 rows\n")
+    assert (done.returncode, done.stderr) == (0, f"deleted {older[0]}: 1 row\n")
     done = trioeval("runs", "prune", "--older-than", "1d", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "0 runs deleted\n")
     done = trioeval("runs", "prune", "--keep", "1", cwd=tmp_path)
-    assert done.stderr == f"deleted {older[1]}: 1 rows\n1 runs deleted\n"
+    assert done.stderr == f"deleted {older[1]}: 1 row\n1 run deleted\n"
     assert [run["id"] for run in runs_of(tmp_path)] == [latest]
 
 

@@ -65,7 +65,7 @@ def headed(
     """The head of a suite, as it is read back."""
     head = head_of(
         suite,
-        expand(suite).columns,
+        expand(suite),
         eval_id="e1",
         utc_created="2026-01-01T00:00:00+00:00",
         versions={"trioevalVersion": "0"},

@@ -1,15 +1,24 @@
 """What of a run waits for what, as text, as documents, and as data."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pytest
+from finished import headed
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trioeval.report import Head
-from trioeval.report.graph import Node, case_nodes, graph_text, layers_of, state_of, task_nodes
+from trioeval.report.graph import (
+    Node,
+    State,
+    case_nodes,
+    graph_text,
+    layers_of,
+    state_of,
+    task_nodes,
+)
 from trioeval.report.head import HeadCase
+from trioeval.suite import parse_suite
 from trioeval.tasks import Status
 
 
@@ -27,27 +36,20 @@ def head_of(task: str | None, *needs: str, cases: Sequence[HeadCase] = ()) -> He
     )
 
 
-def record(case: str, outcome: str, failure: int) -> Mapping[str, Any]:
-    return {
-        "testCase": {"case": case},
-        "failureReason": failure,
-        "metadata": {"trioeval": {"outcome": outcome}},
-    }
-
-
 CASES = (
-    HeadCase(name="ring", depends_on=("calc", "list")),
+    HeadCase(name="ring", depends_on=("calc", "list"), rows=2),
     HeadCase(name="calc", rows=5),
     HeadCase(name="list"),
     HeadCase(name="late", depends_on=("ring",), rows=2),
 )
-RECORDS = (
-    record("calc", "done", 0),
-    record("calc", "done", 1),
-    record("list", "failed", 2),
-    record("ring", "blocked", 2),
-    record("ring", "not_run", 2),
-)
+ROWS: Mapping[int, State] = {
+    0: "blocked",
+    1: "not run",
+    2: "passed",
+    3: "failed",
+    5: "running",
+    7: "error",
+}
 HEADS = (head_of("later", "repairs"), head_of("smoke"), head_of("repairs", "smoke", cases=CASES))
 STATES: Mapping[str | None, Mapping[str, int]] = {
     "later": {"running": 1},
@@ -58,7 +60,7 @@ STATES: Mapping[str | None, Mapping[str, int]] = {
 
 def nodes() -> Sequence[Node]:
     return task_nodes(
-        HEADS, lambda head: STATES[head.task], lambda head: case_nodes(head, RECORDS, "running")
+        HEADS, lambda head: STATES[head.task], lambda head: case_nodes(head, ROWS, "waiting")
     )
 
 
@@ -67,10 +69,10 @@ def test_a_graph_is_drawn_by_layers_with_how_each_stands() -> None:
     assert graph_text(nodes(), "text").splitlines() == [
         "1  smoke                 2 passed, 1 error",
         "2  repairs ← smoke       1 passed, 1 failed, 1 error, 1 blocked, 1 not run",
-        "   1  calc               1 passed, 1 failed, 3 running",
+        "   1  calc               1 passed, 1 failed, 1 running, 2 waiting",
         "   1  list               error",
         "   2  ring ← calc, list  1 blocked, 1 not run",
-        "   3  late ← ring        2 running",
+        "   3  late ← ring        2 waiting",
         "3  later ← repairs       running",
     ]
 
@@ -83,9 +85,9 @@ def test_a_graph_is_drawn_for_documents() -> None:
         '  t2["smoke<br/>2 passed, 1 error"]',
         '  subgraph t3["repairs<br/>1 passed, 1 failed, 1 error, 1 blocked, 1 not run"]',
         '    t3c1["ring<br/>1 blocked, 1 not run"]',
-        '    t3c2["calc<br/>1 passed, 1 failed, 3 running"]',
+        '    t3c2["calc<br/>1 passed, 1 failed, 1 running, 2 waiting"]',
         '    t3c3["list<br/>error"]',
-        '    t3c4["late<br/>2 running"]',
+        '    t3c4["late<br/>2 waiting"]',
         "    t3c2 --> t3c1",
         "    t3c3 --> t3c1",
         "    t3c1 --> t3c4",
@@ -122,7 +124,7 @@ def test_rows_of_a_dataset_are_told_with_their_number() -> None:
         ("done", Status.PASS, "passed"),
         ("done", Status.FAIL, "failed"),
         ("failed", Status.ERROR, "error"),
-        ("interrupted", Status.ERROR, "error"),
+        ("interrupted", Status.ERROR, "interrupted"),
         ("blocked", Status.ERROR, "blocked"),
         ("not_run", Status.ERROR, "not run"),
     ],
@@ -139,9 +141,19 @@ def test_a_graph_is_data_as_well() -> None:
         "name": "calc",
         "dependsOn": [],
         "layer": 1,
-        "states": {"passed": 1, "failed": 1, "running": 3},
+        "states": {"passed": 1, "failed": 1, "running": 1, "waiting": 2},
     }
     assert "cases" not in nodes()[0].json()
+
+
+def test_a_head_counts_the_rows_of_cases() -> None:
+    """Over prompts, providers and repetitions; a list of variables makes several."""
+    tests = [{"id": "a", "vars": {"x": ["1", "2"]}}, {"id": "b", "dependsOn": "a"}]
+    agents = {"id": "t", "type": "agent", "prompts": ["p", "q"], "tests": tests}
+    agents |= {"evaluateOptions": {"repeat": 2}}
+    suite = parse_suite({"providers": ["exec:true"], "tasks": [agents]})
+    found = headed(suite.tasks[0].suite).cases
+    assert found == (HeadCase(name="a", rows=8), HeadCase(name="b", depends_on=("a",), rows=4))
 
 
 def test_heads_keep_their_cases() -> None:

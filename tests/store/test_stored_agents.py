@@ -10,7 +10,7 @@ import attrs
 import trio
 from stored_things import start_of
 
-from trioeval.store import open_store
+from trioeval.store import RunFacts, open_store, read_store
 from trioeval.tasks.agents.agent_journal import ProcessIdentity, RunningAttempt
 
 TASKS = ("repairs", "later")
@@ -84,6 +84,28 @@ def test_a_line_that_cannot_be_read_is_told_and_stops_nothing(tmp_path: Path) ->
     trio.run(main)
     assert len(told) == 1
     assert "which agents of an earlier execution still run cannot be read" in told[0]
+
+
+def test_what_agents_have_left_is_told_before_a_run_is_deleted(tmp_path: Path) -> None:
+    """Of that run alone, however it is deleted; what cannot be read keeps no run here."""
+    path, told = tmp_path / "results.db", list[tuple[str, list[int]]]()
+    begin(path, "eval-1", [running("r1", pid=1), running("r2", 3, pid=2)])
+    begin(path, "eval-2", [running("r3", pid=3), running("r4", 1, pid=4)])
+    begin(path, "eval-3", [])
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE running_attempt SET process = '{}' WHERE id = 'r4'")
+    connection.close()
+
+    def end(run: RunFacts, processes: Sequence[ProcessIdentity]) -> None:
+        told.append((run.id, sorted(process.pid for process in processes)))
+
+    with read_store(path) as reader:
+        assert reader.working(reader.run("eval-1"), "repairs") == {0, 3}
+        assert reader.working(reader.run("eval-1"), "later") == set()
+        reader.delete(reader.run("eval-1"), end)
+        reader.prune(keep=0, end=end)
+        assert reader.runs() == []
+    assert told == [("eval-1", [1, 2]), ("eval-2", [3])]
 
 
 def test_ag_79_six_writers_lose_no_record(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from trioeval.tasks.rows_of import with_one_test, with_rows
 
 def parsed(entry: dict[str, Any], folder: Path | None = None, **top: Any) -> Suite:
     """The suite of a task of agents."""
-    task = {"id": "t", "type": "agent", "prompts": ["Do {{x}}"], **entry}
+    task = {"id": "t", "type": "agent", "prompts": ["Do {{x}}"], "tests": [{"id": "one"}], **entry}
     suite = parse_suite({"providers": ["echo"], **top, "tasks": [task]}, directory=folder)
     return suite.tasks[0].suite
 
@@ -95,7 +95,7 @@ def test_an_agent_task_is_a_suite_with_settings() -> None:
         (1, {"x": "it"}),
     ]
     assert suite.evaluate_options.max_concurrency == 3
-    assert cases_of(suite) == [Case(name="case-1")]
+    assert cases_of(suite) == [Case(name="one")]
 
 
 def test_what_a_test_says_as_a_case() -> None:
@@ -328,10 +328,10 @@ def test_variables_have_other_names_than_what_cases_have(tmp_path: Path) -> None
     (tmp_path / "more.csv").write_text("case,x\n1,2\n3,4\n")
     entry = {"tests": [{"vars": {"attempt": 1, "x": 2, "suite": 3}}, "more.csv"]}
     places = {
+        "defaultTest.vars.prompt": "prompt",
         "tests[0].vars.attempt": "attempt",
         "tests[0].vars.suite": "suite",
         "tests": "case",
-        "defaultTest.vars.prompt": "prompt",
     }
     assert said_of(entry, tmp_path, defaultTest={"vars": {"prompt": "p", "cases": 1}}) == [
         f'$.{at}: a variable cannot be called "{name}": of every case that is something else'
@@ -576,3 +576,26 @@ def test_hooks_may_change_cases(tmp_path: Path, change: str, names: list[str] | 
         return
     with pytest.raises(ValueError, match='another test has the id "a" as well'):
         with_before_all(suite, extensions, around)
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({"prompts": None}, "$: there are no prompts, so nothing is to be done"),
+        ({"tests": None}, "$.tests: there are no tests"),
+        ({"tests": []}, "$.tests: there are no tests"),
+    ],
+)
+def test_a_task_of_agents_has_something_to_do(entry: dict[str, Any], told: str) -> None:
+    """What other tasks take for granted would let an agent work without a word of what is to be done."""
+    assert said_of(entry) == [told]
+
+
+def test_a_key_of_a_case_that_is_misspelt_is_told_with_what_was_meant() -> None:
+    """Alone, and beside others that are right."""
+    hints = [
+        text.partition("\n")[2].strip()
+        for test in ({"dependOn": "b"}, {"id": "a", "onFailedDependancy": "skip"})
+        for text in told_of({"tests": [test]})
+    ]
+    assert hints == ['did you mean "dependsOn"?', 'did you mean "onFailedDependency"?']

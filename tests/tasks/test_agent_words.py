@@ -63,7 +63,10 @@ def test_what_is_there_or_need_not_be_is_right(word: str) -> None:
 
 def test_of_variables_that_are_made_later_nothing_is_told(tmp_path: Path) -> None:
     """Registers, what code makes, and rows of which is not said what they bring."""
-    registers = [{"vars": {"n": 1}, "options": {"storeOutputAs": "later"}}, {"vars": {"n": 2}}]
+    registers: list[dict[str, Any]] = [
+        {"vars": {"n": 1}, "options": {"storeOutputAs": "later"}},
+        {"vars": {"n": 2}},
+    ]
     assert told("{{later}}", *registers) == []
     (tmp_path / "t.py").write_text("def f(variables, context):\n    return {}\n")
     test = {"options": {"transformVars": "file://t.py:f"}}

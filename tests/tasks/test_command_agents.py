@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 
 from trioeval.agents.attempts import CONTINUATION, AttemptEnd, AttemptFailure
 from trioeval.agents.loop import run_until_done
+from trioeval.agents.restarts import RestartPolicy
 from trioeval.providers import Usage
 from trioeval.providers.programs.agent_command import CommandAgentSettings
 from trioeval.providers.programs.exec import ExecSettings
@@ -207,6 +208,20 @@ def test_how_an_agent_failed_is_told(
     end = work_once(scripted("say:half", "warn:first", "warn:no luck", step), tmp_path)
     assert (failure(end).kind, failure(end).message) == (kind, message)
     assert (end.exit_code, end.output, failure(end).is_permanent) == (code, "half", False)
+
+
+def test_what_an_agent_says_of_its_failure_is_read_before_it_is_judged(tmp_path: Path) -> None:
+    """Regression: the last words of a quick program came sometimes too late, and failures differed."""
+    policy = RestartPolicy(max_attempts=5, delay=0, identical_failures=3)
+
+    async def work(rig: Rig) -> None:
+        ended = await run_until_done(rig.agent, rig.terms(policy=policy))
+        assert ended.gave_up == "identical_failures"
+        assert len(ended.attempts) == 3
+        assert all(failure(end).message.endswith(": x") for end in ended.attempts)
+
+    for place in range(5):
+        in_rig(settings("sh -c 'echo x >&2; exit 3'"), tmp_path / str(place), work)
 
 
 def test_other_exit_codes_may_be_successes(tmp_path: Path) -> None:

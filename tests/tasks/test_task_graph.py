@@ -245,7 +245,7 @@ def test_the_budget_is_that_of_all_tasks_together() -> None:
 
 def test_what_the_budget_has_kept_from_being_complete_is_no_failure() -> None:
     """What depends on it is left for a resume, whatever its policy; what lacks anything else is not."""
-    more = {"f": "fail", "s": "skip", "w": "block", "r": "run"}
+    more: dict[str, FailedDependency] = {"f": "fail", "s": "skip", "w": "block", "r": "run"}
     suite = suite_of(
         task("b", "fails"),
         task("a", "1", "1"),

@@ -102,7 +102,5 @@ def test_chains_lead_to_what_was_run_and_is_not_complete() -> None:
     assert order.begin() == [Startable(0)]
     assert order.over(0, "incomplete") == [Startable(1)]
     assert order.over(1, "incomplete") == [Startable(2, Lacking("b", "skip"))]
-    chain: Mapping[int, str | None] = {
-        one.place: one.chain for one in order.over(2, "incomplete")
-    }
+    chain: Mapping[int, str | None] = {one.place: one.chain for one in order.over(2, "incomplete")}
     assert chain == {3: "d waits for c, c for b (not complete)"}

@@ -43,7 +43,7 @@ class CaseQueued(AgentEvent):
 
 @attrs.frozen(kw_only=True)
 class AttemptWaiting(AgentEvent):
-    """An attempt has to wait for a run slot, before it begins or to go on. Not told of one that gets it at once."""
+    """An attempt has to wait for a run slot, to begin or to go on. Not told of one that gets it at once."""
 
     number: int
 

@@ -1,14 +1,21 @@
-"""The folders of agents go with their runs."""
+"""The folders of agents go with their runs, and so does what the agents have left running."""
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+
+import attrs
+import trio
 
 from trioeval.cli.places import agents_folder
 from trioeval.cli.terminal import say
 from trioeval.report import inert
 from trioeval.store import RunFacts
+from trioeval.tasks.agents.agent_journal import ProcessIdentity
+from trioeval.tasks.agents.survivors import end_survivors
 
 _EARLY = frozenset({"bus", "logs"})
 """What is in the folder of a case before anybody works there."""
@@ -16,12 +23,27 @@ _NOWHERE = frozenset({"", ".", ".."})
 """Names that are no names of files."""
 
 
-def tell_deleted(database: Path, runs: Iterable[RunFacts]) -> bool:
+@attrs.frozen
+class Leftovers:
+    """What agents of runs that died have left running."""
+
+    ended: Counter[str] = attrs.field(factory=Counter)
+    """How many processes of each run had to be ended."""
+
+    def end(self, run: RunFacts, processes: Sequence[ProcessIdentity]) -> None:
+        """End what is left of trees: whoever works in a folder must not outlive it."""
+        self.ended[run.id] += trio.run(end_survivors, processes)
+
+
+def tell_deleted(
+    database: Path, runs: Iterable[RunFacts], ended: Mapping[str, int] = MappingProxyType({})
+) -> bool:
     """Remove the folders of deleted runs, and say of each run what is gone; whether nothing is left.
 
     Args:
         database: Where the runs were.
         runs: They.
+        ended: How many processes of their agents were ended.
     """
     all_gone = True
     for run in runs:
@@ -36,7 +58,11 @@ def tell_deleted(database: Path, runs: Iterable[RunFacts]) -> bool:
             except OSError as error:
                 all_gone = False
                 told = f"; {inert(folder)} stays: {error.strerror or error}"
-        say(f"deleted {run.id}: {run.rows} rows{told}")
+        if count := ended.get(run.id):
+            processes = "1 process" if count == 1 else f"{count} processes"
+            told += f"; {processes} of its agents had to be ended"
+        rows = "1 row" if run.rows == 1 else f"{run.rows} rows"
+        say(f"deleted {run.id}: {rows}{told}")
     return all_gone
 
 

@@ -92,7 +92,7 @@ def beginning_of(
     heads = [
         head_of(
             part.prepared.suite,
-            part.prepared.steps.columns,
+            part.prepared.steps,
             eval_id=run,
             utc_created=created,
             versions=versions,

@@ -56,18 +56,28 @@ class _Stored:
 
     @property
     def missing(self) -> State:
-        """How rows stand that are not there."""
-        return "running" if self.facts.state == "running" else "not run"
+        """How rows stand that are not there, and never began."""
+        return "waiting" if self.facts.state == "running" else "not run"
+
+    def rows(self, head: Head) -> Mapping[int, State]:
+        """How the rows of a task stand that are there, or have begun."""
+        goes_on = self.facts.state == "running"
+        begun = {index for index, _ in self.reader.begun(self.facts, head.task)}
+        working = self.reader.working(self.facts, head.task) if head.cases else ()
+        states: dict[int, State] = dict.fromkeys(begun, "running" if goes_on else "interrupted")
+        for row in self.reader.outcomes(self.facts, head.task):
+            verdict = Status.PASS if row.passed else Status.FAIL
+            status = verdict if row.has_verdict else Status.ERROR
+            states[row.index] = state_of(row.outcome, status)
+        # One that is tried again has a row.
+        return states | dict.fromkeys(working, "running" if goes_on else "interrupted")
 
     def states(self, head: Head) -> Mapping[str, int]:
-        """How the rows of a task stand."""
+        """How the rows of a task stand, by how many they are."""
         if head.dataset_folder is not None:
             found = self.reader.datasets(self.facts).get(head.task)
             return {"rows written": found.written} if found else {self.missing: 1}
-        states: Counter[str] = Counter()
-        for row in self.reader.outcomes(self.facts, head.task):
-            verdict = Status.PASS if row.passed else Status.FAIL
-            states[state_of(row.outcome, verdict if row.has_verdict else Status.ERROR)] += 1
+        states: Counter[str] = Counter(self.rows(head).values())
         size = self.facts.sizes[self.facts.tasks.index(head.task)]
         # Of how many rows it is made may only be known when its turn comes.
         lack = (0 if states else 1) if size is None else size - states.total()
@@ -76,6 +86,4 @@ class _Stored:
 
     def cases(self, head: Head) -> tuple[Node, ...]:
         """The cases of a task of agents."""
-        if not head.cases:
-            return ()
-        return case_nodes(head, self.reader.records(self.facts, head.task), self.missing)
+        return case_nodes(head, self.rows(head), self.missing) if head.cases else ()

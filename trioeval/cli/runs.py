@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from trioeval.cli.agent_folders import tell_deleted
+from trioeval.cli.agent_folders import Leftovers, tell_deleted
 from trioeval.cli.ages import read_age
 from trioeval.cli.environment import read_environment
 from trioeval.cli.exits import Exit
@@ -44,7 +44,7 @@ def show_runs(
 
 
 def delete(db: Path | None, names: Sequence[str]) -> int:
-    """Delete runs for good, with the folders of their agents.
+    """Delete runs for good, with the folders of their agents and what these have left running.
 
     Raises:
         UsageError: One of them is not there, or is running; then none is deleted.
@@ -56,13 +56,14 @@ def delete(db: Path | None, names: Sequence[str]) -> int:
             raise UsageError(f"{', '.join(running)}: running, and not deleted")
         all_gone = True
         for run in {run.id: run for run in runs}.values():
-            reader.delete(run)
-            all_gone = tell_deleted(reader.path, [run]) and all_gone
+            left = Leftovers()
+            reader.delete(run, left.end)
+            all_gone = tell_deleted(reader.path, [run], left.ended) and all_gone
     return Exit.OK if all_gone else Exit.FAULT
 
 
 def prune(db: Path | None, *, older_than: str | None, keep: int | None) -> int:
-    """Delete old runs for good, with the folders of their agents, but none that is running.
+    """Delete old runs for good, as `delete` does, but none that is running.
 
     Raises:
         UsageError: Nothing says which.
@@ -72,7 +73,8 @@ def prune(db: Path | None, *, older_than: str | None, keep: int | None) -> int:
         raise UsageError("say which runs go: --older-than AGE, --keep N, or both")
     age = None if older_than is None else read_age(older_than, "--older-than")
     with open_runs(db, read_environment(os.environ)) as reader:
-        gone = reader.prune(keep=keep, older_than_s=age)
-    all_gone = tell_deleted(reader.path, gone)
-    say(f"{len(gone)} runs deleted")
+        left = Leftovers()
+        gone = reader.prune(keep=keep, older_than_s=age, end=left.end)
+    all_gone = tell_deleted(reader.path, gone, left.ended)
+    say("1 run deleted" if len(gone) == 1 else f"{len(gone)} runs deleted")
     return Exit.OK if all_gone else Exit.FAULT

@@ -6,22 +6,23 @@ What depends on nothing is in layer 1, everything else one behind the last that 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import attrs
 
 from trioeval.report.head import Head
 from trioeval.report.inert import inert
-from trioeval.report.records import own_of, status_of
 from trioeval.tasks import Status
 
-State: TypeAlias = Literal["passed", "failed", "error", "blocked", "not run", "running"]
-"""How rows stand: those of a run that goes on and that are not there yet are `running`, whether or not they
-have begun; those of one that is over are `not run`."""
+State: TypeAlias = Literal[
+    "passed", "failed", "error", "blocked", "interrupted", "not run", "running", "waiting"
+]
+"""How rows stand. Those that are not there yet are `running` or `waiting` in a run that goes on; in one that
+is over they are `interrupted` if they had begun, and `not run`."""
 
 Form: TypeAlias = Literal["text", "mermaid", "dot"]
 
-_STATES: Sequence[State] = ("passed", "failed", "error", "blocked", "not run", "running")
+_STATES: Sequence[State] = get_args(State)
 _WIDTH = 60  # characters of a name
 _NEEDS = 48  # characters of the names that something depends on
 
@@ -64,39 +65,35 @@ def state_of(outcome: str, status: Status) -> State:
             return "failed"
         case _, "blocked":
             return "blocked"
+        case _, "interrupted":
+            return "interrupted"
         case _, "not_run":
             return "not run"
         case _:
             return "error"
 
 
-def case_nodes(
-    head: Head, records: Iterable[Mapping[str, Any]], missing: State
-) -> tuple[Node, ...]:
+def case_nodes(head: Head, rows: Mapping[int, State], missing: State) -> tuple[Node, ...]:
     """The cases of a task of agents.
 
     Args:
         head: Of the task.
-        records: Its rows.
-        missing: How rows of a case stand that are not there.
+        rows: How its rows stand, by their indices.
+        missing: How all others stand.
     """
-    found: dict[str, Counter[State]] = {case.name: Counter() for case in head.cases}
-    for record in records:
-        states = found.get(record["testCase"].get("case"))
-        if states is not None:
-            states[state_of(own_of(record)["outcome"], status_of(record))] += 1
-    for case in head.cases:
-        found[case.name][missing] += max(0, case.rows - found[case.name].total())
     layers = layers_of({case.name: case.depends_on for case in head.cases})
-    return tuple(
-        Node(
+    found, first = [], 0
+    for case in head.cases:  # the rows of a case are one behind the other
+        own = range(first, first + case.rows)
+        first = own.stop
+        node = Node(
             name=case.name,
             depends_on=case.depends_on,
             layer=layers[case.name],
-            states=_in_order(found[case.name]),
+            states=_in_order(Counter(rows.get(index, missing) for index in own)),
         )
-        for case in head.cases
-    )
+        found.append(node)
+    return tuple(found)
 
 
 def task_nodes(

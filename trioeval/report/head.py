@@ -4,6 +4,7 @@ It is known when a run begins, is kept with the run as JSON, and is all that doc
 suite: they never look at the suite itself, which may be gone or changed when they are made.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import attrs
 
 from trioeval.providers.secrets import hide_in
 from trioeval.report.config import config_json, options_json
-from trioeval.suite import Column, Suite
+from trioeval.suite import Column, Expansion, Suite
 from trioeval.suite.column_models import folder_of
 
 
@@ -36,7 +37,7 @@ class HeadCase:
     depends_on: tuple[str, ...] = ()
     """Names of others."""
     rows: int = 1
-    """How many it has, over all columns: at least 1."""
+    """How many it has, over all columns."""
 
     def json(self) -> dict[str, Any]:
         """All of it, ready for `json.dumps`."""
@@ -122,7 +123,7 @@ class Head:
 
 def head_of(
     suite: Suite,
-    columns: Sequence[Column],
+    steps: Expansion,
     *,
     eval_id: str,
     utc_created: str,
@@ -135,7 +136,7 @@ def head_of(
 
     Args:
         suite: What it runs.
-        columns: What that expands to.
+        steps: What that expands to.
         eval_id: Of the run.
         utc_created: ISO 8601.
         versions: `trioevalVersion`, `pythonVersion`, `platform`, `arch`.
@@ -146,7 +147,7 @@ def head_of(
     return Head(
         eval_id=eval_id,
         utc_created=utc_created,
-        columns=[_column(suite, column, keys) for column in columns],
+        columns=[_column(suite, column, keys) for column in steps.columns],
         config=config_json(suite, keys),
         runtime_options=options_json(suite),
         versions=versions,
@@ -156,15 +157,18 @@ def head_of(
         dataset_folder=None
         if suite.columns is None
         else str(folder_of(suite.columns, task or "dataset")),
-        cases=_cases(suite),
+        cases=_cases(suite, steps),
     )
 
 
-def _cases(suite: Suite) -> tuple[HeadCase, ...]:
+def _cases(suite: Suite, steps: Expansion) -> tuple[HeadCase, ...]:
     if suite.agents is None:
         return ()
     cases = [test.case for test in suite.tests if test.case is not None]
-    return tuple(HeadCase(name=case.name, depends_on=case.depends_on) for case in cases)
+    rows = Counter(step.test.case.name for step in steps if step.test.case is not None)
+    return tuple(
+        HeadCase(name=case.name, depends_on=case.depends_on, rows=rows[case.name]) for case in cases
+    )
 
 
 def _questions_file(suite: Suite) -> str | None:

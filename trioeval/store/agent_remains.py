@@ -1,14 +1,26 @@
 """What programs that have died have left running, found in what was written down of their attempts."""
 
+import contextlib
 import json
 import sqlite3
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import attrs
 
+from trioeval.store.facts import RunFacts
 from trioeval.store.locks import RunLock, is_running
 from trioeval.store.schema import INDEX_BITS
 from trioeval.tasks.agents.agent_journal import ProcessIdentity
+
+EndProcesses: TypeAlias = Callable[[RunFacts, Sequence[ProcessIdentity]], object]
+"""Ends what the agents of a run have left running: the first processes of their trees."""
+
+
+def leave(_run: RunFacts, _processes: Sequence[ProcessIdentity]) -> None:
+    """End nothing."""
+
 
 # Attempts of an earlier execution, or of one that may have died.
 _ATTEMPTS = f"""
@@ -17,6 +29,13 @@ _ATTEMPTS = f"""
     ON attempt.key BETWEEN part.part << {INDEX_BITS} AND (part.part + 1 << {INDEX_BITS}) - 1
     WHERE run.id IN (SELECT run FROM entry WHERE owner = ? AND state = 'running')
 """  # noqa: S608 - all of it stands here
+
+
+_OF_RUN = f"""
+    SELECT attempt.process FROM part JOIN running_attempt AS attempt
+    ON attempt.key BETWEEN part.part << {INDEX_BITS} AND (part.part + 1 << {INDEX_BITS}) - 1
+    WHERE part.run = ?
+"""  # noqa: S608
 
 
 @attrs.define(eq=False)
@@ -46,11 +65,23 @@ def find_processes(
     """
     found = connection.execute(_ATTEMPTS, (owner,)).fetchall()
     live = {run for run in {run for run, _, _ in found} if is_running(database, str(run))}
-    processes = []
-    for run, is_earlier, process in found:
-        if is_earlier or run not in live:
-            try:
-                processes.append(ProcessIdentity(**json.loads(process)))
-            except (ValueError, TypeError):
-                continue  # whoever goes on with the run is told of it
-    return tuple(processes)
+    return _readable(process for run, is_earlier, process in found if is_earlier or run not in live)
+
+
+def processes_of(connection: sqlite3.Connection, number: int) -> tuple[ProcessIdentity, ...]:
+    """The first processes of all trees that a run has not seen the end of.
+
+    Args:
+        connection: To the database of runs.
+        number: Of the run, whose lock is held.
+    """
+    return _readable(process for (process,) in connection.execute(_OF_RUN, (number,)))
+
+
+def _readable(processes: Iterable[str]) -> tuple[ProcessIdentity, ...]:
+    """What can be read; whoever goes on with the run is told of the rest."""
+    found = []
+    for process in processes:
+        with contextlib.suppress(ValueError, TypeError):
+            found.append(ProcessIdentity(**json.loads(process)))
+    return tuple(found)

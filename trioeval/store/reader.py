@@ -14,6 +14,7 @@ import attrs
 
 from trioeval.datasets.result import DroppedRow
 from trioeval.errors import StoreError, UsageError
+from trioeval.store.agent_remains import EndProcesses, leave, processes_of
 from trioeval.store.database import open_database, open_reading, store_error
 from trioeval.store.dataset_facts import read_dataset_facts, read_dropped
 from trioeval.store.facts import DatasetFacts, RunFacts, RunState, StoredCall, StoredOutcome
@@ -237,6 +238,19 @@ class Reader:
         while (line := self._guarded(found.fetchone)) is not None:
             yield line[0] & _INDEX, line[1]
 
+    def working(self, run: RunFacts, task: str | None = None) -> frozenset[int]:
+        """The rows of a task whose agents have a process, or had one when the run died: their indices."""
+        part = run.part(task)
+        if part is None:
+            return frozenset()
+        # What an earlier execution has left is nothing of one that goes on.
+        statement = "SELECT key FROM running_attempt WHERE key BETWEEN ? AND ? AND execution >= ?"
+        since = run.executions if run.state == "running" else 0
+        found = self._guarded(
+            lambda: self._connection.execute(statement, (*key_range(part), since)).fetchall()
+        )
+        return frozenset(key & _INDEX for (key,) in found)
+
     def outcomes(self, run: RunFacts, task: str | None = None) -> Iterator[StoredOutcome]:
         """How the rows of a task ended, by their indices."""
         lines = self._facts_of("key, outcome, status", run, task)
@@ -255,14 +269,18 @@ class Reader:
         while (line := self._guarded(found.fetchone)) is not None:
             yield self._guarded(partial(_parsed, line[0]))
 
-    def delete(self, run: RunFacts) -> None:
+    def delete(self, run: RunFacts, end: EndProcesses = leave) -> None:
         """Take away a run and all that belongs to it.
+
+        Args:
+            run: Which.
+            end: Given what its agents have left running, before that is forgotten.
 
         Raises:
             UsageError: It is running.
             StoreError: The database cannot be written.
         """
-        self._delete([run])
+        self._delete([run], end)
 
     def prune(
         self,
@@ -270,6 +288,7 @@ class Reader:
         keep: int | None = None,
         older_than_s: float | None = None,
         now: datetime | None = None,
+        end: EndProcesses = leave,
     ) -> list[RunFacts]:
         """Take away old runs, but none that is running; what was taken away.
 
@@ -277,6 +296,7 @@ class Reader:
             keep: So many of the newest stay.
             older_than_s: What was begun less than so many seconds ago stays.
             now: What time it is; None asks the clock.
+            end: As in `delete`.
         """
         instant = (now or datetime.now(UTC)).timestamp()
         chosen = [
@@ -288,9 +308,9 @@ class Reader:
         ]
         if keep is None and older_than_s is None:
             return []
-        return self._delete(chosen)
+        return self._delete(chosen, end)
 
-    def _delete(self, runs: Sequence[RunFacts]) -> list[RunFacts]:
+    def _delete(self, runs: Sequence[RunFacts], end: EndProcesses) -> list[RunFacts]:
         if not runs:
             return []
         connection = open_database(self.path, RUNS, busy_s=_BUSY)
@@ -299,6 +319,9 @@ class Reader:
             for run in runs:
                 lock = lock_run(self.path, run.id)
                 try:
+                    # While nobody else can go on with the run.
+                    if left := processes_of(connection, run.number):
+                        end(run, left)
                     connection.execute("BEGIN IMMEDIATE")
                     delete_run(connection, run.number)
                     connection.execute("COMMIT")

@@ -4,7 +4,7 @@ Such a task is a suite of prompts, providers and tests, whose tests are cases, w
 started.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -66,6 +66,7 @@ def agent_suite(
     except MistakenError as error:
         mistakes += error.parts
         are_settings_right = False
+    mistakes += _missing(data, suite)
     if suite.rows_of is None:
         suite = attrs.evolve(suite, tests=with_names(suite.tests))
         # What stands in another file may be a file of tests.
@@ -78,6 +79,16 @@ def agent_suite(
     if mistakes:
         raise PartlyRightError(*mistakes, right=suite)
     return suite
+
+
+def _missing(data: Mapping[str, Any], suite: Suite) -> Iterator[Mistake]:
+    """What an agent cannot be without; what stands there and is empty is told where it is read."""
+    if data.get("prompts") is None:
+        hint = 'for example "prompts": ["Repair {{name}}."]'
+        yield Mistake("there are no prompts, so nothing is to be done", hint)
+    if suite.rows_of is None and data.get("tests") in (None, []):
+        at = ("tests",) if "tests" in data else ()
+        yield Mistake("there are no tests", 'each is a case: for example "tests": [{"id": "one"}]', at=at)
 
 
 def _settings_hook(workspaces: WorkspaceTemplates) -> Hook:

@@ -39,6 +39,7 @@ def object_hook(
     not_yet: Collection[str] = (),
     hooks: Mapping[str, Hook] | None = None,
     rest: str | None = None,
+    beside: Collection[str] = (),
 ) -> Hook:
     """A hook from a JSON object to a model.
 
@@ -52,6 +53,7 @@ def object_hook(
         not_yet: Keys that are known and not supported, in camelCase; with nothing in them they are taken.
         hooks: Hooks of single fields, in place of those of their types.
         rest: A field that takes all keys that are not known, unless one looks like a known one.
+        beside: Keys that the object may have besides, which somebody else reads: one may have been meant.
     """
     renamed = {} if renamed is None else renamed
     hooks = {} if hooks is None else hooks
@@ -90,7 +92,7 @@ def object_hook(
             elif rest is not None and not _resembles(key, known):
                 others[key] = part
             else:
-                mistakes.append(_unknown(key, known, mistakes))
+                mistakes.append(_unknown(key, {*known, *beside}, mistakes))
         said = {name: value[key] for name, key in spelled.items()}
         given = {name: part for name, part in said.items() if part is not None or name in needed}
         if rest is not None and others:

@@ -198,7 +198,8 @@ def make_converter(
     register(Assertion, assertion_hook(converter, around, templates, of_agents=of_agents))
     register(ProviderEntry, provider_hook(converter, around))
     register(TestOptions, options_hook(converter, around, templates))
-    register(Test, with_case(test_hook(converter, around), case_hook(converter, workspace)))
+    one = test_hook(converter, around, of_agents=of_agents)
+    register(Test, with_case(one, case_hook(converter, workspace)))
     register(RunLimits, object_hook(converter, RunLimits))
     register(DerivedMetric, derived_hook(converter, around))
     register(

@@ -10,7 +10,7 @@ import cattrs
 from trioeval.grading import Assertion, AsWritten, Computed, check_assertion, quote
 from trioeval.grading.algebra import SET
 from trioeval.grading.kinds import split_type
-from trioeval.suite.agent_tests import SPELLED_CASE_KEYS, misplaced_type, refuse_case_keys
+from trioeval.suite.agent_tests import CASE_KEYS, SPELLED_CASE_KEYS, misplaced_type, refuse_case_keys
 from trioeval.suite.documents import read_document
 from trioeval.suite.forms import many, text_or_number
 from trioeval.suite.graders import factuality_hook, grader_hook, rubric_prompt_hook
@@ -246,8 +246,8 @@ def _assertions_hook(converter: cattrs.Converter) -> Hook:
     return hook
 
 
-def test_hook(converter: cattrs.Converter, around: Around) -> Hook:
-    """For one test: an object, whose variables may come from files."""
+def test_hook(converter: cattrs.Converter, around: Around, *, of_agents: bool) -> Hook:
+    """For one test: an object, whose variables may come from files; what it says as a case is read elsewhere."""
     structure = object_hook(
         converter,
         Test,
@@ -257,6 +257,7 @@ def test_hook(converter: cattrs.Converter, around: Around) -> Hook:
             "assert_scoring_function": scoring_hook(around),
             "description": text_or_number,
         },
+        beside=CASE_KEYS if of_agents else (),
     )
 
     def hook(value: Any, wanted: Any) -> Test:

@@ -24,6 +24,7 @@ from trioeval.suite import (
     place_problems,
     told_together,
 )
+from trioeval.suite.agent_filters import with_dependencies
 from trioeval.suite.extensions import Extension
 from trioeval.suite.quota_models import QuotaKey
 from trioeval.tasks.access import FindAccess, Sharing
@@ -201,7 +202,7 @@ def prepare(
         max_concurrency: Calls in flight that no lane may exceed, ≥ 1.
         replay: A file of recordings that answers in place of every provider, each with its own.
         select: Gives the places of the tests that are run, among `all_tests` of a suite, or None for all
-            of them; asked once for each task.
+            of them; asked once for each task. With a case of agents, those that it depends on are run.
         one_by_one: Run one step of a task after another, in order.
         kinds: The assertion types that a suite may use that is loaded here.
 
@@ -321,8 +322,8 @@ def _prepare(
             loaded, extensions = begun(loaded, around)
         except SuiteError as error:
             early = error.problems
-    selected = None if select is None else select(loaded)
-    steps = expand(loaded, selected)
+    selected = with_dependencies(loaded, None if select is None else select(loaded))
+    steps = expand(loaded, selected.places)
     templates, problems = templates_of(loaded, around)
     problems += early
     resolver = Resolver(
@@ -370,7 +371,7 @@ def _prepare(
     impossible = (moved(one, paths) for one in impossible_calls(shown, specs, names, quotas))
     return PreparedSuite(
         suite=shown,
-        steps=expand(shown, selected) if shown is not loaded else steps,
+        steps=expand(shown, selected.places) if shown is not loaded else steps,
         specs=tuple(specs),
         lane_names=names,
         graders=graders,
@@ -385,6 +386,7 @@ def _prepare(
         extensions=extensions,
         warnings=(
             *loaded.warnings,
+            *selected.warnings,
             *oddities(steps, sharing, templates),
             *idle_prompts(steps, sharing, templates),
             *impossible,

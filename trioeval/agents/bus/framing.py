@@ -20,6 +20,8 @@ import attrs
 MAGIC = b"@trioeval-bus/1 "
 LARGEST = 64 * 2**20
 """Bytes of a payload at most."""
+LAST_SEQ = 10**18 - 1
+"""The largest number of a message."""
 _HEADER = re.compile(rb"@trioeval-bus/1 (\d{1,8}) ([0-9a-f]{8}) (\d{1,18})\n")
 _HEADER_BEGUN = re.compile(rb"(\d{1,8}( ([0-9a-f]{1,8}|[0-9a-f]{8} \d{0,18})?)?)?")
 _LONGEST_HEADER = len(MAGIC) + 8 + 1 + 8 + 1 + 18 + 1  # bytes
@@ -87,12 +89,13 @@ def record_at(data: bytes, start: int) -> Record | Flaw:
 
 def next_record(data: bytes, start: int) -> Record | None:
     """The first record that begins behind a byte. Also in a line: the newline before it may be broken."""
-    found = data.find(MAGIC, start + 1)
-    while found != -1:
-        record = record_at(data, found)
+    # A body may be full of what begins a header; a whole one ends a line, which no body does.
+    found = _HEADER.search(data, start + 1)
+    while found is not None:
+        record = record_at(data, found.start())
         if isinstance(record, Record):
             return record
-        found = data.find(MAGIC, found + 1)
+        found = _HEADER.search(data, found.start() + 1)
     return None
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 import attrs
@@ -57,7 +57,7 @@ class Draft:
     the character that they stand for.
 
     Raises:
-        UsageError: Its type is no word in capitals, its project is blank, or its `meta` is no texts.
+        UsageError: Its type is no word in capitals, its project is blank, or something is no text.
     """
 
     type: MessageType
@@ -76,21 +76,7 @@ class Draft:
     meta: Mapping[str, str] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        problems = []
-        if not _TYPE.fullmatch(self.type):
-            problems.append(
-                f"type: {self.type!r} is no type of a message: a word in capitals, as {', '.join(TYPES)}"
-            )
-        if not self.project_id.strip():
-            problems.append("project_id: blank; it is the id of the run")
-        metas: list[Mapping[Any, Any]] = [self.meta, *(parent.meta for parent in self.parents)]
-        for meta in metas:
-            problems += [
-                f"meta: {key!r}: {value!r}: keys and values are texts"
-                for key, value in meta.items()
-                if not (isinstance(key, str) and isinstance(value, str))
-            ]
-        if problems:
+        if problems := [*_mistakes(self)]:
             raise UsageError("; ".join(problems))
 
 
@@ -174,7 +160,7 @@ def parse_message(payload: bytes) -> Message:
             utc=_text(value["ts"]),
             draft=_draft(value),
         )
-    except (KeyError, TypeError, AttributeError, UsageError) as error:
+    except (KeyError, TypeError, AttributeError, RecursionError, UsageError) as error:
         raise ValueError(f"this is no message: {error}") from error
 
 
@@ -225,6 +211,67 @@ def _draft(value: Mapping[str, Any]) -> Draft:
         ),
         meta=value.get("meta", {}),
     )
+
+
+def _mistakes(draft: Draft) -> Iterator[str]:
+    """What is wrong with a draft, whatever its fields hold."""
+    if not (isinstance(draft.type, str) and _TYPE.fullmatch(draft.type)):
+        yield f"type: {draft.type!r} is no type of a message: a word in capitals, as {', '.join(TYPES)}"
+    yield from _no_texts("", project_id=draft.project_id, body=draft.body)
+    if isinstance(draft.project_id, str) and not draft.project_id.strip():
+        yield "project_id: blank; it is the id of the run"
+    yield from _neither("", task_id=draft.task_id, run_id=draft.run_id, issue_id=draft.issue_id)
+    yield from _meta_mistakes("", draft.meta)
+    if not isinstance(draft.parents, tuple):
+        yield f"parents: {draft.parents!r} is no tuple"
+    elif draft.parents:
+        for number, parent in enumerate(draft.parents):
+            where = f"parents[{number}]"
+            if isinstance(parent, Parent):
+                yield from _no_texts(f"{where}.", msg_id=parent.msg_id)
+                yield from _neither(f"{where}.", kind=parent.kind)
+                yield from _meta_mistakes(f"{where}.", parent.meta)
+            else:
+                yield f"{where}: {parent!r} is no Parent"
+    if not isinstance(draft.links, tuple):
+        yield f"links: {draft.links!r} is no tuple"
+    elif draft.links:
+        for number, link in enumerate(draft.links):
+            where = f"links[{number}]"
+            if isinstance(link, Link):
+                yield from _no_texts(f"{where}.", url=link.url)
+                yield from _neither(f"{where}.", label=link.label, kind=link.kind)
+            else:
+                yield f"{where}: {link!r} is no Link"
+
+
+def _no_texts(where: str, **values: object) -> Iterator[str]:
+    for name, value in values.items():
+        if not isinstance(value, str):
+            yield f"{where}{name}: {value!r} is no text"
+
+
+def _neither(where: str, **values: object) -> Iterator[str]:
+    for name, value in values.items():
+        if not (value is None or isinstance(value, str)):
+            yield f"{where}{name}: {value!r} is neither a text nor none"
+
+
+def _meta_mistakes(where: str, meta: object) -> Iterator[str]:
+    if not isinstance(meta, Mapping):
+        yield f"{where}meta: {meta!r} is no mapping of texts"
+        return
+    seen: dict[str, str] = {}
+    for key, value in meta.items():
+        if not (isinstance(key, str) and isinstance(value, str)):
+            yield f"{where}meta: {key!r}: {value!r}: keys and values are texts"
+        elif (other := seen.setdefault(_written(key), key)) is not key:
+            yield f"{where}meta: {other!a} and {key!a} are the same where they are written"
+
+
+def _written(text: str) -> str:
+    """A text in which two halves of a character that stand together are that character."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 def _present(**values: Any) -> dict[str, Any]:

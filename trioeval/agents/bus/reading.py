@@ -30,6 +30,12 @@ class Reading:
     corrupt: Sequence[CorruptRange] = ()
     cursor: int = 0
     """The `seq` after which to read on."""
+    is_all: bool = True
+    """Whether no limit has ended it."""
+
+
+_Item: TypeAlias = CorruptRange | tuple[int, int, Message]
+"""A part that is no message, or where one begins, where it ends, and what it says."""
 
 
 def read_bus(folder: Path, *, since: int | str | None = None, limit: int | None = None) -> Reading:
@@ -52,6 +58,29 @@ def read_bus(folder: Path, *, since: int | str | None = None, limit: int | None 
             continue  # an old file was removed meanwhile; there are newer ones
 
 
+def read_parts(folder: Path, *, since: int | str | None = None) -> Iterator[Reading]:
+    """As `read_bus`, some messages at a time; those that come meanwhile may be missing. Blocks on files.
+
+    Raises:
+        CursorExpiredError: Messages after the cursor were removed, also while others were read.
+        CursorNotFoundError: There is no such message.
+        BusError: It is no bus.
+    """
+    place: Place | None = None
+    while True:
+        try:
+            if place is None:
+                place = find_place(folder, since)
+                last = last_seq(folder, segment_numbers(folder))
+            part, place = read_on(folder, place, AT_ONCE, AT_ONCE_BYTES)
+        except FileNotFoundError:
+            since, place = since if place is None else place.seq, None
+            continue
+        yield part
+        if part.is_all or part.cursor >= last:
+            return
+
+
 def last_messages(folder: Path, count: int) -> Reading:
     """The last messages of a bus, oldest first; all if it has fewer. Blocks on files.
 
@@ -69,8 +98,16 @@ def last_messages(folder: Path, count: int) -> Reading:
             continue  # likewise
 
 
-def read_on(folder: Path, place: Place, limit: int | None = None) -> tuple[Reading, Place]:
+def read_on(
+    folder: Path, place: Place, limit: int | None = None, limit_bytes: float = math.inf
+) -> tuple[Reading, Place]:
     """What stands behind a place, and the place behind that.
+
+    Args:
+        folder: Of the bus.
+        place: Where; its file may have become shorter.
+        limit: Messages at most.
+        limit_bytes: Bytes of messages after which to stop, also in the middle of a file.
 
     Raises:
         FileNotFoundError: A file was removed meanwhile.
@@ -78,6 +115,13 @@ def read_on(folder: Path, place: Place, limit: int | None = None) -> tuple[Readi
     """
     messages: list[Message] = []
     corrupt: list[CorruptRange] = []
+    last = place.seq if place.start else 0
+    taken = 0
+
+    def found(*, is_all: bool) -> tuple[Reading, Place]:
+        reading = Reading(messages=messages, corrupt=corrupt, cursor=place.seq, is_all=is_all)
+        return reading, place
+
     # The files are looked for first: what a file holds when there is a next one is all that it will hold.
     numbers = [number for number in segment_numbers(folder) if number >= place.number]
     if place.number and place.number not in numbers:
@@ -85,14 +129,14 @@ def read_on(folder: Path, place: Place, limit: int | None = None) -> tuple[Readi
     for number in numbers:
         place = place if number == place.number else Place(number, 0, place.seq)
         for item in _items(folder, place, is_last=number == numbers[-1]):
-            if len(messages) == limit:
-                return Reading(messages=messages, corrupt=corrupt, cursor=place.seq), place
+            if len(messages) == limit or taken >= limit_bytes:
+                return found(is_all=False)
             if isinstance(item, CorruptRange):
                 corrupt.append(item)
             elif item[1].seq > place.seq:
                 messages.append(item[1])
                 place = Place(number, item[0], item[1].seq)
-    return Reading(messages=messages, corrupt=corrupt, cursor=place.seq), place
+    return found(is_all=True)
 
 
 def _items(

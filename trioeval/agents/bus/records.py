@@ -115,7 +115,7 @@ def last_seq(folder: Path, numbers: Sequence[int]) -> int:
             found = last_records(file, size_of(file))
         lost += found.lost
         if found.records:
-            return found.records[-1].seq + lost
+            return max(record.seq for record in found.records) + lost
     return lost
 
 

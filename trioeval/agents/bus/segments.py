@@ -41,6 +41,8 @@ def segment_numbers(folder: Path) -> list[int]:
         names = [path.name for path in folder.iterdir()]
     except FileNotFoundError:
         return []
+    except BusError:
+        raise
     except OSError as error:
         raise trouble(folder, "read", error) from error
     return sorted(int(match[1]) for name in names if (match := _NAME.fullmatch(name)))

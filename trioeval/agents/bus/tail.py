@@ -7,15 +7,18 @@ A record that is cut off at the very end of the last file is of a writer that wa
 was full: nobody was told that it is written, and it is cut off. What else is broken stays where it is.
 """
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
 
+from trioeval.agents.bus.framing import LAST_SEQ
 from trioeval.agents.bus.records import last_records, last_seq
 from trioeval.agents.bus.segments import is_at, open_file, segment_numbers, segment_path, size_of
 from trioeval.agents.bus.stats import BusStats
+from trioeval.errors import BusError
 
 
 @attrs.define(eq=False)
@@ -37,20 +40,32 @@ class Tail:
     _end: int = attrs.field(init=False, default=0)
     _file: int | None = attrs.field(init=False, default=None)
     _is_new: bool = attrs.field(init=False, default=False)
-    """Its name may not be on the disk yet."""
+    """Its name may not be on the disk yet, whoever made it."""
 
-    def catch_up(self) -> None:
+    def catch_up(self, at_most: float = math.inf) -> bool:
         """Look where the bus ends now, and make that a place to write.
+
+        Args:
+            at_most: Bytes that others may have added.
+
+        Returns:
+            False if they have added more; then it has not caught up.
 
         Raises:
             BusError: A file is something else.
             OSError: It cannot be read or written.
         """
         if self._file is None or not self._is_last(self._file):
-            self._file = self._open()
+            numbers = segment_numbers(self.folder)
+            if self._size(numbers[-2:-1]) > at_most:
+                return False
+            self._file = self._open(numbers)
         size = size_of(self._file)
+        if size - self._end > at_most:
+            return False
         if size != self._end:
             self._read_on(self._file, size)
+        return True
 
     def room(self) -> int | None:
         """Bytes until the file is to be closed, not below 0; None is no end. Only after `catch_up`."""
@@ -59,28 +74,42 @@ class Tail:
     def put(self, frames: Sequence[bytes], *, fsync: bool) -> int:
         """Write records that follow those that are there, in this file; how many were written.
 
-        All of them, if nothing fails. What was not written whole is not there afterwards.
+        All of them, if nothing fails. What was not written whole is not there afterwards; what is there and
+        may not be on the disk stays, since others may have read it.
 
         Raises:
-            OSError: Not even the first was written.
+            BusError: There is no number for them.
+            OSError: Not even the first was written, or they may not be on the disk.
         """
+        if self.seq + len(frames) > LAST_SEQ:
+            raise BusError(
+                f"{self._name}: the last message has the number {self.seq}; there are none behind {LAST_SEQ}"
+            )
         file = self._opened()
         kept, failure = self._write(file, frames)
-        if fsync and kept:
-            try:
-                self._sync(file)
-            except OSError as error:
-                kept, failure = 0, error
         end = self._end + sum(map(len, frames[:kept]))
         if failure is not None:
             try:
                 os.ftruncate(file, end)
-            finally:
+            except OSError:
                 self.close()  # the end is looked up again
-            if not kept:
-                raise failure
+                raise
         self.stats.bytes += end - self._end
         self._end, self.seq = end, self.seq + kept
+        if failure is not None and not kept:
+            self.close()
+            raise failure
+        if fsync:
+            try:
+                self._sync(file)
+            except OSError as error:
+                self.close()
+                raise BusError(
+                    f"{self._name}: what was written can be read, and may not be on the disk: "
+                    f"{error.strerror or error}"
+                ) from error
+        if failure is not None:
+            self.close()
         return kept
 
     def rotate(self) -> None:
@@ -128,12 +157,17 @@ class Tail:
             self.close()
         return is_last
 
-    def _open(self) -> int:
+    def _size(self, numbers: Sequence[int]) -> int:
+        """Bytes of some files."""
+        return sum(os.stat(segment_path(self.folder, one)).st_size for one in numbers)  # noqa: PTH116
+
+    def _open(self, numbers: Sequence[int]) -> int:
         """Open the newest file, or the first one there ever was; nothing is known of its end."""
-        numbers = segment_numbers(self.folder)
-        self._is_new = not numbers
+        # A bus that goes on where this one was known; not one that was put in its place.
+        known = self.seq if numbers and 0 < self._number < numbers[-1] else 0
+        self._is_new = True
         self._point_at(numbers[-1] if numbers else 1)
-        self.seq = last_seq(self.folder, numbers[:-1]) if numbers else 0
+        self.seq = max(known, last_seq(self.folder, numbers[:-1]))
         self._end = 0
         return open_file(self._path(), os.O_RDWR | os.O_CREAT | os.O_APPEND)
 
@@ -144,11 +178,12 @@ class Tail:
 
     def _read_on(self, file: int, size: int) -> None:
         floor = self._end if self._end <= size else 0
-        found = last_records(file, size, floor=floor)
+        # Two, since what others have put there may have any number.
+        found = last_records(file, size, floor=floor, count=2)
         if found.torn < size:
             os.ftruncate(file, found.torn)
             self.stats.repaired += 1
-        self.seq = (found.records[-1].seq if found.records else self.seq) + found.lost
+        self.seq = max([self.seq, *(record.seq for record in found.records)]) + found.lost
         self._end = found.torn
 
     def _write(self, file: int, frames: Sequence[bytes]) -> tuple[int, OSError | None]:

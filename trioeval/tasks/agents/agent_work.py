@@ -40,6 +40,7 @@ from trioeval.tasks.agents.case_folder import Wanted, open_folder
 from trioeval.tasks.agents.case_names import CaseNames
 from trioeval.tasks.agents.facts import pass_on_facts
 from trioeval.tasks.agents.gating import Gate
+from trioeval.tasks.agents.kept_cases import KeptCases
 from trioeval.tasks.agents.opening import AgentRun
 from trioeval.tasks.agents.posts import Posts
 from trioeval.tasks.agents.procession import InOrder, Place, Procession
@@ -79,6 +80,7 @@ class AgentWork:
         self._task = task
         self._run = run
         self._names = CaseNames.of(prepared.steps)
+        self._kept = KeptCases(self._names, run.warn)
         self._gate = Gate.of(self._names.dependents, warn=run.warn, stop=run.stop)
         self._over: set[int] = set()
         """Cases of which the gate was told."""
@@ -105,7 +107,10 @@ class AgentWork:
         reply = record.get("response")
         told = reply.get("metadata") if isinstance(reply, Mapping) else None
         agent = told.get("agent") if isinstance(told, Mapping) else None
-        self._tell_over(index, done=isinstance(agent, Mapping) and agent.get("outcome") == "done")
+        is_done = isinstance(agent, Mapping) and agent.get("outcome") == "done"
+        if is_done:
+            self._kept.add(index)
+        self._tell_over(index, done=is_done)
 
     def begins_at_once(self, step: Step, /) -> bool:
         """Whether it waits for other things before it needs a slot."""
@@ -178,7 +183,10 @@ class AgentWork:
         def waiting(by: tuple[str, ...]) -> None:
             self._tell(step, CaseBlocked, by=by)
 
-        is_there = await trio.to_thread.run_sync(room.files.done.parent.is_dir)
+        # In the folder of a row that is run again an earlier agent may have said it; that is moved aside.
+        is_there = not self._asker.asks_anew(step.index) and await trio.to_thread.run_sync(
+            room.files.done.parent.is_dir
+        )
         await self._gate.wait(
             self._names.names[step.index],
             column=column,
@@ -351,6 +359,8 @@ class AgentWork:
         if index in self._over:
             return
         self._over.add(index)
+        if not done and cut is None:
+            self._kept.lost(index)
         column = self._names.columns[index]
         if column in self._names.dependents:
             self._gate.over(self._names.names[index], column=column, done=done, cut=cut)

@@ -128,7 +128,7 @@ def _dependents(
     for step, column, name in zip(every, columns, names, strict=True):
         case = step.test.case
         if case is not None:
-            # What a filter has left out is not waited for.
+            # What is not for this column at all is not waited for.
             needs = [one for on in case.depends_on for one in named.get((column, on), ())]
             found[column].append(
                 Dependent(name=name, depends_on=tuple(needs), when_failed=case.when_failed)
