@@ -82,6 +82,9 @@ def test_ag_04_attempts_that_end_well_are_counted() -> None:
     assert decide(policy, [WELL, failed()]) == Again(1.0)
     message = "gave up: not done after 3 attempts of 3"
     assert decide(policy, [WELL, failed(), WELL]) == Stop("max_attempts", message)
+    told = f"{message}; the last failed: timeout: 5 seconds are over"
+    last = failed("timeout", "5 seconds are over")
+    assert decide(policy, [WELL, failed(), last]) == Stop("max_attempts", told)
     assert isinstance(decide(RestartPolicy(max_attempts=0), []), Stop)
 
 

@@ -46,12 +46,12 @@ def results(rows: int) -> Results:
     def read(_prompt_idx: int | None) -> Iterator[Any]:
         return (json.loads(f'{before}"testIdx":{n}{after}') for n in range(rows))
 
-    columns = expand(suite).columns
-    totals = Totals.of(columns)
+    steps = expand(suite)
+    totals = Totals.of(steps.columns)
     for found in read(None):
         totals.add(found)
     return Results(
-        head=head_of(suite, columns, eval_id="eval-bench", utc_created="", versions={}),
+        head=head_of(suite, steps, eval_id="eval-bench", utc_created="", versions={}),
         totals=totals,
         info=RunInfo(utc_exported="", duration_ms=0.0),
         records=read,

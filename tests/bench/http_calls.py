@@ -137,12 +137,12 @@ async def measure_suite(base_url: str, folder: Path) -> None:
         took = stats["last_reply_at"] - stats["first_request_at"]
         return took / (SUITE_CALLS * SUITE_LATENCY / SUITE_WIDTH), spent / SUITE_CALLS * 1000
 
-    columns = prepare(suite).steps.columns
+    steps = prepare(suite).steps
     found: list[tuple[float, ...]] = []
     async with open_store(folder / "results.db") as store, httpx2.AsyncClient() as client:
         for number in range(ROUNDS):
             name = f"eval-{number}"
-            head = head_of(suite, columns, eval_id=name, utc_created=STAMP, versions={})
+            head = head_of(suite, steps, eval_id=name, utc_created=STAMP, versions={})
             start = RunStart(id=name, utc_created=STAMP, heads=[head.json()])
             run = store.begin(start)
             found.append((*(await timed(None)), *(await timed(run))))

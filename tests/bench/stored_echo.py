@@ -75,7 +75,7 @@ async def stored_run(suite: Suite, path: Path) -> Spent:
     async with open_store(path) as store:
         number = time.perf_counter_ns()
         head = head_of(
-            suite, prepare(suite).steps.columns, eval_id=f"eval-{number}",
+            suite, prepare(suite).steps, eval_id=f"eval-{number}",
             utc_created="2026-01-01T00:00:00.000Z", versions=VERSIONS,
         )  # fmt: skip
         start = RunStart(

@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from agent_processes import (
@@ -34,6 +35,7 @@ from trioeval.providers.programs.exec import ExecSettings
 from trioeval.suite import Around, ProviderEntry, Suite, Templates
 from trioeval.suite.agent_models import AgentSettings
 from trioeval.tasks.agents.case_files import CaseFiles
+from trioeval.tasks.agents.cut_reports import set_aside
 from trioeval.tasks.agents.report_file import LARGEST, AttemptReport, read_report, read_report_file
 from trioeval.tasks.resolved import Resolver
 
@@ -303,6 +305,24 @@ def test_a_log_that_is_no_file_is_trouble_and_no_wait(tmp_path: Path) -> None:
     assert (tmp_path / "elsewhere").read_text() == "mine"
 
 
+def test_what_an_attempt_used_before_it_was_cut_off_counts(tmp_path: Path) -> None:
+    """It is begun again with the same number, however often; its own report is read as always."""
+    line = scripted('report:{"tokens": 500, "cost": 0.5, "output": "new"}')
+    files = CaseFiles(tmp_path)
+    again = attrs.evolve(attempt(1), is_resumed=True)
+
+    async def work(rig: Rig) -> AttemptEnd:
+        for report in ('{"tokens": {"total": 70}, "output": "old"}', '{"cost": 2}', "{nope"):
+            set_aside(files, 1)
+            files.report(1).write_text(report)
+        return await rig.agent(again)
+
+    files.logs.mkdir(parents=True)
+    end = in_rig(settings(line), tmp_path, work)
+    assert (end.output, end.usage, end.cost) == ("new", Usage(total=570), 2.5)
+    assert end.metadata["cutOff"] == 3
+
+
 def test_a_report_says_what_was_used_and_said(tmp_path: Path) -> None:
     """In place of what was printed."""
     report = {
@@ -361,7 +381,7 @@ def test_the_agent_in_shell_is_done_in_its_last_attempt(tmp_path: Path) -> None:
     [
         (b"", "the report is empty"),
         (b"[1]", "the report must be an object, got [1]"),
-        (b'{"tokens": 3}', "the report: tokens must be an object, got 3"),
+        (b'{"tokens": -3}', "the report: tokens must be an object, or their number, got -3"),
         (
             b'{"tokens": {"total": -1}}',
             "the report: tokens.total must be a whole number of at least 0, got -1",

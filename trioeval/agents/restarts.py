@@ -83,7 +83,7 @@ class Stop:
 
     why: GaveUp
     message: str
-    """In a sentence, with the numbers."""
+    """In a sentence, with the numbers, and how the last attempt failed if it did."""
 
 
 def decide(policy: RestartPolicy, ends: Sequence[AttemptEnd]) -> Again | Stop:
@@ -110,7 +110,8 @@ def decide(policy: RestartPolicy, ends: Sequence[AttemptEnd]) -> Again | Stop:
         message = f"gave up after {_counted(len(ends))}: {same}{_said(alike[-1])}"
         return Stop("identical_failures", message)
     if (used_up := _used_up(policy, ends)) is not None:
-        return used_up
+        last = f"; the last failed: {_said(streak[-1])}" if streak else ""
+        return attrs.evolve(used_up, message=used_up.message + last)
     return Again(_delay(policy, len(streak)) if ends else 0.0)
 
 

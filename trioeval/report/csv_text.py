@@ -12,6 +12,7 @@ from typing import Any
 
 from trioeval.grading import output_text
 from trioeval.report.agent_facts import agent_of
+from trioeval.report.records import title_of_test
 from trioeval.report.results import Results
 from trioeval.report.totals import ColumnTotals
 from trioeval.report.usage import was_judged
@@ -34,7 +35,7 @@ def csv_chunks(*parts: Results) -> Iterator[str]:
             by_column = {row["promptIdx"]: row for row in group}
             some = next(iter(by_column.values()))
             cells = [] if results.task is None else [results.task]
-            cells += [some["testCase"]["description"] or ""] if described else []
+            cells += [title_of_test(some) or ""] if described else []
             cells += [
                 output_text(some["vars"][name]) if name in some["vars"] else "" for name in names
             ]

@@ -8,6 +8,7 @@ from trioeval.grading.text import score_text
 from trioeval.report.agent_facts import agent_lines, agent_of
 from trioeval.report.dataset_text import dataset_lines, failure_line, trouble
 from trioeval.report.inert import inert
+from trioeval.report.records import title_of_test
 from trioeval.report.results import Results
 from trioeval.report.totals import ColumnTotals
 from trioeval.report.usage import was_judged
@@ -86,11 +87,11 @@ def _counts(columns: Sequence[ColumnTotals], parts: Sequence[Results] = ()) -> d
 
 
 def _case(row: Mapping[str, Any], suite_name: str) -> Iterator[str]:
-    description = row["testCase"]["description"]
+    title = title_of_test(row)
     name = f"test {row['testIdx'] + 1}"
     about = {
         "classname": suite_name,
-        "name": f"{name}: {inert(description, _NAME)}" if description else name,
+        "name": f"{name}: {inert(title, _NAME)}" if title else name,
         "time": _seconds(row["latencyMs"] or 0),
     }
     yield f"<testcase{xml_attributes(about)}>"

@@ -1,5 +1,6 @@
 """Records: rows as `row_json` made them, in memory or read back, and what may be shown of them."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,6 +18,9 @@ _TOLD = ("answer", "message", "error")
 """Of what happened to a question: what may repeat what a model said."""
 _JUDGED = frozenset({"correct", "incorrect", "parse_error"})
 """Outcomes whose reason names the answer that is right, or the one that was given."""
+_FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/'\"]+/)+")
+"""Of absolute paths in a sentence."""
+_NO_WORD = re.compile(r"[\W_]+")
 _STATUSES = (Status.PASS, Status.FAIL, Status.ERROR)  # by failureReason
 
 
@@ -44,7 +48,8 @@ def output_of(record: Mapping[str, Any]) -> Any:
 def shown_of(record: Mapping[str, Any]) -> Any:
     """What stands for a row where there is little room: what was answered, or why nothing was.
 
-    Of a question that is the answer that was chosen, and not the reply that it stands in. May be long.
+    Of a question that is the answer that was chosen, and not the reply that it stands in; of an agent that
+    was given up it is why. May be long.
 
     Example:
         >>> shown_of({"failureReason": 1, "question": {"parseError": {"kind": "missing_answer"}}})
@@ -60,11 +65,35 @@ def shown_of(record: Mapping[str, Any]) -> Any:
         case {"outcome": "budget_exceeded", "runError": {"message": message}}:
             return f"budget exceeded: {message}"
         case _:
-            return output_of(record)
+            return _given_up(record) or output_of(record)
+
+
+def _given_up(record: Mapping[str, Any]) -> str | None:
+    """Why an agent was given up, with the names of files alone in place of their paths."""
+    match record["response"]:
+        case {"metadata": {"agent": {"gaveUp": str(), "message": str(message)}}}:
+            return _FOLDERS.sub("", message)
+        case _:
+            return None
+
+
+def title_of_test(record: Mapping[str, Any]) -> str | None:
+    """What its suite calls the test of a row: its case, and how that is described; None if nothing is said.
+
+    Example:
+        >>> title_of_test({"testCase": {"case": "calc", "description": "Repairs a sum"}})
+        'calc: Repairs a sum'
+    """
+    case, description = record["testCase"].get("case"), record["testCase"]["description"]
+    if not case or not description:
+        return case or description or None
+    # It may be named after its description.
+    is_same = _NO_WORD.sub("", case).lower() == _NO_WORD.sub("", description).lower()
+    return str(case) if is_same else f"{case}: {description}"
 
 
 def name_of_test(record: Mapping[str, Any]) -> str:
-    """What people call the test of a row: its description, its question, or its variables. May be long.
+    """What people call the test of a row: its title, its question, or its variables. May be long.
 
     Example:
         >>> name_of_test({"testCase": {"description": None}, "vars": {"a": 1, "b": "x"}})
@@ -72,7 +101,7 @@ def name_of_test(record: Mapping[str, Any]) -> str:
     """
     variables = (f"{name}={shallow(value)}" for name, value in record["vars"].items())
     question = record.get("question", {}).get("question")
-    return record["testCase"]["description"] or question or ", ".join(variables)
+    return title_of_test(record) or question or ", ".join(variables)
 
 
 def stripped(record: Mapping[str, Any], strip: Strip) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from trioeval.report.agent_facts import agent_of
-from trioeval.report.records import own_of, status_of
+from trioeval.report.records import own_of, status_of, title_of_test
 from trioeval.report.usage import UsageSum
 from trioeval.tasks import Status
 from trioeval.tasks.question_status import QuestionCounts
@@ -160,7 +160,7 @@ class Totals:
         """
         self.columns[record["promptIdx"]].add(record)
         self.vars.update(dict.fromkeys(record["vars"]))
-        self.has_descriptions = self.has_descriptions or bool(record["testCase"]["description"])
+        self.has_descriptions = self.has_descriptions or title_of_test(record) is not None
         if record["response"] is not None:
             self.usage.add(record["response"]["tokenUsage"])
         self.usage.add_judges(record["tokenUsage"])

@@ -41,7 +41,7 @@ class Filters:
     earlier: frozenset[EarlierRow] | None = None
     """Only tests that had one of these rows."""
     pattern: Pattern | None = None
-    """Found in the description; a test without one does not match."""
+    """Found in the description, or in the name of a case; a test without one does not match."""
     range: slice | None = None
     """Places from 0."""
     first_n: int | None = None
@@ -144,7 +144,8 @@ def _contains(value: Any, text: str) -> bool:
 
 
 def _matches(pattern: Pattern, test: Test) -> bool:
-    return bool(test.description) and pattern.search(test.description or "") is not None
+    named = None if test.case is None else test.case.name
+    return _found_in(pattern, test.description or None, named)
 
 
 def _places_of(suite: Suite, wanted: frozenset[EarlierRow]) -> Iterator[int]:

@@ -12,8 +12,8 @@ from trioeval.kernel import Blocked, Cut, Done, Failed, Interrupted, NotRun, Out
 from trioeval.tasks.rows import Row
 
 TaskEnd: TypeAlias = Literal["complete", "incomplete", "cut"]
-"""How a task ended: everything of it is there; something is missing; or only what was left for another time is,
-because the budget of the run is used up."""
+"""How a task ended: everything of it is there; something is missing; or only what was left for another time
+is, because the budget of the run is used up."""
 
 NAMES: Mapping[type, str] = {
     Done: "done",

@@ -186,7 +186,7 @@ class Follower:
         following = self._following
         try:
             for _ in range(2):  # the first may only find its place again
-                following._look(following._size())
+                following._look(following._state())
         except CursorExpiredError:
             self.is_overtaken = True
         self.seen += [message.seq for message in following._ready]

@@ -14,12 +14,14 @@ from trioeval.agents.bus.following import Following, News
 from trioeval.agents.bus.gathering import Entry, Queue
 from trioeval.agents.bus.lock import BusLock
 from trioeval.agents.bus.messages import Draft, Message
-from trioeval.agents.bus.posting import Posted, is_quick, post, prepared
+from trioeval.agents.bus.posting import Posted, batch_size, is_quick, post, prepared
 from trioeval.agents.bus.segments import is_folder, trouble
 from trioeval.agents.bus.settings import BusSettings
 from trioeval.agents.bus.stats import BusStats
 from trioeval.agents.bus.tail import Tail
 from trioeval.errors import BusError, BusLockedError
+
+_NEAR = 2**20  # bytes that are read without a thread: others write in small steps
 
 
 @attrs.define(eq=False)
@@ -49,7 +51,7 @@ class Bus:
 
         Raises:
             BusLockedError: Others held the lock all the time.
-            BusError: It cannot be written.
+            BusError: It cannot be written; or it is, and may not outlast a failure of the machine.
         """
         entry = Entry(prepared(draft))
         if self._is_closed:
@@ -99,7 +101,7 @@ class Bus:
                 self.stats.timeouts += 1
                 self._give_up(witnesses, error)
                 if not entry.is_over:
-                    await trio.sleep(self._settings.retry_delay * 2 ** (entry.tries - 1))
+                    await trio.sleep(self._settings.pause(entry.tries) * (1 + self._rng()) / 2)
             except OSError as error:
                 self._fail(witnesses, error)
             else:
@@ -115,9 +117,13 @@ class Bus:
         """Write all there is; the lock is held, and is given back."""
         entries: Sequence[Entry] = ()
         try:
+            if not self._tail.catch_up(_NEAR):
+                with trio.CancelScope(shield=True):
+                    await trio.to_thread.run_sync(self._tail.catch_up, limiter=self._thread)
             entries = self._queue.entries()
             drafts = [entry.prepared for entry in entries]
-            self._tail.catch_up()
+            count = batch_size(drafts)
+            entries, drafts = entries[:count], drafts[:count]
             if is_quick(drafts, self._tail, self._settings):
                 done = self._post(entries)
             else:
@@ -126,10 +132,13 @@ class Bus:
                 # A thread that writes cannot be stopped: it is short, and its end is waited for.
                 with trio.CancelScope(shield=True):
                     done = await trio.to_thread.run_sync(self._post, entries, limiter=self._thread)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - nobody but who waits for it could tell it
+            entries = entries or self._queue.entries()
             done = Posted((), error)
         finally:
             self._lock.release()
+            for entry in entries:
+                entry.is_taken = False
         self._tell(entries, done)
 
     def _post(self, entries: Sequence[Entry]) -> Posted:
@@ -163,11 +172,15 @@ class Bus:
                 failure.__cause__ = error
                 self._queue.end(entry, failure)
 
-    def _fail(self, entries: Sequence[Entry], error: OSError) -> None:
+    def _fail(self, entries: Sequence[Entry], error: Exception) -> None:
         for entry in entries:
             # One for each: an exception that several tasks raise collects the tracebacks of all.
-            is_told = isinstance(error, BusError)
-            failure = BusError(str(error)) if is_told else trouble(self.path, "written", error)
+            if isinstance(error, BusError):
+                failure = BusError(str(error))
+            elif isinstance(error, OSError):
+                failure = trouble(self.path, "written", error)
+            else:
+                failure = BusError(f"{self.path}: the message bus cannot be written: {error!r}")
             failure.__cause__ = error
             self._queue.end(entry, failure)
 

@@ -15,11 +15,10 @@ import trio
 
 from trioeval.agents.bus.messages import Message
 from trioeval.agents.bus.places import Place, find_place
-from trioeval.agents.bus.reading import CorruptRange, read_on
+from trioeval.agents.bus.reading import AT_ONCE, AT_ONCE_BYTES, CorruptRange, read_on
 from trioeval.agents.bus.segments import segment_numbers, segment_path
 
 POLL = 0.2  # seconds between looks at what other processes have written
-AT_ONCE = 5000  # messages that are read at once, so that a follower of a large bus stays small
 _QUICK = 64 * 2**10  # bytes that are read without a thread
 
 _logger = logging.getLogger(__name__)
@@ -43,6 +42,19 @@ class News:
             self._event = trio.Event()
 
 
+@attrs.frozen
+class _State:
+    """What shows that a bus was written to."""
+
+    number: int
+    """Of the newest file."""
+    size: int
+    """Of that, in bytes."""
+    changed: int
+    """When it was changed, in steps of the clock of the system: what is written may have the size of what it
+    has replaced."""
+
+
 def follow_bus(folder: Path, *, since: int | str | None = None) -> AsyncIterator[Message]:
     """As `Bus.follow`, of a bus that is not open here. The bus need not be there yet."""
     return Following(folder, since, News())
@@ -57,8 +69,10 @@ class Following:
     _news: News
     _place: Place | None = attrs.field(init=False, default=None)
     """None before the cursor is found."""
-    _seen: tuple[int, int] | None = attrs.field(init=False, default=None)
-    """The newest file and its size, when all of it had been read."""
+    _seen: _State | None = attrs.field(init=False, default=None)
+    """The newest file, when all of it had been read."""
+    _is_sure: bool = attrs.field(init=False, default=False)
+    """Whether what was written since then must show."""
     _ready: deque[Message] = attrs.field(init=False, factory=deque)
 
     def __aiter__(self) -> Self:
@@ -75,40 +89,55 @@ class Following:
         await trio.lowlevel.checkpoint()
         while not self._ready:
             written = self._news.next  # before looking: what comes afterwards sets it
-            size = self._size()
-            if size == self._seen and self._place is not None:
-                with trio.move_on_after(POLL):
+            state = self._state()
+            if state == self._seen and self._place is not None:
+                with trio.move_on_after(POLL) as scope:
                     await written.wait()
-            elif self._is_quick(size):
-                self._look(size)
+                if self._is_sure:
+                    continue
+                # What changed it within one step of its clock shows at a second look.
+                state = self._state()
+                self._is_sure = scope.cancelled_caught and state == self._seen
             else:
-                await trio.to_thread.run_sync(self._look, size)
+                self._is_sure = False
+            if self._is_quick(state):
+                self._look(state)
+            else:
+                await trio.to_thread.run_sync(self._look, state)
         return self._ready.popleft()
 
-    def _size(self) -> tuple[int, int] | None:
-        """The newest file and its size; None if there is none."""
+    def _state(self) -> _State | None:
+        """The newest file; None if there is none."""
         numbers = segment_numbers(self._folder)
         if not numbers:
             return None
         try:
-            return numbers[-1], segment_path(self._folder, numbers[-1]).stat().st_size
+            stat = segment_path(self._folder, numbers[-1]).stat()
         except FileNotFoundError:
             return None
+        return _State(numbers[-1], stat.st_size, stat.st_mtime_ns)
 
-    def _is_quick(self, size: tuple[int, int] | None) -> bool:
+    def _is_quick(self, state: _State | None) -> bool:
         """Whether little is to be read: a thread would take longer."""
         place = self._place if self._place is not None else Place()
-        if size is None:
+        if state is None:
             return True
-        number, end = size
-        start = place.start if number == place.number else 0
-        return number <= place.number + 1 and end - start <= _QUICK
+        rest = state.size
+        if state.number == place.number:
+            rest -= min(place.start, rest)
+        elif place.number:
+            try:
+                older = segment_path(self._folder, place.number).stat().st_size
+            except FileNotFoundError:
+                return False
+            rest += max(0, older - place.start)
+        return state.number <= place.number + 1 and rest <= _QUICK
 
-    def _look(self, size: tuple[int, int] | None) -> None:
+    def _look(self, state: _State | None) -> None:
         if self._place is None:
             self._place = self._found(self._since)
         try:
-            reading, place = read_on(self._folder, self._place, AT_ONCE)
+            reading, place = read_on(self._folder, self._place, AT_ONCE, AT_ONCE_BYTES)
         except FileNotFoundError:  # a file was removed meanwhile
             self._place = self._found(self._place.seq)
             return
@@ -119,7 +148,7 @@ class Following:
                     "%s: bytes %d to %d are no message", corrupt.file, corrupt.start, corrupt.end
                 )
         self._place = place
-        self._seen = size if len(reading.messages) < AT_ONCE else None
+        self._seen = state if reading.is_all else None
 
     def _found(self, since: int | str | None) -> Place:
         while True:

@@ -15,6 +15,7 @@ _logger = logging.getLogger(__name__)
 
 _HEAD = 256  # bytes that come before what is known of a payload, at most
 _AT_ONCE = 64 * 2**10  # bytes that are written without a thread: far below what a disk holds back
+_TOGETHER = 2**20  # bytes that are written under one lock: others wait for it
 _MARKS = 2**48
 
 
@@ -46,8 +47,18 @@ class Posted:
 
     messages: Sequence[Message]
     """Of the first ones."""
-    failure: OSError | None = None
+    failure: Exception | None = None
     """Why the others are not written."""
+
+
+def batch_size(drafts: Sequence[Prepared]) -> int:
+    """How many of the first ones are written together: at least one, and not many more bytes than fit."""
+    size = 0
+    for count, one in enumerate(drafts):
+        size += len(one.rest)
+        if count and size > _TOGETHER:
+            return count
+    return len(drafts)
 
 
 def is_quick(drafts: Sequence[Prepared], tail: Tail, settings: BusSettings) -> bool:
@@ -86,7 +97,7 @@ def post(
                 tail.rotate()
                 rotated = True
             messages += _post_some(drafts[len(messages) :], tail, settings, utc, rng)
-    except OSError as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, what is written is not to be written again
         return Posted(messages, error)
     if rotated:
         try:

@@ -1,7 +1,9 @@
 """Reads a bus without its lock: whole messages only, whatever its writers do meanwhile."""
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import attrs
 
@@ -9,6 +11,9 @@ from trioeval.agents.bus.messages import Message, parse_message
 from trioeval.agents.bus.places import Place, find_place
 from trioeval.agents.bus.records import Found, last_records, last_seq, walk
 from trioeval.agents.bus.segments import reading, segment_numbers, segment_path, size_of
+
+AT_ONCE = 5000  # messages that are read at once, so that a reader of a large bus stays small
+AT_ONCE_BYTES = 4 * 2**20  # of them, after which no more are
 
 
 @attrs.frozen
@@ -128,33 +133,42 @@ def read_on(
         raise FileNotFoundError(segment_path(folder, place.number))
     for number in numbers:
         place = place if number == place.number else Place(number, 0, place.seq)
-        for item in _items(folder, place, is_last=number == numbers[-1]):
+        for item in _items(folder, place, last, is_last=number == numbers[-1]):
             if len(messages) == limit or taken >= limit_bytes:
                 return found(is_all=False)
             if isinstance(item, CorruptRange):
                 corrupt.append(item)
-            elif item[1].seq > place.seq:
-                messages.append(item[1])
-                place = Place(number, item[0], item[1].seq)
+                continue
+            begin, end, message = item
+            last = message.seq
+            if last > place.seq:
+                messages.append(message)
+                taken += end - begin
+                place = Place(number, end, last)
     return found(is_all=True)
 
 
-def _items(
-    folder: Path, place: Place, *, is_last: bool
-) -> Iterator[CorruptRange | tuple[int, Message]]:
-    """What stands in a file behind a place: parts that are no message, and messages with their ends."""
+def _items(folder: Path, place: Place, last: int, *, is_last: bool) -> Iterator[_Item]:
+    """What stands in a file behind a place; its messages have larger numbers than the last one before."""
     path = segment_path(folder, place.number)
     with reading(folder, place.number) as file:
         size = size_of(file)
-        for found in walk(file, place.start, size):
-            yield from _sorted_items(path, found)
+        start = place.start
+        if start > size:  # somebody has cut it off: what it holds now may be anything
+            start = last = 0
+        for found in walk(file, start, size):
+            for item in _sorted_items(path, found, last):
+                if not isinstance(item, CorruptRange):
+                    last = item[2].seq
+                yield item
         # The beginning of a message at the very end is being written, or will be cut off by the next one.
         end = found.torn if is_last else size
         if end > found.end:
             yield CorruptRange(path, found.end, end)
 
 
-def _sorted_items(path: Path, found: Found) -> Iterator[CorruptRange | tuple[int, Message]]:
+def _sorted_items(path: Path, found: Found, last: int = 0) -> Iterator[_Item]:
+    """What was found, in its order. Numbers rise: what has another one was put there by somebody else."""
     broken = iter([*found.broken, (found.end, found.end)])
     begin, end = next(broken)
     for record in found.records:
@@ -165,21 +179,20 @@ def _sorted_items(path: Path, found: Found) -> Iterator[CorruptRange | tuple[int
             message = parse_message(record.payload)
         except ValueError:
             message = None
-        if message is None or message.seq != record.seq:
+        if message is None or message.seq != record.seq or message.seq <= last:
             yield CorruptRange(path, record.start, record.end)
         else:
-            yield record.end, message
+            last = message.seq
+            yield record.start, record.end, message
 
 
 def _last(folder: Path, count: int) -> Reading:
-    items: list[CorruptRange | tuple[int, Message]] = []
+    items: list[_Item] = []
     missing = count
     numbers = segment_numbers(folder)
     cursor = last_seq(folder, numbers)
     for number in reversed(numbers if count else []):
-        with reading(folder, number) as file:
-            found = last_records(file, size_of(file), count=missing)
-        some = [*_sorted_items(segment_path(folder, number), found)]
+        found, some = _last_of(folder, number, missing)
         if found.torn > found.end:
             some.append(CorruptRange(segment_path(folder, number), found.end, found.torn))
         while some and missing:
@@ -188,8 +201,22 @@ def _last(folder: Path, count: int) -> Reading:
         if not missing:
             break
     items.reverse()
+    messages = [item[2] for item in items if not isinstance(item, CorruptRange)]
     return Reading(
-        messages=[item[1] for item in items if not isinstance(item, CorruptRange)],
+        messages=messages,
         corrupt=[item for item in items if isinstance(item, CorruptRange)],
-        cursor=cursor,
+        cursor=max([cursor, *(message.seq for message in messages[-1:])]),  # others go on writing
     )
+
+
+def _last_of(folder: Path, number: int, count: int) -> tuple[Found, list[_Item]]:
+    """The end of a file, with so many messages, if it has them."""
+    path, records = segment_path(folder, number), count
+    with reading(folder, number) as file:
+        while True:
+            found = last_records(file, size_of(file), count=records)
+            items = [*_sorted_items(path, found)]
+            messages = sum(not isinstance(item, CorruptRange) for item in items)
+            if messages >= count or len(found.records) < records:
+                return found, items
+            records *= 2

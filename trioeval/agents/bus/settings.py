@@ -7,6 +7,9 @@ import attrs
 
 from trioeval.errors import UsageError
 
+_LONGEST_PAUSE = 10.0  # seconds
+_DOUBLINGS = 100  # what is not 10 seconds after these never is
+
 
 @attrs.frozen(kw_only=True)
 class BusSettings:
@@ -25,10 +28,19 @@ class BusSettings:
     append_attempts: int = 3
     """Tries to get it, ≥ 1."""
     retry_delay: float = 0.1
-    """Seconds before the second try; doubled before each further one."""
+    """Seconds before the second try, at most; doubled before each further one, up to 10."""
     fsync: Literal["never", "batch", "always"] | None = None
     """Whether a batch of messages is written through to the disk, or each message; None does so with batches
     that hold a type of `DURABLE`. A file that a rotation closes is written through unless this is never."""
+
+    def pause(self, tries: int) -> float:
+        """Seconds before the next try, at most; after so many of them, ≥ 1.
+
+        Example:
+            >>> [BusSettings().pause(tries) for tries in (1, 2, 9999)]
+            [0.1, 0.2, 10.0]
+        """
+        return min(_LONGEST_PAUSE, self.retry_delay * 2 ** min(tries - 1, _DOUBLINGS))
 
     def __attrs_post_init__(self) -> None:
         wishes = {

@@ -110,7 +110,7 @@ class AgentWork:
         is_done = isinstance(agent, Mapping) and agent.get("outcome") == "done"
         if is_done:
             self._kept.add(index)
-        self._tell_over(index, done=is_done)
+        self._tell_over(index, done=is_done, begun=False)
 
     def begins_at_once(self, step: Step, /) -> bool:
         """Whether it waits for other things before it needs a slot."""
@@ -124,7 +124,7 @@ class AgentWork:
 
     def over(self, step: Step, /) -> None:
         """A row is over; what is not known to be done is not."""
-        self._tell_over(step.index, done=False)
+        self._tell_over(step.index, done=False, begun=False)
 
     async def answer(self, step: Step, asked: Asked, calls: Calls[Any], told: ComeTo, /) -> Reply:
         """Work on a case until it is done, given up, or stopped. A checkpoint.
@@ -354,12 +354,14 @@ class AgentWork:
         if self._observe is not None and not isinstance(event, CaseEnded):
             self._observe(event)
 
-    def _tell_over(self, index: int, *, done: bool, cut: Cut | None = None) -> None:
+    def _tell_over(
+        self, index: int, *, done: bool, cut: Cut | None = None, begun: bool = True
+    ) -> None:
         """Tell those that wait for a case, once."""
         if index in self._over:
             return
         self._over.add(index)
-        if not done and cut is None:
+        if begun and not done and cut is None:
             self._kept.lost(index)
         column = self._names.columns[index]
         if column in self._names.dependents:

@@ -26,6 +26,7 @@ from trioeval.tasks.agents.agent_journal import ProcessIdentity
 from trioeval.tasks.agents.attempt_logs import AttemptLog, open_log
 from trioeval.tasks.agents.case import CaseRoom
 from trioeval.tasks.agents.case_files import CaseFiles
+from trioeval.tasks.agents.cut_reports import set_aside, with_cut_off
 from trioeval.tasks.agents.process_family import ProcessFamily, Relative, Started
 from trioeval.tasks.agents.report_file import AttemptReport, read_report_file, shortened
 from trioeval.tasks.agents.survivors import identify
@@ -88,6 +89,9 @@ class CommandAgent:
         Cancelled, everything that the family has is ended before this raises.
         """
         end = await self._run(attempt)
+        if attempt.is_resumed:
+            add = functools.partial(with_cut_off, end, self.room.files, attempt.number)
+            end = await trio.to_thread.run_sync(add)
         if end.failure is None:
             return end
         # It is told on the bus as well, and whole messages of programs may be in it.
@@ -251,7 +255,7 @@ class _Logs:
 def _prepare(
     files: CaseFiles, attempt: Attempt, open_one: Callable[[Path], AttemptLog], stack: ExitStack
 ) -> _Logs:
-    """Write what the agent is told, take an old report away, and open the logs. Blocks on files.
+    """Write what the agent is told, set an old report aside, and open the logs. Blocks on files.
 
     Raises:
         OSError: It cannot be done.
@@ -259,9 +263,7 @@ def _prepare(
     number = attempt.number
     files.logs.mkdir(parents=True, exist_ok=True)
     write_plain(files.told(number), _text(attempt.prompt))
-    # One that was cut off may have begun one; what is no file is told when it is read.
-    with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
-        files.report(number).unlink()
+    set_aside(files, number)
     opened = []
     for path in (files.stdout(number), files.stderr(number)):
         opened.append(open_one(path))

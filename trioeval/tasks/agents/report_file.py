@@ -125,8 +125,10 @@ def _useless(fault: str) -> AttemptReport:
 def _read_tokens(told: Any, warnings: list[str]) -> Usage:
     if told is None:
         return Usage()
+    if _is_count(told):
+        return Usage(total=told)
     if not isinstance(told, Mapping):
-        warnings.append(f"the report: tokens must be an object, got {show(told)}")
+        warnings.append(f"the report: tokens must be an object, or their number, got {show(told)}")
         return Usage()
     warnings += [
         f"the report: {show(name)} is not a key of tokens" for name in told if name not in _TOKENS
