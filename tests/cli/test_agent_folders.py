@@ -8,10 +8,12 @@ import attrs
 import pytest
 
 import trioeval
-from trioeval.cli.agent_folders import remove_cases, tell_deleted
+from trioeval.cli.agent_folders import case_folders, remove_cases, tell_deleted
 from trioeval.cli.agents import check_workspaces
 from trioeval.cli.plan import plan_lines
 from trioeval.errors import UsageError
+from trioeval.report import Head
+from trioeval.report.head import HeadCase
 from trioeval.store import RunFacts
 from trioeval.tasks import prepare
 
@@ -85,6 +87,28 @@ def test_what_no_run_has_made_stays(tmp_path: Path, spoil: Any, why: str) -> Non
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_case_is_found_before_it_has_a_row(tmp_path: Path) -> None:
+    """By the place of its row; in several columns it may be any of them, and not one of another case."""
+    run = tmp_path / "eval-1"
+    for name in ("a.one", "a.two", "a.b.one", "b", "a.two.old-1"):
+        (run / "t" / name / "workspace").mkdir(parents=True)
+    (run / "t" / "c").mkdir()
+    named = [HeadCase(name="a", rows=2), HeadCase(name="a.b.one"), HeadCase(name="b")]
+    head = Head(
+        eval_id="eval-1",
+        utc_created="",
+        columns=[],
+        config={},
+        runtime_options={},
+        versions={},
+        task="t",
+        cases=(*named, HeadCase(name="c")),
+    )
+    found = [[path.name for path in case_folders(run, head, index)] for index in range(6)]
+    assert found == [*[["a.one", "a.two"]] * 2, ["a.b.one"], ["b"], [], []]
+    assert case_folders(run, attrs.evolve(head, task="other"), 0) == []
+
+
 def facts_of(run: str) -> RunFacts:
     nothing: dict[str, Any] = dict.fromkeys(attrs.fields_dict(RunFacts))
     return RunFacts(**{**nothing, "id": run, "rows": 2})
@@ -97,12 +121,16 @@ def test_each_run_is_told_with_what_went_with_it(
     run_folder(tmp_path).rename(tmp_path / ".trioeval" / "agents" / "eval-0")
     run = run_folder(tmp_path)
     ids = ("eval-0", "eval-2", "../agents/eval-1", ".", "..")
-    assert tell_deleted(tmp_path / ".trioeval" / "r.db", map(facts_of, ids))
+    ended = {"eval-0": 1, "eval-2": 3}
+    assert tell_deleted(tmp_path / ".trioeval" / "r.db", map(facts_of, ids), ended)
     assert run.exists()
     (run / "notes.txt").touch()
     assert not tell_deleted(tmp_path / ".trioeval" / "r.db", [facts_of("eval-1")])
     told = capsys.readouterr().err.splitlines()
-    assert told[:2] == ["deleted eval-0: 2 rows, and 2 folders of cases", "deleted eval-2: 2 rows"]
+    assert told[:2] == [
+        "deleted eval-0: 2 rows, and 2 folders of cases; 1 process of its agents had to be ended",
+        "deleted eval-2: 2 rows; 3 processes of its agents had to be ended",
+    ]
     assert told[2:5] == [f"deleted {one}: 2 rows" for one in ids[2:]]
     assert (
         told[5]

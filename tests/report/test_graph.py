@@ -148,12 +148,13 @@ def test_a_graph_is_data_as_well() -> None:
 
 def test_a_head_counts_the_rows_of_cases() -> None:
     """Over prompts, providers and repetitions; a list of variables makes several."""
-    tests = [{"id": "a", "vars": {"x": ["1", "2"]}}, {"id": "b", "dependsOn": "a"}]
+    tests = [{"id": "a", "vars": {"x": ["1", "2"]}}, {"id": "b"}, {"id": "c", "dependsOn": "b"}]
     options = {"repeat": 2}
     agents = {"id": "t", "type": "agent", "prompts": ["p", "q"], "evaluateOptions": options}
     suite = parse_suite({"providers": ["exec:true"], "tasks": [{**agents, "tests": tests}]})
     found = headed(suite.tasks[0].suite).cases
-    assert found == (HeadCase(name="a", rows=8), HeadCase(name="b", depends_on=("a",), rows=4))
+    last = HeadCase(name="c", depends_on=("b",), rows=4)
+    assert found == (HeadCase(name="a", rows=8), HeadCase(name="b", rows=4), last)
 
 
 def test_heads_keep_their_cases() -> None:

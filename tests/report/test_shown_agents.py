@@ -7,8 +7,9 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
-from finished import records_of, results_of, rows_of, totals_of
+from finished import headed, records_of, results_of, rows_of, totals_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
@@ -21,8 +22,11 @@ from trioeval.report.agent_facts import agent_lines, agent_of
 from trioeval.report.csv_text import csv_chunks
 from trioeval.report.html import html_chunks
 from trioeval.report.junit import junit_chunks
+from trioeval.report.records import name_of_test, output_of, shown_of, title_of_test
 from trioeval.report.row_view import row_view
 from trioeval.report.tables import columns_table
+from trioeval.report.totals import Totals
+from trioeval.suite import expand
 from trioeval.suite.strip import Strip
 from trioeval.tasks.agents.recorded import answer_of, reply_of
 
@@ -126,6 +130,58 @@ def test_what_others_call_an_agent_is_none(told: Any) -> None:
         assert found.sentence == next(agent_lines(found))
 
 
+@pytest.mark.parametrize(
+    ("case", "description", "title"),
+    [
+        ("calc", None, "calc"),
+        ("calc", "Repairs <a> sum", "calc: Repairs <a> sum"),
+        ("repairs-a-sum", "Repairs a sum!", "repairs-a-sum"),
+        (None, "Repairs", "Repairs"),
+        (["not", "ours"], None, None),
+    ],
+)
+def test_rows_are_called_after_their_cases(
+    case: Any, description: str | None, title: str | None
+) -> None:
+    """On a terminal, in JUnit XML, in CSV and on a page; what a case is, its description tells."""
+    test = {**record_of()["testCase"], "description": description}
+    record = {**record_of(), "testCase": {**test, **({} if case is None else {"case": case})}}
+    assert title_of_test(record) == title
+    assert name_of_test(record) == (title or name_of_test(record_of()))
+
+
+def test_documents_call_rows_after_their_cases() -> None:
+    """Also where no test is described."""
+    suite = {
+        "providers": ["echo"],
+        "tasks": [{"id": "t", "type": "agent", "prompts": ["p"], "tests": [{"id": "calc"}]}],
+    }
+    parsed = trioeval.parse_suite(suite).tasks[0].suite
+    (row, *_), (step,) = rows_of(provider=agent)[1], expand(parsed)
+    record = records_of([attrs.evolve(row, step=step)])[0]
+    totals = Totals.of(expand(parsed).columns)
+    totals.add(record)
+    results = attrs.evolve(
+        results_of(), head=headed(parsed), totals=totals, records=lambda _column: iter([record])
+    )
+    assert "test 1: calc" in "".join(junit_chunks(results))
+    assert "<div>calc</div>" in "".join(html_chunks(results))
+    head, first, *_ = csv.reader(io.StringIO("".join(csv_chunks(results))))
+    assert first[head.index("Description")] == "calc"
+
+
+def test_an_agent_that_was_given_up_shows_why() -> None:
+    """In place of what it said; of files their names, where there is little room."""
+    why = "gave up after 1 attempt: not_found: no such program: /home/me/agents/fix.sh, see http://x/y/z"
+    ended = LoopEnd(ending="failed", message=why, attempts=ENDS[:2], gave_up="permanent")
+    reply = answer_of(ended, {})
+    row = record_of()
+    record = {**row, "response": {**row["response"], "metadata": reply.metadata}}
+    told = "gave up after 1 attempt: not_found: no such program: fix.sh, see http://x/y/z"
+    assert shown_of(record) == told
+    assert shown_of(row) == output_of(row)
+
+
 def test_calls_of_a_model_are_told_from_what_sums_up_an_attempt() -> None:
     """Replies have their tokens; the entry that stands for the whole attempt says how it ended."""
     asked = Call(role="attempt", provider="gpt", reply={"output": "…"}, tokens=35)
@@ -143,9 +199,9 @@ def test_calls_of_a_model_are_told_from_what_sums_up_an_attempt() -> None:
     rows = [line.split() for line in text.splitlines() if " gpt " in line]
     assert rows == [
         [*["1", "1", "gpt", "agent", "12", "35", "0.500000", "reply"]],
-        [*["2", "1", "gpt", "attempt", "12", "it", "has", "failed:", "exit"]],
+        [*["2", "1", "gpt", "attempt", "12", "has", "failed:", "exit"]],
         [*["3", "1", "gpt", "agent", "12", "35", "0.500000", "reply"]],
-        [*["4", "1", "gpt", "attempt", "12", "it", "is", "over"]],
+        [*["4", "1", "gpt", "attempt", "12", "has", "ended"]],
     ]
 
 

@@ -78,7 +78,8 @@ def test_where_nothing_stands_nothing_is_shown(
     open_database(old, before).close()
     for file in (path, old):
         assert queue(file)[0] == 0
-        assert capsys.readouterr().err == "nothing runs, and nothing waits\n"
+        told = "nothing stands in the line; only suites that set maxConcurrentRootTasks use it\n"
+        assert capsys.readouterr().err == told
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DROP TABLE owner")
     with pytest.raises(StoreError, match="cannot be used"):

@@ -102,7 +102,7 @@ def test_a_limit_of_the_system_in_mid_commit_is_a_full_disk(tmp_path: Path) -> N
     """What was said to be safe is there, wherever writing was cut off."""
     path = tmp_path / "r.db"
     done = subprocess.run(
-        [sys.executable, "-c", FULL, path, "360000"],
+        [sys.executable, "-c", FULL, path, "460000"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,

@@ -184,7 +184,7 @@ def test_a_task_that_is_no_agents_has_no_such_assertion() -> None:
                 "providers": ["echo"],
                 "defaultTest": {"assert": [{"type": "agent-done"}]},
                 "tasks": [
-                    {"type": "agent", "prompts": ["a"]},
+                    {"type": "agent", "prompts": ["a"], "tests": [{"id": "one"}]},
                     {
                         "type": "prompt_eval",
                         "prompts": ["a"],
@@ -582,7 +582,7 @@ def test_hooks_may_change_cases(tmp_path: Path, change: str, names: list[str] | 
     ("entry", "told"),
     [
         ({"prompts": None}, "$: there are no prompts, so nothing is to be done"),
-        ({"tests": None}, "$.tests: there are no tests"),
+        ({"tests": None}, "$: there are no tests"),
         ({"tests": []}, "$.tests: there are no tests"),
     ],
 )

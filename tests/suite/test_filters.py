@@ -80,6 +80,19 @@ def test_a_sample_keeps_its_order_and_is_the_same_for_a_seed(size: int, seed: in
     assert drawn == selected(TEN, Filters(sample=size, sample_seed=seed))
 
 
+def test_a_pattern_finds_cases_by_name() -> None:
+    """And by what describes them, as any test."""
+    tests = [
+        {"id": "ring"},
+        {"id": "words", "description": "Brings"},
+        {"description": "Calc it", "vars": {}},
+    ]
+    task = {"id": "t", "type": "agent", "prompts": ["p"], "tests": tests}
+    suite = parse_suite({"providers": ["echo"], "tasks": [task]}).tasks[0].suite
+    for pattern, places in (("ring", [0, 1]), ("^words$", [1]), ("^calc-it$", [2])):
+        assert selected(suite, Filters(pattern=compile_javascript(pattern))) == places
+
+
 def test_rows_keep_their_numbers() -> None:
     """A test that is left out still takes its numbers: a row is the same row whatever is filtered."""
     suite = suite_of([{"vars": {"x": ["a", "b"]}}, {"vars": {"x": "c"}}, {"vars": {"x": "d"}}])

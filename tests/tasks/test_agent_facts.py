@@ -12,14 +12,18 @@ from trioeval.agents.bus.messages import Draft, Message
 from trioeval.agents.bus.reading import read_bus
 from trioeval.errors import BusError
 from trioeval.tasks.agents.bus_accounts import BusAccounts
-from trioeval.tasks.agents.facts import pass_on_facts
-from trioeval.tasks.agents.posts import BusTroubles, Posts
+from trioeval.tasks.agents.facts import RunFacts
+from trioeval.tasks.agents.posts import BusTroubles, Patience, Posts
 
 chance = Random(7).random  # noqa: S311 - no secret
 
 
 def draft(body: str, case: str = "calc", type_: str = "FACT") -> Draft:
     return Draft(type=type_, project_id="run-1", task_id=case, body=body, meta={"own": "1"})
+
+
+def told_on(run: Bus, troubles: BusTroubles) -> RunFacts:
+    return RunFacts(run, Patience(run.path, trio.Event()), troubles)
 
 
 def facts_of(folder: Path) -> list[Message]:
@@ -32,16 +36,17 @@ def test_facts_are_passed_on_once_in_their_order(tmp_path: Path) -> None:
     async def main() -> list[int]:
         troubles, told = BusTroubles(print), []
         async with open_bus(tmp_path / "run", rng=chance) as run:
+            facts = told_on(run, troubles)
             for case in ("calc", "other"):
                 async with open_bus(tmp_path / case, rng=chance) as own:
                     for body in ("first", "second", "second"):
                         await own.append(draft(body, case))
                     await own.append(draft("nothing new", case, "INFO"))
-                told += [await pass_on_facts(tmp_path / case, run, troubles) for _ in range(2)]
+                told += [await facts.pass_on(tmp_path / case) for _ in range(2)]
             async with open_bus(tmp_path / "calc", rng=chance) as own:
                 await own.append(draft("late"))
-            told.append(await pass_on_facts(tmp_path / "calc", run, troubles))
-            told.append(await pass_on_facts(tmp_path / "nobody", run, troubles))
+            told.append(await facts.pass_on(tmp_path / "calc"))
+            told.append(await facts.pass_on(tmp_path / "nobody"))
         assert troubles.count == 0
         return told
 
@@ -75,11 +80,12 @@ def test_facts_are_whole_after_a_death_between_two(
             return await append(bus, one)
 
         async with open_bus(tmp_path / "run", rng=chance) as run:
+            facts = told_on(run, troubles)
             with monkeypatch.context() as patch:
                 patch.setattr(Bus, "append", dies)
-                assert await pass_on_facts(tmp_path / "calc", run, troubles) == after
-            assert troubles.count == 1
-            await pass_on_facts(tmp_path / "calc", run, troubles)
+                assert await facts.pass_on(tmp_path / "calc") == after
+            assert troubles.count == 3 - after
+            await facts.pass_on(tmp_path / "calc")
 
     trio.run(main)
     assert [one.draft.body for one in facts_of(tmp_path / "run")] == [
@@ -101,6 +107,7 @@ def test_ag_14_a_bus_that_cannot_be_opened_is_told_once_a_minute(
             project="run-1",
             task="calc",
             troubles=troubles,
+            patience=Patience(tmp_path / "bus", trio.Event()),
             rng=chance,
             buses=BusAccounts(),
         )

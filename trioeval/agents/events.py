@@ -71,6 +71,8 @@ class AttemptEnded(AgentEvent):
     run_id: str
     failed: bool
     cancelled: bool = False
+    reason: str = ""
+    """Why it failed: kind and message."""
 
 
 @attrs.frozen(kw_only=True)

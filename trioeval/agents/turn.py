@@ -112,8 +112,14 @@ class Turn:
             self.end = end
             return end
         finally:
-            failed = self.end is not None and self.end.failure is not None
-            terms.tell(AttemptEnded, **run, failed=failed, cancelled=self.end is None)
+            failure = None if self.end is None else self.end.failure
+            terms.tell(
+                AttemptEnded,
+                **run,
+                failed=failure is not None,
+                cancelled=self.end is None,
+                reason="" if failure is None else f"{failure.kind}: {failure.message}",
+            )
 
     async def _ask(self, attempt: Attempt, started_at: float) -> AttemptEnd:
         try:

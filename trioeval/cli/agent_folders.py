@@ -12,9 +12,10 @@ import trio
 
 from trioeval.cli.places import agents_folder
 from trioeval.cli.terminal import say
-from trioeval.report import inert
+from trioeval.report import Head, inert
 from trioeval.store import RunFacts
 from trioeval.tasks.agents.agent_journal import ProcessIdentity
+from trioeval.tasks.agents.case_files import task_folder
 from trioeval.tasks.agents.survivors import end_survivors
 
 _EARLY = frozenset({"bus", "logs"})
@@ -64,6 +65,29 @@ def tell_deleted(
         rows = "1 row" if run.rows == 1 else f"{run.rows} rows"
         say(f"deleted {run.id}: {rows}{told}")
     return all_gone
+
+
+def case_folders(run: Path, head: Head, index: int) -> list[Path]:
+    """Where the case of a row is worked on; several if the name of its column is not known, or none yet.
+
+    Args:
+        run: The folder of the agents of its run.
+        head: Of its task.
+        index: Of the row.
+    """
+    names = [case.name for case in head.cases for _ in range(case.rows)]
+    task = run / task_folder(head.task)
+    if index >= len(names) or not task.is_dir():
+        return []
+    own, others = names[index], {*names} - {names[index]}
+    return sorted(
+        folder
+        for folder in task.iterdir()
+        if (folder.name == own or folder.name.startswith((f"{own}.", f"{own}-")))
+        and (folder / "workspace").is_dir()
+        and folder.name not in others
+        and ".old-" not in folder.name
+    )
 
 
 def remove_cases(folder: Path) -> int:

@@ -33,10 +33,12 @@ class BusFlags:
     environ: Mapping[str, str]
     mistakes: list[str] = attrs.field(factory=list)
 
-    def folder(self, flag: Path | None) -> Path:
-        """The folder of the bus."""
-        named = flag or self.environ.get(BUS_VARIABLE)
-        if not named:
+    def folder(self, flag: str | None) -> Path:
+        """The folder of the bus. A flag that is blank is a mistake: it means no other bus."""
+        named = flag if flag is not None else self.environ.get(BUS_VARIABLE)
+        if flag is not None and not flag.strip():
+            self.mistakes.append("--bus must not be blank")
+        elif not (named and named.strip()):
             self.mistakes.append(f"say which bus: --bus FOLDER (or {BUS_VARIABLE})")
         return Path(named or "")
 

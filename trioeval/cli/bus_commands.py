@@ -1,6 +1,5 @@
 """The commands for message buses of agents. They are carried out by `trioeval.cli.bus_…`."""
 
-from pathlib import Path
 from typing import Annotated
 
 import cyclopts
@@ -21,7 +20,7 @@ def post(
     /,
     *,
     kind: Annotated[str, Parameter(name="--type")] = "INFO",
-    bus: Path | None = None,
+    bus: str | None = None,
     project: str | None = None,
     task: str | None = None,
     run: str | None = None,
@@ -86,7 +85,7 @@ def post(
 @bus.command(name="read")
 def read(
     *,
-    bus: Path | None = None,
+    bus: str | None = None,
     since: str | None = None,
     last: Whole | None = None,
     kind: _Types = (),
@@ -115,7 +114,7 @@ def read(
 @bus.command(name="follow")
 def follow(
     *,
-    bus: Path | None = None,
+    bus: str | None = None,
     since: str | None = None,
     kind: _Types = (),
     until: Texts = (),

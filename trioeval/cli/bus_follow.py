@@ -21,7 +21,7 @@ from trioeval.errors import BusError, OutputError
 class Following:
     """What the command line says of it."""
 
-    bus: Path | None = None
+    bus: str | None = None
     since: str | None = None
     types: Sequence[str] = ()
     until: Sequence[str] = ()

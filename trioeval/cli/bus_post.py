@@ -32,7 +32,7 @@ class Posting:
     text: str | None = None
     """None and `-` are what standard input says."""
     type: str = "INFO"
-    bus: Path | None = None
+    bus: str | None = None
     project: str | None = None
     task: str | None = None
     run: str | None = None

@@ -1,18 +1,18 @@
 """`trioeval bus read`: what stands on a bus."""
 
 import os
-from collections.abc import Sequence
-from pathlib import Path
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 
 from trioeval.agents.bus.messages import Message
-from trioeval.agents.bus.reading import Reading, last_messages, read_bus
+from trioeval.agents.bus.reading import Reading, last_messages, read_parts
 from trioeval.cli.bus import BusFlags, is_wanted, message_text
 from trioeval.cli.exits import Exit
 from trioeval.cli.terminal import say, show
 
 
 def read_messages(
-    bus: Path | None,
+    bus: str | None,
     *,
     since: str | None,
     last: int | None,
@@ -32,17 +32,19 @@ def read_messages(
     wanted = flags.types("--type", types)
     flags.check()
     if last is not None and cursor is None and not wanted:
-        reading = last_messages(folder, last)
+        parts: Iterable[Reading] = [last_messages(folder, last)]
     else:
-        reading = read_bus(folder, since=cursor)
-    for found in reading.corrupt:
-        say(f"{found.file}: bytes {found.start} to {found.end} are no message, and left out")
-    for message in _chosen(reading, wanted, last):
+        parts = read_parts(folder, since=cursor)
+    found = (message for message in _messages(parts) if is_wanted(message, wanted))
+    for message in found if last is None else deque(found, maxlen=last):
         if not show(message_text(message, as_json=as_json)):
             break  # nobody reads on
     return Exit.OK
 
 
-def _chosen(reading: Reading, types: Sequence[str], last: int | None) -> Sequence[Message]:
-    wanted = [message for message in reading.messages if is_wanted(message, types)]
-    return wanted if last is None else wanted[max(0, len(wanted) - last) :]
+def _messages(parts: Iterable[Reading]) -> Iterator[Message]:
+    """All messages, one by one; tells what is none."""
+    for part in parts:
+        for damage in part.corrupt:
+            say(f"{damage.file}: bytes {damage.start} to {damage.end} are no message, and left out")
+        yield from part.messages

@@ -74,7 +74,7 @@ class RowFlags:
     filter_range: str | None = None
     """`a:b`: only tests from a up to, but without, b, counted from 0."""
     filter_pattern: str | None = None
-    """Only tests whose description has this regular expression in it."""
+    """Only tests whose description, or name as a case, has this regular expression in it."""
     filter_metadata: Texts = ()
     """`key=value`: only tests whose metadata contains the value; all of them, if given several times."""
     filter_sample: Count | None = None

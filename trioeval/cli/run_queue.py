@@ -30,5 +30,5 @@ def show_queue(db: Path | None, *, as_json: bool) -> int:
     elif found:
         draw(queue_table(found), sys.stdout)
     else:
-        say("nothing runs, and nothing waits")
+        say("nothing stands in the line; only suites that set maxConcurrentRootTasks use it")
     return Exit.OK

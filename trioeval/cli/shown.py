@@ -4,8 +4,10 @@ import os
 import sys
 from pathlib import Path
 
+from trioeval.cli.agent_folders import case_folders
 from trioeval.cli.environment import read_environment
 from trioeval.cli.exits import Exit
+from trioeval.cli.places import agents_folder
 from trioeval.cli.shown_datasets import names_folder, show_dataset, show_dataset_row, show_folder
 from trioeval.cli.stored_results import open_runs
 from trioeval.cli.terminal import draw, show
@@ -101,10 +103,21 @@ def show_row(db: Path | None, run: str, index: int, *, task: str | None) -> int:
             size = facts.sizes[facts.tasks.index(named)] or "its"
             raise UsageError(
                 f"{facts.id} has no row {index}{of}; {there} of {size} rows are written down"
+                + _begun(agents_folder(reader.path, facts.id), head, index)
             )
         calls = reader.calls(facts, named, index)
     draw(row_view(record, calls, Path.cwd()), sys.stdout)
     return Exit.OK
+
+
+def _begun(run: Path, head: Head, index: int) -> str:
+    """Where a case is worked on that has no row yet."""
+    folders = case_folders(run, head, index)
+    if not folders:
+        return ""
+    # Whose case it is, only the suite knows if there are several columns.
+    where = ", or ".join(inert(folder) for folder in folders)
+    return f"; its agent has begun: workspace and logs are in {where}"
 
 
 def _task(facts: RunFacts, name: str | None) -> str | None:

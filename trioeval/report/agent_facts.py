@@ -52,6 +52,8 @@ class AgentFacts:
 
     message: str
     """What became of it, in a sentence."""
+    gave_up: bool
+    """Whether it was not done when its attempts were over."""
     folder: Path | None
     """None of one that was cut off."""
     attempts: Sequence[AttemptFacts]
@@ -78,6 +80,7 @@ def agent_of(record: Mapping[str, Any]) -> AgentFacts | None:
         folder = told.get("folder")
         return AgentFacts(
             message=str(told["message"]),
+            gave_up="gaveUp" in told,
             folder=None if folder is None else Path(folder),
             attempts=[_attempt(one) for one in told["attempts"]],
             children_ended=int(told["childrenEnded"]),

@@ -85,11 +85,13 @@ def title_of_test(record: Mapping[str, Any]) -> str | None:
         'calc: Repairs a sum'
     """
     case, description = record["testCase"].get("case"), record["testCase"]["description"]
-    if not case or not description:
-        return case or description or None
+    if not isinstance(case, str):  # others call something else so
+        return description or None
+    if not description:
+        return case
     # It may be named after its description.
     is_same = _NO_WORD.sub("", case).lower() == _NO_WORD.sub("", description).lower()
-    return str(case) if is_same else f"{case}: {description}"
+    return case if is_same else f"{case}: {description}"
 
 
 def name_of_test(record: Mapping[str, Any]) -> str:

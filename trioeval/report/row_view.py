@@ -161,7 +161,9 @@ def _heading(record: Mapping[str, Any]) -> Text:
     text.append(inert(record["prompt"]["label"], _NAME) + "\n", style="dim")
     text.append(status.name, style=STATUS_STYLES[status])
     facts = [f"score {score_text(record['score'])}"] if record["gradingResult"] else []
-    facts.append(str(own["outcome"]).replace("_", " "))
+    agent = agent_of(record)
+    gave_up = agent is not None and agent.gave_up and own["outcome"] == "done"
+    facts.append("gave up" if gave_up else str(own["outcome"]).replace("_", " "))
     facts += [] if record["latencyMs"] is None else [f"{record['latencyMs']:.0f} ms"]
     facts += [f"{total} tokens"] if (total := record["tokenUsage"]["total"]) else []
     facts += [f"{record['cost']:.6f} US dollars"] if record["cost"] else []
@@ -282,7 +284,7 @@ def _ended(call: SeenCall) -> str:
     if (attempt := _attempt(call)) is not None:
         failure = attempt.get("failure")
         kind = failure.get("kind") if isinstance(failure, Mapping) else None
-        return "it is over" if failure is None else inert(f"it has failed: {kind}", _NAME)
+        return "has ended" if failure is None else inert(f"has failed: {kind}", _NAME)
     return "reply from the cache" if call.cached else "reply"
 
 

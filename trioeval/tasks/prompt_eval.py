@@ -33,6 +33,7 @@ from trioeval.providers import Reply, Request
 from trioeval.suite import Expansion, Step
 from trioeval.suite.sources.around import names_file
 from trioeval.tasks.agents.answering import Agents
+from trioeval.tasks.agents.recorded import ended_as
 from trioeval.tasks.asking import Asker, Inquiry
 from trioeval.tasks.endings import cut_of, explain, grading_details, name_of, provider_failure
 from trioeval.tasks.grader_calls import RowGraders
@@ -324,7 +325,9 @@ class PromptEval:
         waited, calls = 0.0, 0
         if not isinstance(outcome, NotRun | Blocked):
             waited, calls = outcome.waited, outcome.calls + known.recalled
-        graders = known.graders
+        graders, reply = known.graders, known.reply
+        if self._agents is not None and reply is not None:
+            reply = ended_as(reply, name_of(outcome))
         unjudged = {} if verdict is not None or known.judging is None else known.judging.unjudged
         return Row(
             index=outcome.index,
@@ -332,7 +335,7 @@ class PromptEval:
             provider=self._steps.suite.providers[step.column.provider_index],
             status=status,
             prompt=None if asked is None else asked.prompt,
-            reply=known.reply,
+            reply=reply,
             output=known.output,
             verdict=verdict,
             error=explain(outcome),

@@ -21,11 +21,16 @@ def draft(body: str = "hello", type: str = "INFO") -> Draft:  # noqa: A002 - as 
 
 
 def opened(
-    folder: Path, settings: BusSettings = QUICK, *, now: float = 0.0
+    folder: Path,
+    settings: BusSettings = QUICK,
+    *,
+    now: float = 0.0,
+    rng: Callable[[], float] | None = None,
 ) -> AbstractAsyncContextManager[Bus]:
     """A bus whose ids and stamps are the same in every run."""
     numbers = itertools.count(1)
-    return open_bus(folder, settings, rng=lambda: next(numbers) * 0.618034 % 1.0, utc=lambda: now)
+    chance = rng if rng is not None else lambda: next(numbers) * 0.618034 % 1.0
+    return open_bus(folder, settings, rng=chance, utc=lambda: now)
 
 
 def in_trio(main: Callable[[], Awaitable[R]]) -> R:

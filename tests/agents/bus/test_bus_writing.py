@@ -90,7 +90,7 @@ def test_ag_51_no_body_ends_a_message_or_forges_another_one(tmp_path: Path) -> N
 
 def test_ag_54_a_lock_that_is_held_longer_than_one_try_is_tried_again(tmp_path: Path) -> None:
     async def main() -> None:
-        async with opened(tmp_path, LOCKED) as bus:
+        async with opened(tmp_path, LOCKED, rng=lambda: 1.0) as bus:
             lock = FileLock(tmp_path / ".lock")
             lock.acquire()
             async with trio.open_nursery() as nursery:
@@ -115,7 +115,8 @@ def test_ag_55_who_never_gets_the_lock_fails_with_the_attempts_and_the_cause(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
-        async with opened(tmp_path, attrs.evolve(LOCKED, append_attempts=2)) as bus:
+        settings = attrs.evolve(LOCKED, append_attempts=2)
+        async with opened(tmp_path, settings, rng=lambda: 1.0) as bus:
             with FileLock(tmp_path / ".lock"), pytest.raises(BusLockedError) as caught:
                 await bus.append(draft())
             assert caught.value.attempts == 2
@@ -150,7 +151,8 @@ def test_ag_55_who_comes_late_has_all_its_attempts(tmp_path: Path) -> None:
                     await bus.append(draft(name))
             ended[name] = trio.current_time()
 
-        async with opened(tmp_path, attrs.evolve(LOCKED, append_attempts=2)) as bus:
+        settings = attrs.evolve(LOCKED, append_attempts=2)
+        async with opened(tmp_path, settings, rng=lambda: 1.0) as bus:
             with FileLock(tmp_path / ".lock"):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(one, "leaves", 0.01)

@@ -2,14 +2,15 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 import orjson
 
 from trioeval.errors import UsageError
 
+T = TypeVar("T")
 MessageType: TypeAlias = str
 """One of `TYPES`, or another word in capitals."""
 
@@ -213,7 +214,7 @@ def _draft(value: Mapping[str, Any]) -> Draft:
     )
 
 
-def _mistakes(draft: Draft) -> Iterator[str]:
+def _mistakes(draft: Any) -> Iterator[str]:
     """What is wrong with a draft, whatever its fields hold."""
     if not (isinstance(draft.type, str) and _TYPE.fullmatch(draft.type)):
         yield f"type: {draft.type!r} is no type of a message: a word in capitals, as {', '.join(TYPES)}"
@@ -222,27 +223,33 @@ def _mistakes(draft: Draft) -> Iterator[str]:
         yield "project_id: blank; it is the id of the run"
     yield from _neither("", task_id=draft.task_id, run_id=draft.run_id, issue_id=draft.issue_id)
     yield from _meta_mistakes("", draft.meta)
-    if not isinstance(draft.parents, tuple):
-        yield f"parents: {draft.parents!r} is no tuple"
-    elif draft.parents:
-        for number, parent in enumerate(draft.parents):
-            where = f"parents[{number}]"
-            if isinstance(parent, Parent):
-                yield from _no_texts(f"{where}.", msg_id=parent.msg_id)
-                yield from _neither(f"{where}.", kind=parent.kind)
-                yield from _meta_mistakes(f"{where}.", parent.meta)
-            else:
-                yield f"{where}: {parent!r} is no Parent"
-    if not isinstance(draft.links, tuple):
-        yield f"links: {draft.links!r} is no tuple"
-    elif draft.links:
-        for number, link in enumerate(draft.links):
-            where = f"links[{number}]"
-            if isinstance(link, Link):
-                yield from _no_texts(f"{where}.", url=link.url)
-                yield from _neither(f"{where}.", label=link.label, kind=link.kind)
-            else:
-                yield f"{where}: {link!r} is no Link"
+    yield from _items_mistakes("parents", draft.parents, Parent, _parent_mistakes)
+    yield from _items_mistakes("links", draft.links, Link, _link_mistakes)
+
+
+def _items_mistakes(
+    name: str, items: object, kind: type[T], mistakes: Callable[[str, T], Iterator[str]]
+) -> Iterator[str]:
+    if not isinstance(items, tuple):
+        yield f"{name}: {items!r} is no tuple"
+        return
+    for number, item in enumerate(items):
+        where = f"{name}[{number}]"
+        if isinstance(item, kind):
+            yield from mistakes(f"{where}.", item)
+        else:
+            yield f"{where}: {item!r} is no {kind.__name__}"
+
+
+def _parent_mistakes(where: str, parent: Parent) -> Iterator[str]:
+    yield from _no_texts(where, msg_id=parent.msg_id)
+    yield from _neither(where, kind=parent.kind)
+    yield from _meta_mistakes(where, parent.meta)
+
+
+def _link_mistakes(where: str, link: Link) -> Iterator[str]:
+    yield from _no_texts(where, url=link.url)
+    yield from _neither(where, label=link.label, kind=link.kind)
 
 
 def _no_texts(where: str, **values: object) -> Iterator[str]:

@@ -40,7 +40,7 @@ class BusSettings:
             >>> [BusSettings().pause(tries) for tries in (1, 2, 9999)]
             [0.1, 0.2, 10.0]
         """
-        return min(_LONGEST_PAUSE, self.retry_delay * 2 ** min(tries - 1, _DOUBLINGS))
+        return min(_LONGEST_PAUSE, self.retry_delay * 2.0 ** min(tries - 1, _DOUBLINGS))
 
     def __attrs_post_init__(self) -> None:
         wishes = {

@@ -38,11 +38,10 @@ from trioeval.tasks.agents.case import CaseRoom
 from trioeval.tasks.agents.case_files import CaseFiles, task_folder
 from trioeval.tasks.agents.case_folder import Wanted, open_folder
 from trioeval.tasks.agents.case_names import CaseNames
-from trioeval.tasks.agents.facts import pass_on_facts
 from trioeval.tasks.agents.gating import Gate
 from trioeval.tasks.agents.kept_cases import KeptCases
 from trioeval.tasks.agents.opening import AgentRun
-from trioeval.tasks.agents.posts import Posts
+from trioeval.tasks.agents.posts import Patience, Posts
 from trioeval.tasks.agents.procession import InOrder, Place, Procession
 from trioeval.tasks.agents.recorded import answer_of
 from trioeval.tasks.agents.workers import Workers
@@ -149,8 +148,8 @@ class AgentWork:
                 cut = Cut.STOP if ending == "interrupted" else None
                 if turn is not None and ending != "interrupted":
                     turn.done = ending == "done"
-                if ending == "done" and self._run.bus is not None:
-                    await pass_on_facts(room.files.bus, self._run.bus, self._run.troubles)
+                if ending == "done" and self._run.facts is not None:
+                    await self._run.facts.pass_on(room.files.bus)
         except BlockedError:
             ending = "blocked"
             raise
@@ -170,6 +169,7 @@ class AgentWork:
             project=self._run.project,
             task=self._names.rooms[step.index],
             troubles=self._run.troubles,
+            patience=Patience(self._files(step.index).bus, self._run.stop),
             rng=self._run.terms.rng,
             buses=self._run.terms.buses,
         )
@@ -244,6 +244,8 @@ class AgentWork:
         if turn is None:
             return
         await turn.set_free()
+        if turn.entry.position:
+            self._tell(step, CaseQueued, position=turn.entry.position)
         # Others may keep their places for hours when this program is to stop.
         await first_of(turn.wait_started, self._run.stop.wait)
         if self._run.stop.is_set():

@@ -14,7 +14,8 @@ from trioeval.agents.bus.bus import Bus, open_bus
 from trioeval.agents.run_ids import RunIds
 from trioeval.errors import AgentError, BusError
 from trioeval.tasks.agents.agent_terms import AgentTerms
-from trioeval.tasks.agents.posts import BusTroubles
+from trioeval.tasks.agents.facts import RunFacts
+from trioeval.tasks.agents.posts import BusTroubles, Patience
 from trioeval.tasks.prepare import PreparedSuite
 
 _REMOVED_WITHIN = 30.0  # seconds
@@ -30,8 +31,8 @@ class AgentRun:
     """What the run is called on buses: its id."""
     folder: Path
     """Where the folders of its tasks are; absolute."""
-    bus: Bus | None
-    """Of the run: what its cases have found out; None where it cannot be opened."""
+    facts: RunFacts | None
+    """What its cases have found out, on the bus of the run; None where that cannot be opened."""
     stop: trio.Event
     """Set when no attempt is to begin any more."""
     warn: Callable[[str], None]
@@ -66,14 +67,17 @@ async def open_agents(
             terms=terms,
             project=run_id or folder.name,
             folder=folder,
-            bus=None,
+            facts=None,
             stop=stop,
             warn=warn,
             troubles=troubles,
             ids=RunIds(f"{int(terms.rng() * 2**32):08x}", terms.now),
         )
         async with maybe_bus(folder / "bus", terms, troubles) as bus:
-            yield attrs.evolve(run, bus=bus)
+            facts = None
+            if bus is not None:
+                facts = RunFacts(bus, Patience(bus.path, stop), troubles)
+            yield attrs.evolve(run, facts=facts)
 
 
 @asynccontextmanager

@@ -1,6 +1,7 @@
-"""What is told on the bus of a case. That it cannot be told is no reason not to go on."""
+"""What is told on buses of a run. That it cannot be told is no reason not to go on, or to wait for long."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import attrs
@@ -8,9 +9,14 @@ import trio
 
 from trioeval.agents.bus.bus import open_bus
 from trioeval.agents.bus.messages import Draft, MessageType
-from trioeval.errors import BusError
+from trioeval.agents.bus.settings import BusSettings
+from trioeval.errors import BusError, BusLockedError
 from trioeval.tasks.agents.bus_accounts import BusAccounts
 
+WAIT = 1.0
+"""Seconds for which a message waits for others that have locked its bus."""
+_AT_ONCE = 0.05  # seconds: longer than who has locked it for a moment makes others wait
+_DEAF = 60.0  # seconds for which a bus is not waited for again
 _WARN_EVERY = 60.0  # seconds
 
 
@@ -31,6 +37,44 @@ class BusTroubles:
             self.warn(f"messages of agents cannot be written ({self.count} until now): {error}")
 
 
+@attrs.define(eq=False)
+class Patience:
+    """How long a bus is waited for that others hold locked, as an agent may that was stopped."""
+
+    _folder: Path
+    """Of the bus."""
+    _stop: trio.Event
+    """Set when the run is to end."""
+    _deaf_until: float = attrs.field(init=False, default=-math.inf)
+
+    async def with_bus(self, post: Callable[[], Awaitable[object]]) -> BusError | None:
+        """Post, if that can be done soon; returns why it is not done, or None. A checkpoint."""
+        now = trio.current_time()
+        is_hurried = self._stop.is_set() or now < self._deaf_until
+        failure: BusError | None = BusLockedError(
+            f"{self._folder}: the message bus was locked by others"
+        )
+        with trio.move_on_after(_AT_ONCE if is_hurried else WAIT) as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._hurry, scope)
+                try:
+                    await post()
+                except BusError as error:
+                    failure = error
+                else:
+                    failure = None
+                nursery.cancel_scope.cancel("it is known what became of it")
+        if failure is None:
+            self._deaf_until = -math.inf
+        elif isinstance(failure, BusLockedError) and not is_hurried:
+            self._deaf_until = now + _DEAF
+        return failure
+
+    async def _hurry(self, scope: trio.CancelScope) -> None:
+        await self._stop.wait()
+        scope.deadline = min(scope.deadline, trio.current_time() + _AT_ONCE)
+
+
 @attrs.define(eq=False, kw_only=True)
 class Posts:
     """Tells things on the bus of a case, in its name.
@@ -44,6 +88,8 @@ class Posts:
     task: str
     """The name of the case."""
     troubles: BusTroubles
+    patience: Patience
+    """Of this bus."""
     rng: Callable[[], float] = attrs.field(repr=False)
     """Numbers from 0 to 1."""
     buses: BusAccounts = attrs.field(repr=False)
@@ -52,13 +98,16 @@ class Posts:
     """Of the attempt that is under way."""
 
     async def __call__(self, type_: MessageType, body: str) -> None:
-        """Tell something. A checkpoint."""
+        """Tell something, if that can be done soon. A checkpoint."""
         draft = Draft(
             type=type_, project_id=self.project, task_id=self.task, run_id=self.run, body=body
         )
-        try:
-            async with open_bus(self.folder, rng=self.rng) as bus:
-                with self.buses.counting(bus.stats):
-                    await bus.append(draft)
-        except BusError as error:
-            self.troubles.add(error)
+        failure = await self.patience.with_bus(lambda: self._append(draft))
+        if failure is not None:
+            self.troubles.add(failure)
+
+    async def _append(self, draft: Draft) -> None:
+        settings = BusSettings(lock_timeout=WAIT, append_attempts=1)
+        async with open_bus(self.folder, settings, rng=self.rng) as bus:
+            with self.buses.counting(bus.stats):
+                await bus.append(draft)

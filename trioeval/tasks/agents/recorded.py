@@ -6,10 +6,13 @@ from typing import Any
 import attrs
 
 from trioeval.agents.attempts import AttemptEnd, AttemptFailure
-from trioeval.agents.loop import LoopEnd
+from trioeval.agents.loop import LoopEnd, LoopEnding
 from trioeval.providers import Reply, Usage
 
-_KEY = "attempt"
+_KEY, _AGENT = "attempt", "agent"
+_CUT: LoopEnding = "interrupted"
+_ROW_ENDS = frozenset({"failed", "timed_out"})
+"""How a row may end although its agent has not: what is in the place of its marker is none, or time is up."""
 
 
 def reply_of(end: AttemptEnd, *, spent: bool) -> Reply:
@@ -89,4 +92,25 @@ def answer_of(ended: LoopEnd, about: dict[str, Any]) -> Reply:
         "childrenEnded": ended.children_ended,
     }
     output = ended.attempts[-1].output if ended.attempts else ""
-    return Reply(output=output, usage=usage, cost=cost, metadata={"agent": told})
+    return Reply(output=output, usage=usage, cost=cost, metadata={_AGENT: told})
+
+
+def ended_as(reply: Reply, outcome: str) -> Reply:
+    """What a case has come to whose row ended otherwise than its agent: what is told says so too.
+
+    Args:
+        reply: What is known of the case; of one that did not come to its end what it came to so far.
+        outcome: Of the row.
+
+    Example:
+        >>> so_far = {"outcome": "interrupted", "message": "interrupted after 2 attempts"}
+        >>> reply = Reply(output="", metadata={"agent": so_far})
+        >>> ended_as(reply, "timed_out").metadata["agent"]
+        {'outcome': 'timed_out', 'message': 'timed out after 2 attempts'}
+    """
+    told = reply.metadata.get(_AGENT)
+    if outcome not in _ROW_ENDS or not isinstance(told, Mapping) or told["outcome"] != _CUT:
+        return reply
+    message = told["message"].replace(_CUT, outcome.replace("_", " "), 1)
+    agent = {**told, "outcome": outcome, "message": message}
+    return attrs.evolve(reply, metadata={**reply.metadata, _AGENT: agent})
