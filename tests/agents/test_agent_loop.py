@@ -482,7 +482,7 @@ def test_an_observer_is_told_of_every_attempt_and_of_the_end() -> None:
     about: dict[str, Any] = {"task": "repairs", "case": "calc", "agent": "double"}
     assert events == [
         AttemptStarted(at=0.0, number=0, run_id="run-0", **about),
-        AttemptEnded(at=1.0, number=0, run_id="run-0", failed=True, **about),
+        AttemptEnded(at=1.0, number=0, run_id="run-0", failed=True, reason="exit: code 1", **about),
         AttemptWaiting(at=2.01, number=1, **about),
         AttemptStarted(at=5.0, number=1, run_id="run-1", **about),
         AttemptEnded(at=6.0, number=1, run_id="run-1", failed=False, **about),

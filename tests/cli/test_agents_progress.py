@@ -86,7 +86,10 @@ def test_a_task_whose_cases_are_not_known_has_a_line_too() -> None:
         (told(AttemptWaiting, number=3), "t/a: attempt 3 waits for a slot"),
         (told(AttemptStarted, **RUN), "t/a: attempt 0 of coder begins: run r"),
         (told(AttemptEnded, **RUN, failed=False), "t/a: attempt 0 has ended"),
-        (told(AttemptEnded, **RUN, failed=True), "t/a: attempt 0 failed"),
+        (
+            told(AttemptEnded, **RUN, failed=True, reason="exit: code 3"),
+            "t/a: attempt 0 failed: exit: code 3",
+        ),
         (told(AttemptEnded, **RUN, failed=False, cancelled=True), "t/a: attempt 0 was cancelled"),
         (told(CaseEnded, task=None, case="\x1b]0;x\x07", ending="done"), "]0;x : done"),
     ],

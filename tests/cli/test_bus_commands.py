@@ -227,6 +227,8 @@ def test_all_mistakes_of_a_post_are_told_at_once(run: Run, tmp_path: Path) -> No
     [
         (["read"], "say which bus: --bus FOLDER (or TRIOEVAL_BUS)"),
         (["follow"], "say which bus: --bus FOLDER (or TRIOEVAL_BUS)"),
+        (["read", "--bus", ""], "--bus must not be blank"),
+        (["post", "a", "--project", "p", "--bus", " "], "--bus must not be blank"),
         (["read", "--bus", "b", "--type", "Done"], "as INFO, got 'Done'"),
         (["follow", "--bus", "b", "--until", "done!"], "--until must be a word in capitals"),
         (["read", "--bus", "b", "--since", "\udcff"], "--since must be text in UTF-8"),
@@ -297,6 +299,17 @@ def test_a_reader_goes_on_behind_an_id(bus: Path, run: Run) -> None:
     code, printed, told = run("read", "--since", "nobody")
     assert (code, printed) == (2, "")
     assert "nobody" in told
+
+
+def test_a_large_bus_is_printed_in_parts(
+    bus: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it, or the last ones of a type."""
+    monkeypatch.setattr("trioeval.agents.bus.reading.AT_ONCE", 2)
+    fill(bus, *[("INFO" if number % 2 else "FACT", str(number)) for number in range(9)])
+    assert bodies(run("read", "--json")[1]) == [str(number) for number in range(9)]
+    found = bodies(run("read", "--json", "--last", "3", "--type", "FACT")[1])
+    assert found == ["4", "6", "8"]
 
 
 def test_a_cursor_that_has_expired_names_the_oldest(bus: Path, run: Run) -> None:

@@ -246,3 +246,21 @@ def test_totals_count_the_attempts_of_all_rows() -> None:
     """None where there was no agent, which is not 0."""
     parsed, rows = rows_of(provider=agent)
     assert [column.attempts for column in totals_of(parsed, rows).columns] == [6, None]
+
+
+@pytest.mark.parametrize(
+    ("ending", "outcome", "word"),
+    [("failed", "done", "gave up"), ("done", "done", "done"), ("failed", "timed_out", "timed out")],
+)
+def test_a_row_is_headed_by_how_its_agent_ended(ending: Any, outcome: str, word: str) -> None:
+    """Unless the row itself did not come to its end."""
+    gave_up: Any = "attempts" if ending == "failed" else None
+    end = LoopEnd(ending=ending, message="m", attempts=(), gave_up=gave_up)
+    row = record_of()
+    record = {
+        **row,
+        "response": {**row["response"], "metadata": answer_of(end, {}).metadata},
+        "trioeval": {**row["trioeval"], "outcome": outcome},
+    }
+    heading = text_of(row_view(record)).splitlines()[2]
+    assert f"{word}, " in heading

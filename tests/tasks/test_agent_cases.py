@@ -10,18 +10,20 @@ import trio
 
 from trioeval import Reply, Request, Row, parse_suite, run_suite
 from trioeval.agents.bus.reading import read_bus
-from trioeval.agents.events import AgentEvent, CaseEnded, CaseQueued
+from trioeval.agents.events import AgentEvent, AttemptStarted, CaseEnded, CaseQueued
 from trioeval.agents.memory_planner import MemoryPlanner
 from trioeval.agents.planner import Submission, planner_turn
 from trioeval.tasks.agents.agent_terms import AgentTerms
 from trioeval.tasks.prepare import prepare
+from trioeval.tasks.retries import parse_retry
 from trioeval.testing.memory_journal import MemoryJournal
 
 
 async def worker(request: Request) -> Reply:
-    """Is done at once, but for cases that are to be lazy."""
-    await trio.lowlevel.checkpoint()
-    if not request.vars.get("lazy"):
+    """Is done at once, but for cases that are to be lazy, or need what is not there, or take a nap."""
+    await trio.sleep(request.vars.get("nap", 0))
+    needs = trio.Path(request.vars.get("needs", "."))
+    if not request.vars.get("lazy") and await needs.exists():
         await trio.Path(request.vars["done"]).touch()
     return Reply(output=f"attempt {request.vars['attempt']}")
 
@@ -168,6 +170,52 @@ def test_what_depends_on_a_case_that_is_kept_knows_how_that_ended(
     ended = ["blocked error"] * 2 if lazy else ["done pass"] * 2
     assert ran.outcomes == ended
     assert [row.index for row in ran.rows.values()] == [1, 2]
+
+
+def test_a_case_that_is_run_again_waits_for_those_that_are_run_again_too(tmp_path: Path) -> None:
+    """Although its folder says that it is done, until that is moved aside; what is kept is told of."""
+    needed = tmp_path / "needed"
+    needed.touch()
+    tests: list[dict[str, Any]] = [
+        {"id": "a", "vars": {"nap": 0.05, "needs": str(needed)}},
+        *({"id": case, "dependsOn": [on]} for case, on in ("ba", "cb", "da")),
+    ]
+
+    def run(journal: MemoryJournal) -> Ran:
+        return trio.run(lambda: play(task_of(*tests), folder=tmp_path / "run", journal=journal))
+
+    journal = MemoryJournal()
+    assert run(journal).outcomes == ["done pass"] * 4
+
+    again = run(journal.again(parse_retry("0,1")))
+    assert again.outcomes == ["done pass"] * 2
+    told = [(type(event), event.case) for event in again.events]
+    assert told.index((CaseEnded, "a")) < told.index((AttemptStarted, "b"))
+    assert again.warned == []
+
+    needed.unlink()
+    alone = run(journal.again(parse_retry("0,1")))
+    assert alone.outcomes == ["done fail", "blocked error"]
+    (line,) = alone.warned
+    assert line.startswith("case a is not done any more, and these, which rest on it, stand")
+    assert "as they were: c, d; --retry" in line
+
+
+def test_a_prompt_of_which_nothing_is_left_is_an_error_of_its_case(tmp_path: Path) -> None:
+    """Nothing that depends on it begins."""
+    ran = trio.run(
+        lambda: play(
+            task_of(
+                {"id": "a"},
+                {"id": "b", "vars": {"what": "Do it."}},
+                {"id": "c", "vars": {"what": "Do it."}, "dependsOn": ["a"]},
+                prompts=[" {{ what }}"],
+            ),
+            folder=tmp_path / "run",
+        )
+    )
+    assert ran.outcomes == ["failed error", "done pass", "blocked error"]
+    assert ran.rows["work", 0].error == "the prompt of case a is empty, so nothing is to be done"
 
 
 def test_a_folder_that_cannot_be_made_is_told_before_anything_runs(tmp_path: Path) -> None:

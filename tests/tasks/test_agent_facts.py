@@ -1,15 +1,19 @@
 """What cases have found out is told on the bus of their run: once, whatever dies in between."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
+import attrs
 import pytest
 import trio
 import trio.testing
+from filelock import FileLock
 
 from trioeval.agents.bus.bus import Bus, open_bus
-from trioeval.agents.bus.messages import Draft, Message
-from trioeval.agents.bus.reading import read_bus
+from trioeval.agents.bus.framing import LARGEST
+from trioeval.agents.bus.messages import Draft, Message, Parent
+from trioeval.agents.bus.reading import Reading, read_bus, read_parts
 from trioeval.errors import BusError
 from trioeval.tasks.agents.bus_accounts import BusAccounts
 from trioeval.tasks.agents.facts import RunFacts
@@ -121,3 +125,116 @@ def test_ag_14_a_bus_that_cannot_be_opened_is_told_once_a_minute(
         "messages of agents cannot be written (1 until now)",
         "messages of agents cannot be written (4 until now)",
     ]
+
+
+async def seconds_of(post: Posts) -> float:
+    """Seconds that a message takes."""
+    begun = trio.current_time()
+    await post("INFO", "hello")
+    return trio.current_time() - begun
+
+
+def posts(folder: Path, troubles: BusTroubles, stop: trio.Event) -> Posts:
+    return Posts(
+        folder=folder,
+        project="run-1",
+        task="calc",
+        troubles=troubles,
+        patience=Patience(folder, stop),
+        rng=chance,
+        buses=BusAccounts(),
+    )
+
+
+def test_a_bus_that_others_hold_is_waited_for_once_a_minute(tmp_path: Path) -> None:
+    """A second; what is told in between is told if the lock is free, or counted."""
+    warned = list[str]()
+
+    async def main() -> None:
+        troubles = BusTroubles(warned.append)
+        post = posts(tmp_path, troubles, trio.Event())
+        with FileLock(tmp_path / ".lock"):
+            assert await seconds_of(post) == pytest.approx(1)
+            assert await seconds_of(post) + await seconds_of(post) < 0.2
+            await trio.sleep(60)
+            assert await seconds_of(post) == pytest.approx(1)
+            assert await seconds_of(post) < 0.1
+        assert troubles.count == 5
+        await post("INFO", "free again")
+        assert troubles.count == 5
+        with FileLock(tmp_path / ".lock"):
+            assert await seconds_of(post) == pytest.approx(1)
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert [one.draft.body for one in read_bus(tmp_path).messages] == ["free again"]
+    assert f"{tmp_path}: the message bus was locked by others" in warned[0]
+
+
+def test_what_is_told_delays_no_stop(tmp_path: Path) -> None:
+    """Neither a message that waits when it comes, nor one that comes later; it is told if that is quick."""
+
+    async def main() -> None:
+        troubles, stop = BusTroubles(print), trio.Event()
+        post = posts(tmp_path, troubles, stop)
+        with FileLock(tmp_path / ".lock"):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(post, "INFO", "waits")
+                await trio.sleep(0.3)
+                stop.set()
+            assert trio.current_time() < 0.4
+            assert await seconds_of(post) < 0.1
+        assert troubles.count == 2
+        await post("INFO", "stopped")
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert [one.draft.body for one in read_bus(tmp_path).messages] == ["stopped"]
+
+
+def test_a_fact_that_cannot_be_passed_on_keeps_no_other_back(tmp_path: Path) -> None:
+    """They are written together; what they say of messages of their own bus is left out."""
+
+    async def main() -> None:
+        troubles = BusTroubles(print)
+        async with open_bus(tmp_path / "calc", rng=chance) as own:
+            large = Draft(type="FACT", project_id="p", body="x" * (LARGEST - 310))
+            await own.append(large)
+            for number in range(20):
+                parents = (Parent(msg_id="of its own bus"),)
+                one = draft(f"fact {number}")
+                await own.append(attrs.evolve(one, parents=parents, issue_id="of its own bus"))
+        async with open_bus(tmp_path / "run", rng=chance) as run:
+            assert await told_on(run, troubles).pass_on(tmp_path / "calc") == 20
+            assert run.stats.batches <= 3
+        assert troubles.count == 1
+
+    trio.run(main)
+    found = facts_of(tmp_path / "run")
+    assert [one.draft.body for one in found] == [f"fact {number}" for number in range(20)]
+    assert {(one.draft.parents, one.draft.issue_id) for one in found} == {((), None)}
+
+
+def test_the_bus_of_a_run_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each case reads what is new; all of it, if it is another bus."""
+    since: list[int | None] = []
+
+    def spied(folder: Path, **more: int | None) -> Iterator[Reading]:
+        if folder.name == "run":
+            since.append(more["since"])
+        return read_parts(folder, **more)
+
+    async def main() -> None:
+        monkeypatch.setattr("trioeval.tasks.agents.facts.read_parts", spied)
+        async with open_bus(tmp_path / "run", rng=chance) as run:
+            facts = told_on(run, BusTroubles(print))
+            for case in "abc":
+                async with open_bus(tmp_path / case, rng=chance) as own:
+                    await own.append(draft("first", case))
+                    await own.append(draft("second", case))
+                assert await facts.pass_on(tmp_path / case) == 2
+            assert since == [None, None, 2]
+            for file in (tmp_path / "run").iterdir():
+                file.unlink()
+            assert await facts.pass_on(tmp_path / "c") == 2
+            assert since == [None, None, 2, 4, None]
+
+    trio.run(main)

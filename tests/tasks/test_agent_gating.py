@@ -556,5 +556,8 @@ def check_case(case: Case, found: Ran) -> None:
         assert found.ended[lost] != "done"
         assert case.policy == ("block" if "for good" in ending else "skip")
     if found.waited[name]:
-        assert found.waited[name][-1][1] == ""
         assert all(by for _, by in found.waited[name][:-1])
+        if name in found.began:  # who is over without having begun still lacks something
+            assert found.waited[name][-1][1] == ""
+        elif case.cancelled_at is None:
+            assert found.waited[name][-1][1] != ""

@@ -4,13 +4,15 @@ import json
 from typing import Any
 
 import attrs
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.agents.attempts import AttemptEnd, AttemptFailure
 from trioeval.agents.loop import LoopEnd
 from trioeval.providers import Reply
-from trioeval.tasks.agents.recorded import answer_of, end_of, reply_of
+from trioeval.tasks.agents.recorded import answer_of, end_of, ended_as, reply_of
+from trioeval.tasks.agents.report_troubles import ReportTroubles
 from trioeval.usage import Usage
 
 KINDS = ("exit", "timeout", "killed", "auth", "invalid", "reported", "unexpected")
@@ -66,3 +68,33 @@ def test_a_case_comes_to_its_last_output_and_to_what_all_attempts_have_used(
     assert (told["case"], told["outcome"], told["childrenEnded"]) == ("calc", "done", 2)
     assert "gaveUp" not in told
     assert [one["ok"] for one in told["attempts"]] == [one.failure is None for one in ends]
+
+
+@pytest.mark.parametrize(("outcome", "words"), [("failed", "failed"), ("timed_out", "timed out")])
+def test_a_case_whose_row_failed_is_not_called_interrupted(outcome: str, words: str) -> None:
+    """What was interrupted, or has come to its end, stays as it is."""
+    so_far = LoopEnd(ending="interrupted", message="interrupted after 1 attempt", attempts=())
+    reply = answer_of(so_far, {"case": "interrupted"})
+    told = ended_as(reply, outcome).metadata["agent"]
+    assert (told["outcome"], told["message"]) == (outcome, f"{words} after 1 attempt")
+    assert told["case"] == "interrupted"
+    assert ended_as(reply, "interrupted") is reply
+    done = answer_of(attrs.evolve(so_far, ending="done", message="done"), {})
+    assert ended_as(done, outcome) is done
+
+
+def test_reports_that_cannot_be_used_are_told_once() -> None:
+    """Those that can are not counted."""
+    troubles, told = ReportTroubles(), list[str]()
+    troubles.add("t/a", 0, ())
+    troubles.tell(told.append)
+    troubles.add("t/b", 1, ["it is empty", "it is small"])
+    troubles.tell(told.append)
+    troubles.add("t/c", 0, ["it is late"])
+    troubles.tell(told.append)
+    first = "t/b, attempt 1: it is empty"
+    several = "2 reports of agents cannot be used as they are (see `trioeval show`)"
+    assert told == [
+        f"a report of an agent cannot be used as it is: {first}",
+        f"{several}; the first is of {first}",
+    ]

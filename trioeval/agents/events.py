@@ -30,7 +30,7 @@ class CaseBlocked(AgentEvent):
     """It waits for others; told again when the others change."""
 
     by: tuple[str, ...]
-    """Names of cases, in the order in which it names them; empty when it waits no more."""
+    """Names of cases, in the order in which it names them; empty when it waits no more and begins."""
 
 
 @attrs.frozen(kw_only=True)

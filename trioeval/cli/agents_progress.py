@@ -139,7 +139,8 @@ def _told(event: AgentEvent) -> str:
             return f"attempt {event.number} goes on"
         case AttemptEnded():
             how = "was cancelled" if event.cancelled else "failed" if event.failed else "has ended"
-            return f"attempt {event.number} {how}"
+            why = f": {event.reason}" if event.reason else ""
+            return f"attempt {event.number} {how}{why}"
         case CaseEnded():
             return event.ending
         case _:

@@ -88,7 +88,9 @@ def _missing(data: Mapping[str, Any], suite: Suite) -> Iterator[Mistake]:
         yield Mistake("there are no prompts, so nothing is to be done", hint)
     if suite.rows_of is None and data.get("tests") in (None, []):
         at = ("tests",) if "tests" in data else ()
-        yield Mistake("there are no tests", 'each is a case: for example "tests": [{"id": "one"}]', at=at)
+        yield Mistake(
+            "there are no tests", 'each is a case: for example "tests": [{"id": "one"}]', at=at
+        )
 
 
 def _settings_hook(workspaces: WorkspaceTemplates) -> Hook:

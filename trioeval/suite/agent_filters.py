@@ -62,4 +62,6 @@ def _told(names: Sequence[str]) -> str:
     rest = len(names) - _TOLD
     more = f" and {rest} more" if rest > 0 else ""
     listed = ", ".join(names[:_TOLD])
-    return f"cases {listed}{more} are run although the filters leave them out: others depend on them"
+    return (
+        f"cases {listed}{more} are run although the filters leave them out: others depend on them"
+    )

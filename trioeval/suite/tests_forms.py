@@ -10,7 +10,12 @@ import cattrs
 from trioeval.grading import Assertion, AsWritten, Computed, check_assertion, quote
 from trioeval.grading.algebra import SET
 from trioeval.grading.kinds import split_type
-from trioeval.suite.agent_tests import CASE_KEYS, SPELLED_CASE_KEYS, misplaced_type, refuse_case_keys
+from trioeval.suite.agent_tests import (
+    CASE_KEYS,
+    SPELLED_CASE_KEYS,
+    misplaced_type,
+    refuse_case_keys,
+)
 from trioeval.suite.documents import read_document
 from trioeval.suite.forms import many, text_or_number
 from trioeval.suite.graders import factuality_hook, grader_hook, rubric_prompt_hook
@@ -247,7 +252,7 @@ def _assertions_hook(converter: cattrs.Converter) -> Hook:
 
 
 def test_hook(converter: cattrs.Converter, around: Around, *, of_agents: bool) -> Hook:
-    """For one test: an object, whose variables may come from files; what it says as a case is read elsewhere."""
+    """For one test: an object, whose variables may come from files; a case is read elsewhere."""
     structure = object_hook(
         converter,
         Test,

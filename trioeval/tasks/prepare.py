@@ -33,6 +33,7 @@ from trioeval.tasks.checks import missing_extras, unbounded, wrong_transforms
 from trioeval.tasks.columns.making import LOCAL_WIDTH, OWN_LANES
 from trioeval.tasks.columns.model_checks import wrong_models
 from trioeval.tasks.columns.seeds import Source
+from trioeval.tasks.command_checks import missing_commands
 from trioeval.tasks.comparison_checks import wrong_comparisons
 from trioeval.tasks.grader_entries import wanted
 from trioeval.tasks.graders import Graders, find_graders
@@ -350,6 +351,7 @@ def _prepare(
         *wrong_transforms(steps, around),
         *wrong_comparisons(steps),
         *missing_rubrics(steps),
+        *(missing_commands(steps, around.environ) if loaded.agents is not None else ()),
         *missing_queries(steps, sharing),
     )
     trust, untrusted = read_trust(around)

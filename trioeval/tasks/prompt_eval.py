@@ -280,11 +280,11 @@ class PromptEval:
         """The row of a job that is over. Each outcome is given once, in any order."""
         self._ahead.pop(outcome.index, None)
         known = self._known.pop(outcome.index, None) or _Known(self._steps[outcome.index])
-        if self._agents is not None:
-            self._agents.over(known.planned or known.step)
         if known.ending is not None and isinstance(outcome, TimedOut | Interrupted):
             outcome = self._without_hook(outcome, known.ending)
         outcome = as_refused(outcome, begun=known.reply is not None)
+        if self._agents is not None:
+            self._agents.over(known.planned or known.step, cut_of(outcome))
         if isinstance(outcome, Done | Failed | TimedOut):
             self._reject_useless(known)
         return (self._row(outcome, known, waits),)

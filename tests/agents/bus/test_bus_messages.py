@@ -1,5 +1,7 @@
 """What is said comes back as it was said."""
 
+from typing import Any
+
 import attrs
 import pytest
 from hypothesis import given
@@ -130,6 +132,50 @@ def test_a_wrong_draft_is_refused_with_all_that_is_wrong() -> None:
         "DECISION, QUESTION, ISSUE, RUN_START, RUN_STOP, RUN_CRASH; project_id: blank; it is the id of the "
         "run; meta: 'a': 1: keys and values are texts"
     )
+
+
+def test_every_field_that_is_no_text_is_refused() -> None:
+    """When the draft is made, and not by whoever reads it."""
+    wrong: dict[str, Any] = {
+        "task_id": 7,
+        "run_id": b"r",
+        "body": None,
+        "issue_id": (),
+        "parents": (Parent(msg_id=5, kind=6, meta={"a": None}), "m"),  # type: ignore[arg-type,dict-item]
+        "links": (Link(url=1, label=2, kind=3),),  # type: ignore[arg-type]
+        "meta": None,
+    }
+    with pytest.raises(UsageError) as caught:
+        Draft(type=1, project_id=2, **wrong)  # type: ignore[arg-type]
+    first, *rest = str(caught.value).split("; ")
+    assert first.startswith("type: 1 is no type of a message")
+    assert rest == [
+        "project_id: 2 is no text",
+        "body: None is no text",
+        "task_id: 7 is neither a text nor none",
+        "run_id: b'r' is neither a text nor none",
+        "issue_id: () is neither a text nor none",
+        "meta: None is no mapping of texts",
+        "parents[0].msg_id: 5 is no text",
+        "parents[0].kind: 6 is neither a text nor none",
+        "parents[0].meta: 'a': None: keys and values are texts",
+        "parents[1]: 'm' is no Parent",
+        "links[0].url: 1 is no text",
+        "links[0].label: 2 is neither a text nor none",
+        "links[0].kind: 3 is neither a text nor none",
+    ]
+    with pytest.raises(UsageError, match="parents: None is no tuple; links: 5 is no tuple"):
+        Draft(type="INFO", project_id="p", parents=None, links=5)  # type: ignore[arg-type]
+
+
+def test_keys_that_become_one_are_refused() -> None:
+    """Two halves of a character are that character where they are written."""
+    with pytest.raises(UsageError) as caught:
+        Draft(type="INFO", project_id="p", meta={"\ud83d\ude00": "1", "\U0001f600": "2"})
+    assert str(caught.value) == (
+        "meta: '\\ud83d\\ude00' and '\\U0001f600' are the same where they are written"
+    )
+    Draft(type="INFO", project_id="p", meta={"\ud83d": "1", "\ude00": "2"})
 
 
 @given(st.integers(1, 10**17), st.integers(0, 2**48 - 1))

@@ -120,6 +120,9 @@ def read_on(
     """
     messages: list[Message] = []
     corrupt: list[CorruptRange] = []
+    path = segment_path(folder, place.number)
+    if place.number and place.start > path.stat().st_size:  # somebody has cut it off
+        place = Place(place.number, 0, place.seq)
     last = place.seq if place.start else 0
     taken = 0
 
@@ -130,7 +133,7 @@ def read_on(
     # The files are looked for first: what a file holds when there is a next one is all that it will hold.
     numbers = [number for number in segment_numbers(folder) if number >= place.number]
     if place.number and place.number not in numbers:
-        raise FileNotFoundError(segment_path(folder, place.number))
+        raise FileNotFoundError(path)
     for number in numbers:
         place = place if number == place.number else Place(number, 0, place.seq)
         for item in _items(folder, place, last, is_last=number == numbers[-1]):
@@ -153,10 +156,7 @@ def _items(folder: Path, place: Place, last: int, *, is_last: bool) -> Iterator[
     path = segment_path(folder, place.number)
     with reading(folder, place.number) as file:
         size = size_of(file)
-        start = place.start
-        if start > size:  # somebody has cut it off: what it holds now may be anything
-            start = last = 0
-        for found in walk(file, start, size):
+        for found in walk(file, place.start, size):
             for item in _sorted_items(path, found, last):
                 if not isinstance(item, CorruptRange):
                     last = item[2].seq

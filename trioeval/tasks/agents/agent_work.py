@@ -95,6 +95,7 @@ class AgentWork:
             templates=attrs.evolve(prepared.templates, strict=True),
             environ=prepared.around.environ,
             journal=journal,
+            reports=run.reports,
         )
 
     async def end_survivors(self) -> None:
@@ -317,6 +318,9 @@ class AgentWork:
             raise AgentError(f"workspace: {error}") from error
 
     def _room(self, step: Step, asked: Asked) -> CaseRoom:
+        if not asked.prompt.strip():
+            name = self._names.names[step.index]
+            raise AgentError(f"the prompt of case {name} is empty, so nothing is to be done")
         return CaseRoom(
             project=self._run.project,
             task=self._task,

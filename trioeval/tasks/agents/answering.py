@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from trioeval.kernel import Calls
+from trioeval.kernel import Calls, Cut
 from trioeval.providers import Reply
 from trioeval.suite import Step
 from trioeval.tasks.tools import Asked
@@ -40,6 +40,11 @@ class Agents(Protocol):
         """The folder in which a case was worked on."""
         ...
 
-    def over(self, step: Step, /) -> None:
-        """A row is over, however it ended."""
+    def over(self, step: Step, cut: Cut | None, /) -> None:
+        """A row is over.
+
+        Args:
+            step: The row.
+            cut: What kept it from running to its end; None if nothing did.
+        """
         ...

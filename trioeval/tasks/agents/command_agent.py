@@ -29,6 +29,7 @@ from trioeval.tasks.agents.case_files import CaseFiles
 from trioeval.tasks.agents.cut_reports import set_aside, with_cut_off
 from trioeval.tasks.agents.process_family import ProcessFamily, Relative, Started
 from trioeval.tasks.agents.report_file import AttemptReport, read_report_file, shortened
+from trioeval.tasks.agents.report_troubles import ReportTroubles
 from trioeval.tasks.agents.survivors import identify
 
 _KINDS: Mapping[int | None, FailureKind] = {
@@ -75,6 +76,9 @@ class CommandAgent:
     ledger: ProcessLedger | None = None
     timeout: float | None = None
     """Seconds of an attempt, > 0, where the settings of the program say nothing; None does not bound it."""
+
+    reports: ReportTroubles = attrs.field(factory=ReportTroubles, repr=False)
+    """Told of reports that cannot be used."""
 
     _secrets: tuple[str, ...] = attrs.field(init=False, repr=False)
     """What no message of a failure shows, longest first."""
@@ -182,6 +186,9 @@ class CommandAgent:
         read = functools.partial(_read, self.room.files, attempt, log, log.kept, self._secrets)
         await self.family.settle(begun)
         output, report = await trio.to_thread.run_sync(read)
+        task, name = self.room.task, self.room.name
+        case = name if task is None else f"{task}/{name}"
+        self.reports.add(case, attempt.number, report.warnings)
         warnings = [*logs.warnings(), *report.warnings]
         return AttemptEnd(
             output=report.output if report.has_output else output,

@@ -125,9 +125,12 @@ class _Wait:
         finally:
             late = self.column.blockers(self.name)
             asleep.pop(self.name, None)
-            if self.waiting is not None:
-                self.waiting(())
         return late
+
+    def begins(self) -> None:
+        """Tell that it waits no more, if it is to begin: of others it is told that they are over."""
+        if self.waiting is not None:
+            self.waiting(())
 
     async def _sleep_on(self) -> None:
         told: tuple[str, ...] = ()
@@ -223,7 +226,7 @@ class Gate:
             post: Tells its bus; never raises but when cancelled.
             timeout: Seconds that it may wait; None does not bound it.
             waiting: Told synchronously of the cases that it waits for whenever those change, and of none
-                when it waits no more. Must not raise.
+                when it has waited and begins. Must not raise.
 
         Raises:
             BlockedError: What it depends on will never be done, and its policy is `skip`; or that is `block`
@@ -266,10 +269,12 @@ async def _pass(wait: _Wait, limit: float | None) -> None:
     was_blocked = isinstance(state, Blocked) and not wait.is_ended
     if was_blocked and (late := await wait.sleep(math.inf if limit is None else limit)):
         raise AgentError(f"it has waited {limit:g} s for {', '.join(late)} (dependencyTimeout)")
+    if state is not None and not wait.is_marked:
+        _check(wait)
+    if was_blocked:
+        wait.begins()
     if wait.is_marked:
         return
-    if state is not None:
-        _check(wait)
     if lost := tracker.lost(wait.name):
         await wait.post("WARNING", f"begins although these are not done: {', '.join(lost)}")
     elif was_blocked:

@@ -17,7 +17,7 @@ class KeptCases:
     warn: Callable[[str], None]
     """Told in a line."""
     _done: set[tuple[str, str]] = attrs.field(init=False, factory=set)
-    """Columns and names."""
+    """Columns and names; without those that were told of."""
 
     def add(self, index: int) -> None:
         """A case is kept that is done."""
@@ -35,13 +35,14 @@ class KeptCases:
             )
 
     def _resting(self, column: str, name: str) -> list[str]:
-        """What is kept and depends on a case, or on such as do, in their order."""
-        cases = self.names.dependents.get(column, ())
-        found = {name}
-        for _ in cases:
-            more = {one.name for one in cases if not found.isdisjoint(one.depends_on)}
-            more = {one for one in more - found if (column, one) in self._done}
-            if not more:
-                break
-            found |= more
-        return [one.name for one in cases if one.name in found and one.name != name]
+        """What is kept and depends on a case, or on such as do, in their order; each is given once."""
+        cases = self.names.dependents.get(column, ()) if self._done else ()
+        found, before = {name}, 0
+        while before < len(found):
+            before = len(found)
+            found |= {one.name for one in cases if not found.isdisjoint(one.depends_on)}
+        resting = [
+            one.name for one in cases if one.name in found and (column, one.name) in self._done
+        ]
+        self._done.difference_update((column, one) for one in resting)
+        return resting

@@ -16,6 +16,7 @@ from trioeval.errors import AgentError, BusError
 from trioeval.tasks.agents.agent_terms import AgentTerms
 from trioeval.tasks.agents.facts import RunFacts
 from trioeval.tasks.agents.posts import BusTroubles, Patience
+from trioeval.tasks.agents.report_troubles import ReportTroubles
 from trioeval.tasks.prepare import PreparedSuite
 
 _REMOVED_WITHIN = 30.0  # seconds
@@ -39,6 +40,8 @@ class AgentRun:
     troubles: BusTroubles
     ids: RunIds
     """Gives attempts their ids."""
+    reports: ReportTroubles = attrs.field(factory=ReportTroubles)
+    """Of attempts, as far as they cannot be used."""
     makers: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(_MAKERS))
     """Of threads that make folders."""
 
@@ -77,7 +80,10 @@ async def open_agents(
             facts = None
             if bus is not None:
                 facts = RunFacts(bus, Patience(bus.path, stop), troubles)
-            yield attrs.evolve(run, facts=facts)
+            try:
+                yield attrs.evolve(run, facts=facts)
+            finally:
+                run.reports.tell(warn)
 
 
 @asynccontextmanager

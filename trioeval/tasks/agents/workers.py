@@ -21,6 +21,7 @@ from trioeval.tasks.agents.command_agent import CommandAgent
 from trioeval.tasks.agents.model_agent import ModelAgent
 from trioeval.tasks.agents.posts import Posts
 from trioeval.tasks.agents.process_family import open_family
+from trioeval.tasks.agents.report_troubles import ReportTroubles
 from trioeval.tasks.agents.survivors import end_survivors
 from trioeval.tasks.agents.workspace_tools import WorkspaceTools
 from trioeval.tasks.asking import Asker
@@ -53,6 +54,7 @@ class Workers:
     environ: Mapping[str, str] = attrs.field(repr=False)
     """Of commands that models run."""
     journal: AgentJournal | None
+    reports: ReportTroubles
 
     def is_model(self, step: Step) -> bool:
         """Whether a model works on a case, whose calls are written down one by one."""
@@ -91,6 +93,7 @@ class Workers:
                 family=family,
                 ledger=ledger,
                 timeout=self.settings.attempt_timeout,
+                reports=self.reports,
             )
             yield Worker(agent=agent, slots=_LaneSlots(calls), children=family, is_model=False)
 
