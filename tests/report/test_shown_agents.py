@@ -22,7 +22,7 @@ from trioeval.report.agent_facts import agent_lines, agent_of
 from trioeval.report.csv_text import csv_chunks
 from trioeval.report.html import html_chunks
 from trioeval.report.junit import junit_chunks
-from trioeval.report.records import name_of_test, output_of, shown_of, title_of_test
+from trioeval.report.records import name_of_test, output_of, own_of, shown_of, title_of_test
 from trioeval.report.row_view import row_view
 from trioeval.report.tables import columns_table
 from trioeval.report.totals import Totals
@@ -260,7 +260,7 @@ def test_a_row_is_headed_by_how_its_agent_ended(ending: Any, outcome: str, word:
     record = {
         **row,
         "response": {**row["response"], "metadata": answer_of(end, {}).metadata},
-        "trioeval": {**row["trioeval"], "outcome": outcome},
+        "metadata": {**row["metadata"], "trioeval": {**own_of(row), "outcome": outcome}},
     }
     heading = text_of(row_view(record)).splitlines()[2]
     assert f"{word}, " in heading

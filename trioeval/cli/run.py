@@ -35,6 +35,7 @@ from trioeval.cli.terminal import say, show
 from trioeval.errors import UsageError
 from trioeval.providers import Recorder
 from trioeval.providers.local.replay import ReplaySettings
+from trioeval.report import inert
 from trioeval.suite import Suite, expand
 from trioeval.suite.filters import select_tests
 from trioeval.tasks import PreparedSuite, prepare
@@ -97,6 +98,7 @@ def run_loaded(
     for warning in (*said_in_vain(suite, flags), *environment.warnings, *prepared.warnings):
         say(f"warning: {warning}")
     _tell_cut_recordings(prepared)
+    _check_recorded(prepared, settings)
     prepared = attrs.evolve(prepared, seeds=read_seeds(prepared))
     if settings.plan:
         for line in plan_lines(prepared):
@@ -199,6 +201,23 @@ def _check_files(
 def _written(settings: RunSettings) -> list[Named]:
     recorded = [] if settings.record is None else [("--record", settings.record)]
     return [*recorded, *(("-o", path) for path in settings.outputs)]
+
+
+def _check_recorded(prepared: PreparedSuite, settings: RunSettings) -> None:
+    """Tell that programs which work on cases are in no recording, since what they did is not their replies.
+
+    Raises:
+        UsageError: A recording is to stand for one.
+    """
+    agents = (part.prepared.suite for part in prepared.parts if part.prepared.suite.agents)
+    programs = [one.id for suite in agents for one in suite.providers if one.id.startswith("exec:")]
+    if not programs:
+        return
+    which = f"{inert(programs[0], 80)} is an agent, and what it does is no reply"
+    if settings.replay is not None:
+        raise UsageError(f"--replay: {which}; run its task without a recording")
+    if settings.record is not None:
+        say(f"warning: --record leaves out programs: {which}")
 
 
 def _tell_cut_recordings(prepared: PreparedSuite) -> None:

@@ -326,8 +326,9 @@ class PromptEval:
         if not isinstance(outcome, NotRun | Blocked):
             waited, calls = outcome.waited, outcome.calls + known.recalled
         graders, reply = known.graders, known.reply
-        if self._agents is not None and reply is not None:
-            reply = ended_as(reply, name_of(outcome))
+        if self._agents is not None and not isinstance(outcome, NotRun | Blocked):
+            reply = self._agents.with_cut_attempt(step, reply)
+            reply = None if reply is None else ended_as(reply, name_of(outcome))
         unjudged = {} if verdict is not None or known.judging is None else known.judging.unjudged
         return Row(
             index=outcome.index,

@@ -175,7 +175,7 @@ def test_keys_that_become_one_are_refused() -> None:
     assert str(caught.value) == (
         "meta: '\\ud83d\\ude00' and '\\U0001f600' are the same where they are written"
     )
-    Draft(type="INFO", project_id="p", meta={"\ud83d": "1", "\ude00": "2"})
+    Draft(type="INFO", project_id="p", meta={"\ud83d": "1", "\U0001f600": "2"})
 
 
 @given(st.integers(1, 10**17), st.integers(0, 2**48 - 1))

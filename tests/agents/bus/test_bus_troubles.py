@@ -345,12 +345,12 @@ def test_a_bus_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         written(tmp_path, *"xyz", settings=small)
     assert found[:12] == messages
     assert len(found) < 16
-    parts = read_parts(tmp_path)
-    next(parts)
+    rest = read_parts(tmp_path)
+    next(rest)
     written(tmp_path, "z", settings=attrs.evolve(QUICK, rotate_bytes=1, keep_segments=1))
     written(tmp_path, "z", settings=attrs.evolve(QUICK, rotate_bytes=1, keep_segments=1))
     with pytest.raises(CursorExpiredError):
-        next(parts)
+        next(rest)
 
 
 def test_a_bus_that_is_no_folder_is_named_once(tmp_path: Path) -> None:

@@ -38,12 +38,13 @@ from trioeval.tasks.agents.case import CaseRoom
 from trioeval.tasks.agents.case_files import CaseFiles, task_folder
 from trioeval.tasks.agents.case_folder import Wanted, open_folder
 from trioeval.tasks.agents.case_names import CaseNames
+from trioeval.tasks.agents.cut_reports import cut_off_attempt
 from trioeval.tasks.agents.gating import Gate
 from trioeval.tasks.agents.kept_cases import KeptCases
 from trioeval.tasks.agents.opening import AgentRun
 from trioeval.tasks.agents.posts import Patience, Posts
 from trioeval.tasks.agents.procession import InOrder, Place, Procession
-from trioeval.tasks.agents.recorded import answer_of
+from trioeval.tasks.agents.recorded import answer_of, attempts_told, with_cut_attempt
 from trioeval.tasks.agents.workers import Workers
 from trioeval.tasks.asking import Asker
 from trioeval.tasks.prepare import PreparedSuite
@@ -122,9 +123,14 @@ class AgentWork:
         """Where its agent works."""
         return self._files(step.index).workspace
 
-    def over(self, step: Step, /) -> None:
-        """A row is over; what is not known to be done is not."""
-        self._tell_over(step.index, done=False, begun=False)
+    def with_cut_attempt(self, step: Step, reply: Reply | None, /) -> Reply | None:
+        """What a case has come to, with what its last attempt had used if that was cut off. Looks at files."""
+        end = cut_off_attempt(self._files(step.index), attempts_told(reply))
+        return reply if end is None else with_cut_attempt(reply, end)
+
+    def over(self, step: Step, cut: Cut | None, /) -> None:
+        """A row is over; what is not known to be done is not, unless it was cut off."""
+        self._tell_over(step.index, done=False, cut=cut)
 
     async def answer(self, step: Step, asked: Asked, calls: Calls[Any], told: ComeTo, /) -> Reply:
         """Work on a case until it is done, given up, or stopped. A checkpoint.

@@ -40,6 +40,10 @@ class Agents(Protocol):
         """The folder in which a case was worked on."""
         ...
 
+    def with_cut_attempt(self, step: Step, reply: Reply | None, /) -> Reply | None:
+        """What a case has come to, with what its last attempt had used if that was cut off. Looks at files."""
+        ...
+
     def over(self, step: Step, cut: Cut | None, /) -> None:
         """A row is over.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import attrs
 
-from trioeval.agents.attempts import AttemptEnd
+from trioeval.agents.attempts import AttemptEnd, AttemptFailure
 from trioeval.providers import Usage
 from trioeval.tasks.agents.case_files import CaseFiles
 from trioeval.tasks.agents.report_file import AttemptReport, read_report_file
@@ -47,6 +47,18 @@ def with_cut_off(end: AttemptEnd, files: CaseFiles, number: int) -> AttemptEnd:
         cost=sum(costs) if costs else None,
         metadata={**end.metadata, CUT_OFF: len(found)},
     )
+
+
+def cut_off_attempt(files: CaseFiles, number: int) -> AttemptEnd | None:
+    """What an attempt used that was begun and has not come to its end; None where nothing tells of it."""
+    report = files.report(number)
+    found = AttemptEnd(failure=AttemptFailure("killed", "cut off"))
+    if report.exists():
+        own = read_report_file(report)
+        found = attrs.evolve(found, usage=own.usage, cost=own.cost)
+    elif not next(_asides(files, number)).exists():
+        return None
+    return with_cut_off(found, files, number)
 
 
 def _asides(files: CaseFiles, number: int) -> Iterator[Path]:

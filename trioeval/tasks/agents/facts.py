@@ -92,8 +92,9 @@ class RunFacts:
     def _parts(self) -> Iterator[Reading]:
         try:
             yield from read_parts(self._bus.path, since=self._cursor or None)
-        except (CursorExpiredError, CursorNotFoundError):
-            yield from read_parts(self._bus.path)  # it is another one
+        except (CursorExpiredError, CursorNotFoundError):  # it is another one
+            self._known.clear()
+            yield from read_parts(self._bus.path)
 
 
 def _passed_on(message: Message) -> Draft:

@@ -58,8 +58,13 @@ def spent_by(ends: Sequence[AttemptEnd]) -> tuple[Usage, float | None]:
     return Usage.sum(end.usage for end in ends), sum(costs) if costs else None
 
 
-def attempts_json(ends: Sequence[AttemptEnd]) -> list[dict[str, Any]]:
-    """What rows tell of attempts."""
+def attempts_json(ends: Sequence[AttemptEnd], first: int = 0) -> list[dict[str, Any]]:
+    """What rows tell of attempts.
+
+    Args:
+        ends: How they ended.
+        first: The number of the first of them.
+    """
     return [
         {
             "number": number,
@@ -71,7 +76,7 @@ def attempts_json(ends: Sequence[AttemptEnd]) -> list[dict[str, Any]]:
             **({} if end.cost is None else {"cost": end.cost}),
             **dict(end.metadata),
         }
-        for number, end in enumerate(ends)
+        for number, end in enumerate(ends, first)
     ]
 
 
@@ -93,6 +98,34 @@ def answer_of(ended: LoopEnd, about: dict[str, Any]) -> Reply:
     }
     output = ended.attempts[-1].output if ended.attempts else ""
     return Reply(output=output, usage=usage, cost=cost, metadata={_AGENT: told})
+
+
+def attempts_told(reply: Reply | None) -> int:
+    """How many attempts are told with what a case has come to."""
+    told = None if reply is None else reply.metadata.get(_AGENT)
+    return len(told["attempts"]) if isinstance(told, Mapping) else 0
+
+
+def with_cut_attempt(reply: Reply | None, end: AttemptEnd) -> Reply:
+    """What a case has come to, with an attempt behind all others that was cut off.
+
+    Args:
+        reply: What is known of the case; None of one of which no attempt has come to its end.
+        end: What is known of the attempt.
+    """
+    number = attempts_told(reply)
+    if reply is None:
+        message = f"{_CUT} in attempt {number}"
+        reply = answer_of(LoopEnd(ending=_CUT, message=message, attempts=()), {})
+    told = dict(reply.metadata[_AGENT])
+    told["attempts"] = [*told["attempts"], *attempts_json([end], number)]
+    costs = [cost for cost in (reply.cost, end.cost) if cost is not None]
+    return attrs.evolve(
+        reply,
+        usage=Usage.sum((reply.usage, end.usage)),
+        cost=sum(costs) if costs else None,
+        metadata={**reply.metadata, _AGENT: told},
+    )
 
 
 def ended_as(reply: Reply, outcome: str) -> Reply:
