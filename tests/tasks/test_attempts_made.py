@@ -1,6 +1,7 @@
 """Attempts as they are written down: what is read is what was written, and nothing of others."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -11,7 +12,16 @@ from hypothesis import strategies as st
 from trioeval.agents.attempts import AttemptEnd, AttemptFailure
 from trioeval.agents.loop import LoopEnd
 from trioeval.providers import Reply
-from trioeval.tasks.agents.recorded import answer_of, end_of, ended_as, reply_of
+from trioeval.tasks.agents.case_files import CaseFiles
+from trioeval.tasks.agents.cut_reports import cut_off_attempt, set_aside
+from trioeval.tasks.agents.recorded import (
+    answer_of,
+    attempts_told,
+    end_of,
+    ended_as,
+    reply_of,
+    with_cut_attempt,
+)
 from trioeval.tasks.agents.report_troubles import ReportTroubles
 from trioeval.usage import Usage
 
@@ -98,3 +108,30 @@ def test_reports_that_cannot_be_used_are_told_once() -> None:
         f"a report of an agent cannot be used as it is: {first}",
         f"{several}; the first is of {first}",
     ]
+
+
+def test_an_attempt_that_was_cut_off_is_told_behind_the_others(tmp_path: Path) -> None:
+    """With what it had reported, each time that it was begun; of what left no report nothing is said."""
+    files = CaseFiles(tmp_path)
+    files.logs.mkdir()
+    assert cut_off_attempt(files, 0) is None
+    files.report(0).write_text('{"tokens": 70, "cost": 0.5}')
+    set_aside(files, 0)
+    once = cut_off_attempt(files, 0)
+    assert once is not None
+    assert (once.usage.total, once.cost) == (70, 0.5)
+    files.report(0).write_text('{"tokens": 5}')
+    twice = cut_off_attempt(files, 0)
+    assert twice is not None
+    alone = with_cut_attempt(None, twice)
+    assert (alone.usage.total, alone.cost) == (75, 0.5)
+    assert alone.metadata["agent"]["message"] == "interrupted in attempt 0"
+    so_far = LoopEnd(
+        ending="interrupted", message="m", attempts=(AttemptEnd(output="x", cost=1.0),)
+    )
+    both = with_cut_attempt(answer_of(so_far, {}), twice)
+    assert (both.output, both.usage.total, both.cost) == ("x", 75, 1.5)
+    told = both.metadata["agent"]["attempts"]
+    assert [(one["number"], one["ok"]) for one in told] == [(0, True), (1, False)]
+    assert told[1]["failure"] == {"kind": "killed", "message": "cut off"}
+    assert attempts_told(both) == 2

@@ -22,7 +22,8 @@ def agent_lines(part: PreparedTask, settings: AgentSettings) -> Iterator[str]:
         step.test.case is not None and bool(step.test.case.depends_on) for step in prepared.steps
     )
     workspace = "empty" if settings.workspace is None else inert(settings.workspace, _NAME)
-    waits = f"; {waiting} cases wait for others" if waiting else ""
+    cases = "1 case waits" if waiting == 1 else f"{waiting} cases wait"
+    waits = f"; {cases} for others" if waiting else ""
     yield f"  workspace {workspace}, done with {inert(settings.done_file, _NAME)}{waits}"
     lanes = {prepared.lane_names[column.provider_index] for column in prepared.steps.columns}
     yield f"  a case: {', '.join(_bounds(settings, has_models=bool(lanes - {AGENT_RUNS})))}"

@@ -124,7 +124,7 @@ class AgentWork:
         return self._files(step.index).workspace
 
     def with_cut_attempt(self, step: Step, reply: Reply | None, /) -> Reply | None:
-        """What a case has come to, with what its last attempt had used if that was cut off. Looks at files."""
+        """What a case has come to, with what an attempt had used that was cut off. Looks at files."""
         end = cut_off_attempt(self._files(step.index), attempts_told(reply))
         return reply if end is None else with_cut_attempt(reply, end)
 

@@ -41,7 +41,7 @@ class Agents(Protocol):
         ...
 
     def with_cut_attempt(self, step: Step, reply: Reply | None, /) -> Reply | None:
-        """What a case has come to, with what its last attempt had used if that was cut off. Looks at files."""
+        """What a case has come to, with what an attempt had used that was cut off. Looks at files."""
         ...
 
     def over(self, step: Step, cut: Cut | None, /) -> None:
