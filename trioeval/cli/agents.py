@@ -63,7 +63,7 @@ def check_workspaces(prepared: PreparedSuite, database: Path | None) -> None:
     Raises:
         UsageError: One would be.
     """
-    if database is None:
+    if database is None or not has_agents(prepared):
         return
     kept = agents_folder(database, "run").parent.resolve()
     for part in prepared.parts:
