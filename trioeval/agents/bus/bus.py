@@ -1,4 +1,4 @@
-"""A bus that is open for writing: who appends puts a message down, and one writes what has gathered."""
+"""A bus that is open for writing: the first who appends writes what has gathered, for all who wait."""
 
 import os
 import time
