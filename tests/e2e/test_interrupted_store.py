@@ -41,9 +41,14 @@ def interrupted(folder: Path, url: str, signals: Sequence[signal.Signals]) -> tu
     ) as process:
         while stats_of(url)["in_flight"] < 4:
             assert process.poll() is None
+        assert process.stderr is not None
+        said = ""
         for number in signals:
             process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+            # Signals may overtake each other: the next one is sent when this one was heard.
+            while "stopping: " not in said and (line := process.stderr.readline()):
+                said += line
+        said += process.stderr.read()
     return process.returncode, said
 
 
