@@ -2,10 +2,12 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import attrs
 
 from trioeval.cli.environment import read_environment
 from trioeval.cli.exits import Exit
@@ -26,8 +28,28 @@ _SHOWN = 20  # rows that are not as they were
 _NAME = 40  # characters of the name of a test
 
 
+@attrs.frozen(kw_only=True)
+class Terms:
+    """What is asked of a comparison besides its rows."""
+
+    fail_if: Literal["worse", "different"] | None = None
+    """What makes the command exit with 100."""
+    confidence: float = 0.95
+    """0 to 1."""
+    cluster: str | None = None
+    """A key of metadata, or a variable."""
+
+
 def compare_runs(
-    db: Path | None, before: str, after: str, *, by: By, all_changed: bool, as_json: bool
+    db: Path | None,
+    before: str,
+    after: str,
+    *,
+    by: By,
+    all_changed: bool,
+    as_json: bool,
+    terms: Terms,
+    outputs: Sequence[Path],
 ) -> int:
     """Show what became better, worse or another answer from one run to another.
 

@@ -6,9 +6,11 @@ way every row is written: a reply that was paid for is never lost to an impatien
 """
 
 import signal
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 import attrs
 import trio
@@ -24,21 +26,28 @@ from trioeval.cli.metrics_server import serve_metrics
 from trioeval.cli.noticing import NoticingJournal
 from trioeval.cli.run_results import show_results
 from trioeval.cli.settings import RunSettings
+from trioeval.cli.telemetry import open_telemetry
 from trioeval.cli.terminal import say
+from trioeval.cli.tracing import open_trace
 from trioeval.cli.watching import Watching
 from trioeval.datasets.result import DatasetResult
 from trioeval.errors import StoreError, TrioevalError
-from trioeval.kernel import Cut, Event
+from trioeval.kernel import Cut, Event, Observer
 from trioeval.providers import Recorder
+from trioeval.providers.secrets import hide_in
 from trioeval.quota.backend import Quota
 from trioeval.report import RunInfo
+from trioeval.report.activity import Activity
 from trioeval.report.dataset_text import trouble, was_cut_short
 from trioeval.report.run_metrics import RunMetrics
 from trioeval.store import StoredRun
 from trioeval.store.database import DamagedError
 from trioeval.tasks import PreparedSuite, Row, Status, make_lanes, run_suite
 from trioeval.tasks.agents.agent_terms import AgentTerms
+from trioeval.tasks.journal import Journal
 from trioeval.tasks.quotas import open_suite_quota
+from trioeval.web.live_server import serve_live
+from trioeval.web.steering import Steering
 
 _TABLE_TESTS = 50  # tests that the table of rows shows; -o writes all of them
 _SAFE_WITHIN = 120.0  # seconds in which everything is on disk at the end, or will not be
@@ -60,6 +69,8 @@ class Execution:
     failed_fast: dict[str | None, None] = attrs.field(factory=dict)
     """The tasks of questions whose own failure kept questions from being started."""
     _stop: trio.Event = attrs.field(init=False, factory=trio.Event)
+    _activity: Activity | None = attrs.field(init=False, default=None)
+    """What the lanes did, once there are any."""
     _is_over: bool = attrs.field(init=False, default=False)
     """Whether every task had its turn: the run did not die of an error."""
 
@@ -98,7 +109,8 @@ class Execution:
                 seconds = trio.current_time() - started_at
                 with trio.move_on_after(_SAFE_WITHIN, shield=True):
                     await self._keep_all(run, collector, seconds)
-                unwritten: list[TrioevalError] = [*collector.close(self._info(seconds))]
+                info = attrs.evolve(self._info(seconds), activity=run.activities())
+                unwritten: list[TrioevalError] = [*collector.close(info)]
                 for error in unwritten:
                     say(error)
             # What it warns of at its end is said before how the run ended.
@@ -144,9 +156,15 @@ class Execution:
             collector,
             metrics,
             verbose=self.settings.verbose,
+            progress_mode=self.settings.progress_mode,
+            stopping=self._stop.is_set,
             warn=_warn,
         )
         metrics.buses = agents.buses.total
+        self._activity = watching.picture.activity
+
+        tell_live: Callable[[int | None, str | None], None] = _tell_nobody
+        watches: list[Observer] = []
 
         async def emit(row: Row) -> None:
             if row.question is not None and row.question.outcome == "skipped":
@@ -154,12 +172,15 @@ class Execution:
             else:
                 self.cuts.add(row.cut)
             failed = await collector.add(row)
+            tell_live(row.index, row.task)
             if failed is not None:
                 self._stop.set()  # pay for nothing more that cannot be kept
 
         def observe(event: Event) -> None:
             watching.observe(event)
             run.observe(event)
+            for watch in watches:
+                watch(event)
             if self.recorder is not None and self.recorder.error is not None:
                 self._stop.set()  # likewise, and at once: rows may come much later than their calls
 
@@ -171,8 +192,33 @@ class Execution:
             else:
                 scope.cancel(f"second signal: {number.name}")
 
-        with trio.CancelScope() as scope, self.interrupts.told_to(interrupt):
-            async with trio.open_nursery() as nursery:
+        with (
+            trio.CancelScope() as scope,
+            self.interrupts.told_to(interrupt),
+            open_trace(self.settings.trace, watching.picture.activity.began_at, _warn) as trace,
+            open_telemetry(
+                on=self.settings.otel,
+                run_id=run.id,
+                description=self.prepared.suite.description,
+                warn=_warn,
+            ) as telemetry,
+        ):
+            watches += [] if trace is None else [trace]
+            watches += [] if telemetry is None else [telemetry.observe]
+            journal: Journal = (
+                NoticingJournal(run, self._notice) if self.settings.fail_fast else run
+            )
+            steering = Steering(
+                run_id=run.id,
+                state=watching.picture.state,
+                lanes=lanes,
+                stop=self._stop.set,
+                cancel=partial(scope.cancel, "cancelled from outside"),
+            )
+            async with (
+                serve_live(steering if self.settings.live else None, _warn) as tell_live,
+                trio.open_nursery() as nursery,
+            ):
                 if self.settings.progress:
                     nursery.start_soon(watching.progress.show)
                 await run_suite(
@@ -184,7 +230,7 @@ class Execution:
                     recorder=self.recorder,
                     run_id=run.id,
                     warn=_warn,
-                    journal=NoticingJournal(run, self._notice) if self.settings.fail_fast else run,
+                    journal=journal if telemetry is None else telemetry.told_of(journal),
                     cache=kept.cache,
                     refresh_cache=self.keeping.refresh,
                     questions=watching.questions.observe,
@@ -203,6 +249,7 @@ class Execution:
             _warn(warning)
         for part in collector.parts:
             run.tests(part.head.task, part.tests())
+        run.activity(self._told_activity())
         run.finish(
             "interrupted" if not self._is_over or self._is_left(run, collector) else "finished",
             duration_ms=seconds * 1000,
@@ -223,6 +270,13 @@ class Execution:
             cell=self.settings.cell,
             tests=_TABLE_TESTS if self.settings.table else 0,
         )
+
+    def _told_activity(self) -> Mapping[str, Any]:
+        """What the lanes did, without what is surely a key."""
+        activity = self._activity or Activity(trio.current_time())
+        keys = [key for keys in self.beginning.keys.values() for key in keys]
+        told: Mapping[str, Any] = hide_in(activity.json(trio.current_time()), keys)
+        return told
 
     def _info(self, seconds: float) -> RunInfo:
         return RunInfo(
@@ -270,6 +324,10 @@ class Execution:
 def _is_damaged(run: StoredRun) -> bool:
     """Whether its database is, so that nothing can be read from it either."""
     return isinstance(run.error, DamagedError)
+
+
+def _tell_nobody(_index: int | None, _task: str | None) -> None:
+    """Nobody watches."""
 
 
 def _warn(text: str) -> None:

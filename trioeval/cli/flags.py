@@ -5,7 +5,7 @@ A flag that is not given is None, or empty: then the suite's `commandLineOptions
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import attrs
 from cyclopts import Group, Parameter
@@ -16,6 +16,7 @@ NotNegative = Annotated[float, Parameter(validator=Number(gte=0))]
 Whole = Annotated[int, Parameter(validator=Number(gte=0))]
 Texts = Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)]
 Paths = Annotated[tuple[Path, ...], Parameter(negative=(), show_default=False)]
+ProgressMode: TypeAlias = Literal["live", "plain", "github", "json"]
 Switch = Annotated[bool, Parameter(negative=(), show_default=False)]
 
 
@@ -160,7 +161,8 @@ class OutputFlags:
     """What is shown and written."""
 
     output: Annotated[Paths, Parameter(name=["--output", "-o"])] = ()
-    """Write this file: .json .jsonl .csv .html .yaml .txt .xml .junit.xml; may be given several times."""
+    """Write this file: .json .jsonl .csv .html .yaml .txt .xml .junit.xml .md .parquet .eval; may be given
+    several times."""
     table: bool | None = None
     """Show a table of the first rows after the run."""
     table_cell_max_length: Annotated[int | None, Parameter(validator=Number(gte=8))] = None
@@ -172,6 +174,17 @@ class OutputFlags:
         ),
     ] = None
     """Show on stderr what each lane is doing."""
+    progress_mode: ProgressMode | None = None
+    """How: redrawn in place, as lines now and then, as groups and annotations of GitHub Actions, or as
+    lines of JSON. Without it, as what reads it seems to want."""
+    quiet: Annotated[Switch, Parameter(name=["--quiet", "-q"])] = False
+    """Show nothing but errors and the last line."""
+    trace: Path | None = None
+    """Write what lanes and calls did, and when, to this file, for ui.perfetto.dev or chrome://tracing."""
+    otel: Switch = False
+    """Send spans and evaluation events to OpenTelemetry, as its own environment variables say."""
+    live: bool | None = None
+    """Let `trioeval view` on this machine show the run while it goes on, and steer it."""
     verbose: Switch = False
     """Tell on stderr of everything that happens to questions and agents, a line each, in place of the
     progress; all warnings and errors are told anyway."""
@@ -201,7 +214,7 @@ class RunFlags:
 
 NOT_PROVIDED = {
     "--share": "results are not shared: send the file that -o writes",
-    "--view": "there is no web view: open the file that -o writes",
+    "--view": "run `trioeval view`, which shows runs in a browser while they go on",
     "--suggest-prompts": "prompts are not suggested here",
     "--remote": "nothing is graded or generated elsewhere than by your own providers",
     "--interactive-providers": "-j 1 asks one question at a time",

@@ -225,6 +225,10 @@ def compare(
     *,
     by: Literal["row", "test"] = "row",
     changed: Switch = False,
+    fail_if: Literal["worse", "different"] | None = None,
+    confidence: Annotated[float, Parameter(validator=Number(gt=0, lt=1))] = 0.95,
+    cluster: str | None = None,
+    output: _Outputs = (),
     json: Switch = False,
     db: Path | None = None,
 ) -> int:
@@ -240,14 +244,62 @@ def compare(
         What makes two rows the same: provider, prompt and test, or the test alone, to compare models.
     changed
         Show every row that is not as it was, not only the first ones.
+    fail_if
+        Exit with 100 if the later run is worse, or better or worse, beyond chance.
+    confidence
+        Of intervals and of that decision.
+    cluster
+        A key of the tests' metadata, or a variable: rows that have the same value are no independent
+        observations; repeats of a test never are.
+    output
+        Write the later run as a report with the earlier one beside it: .html; may be given several times.
     json
         As JSON.
     db
         The database of runs.
     """
-    from trioeval.cli.compared import compare_runs  # noqa: PLC0415 - see above
+    from trioeval.cli.compared import Terms, compare_runs  # noqa: PLC0415 - see above
 
-    return compare_runs(db, before, after, by=by, all_changed=changed, as_json=json)
+    return compare_runs(
+        db,
+        before,
+        after,
+        by=by,
+        all_changed=changed,
+        as_json=json,
+        terms=Terms(fail_if=fail_if, confidence=confidence, cluster=cluster),
+        outputs=output,
+    )
+
+
+def view(
+    *,
+    host: str = "127.0.0.1",
+    port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 8642,
+    token: str | None = None,
+    open_browser: Annotated[bool, Parameter(name="--open")] = False,
+    db: Path | None = None,
+    interrupts: _Injected,
+) -> int:
+    """Serve a page that shows runs while they go on, and steers them, until interrupted.
+
+    Parameters
+    ----------
+    host
+        The address to listen on; one that other machines reach needs a token.
+    port
+        The port; 0 takes a free one and prints it.
+    token
+        What a browser has to show; without one, a random one is made and printed where it is needed.
+    open_browser
+        Open the page in the browser of this machine.
+    db
+        The database of runs.
+    """
+    from trioeval.cli.view import ViewTerms, view_runs  # noqa: PLC0415 - see above
+
+    terms = ViewTerms(host=host, port=port, token=token, open_browser=open_browser)
+    return view_runs(db, terms, interrupts)
 
 
 def add_to(app: cyclopts.App) -> None:
@@ -258,3 +310,4 @@ def add_to(app: cyclopts.App) -> None:
     app.command(export, name="export")
     app.command(import_files, name="import")
     app.command(compare, name="compare")
+    app.command(view, name="view")

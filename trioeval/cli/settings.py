@@ -11,7 +11,15 @@ from typing import TypeVar
 import attrs
 
 from trioeval.cli.environment import EnvironmentSettings
-from trioeval.cli.flags import NOT_PROVIDED, KeepFlags, LimitFlags, RowFlags, RunFlags, WhatFlags
+from trioeval.cli.flags import (
+    NOT_PROVIDED,
+    KeepFlags,
+    LimitFlags,
+    ProgressMode,
+    RowFlags,
+    RunFlags,
+    WhatFlags,
+)
 from trioeval.suite import BudgetSettings, CommandLineOptions, Suite, Test
 from trioeval.suite.filters import (
     Filters,
@@ -41,6 +49,14 @@ class RunSettings:
     record: Path | None = None
     replay: Path | None = None
     progress: bool = True
+    progress_mode: ProgressMode | None = None
+    """None is what suits whoever reads stderr."""
+    quiet: bool = False
+    """Whether only errors and the last line are told."""
+    trace: Path | None = None
+    otel: bool = False
+    live: bool = True
+    """Whether the run can be watched and steered from outside."""
     verbose: bool = False
     """Whether everything that happens to questions and agents is told."""
     metrics_port: int | None = None
@@ -72,10 +88,15 @@ def settle(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> R
         one_by_one=compatible and delay > 0,
         record=flags.what.record,
         replay=flags.what.replay,
-        progress=first(output.progress, said.progress_bar, shown),
+        progress=not output.quiet and first(output.progress, said.progress_bar, shown),
+        progress_mode=output.progress_mode,
+        quiet=output.quiet,
+        trace=output.trace,
+        otel=output.otel,
+        live=first(output.live, None, True),  # noqa: FBT003 - the default
         verbose=verbose,
         metrics_port=output.metrics_port,
-        table=first(output.table, said.table, True),  # noqa: FBT003 - the default
+        table=not output.quiet and first(output.table, said.table, True),  # noqa: FBT003
         cell=first(output.table_cell_max_length, said.table_cell_max_length, _CELL),
         plan=output.plan,
         fail_fast=flags.limits.fail_fast,

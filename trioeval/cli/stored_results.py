@@ -47,6 +47,7 @@ def results_of(
         duration_ms=facts.duration_ms,
         strip=environment.strip,
         escape_formulas=environment.escape_formulas,
+        activity=reader.activity(facts),
     )
     datasets = {dataset.task: dataset for dataset in datasets_of(reader, facts)}
     return [

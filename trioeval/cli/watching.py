@@ -9,10 +9,13 @@ from trioeval.agents.events import AgentEvent
 from trioeval.cli.agents_progress import AgentsProgress
 from trioeval.cli.collector import Collector
 from trioeval.cli.datasets import DatasetProgress
+from trioeval.cli.flags import ProgressMode
+from trioeval.cli.picture import Picture
 from trioeval.cli.progress import Progress
 from trioeval.cli.questions import QuestionProgress
 from trioeval.cli.terminal import say
 from trioeval.kernel import Event, Lanes
+from trioeval.report.activity import Activity
 from trioeval.report.run_metrics import RunMetrics
 from trioeval.tasks import PreparedSuite, PreparedTask
 
@@ -23,6 +26,7 @@ class Watching:
 
     collector: Collector
     metrics: RunMetrics
+    picture: Picture
     progress: Progress
     questions: QuestionProgress
     datasets: DatasetProgress
@@ -37,6 +41,8 @@ class Watching:
         metrics: RunMetrics,
         *,
         verbose: bool,
+        progress_mode: ProgressMode | None,
+        stopping: Callable[[], bool],
         warn: Callable[[str], None],
     ) -> "Watching":
         """Watch a run that begins now.
@@ -47,19 +53,28 @@ class Watching:
             collector: Knows which rows are there already, and tells of each that comes.
             metrics: What is counted of it.
             verbose: Whether events are told of, a line each.
+            progress_mode: How the progress is shown; None as suits whoever reads it.
+            stopping: Tells whether no more rows are started.
             warn: Told of what a person should know at once.
         """
         tell, now = say if verbose else None, trio.current_time()
         questions, agents = QuestionProgress(tell, now), AgentsProgress(tell, now)
         datasets = DatasetProgress(warn, _wanted(prepared), tell, now)
-        progress = Progress(
-            prepared.size,
-            lanes,
-            lambda: collector.kept_left,
-            lambda: [*questions.lines(), *datasets.lines(), *agents.lines()],
+        picture = Picture(
+            total=prepared.size,
+            lanes=lanes,
+            activity=Activity(now),
+            kept=lambda: collector.kept_left,
+            stopping=stopping,
         )
-        collector.watch, metrics.lanes = progress.add, lanes.statistics
+        progress = Progress(
+            picture.state,
+            lambda: [*questions.lines(), *datasets.lines(), *agents.lines()],
+            progress_mode,
+        )
+        collector.watch, metrics.lanes = picture.add, lanes.statistics
         found = cls(
+            picture=picture,
             collector=collector,
             metrics=metrics,
             progress=progress,
@@ -73,7 +88,7 @@ class Watching:
 
     def observe(self, event: Event) -> None:
         """Take note of an event of the kernel."""
-        self.progress.observe(event)
+        self.picture.activity.observe(event)
         self.metrics.observe(event)
 
     def observe_agent(self, event: AgentEvent) -> None:
@@ -84,7 +99,7 @@ class Watching:
     def settled(self, task: PreparedTask) -> None:
         """The tests of a task are known by now."""
         self.collector.settled(task)
-        self.progress.expect(task.rows or 0)
+        self.picture.total += task.rows or 0
         self._expect_cases(task)
 
     def _expect_cases(self, part: PreparedTask) -> None:

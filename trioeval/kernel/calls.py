@@ -288,7 +288,7 @@ class Calls(Generic[P]):
         lane.end(call, mark, used)
         if self._terms.observe is not None:
             now = trio.current_time()
-            self._terms.observe(CallEnded(now, self.job.index, lane.spec.name, failure))
+            self._terms.observe(CallEnded(now, self.job.index, lane.spec.name, failure, *used))
 
     def _hear(self, lane: Lane, result: Metered[Any], need: Need) -> tuple[int, float]:
         """What a reply tells: of the server's limits, and of what the call used."""

@@ -108,6 +108,10 @@ class CallEnded:
     lane: str
     error: Exception | None = None
     """What it failed with; None if it succeeded or was cancelled."""
+    tokens: int = 0
+    """Tokens that it used as far as that is known, else what it had reserved; ≥ 0."""
+    money: float = 0.0
+    """Likewise what it cost, ≥ 0."""
 
 
 @attrs.frozen

@@ -5,9 +5,8 @@ the lane is neither paused nor closed, nothing blocks it, the paces of requests 
 slot is free (with a budget, a cap over all lanes or permits, those too). All of it is taken in one
 synchronous step, so
 
-* a slot is never held while something else is waited for (SLOT),
-* a waiter that is cancelled has taken nothing and leaves no hole in the pace (PACE),
-* calls start in the order of the line.
+* a slot is never held while something else is waited for (SLOT), and calls start in the order of the line,
+* a waiter that is cancelled has taken nothing and leaves no hole in the pace (PACE).
 
 What may start when is decided in `rates.throttle`; here are only the slots, the line, and the waking.
 Where nobody stands in line the start costs no trip through the scheduler.
@@ -35,7 +34,7 @@ from trioeval.kernel.lane_spec import LaneSpec, LaneStatistics, Rng
 from trioeval.kernel.line import Line, Place
 from trioeval.kernel.needs import Account, Need
 from trioeval.kernel.permits import Permit, Permits
-from trioeval.kernel.throttles import learn_failure, make_throttle, pacer
+from trioeval.kernel.throttles import check_rates, learn_failure, make_throttle, pacer
 from trioeval.kernel.turns import Obstacle, Turns
 from trioeval.rates import BreakerState, Follower, RateHint, Throttle
 
@@ -44,7 +43,7 @@ from trioeval.rates import BreakerState, Follower, RateHint, Throttle
 class Lane:
     """One lane; made by `Lanes`, not by users.
 
-    Users read `statistics()`, set `width`, and call `pause` and `resume`.
+    Users read `statistics()`, set `width`, and call `retune`, `pause` and `resume`.
     """
 
     spec: LaneSpec
@@ -105,6 +104,20 @@ class Lane:
         attrs.evolve(self.spec, width=width)  # refuses what no lane could have
         self.throttle.retune(width)
         self._apply_limit()
+
+    def retune(self, *, rpm: float | None = None, tpm: float | None = None) -> None:
+        """Keep to other rates from now on, inside of `trio.run`; what was started before still counts.
+
+        Args:
+            rpm: Requests per minute, > 0 and finite; None leaves them.
+            tpm: Likewise tokens.
+
+        Raises:
+            PlanError: A rate is out of its range, or the lane has no rate of tokens.
+        """
+        check_rates(self.spec, rpm, tpm)
+        self.throttle.repace(trio.current_time(), rpm, tpm)
+        self._news()
 
     def pause(self) -> None:
         """Start nothing until `resume`; what is in flight goes on."""
@@ -306,6 +319,8 @@ class Lane:
             refused=self._refused,
             retried=self.retried,
             cuts=throttle.limit.epoch,
+            rpm=throttle.pace.rpm,
+            tpm=None if throttle.tokens is None else throttle.tokens.tpm,
         )
 
     def _look(self, now: float) -> Obstacle | None:

@@ -153,6 +153,10 @@ class LaneStatistics:
     """Requests that were made again."""
     cuts: int
     """How often the adaptive limit was cut."""
+    rpm: float | None
+    """Requests per minute that the lane allows itself; None sets no rate."""
+    tpm: float | None
+    """Likewise tokens."""
 
 
 Rng: TypeAlias = Callable[[], float]

@@ -2,7 +2,9 @@
 
 from typing import assert_never
 
-from trioeval.errors import CallError
+import attrs
+
+from trioeval.errors import CallError, PlanError
 from trioeval.faults import Fault
 from trioeval.kernel.events import Why
 from trioeval.kernel.lane_spec import LaneSpec
@@ -30,6 +32,19 @@ def make_throttle(spec: LaneSpec) -> Throttle:
         busy_backoff=spec.busy_backoff,
         delivery=None if spec.adaptive == "off" else Delivery(),
     )
+
+
+def check_rates(spec: LaneSpec, rpm: float | None, tpm: float | None) -> None:
+    """Refuse rates that a lane cannot be given while it runs.
+
+    Raises:
+        PlanError: One is out of its range, or is of tokens where the lane has no rate of them.
+    """
+    attrs.evolve(spec, rpm=rpm, tpm=tpm)  # refuses what no lane could have
+    if tpm is not None and spec.tpm is None:
+        # Calls under way have reserved nothing of it.
+        msg = f"lane {spec.name!r}: has no rate of tokens that could be changed, got tpm={tpm!r}"
+        raise PlanError(msg)
 
 
 def learn_failure(

@@ -52,6 +52,17 @@ class Pace:
         """A pace of `rpm` requests per minute (> 0); None sets no rate."""
         return cls(0.0 if rpm is None else 60.0 / rpm, burst, min_gap)
 
+    @property
+    def rpm(self) -> float | None:
+        """Requests per minute; None if there is no rate."""
+        return 60.0 / self.period if self.period else None
+
+    def at(self, now: float, rpm: float) -> Self:
+        """The pace at another rate, > 0, from `now` on. What is owed are requests, not seconds."""
+        owed = max(0.0, self.next_request_at - now) / self.period if self.period else 0.0
+        period = 60.0 / rpm
+        return attrs.evolve(self, period=period, next_request_at=now + owed * period)
+
     def earliest(self, now: float) -> float:
         """The first instant at or after `now` at which a request may start."""
         return max(now, self.next_request_at - (self.burst - 1) * self.period, self.next_gap_at)

@@ -265,6 +265,14 @@ class Throttle:
         self.limit.retune(width)
         self._settle_flags()
 
+    def repace(self, now: float, rpm: float | None, tpm: float | None) -> None:
+        """The configured rates are others from `now` on; None leaves one."""
+        if rpm is not None:
+            self.pace = self.pace.at(now, rpm)
+        if tpm is not None and self.tokens is not None:
+            self.tokens.retune(tpm)
+        self._settle_flags()
+
     def reset(self) -> None:
         """Close the breaker again."""
         self.breaker.reset()

@@ -33,6 +33,8 @@ class Reservation:
     """How many, ≥ 0."""
     paid_at: float
     """The largest of the terms that are its own; see the module."""
+    period: float
+    """Seconds per token when it was taken."""
 
 
 @attrs.define(eq=False)
@@ -76,6 +78,15 @@ class TokenPace:
         """
         return max(now, self.next_token_at - self.burst * self.period)
 
+    @property
+    def tpm(self) -> float:
+        """Tokens per minute."""
+        return 60.0 / self.period
+
+    def retune(self, tpm: float) -> None:
+        """From now on tokens are taken at another rate, > 0 and finite; those that were owe what they owe."""
+        self.period, self.largest = 60.0 / tpm, tpm
+
     def fits(self, tokens: int) -> bool:
         """Whether a minute's tokens are enough for a call of so many."""
         return tokens <= self.largest
@@ -88,7 +99,7 @@ class TokenPace:
         cost = self.period * tokens
         for earlier in self._open:
             earlier.paid_at += cost
-        reservation = Reservation(tokens, max(self._rest_paid_at, now) + cost)
+        reservation = Reservation(tokens, max(self._rest_paid_at, now) + cost, self.period)
         self._rest_paid_at = -math.inf
         self._open.append(reservation)
         self.next_token_at = max(self.next_token_at, now) + cost
@@ -105,7 +116,7 @@ class TokenPace:
         if reservation not in self._open:
             raise RuntimeError("a reservation of tokens was settled twice; please report this")
         place = self._open.index(reservation)
-        refund = self.period * (reservation.tokens - actual)
+        refund = reservation.period * (reservation.tokens - actual)
         for moved in self._open[: place + 1]:
             moved.paid_at -= refund
         del self._open[place]

@@ -25,6 +25,8 @@ class RunInfo:
     """What is left out of all files."""
     escape_formulas: bool = True
     """Whether cells of a spreadsheet that look like formulas are made harmless."""
+    activity: Sequence[Mapping[str, Any]] = ()
+    """What lanes did in each execution of the run, as `Activity.json` told it."""
 
 
 @attrs.frozen(kw_only=True)

@@ -21,7 +21,7 @@ from trioeval.store.facts import DatasetFacts, RunFacts, RunState, StoredCall, S
 from trioeval.store.locks import is_running, lock_run
 from trioeval.store.payloads import read_text
 from trioeval.store.records import Source, read_body, record_texts
-from trioeval.store.runs import delete_run, key_range, read_runs
+from trioeval.store.runs import delete_run, key_range, read_activity, read_runs
 from trioeval.store.schema import INDEX_BITS, RUNS
 from trioeval.tasks.reconcile import StoredIdentity
 
@@ -124,6 +124,10 @@ class Reader:
                 )
             ]
         )
+
+    def activity(self, run: RunFacts) -> list[Mapping[str, Any]]:
+        """What lanes did, for each execution that came to its end, in their order."""
+        return self._guarded(lambda: read_activity(self._connection, run.number))
 
     def records(
         self,

@@ -118,6 +118,14 @@ def finish_run(
         forget_run(connection, number)
 
 
+def read_activity(connection: sqlite3.Connection, number: int) -> list[Mapping[str, Any]]:
+    """What lanes did, for each execution of a run that came to its end, in their order."""
+    lines = connection.execute(
+        "SELECT body FROM activity WHERE run = ? ORDER BY execution", (number,)
+    )
+    return [json.loads(read_text(body)) for (body,) in lines]
+
+
 def totals(connection: sqlite3.Connection, number: int) -> dict[str, Any]:
     """What the rows of a run come to."""
     found: dict[str, Any] = {"rows": 0, "statuses": {}, "outcomes": {}, "tokens": 0, "cost": 0.0}
@@ -151,7 +159,7 @@ def delete_run(connection: sqlite3.Connection, number: int) -> None:
     for part in part_numbers(connection, number):
         _delete_part(connection, part)
     forget_run(connection, number)
-    for table in ("event", "run"):
+    for table in ("event", "activity", "run"):
         connection.execute(f"DELETE FROM {table} WHERE run = ?", (number,))  # noqa: S608
 
 

@@ -265,7 +265,19 @@ _VERSION_1 = (
     """,
 )
 
-MIGRATIONS: Sequence[Sequence[str]] = (_VERSION_1, DATASET_TABLES, AGENT_TABLES)
+_ACTIVITY: Sequence[str] = (
+    # What the lanes did in an execution that came to its end, as `report.activity` tells it.
+    """
+    CREATE TABLE activity (
+        run INTEGER NOT NULL,
+        execution INTEGER NOT NULL,
+        body NOT NULL,
+        PRIMARY KEY (run, execution)
+    ) WITHOUT ROWID
+    """,
+)
+
+MIGRATIONS: Sequence[Sequence[str]] = (_VERSION_1, DATASET_TABLES, AGENT_TABLES, _ACTIVITY)
 """Statements that lead from each version of the tables to the next."""
 
 RUNS = DatabaseKind(

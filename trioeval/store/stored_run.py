@@ -19,7 +19,7 @@ from trioeval.store.payloads import plain, stored_json
 from trioeval.store.records import Source, merged, read_body, read_call, record_texts
 from trioeval.store.replies import read_reply
 from trioeval.store.resuming import Going
-from trioeval.store.runs import Mark, finish_run, mark_rows
+from trioeval.store.runs import Mark, finish_run, mark_rows, read_activity
 from trioeval.store.schema import INDEX_BITS
 from trioeval.store.stored_agents import StoredAgents
 from trioeval.store.stored_dataset import StoredDataset
@@ -305,6 +305,21 @@ class StoredRun(Journal):
             insert(connection, "test", ("part", "position", "body"), lines)
 
         self._put(StepWork(write))
+
+    def activity(self, told: Mapping[str, Any]) -> None:
+        """Write down what the lanes did in this execution, as JSON data without secrets."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            line = (self._place.number, self._place.execution, stored_json(compact(told)))
+            insert(connection, "activity", ("run", "execution", "body"), [line])
+
+        self._put(StepWork(write))
+
+    def activities(self) -> list[Mapping[str, Any]]:
+        """What was written down of that in all executions and is durable; nothing if it cannot be read."""
+        with contextlib.suppress(ValueError, sqlite3.Error, StoreError):
+            return read_activity(self._read(), self._place.number)
+        return []
 
     def dataset_ended(self, task: str | None, told: Mapping[str, Any]) -> None:
         """Write down how the dataset of a task ended, as JSON data without secrets."""

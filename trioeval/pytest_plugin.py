@@ -1,0 +1,1 @@
+"""Collects suites as tests of pytest, a row each."""

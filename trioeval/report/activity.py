@@ -1,0 +1,300 @@
+"""What the lanes of a run did and waited for, from its first call to now, in little memory.
+
+All of it is made of kernel events; the run does not know that it is watched. A lane's past is a row of
+buckets of equal length. When there are too many of them, two and two are joined, so a run of a second and
+one of a week are told in the same number of them.
+
+**Waits.** A lane waits from the moment in which its first in line finds an obstacle until a call of it
+starts. That counts for the reason of the obstacle, and is what a run "waited for". Time in which calls
+stand behind that one is not counted again, nor is a back-off while others of the lane are in flight.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import attrs
+
+from trioeval.kernel.events import (
+    CallEnded,
+    CallStarted,
+    Event,
+    LaneClosed,
+    LimitChanged,
+    Throttled,
+    Waiting,
+    Why,
+)
+
+K = TypeVar("K")
+
+MOST_BUCKETS = 240
+"""Of each lane."""
+_FIRST = 0.1  # seconds of the first buckets
+_WINDOW = 60  # seconds over which rates are told
+
+
+@attrs.define
+class Bucket:
+    """What happened on a lane in one stretch of time."""
+
+    in_flight: int
+    """The most calls at once."""
+    limit: int | None
+    """How many might be at its end; None while nobody said."""
+    starts: int = 0
+    refused: int = 0
+    """Calls that were refused because there were too many."""
+    tokens: int = 0
+    waits: dict[Why, float] = attrs.field(factory=dict)
+    """Seconds, by reason."""
+
+    def join(self, later: "Bucket") -> None:
+        """Make one of two that follow each other."""
+        self.in_flight = max(self.in_flight, later.in_flight)
+        self.limit = later.limit
+        self.starts += later.starts
+        self.refused += later.refused
+        self.tokens += later.tokens
+        for why, seconds in later.waits.items():
+            _add(self.waits, why, seconds)
+
+    def json(self) -> list[Any]:
+        """In the order of `BUCKET_FIELDS`."""
+        waits = {why.value: round(seconds, 3) for why, seconds in self.waits.items()}
+        return [self.in_flight, self.limit, self.starts, self.refused, self.tokens, waits]
+
+
+BUCKET_FIELDS = ("inFlight", "limit", "starts", "refused", "tokens", "waits")
+
+
+@attrs.define
+class _Window:
+    """How much there was in each of the last seconds."""
+
+    _counts: list[int] = attrs.field(factory=lambda: [0] * _WINDOW)
+    _second: int = 0
+
+    def add(self, at: float, count: int) -> None:
+        self._move(int(at))
+        self._counts[self._second % _WINDOW] += count
+
+    def total(self, at: float) -> int:
+        self._move(int(at))
+        return sum(self._counts)
+
+    def _move(self, second: int) -> None:
+        for gone in range(self._second + 1, min(second, self._second + _WINDOW) + 1):
+            self._counts[gone % _WINDOW] = 0
+        self._second = max(second, self._second)
+
+
+@attrs.define
+class LaneActivity:
+    """What one lane did."""
+
+    began_at: float
+    in_flight: int = 0
+    calls: int = 0
+    """Those that were started."""
+    failed: int = 0
+    refused: int = 0
+    tokens: int = 0
+    money: float = 0.0
+    """US dollars."""
+    wait: Waiting | None = None
+    """What it waits for now."""
+    waits: dict[Why, float] = attrs.field(factory=dict)
+    """Seconds that are over, by reason."""
+    closed: str | None = None
+    """Why it serves no more calls."""
+    bucket_s: float = _FIRST
+    buckets: list[Bucket] = attrs.field(factory=list)
+    _limit: int | None = None
+    _ends_at: float = attrs.field(init=False)
+    """When the last bucket ends."""
+    _starts: _Window = attrs.field(factory=_Window)
+    _used: _Window = attrs.field(factory=_Window)
+
+    def __attrs_post_init__(self) -> None:
+        self._ends_at = self.began_at
+
+    def started(self, event: CallStarted) -> None:
+        """A call is in flight."""
+        at = event.at
+        if self.wait is not None:
+            self._end_wait(at)
+        self.in_flight += 1
+        self.calls += 1
+        bucket = self._bucket(at)
+        bucket.starts += 1
+        bucket.in_flight = max(bucket.in_flight, self.in_flight)
+        self._starts.add(at, 1)
+
+    def ended(self, event: CallEnded) -> None:
+        """A call is over."""
+        at = event.at
+        bucket = self._bucket(at)  # before: as many as until now were in flight in it
+        self.in_flight -= 1
+        self.failed += event.error is not None
+        if event.tokens:
+            self.tokens += event.tokens
+            bucket.tokens += event.tokens
+            self._used.add(at, event.tokens)
+        self.money += event.money
+
+    def waiting(self, event: Waiting) -> None:
+        """Its first in line waits, or a call that failed."""
+        if event.why is Why.TURN or (event.why is Why.BACKOFF and self.in_flight):
+            return
+        if self.wait is not None:
+            self._end_wait(event.at)
+        self.wait = event
+
+    def throttled(self, event: Throttled) -> None:
+        """A call was refused."""
+        self.refused += 1
+        self._bucket(event.at).refused += 1
+
+    def limited(self, event: LimitChanged) -> None:
+        """Another number of calls may be in flight."""
+        self._limit = event.limit
+        self._bucket(event.at).limit = event.limit
+
+    def ended_for_good(self, event: LaneClosed) -> None:
+        """It serves no more calls."""
+        self.closed = event.reason
+        if self.wait is not None:
+            self._end_wait(event.at)
+
+    def waited(self, now: float) -> dict[Why, float]:
+        """Seconds by reason until now, those of the present wait among them."""
+        found = dict(self.waits)
+        if self.wait is not None:
+            _add(found, self.wait.why, max(0.0, now - self.wait.at))
+        return found
+
+    def rates(self, now: float) -> tuple[int, int]:
+        """Requests that started and tokens that were used in the last minute."""
+        return self._starts.total(now), self._used.total(now)
+
+    def json(self, now: float) -> dict[str, Any]:
+        """All of it, ready for `json.dumps`."""
+        self._bucket(now)
+        return {
+            "calls": self.calls,
+            "failed": self.failed,
+            "refused": self.refused,
+            "tokens": self.tokens,
+            "cost": self.money,
+            "closed": self.closed,
+            "waits": {why.value: round(s, 3) for why, s in self.waited(now).items()},
+            "bucketS": self.bucket_s,
+            "buckets": [bucket.json() for bucket in self.buckets],
+        }
+
+    def _end_wait(self, at: float) -> None:
+        if self.wait is None:
+            return
+        why, begun = self.wait.why, self.wait.at
+        self.wait = None
+        if at <= begun:
+            return
+        _add(self.waits, why, at - begun)
+        self._bucket(at)
+        first = max(0, int((begun - self.began_at) / self.bucket_s))
+        for number in range(first, len(self.buckets)):
+            begins = self.began_at + number * self.bucket_s
+            within = min(at, begins + self.bucket_s) - max(begun, begins)
+            if within > 0:
+                _add(self.buckets[number].waits, why, within)
+
+    def _bucket(self, at: float) -> Bucket:
+        while at >= self._ends_at:
+            if len(self.buckets) == MOST_BUCKETS:
+                self._halve()
+                continue
+            self.buckets.append(Bucket(self.in_flight, self._limit))
+            self._ends_at = self.began_at + len(self.buckets) * self.bucket_s
+        return self.buckets[-1]
+
+    def _halve(self) -> None:
+        pairs = zip(self.buckets[::2], self.buckets[1::2], strict=True)
+        for first, second in pairs:
+            first.join(second)
+        self.buckets = self.buckets[::2]
+        self.bucket_s *= 2
+        self._ends_at = self.began_at + len(self.buckets) * self.bucket_s
+
+
+_TAKES: Mapping[type, Callable[["Activity", Any], None]] = {
+    CallStarted: lambda activity, event: activity.lane(event.lane).started(event),
+    CallEnded: lambda activity, event: activity.lane(event.lane).ended(event),
+    Waiting: lambda activity, event: activity.lane(event.lane).waiting(event),
+    Throttled: lambda activity, event: activity.lane(event.lane).throttled(event),
+    LimitChanged: lambda activity, event: activity.lane(event.lane).limited(event),
+    LaneClosed: lambda activity, event: activity.lane(event.lane).ended_for_good(event),
+}
+"""By kind of event: a look-up costs less than a chain of comparisons, and there may be millions."""
+
+
+@attrs.define
+class Activity:
+    """What all lanes did; `observe` goes to the run."""
+
+    began_at: float
+    """When the run began, on the Trio clock."""
+    lanes: dict[str, LaneActivity] = attrs.field(factory=dict)
+    """In the order in which something happened on them."""
+
+    def observe(self, event: Event) -> None:
+        """Take note of an event of the kernel."""
+        take = _TAKES.get(type(event))
+        if take is not None:
+            take(self, event)
+
+    def lane(self, name: str) -> LaneActivity:
+        """What a lane did, be it nothing."""
+        found = self.lanes.get(name)
+        if found is None:
+            found = self.lanes[name] = LaneActivity(self.began_at)
+        return found
+
+    def json(self, now: float) -> dict[str, Any]:
+        """All of it, ready for `json.dumps`, as it is kept with an execution of a run."""
+        return {
+            "durationS": round(now - self.began_at, 3),
+            "fields": list(BUCKET_FIELDS),
+            "lanes": {name: lane.json(now) for name, lane in self.lanes.items()},
+        }
+
+
+@attrs.frozen
+class LaneWait:
+    """How long a lane waited for one reason."""
+
+    lane: str
+    why: Why
+    seconds: float
+
+
+def longest_waits(told: Sequence[Mapping[str, Any]]) -> list[LaneWait]:
+    """What a run waited for, the longest first.
+
+    Args:
+        told: What `Activity.json` said of each of its executions.
+
+    Example:
+        >>> longest_waits([{"lanes": {"a": {"waits": {"tokens": 31.0, "slot": 2.0}}}}])[0]
+        LaneWait(lane='a', why=<Why.TOKENS: 'tokens'>, seconds=31.0)
+    """
+    sums: dict[tuple[str, str], float] = {}
+    for execution in told:
+        for name, lane in execution["lanes"].items():
+            for why, seconds in lane["waits"].items():
+                _add(sums, (name, why), seconds)
+    longest = sorted(sums.items(), key=lambda found: -found[1])
+    return [LaneWait(lane, Why(why), seconds) for (lane, why), seconds in longest]
+
+
+def _add(sums: dict[K, float], key: K, seconds: float) -> None:
+    sums[key] = sums.get(key, 0.0) + seconds

@@ -1,0 +1,199 @@
+"""How a run and its lanes stand at one instant: the one picture that every way of watching shows."""
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, TypeAlias
+
+import attrs
+
+from trioeval.kernel import LaneStatistics, Why
+from trioeval.rates import BreakerState
+from trioeval.report.activity import Activity
+
+LaneMood: TypeAlias = Literal["open", "paused", "probing", "closed"]
+"""`probing`: it recovers, and lets few calls through."""
+
+_SOON = 3  # rows before which nobody can say how long it takes
+
+
+@attrs.frozen(kw_only=True)
+class LaneState:
+    """How a lane stands. Texts are foreign: whoever shows them makes them inert."""
+
+    name: str
+    mood: LaneMood
+    width: int
+    """Calls in flight at most."""
+    limit: int
+    """Calls that may be in flight now; 0 while it is paused or closed."""
+    in_flight: int
+    queued: int
+    """Calls, and next jobs of runs, that stand in line, and calls in their back-off."""
+    rpm: float | None
+    """Requests per minute that it allows itself; None sets no rate."""
+    tpm: float | None
+    used_rpm: int
+    """Requests that started in the last minute."""
+    used_tpm: int
+    why: Why | None
+    """What its first in line waits for; None if it does not wait."""
+    wait_s: float | None
+    """Seconds that this takes from now; None where that is not known."""
+    reason: str | None
+    """Why it is closed."""
+    calls: int
+    refused: int
+    """Calls that were refused because there were too many."""
+    retried: int
+    tokens: int
+    cost: float
+    """US dollars, as far as prices are known."""
+
+    def json(self) -> dict[str, Any]:
+        """Ready for `json.dumps`."""
+        return {
+            "name": self.name,
+            "mood": self.mood,
+            "width": self.width,
+            "limit": self.limit,
+            "inFlight": self.in_flight,
+            "queued": self.queued,
+            "rpm": self.rpm,
+            "tpm": self.tpm,
+            "usedRpm": self.used_rpm,
+            "usedTpm": self.used_tpm,
+            "why": None if self.why is None else self.why.value,
+            "waitS": None if self.wait_s is None else round(self.wait_s, 3),
+            "reason": self.reason,
+            "calls": self.calls,
+            "refused": self.refused,
+            "retried": self.retried,
+            "tokens": self.tokens,
+            "cost": self.cost,
+        }
+
+
+@attrs.frozen(kw_only=True)
+class RunState:
+    """How a run stands."""
+
+    elapsed_s: float
+    total: int
+    """Rows, as far as they are known."""
+    done: int
+    """Rows that are there, those of earlier executions among them."""
+    kept: int
+    """Those of earlier executions whose turn has not come: how they ended is not counted yet."""
+    passed: int
+    failed: int
+    errors: int
+    eta_s: float | None
+    """Seconds until all rows are there, if it goes on like this; None where that is not known."""
+    stopping: bool
+    lanes: tuple[LaneState, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Of all calls of this execution."""
+        return sum(lane.tokens for lane in self.lanes)
+
+    @property
+    def cost(self) -> float:
+        """Likewise, in US dollars."""
+        return sum(lane.cost for lane in self.lanes)
+
+    @property
+    def pass_rate(self) -> float | None:
+        """Percent of the rows that were counted; None of none."""
+        counted = self.passed + self.failed + self.errors
+        return 100 * self.passed / counted if counted else None
+
+    def json(self) -> dict[str, Any]:
+        """Ready for `json.dumps`."""
+        return {
+            "elapsedS": round(self.elapsed_s, 3),
+            "total": self.total,
+            "done": self.done,
+            "kept": self.kept,
+            "passed": self.passed,
+            "failed": self.failed,
+            "errors": self.errors,
+            "etaS": None if self.eta_s is None else round(self.eta_s, 1),
+            "stopping": self.stopping,
+            "tokens": self.tokens,
+            "cost": self.cost,
+            "lanes": [lane.json() for lane in self.lanes],
+        }
+
+
+def lane_states(
+    statistics: Mapping[str, LaneStatistics],
+    activity: Activity,
+    now: float,
+    *,
+    hidden: Collection[str] = (),
+) -> tuple[LaneState, ...]:
+    """How the lanes of a run stand.
+
+    Args:
+        statistics: What they say of themselves.
+        activity: What they did.
+        now: The instant, on the Trio clock.
+        hidden: Lanes on which nobody is asked, by name.
+    """
+    return tuple(
+        _lane_state(lane, activity, now) for name, lane in statistics.items() if name not in hidden
+    )
+
+
+def _lane_state(lane: LaneStatistics, activity: Activity, now: float) -> LaneState:
+    did = activity.lane(lane.name)
+    used_rpm, used_tpm = did.rates(now)
+    wait = did.wait
+    why = lane.why if wait is None or lane.why is not None else wait.why
+    until = None if wait is None or wait.why is not why else wait.until
+    return LaneState(
+        name=lane.name,
+        mood=_mood(lane),
+        width=lane.width,
+        limit=lane.limit,
+        in_flight=lane.in_flight,
+        queued=lane.waiting + lane.resting,
+        rpm=lane.rpm,
+        tpm=lane.tpm,
+        used_rpm=used_rpm,
+        used_tpm=used_tpm,
+        why=why,
+        wait_s=None if until is None or math.isinf(until) else max(0.0, until - now),
+        reason=lane.reason,
+        calls=did.calls,
+        refused=did.refused,
+        retried=lane.retried,
+        tokens=did.tokens,
+        cost=did.money,
+    )
+
+
+def _mood(lane: LaneStatistics) -> LaneMood:
+    if lane.reason is not None:
+        return "closed"
+    if lane.paused:
+        return "paused"
+    return "probing" if lane.state is BreakerState.HALF_OPEN else "open"
+
+
+def eta_s(done: int, total: int, elapsed_s: float) -> float | None:
+    """Seconds until all rows are there, if the rest goes as those until now.
+
+    Args:
+        done: Rows of this execution that are there.
+        total: Rows that this execution is to run.
+        elapsed_s: Seconds since it began.
+
+    Example:
+        >>> eta_s(25, 100, 10.0), eta_s(1, 100, 10.0)
+        (30.0, None)
+    """
+    if done >= total:
+        return 0.0
+    return None if done < _SOON else elapsed_s / done * (total - done)
