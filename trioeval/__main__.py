@@ -1,6 +1,10 @@
 """`python -m trioeval`, and the console script of the same name."""
 
+import gc
 import sys
+
+_NEW_OBJECTS = 50_000
+"""Between two looks for garbage. Suites and modules are many objects that stay, and each look finds them all."""
 
 
 def main() -> None:
@@ -11,6 +15,7 @@ def main() -> None:
 
         sys.stdout.write(f"trioeval {__version__}\n")
         return
+    gc.set_threshold(_NEW_OBJECTS)
     try:
         from trioeval.cli import Interrupts, run_command_line
 
