@@ -4,7 +4,7 @@ import gc
 import sys
 
 _NEW_OBJECTS = 50_000
-"""Between two looks for garbage. Suites and modules are many objects that stay, and each look finds them all."""
+"""Between two looks for garbage: suites and modules are many objects that stay, found by each look."""
 
 
 def main() -> None:
