@@ -1,8 +1,15 @@
-"""Settings that every test shares."""
+"""Settings and fixtures that every test shares."""
 
 import os
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from browser import Browser
 
 # Whole Trio runs are slow to draw for hypothesis' taste, never slow to check.
 _COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -18,3 +25,22 @@ settings.register_profile(
 )
 settings.register_profile("deep", _COMMON, max_examples=20_000)
 settings.load_profile(os.environ.get("TRIOEVAL_PROFILE", "quick"))
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Browser]":
+    """A browser for all tests of a module; most of them want `browser`."""
+    from browser import missing_browser, open_browser
+
+    if (missing := missing_browser()) is not None:
+        pytest.skip(f"needs a browser; {missing}")
+    with open_browser(tmp_path_factory.mktemp("chromium")) as found:
+        yield found
+
+
+@pytest.fixture
+def browser(chromium: "Browser") -> "Iterator[Browser]":
+    """The browser of the module; a test of it fails if the console of a page told an error."""
+    chromium.errors()  # those of the test before
+    yield chromium
+    assert chromium.errors() == []

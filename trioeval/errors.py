@@ -18,6 +18,7 @@
     ├── DatasetError     a dataset cannot be built, gone on with, or read as it is
     ├── AgentError       the case of an agent cannot be worked on: its workspace, prompt or marker
     ├── BlockedError     the case of an agent is not worked on: what it depends on is not done
+    ├── NotLiveError     a run cannot be watched or steered: it is over, or nobody answers
     ├── BusError         a message bus cannot be written or read
     │   ├── BusLockedError       somebody else has held its lock all the time
     │   ├── CursorExpiredError   what is asked for was removed
@@ -214,6 +215,10 @@ class CursorNotFoundError(BusError):
 
 class StoreError(TrioevalError, OSError):
     """The database of runs, or the cache, cannot be opened, read or written: which file, and what helps."""
+
+
+class NotLiveError(TrioevalError):
+    """A run cannot be watched or steered from outside: it is over, does not listen, or does not answer."""
 
 
 class LaneClosedError(TrioevalError):

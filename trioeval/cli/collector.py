@@ -13,12 +13,14 @@ import trio
 
 from trioeval.cli.beginning import Beginning
 from trioeval.cli.output import LINES, LinesFile, output_suffix, write_results
+from trioeval.cli.terminal import say
 from trioeval.datasets.result import DatasetResult
 from trioeval.errors import OutputError, StoreError
 from trioeval.providers.secrets import hide_in
-from trioeval.report import Head, Results, RunInfo, Totals, config_tests, stripped
+from trioeval.report import Head, Results, RunInfo, Totals, config_tests, inert, stripped
 from trioeval.report.dataset_json import dataset_json, read_dataset
 from trioeval.report.derived import derive
+from trioeval.report.failures import Failures
 from trioeval.report.first_rows import FirstRows
 from trioeval.report.json_text import compact
 from trioeval.report.records import status_of
@@ -30,6 +32,8 @@ from trioeval.tasks.journal import KeptRows
 from trioeval.tasks.prepare import PreparedTask
 
 _ALL_ROWS = 1 << INDEX_BITS
+_FILE_NAME = 100  # characters of one that are shown
+_FAILURES = 10  # rows of each task that did not pass, of which the reasons are shown
 _AT_ONCE = 64  # rows that are there already and are taken without letting others go on
 
 
@@ -41,6 +45,7 @@ class Part:
     task: PreparedTask
     first_rows: FirstRows | None
     """What will be shown; None to show no rows."""
+    failures: Failures
     totals: Totals
     keys: Sequence[str] = attrs.field(repr=False)
     """Texts that must not stand in what is told of its suite."""
@@ -137,7 +142,8 @@ class Collector:
                 head=head,
                 task=task,
                 first_rows=FirstRows(cell, tests) if tests else None,
-                totals=Totals.of(head.columns),
+                failures=Failures(_FAILURES),
+                totals=Totals.of(head.columns, cluster=head.cluster),
                 keys=beginning.keys[head.task],
                 kept=run.kept(head.task),
             )
@@ -232,6 +238,7 @@ class Collector:
         self.watch(status_of(record))
         if part.first_rows is not None:
             part.first_rows.add(record)
+        part.failures.add(part.taken - 1, record)
         if self._lines:
             line = compact(stripped(record, self.info.strip)) if text is None else text
             for lines in self._lines:
@@ -295,7 +302,10 @@ def write_documents(outputs: Sequence[Path], results: Sequence[Results]) -> Sequ
         if output_suffix(path) == LINES:
             continue
         try:
-            write_results(path, results)
+            written = write_results(path, results)
+            if written != [path]:
+                names = ", ".join(inert(one.name, _FILE_NAME) for one in written)
+                say(f"-o {path}: written as {names}")
         except OutputError as error:
             errors.append(error)
         except StoreError as error:

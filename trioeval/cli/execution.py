@@ -6,7 +6,7 @@ way every row is written: a reply that was paid for is never lost to an impatien
 """
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from functools import partial
@@ -28,7 +28,7 @@ from trioeval.cli.run_results import show_results
 from trioeval.cli.settings import RunSettings
 from trioeval.cli.telemetry import open_telemetry
 from trioeval.cli.terminal import say
-from trioeval.cli.tracing import open_trace
+from trioeval.cli.tracing import open_trace, trace_of
 from trioeval.cli.watching import Watching
 from trioeval.datasets.result import DatasetResult
 from trioeval.errors import StoreError, TrioevalError
@@ -164,7 +164,7 @@ class Execution:
         self._activity = watching.picture.activity
 
         tell_live: Callable[[int | None, str | None], None] = _tell_nobody
-        watches: list[Observer] = []
+        watches: list[Callable[[str | None], Observer]] = []
 
         async def emit(row: Row) -> None:
             if row.question is not None and row.question.outcome == "skipped":
@@ -179,8 +179,6 @@ class Execution:
         def observe(event: Event) -> None:
             watching.observe(event)
             run.observe(event)
-            for watch in watches:
-                watch(event)
             if self.recorder is not None and self.recorder.error is not None:
                 self._stop.set()  # likewise, and at once: rows may come much later than their calls
 
@@ -195,7 +193,17 @@ class Execution:
         with (
             trio.CancelScope() as scope,
             self.interrupts.told_to(interrupt),
-            open_trace(self.settings.trace, watching.picture.activity.began_at, _warn) as trace,
+            open_trace(
+                self.settings.trace,
+                trace_of(
+                    self.prepared,
+                    run_id=run.id,
+                    began_at=watching.picture.activity.began_at,
+                    limits={name: one.limit for name, one in lanes.statistics().items()},
+                    keys=self.beginning.keys,
+                ),
+                _warn,
+            ) as trace,
             open_telemetry(
                 on=self.settings.otel,
                 run_id=run.id,
@@ -204,7 +212,7 @@ class Execution:
             ) as telemetry,
         ):
             watches += [] if trace is None else [trace]
-            watches += [] if telemetry is None else [telemetry.observe]
+            watches += [] if telemetry is None else [telemetry.observer]
             journal: Journal = (
                 NoticingJournal(run, self._notice) if self.settings.fail_fast else run
             )
@@ -227,6 +235,7 @@ class Execution:
                     lanes=lanes,
                     stop=self._stop,
                     observe=observe,
+                    observers=partial(_observer_of_all, watches) if watches else None,
                     recorder=self.recorder,
                     run_id=run.id,
                     warn=_warn,
@@ -324,6 +333,19 @@ class Execution:
 def _is_damaged(run: StoredRun) -> bool:
     """Whether its database is, so that nothing can be read from it either."""
     return isinstance(run.error, DamagedError)
+
+
+def _observer_of_all(
+    watches: Sequence[Callable[[str | None], Observer]], task: str | None
+) -> Observer:
+    """One that tells all of those that there are for a task."""
+    every = [watch(task) for watch in watches]
+
+    def tell(event: Event) -> None:
+        for observe in every:
+            observe(event)
+
+    return tell
 
 
 def _tell_nobody(_index: int | None, _task: str | None) -> None:

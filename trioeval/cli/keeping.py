@@ -43,8 +43,22 @@ class Keeping:
             >>> Keeping(database=Path("my runs.db"), named=True).resume("eval-1")
             "trioeval resume eval-1 --db 'my runs.db'"
         """
-        command = ["trioeval", "resume", run, *(["--retry", "errors"] if retry else ())]
-        return shlex.join([*command, "--db", str(self.database)] if self.named else command)
+        return self._command("resume", run, *(["--retry", "errors"] if retry else ()))
+
+    def show(self, run: str, task: str | None) -> str | None:
+        """The command that shows a row of a run, but for its index; None where the run is not kept.
+
+        Args:
+            run: Its id.
+            task: That of the row.
+        """
+        if self.database is None:
+            return None
+        return self._command("show", run, *(() if task is None else ("--task", task)))
+
+    def _command(self, *words: str) -> str:
+        named = ["--db", str(self.database)] if self.named else []
+        return shlex.join(["trioeval", *words, *named])
 
 
 @attrs.frozen

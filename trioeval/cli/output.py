@@ -18,14 +18,18 @@ def check_outputs(paths: Sequence[Path]) -> None:
     """Refuse files that could not be written, before anything is paid for; make their folders.
 
     Raises:
-        UsageError: A suffix is not known, or a folder cannot be written to.
+        UsageError: A suffix is not known, or needs a package that is not there, or a folder cannot be
+            written to.
     """
     for path in paths:
         suffix = output_suffix(path)
-        if suffix != LINES and suffix not in FORMATS:
-            known = ", ".join(sorted([*FORMATS, LINES]))
+        binary = FORMATS_BINARY.get(suffix)
+        if suffix != LINES and suffix not in FORMATS and binary is None:
+            known = ", ".join(sorted([*FORMATS, *FORMATS_BINARY, LINES]))
             msg = f"-o {path}: the suffix must be one of {known}, got {path.suffix!r}"
             raise UsageError(msg)
+        if binary is not None and (missing := binary.check()) is not None:
+            raise UsageError(f"-o {path}: {missing}")
         if path.is_dir():
             msg = f"-o {path}: is a folder"
             raise UsageError(msg)
@@ -96,21 +100,45 @@ class LinesFile:
                 self.error = self.error or _cannot_write(self.path, error)
 
 
-def write_results(path: Path, parts: Sequence[Results]) -> None:
+def write_results(path: Path, parts: Sequence[Results]) -> Sequence[Path]:
     """Write a result file, in the format of its suffix, whole or not at all.
 
     Args:
         path: The file.
         parts: One run, or its tasks.
 
+    Returns:
+        The files that were written: `path`, or what stands for it beside it.
+
     Raises:
         OutputError: It cannot be written; what stood there before still does.
     """
-    write_whole(path, FORMATS[output_suffix(path)](parts))
+    suffix = output_suffix(path)
+    if suffix in FORMATS:
+        write_whole(path, FORMATS[suffix](parts))
+        return [path]
+    files = FORMATS_BINARY[suffix].files(path, parts)
+    for name, write in files.items():
+        _write_file(name, write)
+    return list(files)
 
 
 def write_whole(path: Path, chunks: Iterable[str]) -> None:
     """Write a text file whole or not at all.
+
+    Raises:
+        OutputError: It cannot be written; what stood there before still does.
+    """
+
+    def write(temporary: Path) -> None:
+        with _open_text(temporary) as file:
+            file.writelines(chunks)
+
+    _write_file(path, write)
+
+
+def _write_file(path: Path, write: Callable[[Path], None]) -> None:
+    """Have a file written under another name first, which is its own when it is whole.
 
     Raises:
         OutputError: It cannot be written; what stood there before still does.
@@ -120,8 +148,7 @@ def write_whole(path: Path, chunks: Iterable[str]) -> None:
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{path.name}.")
         try:
             os.close(handle)
-            with _open_text(Path(name)) as file:
-                file.writelines(chunks)
+            write(Path(name))
             # mkstemp makes files for one's own eyes; results get the rights of any new file.
             Path(name).chmod(0o666 & ~_umask())
             Path(name).replace(target)
@@ -180,6 +207,39 @@ FORMATS: Mapping[str, Callable[[Sequence[Results]], Iterator[str]]] = {
     _JUNIT: _junit,
 }
 """What makes the text of a document, by the end of its name."""
+
+
+def _nothing_missing() -> None:
+    """It needs no package that may be missing."""
+
+
+@attrs.frozen
+class BinaryFormat:
+    """A kind of result file that is no text."""
+
+    files: Callable[[Path, Sequence[Results]], Mapping[Path, Callable[[Path], None]]]
+    """Gives what `-o` of a path makes: the files by their names, each with what writes it to the name that it
+    is given, where an empty file stands. May raise OutputError, and OSError, as may those."""
+    check: Callable[[], str | None] = _nothing_missing
+    """Gives what is missing here that it needs, and how to get it; asked before anything is paid for."""
+
+    @classmethod
+    def of_one(
+        cls,
+        write: Callable[[Path, Sequence[Results]], None],
+        check: Callable[[], str | None] = _nothing_missing,
+    ) -> "BinaryFormat":
+        """That of a single file, which bears the name that was asked for.
+
+        Args:
+            write: Writes it to the path that it is given, where an empty file stands.
+            check: See there.
+        """
+        return cls(lambda path, parts: {path: lambda temporary: write(temporary, parts)}, check)
+
+
+FORMATS_BINARY: Mapping[str, BinaryFormat] = {}
+"""What writes a file that is no text, by the end of its name."""
 
 
 def _open_text(path: Path) -> IO[str]:

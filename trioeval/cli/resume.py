@@ -222,7 +222,9 @@ def _absolute(flags: RunFlags, database: Path) -> RunFlags:
         ),
         keep=attrs.evolve(flags.keep, db=database.absolute()),
         output=attrs.evolve(
-            flags.output, output=tuple(path.absolute() for path in flags.output.output)
+            flags.output,
+            output=tuple(path.absolute() for path in flags.output.output),
+            trace=None if flags.output.trace is None else flags.output.trace.absolute(),
         ),
     )
 

@@ -32,6 +32,7 @@ from trioeval.cli.settings import (
 )
 from trioeval.cli.stored_flags import stored_flags
 from trioeval.cli.terminal import say, show
+from trioeval.cli.tracing import check_trace
 from trioeval.errors import UsageError
 from trioeval.providers import Recorder
 from trioeval.providers.local.replay import ReplaySettings
@@ -160,6 +161,7 @@ def _run_prepared(
     interrupts: Interrupts,
 ) -> int:
     check_outputs(settings.outputs)
+    check_trace(settings.trace)
     recording = nullcontext() if settings.record is None else Recorder.create(settings.record)
     # What is loaded by now lives as long as the process: the collector need not look at it again.
     gc.collect()
@@ -200,7 +202,8 @@ def _check_files(
 
 def _written(settings: RunSettings) -> list[Named]:
     recorded = [] if settings.record is None else [("--record", settings.record)]
-    return [*recorded, *(("-o", path) for path in settings.outputs)]
+    traced = [] if settings.trace is None else [("--trace", settings.trace)]
+    return [*recorded, *traced, *(("-o", path) for path in settings.outputs)]
 
 
 def _check_recorded(prepared: PreparedSuite, settings: RunSettings) -> None:

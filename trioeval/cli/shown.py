@@ -59,7 +59,7 @@ def show_run(
 
 
 def _show_task(reader: Reader, facts: RunFacts, head: Head, limit: int, *, failed: bool) -> Ended:
-    rows, totals = FirstRows(_CELL, limit), Totals.of(head.columns)
+    rows, totals = FirstRows(_CELL, limit), Totals.of(head.columns, cluster=head.cluster)
     for record in reader.records(facts, head.task):
         totals.add(record)
         if not failed or not record["success"]:

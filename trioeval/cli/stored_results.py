@@ -104,7 +104,7 @@ def _results(
 
 def totals_of(records: Iterator[Mapping[str, Any]], head: Head, derived: Any) -> Totals:
     """The totals of a task, with the metrics that were derived when it ended."""
-    totals = Totals.of(head.columns)
+    totals = Totals.of(head.columns, cluster=head.cluster)
     for record in records:
         totals.add(record)
     for column, metrics in zip(

@@ -1,24 +1,152 @@
 """`--trace FILE`: what lanes and calls did, and when, for a viewer of traces."""
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from io import FileIO
 from pathlib import Path
 
-from trioeval.kernel import Observer
+import attrs
+import trio
+
+from trioeval.errors import OutputError, UsageError
+from trioeval.kernel import Event, Observer
+from trioeval.providers.secrets import hide
+from trioeval.report.trace import Trace
+from trioeval.tasks import PreparedSuite
+
+
+def check_trace(path: Path | None) -> None:
+    """Refuse a file that could not be written, before anything is paid for; make its folder.
+
+    Raises:
+        UsageError: It is a folder, or its folder cannot be written to.
+    """
+    if path is None:
+        return
+    if path.is_dir():
+        raise UsageError(f"--trace {path}: is a folder")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or error
+        msg = f"--trace {path}: the folder {path.parent} cannot be made: {reason}"
+        raise UsageError(msg) from None
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UsageError(f"--trace {path}: cannot be written to")
 
 
 @contextmanager
 def open_trace(
-    path: Path | None, began_at: float, warn: Callable[[str], None]
-) -> Iterator[Observer | None]:
-    """Write down everything that an observer is told, for as long as the block; a whole file in any case.
+    path: Path | None,
+    trace: Trace,
+    warn: Callable[[str], None],
+) -> Iterator[Callable[[str | None], Observer] | None]:
+    """Write down everything that observers are told, for as long as the block; a whole file in any case.
+
+    What stood in the file before is gone.
 
     Args:
         path: The file; None writes nothing.
-        began_at: When the run began, on the Trio clock: the zero of the trace.
+        trace: Makes the records.
         warn: Told of the first thing that cannot be written; the run goes on.
+
+    Yields:
+        Gives the observer of a task, by its id; None where nothing is written.
 
     Raises:
         OutputError: The file cannot be begun; nothing was called.
     """
-    yield None
+    if path is None:
+        yield None
+        return
+    try:
+        # Unbuffered: what a run did before it was killed is there.
+        file = FileIO(path, "w")
+    except OSError as error:
+        raise OutputError(_cannot_write(path, error)) from error
+    writing = _Writing(path, trace, file, warn)
+    try:
+        writing.write(trace.head())
+        yield lambda task: partial(writing.observe, task)
+    finally:
+        writing.write(trace.tail(trio.current_time()))
+        writing.close()
+
+
+@attrs.define(eq=False)
+class _Writing:
+    """A file that gets records until one cannot be written. A full disk must not cost the run."""
+
+    path: Path
+    trace: Trace
+    file: FileIO
+    warn: Callable[[str], None]
+    is_broken: bool = False
+
+    def observe(self, task: str | None, event: Event) -> None:
+        if not self.is_broken and (text := self.trace.records(task, event)):
+            self.write(text)
+
+    def close(self) -> None:
+        try:
+            self.file.close()
+        except OSError as error:
+            self._give_up(error)
+
+    def write(self, text: str) -> None:
+        if self.is_broken:
+            return
+        left = memoryview(text.encode("ascii"))
+        try:
+            while left:
+                left = left[self.file.write(left) or 0 :]
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        if not self.is_broken:
+            self.is_broken = True
+            self.warn(f"{_cannot_write(self.path, error)}; the run goes on without it")
+
+
+def trace_of(
+    prepared: PreparedSuite,
+    *,
+    run_id: str,
+    began_at: float,
+    limits: Mapping[str, int],
+    keys: Mapping[str | None, Sequence[str]],
+) -> Trace:
+    """What makes the records of a run.
+
+    Args:
+        prepared: What is run.
+        run_id: Of the run.
+        began_at: When it began, on the Trio clock.
+        limits: Calls that each lane allows at first.
+        keys: What must not stand in it, by task.
+    """
+    hidden = [key for several in keys.values() for key in several]
+    steps = {
+        part.id: part.prepared.steps
+        for part in prepared.parts
+        if part.rows is not None and part.prepared.suite.columns is None
+    }
+
+    def name_of(task: str | None, index: int) -> str | None:
+        of_task = steps.get(task)
+        return None if of_task is None else of_task[index].test.description
+
+    return Trace(
+        began_at=began_at,
+        run_id=run_id,
+        limits=limits,
+        name_of=name_of,
+        hide=lambda text: hide(text, hidden),
+    )
+
+
+def _cannot_write(path: Path, error: OSError) -> str:
+    return f"--trace {path}: cannot be written: {error.strerror or error}"

@@ -270,7 +270,7 @@ class Throttle:
         if rpm is not None:
             self.pace = self.pace.at(now, rpm)
         if tpm is not None and self.tokens is not None:
-            self.tokens.retune(tpm)
+            self.tokens.retune(now, tpm)
         self._settle_flags()
 
     def reset(self) -> None:

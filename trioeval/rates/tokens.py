@@ -83,9 +83,21 @@ class TokenPace:
         """Tokens per minute."""
         return 60.0 / self.period
 
-    def retune(self, tpm: float) -> None:
-        """From now on tokens are taken at another rate, > 0 and finite; those that were owe what they owe."""
-        self.period, self.largest = 60.0 / tpm, tpm
+    def retune(self, now: float, tpm: float) -> None:
+        """Keep to another rate, > 0 and finite, from `now` on. What is owed are tokens, not seconds.
+
+        O(open reservations).
+        """
+        period = 60.0 / tpm
+        ratio = period / self.period
+        # Every term is so many tokens before or after now. Scaled around it, all stay in their order, and
+        # a settlement at the new period moves them as if the call had been taken at it.
+        for reservation in self._open:
+            reservation.paid_at = now + (reservation.paid_at - now) * ratio
+            reservation.period = period
+        self._rest_paid_at = now + (self._rest_paid_at - now) * ratio
+        self.next_token_at = now + (self.next_token_at - now) * ratio
+        self.period, self.largest = period, tpm
 
     def fits(self, tokens: int) -> bool:
         """Whether a minute's tokens are enough for a call of so many."""

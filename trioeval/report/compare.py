@@ -61,6 +61,8 @@ class RowChange:
     after: Side | None
     is_answered_otherwise: bool = False
     """Whether both runs have it, with different outputs."""
+    before_row: int | None = None
+    """Its number among the rows of the old run, where that has it; not told as JSON."""
 
     def json(self) -> dict[str, Any]:
         """Ready for `json.dumps`."""
@@ -198,7 +200,7 @@ class Comparison:
             if not self._is_met[place]:
                 self._column(record).kinds["gone"] += 1
                 side = Side(status_of(record), record["score"])
-                yield _told(record, kind="gone", before=side, after=None)
+                yield _told(record, kind="gone", before=side, after=None, place=place)
 
     def _place(self, record: Mapping[str, Any], several: "_Several") -> int | None:
         """Where the old run has the row."""
@@ -218,7 +220,7 @@ class Comparison:
         digest = self._outputs[place * _DIGEST : (place + 1) * _DIGEST]
         other = digest != _output_digest(record)
         kind = _kind(before, after, is_answered_otherwise=other)
-        return _told(record, kind=kind, before=before, after=after, other=other)
+        return _told(record, kind=kind, before=before, after=after, other=other, place=place)
 
     def _column(self, record: Mapping[str, Any]) -> ColumnChange:
         task = record.get("task")
@@ -276,6 +278,7 @@ def _told(
     before: Side | None,
     after: Side | None,
     other: bool = False,
+    place: int | None = None,
 ) -> RowChange:
     return RowChange(
         kind=kind,
@@ -287,4 +290,5 @@ def _told(
         before=before,
         after=after,
         is_answered_otherwise=other,
+        before_row=place,
     )

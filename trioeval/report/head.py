@@ -73,6 +73,8 @@ class Head:
     """Of a task of type `columns`: the folder of its files."""
     cases: tuple[HeadCase, ...] = ()
     """Of a task of type `agent`."""
+    cluster: str | None = None
+    """What names the cluster of a row, if the suite says it; see `trioeval.report.clusters`."""
 
     def json(self) -> dict[str, Any]:
         """All of it, ready for `json.dumps`."""
@@ -88,6 +90,7 @@ class Head:
             **({} if self.questions_file is None else {"questionsFile": self.questions_file}),
             **({} if self.dataset_folder is None else {"datasetFolder": self.dataset_folder}),
             **({"cases": [case.json() for case in self.cases]} if self.cases else {}),
+            **({} if self.cluster is None else {"cluster": self.cluster}),
         }
 
     @classmethod
@@ -118,6 +121,7 @@ class Head:
             questions_file=found.get("questionsFile"),
             dataset_folder=found.get("datasetFolder"),
             cases=tuple(HeadCase.read(case) for case in found.get("cases", ())),
+            cluster=found.get("cluster"),
         )
 
 
@@ -158,6 +162,7 @@ def head_of(
         if suite.columns is None
         else str(folder_of(suite.columns, task or "dataset")),
         cases=_cases(suite, steps),
+        cluster=suite.evaluate_options.cluster,
     )
 
 

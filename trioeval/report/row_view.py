@@ -25,7 +25,7 @@ from trioeval.tasks import Status
 _LONG = 20_000  # characters of a prompt or a reply
 _NAME = 120  # of a name or a reason on one line
 
-_WHY: Mapping[str, str] = {
+WAITS_FOR: Mapping[str, str] = {
     "gate": "for a row that had to run alone",
     "window": "for earlier rows, which are told first",
     "turn": "for others of the lane that stood before it",
@@ -39,7 +39,7 @@ _WHY: Mapping[str, str] = {
     "quota": "for a limit that others share",
     "backoff": "before a call that failed was made again",
 }
-"""Of each `Why`."""
+"""What a row waited for: of each `Why`."""
 
 
 class SeenCall(Protocol):
@@ -295,7 +295,7 @@ def _waits(own: Mapping[str, Any]) -> Iterator[RenderableType]:
             yield _title(f"waited {own['waitMs'] / 1000:.3f} s")
         return
     yield _title("waited")
-    lines = (f"  {seconds:9.3f} s  {_WHY.get(why, inert(why, _NAME))}" for why, seconds in waits)
+    lines = (f"  {seconds:9.3f} s  {WAITS_FOR.get(why, inert(why, _NAME))}" for why, seconds in waits)
     yield Text("\n".join(lines))
 
 

@@ -1,65 +1,221 @@
-"""Results as tables for a terminal: the first rows of a run, and one line a column of all of it."""
+"""Results as tables for a terminal: the first rows of a run, and one line a column of all of it.
+
+How they are laid out depends on how wide the terminal is: what does not fit beside the rest stands below it,
+or is counted. Nothing is squeezed until it cannot be read.
+"""
 
 from collections.abc import Iterator, Sequence
 
+import attrs
 from rich.box import SIMPLE
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from trioeval.report.first_rows import Cell, FirstRows
 from trioeval.report.head import HeadColumn
 from trioeval.report.inert import inert
-from trioeval.report.totals import Totals, nearest_rank, percent
+from trioeval.report.statistics import Estimate
+from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
 from trioeval.tasks import Status
 
 STATUS_STYLES = {Status.PASS: "green", Status.FAIL: "red", Status.ERROR: "bold yellow"}
 """How a verdict looks."""
 
-
-def rows_table(columns: Sequence[HeadColumn], rows: FirstRows) -> Table:
-    """One line a test, one column a provider and prompt: the verdict and what was answered."""
-    table = Table(box=SIMPLE, pad_edge=False)
-    table.add_column("#", justify="right", style="dim")
-    table.add_column("test", overflow="fold")
-    for heading in _headings(columns, rows.width):
-        table.add_column(Text(heading), overflow="fold")
-    for test_idx, name in rows.names.items():
-        found = (rows.cells.get((test_idx, prompt_idx)) for prompt_idx in range(len(columns)))
-        table.add_row(str(test_idx), Text(name), *map(_cell, found))
-    return table
+_BETWEEN = 3  # characters between two columns
+_LEAST_CELL = 12  # characters that a cell of a row needs
+_LEAST_TEST = 10  # of the name of a test
+_LEAST_NAME = 16  # of a provider
+_NAME = 60  # of a provider, at most
+_EXACT = 0.1  # width of an interval below which whole percents say too little
+_ALMOST = 1e-9  # between scores that are the same
 
 
-def columns_table(columns: Sequence[HeadColumn], totals: Totals) -> Table:
-    """One line a provider and prompt: how many passed, and what it took."""
-    table = Table(box=SIMPLE, pad_edge=False)
-    table.add_column("provider", overflow="fold", min_width=16)
-    for name in ("pass", "fail", "error", "pass rate", "score", "p50 ms", "p95 ms", "tokens"):
-        table.add_column(name, justify="right", no_wrap=True)
-    if worked := any(own.attempts is not None for own in totals.columns):
-        table.add_column("attempts", justify="right", no_wrap=True)
-    if judged := any(own.usage.judges for own in totals.columns):
-        table.add_column("grading tokens", justify="right", no_wrap=True)
-    for heading, own in zip(_headings(columns, 60), totals.columns, strict=True):
-        counts = [(status, own.statuses[status]) for status in Status]
-        table.add_row(
-            Text(heading),
-            *(Text(str(n), style=STATUS_STYLES[status] if n else "dim") for status, n in counts),
-            f"{percent(own.statuses[Status.PASS], own.rows)} %" if own.rows else "–",
-            f"{own.score / own.rows:.3f}" if own.rows else "–",
-            _measured(nearest_rank(own.latencies, 0.50)),
-            _measured(nearest_rank(own.latencies, 0.95)),
-            str(own.usage["total"]),
-            *([str(own.attempts or 0)] if worked else ()),
-            *([str(own.usage.judges["total"] if own.usage.judges else 0)] if judged else ()),
+def rows_table(columns: Sequence[HeadColumn], rows: FirstRows) -> RenderableType:
+    """One line a test, one column a provider and prompt: the verdict and what was answered.
+
+    Columns that find no room are counted below.
+    """
+    return _RowsTable(columns, rows)
+
+
+@attrs.frozen
+class _RowsTable:
+    columns: Sequence[HeadColumn]
+    rows: FirstRows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        first = len(str(max(self.rows.names, default=0))) + _BETWEEN
+        names = max(map(cell_len, self.rows.names.values()), default=0)
+        room = options.max_width - first - min(names, _LEAST_TEST) - _BETWEEN
+        fit = max(1, room // (_LEAST_CELL + _BETWEEN))
+        shown = min(len(self.columns), fit)
+        yield self._table(shown)
+        if hidden := len(self.columns) - shown:
+            yield Text(f"… and {hidden} more columns, for which there is no room")
+
+    def _table(self, shown: int) -> Table:
+        rows = self.rows
+        table = Table(box=SIMPLE, pad_edge=False)
+        table.add_column("#", justify="right", style="dim", no_wrap=True)
+        table.add_column("test", overflow="fold")
+        for heading in headings(self.columns[:shown], rows.width):
+            table.add_column(Text(heading), overflow="fold", min_width=_LEAST_CELL - _BETWEEN)
+        for test_idx, name in rows.names.items():
+            found = (rows.cells.get((test_idx, prompt_idx)) for prompt_idx in range(shown))
+            table.add_row(str(test_idx), Text(name), *map(_cell, found))
+        return table
+
+
+def columns_table(columns: Sequence[HeadColumn], totals: Totals) -> RenderableType:
+    """One line a provider and prompt: how many passed, how sure that is, and what it took.
+
+    Where that is too wide, two tables with a part of it each; where those are, a few lines for each.
+    """
+    return _ColumnsTable([*headings(columns, _NAME)], [*_figures(totals.columns)])
+
+
+@attrs.frozen
+class _Figure:
+    """One number of each column of a run."""
+
+    title: str
+    cells: Sequence[Text]
+    is_spent: bool = False
+    """Whether it is of what was used, and not of how rows ended."""
+
+    @property
+    def width(self) -> int:
+        return max(cell_len(self.title), *(cell.cell_len for cell in self.cells), 0)
+
+
+@attrs.frozen
+class _ColumnsTable:
+    names: Sequence[str]
+    figures: Sequence[_Figure]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        room = options.max_width - min(max(map(cell_len, self.names), default=0), _LEAST_NAME) - 2
+        spent = [figure for figure in self.figures if figure.is_spent]
+        ended = [figure for figure in self.figures if not figure.is_spent]
+        if _needed(self.figures) <= room:
+            yield self._table(self.figures)
+        elif max(_needed(ended), _needed(spent)) <= room:
+            yield self._table(ended)
+            yield self._table(spent)
+        else:
+            yield self._lines(options.max_width)
+
+    def _table(self, figures: Sequence[_Figure]) -> Table:
+        table = Table(box=SIMPLE, pad_edge=False)
+        table.add_column("provider", overflow="fold", min_width=_LEAST_NAME)
+        for figure in figures:
+            table.add_column(figure.title, justify="right", no_wrap=True)
+        for place, name in enumerate(self.names):
+            table.add_row(Text(name), *(figure.cells[place] for figure in figures))
+        return table
+
+    def _lines(self, width: int) -> Group:
+        found: list[Text] = []
+        for place, name in enumerate(self.names):
+            found.append(Text(f"\n{name}", style="bold", overflow="fold"))
+            parts = [f"{figure.title} {figure.cells[place].plain}" for figure in self.figures]
+            found += (Text(f"  {line}", overflow="fold") for line in _packed(parts, width - 2))
+        return Group(*found)
+
+
+def _needed(figures: Sequence[_Figure]) -> int:
+    return sum(figure.width + _BETWEEN for figure in figures)
+
+
+def _packed(parts: Sequence[str], width: int) -> Iterator[str]:
+    """Parts behind each other on lines of at most that width, or of one part."""
+    line = ""
+    for place, part in enumerate(parts):
+        told = part if place == len(parts) - 1 else f"{part},"
+        joined = f"{line} {told}" if line else told
+        if line and cell_len(joined) > width:
+            yield line
+            joined = told
+        line = joined
+    if line:
+        yield line
+
+
+def _figures(columns: Sequence[ColumnTotals]) -> Iterator[_Figure]:
+    for status, title in ((Status.PASS, "pass"), (Status.FAIL, "fail"), (Status.ERROR, "error")):
+        counts = [own.statuses[status] for own in columns]
+        yield _Figure(
+            title, [Text(str(n), style=STATUS_STYLES[status] if n else "dim") for n in counts]
         )
-    return table
+    yield _plain("pass rate", [_pass_rate(own) for own in columns])
+    yield _plain("95 % CI", [_interval(own.pass_interval()) for own in columns])
+    yield _plain("score", [f"{own.score / own.rows:.3f}" if own.rows else "–" for own in columns])
+    judged = [own.score_interval() for own in columns]
+    if any(map(_tells_more, columns, judged)):
+        yield _plain("judged score", [*map(_plus_minus, judged)])
+    for title, share in (("p50 ms", 0.50), ("p95 ms", 0.95)):
+        found = [_measured(nearest_rank(own.latencies, share)) for own in columns]
+        yield _plain(title, found, is_spent=True)
+    yield _plain("tokens", [str(own.usage["total"]) for own in columns], is_spent=True)
+    if any(own.cost for own in columns):
+        costs = ["–" if own.cost is None else f"{own.cost:.4f}" for own in columns]
+        yield _plain("US dollars", costs, is_spent=True)
+    if any(own.attempts is not None for own in columns):
+        yield _plain("attempts", [str(own.attempts or 0) for own in columns], is_spent=True)
+    if any(own.usage.judges for own in columns):
+        used = [str(own.usage.judges["total"] if own.usage.judges else 0) for own in columns]
+        yield _plain("grading tokens", used, is_spent=True)
+
+
+def _plain(title: str, cells: Sequence[str], *, is_spent: bool = False) -> _Figure:
+    return _Figure(title, [*map(Text, cells)], is_spent)
+
+
+def _pass_rate(own: ColumnTotals) -> str:
+    return f"{percent(own.statuses[Status.PASS], own.rows)} %" if own.rows else "–"
+
+
+def _interval(found: Estimate | None) -> str:
+    """Between which percents a share lies.
+
+    Example:
+        >>> _interval(Estimate(0.5, 0.1, 0.3042, 0.6958, 25, 25, 0.95))
+        '30–70 %'
+    """
+    if found is None or found.low is None or found.high is None:
+        return "–"
+    digits = 1 if found.high - found.low < _EXACT else 0
+    return f"{100 * found.low:.{digits}f}–{100 * found.high:.{digits}f} %"
+
+
+def _tells_more(own: ColumnTotals, judged: Estimate | None) -> bool:
+    """Whether the scores of rows with a verdict are something else than which of them passed."""
+    if judged is None:
+        return False
+    passed, failed = own.statuses[Status.PASS], own.statuses[Status.FAIL]
+    return abs(judged.mean * (passed + failed) - passed) > _ALMOST * (passed + failed)
+
+
+def _plus_minus(found: Estimate | None) -> str:
+    if found is None:
+        return "–"
+    half = found.half_width
+    return f"{found.mean:.3f}" + ("" if half is None else f" ± {half:.3f}")
 
 
 def _measured(milliseconds: float | None) -> str:
     return "–" if milliseconds is None else f"{milliseconds:.0f}"
 
 
-def _headings(columns: Sequence[HeadColumn], width: int) -> Iterator[str]:
+def headings(columns: Sequence[HeadColumn], width: int) -> Iterator[str]:
+    """What columns are called: their providers, and their prompts where those differ; harmless, and cut.
+
+    Args:
+        columns: Of a task.
+        width: Characters of each name.
+    """
     prompts = {(column.id, column.label) for column in columns}
     for column in columns:
         name = inert(column.provider, width)

@@ -1,8 +1,9 @@
 """Running totals of a run: everything that is told of it besides its rows.
 
 Rows are counted as they come and forgotten. What grows with them is one number a row, its latency, because
-nothing less gives an exact percentile. Sums are made in the order of the rows, so they do not depend on
-which row was finished first.
+nothing less gives an exact percentile, and some numbers a test, which its repeats share, because nothing less
+gives an interval. Sums are made in the order of the rows, so they do not depend on which row was finished
+first.
 """
 
 from array import array
@@ -13,7 +14,9 @@ from typing import Any
 import attrs
 
 from trioeval.report.agent_facts import agent_of
+from trioeval.report.clusters import place_of
 from trioeval.report.records import own_of, status_of, title_of_test
+from trioeval.report.statistics import CONFIDENCE, ColumnSums, Estimate, Place
 from trioeval.report.usage import UsageSum
 from trioeval.tasks import Status
 from trioeval.tasks.question_status import QuestionCounts
@@ -47,16 +50,24 @@ class ColumnTotals:
     """How questions ended, where rows are such."""
     attempts: int | None = None
     """Attempts of agents; None where no agent worked."""
+    sums: ColumnSums = attrs.field(factory=ColumnSums, repr=False)
+    """What intervals are made of."""
 
     @property
     def rows(self) -> int:
         """All rows of the column."""
         return self.statuses.total()
 
-    def add(self, record: Mapping[str, Any]) -> None:
-        """Count one more row."""
+    def add(self, record: Mapping[str, Any], place: Place | None = None) -> None:
+        """Count one more row.
+
+        Args:
+            record: As `row_json` made it, with nothing left out.
+            place: Its test and its cluster; None looks for them.
+        """
         own = own_of(record)
-        self.statuses[status_of(record)] += 1
+        status = status_of(record)
+        self.statuses[status] += 1
         self.outcomes[own["outcome"]] += 1
         self.score += record["score"]
         latency_ms = record["latencyMs"]
@@ -70,13 +81,16 @@ class ColumnTotals:
         self.usage.add_judges(record["tokenUsage"])
         if (grading_cost := own.get("gradingCost")) is not None:
             self.grading_cost = (self.grading_cost or 0) + grading_cost
+        judged = None if status is Status.ERROR else record["score"]
+        where = place_of(record) if place is None else place
+        test = self.sums.add(where, passed=status is Status.PASS, score=judged)
         if record["gradingResult"] is not None:
-            self._add_verdict(record["gradingResult"])
+            self._add_verdict(record["gradingResult"], None if judged is None else test)
         self.questions.add_record(record)
         if (agent := agent_of(record)) is not None:
             self.attempts = (self.attempts or 0) + len(agent.attempts)
 
-    def _add_verdict(self, verdict: Mapping[str, Any]) -> None:
+    def _add_verdict(self, verdict: Mapping[str, Any], test: int | None) -> None:
         told: dict[str, int] = {}
         for part in verdict["componentResults"]:
             if part["pass"]:
@@ -97,11 +111,25 @@ class ColumnTotals:
             added = count if weight is None else weight
             self.named_weights[name] = self.named_weights.get(name, 0) + added
             self.named_counts[name] += count
+            if test is not None:
+                self.sums.add_metric(test, name, shown, added)
 
     @property
     def metrics(self) -> list[str]:
         """Names of the metrics, sorted."""
         return sorted(self.named_counts)
+
+    def pass_interval(self, confidence: float = CONFIDENCE) -> Estimate | None:
+        """The share of all rows that passed, 0 to 1; None of no rows. Rows without a verdict did not pass."""
+        return self.sums.pass_interval(confidence)
+
+    def score_interval(self, confidence: float = CONFIDENCE) -> Estimate | None:
+        """The mean score of the rows that have a verdict; None where none has."""
+        return self.sums.score_interval(confidence)
+
+    def metric_intervals(self, confidence: float = CONFIDENCE) -> Mapping[str, Estimate]:
+        """The weighted mean of each metric over the rows that have a verdict, by name, sorted."""
+        return self.sums.metric_intervals(confidence)
 
     def json(self) -> dict[str, Any]:
         """The metrics of the column in a document."""
@@ -123,6 +151,7 @@ class ColumnTotals:
             "cost": self.cost,
             **({} if self.grading_cost is None else {"gradingCost": self.grading_cost}),
             **({"questions": self.questions.json()} if self.questions.total else {}),
+            **({"statistics": self.sums.json()} if self.rows else {}),
         }
 
 
@@ -136,11 +165,20 @@ class Totals:
     """Names of the variables of all rows, in the order in which they turn up."""
     has_descriptions: bool = False
     """Whether some test has one."""
+    cluster: str | None = None
+    """What names the cluster of a row; see `place_of`."""
+    _last: tuple[int, Place] = attrs.field(default=(-1, Place(0)), init=False, repr=False)
+    """The test index of the row before, whose test other columns have as well."""
 
     @classmethod
-    def of(cls, columns: Sized) -> "Totals":
-        """No rows yet of so many columns."""
-        return cls([ColumnTotals() for _ in range(len(columns))])
+    def of(cls, columns: Sized, *, cluster: str | None = None) -> "Totals":
+        """No rows yet of so many columns.
+
+        Args:
+            columns: Of a task.
+            cluster: What names the cluster of a row; see `place_of`.
+        """
+        return cls([ColumnTotals() for _ in range(len(columns))], cluster=cluster)
 
     @classmethod
     def joined(cls, several: Iterable["Totals"]) -> "Totals":
@@ -158,7 +196,9 @@ class Totals:
         Args:
             record: As `row_json` made it, with nothing left out.
         """
-        self.columns[record["promptIdx"]].add(record)
+        if self._last[0] != record["testIdx"]:
+            self._last = record["testIdx"], place_of(record, self.cluster)
+        self.columns[record["promptIdx"]].add(record, self._last[1])
         self.vars.update(dict.fromkeys(record["vars"]))
         self.has_descriptions = self.has_descriptions or title_of_test(record) is not None
         if record["response"] is not None:

@@ -20,7 +20,8 @@ from trioeval.store.dataset_facts import read_dataset_facts, read_dropped
 from trioeval.store.facts import DatasetFacts, RunFacts, RunState, StoredCall, StoredOutcome
 from trioeval.store.locks import is_running, lock_run
 from trioeval.store.payloads import read_text
-from trioeval.store.records import Source, read_body, record_texts
+from trioeval.store.records import Source, read_body, read_calls, record_texts
+from trioeval.store.row_pages import RowPage, RowQuery, read_row_page
 from trioeval.store.runs import delete_run, key_range, read_activity, read_runs
 from trioeval.store.schema import INDEX_BITS, RUNS
 from trioeval.tasks.reconcile import StoredIdentity
@@ -114,6 +115,11 @@ class Reader:
         )
         raise UsageError(f"{self.path}: {what}{of}; the last ones are {ids}")
 
+    def find(self, run_id: str) -> RunFacts | None:
+        """The run with this very id; None if there is none. Looks at no other one."""
+        found = self._guarded(lambda: self._runs(None, None, 1, run_id))
+        return found[0] if found else None
+
     def heads(self, run: RunFacts) -> list[Mapping[str, Any]]:
         """What was told of its tasks beside their rows, in their order."""
         return self._guarded(
@@ -171,32 +177,11 @@ class Reader:
     def calls(self, run: RunFacts, task: str | None, index: int) -> list[StoredCall]:
         """The calls that a row made, in the order in which they ended, over all executions."""
         key = self._key(run, task, index)
-        statement = (
-            "SELECT role, provider, execution, prompt, reply, error, latency_ms, tokens, cost, cached "
-            "FROM call WHERE key = ? ORDER BY call"
-        )
-        if key is None:
-            return []
-        return self._guarded(lambda: self._calls(statement, key))
+        return [] if key is None else self._guarded(lambda: read_calls(self._connection, key))
 
-    def _calls(self, statement: str, key: int) -> list[StoredCall]:
-        return [
-            StoredCall(
-                role=role,
-                provider=provider,
-                execution=execution,
-                prompt=json.loads(read_text(prompt)),
-                reply=None if reply is None else json.loads(read_text(reply)),
-                error=None if error is None else json.loads(error),
-                latency_ms=latency_ms,
-                tokens=tokens,
-                cost=cost,
-                cached=bool(cached),
-            )
-            for role, provider, execution, prompt, reply, error, latency_ms, tokens, cost, cached in (
-                self._connection.execute(statement, (key,))
-            )
-        ]
+    def row_page(self, run: RunFacts, wanted: RowQuery) -> RowPage:
+        """Some of the rows of a run, as they are paged through."""
+        return self._guarded(lambda: read_row_page(self._connection, self.path, run, wanted))
 
     def datasets(self, run: RunFacts) -> Mapping[str | None, DatasetFacts]:
         """The datasets of a run that were begun, or have ended, by their tasks."""
@@ -342,9 +327,15 @@ class Reader:
             connection.close()
         return deleted
 
-    def _runs(self, suite: str | None, state: RunState | None, limit: int | None) -> list[RunFacts]:
+    def _runs(
+        self,
+        suite: str | None,
+        state: RunState | None,
+        limit: int | None,
+        run_id: str | None = None,
+    ) -> list[RunFacts]:
         found: list[RunFacts] = []
-        for facts, is_open in read_runs(self._connection, suite):
+        for facts, is_open in read_runs(self._connection, suite=suite, run_id=run_id):
             if limit is not None and len(found) >= limit:
                 break
             run = facts

@@ -11,6 +11,7 @@ import attrs
 
 from trioeval.errors import StoreError
 from trioeval.store.database import store_error
+from trioeval.store.facts import StoredCall
 from trioeval.store.payloads import read_text
 from trioeval.store.schema import INDEX_BITS, RUNS
 from trioeval.tasks.journal import CallKey
@@ -134,6 +135,30 @@ def merged(
         return stored
     kept = ((index, text) for index, text in stored if index not in unsaved)
     return heapq.merge(kept, sorted(unsaved.items()))
+
+
+def read_calls(connection: sqlite3.Connection, key: int) -> list[StoredCall]:
+    """All calls of a row, in the order in which they ended."""
+    lines = connection.execute(
+        "SELECT role, provider, execution, prompt, reply, error, latency_ms, tokens, cost, cached "
+        "FROM call WHERE key = ? ORDER BY call",
+        (key,),
+    )
+    return [
+        StoredCall(
+            role=role,
+            provider=provider,
+            execution=execution,
+            prompt=json.loads(read_text(prompt)),
+            reply=None if reply is None else json.loads(read_text(reply)),
+            error=None if error is None else json.loads(error),
+            latency_ms=latency_ms,
+            tokens=tokens,
+            cost=cost,
+            cached=bool(cached),
+        )
+        for role, provider, execution, prompt, reply, error, latency_ms, tokens, cost, cached in lines
+    ]
 
 
 def read_call(

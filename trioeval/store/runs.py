@@ -259,15 +259,17 @@ def _moved_record(body: str | bytes, test: int, prompt: int, name: str) -> str |
 
 
 def read_runs(
-    connection: sqlite3.Connection, suite: str | None = None
+    connection: sqlite3.Connection, *, suite: str | None = None, run_id: str | None = None
 ) -> Iterator[tuple[RunFacts, bool]]:
-    """The runs, or those of one suite, the newest first, and of each whether it is open.
+    """The runs, those of one suite, or one alone, the newest first, and of each whether it is open.
 
     Their state is that on paper.
     """
-    of = "" if suite is None else "WHERE suite = ?"
-    statement = f"SELECT {', '.join(_FACTS)} FROM run {of} ORDER BY run DESC"  # noqa: S608
-    for line in connection.execute(statement, () if suite is None else (suite,)):
+    chosen = {"suite": suite, "id": run_id}
+    given = {column: value for column, value in chosen.items() if value is not None}
+    where = " AND ".join(["1", *(f"{column} = ?" for column in given)])
+    statement = f"SELECT {', '.join(_FACTS)} FROM run WHERE {where} ORDER BY run DESC"  # noqa: S608
+    for line in connection.execute(statement, (*given.values(),)):
         yield _facts(connection, dict(zip(_FACTS, line, strict=True)))
 
 

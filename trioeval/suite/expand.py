@@ -53,7 +53,7 @@ class Step:
 
 
 @attrs.frozen
-class _Shape:
+class Shape:
     """What of a test decides where its steps are."""
 
     repeats: int
@@ -78,13 +78,15 @@ class _Shape:
 
 
 @attrs.frozen
-class _Stretch:
+class Stretch:
     """Tests of one shape, one after another."""
 
-    shape: _Shape
+    shape: Shape
     first_place: int
     first_test_idx: int
     first_index: int
+    first_round: int = 0
+    """Other than 0 only where it is a single round of one test, see `narrowed`."""
 
 
 @attrs.frozen
@@ -113,7 +115,7 @@ class Expansion(Sequence[Step]):
     """Those of the suite, and then those that single tests have of their own."""
     tests: Sequence[Test]
     """As they stand in the suite, and those of scenarios behind them."""
-    _stretches: tuple[_Stretch, ...]
+    stretches: tuple[Stretch, ...]
     _firsts: tuple[int, ...]
     """`first_index` of each stretch."""
     _size: int
@@ -129,10 +131,11 @@ class Expansion(Sequence[Step]):
         if isinstance(index, slice):
             return [self[position] for position in range(*index.indices(len(self)))]
         index = range(self._size)[index]
-        stretch = self._stretches[bisect.bisect_right(self._firsts, index) - 1]
+        stretch = self.stretches[bisect.bisect_right(self._firsts, index) - 1]
         shape = stretch.shape
         nth, within = divmod(index - stretch.first_index, shape.steps)
         round_, place = divmod(within, len(shape.columns))
+        round_ += stretch.first_round
         repeat, combination = divmod(round_, shape.combinations)
         test = merged(self.suite.default_test, self.tests[stretch.first_place + nth])
         column = self.columns[shape.columns[place]]
@@ -155,7 +158,7 @@ class Expansion(Sequence[Step]):
         serial = [
             range(stretch.first_index, end)
             # There is an end too many if there are no steps at all.
-            for stretch, end in zip(self._stretches, ends, strict=False)
+            for stretch, end in zip(self.stretches, ends, strict=False)
             if stretch.shape.serial and stretch.first_index < end
         ]
         if serial and all(one.stop == other.start for one, other in itertools.pairwise(serial)):
@@ -166,10 +169,10 @@ class Expansion(Sequence[Step]):
     def spans(self) -> Iterator[Span]:
         """All steps, ascending, by what is common to their groups."""
         ends = (*self._firsts, self._size)[1:]
-        for stretch, end in zip(self._stretches, ends, strict=False):
+        for stretch, end in zip(self.stretches, ends, strict=False):
             shape = stretch.shape
             if stretch.first_index < end:
-                count = (end - stretch.first_index) // shape.steps
+                count = max(1, (end - stretch.first_index) // shape.steps)
                 places = range(stretch.first_place, stretch.first_place + count)
                 width = len(shape.columns)
                 yield Span(stretch.first_index, end, width, shape.compared, places)
@@ -187,7 +190,7 @@ class Expansion(Sequence[Step]):
                     self.columns[number].provider_index
                     if stretch.shape.provider_index is None
                     else stretch.shape.provider_index
-                    for stretch in self._stretches
+                    for stretch in self.stretches
                     for number in stretch.shape.columns
                 }
             )
@@ -219,11 +222,11 @@ def expand(suite: Suite, selected: Container[int] | None = None) -> Expansion:
     tests = all_tests(suite)
     columns = tuple(columns_of(suite))
     shapes = _Shapes(suite, columns)
-    stretches: list[_Stretch] = []
+    stretches: list[Stretch] = []
     place = test_idx = index = 0
     for count, shape in _selected(shapes.walk(tests), selected):
         if not stretches or stretches[-1].shape != shape:
-            stretches.append(_Stretch(shape, place, test_idx, index))
+            stretches.append(Stretch(shape, place, test_idx, index))
         place += count
         test_idx += count * shape.rounds
         index += count * shape.steps
@@ -271,7 +274,7 @@ class _Shapes:
         default = self._suite.default_test
         return default is not None and combinations(default.vars) != 1
 
-    def walk(self, tests: Sequence[Test]) -> Iterator[tuple[int, _Shape]]:
+    def walk(self, tests: Sequence[Test]) -> Iterator[tuple[int, Shape]]:
         """How many tests follow that have which shape; not always as many as there are."""
         if isinstance(tests, Joined):
             for part in tests.parts:
@@ -289,12 +292,12 @@ class _Shapes:
             for test in tests:
                 yield 1, self._shape(test)
 
-    def _shape(self, test: Test) -> _Shape:
+    def _shape(self, test: Test) -> Shape:
         default = self._suite.default_test or Test()
         options, inherited = test.options, default.options
         whole = inner(options.disable_var_expansion, inherited.disable_var_expansion)
         variables = {**default.vars, **test.vars} if default.vars else test.vars
-        return _Shape(
+        return Shape(
             options.repeat or inherited.repeat or self._suite.evaluate_options.repeat,
             1 if whole else combinations(variables),
             self._allowed(
@@ -336,8 +339,8 @@ class _Shapes:
 
 
 def _selected(
-    shapes: Iterator[tuple[int, _Shape]], selected: Container[int] | None
-) -> Iterator[tuple[int, _Shape]]:
+    shapes: Iterator[tuple[int, Shape]], selected: Container[int] | None
+) -> Iterator[tuple[int, Shape]]:
     """The same, with no columns for tests that are not selected."""
     if selected is None:
         yield from shapes

@@ -226,6 +226,9 @@ class EvaluateOptions:
     """Time of the whole run in milliseconds; None and 0 do not limit it."""
     repeat: Count = 1
     """How often each test is asked, ≥ 1."""
+    cluster: str | None = None
+    """A key of the metadata of tests, or a variable: tests with the same value are no independent
+    observations when intervals are made; None looks at the key `cluster` of metadata."""
     delay: NotNegative = 0
     """Least gap between two starts on a lane in milliseconds, ≥ 0."""
     salvage_rounds: Number = 0

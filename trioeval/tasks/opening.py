@@ -212,7 +212,7 @@ async def _open(
     else:
         task = await _prompt_task(has, stack, terms)
     if part.id is not None:
-        task = attrs.evolve(task, left=terms.left.get(part.id))
+        task = attrs.evolve(task, id=part.id, left=terms.left.get(part.id))
     return await _resumed(part, task, tools, terms.journal, is_late=is_late)
 
 

@@ -56,6 +56,7 @@ class RunTerms:
     lanes: Lanes | None
     stop: trio.Event
     observe: Observer | None
+    observers: Callable[[str | None], Observer] | None
     recorder: Recorder | None
     run_id: str | None
     warn: Callable[[str], None]
@@ -148,6 +149,7 @@ async def run_prepared(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
                 how.observe,
                 _budget(options.budget),
                 how.journal,
+                how.observers,
             )
             check_judge_lanes(prepared, run.lanes)
             terms.questions.begin(trio.current_time())

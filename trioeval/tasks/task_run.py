@@ -31,6 +31,7 @@ from trioeval.kernel import (
     Plan,
     run_plan,
 )
+from trioeval.kernel.events import guarded
 from trioeval.tasks.endings import TaskEnd, lacking_task
 from trioeval.tasks.hooks import Hooks
 from trioeval.tasks.journal import Journal, KeptRows
@@ -107,6 +108,8 @@ class OpenTask:
     """Gets its rows, where others are made of them."""
     early: bool = False
     """Whether rows are made as soon as their jobs are over in any case, because other jobs wait for that."""
+    id: str | None = None
+    """Of the task; None where the suite has no tasks but is one."""
 
 
 @attrs.define(eq=False)
@@ -122,8 +125,23 @@ class TaskRun:
     observe: Observer | None
     budget: Budget | None
     journal: Journal | None = None
+    observers: Callable[[str | None], Observer] | None = None
+    """Gives who is told of what the jobs of one task do, by its id."""
     counts: dict[Status, int] = attrs.field(init=False, factory=lambda: dict.fromkeys(Status, 0))
     """Rows of all tasks that were emitted, or what stands in their places, or kept."""
+
+    def observer(self, task: str | None) -> Observer | None:
+        """Who is told of the events of a task; None if nobody."""
+        own = None if self.observers is None else guarded(self.observers(task))
+        every = self.observe
+        if own is None or every is None:
+            return own or every
+
+        def tell(event: Event) -> None:
+            every(event)
+            own(event)
+
+        return tell
 
     async def perform(self, task: OpenTask, lacking: Lacking | None = None) -> TaskEnd:
         """Run one task and emit all of its rows. A checkpoint.
@@ -256,8 +274,9 @@ class _Results:
     def __attrs_post_init__(self) -> None:
         # To be told of everything costs as much as a few assertions: test_waits.py.
         run, watch = self.run, self.task.watch
-        if run.journal is not None or run.observe is not None or watch is not None:
-            self.waits = Waits(run.lanes, run.observe)
+        tell = run.observer(self.task.id)
+        if run.journal is not None or tell is not None or watch is not None:
+            self.waits = Waits(run.lanes, tell)
         if watch is not None:
             self.telling = Telling(watch, run.journal)
 

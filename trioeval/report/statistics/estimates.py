@@ -1,0 +1,140 @@
+"""Means with standard errors and intervals, of independent numbers and of numbers in clusters.
+
+What is uncertain of a mean is not how often a question was asked, but which questions were: rows that have
+something in common, such as repeats of a test or questions about one text, tell less than as many rows that
+have not. Rows are therefore summed by cluster, and clusters are what varies. With one row in each cluster
+that is the standard error of the central limit theorem, exactly.
+
+Where nothing can be said there is no interval: of one cluster, and where all are equal, as nobody knows
+whether the next one would be. An interval of no width would claim that.
+
+Sources:
+    K.-Y. Liang and S. L. Zeger, *Longitudinal data analysis using generalized linear models*, Biometrika 73
+    (1986); A. C. Cameron and D. L. Miller, *A practitioner's guide to cluster-robust inference*, Journal of
+    Human Resources 50 (2015), section II.B, for G / (G - 1) and t with G - 1 degrees of freedom;
+    E. Miller, *Adding error bars to evals*, arXiv:2411.00640 (2024), sections 2.1 and 2.2;
+    W. G. Cochran, *Sampling techniques* (1977), chapter 6, for means of weighted rows.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, TypeAlias
+
+import attrs
+
+from trioeval.report.statistics.distributions import student_quantile
+
+ClusterSums: TypeAlias = Callable[[], Iterable[tuple[float, float]]]
+"""Gives for each cluster the sum of its values times their weights, and that of the weights, which is more
+than 0. Asked twice."""
+
+CONFIDENCE = 0.95
+_SAME = 1e-12  # of a value: what is nearer to another one differs from it by rounding alone
+
+
+@attrs.frozen
+class Estimate:
+    """A mean, and how sure it is."""
+
+    mean: float
+    standard_error: float | None
+    """None where nothing tells how far it may be off."""
+    low: float | None
+    """Of the interval; None with `high` where there is none."""
+    high: float | None
+    n: int
+    """Rows that it is of, ≥ 1."""
+    clusters: int
+    """Groups of rows that are independent of each other, 1 to `n`."""
+    confidence: float
+    """Of the interval, 0 to 1: how often intervals made so hold what they estimate."""
+
+    @property
+    def half_width(self) -> float | None:
+        """Half of the width of the interval, for "± x"."""
+        if self.low is None or self.high is None:
+            return None
+        return (self.high - self.low) / 2
+
+    def json(self) -> dict[str, Any]:
+        """Ready for `json.dumps`."""
+        return {
+            "mean": self.mean,
+            "standardError": self.standard_error,
+            "low": self.low,
+            "high": self.high,
+            "n": self.n,
+            "clusters": self.clusters,
+            "confidence": self.confidence,
+        }
+
+
+def mean(
+    values: Iterable[float | None],
+    clusters: Iterable[Hashable] | None = None,
+    confidence: float = CONFIDENCE,
+) -> Estimate | None:
+    """The mean of some values, with its standard error and interval.
+
+    Without clusters the standard error is √(Σ(x - x̄)² / (n - 1) / n). With G of them it is
+    √(G / (G - 1) · Σ_c (Σ_{i in c} (x_i - x̄))²) / n. The interval is that of Student's t with G - 1 degrees
+    of freedom, and n - 1 without clusters.
+
+    Args:
+        values: What is missing, None, and what is no finite number is left out.
+        clusters: What each value belongs to; None makes each its own.
+        confidence: More than 0, less than 1.
+
+    Returns:
+        None where there are no values.
+
+    Example:
+        >>> found = mean([2, 4, 4, 4, 5, 5, 7, 9])
+        >>> found.mean, round(found.standard_error, 3), round(found.low, 2), round(found.high, 2)
+        (5.0, 0.756, 3.21, 6.79)
+        >>> mean([0.5, 0.7, 0.9, 0.9], ["a", "a", "b", "b"]).clusters
+        2
+    """
+    sums: dict[Hashable, tuple[list[float], int]] = {}
+    names = iter(clusters) if clusters is not None else None
+    for place, value in enumerate(values):
+        name = place if names is None else next(names)
+        if value is not None and math.isfinite(value):
+            found, _ = sums.setdefault(name, ([], 0))
+            found.append(value)
+    totals = [(math.fsum(found), float(len(found))) for found, _ in sums.values()]
+    return ratio(lambda: totals, sum(len(found) for found, _ in sums.values()), confidence)
+
+
+def ratio(sums: ClusterSums, n: int, confidence: float = CONFIDENCE) -> Estimate | None:
+    """The mean of values in clusters, of which only sums are known.
+
+    It is R = Σ T_c / Σ W_c with the sums T of values times weights, and W of weights, of each of G clusters;
+    its standard error is √(G / (G - 1) · Σ (T_c - R W_c)²) / Σ W_c. Where all weights are 1 that is `mean`.
+
+    Args:
+        sums: Of each cluster.
+        n: Rows in all of them.
+        confidence: More than 0, less than 1.
+    """
+    weight = math.fsum(weight for _, weight in sums())
+    if not weight:
+        return None
+    found = math.fsum(total for total, _ in sums()) / weight
+    count, size, widest = 0, 0.0, 0.0
+
+    def squares() -> Iterable[float]:
+        nonlocal count, size, widest
+        for total, own in sums():
+            rest = total - found * own
+            count += 1
+            size = max(size, abs(total))
+            widest = max(widest, abs(rest))
+            yield rest * rest
+
+    spread = math.sqrt(math.fsum(squares()))
+    if count < 2 or widest <= _SAME * size:  # noqa: PLR2004 - one cluster varies with nothing
+        return Estimate(found, None, None, None, n, count, confidence)
+    error = math.sqrt(count / (count - 1)) * spread / weight
+    half = student_quantile((1 + confidence) / 2, count - 1) * error
+    return Estimate(found, error, found - half, found + half, n, count, confidence)

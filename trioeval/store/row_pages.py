@@ -1,0 +1,205 @@
+"""Paging through the rows of a run, which may be many, and more in a moment.
+
+A page begins after a row, and not at a number of rows, so that what is added meanwhile moves nothing. Rows
+are found by their columns in the table of results; only those that are shown are read as a whole. A text
+stands in records alone, so a search reads them, a limited number at a time; it says how far it has come.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import attrs
+
+from trioeval.errors import StoreError
+from trioeval.store.facts import RunFacts
+from trioeval.store.records import Source, read_body
+from trioeval.store.schema import INDEX_BITS
+
+RowStatus: TypeAlias = Literal["pass", "fail", "error"]
+
+_SEARCHED = 20_000  # records that one search reads: less than half a second
+_LINES = 500  # a statement, so that no reading keeps the log of a run from being shortened
+_INDEX = (1 << INDEX_BITS) - 1
+
+
+@attrs.frozen(kw_only=True)
+class RowQuery:
+    """Which rows are wanted. The key of a row is its place in the order of all rows."""
+
+    position: int | None = None
+    """Of their task in the run, from 0; None takes all tasks."""
+    status: RowStatus | None = None
+    column: int | None = None
+    """The number of their prompt and provider, from 0."""
+    text: str = ""
+    """What stands in their variables, prompt, reply or reason, in small or large letters."""
+    after: int | None = None
+    """The key of the row that came before; None begins with the first one."""
+    before: int | None = None
+    """The key of the row that comes next: the page ends with the one before it."""
+    size: int = 50
+    """Rows at most."""
+
+
+@attrs.frozen(kw_only=True)
+class PagedRow:
+    """One row of a page."""
+
+    key: int
+    position: int
+    """Of its task in the run."""
+    index: int
+    status: str
+    record: Mapping[str, Any] | None
+    """None if it is damaged."""
+
+
+@attrs.frozen(kw_only=True)
+class RowPage:
+    """Some rows, by their keys."""
+
+    rows: list[PagedRow]
+    total: int | None
+    """How many rows are meant, on all pages; None of a search, which does not know."""
+    earlier: bool
+    """Whether there may be more before these."""
+    later: bool
+    """Whether there may be more behind them."""
+    searched: int | None = None
+    """The key at which a search broke off; None if it came to its end or filled the page."""
+
+
+def read_row_page(
+    connection: sqlite3.Connection, path: Path, run: RunFacts, wanted: RowQuery
+) -> RowPage:
+    """One page of rows.
+
+    Raises:
+        sqlite3.Error: The database cannot be read.
+    """
+    backward = wanted.before is not None
+    chosen = {
+        part: position
+        for position, part in enumerate(run.parts)
+        if wanted.position in {None, position}
+    }
+    found: list[PagedRow] = []
+    last, broke_off, searched = None, False, 0
+    for key, status in _keys(connection, sorted(chosen, reverse=backward), wanted):
+        if len(found) > wanted.size or (wanted.text and searched >= _SEARCHED):
+            broke_off = len(found) <= wanted.size
+            break
+        searched, last = searched + 1, key
+        record = _record(connection, key, Source(path, None))
+        if not wanted.text or (record is not None and says(record, wanted.text)):
+            position = chosen[key >> INDEX_BITS]
+            found.append(
+                PagedRow(
+                    key=key, position=position, index=key & _INDEX, status=status, record=record
+                )
+            )
+    more = len(found) > wanted.size or broke_off
+    rows = found[: wanted.size]
+    return RowPage(
+        rows=rows[::-1] if backward else rows,
+        total=None if wanted.text else _count(connection, list(chosen), wanted),
+        earlier=more if backward else wanted.after is not None,
+        later=backward or more,
+        searched=last if broke_off else None,
+    )
+
+
+def says(record: Mapping[str, Any], text: str) -> bool:
+    """Whether a text stands in what a row asked, was answered, or was told.
+
+    Example:
+        >>> (
+        ...     says({"vars": {"city": "Bern"}, "prompt": {"raw": "?"}}, "BERN"),
+        ...     says({"vars": {}}, "vars"),
+        ... )
+        (True, False)
+    """
+    needle = text.casefold()
+    return any(needle in one.casefold() for one in _texts(record))
+
+
+def _texts(record: Mapping[str, Any]) -> Iterator[str]:
+    for part in (
+        record.get("vars"),
+        (record.get("prompt") or {}).get("raw"),
+        (record.get("response") or {}).get("output"),
+        record.get("error"),
+        (record.get("gradingResult") or {}).get("reason"),
+        (record.get("testCase") or {}).get("description"),
+    ):
+        yield from _leaves(part)
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, Mapping):
+            left += [*one.values()][::-1]
+        elif isinstance(one, list):
+            left += one[::-1]
+        elif one is not None:
+            yield json.dumps(one)
+
+
+def _record(connection: sqlite3.Connection, key: int, source: Source) -> Mapping[str, Any] | None:
+    try:
+        text = read_body(connection, key, source)
+        return None if text is None else source.parsed(key & _INDEX, text)
+    except StoreError:  # of this row alone; whatever is wrong with all is met by the next statement
+        return None
+
+
+def _keys(
+    connection: sqlite3.Connection, parts: list[int], wanted: RowQuery
+) -> Iterator[tuple[int, str]]:
+    """Keys and statuses of the rows that are meant, but for their texts, from where the page begins."""
+    backward = wanted.before is not None
+    where, given = _chosen(wanted)
+    order = "DESC" if backward else "ASC"
+    statement = (
+        f"SELECT key, status FROM result WHERE key > ? AND key < ? {where} "  # noqa: S608
+        f"ORDER BY key {order} LIMIT {_LINES}"
+    )
+    for part in parts:
+        low, high = (part << INDEX_BITS) - 1, part + 1 << INDEX_BITS
+        if wanted.after is not None:
+            low = max(low, wanted.after)
+        if wanted.before is not None:
+            high = min(high, wanted.before)
+        while True:
+            lines = connection.execute(statement, (low, high, *given)).fetchall()
+            yield from lines
+            if len(lines) < _LINES:
+                break
+            low, high = (low, lines[-1][0]) if backward else (lines[-1][0], high)
+
+
+def _count(connection: sqlite3.Connection, parts: list[int], wanted: RowQuery) -> int:
+    where, given = _chosen(wanted)
+    statement = f"SELECT count(*) FROM result WHERE key BETWEEN ? AND ? {where}"  # noqa: S608
+    return sum(
+        connection.execute(
+            statement, (part << INDEX_BITS, (part + 1 << INDEX_BITS) - 1, *given)
+        ).fetchone()[0]
+        for part in parts
+    )
+
+
+def _chosen(wanted: RowQuery) -> tuple[str, list[str | int]]:
+    where, given = "", list[str | int]()
+    for column, value in (("status", wanted.status), ("prompt", wanted.column)):
+        if value is not None:
+            where += f"AND {column} = ? "
+            given.append(value)
+    return where, given

@@ -1,0 +1,125 @@
+"""What a page tells of a lane: of one that runs, or of one as it was when its run ended. Pure."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from trioeval.kernel.events import Why
+from trioeval.report.activity import longest_waits
+from trioeval.report.wait_words import WAIT_WORDS
+from trioeval.web.figures import count_text, money_text, seconds_text
+from trioeval.web.history import History, Series, series_of_buckets
+
+
+@attrs.frozen(kw_only=True)
+class LaneCard:
+    """A lane as it is shown. Texts are foreign."""
+
+    id: str
+    """Of its elements in the page."""
+    name: str
+    mood: str
+    """`open`, `paused`, `probing` or `closed`; `ended` of a run that is over."""
+    in_flight: int = 0
+    limit: int = 0
+    width: int = 0
+    rpm: float | None = None
+    tpm: float | None = None
+    facts: Sequence[tuple[str, str]] = ()
+    """What is told of it, each with its name."""
+    waits: str | None = None
+    """What it waits for now, or has waited for."""
+    reason: str | None = None
+    """Why it is closed."""
+    series: Series = ((), (), ())
+
+    @property
+    def points(self) -> str:
+        """Its timeline as JSON."""
+        return json.dumps(self.series, separators=(",", ":"))
+
+
+def lane_id(name: str) -> str:
+    """How the elements of a lane are called in a page, whatever its name is.
+
+    Example:
+        >>> lane_id("openai:gpt-4o") == lane_id("openai:gpt-4o") != lane_id("")
+        True
+    """
+    return "lane-" + hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=6).hexdigest()
+
+
+def live_cards(state: Mapping[str, Any], history: History) -> list[LaneCard]:
+    """The lanes of a run that goes on.
+
+    Args:
+        state: As `RunState.json`.
+        history: What was seen of them.
+    """
+    return [_live_card(lane, history) for lane in state["lanes"]]
+
+
+def _live_card(lane: Mapping[str, Any], history: History) -> LaneCard:
+    facts = [("queued", count_text(lane["queued"]))]
+    for name, used, allowed in (("rpm", "usedRpm", "rpm"), ("tpm", "usedTpm", "tpm")):
+        if lane[allowed] is not None:
+            facts.append((name, f"{count_text(lane[used])} of {count_text(lane[allowed])}"))
+        elif lane[used]:
+            facts.append((name, count_text(lane[used])))
+    return LaneCard(
+        id=lane_id(lane["name"]),
+        name=lane["name"],
+        mood=lane["mood"],
+        in_flight=lane["inFlight"],
+        limit=lane["limit"],
+        width=lane["width"],
+        rpm=lane["rpm"],
+        tpm=lane["tpm"],
+        facts=[*facts, *_counts(lane, retried=lane["retried"])],
+        waits=None if lane["why"] is None else _wait(lane["why"], lane["waitS"]),
+        reason=lane["reason"],
+        series=history.series(lane["name"]),
+    )
+
+
+def ended_cards(activities: Sequence[Mapping[str, Any]]) -> list[LaneCard]:
+    """The lanes of a run that is over.
+
+    Args:
+        activities: As `Reader.activity` tells them; the timelines are those of the last execution.
+    """
+    if not activities:
+        return []
+    waits: dict[str, list[str]] = {}
+    for wait in longest_waits(activities[-1:]):
+        if wait.seconds:
+            text = f"{WAIT_WORDS[wait.why]} {seconds_text(wait.seconds)}"
+            waits.setdefault(wait.lane, []).append(text)
+    return [
+        LaneCard(
+            id=lane_id(name),
+            name=name,
+            mood="ended",
+            facts=_counts(lane),
+            waits=", ".join(waits.get(name, ())) or None,
+            reason=lane["closed"],
+            series=series_of_buckets(lane),
+        )
+        for name, lane in activities[-1]["lanes"].items()
+    ]
+
+
+def _counts(lane: Mapping[str, Any], retried: int = 0) -> list[tuple[str, str]]:
+    facts = [("calls", count_text(lane["calls"]))]
+    facts += [("429", count_text(lane["refused"]))] if lane["refused"] else []
+    facts += [("made again", count_text(retried))] if retried else []
+    facts += [("tokens", count_text(lane["tokens"]))] if lane["tokens"] else []
+    return facts + ([("cost", money_text(lane["cost"]))] if lane["cost"] else [])
+
+
+def _wait(why: str, seconds: float | None) -> str:
+    word = WAIT_WORDS[Why(why)] if why in {*Why} else why
+    return word if seconds is None else f"{word}, {seconds_text(seconds)}"

@@ -1,0 +1,220 @@
+"""The watching side: how a run that is under way is seen and steered from another process."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import attrs
+import trio
+
+from trioeval.errors import NotLiveError
+from trioeval.web.sockets import connect_to, reachable_runs
+from trioeval.web.wire import (
+    LONGEST_NEWS,
+    VERSION,
+    Lines,
+    NewRows,
+    NotAMessageError,
+    to_line,
+    to_message,
+)
+
+_GREETED_WITHIN = 5.0  # seconds; a run's loop may be busy for a moment
+_ANSWERED_WITHIN = 10.0
+
+
+@attrs.define(eq=False)
+class _Question:
+    """A command that is not answered yet."""
+
+    answered: trio.Event = attrs.field(factory=trio.Event)
+    answer: Mapping[str, Any] | None = None
+
+
+@attrs.define(eq=False)
+class Live:
+    """A connection to a run that is under way; made by `open_live`.
+
+    Several tasks may use it at once. When the run is over, its iterators end, and `ask` raises.
+    """
+
+    run_id: str
+    _stream: trio.SocketStream
+    _lines: Lines
+    _sending: trio.StrictFIFOLock = attrs.field(init=False, factory=trio.StrictFIFOLock)
+    _state: Mapping[str, Any] | None = attrs.field(init=False, default=None)
+    _states: int = attrs.field(init=False, default=0)
+    """How many there were."""
+    _rows: NewRows = attrs.field(init=False, factory=NewRows)
+    _questions: dict[int, _Question] = attrs.field(init=False, factory=dict)
+    _asked: int = attrs.field(init=False, default=0)
+    _over: bool = attrs.field(init=False, default=False)
+    _news: trio.Event = attrs.field(init=False, factory=trio.Event)
+    """Set, and replaced, when there is anything new."""
+
+    async def states(self) -> AsyncIterator[Mapping[str, Any]]:
+        """How the run stands: what `RunState.json()` says, at most four times a second.
+
+        The first at once; then the newest that there is when it is asked for. One that nobody asked for is
+        gone: nothing piles up. Ends when the run does, or is not heard of any more.
+        """
+        seen = 0
+        while await self._wait_for(lambda: self._states, seen):
+            seen = self._states
+            if self._state is not None:
+                yield self._state
+
+    async def rows(self) -> AsyncIterator[Mapping[str, Any]]:
+        """Which rows are new, as `{"rows": [{"index": 3, "task": None}, …], "missed": False}`.
+
+        Those since it was asked for last, together; at first those since the connection was made.
+        `missed`: there were more than are named here, because somebody who does not read gets no growing
+        list; look at the store again. Ends as `states` does.
+        """
+        seen = 0
+        while await self._wait_for(lambda: self._rows.count, seen):
+            rows, missed = self._rows.since(seen)
+            seen = self._rows.count
+            yield {"rows": rows, "missed": missed}
+
+    async def ask(self, command: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Have the run do something, and wait for its answer.
+
+        Args:
+            command: `{"do": "pause" | "resume", "lane": name}`,
+                `{"do": "retune", "lane": name, "width": 8, "rpm": 60, "tpm": 1000}` (at least one number),
+                `{"do": "stop"}` or `{"do": "cancel"}`.
+
+        Returns:
+            `{"ok": True}`, or `{"ok": False, "error": text}` if the run refuses; it goes on as before.
+
+        Raises:
+            NotLiveError: The run is over, or does not answer.
+        """
+        self._asked += 1
+        number = self._asked
+        question = self._questions[number] = _Question()
+        with trio.move_on_after(_ANSWERED_WITHIN) as scope:
+            try:
+                if not self._over:
+                    async with self._sending:
+                        await self._stream.send_all(to_line({**command, "id": number}))
+                    await question.answered.wait()
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                pass
+            finally:
+                del self._questions[number]
+        if question.answer is None:
+            why = "does not answer" if scope.cancelled_caught else "is over"
+            raise NotLiveError(f"run {self.run_id}: {why}")
+        return question.answer
+
+    async def greeted(self) -> None:
+        """Who listens is the run, and speaks as this version does; `open_live` asks for it.
+
+        Raises:
+            NotLiveError: Neither is known.
+        """
+        hello: Mapping[str, Any] = {}
+        with trio.move_on_after(_GREETED_WITHIN):
+            with suppress(trio.BrokenResourceError, NotAMessageError):
+                hello = to_message(await self._lines.next() or b"{}")
+        match hello:
+            case {"type": "hello", "version": version, "run": run} if (
+                version == VERSION and run == self.run_id
+            ):
+                return
+            case {"type": "hello", "version": version} if version != VERSION:
+                raise NotLiveError(
+                    f"run {self.run_id}: it is run by another version of trioeval than this one"
+                )
+            case _:
+                raise NotLiveError(f"run {self.run_id}: who listens does not answer")
+
+    async def hear(self) -> None:
+        """Take what the run says, until it is over; `open_live` sees to it."""
+        try:
+            while (line := await self._lines.next()) is not None:
+                self._take(to_message(line))
+        except (trio.BrokenResourceError, trio.ClosedResourceError, NotAMessageError):
+            pass
+        finally:
+            self._over = True
+            for question in self._questions.values():
+                question.answered.set()
+            self._tell()
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        match message:
+            case {"type": "state", "state": dict(state)}:
+                self._state = state
+                self._states += 1
+                self._tell()
+            case {"type": "rows", "rows": [*rows], "missed": missed}:
+                if missed:
+                    self._rows.skip()
+                for row in rows:
+                    match row:
+                        case {"index": int() | None as index, "task": str() | None as task}:
+                            self._rows.add(index, task)
+                self._tell()
+            case {"type": "answer", "id": int(number), "ok": bool(done)}:
+                question = self._questions.get(number)
+                if question is not None:
+                    error = {} if done else {"error": str(message.get("error"))}
+                    question.answer = {"ok": done, **error}
+                    question.answered.set()
+            case _:
+                pass
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = trio.Event()
+
+    async def _wait_for(self, count: Callable[[], int], seen: int) -> bool:
+        """Whether there is more than was seen, which is waited for; False at the end. A checkpoint."""
+        await trio.lowlevel.checkpoint()
+        while count() == seen:
+            if self._over:
+                return False
+            await self._news.wait()
+        return True
+
+
+@asynccontextmanager
+async def open_live(run_id: str) -> AsyncIterator[Live]:
+    """Watch and steer a run that is under way on this machine, of this user.
+
+    Args:
+        run_id: All of it.
+
+    Raises:
+        NotLiveError: Nobody listens under that name: the run is over, was started with `--no-live`, by
+            another user or elsewhere; or who listens does not speak as this version does.
+
+    Example:
+        ```python
+        async with open_live("eval-20260115T093000-5f0c21") as live:
+            async for state in live.states():
+                print(state["done"], "of", state["total"])
+        ```
+    """
+    stream = trio.SocketStream(trio.socket.from_stdlib_socket(connect_to(run_id)))
+    failure: Exception | None = None
+    async with stream:
+        live = Live(run_id, stream, Lines(stream, LONGEST_NEWS))
+        await live.greeted()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(live.hear)
+            try:
+                yield live
+            except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
+                failure = error
+            nursery.cancel_scope.cancel("nobody watches any more")
+    if failure is not None:
+        raise failure
+
+
+def live_run_ids() -> list[str]:
+    """The runs of this user that can be watched now, in the order in which they began. Blocks shortly."""
+    return reachable_runs()

@@ -1,0 +1,199 @@
+"""Who may see the live view and steer runs from it: what is checked before the application hears of anything.
+
+* The name by which the server is called must be one of its own, or a foreign page could have its own name
+  lead here and read everything (DNS rebinding).
+* Where others can connect, a browser shows a token once, and a cookie from then on.
+* What changes something comes from a page of this server: its origin says so, and a header that holds what
+  only such a page knows.
+* Pages load nothing from elsewhere and run no script but those of this server, whatever stands in them.
+"""
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Callable
+from http.cookies import CookieError, SimpleCookie
+from typing import Literal, TypeAlias
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import attrs
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+CSRF_HEADER = "x-csrf-token"
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+_SAFE = frozenset({"GET", "HEAD"})
+_UNKNOWN = (
+    "This view needs its token: open it with the address that `trioeval view` has printed, "
+    "which ends in ?token=…\n"
+)
+_Purpose: TypeAlias = Literal["session", "csrf"]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine can connect to an address.
+
+    Example:
+        >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+        (True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+@attrs.frozen(kw_only=True)
+class Door:
+    """Who is let in. Pure but for new sessions."""
+
+    host: str
+    """What the server listens on, as it was asked for."""
+    own_names: frozenset[str] = frozenset()
+    """Names of this machine under which it may be called where it listens on all addresses."""
+    token: str | None = attrs.field(repr=False)
+    """None lets in everybody who can connect."""
+    secret: bytes = attrs.field(repr=False)
+    """Of this process; what it signs is worth nothing to another one."""
+    cookie: str
+    """The name of the cookie: browsers keep those of all ports of a machine together."""
+    make_id: Callable[[], str]
+    """Makes names of sessions that nobody guesses."""
+
+    def is_own(self, authority: str) -> bool:
+        """Whether a `Host` header means this server; ports are left to whoever forwards them."""
+        name = _name(authority)
+        if name is None:
+            return False
+        if name in _LOOPBACK or name == self.host.lower():
+            return True
+        if self.host not in {"0.0.0.0", "::"}:  # noqa: S104 - compared
+            return False
+        return _is_address(name) or name in self.own_names
+
+    def session(self, cookies: str) -> str | None:
+        """The session that a `Cookie` header tells of; None if it tells of none of ours."""
+        found = SimpleCookie[str]()
+        try:
+            found.load(cookies)
+        except CookieError:
+            return None
+        name, _, proof = found[self.cookie].value.partition(".") if self.cookie in found else ("",) * 3
+        return name if name and hmac.compare_digest(proof, self._sign("session", name)) else None
+
+    def new_session(self) -> tuple[str, str]:
+        """A session, and the `Set-Cookie` header that makes a browser remember it."""
+        name = self.make_id()
+        value = f"{name}.{self._sign('session', name)}"
+        return name, f"{self.cookie}={value}; HttpOnly; SameSite=Strict; Path=/"
+
+    def is_token(self, given: str) -> bool:
+        """Whether somebody knows the token. Takes as long for any."""
+        return self.token is not None and hmac.compare_digest(given.encode(), self.token.encode())
+
+    def csrf(self, session: str) -> str:
+        """What pages of a session send along when they change something."""
+        return self._sign("csrf", session)
+
+    def _sign(self, purpose: _Purpose, session: str) -> str:
+        return hmac.new(self.secret, f"{purpose}:{session}".encode(), hashlib.sha256).hexdigest()
+
+
+@attrs.frozen
+class Guard:
+    """The application behind its door. The token of a page stands in `scope["csrf"]`."""
+
+    _app: ASGIApp
+    _door: Door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or answer it here."""
+        if scope["type"] != "http":
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("cache-control", "no-store")
+                if made is not None:
+                    headers.append("set-cookie", made)
+            await send(message)
+
+        made: str | None = None
+        headers = Headers(scope=scope)
+        session = self._door.session(headers.get("cookie", ""))
+        refusal = self._refusal(scope, headers, session)
+        if refusal is None and session is None:
+            session, made = self._door.new_session()
+        if refusal is None and (given := _token_in(scope)) is not None:
+            # Out of the address, and so of the history, and of what is copied from there.
+            refusal = RedirectResponse(_without_token(scope), 303) if given else None
+        if refusal is not None:
+            await refusal(scope, receive, send_guarded)
+            return
+        scope["csrf"] = self._door.csrf(session or "")
+        await self._app(scope, receive, send_guarded)
+
+    def _refusal(self, scope: Scope, headers: Headers, session: str | None) -> Response | None:
+        """Why a request is not let in; None if it is."""
+        door = self._door
+        if not door.is_own(headers.get("host", "")):
+            return PlainTextResponse("This server has another name.\n", 421)
+        is_known = door.token is None or session is not None or door.is_token(_token_in(scope) or "")
+        if not is_known and not scope["path"].startswith("/static/"):
+            return PlainTextResponse(_UNKNOWN, 401)
+        if scope["method"] in _SAFE:
+            return None
+        origin = urlsplit(headers.get("origin", "null"))
+        if origin.scheme not in {"http", "https"} or origin.netloc != headers.get("host"):
+            return PlainTextResponse("This did not come from a page of this view.\n", 403)
+        given = headers.get(CSRF_HEADER, "").encode()
+        if session is None or not hmac.compare_digest(given, door.csrf(session).encode()):
+            return PlainTextResponse("This page is of an earlier time: load it again.\n", 403)
+        return None
+
+
+def _name(authority: str) -> str | None:
+    try:
+        found = urlsplit(f"//{authority}")
+        _ = found.port  # must be a number
+    except ValueError:
+        return None
+    return None if found.username is not None or found.path else found.hostname
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _token_in(scope: Scope) -> str | None:
+    return dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("token")
+
+
+def _without_token(scope: Scope) -> str:
+    left = [
+        (name, value)
+        for name, value in parse_qsl(scope["query_string"].decode("latin-1"))
+        if name != "token"
+    ]
+    path = "/" + scope["raw_path"].decode("latin-1").lstrip("/")  # two slashes would be another host
+    return path + (f"?{urlencode(left)}" if left else "")

@@ -1,0 +1,254 @@
+"""Where runs under way can be reached: sockets in a folder that belongs to one user.
+
+The folder is `$XDG_RUNTIME_DIR/trioeval`, or `trioeval-UID` where temporary files are. Nobody else can
+look into it, and one that somebody else has made is not used. Whoever connects is asked of the system who
+it is, where the system can tell that.
+"""
+
+import errno
+import os
+import re
+import socket
+import stat
+import struct
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from trioeval.errors import NotLiveError
+
+_SUFFIX = ".sock"
+_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@+-]{0,79}")
+_LONGEST = 103  # bytes of a path: what the narrowest system takes
+_FORGOTTEN = 60.0  # seconds after which a socket on which nobody listens was left behind
+_BACKLOG = 32
+
+
+def live_folders(environ: Mapping[str, str], user: int, temporary: str) -> list[Path]:
+    """Where sockets of a user may be, the best place first.
+
+    Args:
+        environ: The environment.
+        user: The user's number.
+        temporary: The folder of temporary files.
+
+    Example:
+        >>> [str(one) for one in live_folders({"XDG_RUNTIME_DIR": "/run/user/7"}, 7, "/tmp")]
+        ['/run/user/7/trioeval', '/tmp/trioeval-7']
+    """
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    found = [Path(runtime, "trioeval")] if runtime.startswith("/") else []
+    return [*found, Path(temporary, f"trioeval-{user}")]
+
+
+def listen_for(run_id: str) -> tuple[socket.socket, Path]:
+    """A socket on which a run can be reached, and its place. What killed runs left there is removed.
+
+    Raises:
+        NotLiveError: It cannot be made; the text says why.
+    """
+    _require_sockets()
+    problems: list[str] = []
+    for folder in _folders():
+        try:
+            _make_private(folder)
+            _sweep(folder)
+            path = _place(folder, run_id)
+            return _listen(path, run_id), path
+        except OSError as error:
+            problems.append(f"{folder}: {error.strerror or error}")
+    raise NotLiveError("; ".join(problems))
+
+
+def connect_to(run_id: str) -> socket.socket:
+    """A connection to a run. Blocks shortly.
+
+    Raises:
+        NotLiveError: Nobody listens under that name.
+    """
+    _require_sockets()
+    for path in _places(run_id):
+        try:
+            found = _connect(path)
+        except OSError:
+            continue
+        if is_same_user(found):
+            return found
+        found.close()
+    raise NotLiveError(
+        f"run {run_id}: nobody listens: it is over, or was started with --no-live, by another user, or on"
+        " another machine"
+    )
+
+
+def reachable_runs() -> list[str]:
+    """The runs of this user that can be reached now, in the order in which they began. Blocks shortly."""
+    if not hasattr(socket, "AF_UNIX"):
+        return []
+    found: dict[str, float] = {}
+    for folder in _folders():
+        for path, began_at in _sockets(folder):
+            if _is_taken(path):
+                found.setdefault(path.name.removesuffix(_SUFFIX), began_at)
+    return sorted(found, key=lambda run_id: (found[run_id], run_id))
+
+
+class _Connected(Protocol):
+    """A socket of the standard library or of Trio."""
+
+    def getsockopt(self, level: int, option: int, size: int, /) -> bytes:
+        """What the system knows of it."""
+
+
+def is_same_user(connected: _Connected) -> bool:
+    """Whether who is at the other end runs as this user; True where the system does not tell."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True  # the folder's rights are what keeps others out
+    kind = "3i"
+    told = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(kind))
+    _process, user, _group = struct.unpack(kind, told)
+    return bool(user == os.geteuid())
+
+
+def remove(path: Path) -> None:
+    """Remove a socket, unless it is gone."""
+    with suppress(OSError):  # nothing could be done about it, and the next run sweeps
+        path.unlink()
+
+
+def _folders() -> list[Path]:
+    return live_folders(os.environ, os.geteuid(), tempfile.gettempdir())
+
+
+def _require_sockets() -> None:
+    if not hasattr(socket, "AF_UNIX"):
+        raise NotLiveError("this system has no sockets in its file system")
+
+
+def _place(folder: Path, run_id: str) -> Path:
+    """The socket of a run.
+
+    Raises:
+        NotLiveError: The run's id is no good name of a file.
+        OSError: The path is too long.
+    """
+    if _ID.fullmatch(run_id) is None:
+        msg = f"a run that can be watched is called by letters, digits and -_.:@+, got {run_id!r}"
+        raise NotLiveError(msg)
+    path = folder / f"{run_id}{_SUFFIX}"
+    if len(os.fsencode(path)) > _LONGEST:
+        raise OSError(errno.ENAMETOOLONG, f"a socket's path has at most {_LONGEST} bytes")
+    return path
+
+
+def _places(run_id: str) -> Iterator[Path]:
+    """Where the socket of a run may be."""
+    for folder in _folders():
+        try:
+            path = _place(folder, run_id)
+        except OSError:
+            continue
+        if _why_not_private(folder) is None:
+            yield path
+
+
+def _make_private(folder: Path) -> None:
+    """Make the folder, unless it is there.
+
+    Raises:
+        OSError: It cannot be made, or is not ours alone.
+    """
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    problem = _why_not_private(folder)
+    if problem is not None:
+        raise OSError(errno.EPERM, problem)
+
+
+def _why_not_private(folder: Path) -> str | None:
+    """What is wrong with a folder of sockets; None if it is this user's alone."""
+    try:
+        found, above = folder.lstat(), folder.parent.stat()
+    except OSError as error:
+        return error.strerror or str(error)
+    if not stat.S_ISDIR(found.st_mode):
+        return "is no folder"
+    if found.st_uid != os.geteuid():
+        return "belongs to somebody else"
+    if found.st_mode & 0o077:
+        return "others may use it: chmod 700"
+    if above.st_mode & 0o002 and not above.st_mode & stat.S_ISVTX:
+        return "others may put theirs in its place"
+    return None
+
+
+def _listen(path: Path, run_id: str) -> socket.socket:
+    """Listen there; a socket on which nobody listens is replaced.
+
+    Raises:
+        NotLiveError: Somebody listens there.
+        OSError: It cannot be made.
+    """
+    if _is_taken(path):
+        raise NotLiveError(f"a run {run_id} listens already")
+    remove(path)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        made.bind(str(path))
+        path.chmod(0o600)
+        made.listen(_BACKLOG)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def _connect(path: Path) -> socket.socket:
+    """A connection to who listens there.
+
+    Raises:
+        OSError: Nobody does, or so many connect at this moment that they cannot be served.
+    """
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        made.settimeout(0)
+        made.connect(str(path))
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def _is_taken(path: Path) -> bool:
+    """Whether somebody listens there."""
+    try:
+        _connect(path).close()
+    except BlockingIOError:
+        return True  # and others knock
+    except OSError:
+        return False
+    return True
+
+
+def _sockets(folder: Path) -> list[tuple[Path, float]]:
+    """Those in a folder, and when each was made, in Unix time."""
+    if _why_not_private(folder) is not None:
+        return []
+    found: list[tuple[Path, float]] = []
+    for path in folder.glob(f"*{_SUFFIX}"):
+        try:
+            found.append((path, path.lstat().st_mtime))
+        except OSError:
+            continue  # gone since
+    return found
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed runs left behind; a socket that was just made may be about to be listened on."""
+    before = time.time() - _FORGOTTEN
+    for path, made_at in _sockets(folder):
+        if made_at < before and not _is_taken(path):
+            remove(path)

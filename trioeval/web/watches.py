@@ -1,0 +1,138 @@
+"""Runs that somebody watches: one follower each, however many browsers look at it.
+
+A follower keeps the newest of what it hears, and its viewers take that when they are ready for it. So a
+browser that is slow sees fewer pictures, and none that are old, and nothing piles up anywhere.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import trio
+
+from trioeval.errors import NotLiveError, StoreError
+from trioeval.store import RunFacts
+from trioeval.web.history import History
+from trioeval.web.live_client import Live, open_live
+from trioeval.web.reading import StoreReading
+
+_LINGER = 20.0  # seconds for which a run is followed when nobody looks: pages are loaded again
+_AGAIN = 1.0  # seconds between two looks at a run that cannot be heard
+
+
+@attrs.define(eq=False)
+class Watch:
+    """What is known of one run. Attributes change between checkpoints."""
+
+    run_id: str
+    facts: RunFacts | None = None
+    """What its store says; None before the first look, and when it is gone."""
+    state: Mapping[str, Any] | None = None
+    """What it says itself, as `RunState.json`; None while it is not heard."""
+    live: Live | None = None
+    """How it is spoken to; None while it is not heard."""
+    trouble: str | None = None
+    """Why its store cannot be read."""
+    over: bool = False
+    """Whether nothing more will be told: it has ended, or it is gone."""
+    version: int = 0
+    """Grows with each change."""
+    rows: int = 0
+    """Grows when there are new rows."""
+    history: History = attrs.field(factory=History)
+    viewers: int = 0
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    _changed: trio.Event = attrs.field(factory=trio.Event)
+
+    async def wait_news(self, seen: int) -> None:
+        """Wait until its version is another one than `seen`."""
+        while self.version == seen:
+            await self._changed.wait()
+
+    def tell(self) -> None:
+        """Something of it has changed."""
+        self.version += 1
+        self._changed.set()
+        self._changed = trio.Event()
+
+
+@attrs.define(eq=False)
+class Watches:
+    """The runs that are watched now."""
+
+    _store: StoreReading
+    _nursery: trio.Nursery
+    _by_id: dict[str, Watch] = attrs.field(factory=dict)
+
+    def now(self, run_id: str) -> Watch | None:
+        """The watch of a run, if there is one."""
+        return self._by_id.get(run_id)
+
+    @asynccontextmanager
+    async def watching(self, run_id: str) -> AsyncIterator[Watch]:
+        """Look at a run, for as long as the block."""
+        watch = self._by_id.get(run_id)
+        if watch is None or watch.scope.cancel_called:
+            watch = self._by_id[run_id] = Watch(run_id)
+            self._nursery.start_soon(self._follow, watch, name=f"watch {run_id}")
+        watch.viewers += 1
+        watch.scope.deadline = float("inf")
+        try:
+            yield watch
+        finally:
+            watch.viewers -= 1
+            if not watch.viewers:
+                watch.scope.deadline = trio.current_time() + _LINGER
+
+    async def _follow(self, watch: Watch) -> None:
+        try:
+            with watch.scope:
+                while not watch.over:
+                    if await self._look(watch):
+                        await self._listen(watch)
+        finally:
+            watch.over = True
+            watch.tell()
+            if self._by_id.get(watch.run_id) is watch:
+                del self._by_id[watch.run_id]
+
+    async def _look(self, watch: Watch) -> bool:
+        """Look into the store; whether the run goes on."""
+        try:
+            facts = await self._store.read(lambda reader: reader.find(watch.run_id))
+        except StoreError as error:
+            watch.trouble = str(error)
+            watch.tell()
+            await trio.sleep(_AGAIN)
+            return False
+        if facts is None or watch.facts is None or facts.rows != watch.facts.rows:
+            watch.rows += 1
+        watch.facts, watch.trouble = facts, None
+        watch.over = facts is None or facts.state != "running"
+        watch.tell()
+        return not watch.over
+
+    async def _listen(self, watch: Watch) -> None:
+        """Hear what the run says of itself until it ends, or for a moment if it says nothing."""
+        try:
+            async with open_live(watch.run_id) as live:
+                watch.live = live
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_count_rows, watch, live)
+                    async for state in live.states():
+                        watch.state = state
+                        watch.history.add(state)
+                        watch.tell()
+                    nursery.cancel_scope.cancel("the run is not heard any more")
+        except NotLiveError:
+            pass  # it begins, it ends, or it lets nobody listen
+        finally:
+            watch.live = watch.state = None
+        await trio.sleep(_AGAIN)
+
+
+async def _count_rows(watch: Watch, live: Live) -> None:
+    async for _news in live.rows():
+        watch.rows += 1
+        watch.tell()
