@@ -16,6 +16,7 @@ from trioeval.cli.collector import Collector
 from trioeval.cli.noticing import NoticingJournal
 from trioeval.errors import OutputError
 from trioeval.report import Results, RunInfo
+from trioeval.report.records import status_of
 from trioeval.store import open_store
 from trioeval.tasks import PreparedSuite, Row, Status, prepare, run_suite
 from trioeval.tasks.retries import Retry
@@ -156,7 +157,7 @@ def test_every_row_is_told_of_once(tmp_path: Path) -> None:
         async with open_store(database) as store:
             run = await beginning.begin(store)
             found = Collector.of(prepared, beginning, run, [], INFO, cell=40, tests=0)
-            found.watch = told.append
+            found.watch = lambda record: told.append(status_of(record))
 
             async def emit(row: Row) -> None:
                 await found.add(row)

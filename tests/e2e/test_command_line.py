@@ -195,7 +195,7 @@ def test_what_is_wrong_is_said_in_a_line_and_nothing_is_run(
 
 def test_a_provider_that_refuses_connections_gives_error_rows(tmp_path: Path) -> None:
     """Each row says which address refused; the run ends by itself with 100."""
-    write(tmp_path / "suite.json", http_suite("http://127.0.0.1:9/v1", 2))
+    write(tmp_path / "suite.json", http_suite("http://127.0.0.1:9/v1", 2, {"retryDelay": 0.1}))
     done = trioeval("suite.json", "-o", "out.jsonl", cwd=tmp_path)
     assert done.returncode == 100
     errors = [

@@ -64,7 +64,7 @@ def test_an_interrupted_run_says_how_it_goes_on_and_does(
     tmp_path: Path, signals: list[signal.Signals], code: int
 ) -> None:
     """Files hold what there is; what was recorded is not asked again; in the end all rows are there."""
-    with fake_provider("--latency", "1") as url:
+    with fake_provider("--latency", "0.5") as url:
         write(tmp_path / "s.json", http_suite(url, ROWS))
         found, said = interrupted(tmp_path, url, signals)
         assert found == code

@@ -26,7 +26,11 @@ async def rows_from(
     suite = trioeval.parse_suite(
         {
             "providers": [
-                {"id": "openai:chat:fake", "config": {"apiBaseUrl": address.base_url}},
+                {
+                    "id": "openai:chat:fake",
+                    "config": {"apiBaseUrl": address.base_url},
+                    "lane": {"retryDelay": 0.05},
+                },
             ],
             "prompts": ["one", "two"],
         }

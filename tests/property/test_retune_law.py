@@ -33,9 +33,7 @@ def allowed(changes: list[tuple[float, float]], first: float, begin: float, end:
     return total + (end - since) * rate / 60
 
 
-def starts_of(
-    pace: Pace, changes: list[tuple[float, float]], asked_at: list[float]
-) -> list[float]:
+def starts_of(pace: Pace, changes: list[tuple[float, float]], asked_at: list[float]) -> list[float]:
     """When requests start that go as early as they may; a change wakes who waits."""
     starts: list[float] = []
     left = list(changes)
@@ -54,9 +52,7 @@ def starts_of(
     return starts
 
 
-@given(
-    rates, st.integers(1, 4), st.sampled_from((0.0, 0.25, 2.0)), changes, arrivals
-)
+@given(rates, st.integers(1, 4), st.sampled_from((0.0, 0.25, 2.0)), changes, arrivals)
 @example(60.0, 1, 0.0, [(0.5, 960.0)], [0.0, 0.0, 0.0])  # what is owed is requests, not seconds
 @example(960.0, 4, 0.0, [(0.0, 30.0)], [0.0] * 8)  # a smaller rate gives no second burst
 def test_pace_holds_in_every_window_across_changes_of_the_rate(
@@ -98,7 +94,9 @@ def test_a_lane_without_a_rate_gets_one(
     free = [at for at in asked_at if at < changes[0][0]]
     assert starts[: len(free)] == free
     assert starts[len(free) :] == starts_of(
-        Pace.per_minute(changes[0][1]), changes[1:], [max(at, changes[0][0]) for at in asked_at[len(free) :]]
+        Pace.per_minute(changes[0][1]),
+        changes[1:],
+        [max(at, changes[0][0]) for at in asked_at[len(free) :]],
     )
 
 
@@ -157,9 +155,13 @@ def owed(calls: list[Call], changes: list[tuple[float, float]], first: float, no
 
 @settings(max_examples=settings().max_examples // 2)
 @given(rates, steps)
-@example(60.0, [Reserve(0.0, 40), Retune(0.0, 960.0)])  # who raises a rate does not wait for the old one
+@example(
+    60.0, [Reserve(0.0, 40), Retune(0.0, 960.0)]
+)  # who raises a rate does not wait for the old one
 @example(60.0, [Reserve(0.0, 40), Retune(4.0, 960.0), Settle(0, 2)])
-@example(60.0, [Reserve(0.0, 2), Retune(8.0, 960.0), Settle(0, 40)])  # an old excess, after a change
+@example(
+    60.0, [Reserve(0.0, 2), Retune(8.0, 960.0), Settle(0, 40)]
+)  # an old excess, after a change
 def test_tokens_are_owed_as_if_known_from_the_start_across_changes(
     first: float, script: list[Step]
 ) -> None:
@@ -177,7 +179,11 @@ def test_tokens_are_owed_as_if_known_from_the_start_across_changes(
                 now += after
                 pace.retune(now, tpm)
                 changes.append((now, tpm))
-                assert (pace.tpm, pace.fits(int(tpm)), pace.fits(int(tpm) + 1)) == (tpm, True, False)
+                assert (pace.tpm, pace.fits(int(tpm)), pace.fits(int(tpm) + 1)) == (
+                    tpm,
+                    True,
+                    False,
+                )
             case Settle(place, actual) if open_calls:
                 call = open_calls[place % len(open_calls)]
                 assert call.reservation is not None

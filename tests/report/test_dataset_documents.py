@@ -15,7 +15,7 @@ from trioeval.cli.output import FORMATS, write_results
 from trioeval.report import Results, document
 from trioeval.report.csv_text import csv_chunks
 from trioeval.report.dataset_json import dataset_json
-from trioeval.report.html import html_chunks
+from trioeval.report.html_report import html_chunks
 from trioeval.report.junit import junit_chunks
 from trioeval.suite.strip import Strip
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import trioeval
 from trioeval.report import Results
-from trioeval.report.html import html_chunks, inert_html
+from trioeval.report.html_report import html_chunks, inert_html
 from trioeval.suite.strip import Strip
 
 

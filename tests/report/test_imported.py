@@ -17,7 +17,7 @@ from trioeval.errors import SuiteError
 from trioeval.report import Results, RunInfo, Totals, json_chunks, run_document, to_json
 from trioeval.report.compare import Comparison
 from trioeval.report.csv_text import csv_chunks
-from trioeval.report.html import html_chunks
+from trioeval.report.html_report import html_chunks
 from trioeval.report.imported import Imported, ImportedTask, imported
 from trioeval.report.junit import junit_chunks
 from trioeval.report.row_view import row_view

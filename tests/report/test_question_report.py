@@ -18,7 +18,7 @@ from trioeval.report import Results, RunInfo, stripped
 from trioeval.report.csv_text import csv_chunks
 from trioeval.report.document import run_document
 from trioeval.report.first_rows import FirstRows
-from trioeval.report.html import html_chunks
+from trioeval.report.html_report import html_chunks
 from trioeval.report.junit import junit_chunks
 from trioeval.report.questions import run_sentence, sentence
 from trioeval.report.records import left, shown_of

@@ -20,7 +20,7 @@ from trioeval.agents.attempts import AttemptEnd, AttemptFailure
 from trioeval.agents.loop import LoopEnd
 from trioeval.report.agent_facts import agent_lines, agent_of
 from trioeval.report.csv_text import csv_chunks
-from trioeval.report.html import html_chunks
+from trioeval.report.html_report import html_chunks
 from trioeval.report.junit import junit_chunks
 from trioeval.report.records import name_of_test, output_of, own_of, shown_of, title_of_test
 from trioeval.report.row_view import row_view

@@ -6,8 +6,11 @@ each command imports the rest when it is run, so that help and mistakes are answ
 
 import difflib
 import itertools
+import os
+import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -34,7 +37,8 @@ from trioeval.cli.flags import (
     WhatFlags,
 )
 from trioeval.cli.interrupts import Interrupts
-from trioeval.cli.terminal import say, show
+from trioeval.cli.progress_streams import guarded, is_github
+from trioeval.cli.terminal import say, show, take_all_characters
 from trioeval.errors import (
     BusError,
     CursorExpiredError,
@@ -54,6 +58,7 @@ app = cyclopts.App(
     suppress_keyboard_interrupt=False,
 )
 
+_FOR_PEOPLE = {"compare", "preview", "runs", "show"}
 _Injected = Annotated[Interrupts, Parameter(parse=False)]
 _Share = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
 
@@ -262,8 +267,12 @@ def run_command_line(arguments: Sequence[str], interrupts: Interrupts | None = N
         interrupts: The signals of this process; None leaves them to the caller.
     """
     interrupts = Interrupts() if interrupts is None else interrupts
+    take_all_characters(sys.stdout)
     try:
-        return _run_command_line(arguments, interrupts)
+        # Each of these prints for people what others have written; elsewhere stdout is for programs.
+        for_people = {*arguments[:1]} <= _FOR_PEOPLE and "--json" not in arguments
+        with guarded(stdout=for_people) if is_github(os.environ) else nullcontext():
+            return _run_command_line(arguments, interrupts)
     except KeyboardInterrupt:  # comes once, and never from a run
         say(f"interrupted before the run began; exit {interrupts.code}")
         return interrupts.code

@@ -23,7 +23,6 @@ from trioeval.report.derived import derive
 from trioeval.report.failures import Failures
 from trioeval.report.first_rows import FirstRows
 from trioeval.report.json_text import compact
-from trioeval.report.records import status_of
 from trioeval.store import StoredRun
 from trioeval.store.schema import INDEX_BITS
 from trioeval.suite.strip import KEEP_ALL
@@ -105,8 +104,8 @@ class Collector:
     outputs: Sequence[Path]
     info: RunInfo
     """Of the run as it begins."""
-    watch: Callable[[Status], None] = lambda _: None
-    """Told of each row."""
+    watch: Callable[[Mapping[str, Any]], None] = lambda _: None
+    """Told of each row, as a record with nothing left out."""
     _lines: list[LinesFile] = attrs.field(init=False)
     _by_task: dict[str | None, Part] = attrs.field(init=False)
 
@@ -235,7 +234,7 @@ class Collector:
 
     def _take(self, part: Part, record: Mapping[str, Any], text: str | None) -> None:
         part.totals.add(record)
-        self.watch(status_of(record))
+        self.watch(record)
         if part.first_rows is not None:
             part.first_rows.add(record)
         part.failures.add(part.taken - 1, record)
@@ -267,8 +266,15 @@ class Collector:
         """
         for lines in self._lines:
             lines.close()
-        results = [self._results(part, info) for part in self.parts]
-        return [*self._errors(), *write_documents(self.outputs, results)]
+        return [*self._errors(), *write_documents(self.outputs, self.results(info))]
+
+    def results(self, info: RunInfo) -> Sequence[Results]:
+        """What documents are made from: the run, or its tasks.
+
+        Args:
+            info: Of the run as it ended.
+        """
+        return [self._results(part, info) for part in self.parts]
 
     def _results(self, part: Part, info: RunInfo) -> Results:
         def records(prompt_idx: int | None) -> Iterator[Mapping[str, Any]]:

@@ -4,6 +4,7 @@ What is wrong with a suite is told before Trio is imported.
 """
 
 import functools
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from trioeval.cli.flag_rules import check_flags, goes_on
 from trioeval.cli.flags import RunFlags
 from trioeval.cli.inputs import environ_with, load_inputs
 from trioeval.cli.interrupts import Interrupts
+from trioeval.cli.progress_streams import layered
 from trioeval.cli.terminal import say
 from trioeval.errors import SuiteError, TrioevalError, UsageError
 from trioeval.suite import Suite, told_together
@@ -28,6 +30,11 @@ def run_command(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> 
         OutputError: A result or recording cannot be written.
     """
     check_flags(flags)
+    with layered(flags.output.progress_mode, os.environ):
+        return _run_command(suite, flags, interrupts)
+
+
+def _run_command(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
     if goes_on(flags):
         return _go_on(suite, flags, interrupts)
     if flags.output.watch:

@@ -11,10 +11,16 @@ import attrs
 
 from trioeval.cli.environment import read_environment
 from trioeval.cli.exits import Exit
-from trioeval.cli.stored_results import open_runs
-from trioeval.cli.terminal import draw, pour, show
-from trioeval.report import json_chunks
+from trioeval.cli.files import check_files, check_spared
+from trioeval.cli.output import check_outputs, output_suffix, write_whole
+from trioeval.cli.places import databases
+from trioeval.cli.stored_results import open_runs, results_of
+from trioeval.cli.terminal import draw, pour, say, show
+from trioeval.errors import UsageError
+from trioeval.report import Head, json_chunks
 from trioeval.report.compare import By, Comparison
+from trioeval.report.compare_chance import chance_lines, findings_table, told_of
+from trioeval.report.compare_findings import Findings, findings_of
 from trioeval.report.compare_tables import (
     changes_table,
     compared_line,
@@ -22,10 +28,12 @@ from trioeval.report.compare_tables import (
     comparison_json,
     first_of,
 )
+from trioeval.report.statistics import CONFIDENCE
 from trioeval.store import Reader, RunFacts
 
 _SHOWN = 20  # rows that are not as they were
 _NAME = 40  # characters of the name of a test
+_PAGE = ".html"
 
 
 @attrs.frozen(kw_only=True)
@@ -34,7 +42,7 @@ class Terms:
 
     fail_if: Literal["worse", "different"] | None = None
     """What makes the command exit with 100."""
-    confidence: float = 0.95
+    confidence: float = CONFIDENCE
     """0 to 1."""
     cluster: str | None = None
     """A key of metadata, or a variable."""
@@ -51,29 +59,88 @@ def compare_runs(
     terms: Terms,
     outputs: Sequence[Path],
 ) -> int:
-    """Show what became better, worse or another answer from one run to another.
+    """Show what became better, worse or another answer from one run to another, and whether it is chance.
 
     Raises:
-        UsageError: One of them is not there.
+        UsageError: One of them is not there, or a file cannot be written.
         StoreError: The database cannot be read.
+        OutputError: A file cannot be written.
     """
-    with open_runs(db, read_environment(os.environ)) as reader:
+    environment = read_environment(os.environ)
+    written = [("-o", path) for path in outputs]
+    check_files(databases=databases(db, environment), written=written)
+    _check_pages(outputs)
+    with open_runs(db, environment) as reader:
         old, new = reader.run(before), reader.run(after)
-        comparison = Comparison(partial(_records, reader, old), by=by)
+        for facts in (old, new):
+            check_spared(written, facts.files)
+        check_outputs(outputs)
+        clusters = _clusters(reader, new, terms)
+        comparison = Comparison(partial(_records, reader, old), by=by, clusters=clusters)
         changes = comparison.changes(_records(reader, new))
+        found = partial(findings_of, comparison.columns, terms.confidence)
         if as_json:
-            pour(json_chunks(comparison_json(old.id, new.id, comparison, changes)))
+            pour(json_chunks(comparison_json(old.id, new.id, comparison, changes, found)))
             show("")
-            return Exit.OK
-        shown, more = (list(changes), 0) if all_changed else first_of(changes, _SHOWN)
-    show(f"from {old.id} to {new.id}")
-    if shown:
-        draw(changes_table(shown, _NAME), sys.stdout)
-    if more:
-        show(f"… and {more} more; --changed shows them all")
-    draw(compared_table(comparison), sys.stdout)
-    show(compared_line(comparison))
+            findings = found()
+        else:
+            shown, more = (list(changes), 0) if all_changed else first_of(changes, _SHOWN)
+            findings = found()
+        for path in outputs:
+            _write_page(path, (reader, old, new), by, [*told_of(comparison.columns, findings)])
+    if not as_json:
+        show(f"from {old.id} to {new.id}")
+        if shown:
+            draw(changes_table(shown, _NAME), sys.stdout)
+        if more:
+            show(f"… and {more} more; --changed shows them all")
+        draw(compared_table(comparison), sys.stdout)
+        if findings.columns:
+            draw(findings_table(comparison.columns, findings), sys.stdout)
+        for line in chance_lines(findings):
+            show(line)
+        show(compared_line(comparison))
+    return _exit(terms.fail_if, findings)
+
+
+def _exit(fail_if: Literal["worse", "different"] | None, findings: Findings) -> Exit:
+    """What the command ends with; whoever asked is told why."""
+    if fail_if is None:
+        return Exit.OK
+    if not findings.pairs:
+        say(f"exit {Exit.FAILED:d}: no row is in both runs: whether it is worse cannot be told")
+        return Exit.FAILED
+    found = {"worse": findings.is_worse, "better": findings.is_better and fail_if == "different"}
+    told = " and ".join(word for word, holds in found.items() if holds)
+    if told:
+        say(f"exit {Exit.FAILED:d}: the later run is {told} beyond chance")
+        return Exit.FAILED
+    say(f"exit {Exit.OK:d}: the later run is not {fail_if} beyond chance")
     return Exit.OK
+
+
+def _clusters(reader: Reader, run: RunFacts, terms: Terms) -> Mapping[str | None, str | None]:
+    heads = map(Head.read, reader.heads(run))
+    return {head.task: head.cluster if terms.cluster is None else terms.cluster for head in heads}
+
+
+def _check_pages(outputs: Sequence[Path]) -> None:
+    for path in outputs:
+        if output_suffix(path) != _PAGE:
+            msg = f"-o {path}: a comparison is written as {_PAGE}, got {path.suffix!r}; --json prints it"
+            raise UsageError(msg)
+
+
+def _write_page(
+    path: Path, runs: tuple[Reader, RunFacts, RunFacts], by: By, sentences: Sequence[str]
+) -> None:
+    from trioeval.report.html_report import compare_chunks  # noqa: PLC0415 - rarely needed
+
+    reader, old, new = runs
+    environment = read_environment(os.environ)
+    before, after = (results_of(reader, facts, environment) for facts in (old, new))
+    write_whole(path, compare_chunks(before, after, by=by, told=lambda _comparison: sentences))
+    say(f"wrote {path}: {new.id} beside {old.id}")
 
 
 def _records(reader: Reader, run: RunFacts) -> Iterator[Mapping[str, Any]]:

@@ -7,10 +7,10 @@ way every row is written: a reply that was paid for is never lost to an impatien
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
@@ -24,8 +24,10 @@ from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.keeping import Keeping, Kept, open_kept
 from trioeval.cli.metrics_server import serve_metrics
 from trioeval.cli.noticing import NoticingJournal
+from trioeval.cli.progress_log import RunLog
 from trioeval.cli.run_results import show_results
 from trioeval.cli.settings import RunSettings
+from trioeval.cli.step_summary import add_step_summary
 from trioeval.cli.telemetry import open_telemetry
 from trioeval.cli.terminal import say
 from trioeval.cli.tracing import open_trace, trace_of
@@ -44,10 +46,13 @@ from trioeval.store import StoredRun
 from trioeval.store.database import DamagedError
 from trioeval.tasks import PreparedSuite, Row, Status, make_lanes, run_suite
 from trioeval.tasks.agents.agent_terms import AgentTerms
-from trioeval.tasks.journal import Journal
 from trioeval.tasks.quotas import open_suite_quota
 from trioeval.web.live_server import serve_live
 from trioeval.web.steering import Steering
+
+if TYPE_CHECKING:
+    from trioeval.tasks.journal import Journal
+    from trioeval.telemetry.spans import Telemetry
 
 _TABLE_TESTS = 50  # tests that the table of rows shows; -o writes all of them
 _SAFE_WITHIN = 120.0  # seconds in which everything is on disk at the end, or will not be
@@ -63,6 +68,10 @@ class Execution:
     beginning: Beginning
     recorder: Recorder | None
     interrupts: Interrupts
+    log: RunLog = attrs.field(factory=RunLog)
+    """Tells of it on stderr while it goes on, and how it ended."""
+    environ: Mapping[str, str] = attrs.field(factory=dict)
+    """The variables of the process."""
     signals: list[signal.Signals] = attrs.field(factory=list)
     cuts: set[Cut | None] = attrs.field(factory=set)
     """What kept rows from running to their end; None of those that nothing did."""
@@ -86,23 +95,36 @@ class Execution:
         metrics = RunMetrics(trio.current_time())
         async with (
             serve_metrics(self.settings.metrics_port, metrics),
-            open_kept(self.keeping, self._cannot_keep, _warn) as kept,
+            open_kept(self.keeping, self._cannot_keep, self._warn) as kept,
             AsyncExitStack() as sharing,
         ):
-            quota = await sharing.enter_async_context(open_suite_quota(self.prepared, warn=_warn))
+            quota = await sharing.enter_async_context(
+                open_suite_quota(self.prepared, warn=self._warn)
+            )
             agents = await agent_terms(
                 self.prepared,
                 self.keeping.database,
                 self.beginning.start.id,
                 sharing,
-                warn=_warn,
+                warn=self._warn,
             )
             run = await self.beginning.begin(kept.store)
             collector = self._collector(run)
             collector.open()
+            telemetry = await sharing.enter_async_context(
+                open_telemetry(
+                    on=self.settings.otel,
+                    run_id=run.id,
+                    description=self.prepared.suite.description,
+                    keys=[key for keys in self.beginning.keys.values() for key in keys],
+                    warn=self._warn,
+                )
+            )
             started_at = trio.current_time()
             try:
-                await self._run_suite(kept, run, collector, quota, agents=agents, metrics=metrics)
+                await self._run_suite(
+                    kept, run, collector, quota, agents=agents, metrics=metrics, telemetry=telemetry
+                )
                 self._is_over = True
             finally:
                 # Also when the run dies of a fault of ours: its rows were paid for.
@@ -115,13 +137,20 @@ class Execution:
                     say(error)
             # What it warns of at its end is said before how the run ended.
             await sharing.aclose()
-            show_results(collector)
+            add_step_summary(self.environ, collector.results(info), self._warn)
+            if not self.settings.quiet:
+                with self.log.results():
+                    show_results(collector, info, partial(self.keeping.show, run.id))
             if self.recorder is not None and self.recorder.error is not None:
                 say(self.recorder.error)
                 unwritten.append(self.recorder.error)
             if run.error is not None:  # told when it came
                 unwritten.append(run.error)
             return self._end(run, collector, seconds, unwritten=bool(unwritten))
+
+    def _warn(self, text: str) -> None:
+        if not self.settings.quiet:
+            say(f"warning: {text}")
 
     def _cannot_keep(self, error: StoreError) -> None:
         say(f"{error}\nstopping: rows under way may finish")
@@ -148,6 +177,7 @@ class Execution:
         *,
         agents: AgentTerms,
         metrics: RunMetrics,
+        telemetry: "Telemetry | None",
     ) -> None:
         lanes = make_lanes(self.prepared, quota=quota)
         watching = Watching.begin(
@@ -156,9 +186,9 @@ class Execution:
             collector,
             metrics,
             verbose=self.settings.verbose,
-            progress_mode=self.settings.progress_mode,
+            log=self.log,
             stopping=self._stop.is_set,
-            warn=_warn,
+            warn=self._warn,
         )
         metrics.buses = agents.buses.total
         self._activity = watching.picture.activity
@@ -202,14 +232,9 @@ class Execution:
                     limits={name: one.limit for name, one in lanes.statistics().items()},
                     keys=self.beginning.keys,
                 ),
-                _warn,
+                self._warn,
             ) as trace,
-            open_telemetry(
-                on=self.settings.otel,
-                run_id=run.id,
-                description=self.prepared.suite.description,
-                warn=_warn,
-            ) as telemetry,
+            telemetry or nullcontext(),
         ):
             watches += [] if trace is None else [trace]
             watches += [] if telemetry is None else [telemetry.observer]
@@ -224,11 +249,10 @@ class Execution:
                 cancel=partial(scope.cancel, "cancelled from outside"),
             )
             async with (
-                serve_live(steering if self.settings.live else None, _warn) as tell_live,
+                serve_live(steering if self.settings.live else None, self._warn) as tell_live,
                 trio.open_nursery() as nursery,
             ):
-                if self.settings.progress:
-                    nursery.start_soon(watching.progress.show)
+                nursery.start_soon(watching.progress.show)
                 await run_suite(
                     self.prepared,
                     emit=emit,
@@ -238,7 +262,7 @@ class Execution:
                     observers=partial(_observer_of_all, watches) if watches else None,
                     recorder=self.recorder,
                     run_id=run.id,
-                    warn=_warn,
+                    warn=self._warn,
                     journal=journal if telemetry is None else telemetry.told_of(journal),
                     cache=kept.cache,
                     refresh_cache=self.keeping.refresh,
@@ -255,7 +279,7 @@ class Execution:
         """See that everything which is known of the run by now is in its store."""
         await collector.add_rest()
         for warning in dict.fromkeys(collector.derive()):
-            _warn(warning)
+            self._warn(warning)
         for part in collector.parts:
             run.tests(part.head.task, part.tests())
         run.activity(self._told_activity())
@@ -310,9 +334,10 @@ class Execution:
             standing=run.standing_rows,
             resume=self._resume(run, collector),
         )
-        if (spent := spent_line(totals, datasets)) is not None:
+        spent = None if self.settings.quiet else spent_line(totals, datasets)
+        if spent is not None:
             say(spent)
-        say(ended.line)
+        self.log.end(ended.code, ended.line)
         return ended.code
 
     @staticmethod
@@ -350,7 +375,3 @@ def _observer_of_all(
 
 def _tell_nobody(_index: int | None, _task: str | None) -> None:
     """Nobody watches."""
-
-
-def _warn(text: str) -> None:
-    say(f"warning: {text}")

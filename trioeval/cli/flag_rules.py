@@ -1,6 +1,6 @@
 """Which flags contradict each other. Pure."""
 
-from trioeval.cli.flags import RunFlags
+from trioeval.cli.flags import OutputFlags, RunFlags
 from trioeval.errors import UsageError
 
 
@@ -23,6 +23,7 @@ def check_flags(flags: RunFlags) -> None:
         wrong.append(
             "--refresh and --no-cache exclude each other: without a cache all is asked anew"
         )
+    wrong += _told_twice(flags.output)
     if goes_on(flags):
         wrong += [
             f"{flag} is of a whole run: it cannot be given for the rest of one"
@@ -37,6 +38,22 @@ def check_flags(flags: RunFlags) -> None:
         wrong.append("--reconcile is for a run that goes on: it needs --resume or --retry")
     if wrong:
         raise UsageError("\n".join(wrong))
+
+
+def _told_twice(output: OutputFlags) -> list[str]:
+    """What is to be told and not to be told."""
+    found = []
+    if output.quiet:
+        asked = {
+            "--progress": output.progress,
+            "--progress-mode": output.progress_mode,
+            "--table": output.table,
+            "--verbose": output.verbose,
+        }
+        found = [f"--quiet and {flag} exclude each other" for flag, asks in asked.items() if asks]
+    if output.progress is False and output.progress_mode is not None:
+        found.append("--no-progress and --progress-mode exclude each other")
+    return found
 
 
 def goes_on(flags: RunFlags) -> bool:

@@ -45,16 +45,21 @@ class Keeping:
         """
         return self._command("resume", run, *(["--retry", "errors"] if retry else ()))
 
-    def show(self, run: str, task: str | None) -> str | None:
-        """The command that shows a row of a run, but for its index; None where the run is not kept.
+    def show(self, run: str, task: str | None, index: int) -> str | None:
+        """The command that shows a row of a run; None where the run is not kept.
 
         Args:
             run: Its id.
             task: That of the row.
+            index: Of the row.
+
+        Example:
+            >>> Keeping(database=Path("runs.db")).show("eval-1", "quiz", 3)
+            'trioeval show eval-1 3 --task quiz'
         """
         if self.database is None:
             return None
-        return self._command("show", run, *(() if task is None else ("--task", task)))
+        return self._command("show", run, str(index), *(() if task is None else ("--task", task)))
 
     def _command(self, *words: str) -> str:
         named = ["--db", str(self.database)] if self.named else []

@@ -190,8 +190,14 @@ def _junit(parts: Sequence[Results]) -> Iterator[str]:
     return junit_chunks(*parts)
 
 
+def _markdown(parts: Sequence[Results]) -> Iterator[str]:
+    from trioeval.report.markdown import markdown_chunks  # noqa: PLC0415 - rarely needed
+
+    return markdown_chunks(*parts)
+
+
 def _html(parts: Sequence[Results]) -> Iterator[str]:
-    from trioeval.report.html import html_chunks  # noqa: PLC0415 - rarely needed
+    from trioeval.report.html_report import html_chunks  # noqa: PLC0415 - rarely needed
 
     return html_chunks(*parts)
 
@@ -203,6 +209,7 @@ FORMATS: Mapping[str, Callable[[Sequence[Results]], Iterator[str]]] = {
     ".txt": _yaml,
     ".csv": _csv,
     ".html": _html,
+    ".md": _markdown,
     ".xml": _xml,
     _JUNIT: _junit,
 }

@@ -74,7 +74,9 @@ class Guarded(Layer):
         """Write it, harmless."""
         plain = _LATER_COMMAND.sub(r"\1\\:", text)
         if self.is_blank:
-            plain = _FIRST_COMMAND.sub(r"\1\\:", plain, count=1) if plain.lstrip()[:1] == ":" else plain
+            plain = (
+                _FIRST_COMMAND.sub(r"\1\\:", plain, count=1) if plain.lstrip()[:1] == ":" else plain
+            )
         joined = _OLD_COMMAND.sub(r"\1\\[", self._hashes + plain)
         self.stream.write(joined[len(self._hashes) :])
         whole = self._hashes + text
@@ -100,11 +102,6 @@ class Messages(Layer):
     def isatty(self) -> bool:
         """Objects are for programs."""
         return False
-
-    def end(self) -> None:
-        """Nothing will follow: write what is left."""
-        self._tell(self._begun)
-        self._begun = ""
 
     def _tell(self, line: str) -> None:
         if text := line.rstrip():
@@ -176,9 +173,8 @@ def layered(mode: ProgressMode | None, environ: Mapping[str, str]) -> Iterator[N
         if mode == "github" or is_github(environ):
             stack.enter_context(guarded(stdout=True))
         if mode == "json" and sys.stderr is not None:
-            messages = Messages(sys.stderr)
-            stack.callback(messages.end)
-            stack.enter_context(redirect_stderr(_as_stream(messages)))
+            stack.enter_context(redirect_stderr(_as_stream(Messages(sys.stderr))))
+            stack.callback(say, "")  # ends a line that somebody has only begun
         yield
 
 

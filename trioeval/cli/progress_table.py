@@ -153,9 +153,7 @@ def _columns(lanes: Sequence[LaneState]) -> list[_Column]:
 
 def _table(lanes: Sequence[LaneState], columns: list[_Column], width: int) -> Iterator[Line]:
     cells = {column: [column.cell(lane) for lane in lanes] for column in columns}
-    wanted = {
-        column: max(map(cell_len, (column.heading, *cells[column]))) for column in columns
-    }
+    wanted = {column: max(map(cell_len, (column.heading, *cells[column]))) for column in columns}
     widths = _fit(wanted, width)
     last = [*widths][-1]
 

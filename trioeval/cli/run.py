@@ -1,6 +1,8 @@
 """`trioeval run`: from suite files and flags to a run, or to what is wrong with them."""
 
 import gc
+import os
+import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,6 +23,8 @@ from trioeval.cli.keeping import Keeping
 from trioeval.cli.output import check_outputs
 from trioeval.cli.places import cache_path, database_path, databases
 from trioeval.cli.plan import plan_lines
+from trioeval.cli.progress import open_log
+from trioeval.cli.progress_log import RunLog
 from trioeval.cli.resume import Found
 from trioeval.cli.settings import (
     RunSettings,
@@ -31,6 +35,7 @@ from trioeval.cli.settings import (
     with_flags,
 )
 from trioeval.cli.stored_flags import stored_flags
+from trioeval.cli.telemetry import check_telemetry
 from trioeval.cli.terminal import say, show
 from trioeval.cli.tracing import check_trace
 from trioeval.errors import UsageError
@@ -96,7 +101,8 @@ def run_loaded(
     known = all(part.rows is not None for part in prepared.parts)
     if known and not prepared.size and not settings.allow_empty and _has_rows(suite):
         raise UsageError("the filters leave no row to run; --allow-empty makes that no mistake")
-    for warning in (*said_in_vain(suite, flags), *environment.warnings, *prepared.warnings):
+    warnings = (*said_in_vain(suite, flags), *environment.warnings, *prepared.warnings)
+    for warning in () if settings.quiet else warnings:
         say(f"warning: {warning}")
     _tell_cut_recordings(prepared)
     _check_recorded(prepared, settings)
@@ -162,17 +168,35 @@ def _run_prepared(
 ) -> int:
     check_outputs(settings.outputs)
     check_trace(settings.trace)
+    check_telemetry(on=settings.otel)
     recording = nullcontext() if settings.record is None else Recorder.create(settings.record)
     # What is loaded by now lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
     with recording as recorder:
-        execution = Execution(prepared, settings, keeping, beginning, recorder, interrupts)
+        execution = Execution(
+            prepared,
+            settings,
+            keeping,
+            beginning,
+            recorder,
+            interrupts,
+            _log(prepared.suite.file, settings),
+            os.environ,
+        )
         interrupts.begin_run()
         code = trio.run(execution.run, restrict_keyboard_interrupt_to_checkpoints=True)
     if code != Exit.FAULT and recorder is not None and recorder.error is not None:
         raise recorder.error  # it could not be closed
     return code
+
+
+def _log(suite: Path | None, settings: RunSettings) -> RunLog:
+    """What tells of a run of a suite with this file."""
+    if not settings.progress:
+        return RunLog()
+    mode, strip = settings.progress_mode, settings.environment.strip
+    return open_log(mode, os.environ, sys.stderr, suite=suite, strip=strip)
 
 
 def _check_files(

@@ -1,27 +1,38 @@
-"""What is shown of a run at its end: the first rows, how each task ended, and what it took."""
+"""What is shown of a run at its end: the first rows, what failed, how each task ended, and what it took."""
 
 import sys
+from collections.abc import Callable
+from functools import partial
 
 from trioeval.cli.collector import Collector, Part
 from trioeval.cli.datasets import ended_lines
 from trioeval.cli.terminal import draw, say, show
-from trioeval.report import inert
+from trioeval.report import RunInfo, inert
 from trioeval.report.questions import run_sentence, sentence
+from trioeval.tasks.columns.making import OWN_LANES
 
 _NAME = 50  # characters of a name
 
 
-def show_results(collector: Collector) -> None:
-    """Show the first rows on stdout, and totals and datasets on stderr.
+def show_results(
+    collector: Collector, info: RunInfo, command: Callable[[str | None, int], str | None]
+) -> None:
+    """Show the first rows and failures on stdout, and totals, datasets and what it took on stderr.
+
+    Args:
+        collector: Has what is known of the run.
+        info: Of the run as it ended.
+        command: Gives what shows the row of a task with an index; None where nothing does.
 
     Raises:
         OutputError: Rows cannot be written to stdout.
     """
     from trioeval.report.dataset_tables import Profile  # noqa: PLC0415 - after the run
+    from trioeval.report.summary import Took, took_lines, unfinished_line  # noqa: PLC0415
 
     parts = [part for part in collector.parts if not part.makes_dataset]
     for part in parts:
-        _show_rows(part)
+        _show_rows(part, partial(command, part.head.task))
     for part in parts:
         _show_totals(part)
     if (told := run_sentence((part.head, part.totals) for part in parts)) is not None:
@@ -31,9 +42,15 @@ def show_results(collector: Collector) -> None:
             say(line)
         if dataset.columns:
             draw(Profile(dataset.columns), sys.stderr)
+    totals = [part.totals for part in parts]
+    for line in took_lines(Took.of(info.duration_ms / 1000, totals, info.activity, OWN_LANES)):
+        say(line)
+    if (left := unfinished_line(totals)) is not None:
+        say(left)
 
 
-def _show_rows(part: Part) -> None:
+def _show_rows(part: Part, command: Callable[[int], str | None]) -> None:
+    from trioeval.report.summary import failures_view  # noqa: PLC0415 - after the run
     from trioeval.report.tables import rows_table  # noqa: PLC0415 - after the run
 
     first = part.first_rows
@@ -44,6 +61,8 @@ def _show_rows(part: Part) -> None:
     draw(rows_table(part.head.columns, first), sys.stdout)
     if hidden := first.hidden:
         show(f"… and {hidden} more rows; -o FILE writes them all")
+    if (failures := failures_view(part.head.columns, part.failures, command)) is not None:
+        draw(failures, sys.stdout)
 
 
 def _show_totals(part: Part) -> None:

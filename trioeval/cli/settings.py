@@ -88,7 +88,8 @@ def settle(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> R
         one_by_one=compatible and delay > 0,
         record=flags.what.record,
         replay=flags.what.replay,
-        progress=not output.quiet and first(output.progress, said.progress_bar, shown),
+        progress=not output.quiet
+        and (output.progress_mode is not None or first(output.progress, said.progress_bar, shown)),
         progress_mode=output.progress_mode,
         quiet=output.quiet,
         trace=output.trace,

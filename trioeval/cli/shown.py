@@ -2,24 +2,30 @@
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 from trioeval.cli.agent_folders import case_folders
 from trioeval.cli.environment import read_environment
 from trioeval.cli.exits import Exit
+from trioeval.cli.keeping import Keeping
 from trioeval.cli.places import agents_folder
 from trioeval.cli.shown_datasets import names_folder, show_dataset, show_dataset_row, show_folder
 from trioeval.cli.stored_results import open_runs
 from trioeval.cli.terminal import draw, show
 from trioeval.errors import UsageError
 from trioeval.report import Head, Totals, inert
+from trioeval.report.failures import Failures
 from trioeval.report.first_rows import FirstRows
 from trioeval.report.questions import Ended, run_sentence, sentence
 from trioeval.report.run_list import run_line
+from trioeval.report.summary import Took, failures_view, took_lines, unfinished_line
 from trioeval.report.tables import columns_table, rows_table
 from trioeval.store import Reader, RunFacts
+from trioeval.tasks.columns.making import OWN_LANES
 
 _CELL = 40  # characters of an answer in the table
+_FAILURES = 10  # rows that did not pass, of which the reasons are shown
 
 
 def show_run(
@@ -46,22 +52,40 @@ def show_run(
         facts = reader.run(run)
         show(run_line(facts))
         shown: list[Ended] = []
+        missing = 0
         for head in map(Head.read, reader.heads(facts)):
             if task is not None and head.task != _task(facts, task):
                 continue
             if head.dataset_folder is not None:
                 show_dataset(reader, facts, head, rows)
             else:
-                shown.append(_show_task(reader, facts, head, limit, failed=failed))
+                shown.append(_show_task(reader, facts, head, limit, failed=failed, db=db))
+                missing += _missing(facts, *shown[-1])
         if (told := run_sentence(shown)) is not None:
             show(told)
+        totals = [one for _, one in shown]
+        took = Took.of(facts.duration_ms / 1000, totals, reader.activity(facts), OWN_LANES)
+        for line in took_lines(took) if task is None else ():
+            show(line)
+        if (left := unfinished_line(totals, missing)) is not None:
+            show(left)
     return Exit.OK
 
 
-def _show_task(reader: Reader, facts: RunFacts, head: Head, limit: int, *, failed: bool) -> Ended:
+def _missing(facts: RunFacts, head: Head, totals: Totals) -> int:
+    """Rows of a task that were never written down."""
+    size = facts.sizes[facts.tasks.index(head.task)]
+    return max(0, (size or 0) - totals.rows)
+
+
+def _show_task(
+    reader: Reader, facts: RunFacts, head: Head, limit: int, *, failed: bool, db: Path | None
+) -> Ended:
     rows, totals = FirstRows(_CELL, limit), Totals.of(head.columns, cluster=head.cluster)
-    for record in reader.records(facts, head.task):
+    failures = Failures(_FAILURES)
+    for index, record in reader.numbered(facts, head.task):
         totals.add(record)
+        failures.add(index, record)
         if not failed or not record["success"]:
             rows.add(record)
     if head.task is not None:
@@ -72,6 +96,9 @@ def _show_task(reader: Reader, facts: RunFacts, head: Head, limit: int, *, faile
             show(f"… and {rows.hidden} more rows; --limit N shows more of them")
     elif failed:
         show("every row passed" if totals.rows else "no rows")
+    command = partial(Keeping(database=reader.path, named=db is not None).show, facts.id, head.task)
+    if (view := failures_view(head.columns, failures, command)) is not None:
+        draw(view, sys.stdout)
     draw(columns_table(head.columns, totals), sys.stdout)
     if (told := sentence(head, totals)) is not None:
         show(told)

@@ -1,5 +1,6 @@
 """Printing that outlives its reader: results and exit code are worth more than their picture."""
 
+import io
 import os
 import select
 import sys
@@ -13,6 +14,17 @@ if TYPE_CHECKING:
 
 FILE_WIDTH = 120
 """Characters of tables that do not go to a terminal, which has a width of its own."""
+
+
+def take_all_characters(stream: TextIO | None) -> None:
+    """Let a stream write others in place of characters that its encoding has not, as stderr always does.
+
+    Half of a surrogate pair, which UTF-8 has not, becomes its escape; what another encoding has not is told
+    by a question mark, which leaves tables as wide as they were.
+    """
+    if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        is_utf = stream.encoding.lower().startswith("utf")
+        stream.reconfigure(errors="backslashreplace" if is_utf else "replace")
 
 
 def say(line: object) -> None:

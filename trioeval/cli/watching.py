@@ -1,6 +1,7 @@
 """Everything that is shown and counted of a run while it goes on."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import attrs
 import trio
@@ -9,13 +10,14 @@ from trioeval.agents.events import AgentEvent
 from trioeval.cli.agents_progress import AgentsProgress
 from trioeval.cli.collector import Collector
 from trioeval.cli.datasets import DatasetProgress
-from trioeval.cli.flags import ProgressMode
 from trioeval.cli.picture import Picture
 from trioeval.cli.progress import Progress
+from trioeval.cli.progress_log import RunLog
 from trioeval.cli.questions import QuestionProgress
 from trioeval.cli.terminal import say
 from trioeval.kernel import Event, Lanes
 from trioeval.report.activity import Activity
+from trioeval.report.records import status_of
 from trioeval.report.run_metrics import RunMetrics
 from trioeval.tasks import PreparedSuite, PreparedTask
 
@@ -41,7 +43,7 @@ class Watching:
         metrics: RunMetrics,
         *,
         verbose: bool,
-        progress_mode: ProgressMode | None,
+        log: RunLog,
         stopping: Callable[[], bool],
         warn: Callable[[str], None],
     ) -> "Watching":
@@ -53,7 +55,7 @@ class Watching:
             collector: Knows which rows are there already, and tells of each that comes.
             metrics: What is counted of it.
             verbose: Whether events are told of, a line each.
-            progress_mode: How the progress is shown; None as suits whoever reads it.
+            log: Tells of it on stderr.
             stopping: Tells whether no more rows are started.
             warn: Told of what a person should know at once.
         """
@@ -70,9 +72,9 @@ class Watching:
         progress = Progress(
             picture.state,
             lambda: [*questions.lines(), *datasets.lines(), *agents.lines()],
-            progress_mode,
+            log,
         )
-        collector.watch, metrics.lanes = picture.add, lanes.statistics
+        metrics.lanes = lanes.statistics
         found = cls(
             picture=picture,
             collector=collector,
@@ -84,6 +86,7 @@ class Watching:
         )
         for part in prepared.parts:
             found._expect_cases(part)
+        collector.watch = found._add
         return found
 
     def observe(self, event: Event) -> None:
@@ -101,6 +104,10 @@ class Watching:
         self.collector.settled(task)
         self.picture.total += task.rows or 0
         self._expect_cases(task)
+
+    def _add(self, record: Mapping[str, Any]) -> None:
+        self.picture.add(status_of(record))
+        self.progress.log.add(record)
 
     def _expect_cases(self, part: PreparedTask) -> None:
         if part.prepared.suite.agents is not None and part.rows is not None:

@@ -10,6 +10,7 @@ import attrs
 
 from trioeval.errors import Problem, SuiteError
 from trioeval.providers.adapter import HasAdapter
+from trioeval.providers.asked import Asked
 from trioeval.providers.base import Provider
 from trioeval.providers.config import config_path, is_integer, read_config, show, to_snake
 from trioeval.providers.endpoint import digest
@@ -63,6 +64,20 @@ class ProviderSpec:
         """Whether it looks at the prompt alone, not at the variables that it was made of."""
         known = EchoSettings | ReplaySettings | SequenceSettings | HasAdapter
         return isinstance(self.settings, known)
+
+    @property
+    def asked(self) -> Asked:
+        """Who it asks."""
+        shown = hide(self.id, self.secrets)
+        if not isinstance(self.settings, HasAdapter):
+            return Asked(id=shown)
+        endpoint = self.settings.adapter.endpoint
+        return Asked(
+            id=shown,
+            family=endpoint.service.family,
+            model=hide(endpoint.model, self.secrets),
+            host=hide(endpoint.host, self.secrets) or None,
+        )
 
     @property
     def secrets(self) -> tuple[str, ...]:

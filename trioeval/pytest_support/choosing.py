@@ -13,7 +13,7 @@ from trioeval.tasks import PreparedSuite, PreparedTask
 def chosen(prepared: PreparedSuite, keys: Iterable[Key]) -> PreparedSuite:
     """The suite with the rows that are asked for.
 
-    A task that is asked for comes whole, and so does each that it depends on, or that a row's task depends on.
+    A task that is asked for comes whole, and so does each that a task with rows or as a whole depends on.
     With a case of agents come those that it depends on, and with a row whose output is compared the others.
 
     Args:
@@ -22,6 +22,7 @@ def chosen(prepared: PreparedSuite, keys: Iterable[Key]) -> PreparedSuite:
 
     Example:
         >>> import trioeval
+        >>> from trioeval.pytest_support.keys import RowKey
         >>> from trioeval.tasks import prepare
         >>> tests = [{"vars": {"x": "1"}}, {"vars": {"x": "2"}}]
         >>> suite = trioeval.parse_suite({"providers": ["echo"], "prompts": ["p"], "tests": tests})

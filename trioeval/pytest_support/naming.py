@@ -44,7 +44,7 @@ def row_names(steps: Expansion, task: str | None, names: Names) -> Iterator[str]
 
     Example:
         >>> from trioeval.suite import expand, parse_suite
-        >>> tests = [{"vars": {"x": ["1", "2"]}}, {"description": "greets"}]
+        >>> tests = [{"vars": {"x": ["1", "2"]}}, {"description": "greets", "vars": {}}]
         >>> suite = parse_suite({"providers": ["echo"], "prompts": ["a", "b"], "tests": tests})
         >>> [*row_names(expand(suite), None, Names())][1:5]
         ['x=1[echo-b]', 'x=2[echo-a]', 'x=2[echo-b]', 'greets[echo-a]']

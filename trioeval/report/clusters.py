@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from trioeval.report.statistics.column_sums import Place
+from trioeval.report.statistics.grouped import Place
 from trioeval.tasks.canonical import canonical
 from trioeval.tasks.identity import row_id
 

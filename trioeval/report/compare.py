@@ -1,7 +1,8 @@
 """Two runs row by row: what became better, worse or another answer, and what only one of them has.
 
 Rows are matched by what they are, not by where they stand; the n-th of equal rows with the n-th of them.
-Of the old run a few numbers a row are held, about 200 bytes; the new one is read once and forgotten.
+Of the old run a few numbers a row are held, about 200 bytes, and of both what intervals are made of; the new
+one is read once and forgotten.
 """
 
 import hashlib
@@ -13,13 +14,13 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
+from trioeval.report.clusters import place_of
+from trioeval.report.compare_columns import ColumnChange, KeptMetrics, Kind, Side, metrics_of
 from trioeval.report.json_text import compact
 from trioeval.report.records import name_of_test, output_of, status_of
+from trioeval.report.statistics import Place
 from trioeval.tasks import Status
 from trioeval.tasks.identity import row_id, row_id_of
-
-Kind: TypeAlias = Literal["same", "better", "worse", "changed", "new", "gone"]
-"""`changed`: another score or answer with the same verdict. Errors are worse than failures."""
 
 By: TypeAlias = Literal["row", "test"]
 """Whether rows are equal that ask the same provider with the same prompt about the same test, or all that
@@ -29,18 +30,6 @@ _RANKS = {Status.ERROR: 0, Status.FAIL: 1, Status.PASS: 2}
 _BY_RANK = {rank: status for status, rank in _RANKS.items()}
 _NAME = 200  # characters of the name of a test
 _DIGEST = 8  # bytes that tell answers apart
-
-
-@attrs.frozen
-class Side:
-    """A row in one of the runs."""
-
-    status: Status
-    score: float
-
-    def json(self) -> dict[str, Any]:
-        """Ready for `json.dumps`."""
-        return {"status": self.status.value, "score": self.score}
 
 
 @attrs.frozen(kw_only=True)
@@ -80,56 +69,6 @@ class RowChange:
 
 
 @attrs.define
-class SideTotals:
-    """The rows of a column in one of the runs."""
-
-    name: str | None = None
-    """Provider and prompt; None where the run has no such column."""
-    statuses: Counter[Status] = attrs.field(factory=Counter)
-    score: float = 0
-
-    @property
-    def rows(self) -> int:
-        """All of them."""
-        return self.statuses.total()
-
-    def add(self, record: Mapping[str, Any]) -> None:
-        """Count a row."""
-        self.name = self.name or column_name(record)
-        self.statuses[status_of(record)] += 1
-        self.score += record["score"]
-
-    def json(self) -> dict[str, Any] | None:
-        """Ready for `json.dumps`; None where the run has no such column."""
-        if self.name is None:
-            return None
-        counts = {status.value: self.statuses[status] for status in Status}
-        return {"name": self.name, "rows": self.rows, **counts, "score": self.score}
-
-
-@attrs.define
-class ColumnChange:
-    """What became of the rows of one column."""
-
-    task: str | None
-    before: SideTotals = attrs.field(factory=SideTotals)
-    after: SideTotals = attrs.field(factory=SideTotals)
-    kinds: Counter[Kind] = attrs.field(factory=Counter)
-
-    def json(self) -> dict[str, Any]:
-        """Ready for `json.dumps`."""
-        return {
-            "task": self.task,
-            "before": self.before.json(),
-            "after": self.after.json(),
-            "rows": {kind: self.kinds[kind] for kind in KINDS},
-        }
-
-
-KINDS: tuple[Kind, ...] = ("same", "better", "worse", "changed", "new", "gone")
-
-
-@attrs.define
 class Comparison:
     """Compares a run with an older one.
 
@@ -151,20 +90,24 @@ class Comparison:
     old: Callable[[], Iterable[Mapping[str, Any]]]
     """Gives the records of the old run; asked twice if it has rows that the new one has not."""
     by: By = "row"
+    clusters: Mapping[str | None, str | None] = attrs.field(factory=dict)
+    """What names the cluster of a row, by task; see `place_of`."""
     _columns: dict[object, ColumnChange] = attrs.field(factory=dict, init=False)
     _places: dict[bytes, int] = attrs.field(factory=dict, init=False)
     """Of each row that the old run has, its number there."""
     _ranks: bytearray = attrs.field(factory=bytearray, init=False)
     _scores: "array[float]" = attrs.field(factory=lambda: array("d"), init=False)
+    _metrics: KeptMetrics = attrs.field(factory=KeptMetrics, init=False)
     _outputs: bytearray = attrs.field(factory=bytearray, init=False)
     _is_met: bytearray = attrs.field(factory=bytearray, init=False)
 
     def __attrs_post_init__(self) -> None:
         several = _Several()
         for record in self.old():
-            self._column(record).before.add(record)
+            self._column(record).before.add(record, self._group(record), column_name(record))
             key = _key(record, self.by)
             self._places[several.next(key) if key in self._places else key] = len(self._ranks)
+            self._metrics.add(len(self._ranks), metrics_of(record))
             self._ranks.append(_RANKS[status_of(record)])
             self._scores.append(record["score"])
             self._outputs += _output_digest(record)
@@ -189,9 +132,13 @@ class Comparison:
         several = _Several()
         for record in new:
             column = self._column(record)
-            column.after.add(record)
-            found = self._change(record, self._place(record, several))
+            group, place = self._group(record), self._place(record, several)
+            column.after.add(record, group, column_name(record))
+            found = self._change(record, place)
             column.kinds[found.kind] += 1
+            if place is not None and found.before is not None and found.after is not None:
+                metrics = self._metrics.of(place), metrics_of(record)
+                column.add_pair(group, (found.before, found.after), metrics)
             if found.kind != "same":
                 yield found
         if all(self._is_met):
@@ -221,6 +168,10 @@ class Comparison:
         other = digest != _output_digest(record)
         kind = _kind(before, after, is_answered_otherwise=other)
         return _told(record, kind=kind, before=before, after=after, other=other, place=place)
+
+    def _group(self, record: Mapping[str, Any]) -> Place:
+        """The test and the cluster of a row."""
+        return place_of(record, self.clusters.get(record.get("task")))
 
     def _column(self, record: Mapping[str, Any]) -> ColumnChange:
         task = record.get("task")

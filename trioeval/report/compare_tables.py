@@ -1,13 +1,15 @@
 """A comparison of two runs for people, and as JSON."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from rich.box import SIMPLE
 from rich.table import Table
 from rich.text import Text
 
-from trioeval.report.compare import KINDS, ColumnChange, Comparison, RowChange, Side, SideTotals
+from trioeval.report.compare import Comparison, RowChange
+from trioeval.report.compare_columns import KINDS, ColumnChange, Side, SideTotals
+from trioeval.report.compare_findings import ColumnFindings, Findings
 from trioeval.report.inert import inert
 from trioeval.report.totals import percent
 from trioeval.tasks import Status
@@ -51,7 +53,7 @@ def compared_table(comparison: Comparison) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for column in comparison.columns:
         table.add_row(
-            Text(_name(column)),
+            Text(name_of_column(column)),
             *(_count(column, kind) for kind in KINDS),
             *map(_passed, (column.before, column.after)),
             *map(_score, (column.before, column.after)),
@@ -60,7 +62,11 @@ def compared_table(comparison: Comparison) -> Table:
 
 
 def comparison_json(
-    old: str, new: str, comparison: Comparison, changes: Iterable[RowChange]
+    old: str,
+    new: str,
+    comparison: Comparison,
+    changes: Iterable[RowChange],
+    findings: Callable[[], Findings],
 ) -> dict[str, Any]:
     """A comparison, for `json_chunks` and its like: its rows, and what is summed up, are iterators.
 
@@ -69,13 +75,23 @@ def comparison_json(
         new: That of the new one.
         comparison: Of both.
         changes: What it tells, all of it; read before the sums.
+        findings: Tells what is found of the columns; asked when all rows were read.
     """
     return {
         "before": old,
         "after": new,
         "rows": (change.json() for change in changes),
-        "columns": (column.json() for column in comparison.columns),
+        "columns": (
+            {**column.json(), "statistics": found.json()}
+            for column, found in _with_findings(comparison, findings)
+        ),
     }
+
+
+def _with_findings(
+    comparison: Comparison, findings: Callable[[], Findings]
+) -> Iterator[tuple[ColumnChange, ColumnFindings]]:
+    yield from zip(comparison.columns, findings().columns, strict=True)
 
 
 def compared_line(comparison: Comparison) -> str:
@@ -91,7 +107,8 @@ def compared_line(comparison: Comparison) -> str:
     return f"{kinds.total()} rows: {told}" if told else "no rows to compare"
 
 
-def _name(column: ColumnChange) -> str:
+def name_of_column(column: ColumnChange) -> str:
+    """What a column is called, in both runs if they call it otherwise; inert."""
     names = dict.fromkeys(
         inert(side.name, _COLUMN) for side in (column.before, column.after) if side.name is not None
     )

@@ -7,6 +7,7 @@ apostrophe in front, which spreadsheets read as "this is text".
 import csv
 import io
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -47,20 +48,27 @@ def csv_chunks(*parts: Results) -> Iterator[str]:
 
 
 def inert_cell(text: str) -> str:
-    """A cell that no spreadsheet takes for a formula; numbers stay numbers.
+    r"""A cell that no spreadsheet takes for a formula; numbers stay numbers.
 
     Example:
         >>> inert_cell("=1+1"), inert_cell(" @x"), inert_cell("-1.5"), inert_cell("-a")
         ("'=1+1", "' @x", '-1.5', "'-a")
+        >>> inert_cell("\tx"), inert_cell("＝1+1")
+        ("'\tx", "'＝1+1")
     """
-    begin = text.lstrip(_PADDING)[:1]
-    if begin in {"=", "@"} or (begin in {"+", "-"} and not _is_number(text)):
+    if _FORMULA.match(text) and not _is_number(text):
         return "'" + text
     return text
 
 
-_PADDING = " \t\r\n\v\f\u00a0\ufeff\u200b\u200c\u200d"
-"""What spreadsheets skip before they look for a formula."""
+_FORMULA = re.compile(
+    # Tabs and line ends make cells of what is behind them where a file is read anew;
+    "[\t\n\v\f\r]"
+    # and what is white or cannot be seen is skipped before a formula, which may be of wide characters.
+    "|[\\s\\x00-\\x20\\x7f-\\xa0\\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
+    "\ufff9-\ufffb\U000e0000-\U000e007f]*[=@+\\-＝＠＋－]"
+)
+"""How cells begin that spreadsheets may run."""
 
 
 def _is_number(text: str) -> bool:
@@ -148,7 +156,8 @@ def _grading_cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def _line(cells: Iterable[str], *, escape: bool) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    # What may end a line is quoted; a carriage return in a cell would end one for most readers.
+    text, end = io.StringIO(newline=""), "\r\n"
+    writer = csv.writer(text, lineterminator=end)
     writer.writerow([inert_cell(cell) for cell in cells] if escape else cells)
-    return text.getvalue()
+    return text.getvalue().removesuffix(end) + "\n"

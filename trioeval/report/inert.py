@@ -1,5 +1,10 @@
-"""Foreign text made harmless for a terminal: no escape sequences, no line breaks, no odd controls."""
+"""Foreign text made harmless for a terminal: no escape sequences, no line breaks, no odd controls.
 
+Nor is there room for many combining characters on one: terminals draw them over the lines around.
+"""
+
+import functools
+import re
 import unicodedata
 
 
@@ -13,7 +18,7 @@ def inert(text: object, width: int | None = None) -> str:
     # What is beyond a few times the width can never be seen; replies may be megabytes.
     whole = str(text)
     seen = whole if width is None else whole[: 4 * width + 64]
-    plain = " ".join((seen if seen.isprintable() else _blanked(seen)).split())
+    plain = " ".join((seen if seen.isascii() and seen.isprintable() else _blanked(seen)).split())
     if width is None or (len(plain) <= width and len(seen) == len(whole)):
         return plain
     return plain[: width - 1].rstrip() + "…"
@@ -39,7 +44,21 @@ def inert_lines(text: object, most: int) -> str:
 
 
 def _blanked(text: str) -> str:
-    return "".join(" " if unicodedata.category(char) in _UNSAFE else char for char in text)
+    """The text with a space for each character that is none to be seen, and without floods of marks."""
+    if not text.isprintable():
+        text = "".join(" " if unicodedata.category(char) in _UNSAFE else char for char in text)
+    return text if max(text, default="") < _FIRST_MARK else _floods().sub(r"\1", text)
 
 
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+_MARKS = {"Mn", "Me"}
+_FIRST_MARK, _LAST_MARK = "\u0300", "\uffff"  # the few rare ones behind it would cost much time
+_MOST_MARKS = 6  # on one character; languages need four
+
+
+@functools.cache
+def _floods() -> re.Pattern[str]:
+    """More combining characters in a row than any language has. Takes ten milliseconds, once."""
+    codes = range(ord(_FIRST_MARK), ord(_LAST_MARK) + 1)
+    marks = "".join(char for char in map(chr, codes) if unicodedata.category(char) in _MARKS)
+    return re.compile(f"([{marks}]{{{_MOST_MARKS}}})[{marks}]+")

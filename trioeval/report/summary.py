@@ -1,6 +1,6 @@
 """What is told of a run at its end beside its tables: what failed and why, how fast it was, its waits."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -24,14 +24,16 @@ _LANE = 50
 
 
 def failures_view(
-    columns: Sequence[HeadColumn], failures: Failures, command: str | None = None
+    columns: Sequence[HeadColumn],
+    failures: Failures,
+    command: Callable[[int], str | None] = lambda _index: None,
 ) -> RenderableType | None:
     """The first rows that did not pass, each with its reason; None where there are none.
 
     Args:
         columns: Of the task.
         failures: Of its rows.
-        command: What shows one of them, but for its index; None where nothing does.
+        command: Gives what shows the row with an index; None where nothing does.
     """
     if not failures.count:
         return None
@@ -48,7 +50,8 @@ def failures_view(
     count = "1 row" if failures.count == 1 else f"{failures.count} rows"
     parts: list[RenderableType] = [Text(f"{count} did not pass", style="bold"), table]
     parts += [Text(f"… and {rest} more")] if rest else []
-    parts += [] if command is None else [Text(f"all of one: {command} {failures.first[0].index}")]
+    if (shows := command(failures.first[0].index)) is not None:
+        parts.append(Text(f"all of one: {inert(shows)}", overflow="fold"))
     return Group(*parts, Text())
 
 
@@ -120,7 +123,7 @@ def took_lines(took: Took) -> Iterator[str]:
 
 
 def unfinished_line(totals: Sequence[Totals], missing: int = 0) -> str | None:
-    """How many rows of a run have no verdict because it did not come to them; None if it came to all.
+    """How many rows of a run were not run to their end; None if all were.
 
     Args:
         totals: Of its tasks.
@@ -130,7 +133,7 @@ def unfinished_line(totals: Sequence[Totals], missing: int = 0) -> str | None:
     if not left:
         return None
     rows = missing + sum(one.rows for one in totals)
-    return f"not finished: {left} of {rows} rows were not run to their end"
+    return f"not finished: {left} of {rows} rows are still to be run"
 
 
 def _number(found: float) -> str:

@@ -23,10 +23,11 @@ from trioeval.tasks import Status
 STATUS_STYLES = {Status.PASS: "green", Status.FAIL: "red", Status.ERROR: "bold yellow"}
 """How a verdict looks."""
 
-_BETWEEN = 3  # characters between two columns
-_LEAST_CELL = 12  # characters that a cell of a row needs
+_BETWEEN, _EDGES = 3, 2  # characters between two columns, and around all of them
+_LEAST_CELL = 9  # characters that a cell of a row needs
 _LEAST_TEST = 10  # of the name of a test
 _LEAST_NAME = 16  # of a provider
+_TABLES = 2  # for as many numbers as there are
 _NAME = 60  # of a provider, at most
 _EXACT = 0.1  # width of an interval below which whole percents say too little
 _ALMOST = 1e-9  # between scores that are the same
@@ -48,12 +49,14 @@ class _RowsTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         first = len(str(max(self.rows.names, default=0))) + _BETWEEN
         names = max(map(cell_len, self.rows.names.values()), default=0)
-        room = options.max_width - first - min(names, _LEAST_TEST) - _BETWEEN
+        room = options.max_width - _EDGES - first - min(names, _LEAST_TEST)
         fit = max(1, room // (_LEAST_CELL + _BETWEEN))
         shown = min(len(self.columns), fit)
         yield self._table(shown)
         if hidden := len(self.columns) - shown:
-            yield Text(f"… and {hidden} more columns, for which there is no room")
+            yield Text(
+                f"… and {hidden} more {'column does' if hidden == 1 else 'columns do'} not fit"
+            )
 
     def _table(self, shown: int) -> Table:
         rows = self.rows
@@ -61,7 +64,7 @@ class _RowsTable:
         table.add_column("#", justify="right", style="dim", no_wrap=True)
         table.add_column("test", overflow="fold")
         for heading in headings(self.columns[:shown], rows.width):
-            table.add_column(Text(heading), overflow="fold", min_width=_LEAST_CELL - _BETWEEN)
+            table.add_column(Text(heading), overflow="fold", min_width=_LEAST_CELL)
         for test_idx, name in rows.names.items():
             found = (rows.cells.get((test_idx, prompt_idx)) for prompt_idx in range(shown))
             table.add_row(str(test_idx), Text(name), *map(_cell, found))
@@ -71,7 +74,7 @@ class _RowsTable:
 def columns_table(columns: Sequence[HeadColumn], totals: Totals) -> RenderableType:
     """One line a provider and prompt: how many passed, how sure that is, and what it took.
 
-    Where that is too wide, two tables with a part of it each; where those are, a few lines for each.
+    Where that is too wide, two tables with a part of it each; where that is not enough, a few lines for each.
     """
     return _ColumnsTable([*headings(columns, _NAME)], [*_figures(totals.columns)])
 
@@ -82,8 +85,6 @@ class _Figure:
 
     title: str
     cells: Sequence[Text]
-    is_spent: bool = False
-    """Whether it is of what was used, and not of how rows ended."""
 
     @property
     def width(self) -> int:
@@ -96,16 +97,16 @@ class _ColumnsTable:
     figures: Sequence[_Figure]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        room = options.max_width - min(max(map(cell_len, self.names), default=0), _LEAST_NAME) - 2
-        spent = [figure for figure in self.figures if figure.is_spent]
-        ended = [figure for figure in self.figures if not figure.is_spent]
-        if _needed(self.figures) <= room:
-            yield self._table(self.figures)
-        elif max(_needed(ended), _needed(spent)) <= room:
-            yield self._table(ended)
-            yield self._table(spent)
-        else:
+        room = options.max_width - _EDGES - _LEAST_NAME
+        tables: list[list[_Figure]] = [[]]
+        for figure in self.figures:
+            if _needed([*tables[-1], figure]) > room:
+                tables.append([])
+            tables[-1].append(figure)
+        if len(tables) > _TABLES:
             yield self._lines(options.max_width)
+            return
+        yield from map(self._table, tables)
 
     def _table(self, figures: Sequence[_Figure]) -> Table:
         table = Table(box=SIMPLE, pad_edge=False)
@@ -157,20 +158,20 @@ def _figures(columns: Sequence[ColumnTotals]) -> Iterator[_Figure]:
         yield _plain("judged score", [*map(_plus_minus, judged)])
     for title, share in (("p50 ms", 0.50), ("p95 ms", 0.95)):
         found = [_measured(nearest_rank(own.latencies, share)) for own in columns]
-        yield _plain(title, found, is_spent=True)
-    yield _plain("tokens", [str(own.usage["total"]) for own in columns], is_spent=True)
+        yield _plain(title, found)
+    yield _plain("tokens", [str(own.usage["total"]) for own in columns])
     if any(own.cost for own in columns):
         costs = ["–" if own.cost is None else f"{own.cost:.4f}" for own in columns]
-        yield _plain("US dollars", costs, is_spent=True)
+        yield _plain("US dollars", costs)
     if any(own.attempts is not None for own in columns):
-        yield _plain("attempts", [str(own.attempts or 0) for own in columns], is_spent=True)
+        yield _plain("attempts", [str(own.attempts or 0) for own in columns])
     if any(own.usage.judges for own in columns):
         used = [str(own.usage.judges["total"] if own.usage.judges else 0) for own in columns]
-        yield _plain("grading tokens", used, is_spent=True)
+        yield _plain("grading tokens", used)
 
 
-def _plain(title: str, cells: Sequence[str], *, is_spent: bool = False) -> _Figure:
-    return _Figure(title, [*map(Text, cells)], is_spent)
+def _plain(title: str, cells: Sequence[str]) -> _Figure:
+    return _Figure(title, [*map(Text, cells)])
 
 
 def _pass_rate(own: ColumnTotals) -> str:

@@ -15,6 +15,7 @@ import attrs
 
 from trioeval.report.agent_facts import agent_of
 from trioeval.report.clusters import place_of
+from trioeval.report.named_scores import shares_of
 from trioeval.report.records import own_of, status_of, title_of_test
 from trioeval.report.statistics import CONFIDENCE, ColumnSums, Estimate, Place
 from trioeval.report.usage import UsageSum
@@ -91,28 +92,18 @@ class ColumnTotals:
             self.attempts = (self.attempts or 0) + len(agent.attempts)
 
     def _add_verdict(self, verdict: Mapping[str, Any], test: int | None) -> None:
-        told: dict[str, int] = {}
         for part in verdict["componentResults"]:
             if part["pass"]:
                 self.passed_parts += 1
             else:
                 self.failed_parts += 1
-            # A set has its metric elsewhere, and that of its members counts.
-            metric = part.get("assertion", {}).get("metric")
-            if metric is not None:
-                told[metric] = told.get(metric, 0) + 1
-        weights = verdict.get("namedScoreWeights", {})
-        for name, score in verdict["namedScores"].items():
-            # A name that comes from elsewhere, such as an extension, is one contribution.
-            count = told.get(name, 1)
-            weight = weights.get(name)
-            shown = score if weight is None else score * weight
-            self.named_scores[name] = self.named_scores.get(name, 0) + shown
-            added = count if weight is None else weight
-            self.named_weights[name] = self.named_weights.get(name, 0) + added
-            self.named_counts[name] += count
+        for share in shares_of(verdict):
+            name = share.name
+            self.named_scores[name] = self.named_scores.get(name, 0) + share.total
+            self.named_weights[name] = self.named_weights.get(name, 0) + share.weight
+            self.named_counts[name] += share.count
             if test is not None:
-                self.sums.add_metric(test, name, shown, added)
+                self.sums.add_metric(test, name, share.total, share.weight)
 
     @property
     def metrics(self) -> list[str]:

@@ -155,6 +155,14 @@ class Reader:
         found = self._texts(run, source, prompt_idx, failed_only=failed_only)
         return (source.parsed(index, text) for index, text in found)
 
+    def numbered(
+        self, run: RunFacts, task: str | None = None
+    ) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """The rows of a task with their indices, in that order."""
+        source = Source(self.path, task)
+        found = self._texts(run, source, None, failed_only=False)
+        return ((index, source.parsed(index, text)) for index, text in found)
+
     def texts(
         self,
         run: RunFacts,

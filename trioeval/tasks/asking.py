@@ -24,6 +24,7 @@ import trio
 from trioeval.errors import ProviderError, QuotaError
 from trioeval.kernel import Calls, Metered
 from trioeval.providers import OpenProvider, Reply, Request, Usage
+from trioeval.providers.asked import Asked
 from trioeval.providers.cacheable import asked_again
 from trioeval.providers.secret_names import is_secret_name
 from trioeval.providers.secrets import hide, hide_in, longest_first, surely_keys
@@ -89,6 +90,7 @@ class Asker:
     what it reserved; where a budget has to hold, it keeps all of that in any case."""
     names: Sequence[str] = attrs.field(init=False)
     """What each is called, without secrets."""
+    _asked: Sequence[Asked] = attrs.field(init=False, repr=False)
     _keys: tuple[str, ...] = attrs.field(init=False, repr=False)
     _marks: Sequence[str] = attrs.field(init=False, repr=False)
     _blind: Sequence[bool] = attrs.field(init=False, repr=False)
@@ -99,6 +101,10 @@ class Asker:
     @names.default
     def _find_names(self) -> Sequence[str]:
         return [hide(one.spec.name, one.spec.secrets) for one in self.providers]
+
+    @_asked.default
+    def _find_asked(self) -> Sequence[Asked]:
+        return [one.spec.asked for one in self.providers]
 
     @_keys.default
     def _find_keys(self) -> tuple[str, ...]:
@@ -295,6 +301,7 @@ class Asker:
                     answer=answer,
                     latency_ms=latency_ms,
                     cached=cached,
+                    asked=self._asked[inquiry.place],
                 )
             )
 

@@ -15,6 +15,7 @@ import attrs
 
 from trioeval.errors import ProviderError
 from trioeval.providers import Reply, Request
+from trioeval.providers.asked import Asked
 from trioeval.suite.plain_form import plain_data
 from trioeval.tasks.agents.agent_journal import AgentJournal
 from trioeval.tasks.columns.dataset_journal import DatasetJournal
@@ -53,6 +54,8 @@ class CallRecord:
     """Of this call alone; of a reply from the cache, that of the call that it came from."""
     cached: bool = False
     """Whether it came from the cache, and cost nothing."""
+    asked: Asked | None = None
+    """Who was asked, in other words; None where nobody says."""
 
 
 @attrs.frozen

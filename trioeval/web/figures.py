@@ -17,11 +17,17 @@ def seconds_text(seconds: float) -> str:
     """How long something takes.
 
     Example:
-        >>> seconds_text(0.004), seconds_text(3.21), seconds_text(75), seconds_text(7300)
-        ('0.004 s', '3.2 s', '1 min 15 s', '2 h 1 min')
+        >>> (
+        ...     seconds_text(0.0002),
+        ...     seconds_text(0.12),
+        ...     seconds_text(3.21),
+        ...     seconds_text(75),
+        ...     seconds_text(7300),
+        ... )
+        ('< 1 ms', '120 ms', '3.2 s', '1 min 15 s', '2 h 1 min')
     """
     if seconds < 1:
-        return f"{seconds:.3f} s"
+        return f"{1000 * seconds:.0f} ms" if seconds >= 0.001 else "< 1 ms"  # noqa: PLR2004
     if seconds < 60:  # noqa: PLR2004 - of a minute
         return f"{seconds:.1f} s"
     minutes, left = divmod(round(seconds), 60)

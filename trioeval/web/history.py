@@ -50,7 +50,9 @@ def series_of_buckets(lane: Mapping[str, Any]) -> Series:
     """The points of a lane, of what `LaneActivity.json` tells of it.
 
     Example:
-        >>> series_of_buckets({"bucketS": 0.5, "buckets": [[2, 4, 3, 0, 9, {}], [1, None, 0, 0, 0, {}]]})
+        >>> series_of_buckets(
+        ...     {"bucketS": 0.5, "buckets": [[2, 4, 3, 0, 9, {}], [1, None, 0, 0, 0, {}]]}
+        ... )
         ([0.0, 0.5], [2, 1], [4, None])
     """
     buckets = lane["buckets"]

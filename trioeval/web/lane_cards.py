@@ -96,7 +96,7 @@ def ended_cards(activities: Sequence[Mapping[str, Any]]) -> list[LaneCard]:
     waits: dict[str, list[str]] = {}
     for wait in longest_waits(activities[-1:]):
         if wait.seconds:
-            text = f"{WAIT_WORDS[wait.why]} {seconds_text(wait.seconds)}"
+            text = f"{wait_word(wait.why.value)} {seconds_text(wait.seconds)}"
             waits.setdefault(wait.lane, []).append(text)
     return [
         LaneCard(
@@ -120,6 +120,19 @@ def _counts(lane: Mapping[str, Any], retried: int = 0) -> list[tuple[str, str]]:
     return facts + ([("cost", money_text(lane["cost"]))] if lane["cost"] else [])
 
 
+def wait_word(why: str) -> str:
+    """What somebody waits for, in a word or two.
+
+    Example:
+        >>> wait_word("tokens"), wait_word("Godot")
+        ('tpm', 'Godot')
+    """
+    try:
+        return WAIT_WORDS[Why(why)]
+    except ValueError:
+        return why
+
+
 def _wait(why: str, seconds: float | None) -> str:
-    word = WAIT_WORDS[Why(why)] if why in {*Why} else why
+    word = wait_word(why)
     return word if seconds is None else f"{word}, {seconds_text(seconds)}"

@@ -52,30 +52,22 @@ class Live:
     _news: trio.Event = attrs.field(init=False, factory=trio.Event)
     """Set, and replaced, when there is anything new."""
 
-    async def states(self) -> AsyncIterator[Mapping[str, Any]]:
+    def states(self) -> AsyncIterator[Mapping[str, Any]]:
         """How the run stands: what `RunState.json()` says, at most four times a second.
 
         The first at once; then the newest that there is when it is asked for. One that nobody asked for is
         gone: nothing piles up. Ends when the run does, or is not heard of any more.
         """
-        seen = 0
-        while await self._wait_for(lambda: self._states, seen):
-            seen = self._states
-            if self._state is not None:
-                yield self._state
+        return _Newest(self, self._newest_state)
 
-    async def rows(self) -> AsyncIterator[Mapping[str, Any]]:
+    def rows(self) -> AsyncIterator[Mapping[str, Any]]:
         """Which rows are new, as `{"rows": [{"index": 3, "task": None}, …], "missed": False}`.
 
         Those since it was asked for last, together; at first those since the connection was made.
         `missed`: there were more than are named here, because somebody who does not read gets no growing
         list; look at the store again. Ends as `states` does.
         """
-        seen = 0
-        while await self._wait_for(lambda: self._rows.count, seen):
-            rows, missed = self._rows.since(seen)
-            seen = self._rows.count
-            yield {"rows": rows, "missed": missed}
+        return _Newest(self, self._newest_rows)
 
     async def ask(self, command: Mapping[str, Any]) -> Mapping[str, Any]:
         """Have the run do something, and wait for its answer.
@@ -171,14 +163,39 @@ class Live:
         self._news.set()
         self._news = trio.Event()
 
-    async def _wait_for(self, count: Callable[[], int], seen: int) -> bool:
-        """Whether there is more than was seen, which is waited for; False at the end. A checkpoint."""
-        await trio.lowlevel.checkpoint()
-        while count() == seen:
-            if self._over:
-                return False
-            await self._news.wait()
+    def _newest_state(self, seen: int) -> tuple[int, Mapping[str, Any] | None]:
+        return self._states, self._state if self._states > seen else None
+
+    def _newest_rows(self, seen: int) -> tuple[int, Mapping[str, Any] | None]:
+        rows, missed = self._rows.since(seen)
+        new = {"rows": rows, "missed": missed} if rows or missed else None
+        return self._rows.count, new
+
+    async def more(self) -> bool:
+        """Wait for something new; False if there is nothing any more."""
+        if self._over:
+            return False
+        await self._news.wait()
         return True
+
+
+@attrs.define(eq=False)
+class _Newest(AsyncIterator[Mapping[str, Any]]):
+    """What is new whenever somebody asks. No generator: who stops asking need not close it."""
+
+    _live: Live
+    _look: Callable[[int], tuple[int, Mapping[str, Any] | None]]
+    """How many there were by now, and what is new since there were so many."""
+    _seen: int = 0
+
+    async def __anext__(self) -> Mapping[str, Any]:
+        await trio.lowlevel.checkpoint()
+        while True:
+            self._seen, found = self._look(self._seen)
+            if found is not None:
+                return found
+            if not await self._live.more():
+                raise StopAsyncIteration
 
 
 @asynccontextmanager

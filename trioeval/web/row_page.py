@@ -7,14 +7,13 @@ import attrs
 
 from trioeval.grading import output_text
 from trioeval.grading.text import score_text
-from trioeval.kernel.events import Why
 from trioeval.report.agent_facts import agent_lines, agent_of
 from trioeval.report.json_text import indented
 from trioeval.report.records import name_of_test, output_of, own_of, shown_of, status_of
-from trioeval.report.wait_words import WAIT_WORDS
 from trioeval.store import StoredCall
 from trioeval.tasks import Status
 from trioeval.web.figures import count_text, money_text, seconds_text
+from trioeval.web.lane_cards import wait_word
 
 
 @attrs.frozen(kw_only=True)
@@ -117,14 +116,10 @@ def _verdict(record: Mapping[str, Any]) -> Iterator[Section]:
 def _waits(own: Mapping[str, Any]) -> Iterator[Section]:
     waits = sorted(own.get("waits", {}).items(), key=lambda found: -found[1])
     if waits:
-        lines = [("for", "time"), *((_word(why), seconds_text(took)) for why, took in waits)]
+        lines = [("for", "time"), *((wait_word(why), seconds_text(took)) for why, took in waits)]
         yield Section(title="Waited", table=lines)
     elif own["waitMs"]:
         yield Section(title="Waited", text=seconds_text(own["waitMs"] / 1000))
-
-
-def _word(why: str) -> str:
-    return WAIT_WORDS[Why(why)] if why in {*Why} else why
 
 
 def _calls(calls: Sequence[StoredCall]) -> Iterator[Section]:
@@ -150,7 +145,9 @@ def _calls(calls: Sequence[StoredCall]) -> Iterator[Section]:
         said = None if call.reply is None else call.reply.get("output")
         if asked:
             reply = "" if said is None else output_text(said)
-            yield Section(title=f"Call {number}: asked and replied", text=asked + reply, folded=True)
+            yield Section(
+                title=f"Call {number}: asked and replied", text=asked + reply, folded=True
+            )
 
 
 def _ended(call: StoredCall) -> str:

@@ -86,12 +86,14 @@ class Door:
 
     def session(self, cookies: str) -> str | None:
         """The session that a `Cookie` header tells of; None if it tells of none of ours."""
-        found = SimpleCookie[str]()
+        found = SimpleCookie()
         try:
             found.load(cookies)
         except CookieError:
             return None
-        name, _, proof = found[self.cookie].value.partition(".") if self.cookie in found else ("",) * 3
+        name, _, proof = (
+            found[self.cookie].value.partition(".") if self.cookie in found else ("",) * 3
+        )
         return name if name and hmac.compare_digest(proof, self._sign("session", name)) else None
 
     def new_session(self) -> tuple[str, str]:
@@ -154,7 +156,9 @@ class Guard:
         door = self._door
         if not door.is_own(headers.get("host", "")):
             return PlainTextResponse("This server has another name.\n", 421)
-        is_known = door.token is None or session is not None or door.is_token(_token_in(scope) or "")
+        is_known = (
+            door.token is None or session is not None or door.is_token(_token_in(scope) or "")
+        )
         if not is_known and not scope["path"].startswith("/static/"):
             return PlainTextResponse(_UNKNOWN, 401)
         if scope["method"] in _SAFE:
@@ -195,5 +199,6 @@ def _without_token(scope: Scope) -> str:
         for name, value in parse_qsl(scope["query_string"].decode("latin-1"))
         if name != "token"
     ]
-    path = "/" + scope["raw_path"].decode("latin-1").lstrip("/")  # two slashes would be another host
+    # Two slashes would be another host.
+    path: str = "/" + scope["raw_path"].decode("latin-1").lstrip("/")
     return path + (f"?{urlencode(left)}" if left else "")

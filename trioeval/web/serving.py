@@ -21,8 +21,16 @@ _PIECE = 64 * 1024  # bytes
 _logger = logging.getLogger(__name__)
 
 
-class ImpatientStream(trio.SocketStream):
+@attrs.frozen
+class ImpatientStream:
     """A connection whose other end has to read: hypercorn would wait for it for ever, under a shield."""
+
+    _inner: trio.SocketStream
+
+    @property
+    def socket(self) -> trio.socket.SocketType:
+        """What it is on."""
+        return self._inner.socket
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send everything, or give up. A checkpoint.
@@ -33,11 +41,23 @@ class ImpatientStream(trio.SocketStream):
         left = memoryview(data)
         while left:
             with trio.move_on_after(_PATIENCE) as scope:
-                await super().send_all(left[:_PIECE])
+                await self._inner.send_all(left[:_PIECE])
             if scope.cancelled_caught:
                 self.socket.close()  # whoever reads from it is told, too
                 raise trio.BrokenResourceError("nobody reads at the other end")
             left = left[_PIECE:]
+
+    async def receive_some(self, most: int | None = None) -> bytes | bytearray:
+        """As that of a stream."""
+        return await self._inner.receive_some(most)
+
+    async def send_eof(self) -> None:
+        """As that of a stream."""
+        await self._inner.send_eof()
+
+    async def aclose(self) -> None:
+        """As that of a stream."""
+        await self._inner.aclose()
 
 
 @attrs.frozen
@@ -91,14 +111,13 @@ async def serve_app(
     streams: set[trio.SocketStream] = set()
 
     async def converse(accepted: trio.SocketStream) -> None:
-        stream = ImpatientStream(accepted.socket)
-        streams.add(stream)
+        streams.add(accepted)
         try:
             # Its types know neither plain sockets nor the ASGI of starlette.
             server: Any = TCPServer
-            await server(wrapped, config, context, ConnectionState({}), stream)
+            await server(wrapped, config, context, ConnectionState({}), ImpatientStream(accepted))
         finally:
-            streams.discard(stream)
+            streams.discard(accepted)
 
     async def hang_up() -> None:
         try:
@@ -120,5 +139,3 @@ async def serve_app(
             everything.cancel_scope.deadline = trio.current_time() + STOP_GRACE
             await context.terminated.set()
         everything.cancel_scope.cancel("all are answered")
-
-

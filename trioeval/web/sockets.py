@@ -24,7 +24,7 @@ _SUFFIX = ".sock"
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@+-]{0,79}")
 _LONGEST = 103  # bytes of a path: what the narrowest system takes
 _FORGOTTEN = 60.0  # seconds after which a socket on which nobody listens was left behind
-_BACKLOG = 32
+_BACKLOG = 128
 
 
 def live_folders(environ: Mapping[str, str], user: int, temporary: str) -> list[Path]:
@@ -67,12 +67,14 @@ def connect_to(run_id: str) -> socket.socket:
     """A connection to a run. Blocks shortly.
 
     Raises:
-        NotLiveError: Nobody listens under that name.
+        NotLiveError: Nobody listens under that name, or too many connect at this moment.
     """
     _require_sockets()
     for path in _places(run_id):
         try:
             found = _connect(path)
+        except BlockingIOError as error:
+            raise NotLiveError(f"run {run_id}: too many wish to watch it at once") from error
         except OSError:
             continue
         if is_same_user(found):

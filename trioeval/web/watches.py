@@ -4,21 +4,23 @@ A follower keeps the newest of what it hears, and its viewers take that when the
 browser that is slow sees fewer pictures, and none that are old, and nothing piles up anywhere.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import attrs
 import trio
 
 from trioeval.errors import NotLiveError, StoreError
-from trioeval.store import RunFacts
+from trioeval.store import Reader, RunFacts
 from trioeval.web.history import History
 from trioeval.web.live_client import Live, open_live
 from trioeval.web.reading import StoreReading
 
 _LINGER = 20.0  # seconds for which a run is followed when nobody looks: pages are loaded again
-_AGAIN = 1.0  # seconds between two looks at a run that cannot be heard
+_AGAIN = 1.0  # seconds between two looks at a run
+_SHARE = 10  # times as long as a look took, nobody looks
 
 
 @attrs.define(eq=False)
@@ -32,6 +34,10 @@ class Watch:
     """What it says itself, as `RunState.json`; None while it is not heard."""
     live: Live | None = None
     """How it is spoken to; None while it is not heard."""
+    unheard: bool = False
+    """Whether it was called in vain."""
+    activities: Sequence[Mapping[str, Any]] = ()
+    """What its lanes did, once it is over."""
     trouble: str | None = None
     """Why its store cannot be read."""
     over: bool = False
@@ -100,7 +106,7 @@ class Watches:
     async def _look(self, watch: Watch) -> bool:
         """Look into the store; whether the run goes on."""
         try:
-            facts = await self._store.read(lambda reader: reader.find(watch.run_id))
+            facts, watch.activities = await self._store.read(partial(_find, watch.run_id))
         except StoreError as error:
             watch.trouble = str(error)
             watch.tell()
@@ -113,26 +119,35 @@ class Watches:
         watch.tell()
         return not watch.over
 
+    async def _keep_looking(self, watch: Watch) -> None:
+        """Look into the store while the run is heard: it knows of rows before their turn to be told."""
+        while True:
+            began = trio.current_time()
+            if not await self._look(watch):
+                return
+            # A look at very many rows takes its time, and is not taken all the time.
+            await trio.sleep(max(_AGAIN, _SHARE * (trio.current_time() - began)))
+
     async def _listen(self, watch: Watch) -> None:
         """Hear what the run says of itself until it ends, or for a moment if it says nothing."""
         try:
             async with open_live(watch.run_id) as live:
-                watch.live = live
+                watch.live, watch.unheard = live, False
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(_count_rows, watch, live)
+                    nursery.start_soon(self._keep_looking, watch)
                     async for state in live.states():
                         watch.state = state
                         watch.history.add(state)
                         watch.tell()
                     nursery.cancel_scope.cancel("the run is not heard any more")
         except NotLiveError:
-            pass  # it begins, it ends, or it lets nobody listen
+            watch.unheard = True  # it begins, it ends, or it lets nobody listen
         finally:
             watch.live = watch.state = None
         await trio.sleep(_AGAIN)
 
 
-async def _count_rows(watch: Watch, live: Live) -> None:
-    async for _news in live.rows():
-        watch.rows += 1
-        watch.tell()
+def _find(run_id: str, reader: Reader) -> tuple[RunFacts | None, Sequence[Mapping[str, Any]]]:
+    facts = reader.find(run_id)
+    is_over = facts is not None and facts.state != "running"
+    return facts, reader.activity(facts) if facts is not None and is_over else ()

@@ -5,7 +5,7 @@ from typing import Any
 
 from trioeval.grading import output_text
 from trioeval.report.html_report.inert_text import plain
-from trioeval.report.records import own_of, shown_of, status_of
+from trioeval.report.records import name_of_test, own_of, shown_of, status_of
 from trioeval.tasks import Status
 
 NAME = 160  # characters of the name of a test
@@ -56,3 +56,8 @@ def said_of(record: Mapping[str, Any]) -> str:
     text = output_text(shown)
     # What nobody can see is not looked through; replies may be megabytes.
     return plain(" ".join(text[: 8 * _SAID].split()), _SAID).partition("… (")[0]
+
+
+def test_name(record: Mapping[str, Any]) -> str:
+    """What the test of a row is called, as one line."""
+    return plain(" ".join(name_of_test(record)[: 8 * NAME].split()), NAME)

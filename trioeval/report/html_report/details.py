@@ -81,7 +81,10 @@ def _blocks(record: Mapping[str, Any], most: int) -> Iterator[Block]:
     yield from _agent(record, most)
     yield from _checks(record)
     if record["vars"]:
-        pairs = [[plain(name, _NAME), plain(_shown(value), most)] for name, value in record["vars"].items()]
+        pairs = [
+            [plain(name, _NAME), plain(_shown(value), most)]
+            for name, value in record["vars"].items()
+        ]
         yield ["pairs", "variables", pairs]
     yield from _text("prompt", record["prompt"]["raw"], most)
     response = record["response"]

@@ -25,8 +25,8 @@ class Packs:
 
     part: int
     """Number of the part of the page to which the rows belong."""
-    kind: Literal["index", "details", "before"]
-    """What is told: what tables need; all of a row; all of a row of the old run."""
+    kind: Literal["index", "details", "index-before", "before"]
+    """What is told: what tables need, or all of a row; in a comparison also both of the old run."""
     characters: int = 0
     """Written up to now."""
     _texts: list[bytes] = attrs.field(factory=list, init=False)

@@ -33,9 +33,7 @@ class Assets:
     @property
     def policy(self) -> str:
         """What a browser may run and load: these and nothing else, and nothing from anywhere."""
-        scripts, styles = (
-            " ".join(map(_digest, texts)) for texts in (self.scripts, self.styles)
-        )
+        scripts, styles = (" ".join(map(_digest, texts)) for texts in (self.scripts, self.styles))
         return (
             f"default-src 'none'; script-src {scripts}; style-src {styles}; base-uri 'none'; "
             "form-action 'none'"
@@ -82,7 +80,10 @@ def _assets() -> Assets:
     own = [_text(report / "html_report" / name) for name in _OWN]
     return Assets(
         scripts=[*(_text(report / path) for path in _SCRIPTS), "".join(own)],
-        styles=[*(_text(report / path) for path in _STYLES), _text(report / "html_report/report.css")],
+        styles=[
+            *(_text(report / path) for path in _STYLES),
+            _text(report / "html_report/report.css"),
+        ],
     )
 
 

@@ -5,13 +5,13 @@ data, which the page's own script shows as text and nothing else. Without script
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
 from trioeval.report.dataset_html import dataset_html
-from trioeval.report.html_report.cells import CELL_FIELDS, NAME, cell_json
+from trioeval.report.html_report.cells import CELL_FIELDS, NAME, cell_json, test_name
 from trioeval.report.html_report.details import details_json
 from trioeval.report.html_report.inert_text import inert_html, plain
 from trioeval.report.html_report.lanes import lanes_json
@@ -19,7 +19,6 @@ from trioeval.report.html_report.packed import Packs
 from trioeval.report.html_report.page import page_chunks
 from trioeval.report.html_report.summary import lines_of, sentence_of
 from trioeval.report.questions import run_sentence, sentence
-from trioeval.report.records import name_of_test
 from trioeval.report.results import Results
 from trioeval.report.totals import Totals
 
@@ -60,9 +59,7 @@ def _part(results: Results) -> dict[str, Any]:
         "name": results.task,
         "sentence": sentence(results.head, results.totals),
         "lines": [] if dataset is not None else [*lines_of(results)],
-        "dataset": None
-        if dataset is None
-        else map(Markup, dataset_html(dataset, inert_html)),  # noqa: S704 - made of inert text
+        "dataset": None if dataset is None else map(Markup, dataset_html(dataset, inert_html)),
     }
 
 
@@ -74,11 +71,12 @@ def _part_json(results: Results) -> dict[str, Any] | None:
         "columns": [
             {
                 "provider": plain(column.provider, NAME),
-                "prompt": plain(" ".join(results.prompt_text(column.label)[: 4 * NAME].split()), NAME),
+                "prompt": plain(
+                    " ".join(results.prompt_text(column.label)[: 4 * NAME].split()), NAME
+                ),
             }
             for column in results.columns
         ],
-        "tests": None,
     }
 
 
@@ -104,8 +102,3 @@ def _rows(results: Results, index: Packs, details: Packs) -> Iterator[str]:
         yield from index.add([test_idx, name, cells])
     yield from index.rest()
     yield from details.rest()
-
-
-def test_name(record: Mapping[str, Any]) -> str:
-    """What the test of a row is called, as one line."""
-    return plain(" ".join(name_of_test(record)[: 8 * NAME].split()), NAME)

@@ -3,9 +3,26 @@
 See docs/reference/statistics.md for what is shown of it where, and why.
 """
 
+from trioeval.report.statistics.bootstrap import bootstrap_mean as bootstrap_mean
 from trioeval.report.statistics.column_sums import ColumnSums as ColumnSums
-from trioeval.report.statistics.column_sums import Place as Place
 from trioeval.report.statistics.estimates import CONFIDENCE as CONFIDENCE
 from trioeval.report.statistics.estimates import Estimate as Estimate
 from trioeval.report.statistics.estimates import mean as mean
+from trioeval.report.statistics.grouped import Place as Place
+from trioeval.report.statistics.pair_sums import Finding as Finding
+from trioeval.report.statistics.pair_sums import PairSums as PairSums
+from trioeval.report.statistics.pair_sums import adjusted as adjusted
+from trioeval.report.statistics.paired import Difference as Difference
+from trioeval.report.statistics.paired import clustered_mcnemar as clustered_mcnemar
+from trioeval.report.statistics.paired import holm as holm
+from trioeval.report.statistics.paired import mcnemar as mcnemar
+from trioeval.report.statistics.paired import paired_difference as paired_difference
+from trioeval.report.statistics.power import POWER as POWER
+from trioeval.report.statistics.power import detectable as detectable
+from trioeval.report.statistics.power import needed as needed
+from trioeval.report.statistics.power import needed_for_pairs as needed_for_pairs
+from trioeval.report.statistics.power import needed_for_rates as needed_for_rates
+from trioeval.report.statistics.power import needed_unpaired as needed_unpaired
 from trioeval.report.statistics.proportions import proportion as proportion
+from trioeval.report.statistics.repeats import at_least_one as at_least_one
+from trioeval.report.statistics.repeats import every_one as every_one

@@ -1,115 +1,27 @@
-"""Rows of one column, summed by test: all that is needed for intervals, in few bytes a test.
+"""Rows of one column: what its intervals are made of."""
 
-A million rows have to fit beside a run. So nothing of a row is kept, and of a test only numbers, in arrays:
-about 60 bytes, and 20 for each metric.
-"""
-
-import math
-from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
 
-from trioeval.report.statistics.estimates import CONFIDENCE, ClusterSums, Estimate, ratio
+from trioeval.report.statistics.estimates import CONFIDENCE, Estimate
+from trioeval.report.statistics.grouped import Grouping, Place, Sums
 from trioeval.report.statistics.proportions import clustered_proportion
 from trioeval.report.statistics.repeats import at_least_one, every_one, shown_ks
-
-_FULL = 2 / 3  # of a table, above which it is made larger
-_FREE = 0xFFFFFFFF
-
-
-@attrs.frozen
-class Place:
-    """What a row is of, as numbers that are almost surely others for others."""
-
-    test: int
-    """64 bits. Repeats of a test have the same."""
-    cluster: int = 0
-    """64 bits; 0 for a test that is a cluster of its own."""
-
-
-@attrs.define
-class Numbering:
-    """Numbers 64-bit keys from 0 in the order in which they come, in 12 to 24 bytes each.
-
-    A hash table with open addressing: a dict takes a hundred bytes for each. Keys are digests,
-    so their own bits spread them.
-
-    Example:
-        >>> numbering = Numbering()
-        >>> [numbering.number(key) for key in (7, 2**64 - 1, 7)]
-        [0, 1, 0]
-    """
-
-    _keys: "array[int]" = attrs.field(factory=lambda: array("Q"), repr=False)
-    """By number."""
-    _slots: "array[int]" = attrs.field(factory=lambda: array("I", [_FREE]) * 8, repr=False)
-    """Numbers by place in the table, whose size is a power of 2."""
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def number(self, key: int) -> int:
-        """The number of a key, which gets one if it is new."""
-        slot, found = self._find(key)
-        if found == _FREE:
-            found = self._slots[slot] = len(self._keys)
-            self._keys.append(key)
-            if len(self._keys) > _FULL * len(self._slots):
-                self._grow()
-        return found
-
-    def _find(self, key: int) -> tuple[int, int]:
-        """Where a key is, or would be, and its number."""
-        slots, keys = self._slots, self._keys
-        last = len(slots) - 1
-        slot = key & last
-        while (found := slots[slot]) != _FREE and keys[found] != key:
-            slot = (slot + 1) & last
-        return slot, found
-
-    def _grow(self) -> None:
-        self._slots = array("I", [_FREE]) * (2 * len(self._slots))
-        for number, key in enumerate(self._keys):
-            slot, _ = self._find(key)
-            self._slots[slot] = number
-
-
-@attrs.define
-class Sums:
-    """Values times weights, by the number of a test."""
-
-    rows: "array[int]" = attrs.field(factory=lambda: array("I"), repr=False)
-    totals: "array[float]" = attrs.field(factory=lambda: array("d"), repr=False)
-    weights: "array[float]" = attrs.field(factory=lambda: array("d"), repr=False)
-
-    def add(self, test: int, total: float, weight: float = 1) -> None:
-        """Count a value times its weight, unless that or the weight is nothing that can be counted."""
-        if not (math.isfinite(total) and math.isfinite(weight) and weight > 0):
-            return
-        if (missing := test + 1 - len(self.rows)) > 0:
-            self.rows.extend([0] * missing)
-            self.totals.extend([0.0] * missing)
-            self.weights.extend([0.0] * missing)
-        self.rows[test] += 1
-        self.totals[test] += total
-        self.weights[test] += weight
 
 
 @attrs.define
 class ColumnSums:
     """What intervals of a column are made of."""
 
-    tests: Numbering = attrs.field(factory=Numbering)
+    tests: Grouping = attrs.field(factory=Grouping)
     passes: Sums = attrs.field(factory=Sums)
     """1 of a row that passed, and 0 of all others."""
     scores: Sums = attrs.field(factory=Sums)
     """Of rows that have a verdict."""
     metrics: dict[str, Sums] = attrs.field(factory=dict)
-    _clusters: "array[int]" = attrs.field(factory=lambda: array("Q"), repr=False)
-    """By test; empty while each is its own."""
 
     def add(self, place: Place, *, passed: bool, score: float | None) -> int:
         """Count a row.
@@ -122,14 +34,10 @@ class ColumnSums:
         Returns:
             The number of its test, for `add_metric`.
         """
-        test = self.tests.number(place.test)
+        test = self.tests.number(place)
         self.passes.add(test, float(passed))
         if score is not None:
             self.scores.add(test, score)
-        if place.cluster:
-            if (missing := test + 1 - len(self._clusters)) > 0:
-                self._clusters.extend([0] * missing)
-            self._clusters[test] = place.cluster
         return test
 
     def add_metric(self, test: int, name: str, total: float, weight: float) -> None:
@@ -145,16 +53,18 @@ class ColumnSums:
 
     def pass_interval(self, confidence: float = CONFIDENCE) -> Estimate | None:
         """The share of rows that passed."""
-        rows = sum(self.passes.rows)
-        return clustered_proportion(self._by_cluster(self.passes), rows, confidence)
+        sums = self.tests.by_cluster(self.passes)
+        return clustered_proportion(sums, self.passes.count, confidence)
 
     def score_interval(self, confidence: float = CONFIDENCE) -> Estimate | None:
         """The mean score of rows that have a verdict."""
-        return self._mean(self.scores, confidence)
+        return self.tests.mean(self.scores, confidence)
 
     def metric_intervals(self, confidence: float = CONFIDENCE) -> Mapping[str, Estimate]:
         """The weighted means of the metrics, by name, sorted."""
-        found = {name: self._mean(sums, confidence) for name, sums in sorted(self.metrics.items())}
+        found = {
+            name: self.tests.mean(sums, confidence) for name, sums in sorted(self.metrics.items())
+        }
         return {name: estimate for name, estimate in found.items() if estimate is not None}
 
     def repeated(
@@ -199,32 +109,4 @@ class ColumnSums:
         for test, (n, total) in enumerate(zip(self.passes.rows, self.passes.totals, strict=True)):
             if (found := chances.get((n, round(total)))) is not None:
                 sums.add(test, found[which])
-        return self._mean(sums, confidence)
-
-    def _mean(self, sums: Sums, confidence: float) -> Estimate | None:
-        return ratio(self._by_cluster(sums), sum(sums.rows), confidence)
-
-    def _by_cluster(self, sums: Sums) -> ClusterSums:
-        """Sums of clusters that have rows: each of a test, but for those that share one."""
-        if not self._clusters:
-            return lambda: (
-                (total, weight)
-                for total, weight in zip(sums.totals, sums.weights, strict=True)
-                if weight
-            )
-        joined: dict[int, tuple[float, float]] = {}
-        alone: list[int] = []
-        for test, weight in enumerate(sums.weights):
-            cluster = self._clusters[test] if test < len(self._clusters) else 0
-            if weight and cluster:
-                total, whole = joined.get(cluster, (0.0, 0.0))
-                joined[cluster] = total + sums.totals[test], whole + weight
-            elif weight:
-                alone.append(test)
-
-        def found() -> Iterator[tuple[float, float]]:
-            yield from joined.values()
-            for test in alone:
-                yield sums.totals[test], sums.weights[test]
-
-        return found
+        return self.tests.mean(sums, confidence)

@@ -16,8 +16,9 @@ Sources:
     W. G. Cochran, *Sampling techniques* (1977), chapter 6, for means of weighted rows.
 """
 
+import itertools
 import math
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import attrs
@@ -95,15 +96,26 @@ def mean(
         >>> mean([0.5, 0.7, 0.9, 0.9], ["a", "a", "b", "b"]).clusters
         2
     """
-    sums: dict[Hashable, tuple[list[float], int]] = {}
-    names = iter(clusters) if clusters is not None else None
-    for place, value in enumerate(values):
-        name = place if names is None else next(names)
+    sums, n = cluster_sums(values, clusters)
+    return ratio(lambda: sums, n, confidence)
+
+
+def cluster_sums(
+    values: Iterable[float | None], clusters: Iterable[Hashable] | None
+) -> tuple[Sequence[tuple[float, float]], int]:
+    """Of each cluster the sum of its values and how many there are, and how many there are in all.
+
+    Args:
+        values: What is missing, None, and what is no finite number is left out.
+        clusters: What each value belongs to; None makes each its own.
+    """
+    found: dict[Hashable, list[float]] = {}
+    names = itertools.count() if clusters is None else clusters
+    for value, name in zip(values, names, strict=clusters is not None):
         if value is not None and math.isfinite(value):
-            found, _ = sums.setdefault(name, ([], 0))
-            found.append(value)
-    totals = [(math.fsum(found), float(len(found))) for found, _ in sums.values()]
-    return ratio(lambda: totals, sum(len(found) for found, _ in sums.values()), confidence)
+            found.setdefault(name, []).append(value)
+    sums = [(math.fsum(own), float(len(own))) for own in found.values()]
+    return sums, sum(map(len, found.values()))
 
 
 def ratio(sums: ClusterSums, n: int, confidence: float = CONFIDENCE) -> Estimate | None:

@@ -22,11 +22,16 @@ def at_least_one(n: int, passed: int, k: int) -> float:
         passed: How many of them passed, 0 to `n`.
         k: At least 1.
 
+    Raises:
+        ValueError: One of them is out of its range.
+
     Example:
         >>> at_least_one(5, 1, 1), at_least_one(5, 1, 3), at_least_one(5, 3, 3)
         (0.2, 0.6, 1.0)
     """
-    return 1 - every_one(n, n - passed, k)
+    _check(n, passed, k)
+    ways = math.comb(n, k)
+    return (ways - math.comb(n - passed, k)) / ways
 
 
 def every_one(n: int, passed: int, k: int) -> float:
@@ -44,9 +49,7 @@ def every_one(n: int, passed: int, k: int) -> float:
         >>> every_one(5, 4, 2), every_one(5, 1, 2)
         (0.6, 0.0)
     """
-    if not (1 <= k <= n and 0 <= passed <= n):
-        msg = f"must be 1 ≤ k ≤ n and 0 ≤ passed ≤ n, got n={n}, passed={passed}, k={k}"
-        raise ValueError(msg)
+    _check(n, passed, k)
     return math.comb(passed, k) / math.comb(n, k)
 
 
@@ -66,3 +69,9 @@ def shown_ks(repeats: int) -> Iterator[int]:
         power *= 10
     if repeats > _ALL:
         yield repeats
+
+
+def _check(n: int, passed: int, k: int) -> None:
+    if not (1 <= k <= n and 0 <= passed <= n):
+        msg = f"must be 1 ≤ k ≤ n and 0 ≤ passed ≤ n, got n={n}, passed={passed}, k={k}"
+        raise ValueError(msg)

@@ -1,0 +1,197 @@
+"""Hostile texts through everything that is made of results: nothing of them runs, and none is lost."""
+
+import io
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import yaml
+from finished import headed, records_of, totals_of
+from hostile import (
+    HUGE,
+    SUITE,
+    TEXTS,
+    assert_inert_csv,
+    assert_inert_html,
+    assert_inert_markdown,
+    assert_inert_terminal,
+    assert_inert_xml,
+    hostile_rows,
+)
+from rich.console import Console
+
+from trioeval.cli.output import FORMATS
+from trioeval.report import Results, RunInfo, config_tests, inert
+from trioeval.report.csv_text import inert_cell
+from trioeval.report.failures import Failures
+from trioeval.report.first_rows import FirstRows
+from trioeval.report.inert import inert_lines
+from trioeval.report.json_text import compact
+from trioeval.report.row_view import row_view
+from trioeval.report.summary import Took, failures_view, took_lines
+from trioeval.report.tables import columns_table, rows_table
+from trioeval.store import RunFacts
+
+NAMES = " ".join(text for text in TEXTS.values() if len(text) < 200)
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    """A run of all of them."""
+    suite, rows = hostile_rows()
+    records = records_of(rows)
+
+    def read(column: int | None) -> Iterator[Mapping[str, Any]]:
+        return iter(records if column in {None, 0} else ())
+
+    return Results(
+        head=headed(suite),
+        totals=totals_of(suite, rows),
+        info=RunInfo(utc_exported="2026-01-01T00:00:01+00:00", duration_ms=1000.0),
+        records=read,
+        tests=lambda: config_tests(suite),
+    )
+
+
+def text_of(results: Results, suffix: str) -> str:
+    return "".join(FORMATS[suffix]([results]))
+
+
+def shown(*pictures: Any, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    for picture in pictures:
+        console.print(picture)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [40, 120])
+def test_the_summary_is_inert(results: Results, width: int) -> None:
+    """Tables, names, answers, reasons and lanes; markup of rich is text as well."""
+    first, failures = FirstRows(40, 500), Failures(500)
+    for index, record in enumerate(results.records(None)):
+        first.add(record)
+        failures.add(index, record)
+    text = shown(
+        rows_table(results.columns, first),
+        failures_view(results.columns, failures, lambda index: f"show {NAMES} {index}"),
+        columns_table(results.columns, results.totals),
+        width=width,
+    )
+    assert_inert_terminal(text, longest=width)
+    assert "[bold red]hostile[/bold red]" in text.replace("\n", "") or width < 120
+    lane = {"lanes": {NAMES: {"waits": {"slot": 2.0}}}}
+    took = Took(seconds=3.0, rows=1, tokens=0, activity=[lane])
+    assert_inert_terminal("\n".join(took_lines(took)), longest=200)
+
+
+def test_rows_and_runs_are_inert(results: Results) -> None:
+    """Everything that is known of a row; lists of runs."""
+    for record in results.records(None):
+        assert_inert_terminal(shown(row_view(record), width=100), longest=100)
+    run = RunFacts(
+        number=1,
+        id=NAMES,
+        suite=NAMES,
+        description=NAMES,
+        state="died",
+        utc_created=NAMES,
+        utc_finished=None,
+        executions=1,
+        duration_ms=0,
+        rows=1,
+        passed=0,
+        failed=1,
+        errors=0,
+        outcomes={},
+        tokens=0,
+        cost=0,
+        versions={},
+        flags={},
+        files={},
+        derived=None,
+        tasks=(NAMES,),
+        sizes=(1,),
+        parts=(1,),
+    )
+    assert_inert_terminal(shown(runs_table([run]), width=100), longest=100)
+    assert_inert_terminal(run_line(run))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_each_text_is_inert_on_a_line_and_on_many(name: str) -> None:
+    """Cut or not."""
+    text = TEXTS[name]
+    for found in (inert(text), inert(text, 40)):
+        assert_inert_terminal(found)
+        assert "\n" not in found
+    assert_inert_terminal(inert_lines(text, 100_000))
+
+
+def test_huge_texts_are_cut() -> None:
+    """A megabyte on a line, and a hundred thousand lines."""
+    for text in HUGE.values():
+        assert len(inert(text, 40)) <= 40
+        assert len(inert_lines(text, 1000)) < 1100
+
+
+def test_languages_keep_their_marks() -> None:
+    """A flood is cut off; what people write is not."""
+    for text in (TEXTS["hebrew"], TEXTS["arabic"].strip(), "นี่คือน้ำ", "क्षत्रिय", "Việt Nam"):
+        assert inert(text) == text
+    assert len(inert(TEXTS["flood"])) < 20
+
+
+def test_xml_is_legal_and_has_only_its_own_elements(results: Results) -> None:
+    """JUnit XML and the document."""
+    root = assert_inert_xml(text_of(results, ".junit.xml"))
+    assert {element.tag for element in root.iter()} == {
+        *("testsuites", "testsuite", "properties", "property", "testcase", "failure", "error")
+    }
+    assert len(root.findall(".//testcase")) == len(TEXTS)
+    whole = assert_inert_xml(text_of(results, ".xml"))
+    replies = [found.text or "" for found in whole.iterfind("./results/results/response/output")]
+    assert TEXTS["script_end"] in replies
+
+
+def test_spreadsheets_run_no_cell(results: Results) -> None:
+    """Not behind a blank, a tab, a line end, what cannot be seen, or in wide characters; texts stay whole."""
+    lines = assert_inert_csv(text_of(results, ".csv"))
+    assert len(lines) == len(TEXTS) + 1
+    replies = {cell.removeprefix("'") for line in lines for cell in line}
+    told = {
+        record["response"]["output"]
+        for record in results.records(None)
+        if record["response"] is not None
+    }
+    assert told <= replies
+    assert [inert_cell(text) for text in ("-1.5", "+2e3", "1", "a=1", "")] == [
+        *("-1.5", "+2e3", "1", "a=1", "")
+    ]
+
+
+def test_data_formats_keep_every_text(results: Results) -> None:
+    """JSON, JSON Lines and YAML read back what was said, to the last character."""
+    records = [*results.records(None)]
+    assert [json.loads(compact(record)) for record in records] == records
+    document = json.loads(text_of(results, ".json"))
+    assert document["results"]["results"] == records
+    lines = yaml.safe_load(text_of(results, ".yaml"))["results"]["results"]
+    for record, line in zip(records, lines, strict=True):
+        if record["response"] is not None:
+            assert line["response"]["output"] == record["response"]["output"]
+    assert SUITE["description"] == document["config"]["description"]
+
+
+def test_pages_run_nothing(results: Results) -> None:
+    """Neither as markup, nor from their data."""
+    assert_inert_html(text_of(results, ".html"))
+
+
+@pytest.mark.skipif(".md" not in FORMATS, reason="no Markdown is written")
+def test_markdown_has_no_markup_of_others(results: Results) -> None:
+    """No link, image, heading or HTML."""
+    text = text_of(results, ".md")
+    assert_inert_markdown(text)
+    assert_inert_terminal(text)

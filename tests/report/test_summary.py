@@ -1,0 +1,236 @@
+"""What a terminal shows of a run at its end: tables, failures, rates and waits."""
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from finished import SUITE, headed, records_of, rows_of, totals_of
+from rich.console import Console
+
+import trioeval
+from trioeval.kernel import Why
+from trioeval.report import Totals
+from trioeval.report.failures import Failures
+from trioeval.report.first_rows import FirstRows
+from trioeval.report.statistics import Place
+from trioeval.report.summary import Took, failures_view, took_lines, unfinished_line
+from trioeval.report.tables import columns_table, rows_table
+from trioeval.report.wait_words import WAIT_WORDS
+from trioeval.tasks import Status
+
+MANY = {**SUITE, "providers": [{"id": "echo", "label": f"provider {n}"} for n in range(100)]}
+WIDE = {
+    **SUITE,
+    "providers": [{"id": "mine", "label": "供應商" * 9}, {"id": "echo", "label": "x" * 300}],
+    "prompts": ["say {{word}}", "漢字 {{word}}"],
+    "tests": [{"description": "測試" * 20, "vars": {"word": "漢"}}, {"vars": {"word": "y" * 300}}],
+}
+NONE = {"providers": ["echo"], "prompts": ["x"], "tests": []}
+
+
+def printed(*pictures: Any, width: int) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    for picture in pictures:
+        console.print(picture)
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def kept(records: Sequence[dict[str, Any]], most: int = 10) -> Failures:
+    found = Failures(most)
+    for index, record in enumerate(records):
+        found.add(index, record)
+    return found
+
+
+def first(records: Sequence[dict[str, Any]]) -> FirstRows:
+    found = FirstRows(40, 50)
+    for record in records:
+        found.add(record)
+    return found
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 120])
+@pytest.mark.parametrize("suite", [SUITE, MANY, WIDE, NONE], ids=["two", "many", "wide", "none"])
+def test_no_line_is_wider_than_the_terminal(suite: Any, width: int) -> None:
+    """However many columns there are, and however wide their names."""
+    parsed, rows = rows_of(suite)
+    columns, records = headed(parsed).columns, records_of(rows)
+    parts = [rows_table(columns, first(records)), columns_table(columns, totals_of(parsed, rows))]
+    view = failures_view(columns, kept(records), lambda index: f"trioeval show eval-{index}")
+    lines = printed(*parts, *([] if view is None else [view]), width=width)
+    console = Console(width=width)
+    assert max(console.measure(line).maximum for line in lines) <= width
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_columns_tell_the_same_at_every_width(width: int) -> None:
+    """In one table, in two, or in lines: no number is cut."""
+    suite, rows = rows_of()
+    text = " ".join(
+        printed(columns_table(headed(suite).columns, totals_of(suite, rows)), width=width)
+    )
+    for part in ("50.0 %", "9–91 %", "0.875 ± 1.588", "0.750", "0.375", "0.5000", "judged score"):
+        assert part in text, part
+    for title in ("pass rate", "95 % CI", "p50 ms", "p95 ms", "tokens", "US dollars"):
+        assert title in text, title
+
+
+def test_columns_without_room_are_counted() -> None:
+    """Those that are shown can be read."""
+    parsed, rows = rows_of(MANY)
+    lines = printed(rows_table(headed(parsed).columns, first(records_of(rows))), width=120)
+    shown = sum(f"provider {n}" in " ".join(lines) for n in range(20))
+    assert shown == 8
+    assert lines[-1] == "… and 92 more columns do not fit"
+    two = {**SUITE, "providers": [{"id": "echo", "label": f"{n}"} for n in range(3)]}
+    parsed, rows = rows_of(two)
+    lines = printed(rows_table(headed(parsed).columns, first(records_of(rows))), width=40)
+    assert lines[-1] == "… and 1 more column does not fit"
+
+
+def test_a_judged_score_stands_where_it_is_no_share_of_passes() -> None:
+    """Only where it tells something that the pass rate does not."""
+    whole = {**SUITE, "tests": [{"vars": {"word": "hi"}}, {"vars": {"word": "ho"}}]}
+    suite, rows = rows_of(whole)
+    table = columns_table(headed(suite).columns, totals_of(suite, rows))
+    assert "judged score" not in " ".join(printed(table, width=120))
+
+
+def test_few_rows_have_wide_intervals() -> None:
+    """Two of three say little; nothing at all of none."""
+    suite, rows = rows_of(NONE)
+    line = printed(columns_table(headed(suite).columns, Totals.of([0])), width=120)[3]
+    assert line.split() == ["echo", "0", "0", "0", "–", "–", "–", "–", "–", "0"]
+    tests = [
+        {"vars": {"n": n}, "assert": [{"type": "equals", "value": value}]}
+        for n, value in enumerate(("x", "x", "y"))
+    ]
+    suite, rows = rows_of({**NONE, "tests": tests})
+    table = columns_table(headed(suite).columns, totals_of(suite, rows))
+    assert printed(table, width=120)[3].split()[:8] == [
+        *("echo", "2", "1", "0"),
+        *("66.7", "%", "21–94", "%"),
+    ]
+
+
+def test_narrow_intervals_have_a_decimal() -> None:
+    """Whole percents would say too little of thousands of rows."""
+    suite, rows = rows_of()
+    totals = totals_of(suite, rows)
+    passed = records_of(rows)[3]
+    for number in range(2000):
+        totals.columns[0].add(passed, Place(number))
+    line = printed(columns_table(headed(suite).columns, totals), width=120)[3]
+    assert "99.6–100.0 %" in line
+
+
+def test_failures_have_index_status_name_and_reason() -> None:
+    """In the order of the rows; a single provider need not be named."""
+    suite, rows = rows_of()
+    view = failures_view(headed(suite).columns, kept(records_of(rows)), lambda n: f"show me {n}")
+    assert printed(view, width=100) == [
+        "3 rows did not pass",
+        '0  FAIL   word=hi | mine: the output does not equal "no"',
+        '1  FAIL   word=hi | back: the output does not equal "no"',
+        "2  ERROR  second | mine: server: down",
+        "all of one: show me 0",
+        "",
+    ]
+    suite, rows = rows_of({**SUITE, "providers": ["echo"]})
+    view = failures_view(headed(suite).columns, kept(records_of(rows)))
+    assert printed(view, width=100) == [
+        "1 row did not pass",
+        '0  FAIL  word=hi: the output does not equal "no"',
+        "",
+    ]
+
+
+def test_expected_is_told_where_the_reason_does_not() -> None:
+    """Of the first assertion that does not hold."""
+    suite, rows = rows_of()
+    record = records_of(rows)[0]
+    record["gradingResult"]["reason"] = "not good"
+    (failure,) = kept([record]).first
+    assert (failure.reason, failure.expected) == ("not good", "equals no")
+    view = failures_view(headed(suite).columns, kept([record]))
+    assert "not good; expected: equals no" in " ".join(printed(view, width=100))
+    record["gradingResult"]["componentResults"][1]["assertion"].pop("value")
+    assert kept([record]).first[0].expected is None
+
+
+def test_only_the_first_failures_are_kept() -> None:
+    """The others are counted."""
+    suite, rows = rows_of()
+    failures = kept(records_of(rows) * 5, most=2)
+    assert (len(failures.first), failures.count) == (2, 15)
+    assert "… and 13 more" in printed(failures_view(headed(suite).columns, failures), width=80)
+
+
+def test_rows_that_were_not_run_are_no_failures() -> None:
+    """They say nothing of who was asked; where nothing else failed nothing is shown."""
+    suite, rows = rows_of()
+    record = records_of(rows)[2]
+    record["metadata"]["trioeval"]["outcome"] = "not_run"
+    failures = kept([record])
+    assert (failures.count, failures.left) == (0, 1)
+    assert failures_view(headed(suite).columns, failures) is None
+    totals = Totals.of(headed(suite).columns)
+    totals.add(record)
+    assert unfinished_line([totals], 3) == "not finished: 4 of 4 rows are still to be run"
+    assert unfinished_line([totals_of(suite, rows)]) is None
+    assert unfinished_line([]) is None
+
+
+def test_rates_and_waits_are_told() -> None:
+    """The three longest waits, of at least a twentieth of the time, of lanes on which somebody is asked."""
+    waits = {"tokens": 31.0, "slot": 5.0, "blocked": 3.0, "quota": 2.5, "pace": 0.1}
+    lanes = {"openai": {"waits": waits}, "own": {"waits": {"slot": 43.0}}}
+    again = {"openai": {"waits": {"slot": 1.0}}}
+    took = Took(
+        seconds=44.0,
+        rows=11,
+        tokens=880,
+        activity=[{"lanes": lanes}, {"lanes": again}],
+        hidden={"own"},
+    )
+    assert [*took_lines(took)] == [
+        "0.25 rows/s, 20 tokens/s over 44 s",
+        "waited 31 s of 44 s: openai tpm",
+        "waited 6 s of 44 s: openai slots",
+        "waited 3 s of 44 s: openai 429",
+    ]
+
+
+def test_a_run_of_an_instant_has_no_rates() -> None:
+    """A part of a second says nothing; nor does no row."""
+    suite, rows = rows_of()
+    totals = totals_of(suite, rows)
+    assert [*took_lines(Took.of(0.9, [totals], []))] == []
+    assert [*took_lines(Took.of(2.0, [Totals.of([0])], []))] == []
+    assert [*took_lines(Took.of(2.0, [totals], []))] == ["2 rows/s, 2.5 tokens/s over 2 s"]
+
+
+def test_every_wait_has_a_short_word() -> None:
+    """Each its own, for lines that are narrow."""
+    assert WAIT_WORDS.keys() == {*Why}
+    assert len({*WAIT_WORDS.values()}) == len(WAIT_WORDS)
+    assert all(len(word) < 20 for word in WAIT_WORDS.values())
+
+
+async def broken(request: trioeval.Request) -> trioeval.Reply:
+    raise trioeval.ProviderError("server", "down")
+
+
+def test_only_errors_are_a_summary_as_well() -> None:
+    """No score, no latency, every reason."""
+    suite, rows = rows_of({**SUITE, "providers": ["mine"]}, broken)
+    columns = headed(suite).columns
+    totals = totals_of(suite, rows)
+    assert {row.status for row in rows} == {Status.ERROR}
+    text = " ".join(printed(columns_table(columns, totals), width=120))
+    assert "0.0 %" in text
+    assert "0–66 %" in text
+    shown = printed(failures_view(columns, kept(records_of(rows))), width=80)
+    assert shown[0] == "2 rows did not pass"

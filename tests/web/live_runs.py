@@ -1,0 +1,58 @@
+"""A run that is watched, small enough to say everything of it."""
+
+import attrs
+import trio
+
+from trioeval.kernel import Lanes, LaneSpec
+from trioeval.report.activity import Activity
+from trioeval.report.run_state import RunState, lane_states
+from trioeval.web.steering import Steering
+
+RUN = "eval-20260115T093000-5f0c21"
+
+
+@attrs.define(eq=False)
+class WatchedRun:
+    """Lanes, and what was asked of the run."""
+
+    lanes: Lanes
+    id: str = RUN
+    done: int = 0
+    stops: int = 0
+    cancelled: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    activity: Activity = attrs.field(factory=lambda: Activity(trio.current_time()))
+    states: int = 0
+    """How often somebody wished to know how it stands."""
+
+    def state(self) -> RunState:
+        self.states += 1
+        now = trio.current_time()
+        return RunState(
+            elapsed_s=now - self.activity.began_at,
+            total=10,
+            done=self.done,
+            kept=0,
+            passed=self.done,
+            failed=0,
+            errors=0,
+            eta_s=None,
+            stopping=self.stops > 0,
+            lanes=lane_states(self.lanes.statistics(), self.activity, now, hidden={"local"}),
+        )
+
+    def stop(self) -> None:
+        self.stops += 1
+
+    def steering(self) -> Steering:
+        return Steering(
+            run_id=self.id,
+            state=self.state,
+            lanes=self.lanes,
+            stop=self.stop,
+            cancel=self.cancelled.cancel,
+        )
+
+
+def watched_run(*specs: LaneSpec, run_id: str = RUN) -> WatchedRun:
+    """Inside of `trio.run`."""
+    return WatchedRun(Lanes(specs or [LaneSpec("a", 4, rpm=60, tpm=600), LaneSpec("b")]), run_id)

@@ -1,0 +1,390 @@
+"""A run and those who watch it, over a real socket: what each is told, and that none harms the run."""
+
+import json
+import logging
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from live_runs import RUN, WatchedRun, watched_run
+
+from trioeval.errors import NotLiveError
+from trioeval.kernel import LaneSpec
+from trioeval.web import live_server
+from trioeval.web.live_client import Live, live_run_ids, open_live
+from trioeval.web.live_server import TellRow, serve_live
+from trioeval.web.sockets import connect_to
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(socket, "AF_UNIX"), reason="this system has no sockets in its file system"
+)
+
+
+@pytest.fixture(autouse=True)
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A runtime folder whose path is short enough for sockets."""
+    with TemporaryDirectory(prefix="te-") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield Path(folder, "trioeval")
+
+
+def refuse_warnings(text: str) -> None:
+    raise AssertionError(text)
+
+
+def in_trio(main: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        with trio.fail_after(20):
+            await main()
+
+    trio.run(bounded)
+
+
+@asynccontextmanager
+async def served(run: WatchedRun) -> AsyncIterator[TellRow]:
+    async with serve_live(run.steering(), refuse_warnings) as tell:
+        yield tell
+
+
+async def raw() -> trio.SocketStream:
+    """A connection of somebody who keeps to no rule."""
+    return trio.SocketStream(trio.socket.from_stdlib_socket(connect_to(RUN)))
+
+
+async def answers(stream: trio.SocketStream, count: int) -> list[dict[str, Any]]:
+    """The next answers that come over it, or those until its end."""
+    read, found = b"", list[dict[str, Any]]()
+    while len(found) < count and (more := await stream.receive_some()):
+        read += more
+        *lines, read = read.split(b"\n")
+        messages = [json.loads(line) for line in lines]
+        found += [one for one in messages if one["type"] == "answer"]
+    return found
+
+
+def test_a_watcher_sees_the_newest_state_and_which_rows_are_new() -> None:
+    """At most four states a second; the last is that of the end, and then the iterators end."""
+
+    async def main() -> None:
+        run = watched_run()
+        states: list[Any] = []
+        rows: list[Any] = []
+        enough = trio.Event()
+
+        async def watch_rows(live: Live) -> None:
+            rows.extend([news async for news in live.rows()])
+
+        async def watch(tell: TellRow) -> None:
+            async with open_live(RUN) as live, trio.open_nursery() as nursery:
+                nursery.start_soon(watch_rows, live)
+                async for state in live.states():
+                    states.append(state)
+                    if len(states) == 1:
+                        tell(3, "t")
+                        tell(4, None)
+                    elif len(states) == 4:
+                        run.done = 9
+                        tell(5, None)
+                        enough.set()
+                with pytest.raises(NotLiveError, match=f"run {RUN}: is over"):
+                    await live.ask({"do": "stop"})
+
+        async with trio.open_nursery() as nursery:
+            async with served(run) as tell:
+                assert live_run_ids() == [RUN]
+                tell(0, None)  # before anybody was there
+                begin = trio.current_time()
+                nursery.start_soon(watch, tell)
+                await enough.wait()
+                assert len(states) <= 1 + 4 * (trio.current_time() - begin)
+            assert live_run_ids() == []
+        assert states[0]["done"] == 0
+        assert states[0].keys() == run.state().json().keys()
+        assert [lane["name"] for lane in states[0]["lanes"]] == ["a", "b"]
+        assert states[-1]["done"] == 9
+        told = [(row["index"], row["task"]) for news in rows for row in news["rows"]]
+        assert told == [(3, "t"), (4, None), (5, None)]
+        assert not any(news["missed"] for news in rows)
+
+    in_trio(main)
+
+
+def test_a_watcher_steers_the_run_and_gets_an_answer() -> None:
+    """Also where it refuses, and where the command ends what the watcher is served by."""
+
+    async def main() -> None:
+        run = watched_run()
+        with run.cancelled:
+            async with served(run), open_live(RUN) as live, open_live(RUN) as other:
+                ask = live.ask
+                assert await ask({"do": "pause", "lane": "a"}) == {"ok": True}
+                assert run.lanes["a"].statistics().paused
+                assert (await other.ask({"do": "resume", "lane": "a"}))["ok"]
+                assert not run.lanes["a"].statistics().paused
+                assert await ask({"do": "retune", "lane": "a", "width": 7, "rpm": 9}) == {
+                    "ok": True
+                }
+                assert (run.lanes["a"].width, run.lanes["a"].statistics().rpm) == (7, 9)
+                answer = await ask({"do": "retune", "lane": "b", "width": 0})
+                assert not answer["ok"]
+                assert answer["error"].startswith("width must be a whole number from 1")
+                answer = await ask({"do": "pause", "lane": "\ud800"})  # half a character
+                assert answer["error"].startswith(r"there is no lane '\ud800'")
+                assert await ask({"do": "stop"}) == {"ok": True}
+                assert run.stops == 1
+                with trio.CancelScope(shield=True):
+                    assert await ask({"do": "cancel"}) == {"ok": True}
+        assert run.cancelled.cancelled_caught
+
+    in_trio(main)
+
+
+def test_nobody_is_served_without_a_wheel() -> None:
+    """With `--no-live` nothing listens, and to tell of rows is nothing."""
+
+    async def main() -> None:
+        async with serve_live(None, refuse_warnings) as tell:
+            tell(1, None)
+            assert live_run_ids() == []
+            with pytest.raises(NotLiveError, match="run x: nobody listens: it is over, or was st"):
+                async with open_live("x"):
+                    pass
+
+    in_trio(main)
+
+
+def test_a_run_that_nobody_watches_makes_no_picture_of_itself() -> None:
+    """It costs nothing."""
+
+    async def main() -> None:
+        run = watched_run()
+        async with served(run) as tell:
+            for index in range(2000):
+                tell(index, None)
+            await trio.sleep(0.3)
+        assert run.states == 0
+
+    in_trio(main)
+
+
+def test_an_error_of_the_run_comes_out_as_it_is() -> None:
+    """And the socket is gone."""
+
+    async def main() -> None:
+        with pytest.raises(KeyError, match="its own"):
+            async with served(watched_run()), open_live(RUN):
+                raise KeyError("its own")
+        assert live_run_ids() == []
+
+    in_trio(main)
+
+
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        (b"\n", "not JSON"),
+        (b"{\n", "not JSON"),
+        (b"\xff\xfe\n", "not JSON"),
+        (b"[" * 60_000 + b"\n", "not JSON"),
+        (b"[1]\n", "a message is a JSON object"),
+        (b'{"do":"stop"}\n', "a command has an id, a whole number"),
+        (b'{"id":true,"do":"stop"}\n', "a command has an id, a whole number"),
+        (b'{"id":1e400,"do":"stop"}\n', "a command has an id, a whole number"),
+        (b'{"id":1,"do":"stop","x":1}\n', "stop takes no 'x'"),
+        (b'{"id":1,"do":"retune","lane":"a","rpm":NaN}\n', "rpm must be a number"),
+        (b"9" * 5000 + b"\n", "not JSON"),  # more digits than Python reads
+        (b"x" * 70_000, "a line has at most 65536 bytes"),
+    ],
+)
+def test_bad_input_gets_an_answer_and_does_no_harm(sent: bytes, says: str) -> None:
+    """The run goes on, and so do those who watch it."""
+
+    async def main() -> None:
+        run = watched_run()
+        async with served(run), open_live(RUN) as live:
+            async with await raw() as stream:
+                await stream.send_all(sent)
+                (answer,) = await answers(stream, 1)
+                assert not answer["ok"]
+                assert answer["error"].startswith(says)
+                if sent.endswith(b"\n"):  # the next line is heard
+                    await stream.send_all(b'{"id":2,"do":"pause","lane":"b"}\n')
+                    assert await answers(stream, 1) == [{"type": "answer", "id": 2, "ok": True}]
+                else:
+                    assert await answers(stream, 1) == []
+            assert await live.ask({"do": "pause", "lane": "a"}) == {"ok": True}
+        assert run.stops == 0
+
+    in_trio(main)
+
+
+@settings(max_examples=settings().max_examples // 8)
+@given(
+    st.lists(st.binary(max_size=60) | st.sampled_from([b"\n", b"{}", b'{"id":1}\n']), max_size=6)
+)
+def test_whatever_is_sent_the_run_is_served(parts: list[bytes]) -> None:
+    """In pieces, without an end, and with the connection cut off after it."""
+
+    async def main() -> None:
+        run = watched_run()
+        async with served(run):
+            async with await raw() as stream:
+                for part in parts:
+                    await stream.send_all(part)
+            async with open_live(RUN) as live:
+                assert await live.ask({"do": "pause", "lane": "a"}) == {"ok": True}
+
+    in_trio(main)
+
+
+def test_who_does_not_read_holds_nobody_up_and_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the others, nor the end of the run, and he is not sent what piled up."""
+    monkeypatch.setattr(live_server, "_PATIENCE", 0.6)
+    monkeypatch.setattr(live_server, "_EVERY", 0.01)
+
+    async def main() -> None:
+        # So large a state that a few of them fill what the system keeps for a reader.
+        run = watched_run(*(LaneSpec(f"{n}-{'x' * 2000}") for n in range(60)))
+        async with served(run):
+            slow, begin = await raw(), trio.current_time()
+            async with open_live(RUN) as live:
+                number = 0
+                async for _state in live.states():
+                    number += 1
+                    if trio.current_time() > begin + 0.9:
+                        break
+                assert number > 2
+            size = 0
+            while more := await slow.receive_some(1_000_000):  # he is dropped: it ends
+                size += len(more)
+            assert size < 2_000_000  # what was in the system's hands, and no more
+            again = await raw()
+            await trio.sleep(0.1)
+            begin = trio.current_time()
+        assert trio.current_time() - begin < 1
+        await again.aclose()
+        await slow.aclose()
+
+    in_trio(main)
+
+
+def test_who_misses_rows_is_told_that_he_does() -> None:
+    """Nothing piles up: the last are named."""
+
+    async def main() -> None:
+        run = watched_run()
+        async with served(run) as tell, open_live(RUN) as live:
+            async for _state in live.states():
+                break
+            for index in range(5000):
+                tell(index, None)
+            async for news in live.rows():
+                assert news["missed"]
+                assert [row["index"] for row in news["rows"]] == list(range(4000, 5000))
+                break
+
+    in_trio(main)
+
+
+def test_more_watchers_than_are_served_are_turned_away() -> None:
+    """The run serves 64; whoever comes when one of them is gone is served again."""
+
+    async def main() -> None:
+        async with served(watched_run()), trio.open_nursery() as nursery:
+            streams = [await raw() for _ in range(64)]
+            for stream in streams:
+                assert await stream.receive_some()
+            with pytest.raises(NotLiveError, match="who listens does not answer"):
+                async with open_live(RUN):
+                    pass
+            await streams.pop().aclose()
+            await trio.sleep(0.05)
+            async with open_live(RUN) as live:
+                assert (await live.ask({"do": "pause", "lane": "a"}))["ok"]
+            for stream in streams:
+                nursery.start_soon(stream.aclose)
+
+    in_trio(main)
+
+
+def test_a_fault_in_the_picture_is_logged_and_ends_the_watching_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The run is more than its picture."""
+
+    async def main() -> None:
+        def broken() -> Any:
+            raise ZeroDivisionError("a fault of ours")
+
+        run = watched_run()
+        steering = attrs.evolve(run.steering(), state=broken)
+        async with serve_live(steering, refuse_warnings), open_live(RUN) as live:
+            assert [state async for state in live.states()] == []
+            assert live_run_ids() == [RUN]
+
+    with caplog.at_level(logging.ERROR, "trioeval.web"):
+        in_trio(main)
+    assert "cannot be served; it goes on" in caplog.text
+
+
+def test_other_versions_and_strangers_under_a_name_are_not_listened_to(place: Path) -> None:
+    """With a sentence that says which of them it is."""
+
+    async def answered_with(first: bytes) -> str:
+        place.mkdir(mode=0o700, exist_ok=True)
+        path = place / f"{RUN}.sock"
+        path.unlink(missing_ok=True)
+        listening = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        await listening.bind(str(path))
+        listening.listen(1)
+
+        async def serve() -> None:
+            connected, _ = await listening.accept()
+            with connected:
+                await connected.send(first)
+
+        with listening:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(serve)
+                with pytest.raises(NotLiveError) as raised:
+                    async with open_live(RUN):
+                        pass
+        return str(raised.value)
+
+    async def main() -> None:
+        hello = {"type": "hello", "version": 1, "run": RUN}
+        newer = json.dumps({**hello, "version": 2}).encode() + b"\n"
+        assert "by another version of trioeval" in await answered_with(newer)
+        other = json.dumps({**hello, "run": "another"}).encode() + b"\n"
+        assert "who listens does not answer" in await answered_with(other)
+        assert "who listens does not answer" in await answered_with(b"HTTP/1.1 400\r\n\r\n")
+        assert "who listens does not answer" in await answered_with(b"")
+
+    in_trio(main)
+
+
+def test_a_cancelled_run_ends_at_once_and_leaves_no_socket(place: Path) -> None:
+    """Whoever watches, and whatever he does."""
+
+    async def main() -> None:
+        with trio.CancelScope() as scope:
+            async with served(watched_run()), open_live(RUN):
+                stream = await raw()
+                await stream.send_all(b'{"id":1,')
+                begin = trio.current_time()
+                scope.cancel()
+                await trio.sleep_forever()
+        assert scope.cancelled_caught
+        assert trio.current_time() - begin < 1
+        assert list(place.iterdir()) == []
+        await stream.aclose()
+
+    in_trio(main)

@@ -1,0 +1,222 @@
+"""Where a run can be reached: in a folder that nobody else can use, under a name that nobody else has."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import trio
+from live_runs import RUN, watched_run
+
+from trioeval.errors import NotLiveError
+from trioeval.web.live_server import serve_live
+from trioeval.web.sockets import (
+    connect_to,
+    is_same_user,
+    listen_for,
+    live_folders,
+    reachable_runs,
+    remove,
+)
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(socket, "AF_UNIX"), reason="this system has no sockets in its file system"
+)
+
+
+@pytest.fixture(autouse=True)
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where sockets are made: in the folder of temporary files, without any other."""
+    with TemporaryDirectory(prefix="te-") as folder:
+        monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+        monkeypatch.setattr("tempfile.tempdir", folder)
+        yield Path(folder, f"trioeval-{os.geteuid()}")
+
+
+def test_a_runtime_folder_of_the_user_comes_first() -> None:
+    """One that is no absolute path is none."""
+    temporary = Path("/t/trioeval-7")
+    assert live_folders({"XDG_RUNTIME_DIR": "/run/7"}, 7, "/t") == [
+        Path("/run/7/trioeval"),
+        temporary,
+    ]
+    for said in ("", "run", "./run"):
+        assert live_folders({"XDG_RUNTIME_DIR": said}, 7, "/t") == [temporary]
+    assert live_folders({}, 7, "/t") == [temporary]
+
+
+def test_folder_and_socket_are_the_users_alone(place: Path) -> None:
+    """Whatever rights new files have otherwise."""
+    before = os.umask(0)
+    try:
+        listening, path = listen_for(RUN)
+    finally:
+        os.umask(before)
+    with listening:
+        assert path == place / f"{RUN}.sock"
+        assert place.stat().st_mode & 0o777 == 0o700
+        assert path.stat().st_mode & 0o777 == 0o600
+        with connect_to(RUN) as connected:
+            assert is_same_user(connected)
+        assert not os.get_inheritable(listening.fileno())
+
+
+def test_runs_are_listed_while_they_listen(place: Path) -> None:
+    """In the order in which they began; what listens nowhere is not there."""
+    assert reachable_runs() == []
+    first, _ = listen_for("b")
+    second, path = listen_for("a")
+    os.utime(path, (2e9, 2e9))
+    (place / "c.sock").write_text("no socket")
+    with first, second:
+        assert reachable_runs() == ["b", "a"]
+    assert reachable_runs() == []
+
+
+def test_a_run_is_found_where_the_other_environment_put_it(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One was started by a timer, the other is watched from a session."""
+    with listen_for(RUN)[0], TemporaryDirectory(prefix="te-") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        assert reachable_runs() == [RUN]
+        connect_to(RUN).close()
+
+
+def test_where_the_runtime_folder_is_gone_the_temporary_one_serves(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `su`."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/nowhere/at/all")
+    listening, path = listen_for(RUN)
+    with listening:
+        assert path.parent == place
+
+
+def test_what_a_killed_run_left_is_replaced_and_swept(place: Path) -> None:
+    """Of others only what is old: a new one may be about to be listened on."""
+    for name in (RUN, "old", "new"):
+        listen_for(name)[0].close()
+        if name == "old":
+            os.utime(place / "old.sock", (1e9, 1e9))
+    alive, path = listen_for("alive")
+    os.utime(path, (1e9, 1e9))
+    with alive, listen_for(RUN)[0]:
+        assert reachable_runs() == ["alive", RUN]
+        assert sorted(found.stem for found in place.iterdir()) == ["alive", RUN, "new"]
+
+
+def test_a_run_that_listens_is_not_replaced() -> None:
+    """Two executions of one run at once are not meant to be; the second goes on without."""
+    told: list[str] = []
+
+    async def main() -> None:
+        async with serve_live(watched_run().steering(), told.append):
+            assert told == []
+            async with serve_live(watched_run().steering(), told.append) as tell:
+                tell(1, None)
+            assert reachable_runs() == [RUN]
+        assert reachable_runs() == []
+
+    trio.run(main)
+    assert told == [f"this run cannot be watched: a run {RUN} listens already"]
+
+
+def why_not(run_id: str = RUN) -> str:
+    """Why a run cannot be watched, as it is warned of; it goes on."""
+    told: list[str] = []
+
+    async def main() -> None:
+        async with serve_live(watched_run(run_id=run_id).steering(), told.append) as tell:
+            tell(1, None)
+
+    trio.run(main)
+    (text,) = told
+    with pytest.raises(NotLiveError):
+        connect_to(run_id)
+    assert reachable_runs() == []
+    return text
+
+
+def test_a_folder_that_others_can_use_is_not_used(place: Path) -> None:
+    """Somebody may have put something there, or may read what goes over it."""
+    place.mkdir(mode=0o700)
+    place.chmod(0o750)
+    assert why_not() == f"this run cannot be watched: {place}: others may use it: chmod 700"
+    place.chmod(0o700)
+    place.parent.chmod(0o777)
+    assert why_not().endswith(f"{place}: others may put theirs in its place")
+    place.parent.chmod(0o1777)
+    listen_for(RUN)[0].close()
+
+
+def test_a_link_or_file_in_place_of_the_folder_is_not_followed(place: Path) -> None:
+    """Whoever made it chose where it leads."""
+    other = place.with_name("other")
+    other.mkdir(mode=0o700)
+    place.symlink_to(other)
+    assert why_not().endswith(f"{place}: is no folder")
+    assert list(other.iterdir()) == []
+    place.unlink()
+    place.write_text("")
+    assert why_not().endswith(f"{place}: is no folder")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs rights to give files away")
+def test_a_folder_of_somebody_else_is_not_used(place: Path) -> None:
+    """He could replace what is in it."""
+    place.mkdir(mode=0o700)
+    os.chown(place, 12345, -1)
+    assert why_not().endswith(f"{place}: belongs to somebody else")
+
+
+@pytest.mark.skipif(
+    not hasattr(socket, "SO_PEERCRED"), reason="this system does not tell who it is"
+)
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs rights to become somebody else")
+def test_somebody_else_at_the_other_end_is_known(tmp_path: Path) -> None:
+    """Even one who got past the folder's rights."""
+    with socket.socket(socket.AF_UNIX) as listening, TemporaryDirectory(prefix="te-") as folder:
+        os.chmod(folder, 0o777)
+        path = str(Path(folder, "s"))
+        listening.bind(path)
+        os.chmod(path, 0o777)
+        listening.listen()
+        child = os.fork()
+        if child == 0:
+            os.setuid(12345)
+            with socket.socket(socket.AF_UNIX) as connecting:
+                connecting.connect(path)
+                connecting.recv(1)
+            os._exit(0)
+        connected, _ = listening.accept()
+        with connected:
+            assert not is_same_user(connected)
+        os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a b", "x" * 81, "a\n", "ü"])
+def test_ids_that_are_no_good_names_of_files_are_not_used(name: str) -> None:
+    """Nothing is made or opened under them."""
+    assert "is called by letters, digits" in why_not(name)
+
+
+def test_a_path_that_is_too_long_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The system would cut it off, or refuse it in words that nobody knows."""
+    deep = tmp_path / ("x" * 90)
+    deep.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(deep))
+    assert why_not().endswith("a socket's path has at most 103 bytes")
+
+
+def test_a_system_without_such_sockets_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs go on there; nothing is listed."""
+    monkeypatch.delattr(socket, "AF_UNIX")
+    assert why_not().endswith("this system has no sockets in its file system")
+
+
+def test_a_socket_is_removed_though_it_is_gone(tmp_path: Path) -> None:
+    """Somebody has cleaned up."""
+    remove(tmp_path / "gone.sock")

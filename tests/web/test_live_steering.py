@@ -1,0 +1,287 @@
+"""What a run does when it is told from outside, and what it refuses."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from live_runs import watched_run
+
+from trioeval.kernel import Calls, CallStarted, Event, Job, Lanes, LaneSpec, Plan, collect
+from trioeval.testing import run_virtual
+
+
+def refusal_of(command: Mapping[str, Any]) -> tuple[str | None, Lanes, int]:
+    """What a run says to it, its lanes then, and how often it was stopped."""
+
+    async def main() -> tuple[str | None, Lanes, int]:
+        run = watched_run(LaneSpec("a", 4, rpm=60, tpm=600), LaneSpec("b"), LaneSpec("local"))
+        refused = run.steering().obey(command)
+        return refused, run.lanes, run.stops + run.cancelled.cancel_called
+
+    return run_virtual(main)
+
+
+def standing(lanes: Lanes) -> list[tuple[int, float | None, float | None, bool]]:
+    return [(lane.width, lane.rpm, lane.tpm, lane.paused) for lane in lanes.statistics().values()]
+
+
+@pytest.mark.parametrize(
+    ("command", "after"),
+    [
+        ({"do": "pause", "lane": "a"}, (4, 60, 600, True)),
+        ({"do": "resume", "lane": "a"}, (4, 60, 600, False)),
+        ({"do": "retune", "lane": "a", "width": 9}, (9, 60, 600, False)),
+        ({"do": "retune", "lane": "a", "rpm": 120.5}, (4, 120.5, 600, False)),
+        ({"do": "retune", "lane": "a", "width": 1, "rpm": 5, "tpm": 7}, (1, 5, 7, False)),
+        ({"do": "retune", "lane": "a", "width": None, "rpm": None, "tpm": 7}, (4, 60, 7, False)),
+    ],
+)
+def test_a_lane_does_what_it_is_told(
+    command: Mapping[str, Any], after: tuple[int, float, float, bool]
+) -> None:
+    """That lane and no other."""
+    refused, lanes, stopped = refusal_of(command)
+    assert (refused, stopped) == (None, 0)
+    width, rpm, tpm, paused = standing(lanes)[0]
+    assert (width, pytest.approx(rpm), pytest.approx(tpm), paused) == after
+    assert standing(lanes)[1:] == [(4, None, None, False)] * 2
+
+
+def test_a_lane_without_a_rate_of_requests_gets_one() -> None:
+    """One of tokens it cannot get: calls under way have reserved nothing of it."""
+    refused, lanes, _ = refusal_of({"do": "retune", "lane": "b", "rpm": 30})
+    assert (refused, lanes["b"].statistics().rpm) == (None, 30)
+    refused, lanes, _ = refusal_of({"do": "retune", "lane": "b", "rpm": 30, "width": 2, "tpm": 9})
+    assert refused == "lane 'b': has no rate of tokens that could be changed, got tpm=9"
+    assert standing(lanes)[1] == (4, None, None, False)  # all of it or nothing
+
+
+@pytest.mark.parametrize("do", ["stop", "cancel"])
+def test_a_run_is_stopped_and_cancelled(do: str) -> None:
+    """Once."""
+    assert refusal_of({"do": do})[::2] == (None, 1)
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ({}, "do must be one of pause, resume, retune, stop, cancel, got None"),
+        ({"do": "halt"}, "got 'halt'"),
+        ({"do": ["stop"]}, r"got \['stop'\]"),
+        ({"do": "stop", "lane": "a"}, "stop takes no 'lane'"),
+        ({"do": "pause", "lane": "a", "width": 3}, "pause takes no 'width'"),
+        ({"do": "pause"}, "there is no lane None; the lanes are 'a', 'b'$"),
+        ({"do": "resume", "lane": "c"}, "there is no lane 'c'"),
+        ({"do": "resume", "lane": ["a"]}, r"there is no lane \['a'\]"),
+        ({"do": "pause", "lane": "local"}, "there is no lane 'local'"),  # nobody is asked on it
+        ({"do": "pause", "lane": "x" * 5000}, r"there is no lane 'x+\.\.\.x+';"),
+        ({"do": "retune", "lane": "a"}, "retune needs a width, rpm or tpm"),
+        ({"do": "retune", "lane": "a", "width": 0}, "width must be a whole number from 1 to 10000"),
+        ({"do": "retune", "lane": "a", "width": 10**400}, "width must be"),
+        ({"do": "retune", "lane": "a", "width": 2.0}, "width must be .* got 2.0"),
+        ({"do": "retune", "lane": "a", "width": True}, "width must be .* got True"),
+        ({"do": "retune", "lane": "a", "width": "3"}, "width must be .* got '3'"),
+        ({"do": "retune", "lane": "a", "rpm": 0}, "rpm must be a number from 0.001 to 1e"),
+        ({"do": "retune", "lane": "a", "rpm": -1, "tpm": "x"}, "rpm must be .*; tpm must be"),
+        ({"do": "retune", "lane": "a", "rpm": float("nan")}, "rpm must be .* got nan"),
+        ({"do": "retune", "lane": "a", "rpm": float("inf")}, "rpm must be .* got inf"),
+        ({"do": "retune", "lane": "a", "rpm": 5e-324}, "rpm must be"),
+        ({"do": "retune", "lane": "a", "tpm": True}, "tpm must be .* got True"),
+        ({"do": "retune", "lane": "a", "width": 8, "rpm": 10**400}, "rpm must be"),
+    ],
+)
+def test_bad_commands_are_refused_and_change_nothing(command: Mapping[str, Any], says: str) -> None:
+    """With a sentence that says what would be right, and is not as long as what was sent."""
+    refused, lanes, stopped = refusal_of(command)
+    assert refused is not None
+    assert len(refused) < 250
+    with pytest.raises(ValueError, match=says):
+        raise ValueError(refused)
+    assert standing(lanes) == [(4, 60, 600, False), (4, None, None, False), (4, None, None, False)]
+    assert stopped == 0
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["do", "lane", "width", "rpm", "tpm", "id"]) | st.text(max_size=3),
+        st.sampled_from(["pause", "resume", "retune", "stop", "a", "b"])
+        | st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+            lambda some: st.lists(some) | st.dictionaries(st.text(max_size=3), some),
+            max_leaves=4,
+        ),
+    )
+)
+def test_whatever_is_sent_is_obeyed_or_refused(command: Mapping[str, Any]) -> None:
+    """Nothing raises; the answer can be sent; what was refused has changed nothing."""
+    refused, lanes, stopped = refusal_of(command)
+    event("refused" if refused else "obeyed")
+    json.dumps(refused)
+    assert all(1 <= lane.width <= 10_000 for lane in lanes.values())
+    if refused is not None:
+        assert standing(lanes)[0] == (4, 60, 600, False)
+        assert stopped == 0
+
+
+@attrs.frozen
+class Turn:
+    """Somebody turns the wheel, `after` seconds after the last turn."""
+
+    after: float
+    command: Mapping[str, Any]
+
+
+turns = st.lists(
+    st.builds(
+        Turn,
+        st.integers(0, 16).map(lambda n: n / 4),
+        st.one_of(
+            st.builds(lambda do: {"do": do, "lane": "a"}, st.sampled_from(["pause", "resume"])),
+            st.builds(
+                lambda numbers: {"do": "retune", "lane": "a", **numbers},
+                st.fixed_dictionaries(
+                    {},
+                    optional={
+                        "width": st.integers(1, 4),
+                        "rpm": st.sampled_from((30, 60, 240, 960)),
+                    },
+                ).filter(bool),
+            ),
+            st.just({"do": "stop"}),
+        ),
+    ),
+    max_size=6,
+)
+
+
+@settings(max_examples=settings().max_examples // 2)
+@given(
+    turns,
+    st.lists(st.integers(0, 12).map(lambda n: n / 4), min_size=1, max_size=14),
+    st.integers(1, 3),
+    st.sampled_from((0.0, 0.25, 1.0)),
+    st.random_module(),
+)
+def test_no_turn_of_the_wheel_breaks_a_law(
+    turns: list[Turn], durations: list[float], burst: int, gap: float, _schedule: object
+) -> None:
+    """WIDTH and PACE of each moment hold; a paused lane starts nothing, a stopped run no job."""
+    starts, jobs, told = drive(turns, durations, burst, gap)
+    first = {"width": 3, "rpm": 60, "paused": False, "stopped": False}
+    eras: list[tuple[float, dict[str, Any]]] = [(0.0, first)]
+    for at, command in told:
+        new = dict(eras[-1][1])
+        match command["do"]:
+            case "pause":
+                new["paused"] = True
+            case "resume":
+                new["paused"] = False
+            case "stop":
+                new["stopped"] = True
+            case _:
+                new |= {key: command[key] for key in ("width", "rpm") if key in command}
+        eras.append((at, new))
+
+    def at_once(at: float) -> list[dict[str, Any]]:
+        """What held at an instant, in turn."""
+        before = [era for since, era in eras if since < at][-1:]
+        return [*before, *(era for since, era in eras if since == at)]
+
+    for place, (at, until) in enumerate(starts):
+        assert any(not era["paused"] for era in at_once(at))
+        in_flight = sum(begun <= at < ended for begun, ended in starts[: place + 1])
+        assert in_flight <= max(era["width"] for era in at_once(at)) or until == at
+        assert place == 0 or at - starts[place - 1][0] >= gap
+        for one in range(place + 1):
+            assert place - one + 1 <= burst + worth(eras, starts[one][0], at)
+    stopped_at = min((at for at, era in eras if era["stopped"]), default=None)
+    assert stopped_at is None or all(at <= stopped_at for at in jobs)
+
+
+def worth(eras: list[tuple[float, dict[str, Any]]], begin: float, end: float) -> float:
+    """Requests that the rates of a time allow."""
+    edges = [*(at for at, _ in eras[1:]), float("inf")]
+    return sum(
+        max(0.0, min(until, end) - max(since, begin)) * era["rpm"] / 60
+        for (since, era), until in zip(eras, edges, strict=True)
+    )
+
+
+def drive(
+    turns: list[Turn], durations: list[float], burst: int, gap: float
+) -> tuple[list[tuple[float, float]], list[float], list[tuple[float, Mapping[str, Any]]]]:
+    """Starts and ends of calls, starts of jobs, and when which command was obeyed; the rest runs out."""
+    starts: list[list[float]] = []
+    jobs: list[float] = []
+    told: list[tuple[float, Mapping[str, Any]]] = []
+
+    async def main() -> None:
+        run = watched_run(LaneSpec("a", 3, rpm=60, burst=burst, min_gap=gap, adaptive="off"))
+        stop = trio.Event()
+        steering = attrs.evolve(run.steering(), stop=stop.set)
+
+        async def take(job: Job[float], calls: Calls[float]) -> None:
+            jobs.append(trio.current_time())
+
+            async def send() -> None:
+                begun = [trio.current_time(), float("inf")]
+                starts.append(begun)
+                await trio.sleep(job.payload)
+                begun[1] = trio.current_time()
+
+            await calls("a", send)
+
+        async def turn() -> None:
+            for one in turns:
+                await trio.sleep(one.after)
+                assert steering.obey(one.command) is None
+                told.append((trio.current_time(), one.command))
+            await trio.sleep(0.25)
+            steering.obey({"do": "resume", "lane": "a"})
+            told.append((trio.current_time(), {"do": "resume"}))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(turn)
+            plan = Plan.of(Job(i, "a", seconds) for i, seconds in enumerate(durations))
+            outcomes = await collect(plan, take, lanes=run.lanes, stop=stop)
+            assert len(outcomes) == len(durations)
+
+    run_virtual(main)
+    return [(begun, ended) for begun, ended in starts], jobs, told
+
+
+def test_who_raises_a_rate_does_not_wait_for_the_old_one() -> None:
+    """PACE: from that instant on the new rate holds, for requests and for tokens that are owed."""
+
+    async def main(command: Mapping[str, Any]) -> list[float]:
+        run = watched_run(LaneSpec("a", 4, rpm=60, tpm=600))
+        steering, starts = run.steering(), list[float]()
+
+        def observe(event: Event) -> None:
+            if isinstance(event, CallStarted):
+                starts.append(event.at)
+
+        async def take(job: Job[int], calls: Calls[int]) -> None:
+            await calls("a", trio.sleep, 0.0, tokens=job.payload)
+
+        async with trio.open_nursery() as nursery:
+            plan = Plan.of(Job(i, "a", tokens) for i, tokens in enumerate([100, 1, 1, 1]))
+
+            async def work() -> None:
+                await collect(plan, take, lanes=run.lanes, observe=observe)
+
+            nursery.start_soon(work)
+            await trio.sleep_until(2.0)
+            assert steering.obey({"do": "retune", "lane": "a", **command}) is None
+        return starts
+
+    assert run_virtual(main, {"width": 2}) == pytest.approx([0, 10, 11, 12])
+    # 80 tokens are owed at 2 s: 1 s at 4,800 a minute; then 4 requests a second.
+    assert run_virtual(main, {"tpm": 4800, "rpm": 240}) == pytest.approx([0, 3, 3.25, 3.5])
+    # At 300 a minute they are 16 s, and each of the next two its own.
+    assert run_virtual(main, {"tpm": 300}) == pytest.approx([0, 18, 19, 20])

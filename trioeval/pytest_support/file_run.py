@@ -1,0 +1,209 @@
+"""Runs the rows of one file, or waits until another process has.
+
+Processes of one session share a folder and a database. Whoever holds the lock of a file runs all rows of it
+that the session wants; the others read how they end. A process that dies frees its lock: the next one goes
+on with the run where it stands, so that no reply is paid for twice.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+from filelock import FileLock, Timeout
+
+from trioeval.datasets.result import DatasetResult
+from trioeval.errors import StoreError, UsageError
+from trioeval.kernel import Lanes
+from trioeval.providers.secrets import hide_in
+from trioeval.pytest_support.answers import Answers
+from trioeval.pytest_support.beginning import start_of
+from trioeval.pytest_support.choosing import chosen
+from trioeval.pytest_support.keys import Key, RowKey, TaskKey
+from trioeval.pytest_support.loading import LoadedFile
+from trioeval.pytest_support.telling import told_of_row, told_of_task
+from trioeval.report.dataset_json import dataset_json, read_dataset
+from trioeval.report.dataset_text import trouble
+from trioeval.report.records import own_of
+from trioeval.store import RunFacts, Store, StoredRun, read_store
+from trioeval.store.cache import Cache
+from trioeval.tasks import PreparedSuite, Row, run_suite
+from trioeval.tasks.retries import has_ended
+
+_LOOK = 0.05  # seconds between two looks at what another process does
+_SAFE_WITHIN = 60.0  # seconds in which everything is on disk at the end, or will not be
+
+
+@attrs.frozen(eq=False)
+class Serving:
+    """What all files of a process share."""
+
+    folder: Path
+    """Of the locks of the session."""
+    store: Store
+    cache: Cache | None
+    lanes: Lanes
+    stop: trio.Event
+    """Set when no new row is to start."""
+    warn: Callable[[str], None]
+
+
+@attrs.define(eq=False)
+class FileRun:
+    """The run of one file."""
+
+    loaded: LoadedFile
+    run: str
+    """Its id, the same in every process of the session."""
+    wanted: frozenset[Key]
+    """What the session wants of it."""
+    answers: Answers
+    serving: Serving
+    _indices: Mapping[RowKey, int] | None = attrs.field(init=False, default=None)
+    """Where the store has the rows that are wanted; not known before that is asked."""
+
+    async def serve(self) -> None:
+        """Tell how all its items end. A checkpoint.
+
+        Raises:
+            TrioevalError: The run cannot be begun, or not be kept.
+        """
+        lock = FileLock(
+            self.serving.folder / f"{self.run}.lock",
+            timeout=0,
+            thread_local=False,
+            fallback_to_soft=False,
+        )
+        while True:
+            with suppress(Timeout):
+                lock.acquire()
+                break
+            if self.serving.stop.is_set():
+                return
+            self._tell_asked()
+            await trio.sleep(_LOOK)
+        try:
+            facts = _facts(self.serving.store.path, self.run)
+            # One that was only interrupted, or died, goes on here.
+            is_done = facts is not None and facts.state == "finished"
+            if not is_done:
+                await self._run_on(facts)
+            self._tell_rest(with_rows=is_done)
+        finally:
+            lock.release()
+
+    async def _run_on(self, facts: RunFacts | None) -> None:
+        serving = self.serving
+        whole = await trio.to_thread.run_sync(self.loaded.prepared)
+        prepared = chosen(whole, self.wanted)
+        start = start_of(prepared, self.run, datetime.now(UTC))
+        if facts is None:
+            run = serving.store.begin(start)
+            await run.durable()
+            if serving.store.error is not None:
+                raise serving.store.error
+        else:
+            run = await serving.store.resume(self.run, start)
+            self._tell(
+                record
+                for task in start.tasks
+                for record in run.records(task)
+                if has_ended(own_of(record)["outcome"])
+            )
+        began = trio.current_time()
+        is_over = False
+        try:
+            await self._run_suite(prepared, run, start.keys)
+            is_over = not serving.stop.is_set()
+        finally:
+            # Also when it dies: its rows were paid for.
+            with trio.move_on_after(_SAFE_WITHIN, shield=True):
+                duration_ms = (trio.current_time() - began) * 1000
+                run.finish("finished" if is_over else "interrupted", duration_ms=duration_ms)
+                await run.durable()
+            run.release()
+        if run.error is not None:
+            raise run.error
+
+    async def _run_suite(
+        self, prepared: PreparedSuite, run: StoredRun, keys: Mapping[str | None, Any]
+    ) -> None:
+        serving = self.serving
+
+        async def emit(row: Row) -> None:  # noqa: ASYNC124 - telling waits for nobody
+            self._tell([run.record(row)])
+
+        def built(result: DatasetResult) -> None:
+            run.dataset_ended(result.task, hide_in(dataset_json(result), keys[result.task]))
+
+        # With limits that others share, whoever keeps those is asked by lanes of its own.
+        shares = not prepared.lane_quotas
+        known = all(spec.name in serving.lanes for spec in prepared.lane_specs)
+        is_cached = prepared.suite.evaluate_options.cache
+        await run_suite(
+            prepared,
+            emit=emit,
+            lanes=serving.lanes if shares and known else None,
+            stop=serving.stop,
+            observe=run.observe,
+            run_id=run.id,
+            warn=serving.warn,
+            journal=run,
+            cache=serving.cache if is_cached else None,
+            datasets=built,
+        )
+
+    def _tell(self, records: Iterable[Mapping[str, Any]]) -> None:
+        for record in records:
+            key = RowKey(record.get("task"), record["testIdx"], record["promptIdx"])
+            if key in self.wanted:
+                self.answers.tell({key: told_of_row(record)})
+
+    def _tell_asked(self) -> None:
+        """Look whether another process has the row that is waited for."""
+        key = self.answers.asked
+        if not isinstance(key, RowKey):
+            return
+        if self._indices is None:
+            self._indices = _indices(chosen(self.loaded.checked, self.wanted))
+        with suppress(StoreError, UsageError), read_store(self.serving.store.path) as reader:
+            record = reader.record(reader.run(self.run), key.task, self._indices[key])
+            if record is not None and has_ended(own_of(record)["outcome"]):
+                self._tell([record])
+
+    def _tell_rest(self, *, with_rows: bool) -> None:
+        """Tell what is known when the run is over."""
+        with read_store(self.serving.store.path) as reader:
+            facts = reader.run(self.run)
+            for task in facts.tasks if with_rows else ():
+                self._tell(reader.records(facts, task))
+            datasets = reader.datasets(facts)
+            for key in self.wanted:
+                if isinstance(key, TaskKey):
+                    dataset = datasets.get(key.task)
+                    result = None if dataset is None else dataset.result
+                    told = told_of_task(
+                        key.task or "the suite",
+                        reader.records(facts, key.task),
+                        None if result is None else trouble(read_dataset(result)),
+                        is_dataset=result is not None,
+                    )
+                    self.answers.tell({key: told})
+
+
+def _facts(path: Path, run: str) -> RunFacts | None:
+    """What the store knows of a run; None if it was never begun."""
+    with read_store(path) as reader, suppress(UsageError):
+        return reader.run(run)
+    return None
+
+
+def _indices(prepared: PreparedSuite) -> Mapping[RowKey, int]:
+    return {
+        RowKey(part.id, step.test_idx, step.prompt_idx): step.index
+        for part in prepared.parts
+        for step in part.prepared.steps
+    }

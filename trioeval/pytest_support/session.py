@@ -1,0 +1,87 @@
+"""What one session of pytest shares among its suites, from the first one that is collected to its end."""
+
+import os
+import secrets
+import shutil
+import tempfile
+from pathlib import Path
+
+import attrs
+import pytest
+
+from trioeval.pytest_plugin import shared_folder
+from trioeval.pytest_support.host import Host, Session
+from trioeval.pytest_support.settings import read_settings
+
+_NAME = "trioeval-session"
+_LETTERS = 12  # of the id of a session, in that of its runs
+
+
+@attrs.define(eq=False)
+class SuiteSession:
+    """A plugin of a session that has suites."""
+
+    terms: Session
+    host: Host | None = attrs.field(init=False, default=None)
+    """What runs them, once one was asked for."""
+    _own_folder: Path | None = None
+    """What is removed at the end; None where it is not ours alone."""
+
+    def begin(self, host: Host) -> Host:
+        """Run suites by this host from now on."""
+        if self.host is not None:
+            self.host.close(at_once=False)
+        self.host = host
+        return host
+
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """End what still runs. Where other workers may wait for it, it is finished first."""
+        if self.host is None:
+            return
+        config = session.config
+        is_cut = bool(session.shouldstop or session.shouldfail) or exitstatus in (
+            pytest.ExitCode.INTERRUPTED,
+            pytest.ExitCode.INTERNAL_ERROR,
+        )
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        if exitstatus == pytest.ExitCode.INTERRUPTED and reporter is not None:
+            reporter.write_line(
+                "trioeval: rows under way may finish; interrupt again to cancel them"
+            )
+        self.host.close(at_once=is_cut or worker_input(config) is None)
+
+    def pytest_unconfigure(self) -> None:
+        """Leave nothing behind."""
+        if self.host is not None:
+            self.host.close(at_once=True)
+        if self._own_folder is not None:
+            shutil.rmtree(self._own_folder, ignore_errors=True)
+
+
+def session_of(config: pytest.Config) -> SuiteSession:
+    """That of a configuration; made when it is first asked for.
+
+    Raises:
+        UsageError: A setting means nothing.
+    """
+    found = config.pluginmanager.get_plugin(_NAME)
+    if isinstance(found, SuiteSession):
+        return found
+    settings = read_settings(config, os.environ)
+    own: Path | None = None
+    if (said := worker_input(config)) is None:
+        run = secrets.token_hex(_LETTERS)
+        folder = own = Path(tempfile.mkdtemp(prefix="trioeval-"))
+    else:
+        run = said["testrunuid"]
+        folder = shared_folder(run)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    session = SuiteSession(Session(folder, f"pytest-{run[:_LETTERS]}", settings), own)
+    config.pluginmanager.register(session, _NAME)
+    return session
+
+
+def worker_input(config: pytest.Config) -> dict[str, str] | None:
+    """What xdist tells a worker; None of a session without workers."""
+    found: dict[str, str] | None = getattr(config, "workerinput", None)
+    return found

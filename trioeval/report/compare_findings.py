@@ -1,0 +1,127 @@
+"""Whether one run is better or worse than another one beyond chance: the numbers of all columns.
+
+Two questions are asked of each column: whether other rows pass, and whether scores are others. They decide,
+and their p-values are adjusted for their number by Holm's method, so that the chance to call two equal runs
+different stays that of one question however many columns there are. Where the scores of a column say the same
+as whether its rows passed, that is one question. Metrics are shown with the same care, among themselves, and
+decide nothing.
+
+A row without a verdict has not passed; it has no score, and a pair with one has no difference of scores.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from trioeval.report.compare_columns import ColumnChange
+from trioeval.report.statistics import CONFIDENCE, Finding, adjusted, holm
+
+
+@attrs.frozen(kw_only=True)
+class ColumnFindings:
+    """What was found of one column."""
+
+    passed: Finding
+    scored: Finding
+    metrics: Mapping[str, Finding]
+    """By name."""
+    is_score_pass: bool
+    """Whether the scores of all pairs say the same as whether they passed."""
+
+    @property
+    def deciding(self) -> Sequence[Finding]:
+        """Those that say whether the column is better or worse."""
+        return (self.passed,) if self.is_score_pass else (self.passed, self.scored)
+
+    @property
+    def pairs(self) -> int:
+        """Rows that both runs have."""
+        return 0 if self.passed.difference is None else self.passed.difference.n
+
+    def named(self) -> Iterator[tuple[str, Finding]]:
+        """All of them with what they are of."""
+        yield "passed %", self.passed
+        yield "score", self.scored
+        yield from self.metrics.items()
+
+    def json(self) -> dict[str, Any]:
+        """Ready for `json.dumps`."""
+        return {
+            "passRate": self.passed.json(),
+            "score": self.scored.json(),
+            "namedScores": {name: found.json() for name, found in self.metrics.items()},
+        }
+
+
+@attrs.frozen
+class Findings:
+    """What was found of two runs."""
+
+    columns: Sequence[ColumnFindings]
+    """In the order of the columns."""
+
+    @property
+    def pairs(self) -> int:
+        """Rows that both runs have."""
+        return sum(column.pairs for column in self.columns)
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether some column is worse beyond chance."""
+        return "worse" in self._answers()
+
+    @property
+    def is_better(self) -> bool:
+        """Whether some column is better beyond chance."""
+        return "better" in self._answers()
+
+    def _answers(self) -> set[str | None]:
+        return {found.answer for column in self.columns for found in column.deciding}
+
+
+def findings_of(columns: Iterable[ColumnChange], confidence: float = CONFIDENCE) -> Findings:
+    """What is found of the columns of two runs, all of whose rows were read.
+
+    Args:
+        columns: What became of each.
+        confidence: Of intervals, and of what is called better or worse.
+    """
+    raw = [_column(column, confidence) for column in columns]
+    asked = [found for column in raw for found in column.deciding]
+    decided = iter(_adjusted(asked))
+    measured = iter(_adjusted([found for column in raw for found in column.metrics.values()]))
+    return Findings([_with(column, decided, measured) for column in raw])
+
+
+def _adjusted(findings: Sequence[Finding]) -> Sequence[Finding]:
+    return adjusted(findings, holm([found.p_value for found in findings]))
+
+
+def _with(
+    column: ColumnFindings, decided: Iterator[Finding], measured: Iterator[Finding]
+) -> ColumnFindings:
+    passed = next(decided)
+    if column.is_score_pass:  # one question, and one answer
+        own = column.scored
+        scored = attrs.evolve(own, p_value=passed.p_value, adjusted=passed.adjusted)
+    else:
+        scored = next(decided)
+    metrics = {name: next(measured) for name in column.metrics}
+    return attrs.evolve(column, passed=passed, scored=scored, metrics=metrics)
+
+
+def _column(column: ColumnChange, confidence: float) -> ColumnFindings:
+    before, after, pairs = column.before.sums, column.after.sums, column.pairs
+    sides = [
+        (sums.pass_interval(confidence), sums.score_interval(confidence))
+        for sums in (before, after)
+    ]
+    (passed_before, scored_before), (passed_after, scored_after) = sides
+    metrics = before.metric_intervals(confidence), after.metric_intervals(confidence)
+    return ColumnFindings(
+        passed=pairs.passed(passed_before, passed_after, confidence),
+        scored=pairs.scored(scored_before, scored_after, confidence),
+        metrics=dict(pairs.measured(*metrics, confidence)),
+        is_score_pass=pairs.is_score_pass,
+    )

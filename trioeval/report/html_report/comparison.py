@@ -1,0 +1,182 @@
+"""The page of two runs: what became better, worse or another answer, and both answers side by side."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+from markupsafe import Markup
+
+from trioeval.report.compare import By, Comparison, RowChange, column_name
+from trioeval.report.compare_columns import KINDS, ColumnChange, SideTotals
+from trioeval.report.compare_tables import compared_line
+from trioeval.report.html_report.cells import CELL_FIELDS, NAME, cell_json, test_name
+from trioeval.report.html_report.details import details_json
+from trioeval.report.html_report.inert_text import plain
+from trioeval.report.html_report.packed import Packs
+from trioeval.report.html_report.page import page_chunks
+from trioeval.report.records import stripped
+from trioeval.report.results import Results
+from trioeval.report.totals import percent
+from trioeval.tasks import Status
+
+Told = Callable[[Comparison], Iterable[str]]
+
+_NO_CLUSTERS: Mapping[str | None, str | None] = {}
+
+
+def compare_chunks(
+    before: Sequence[Results],
+    after: Sequence[Results],
+    *,
+    by: By = "row",
+    clusters: Mapping[str | None, str | None] = _NO_CLUSTERS,
+    told: Told = lambda _comparison: (),
+) -> Iterator[str]:
+    """The text of a page about two runs, a few hundred rows at a time.
+
+    Rows that are the same in both are counted and not shown.
+
+    Args:
+        before: The old run, or its tasks.
+        after: The new one.
+        by: Which rows belong together; see `Comparison`.
+        clusters: What names the cluster of a row, by task; likewise.
+        told: Gives sentences about both, such as whether they differ beyond chance; asked when all rows were
+            compared.
+    """
+    old, new = before[0].head, after[0].head
+    found = _Compared(before, after, by, clusters)
+    title = new.config.get("description") or "Comparison of two runs"
+    shown: dict[str, Any] = {
+        "title": title,
+        "about": [
+            f"from {old.eval_id} ({old.utc_created})",
+            f"to {new.eval_id} ({new.utc_created})",
+        ],
+        "totals": None,
+        "sentences": [],
+        "parts": [{"name": None, "sentence": None, "lines": [], "dataset": None}],
+        "comparison": _Shown(found, told),
+        "has_charts": False,
+        "has_lanes": False,
+        "packs": map(Markup, found.packs()),
+    }
+    sides = [("Before", old.eval_id), ("After", new.eval_id)]
+    columns = [{"provider": name, "prompt": plain(run, NAME)} for name, run in sides]
+    return page_chunks(shown, {"fields": CELL_FIELDS, "parts": [{"columns": columns}], "lanes": []})
+
+
+@attrs.define
+class _Last:
+    """Knows which record was read last."""
+
+    record: Mapping[str, Any] = attrs.field(factory=dict)
+    number: int = -1
+
+    def of(self, parts: Sequence[Results]) -> Iterator[Mapping[str, Any]]:
+        records = (record for results in parts for record in results.records(None))
+        for self.number, self.record in enumerate(records):
+            yield self.record
+
+
+class _Compared:
+    """Both runs, read one after the other; of the old one is remembered which rows are shown."""
+
+    def __init__(
+        self,
+        before: Sequence[Results],
+        after: Sequence[Results],
+        by: By,
+        clusters: Mapping[str | None, str | None],
+    ) -> None:
+        self._before, self._after = before, after
+        self._old = _Last()
+        self.strip = after[0].info.strip
+        self.comparison = Comparison(lambda: self._old.of(before), by=by, clusters=clusters)
+
+    def packs(self) -> Iterator[str]:
+        """Everything that is told of rows, as elements of the page."""
+        index, details = Packs(0, "index"), Packs(0, "details")
+        wanted = bytearray()  # one for each row of the old run: whether it is shown
+        rows = 0
+        new = _Last()
+        for change in self.comparison.changes(new.of(self._after)):
+            if (place := change.before_row) is not None:
+                wanted.extend(bytes(max(0, place + 1 - len(wanted))))
+                wanted[place] = 1
+            cell = None
+            record = stripped((self._old if change.after is None else new).record, self.strip)
+            if change.after is not None:
+                cell = cell_json(record, rows)
+                rows += 1
+                yield from details.add(details_json(record, details.most))
+            yield from index.add(_line(change, record, cell))
+        yield from index.rest()
+        yield from details.rest()
+        yield from self._packs_before(wanted, details.characters)
+
+    def _packs_before(self, wanted: bytearray, characters: int) -> Iterator[str]:
+        index, details = Packs(0, "index-before"), Packs(0, "before", characters)
+        rows = 0
+        for record, is_shown in zip(self._old.of(self._before), wanted, strict=False):
+            if is_shown:
+                shown = stripped(record, self.strip)
+                yield from index.add([self._old.number, cell_json(shown, rows)])
+                yield from details.add(details_json(shown, details.most))
+                rows += 1
+        yield from index.rest()
+        yield from details.rest()
+
+
+def _line(change: RowChange, record: Mapping[str, Any], cell: Any) -> list[Any]:
+    task = "" if change.task is None else f"{change.task}: "
+    return [
+        change.test_idx,
+        test_name(record),
+        [None, cell],
+        change.kind,
+        plain(task + column_name(record), NAME),
+        change.before_row,
+    ]
+
+
+@attrs.frozen
+class _Shown:
+    """What the template tells of both runs, behind the rows."""
+
+    _of: _Compared
+    _told: Told
+    kinds: Sequence[str] = KINDS
+
+    @property
+    def line(self) -> str:
+        return compared_line(self._of.comparison)
+
+    @property
+    def told(self) -> Iterable[str]:
+        return self._told(self._of.comparison)
+
+    @property
+    def columns(self) -> Iterator[tuple[str, list[str]]]:
+        for column in self._of.comparison.columns:
+            sides = (column.before, column.after)
+            counts = [str(column.kinds[kind]) for kind in KINDS]
+            yield self._name(column), [*counts, *map(_passed, sides), *map(_score, sides)]
+
+    def _name(self, column: ColumnChange) -> str:
+        names = dict.fromkeys(
+            # A provider and a prompt; what hides prompts hides their labels.
+            side.name.partition(" | ")[0] if self._of.strip.prompt_text else side.name
+            for side in (column.before, column.after)
+            if side.name is not None
+        )
+        task = "" if column.task is None else f"{column.task}: "
+        return task + " → ".join(names)
+
+
+def _passed(side: SideTotals) -> str:
+    return f"{percent(side.statuses[Status.PASS], side.rows)} %" if side.rows else "–"
+
+
+def _score(side: SideTotals) -> str:
+    return f"{side.score / side.rows:.3f}" if side.rows else "–"

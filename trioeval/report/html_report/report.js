@@ -1,0 +1,224 @@
+/** A part of the page with rows, as it was packed. */
+async function loadPart(number) {
+  const part = page.parts[number];
+  const index = await readAll(number, "index");
+  const before = new Map((await readAll(number, "index-before")).map(([place, cell]) => [place, cell]));
+  const details = [new Details(number, "details"), new Details(number, "before")];
+  const owners = [[], []];
+  const rows = index.map(([idx, name, cells, kind, column, place], id) => {
+    const row = { id, idx, name, kind, column };
+    const words = [name, column ?? ""];
+    cells.forEach((cell, n) => {
+      if (kind && n === 0) cell = before.get(place) ?? null;
+      row[`c${n}`] = cell;
+      if (!cell) return;
+      words.push(cell[CELL.said], cell[CELL.why]);
+      owners[kind && n === 0 ? 1 : 0][cell[CELL.row]] = id;
+    });
+    row.text = words.join("\n").toLowerCase();
+    return row;
+  });
+  return { ...part, number, rows, details, owners };
+}
+
+/** What is told of a row when it is opened, each of its cells beside the others. */
+class Sheet {
+  constructor() {
+    this.dialog = document.getElementById("sheet");
+    this.dialog.querySelector(".close").addEventListener("click", () => this.dialog.close());
+    this.dialog.querySelector(".previous").addEventListener("click", () => this.step(-1));
+    this.dialog.querySelector(".next").addEventListener("click", () => this.step(1));
+    this.dialog.addEventListener("close", () => this.matrix.holder.focus());
+    this.dialog.addEventListener("click", (event) => {
+      if (event.target === this.dialog) this.dialog.close();
+    });
+  }
+
+  async step(steps) {
+    await this.matrix.move(steps);
+    await this.open(this.matrix, this.matrix.current);
+  }
+
+  async open(matrix, component) {
+    this.matrix = matrix;
+    const row = component.getData();
+    const cells = matrix.columns.map((_, number) => row[`c${number}`]);
+    const told = await Promise.all(
+      cells.map((cell, number) => cell && matrix.details[row.kind && number === 0 ? 1 : 0].row(cell[CELL.row])),
+    );
+    this.dialog.querySelector("h2").textContent = `${row.idx} · ${row.name}`;
+    const body = this.dialog.querySelector(".panes");
+    body.replaceChildren();
+    if (row.kind) body.append(changeView(row, told));
+    told.forEach((details, number) => {
+      if (details) body.append(paneView(matrix.columns[number], cells[number], details));
+    });
+    if (!this.dialog.open) this.dialog.showModal();
+    this.dialog.querySelector(".content").scrollTop = 0;
+  }
+}
+
+/** What became of a row from one run to the other. */
+function changeView(row, [before, after]) {
+  const view = make("section", { class: "change" }, make("p", {}, make("b", { class: `kind ${row.kind}` }, row.kind), ` ${row.column}`));
+  if (before?.output != null && after?.output != null && before.output !== after.output) {
+    view.append(diffView(before.output, after.output, ["before", "after"]));
+  }
+  return view;
+}
+
+function paneView(column, cell, details) {
+  const status = STATUSES[cell[CELL.status]];
+  const heading = make("h3", {}, column.provider, make("span", { class: "dim" }, column.prompt));
+  const facts = [make("b", { class: `status ${status}` }, status.toUpperCase()), ` ${details.facts.join(" · ")}`];
+  const pane = make("section", { class: "pane" }, heading, make("p", {}, ...facts));
+  if (details.output !== null) pane.append(block("output", textView(details.output), true));
+  for (const [shape, title, body] of details.blocks) {
+    if (shape === "text") pane.append(block(title, textView(body), title !== "prompt" || body.length < 500));
+    else if (shape === "pairs") pane.append(block(title, pairsView(body), true));
+    else pane.append(block(title, checksView(body, details.output), true));
+  }
+  return pane;
+}
+
+function block(title, body, open) {
+  return make("details", { open }, make("summary", {}, title), body);
+}
+
+function textView(text) {
+  return make("pre", { tabindex: "0", role: "group", "aria-label": "text" }, text);
+}
+
+function pairsView(pairs) {
+  const list = make("dl", {});
+  for (const [name, text] of pairs) list.append(make("dt", {}, name), make("dd", {}, text));
+  return list;
+}
+
+function checksView(checks, output) {
+  const list = make("ul", { class: "checks" });
+  for (const [passed, score, name, reason, facts, expected] of checks) {
+    const status = passed ? "pass" : "fail";
+    const line = make("p", {}, make("b", { class: `status ${status}` }, status.toUpperCase()), ` ${score} `, make("span", { class: "name" }, name));
+    const item = make("li", {}, line, reason ? make("p", { class: "reason" }, reason) : null, facts ? make("p", { class: "dim" }, facts) : null);
+    if (expected && output !== null) item.append(expectedView(expected, output));
+    list.append(item);
+  }
+  return list;
+}
+
+function expectedView([shape, expected], output) {
+  const both = shape === "json" ? [pretty(expected), pretty(output)] : [];
+  const [wanted, got] = both.every((text) => text) && both.length ? both : [expected, output];
+  return diffView(wanted, got, ["expected", "output"]);
+}
+
+/** One part of the page at a time, by its tab. */
+class Tabs {
+  constructor(draw) {
+    this.tabs = Array.from(document.querySelectorAll("[role=tab]"));
+    this.draw = draw;
+    this.tabs.forEach((tab, number) => {
+      tab.addEventListener("click", () => this.show(number));
+      tab.addEventListener("keydown", (event) => {
+        const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+        if (!step) return;
+        const next = (number + step + this.tabs.length) % this.tabs.length;
+        this.show(next);
+        this.tabs[next].focus();
+      });
+    });
+    const list = document.querySelector("[role=tablist]");
+    list.hidden = this.tabs.length < 2;
+  }
+
+  get shown() {
+    return document.getElementById(this.tabs[this.current].getAttribute("aria-controls"));
+  }
+
+  async show(number) {
+    this.current = number;
+    this.tabs.forEach((tab, place) => {
+      tab.setAttribute("aria-selected", String(place === number));
+      tab.tabIndex = place === number ? 0 : -1;
+      document.getElementById(tab.getAttribute("aria-controls")).hidden = place !== number;
+    });
+    await this.draw(this.shown);
+  }
+}
+
+/** The page's own choice of colours, above that of the system. */
+function addTheme(redraw) {
+  const button = document.getElementById("theme");
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (document.documentElement.dataset.theme ?? (system.matches ? "dark" : "light")) === "dark";
+  const tell = () => {
+    button.setAttribute("aria-pressed", String(isDark()));
+    redraw();
+  };
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+    tell();
+  });
+  system.addEventListener("change", tell);
+  button.setAttribute("aria-pressed", String(isDark()));
+}
+
+const PRINTED = 500; // rows of a table on paper
+
+/** Paper has no scroll bar: what the table shows is written out, as far as anybody would read it. */
+function printTable(matrix) {
+  const rows = matrix.table.getRows("active").slice(0, PRINTED);
+  const head = make("tr", {}, make("th", {}, "#"), make("th", {}, "Test"));
+  for (const column of matrix.columns) head.append(make("th", {}, `${column.provider} ${column.prompt}`));
+  const table = make("table", { class: "printed" }, make("thead", {}, head));
+  for (const row of rows.map((one) => one.getData())) {
+    const cells = matrix.columns.map((_, number) => make("td", {}, cellView(row[`c${number}`])));
+    table.append(make("tr", {}, make("td", {}, String(row.idx)), make("td", {}, row.name), ...cells));
+  }
+  matrix.place.after(table);
+}
+
+async function start() {
+  const loading = page.parts.map((part, number) => (part ? loadPart(number) : null));
+  const matrices = new Map();
+  const sheet = new Sheet();
+  const drawings = { charts: null, lanes: drawLanes };
+  drawings.charts = async (place) => {
+    const parts = (await Promise.all(loading)).filter(Boolean);
+    histograms(place, "Latency", "ms", "ms", parts);
+    histograms(place, "Tokens", "tokens", "tokens", parts);
+  };
+  const drawn = new Set();
+  const tabs = new Tabs(async (section) => {
+    const drawing = drawings[section.id];
+    const number = Number(section.dataset.part);
+    if (drawing && !drawn.has(section)) {
+      drawn.add(section);
+      await drawing(section);
+    } else if (!drawing && loading[number] && !matrices.has(section)) {
+      const part = await loading[number];
+      const matrix = new Matrix(section, number, part.columns, part.rows, (from, row) => sheet.open(from, row));
+      matrix.details = part.details;
+      matrix.owners = part.owners;
+      matrices.set(section, matrix);
+    }
+  });
+  addTheme(() => {
+    for (const section of drawn) section.replaceChildren();
+    drawn.clear();
+    return tabs.draw(tabs.shown);
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "/" || event.target.matches("input, select, textarea") || sheet.dialog.open) return;
+    event.preventDefault();
+    tabs.shown.querySelector("[name=search]")?.focus();
+  });
+  window.addEventListener("beforeprint", () => matrices.forEach(printTable));
+  window.addEventListener("afterprint", () => document.querySelectorAll(".printed").forEach((one) => one.remove()));
+  await tabs.show(0);
+  document.documentElement.dataset.ready = "yes";
+}
+
+start();

@@ -1,0 +1,218 @@
+const MEASURES = ["score", "ms", "tokens", "cost"];
+const MEASURE_NAMES = { score: "score", ms: "latency in ms", tokens: "tokens", cost: "cost in US dollars" };
+
+/** The table of one part of the page, with what filters it and the keys that move in it. */
+class Matrix {
+  constructor(section, number, columns, rows, open) {
+    this.section = section;
+    this.columns = columns;
+    this.rows = rows;
+    this.open = open;
+    this.metrics = [...new Set(rows.flatMap((row) => columns.flatMap((_, n) => Object.keys(row[`c${n}`]?.[CELL.metrics] ?? {}))))].sort();
+    this.statuses = columns.map(() => "");
+    this.inWhole = null;
+    this.current = null;
+    this.isComparison = rows.some((row) => row.kind);
+    this.filters = section.querySelector(".filters");
+    this.buildFilters();
+    this.place = section.querySelector(".matrix");
+    this.table = new Tabulator(this.place, {
+      data: rows,
+      columns: this.definitions(),
+      layout: "fitColumns",
+      height: "100%",
+      rowHeight: 84,
+      index: "id",
+      placeholder: make("p", { class: "dim" }, "No test is left by these filters."),
+      columnDefaults: { headerHozAlign: "left", vertAlign: "top", resizable: "header" },
+      rowFormatter: (row) => (row.getElement().id = `row-${number}-${row.getData().id}`),
+    });
+    this.table.on("dataFiltered", (_, found) => this.tell(found.length));
+    this.table.on("rowClick", (event, row) => {
+      this.mark(row, false);
+      this.open(this, row);
+    });
+    this.table.on("tableBuilt", () => this.addKeys());
+    this.tell(rows.length);
+  }
+
+  definitions() {
+    const text = (name) => (cell) => make("span", { class: name }, String(cell.getValue() ?? ""));
+    const title = (name) => () => make("span", { class: "heading" }, name);
+    const found = [
+      { title: "#", titleFormatter: title("#"), field: "idx", width: 64, formatter: text("dim"), sorter: "number" },
+      { title: "test", titleFormatter: title("Test"), field: "name", minWidth: 160, widthGrow: 2, formatter: text("name"), sorter: "string" },
+    ];
+    if (this.isComparison) {
+      found.unshift({ title: "change", titleFormatter: title("Change"), field: "kind", width: 96, formatter: (cell) => make("span", { class: `kind ${cell.getValue()}` }, cell.getValue()), sorter: "string" });
+      found.push({ title: "column", titleFormatter: title("Column"), field: "column", minWidth: 130, widthGrow: 1, formatter: text("dim"), sorter: "string" });
+    }
+    this.columns.forEach((column, number) => {
+      found.push({
+        title: `column ${number}`,
+        field: `c${number}`,
+        minWidth: 200,
+        widthGrow: 3,
+        titleFormatter: () => this.heading(column, number),
+        formatter: (cell) => cellView(cell.getValue()),
+        sorter: (a, b) => rank(a) - rank(b),
+      });
+    });
+    return found;
+  }
+
+  heading(column, number) {
+    const name = `${column.provider} ${column.prompt}`.trim();
+    const select = make("select", { "aria-label": `Status of ${name}` });
+    for (const status of ["", ...STATUSES]) select.append(make("option", { value: status }, status || "any status"));
+    select.addEventListener("change", () => {
+      this.statuses[number] = select.value;
+      this.filter();
+    });
+    for (const kind of ["click", "mousedown", "keydown"]) select.addEventListener(kind, (event) => event.stopPropagation());
+    this.filters.addEventListener("reset", () => (select.value = ""));
+    return make("div", { class: "heading" }, make("strong", {}, column.provider), make("span", { class: "dim" }, column.prompt), select);
+  }
+
+  buildFilters() {
+    const { filters } = this;
+    const fill = (name, options) => {
+      const select = filters.elements[name];
+      for (const [value, shown] of options) select.append(make("option", { value }, shown));
+      select.closest("label").hidden = options.length < 2;
+    };
+    const names = (values) => [...new Set(values)].map((value) => [value, value]);
+    if (this.isComparison) {
+      fill("kind", names(this.rows.map((row) => row.kind)));
+      fill("column", names(this.rows.map((row) => row.column)));
+    } else {
+      fill("kind", []);
+      fill("column", names(this.columns.map((column) => column.provider)));
+    }
+    const metrics = this.metrics.map((name) => [`metric ${name}`, name]);
+    fill("measure", [...MEASURES.map((name) => [name, MEASURE_NAMES[name]]), ...metrics]);
+    filters.hidden = false;
+    filters.addEventListener("submit", (event) => event.preventDefault());
+    filters.addEventListener("input", () => this.filter());
+    filters.addEventListener("reset", () => {
+      this.statuses.fill("");
+      requestAnimationFrame(() => this.filter());
+    });
+  }
+
+  async filter() {
+    const { elements } = this.filters;
+    const chosen = elements.column.value;
+    if (!this.isComparison) {
+      this.columns.forEach((column, number) => {
+        const shown = this.table.getColumn(`c${number}`);
+        const wanted = !chosen || column.provider === chosen;
+        if (shown.isVisible() !== wanted) wanted ? shown.show() : shown.hide();
+      });
+    }
+    const seen = this.columns.flatMap((column, number) => (this.isComparison || !chosen || column.provider === chosen ? [`c${number}`] : []));
+    const words = elements.search.value.toLowerCase().trim();
+    const limit = elements.limit.value === "" ? null : Number(elements.limit.value);
+    const [measure, isLeast] = [elements.measure.value, elements.than.value === "least"];
+    const passes = (cell) => {
+      const value = cell && valueOf(cell, measure);
+      return typeof value === "number" && (isLeast ? value >= limit : value <= limit);
+    };
+    const wanted = this.statuses.map((status) => STATUSES.indexOf(status));
+    const whole = words && elements.whole.checked ? await this.searchWhole(words) : null;
+    this.table.setFilter(
+      (row) =>
+        (!words || row.text.includes(words) || whole?.has(row.id)) &&
+        (!elements.kind.value || row.kind === elements.kind.value) &&
+        (!this.isComparison || !chosen || row.column === chosen) &&
+        wanted.every((status, number) => status < 0 || row[`c${number}`]?.[CELL.status] === status) &&
+        (limit === null || seen.some((name) => passes(row[name]))),
+    );
+  }
+
+  /** Ids of the rows with a text anywhere in what is told of them. */
+  async searchWhole(words) {
+    this.said("Searching …");
+    const found = new Set();
+    for (const [number, details] of this.details.entries()) {
+      const owners = this.owners[number];
+      await details.each((first, rows) => {
+        rows.forEach((row, place) => {
+          if (JSON.stringify([row.output, row.blocks]).toLowerCase().includes(words)) found.add(owners[first + place]);
+        });
+        return this.filters.elements.search.value.toLowerCase().trim() === words;
+      });
+    }
+    return found;
+  }
+
+  said(text) {
+    this.section.querySelector(".count").textContent = text;
+  }
+
+  tell(count) {
+    const all = this.rows.length;
+    const unit = this.isComparison ? "rows" : "tests";
+    this.said(count === all ? `${all} ${unit}` : `${count} of ${all} ${unit}`);
+  }
+
+  addKeys() {
+    const holder = this.place.querySelector(".tabulator-tableholder");
+    holder.tabIndex = 0;
+    holder.setAttribute("aria-label", "Tests; arrows move, Enter opens");
+    this.holder = holder;
+    holder.addEventListener("keydown", (event) => {
+      const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: 8, PageUp: -8, Home: -Infinity, End: Infinity };
+      if (event.key in steps) {
+        event.preventDefault();
+        this.move(steps[event.key]);
+      } else if (event.key === "Enter" && this.current) {
+        event.preventDefault();
+        this.open(this, this.current);
+      }
+    });
+  }
+
+  /** Mark the row so many places further down. */
+  move(steps) {
+    const rows = this.table.getRows("active");
+    if (!rows.length) return;
+    const at = this.current ? rows.findIndex((row) => row.getIndex() === this.current.getIndex()) : -1;
+    const next = at < 0 ? 0 : Math.min(rows.length - 1, Math.max(0, at + steps));
+    return this.mark(rows[next], true);
+  }
+
+  async mark(row, scroll) {
+    this.place.querySelector(".tabulator-row.current")?.classList.remove("current");
+    this.current = row;
+    if (scroll) await row.scrollTo("nearest", false).catch(() => {});
+    const element = row.getElement();
+    element.classList.add("current");
+    this.holder.setAttribute("aria-activedescendant", element.id);
+  }
+}
+
+function valueOf(cell, measure) {
+  return measure.startsWith("metric ") ? cell[CELL.metrics]?.[measure.slice(7)] : cell[CELL[measure]];
+}
+
+/** Where a cell stands when its column is sorted: errors first, then by score. */
+function rank(cell) {
+  if (!cell) return -2;
+  return cell[CELL.status] === 2 ? -1 : cell[CELL.score] + (cell[CELL.status] === 0 ? 1e6 : 0);
+}
+
+function cellView(cell) {
+  if (!cell) return make("span", { class: "dim" }, "–");
+  const status = STATUSES[cell[CELL.status]];
+  const facts = [];
+  if (status !== "error") facts.push(shortNumber(cell[CELL.score]));
+  if (cell[CELL.ms] !== null) facts.push(`${Math.round(cell[CELL.ms])} ms`);
+  return make(
+    "div",
+    { class: "result" },
+    make("div", { class: "line" }, make("b", { class: `status ${status}` }, status.toUpperCase()), make("span", { class: "dim" }, facts.join(" · "))),
+    make("div", { class: cell[CELL.why] ? "said one" : "said" }, cell[CELL.said]),
+    cell[CELL.why] ? make("div", { class: "why" }, cell[CELL.why]) : null,
+  );
+}

@@ -1,0 +1,193 @@
+"""A run as a page of Markdown: for the summary of a step of GitHub Actions, or a comment.
+
+Foreign text stands in spans of code. In them nothing is markup: no HTML, link, image, mention or emphasis.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from trioeval.report.activity import longest_waits
+from trioeval.report.dataset_text import dataset_lines
+from trioeval.report.inert import inert
+from trioeval.report.records import name_of_test, status_of
+from trioeval.report.results import Results
+from trioeval.report.statistics import Estimate
+from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
+from trioeval.report.wait_words import WAIT_WORDS
+from trioeval.tasks import Status
+
+_NAME = 80  # characters of a name
+_REASON = 300  # of why a row did not pass
+_FAILURES = 50  # rows of a task that are told of
+_WAITS = 5  # waits that are told of
+_HEADINGS = (
+    "provider",
+    "passed",
+    "failed",
+    "errors",
+    "pass rate",
+    "95 % interval",
+    "p50 ms",
+    "p95 ms",
+    "tokens",
+    "US dollars",
+)
+_BACKTICKS = re.compile("`+")
+
+
+def code(text: object, width: int = _NAME) -> str:
+    r"""Foreign text as a span of code, which fits into a cell of a table too; a dash if there is none.
+
+    Args:
+        text: Anything.
+        width: Characters that are shown.
+
+    Example:
+        >>> print(code("a | b <i>"), code("`x`"), code(""))
+        `a \| b <i>` `` `x` `` –
+    """
+    plain = inert(text, width)
+    if not plain:
+        return "–"
+    fence = "`" * (1 + max(map(len, _BACKTICKS.findall(plain)), default=0))
+    # A backslash before that of the pipe would make it end the cell.
+    cell = plain.replace("\\|", "\\ |").replace("|", "\\|")
+    blank = " " if plain.startswith("`") or plain.endswith("`") else ""
+    return f"{fence}{blank}{cell}{blank}{fence}"
+
+
+def markdown_chunks(*parts: Results) -> Iterator[str]:
+    """The page of a run.
+
+    Args:
+        parts: The run, or its tasks; one at least.
+    """
+    first, *_ = parts
+    description = first.head.config.get("description")
+    yield "## trioeval" + (f": {code(description)}" if description else "") + "\n\n"
+    totals = Totals.joined(part.totals for part in parts)
+    if totals.rows:
+        yield f"{_sum(totals, first)}\n\n"
+    for part in parts:
+        yield from _part(part)
+    yield from _waits(first.info.activity)
+
+
+def _sum(totals: Totals, results: Results) -> str:
+    passed, failed, errors = (totals.count(status) for status in Status)
+    tokens = sum(column.usage["total"] for column in totals.columns)
+    cost = math.fsum((own.cost or 0) + (own.grading_cost or 0) for own in totals.columns)
+    rate = f"**{percent(passed, totals.rows)} % of {totals.rows} rows passed**"
+    facts = [
+        f"{rate}: {passed} passed, {failed} failed, {errors} errors",
+        f"{results.info.duration_ms / 1000:.1f} s",
+        *([f"{tokens} tokens"] if tokens else ()),
+        *([f"{cost:.4f} US dollars"] if cost else ()),
+    ]
+    return "; ".join(facts)
+
+
+def _part(part: Results) -> Iterator[str]:
+    if part.task is not None:
+        yield f"### Task {code(part.task)}\n\n"
+    if part.totals.rows:
+        yield from _table(
+            _HEADINGS,
+            (
+                [heading, *_column(own)]
+                for heading, own in zip(_headings(part), part.totals.columns, strict=True)
+                if own.rows
+            ),
+        )
+        yield from _failures(part)
+    if (dataset := part.shown_dataset()) is not None:
+        for line in dataset_lines(dataset):
+            yield f"* {code(line, _REASON)}\n"
+        yield "\n"
+
+
+def _headings(part: Results) -> list[str]:
+    """The name of each column: its provider, and its prompt if there are several."""
+    columns = part.columns
+    if len({(column.id, column.label) for column in columns}) == 1:
+        return [code(column.provider) for column in columns]
+    labels = (code(part.prompt_text(column.label)) for column in columns)
+    return [
+        f"{code(column.provider)} {label}" for column, label in zip(columns, labels, strict=True)
+    ]
+
+
+def _column(own: ColumnTotals) -> list[str]:
+    passed, failed, errors = (own.statuses[status] for status in Status)
+    latencies = (nearest_rank(own.latencies, at) for at in (0.50, 0.95))
+    cost = None if own.cost is None else own.cost + (own.grading_cost or 0)
+    return [
+        *(str(count) for count in (passed, failed, errors)),
+        f"{percent(passed, own.rows)} %",
+        _interval(own.pass_interval()),
+        *("–" if latency is None else f"{latency:.0f}" for latency in latencies),
+        str(own.usage["total"]),
+        "–" if cost is None else f"{cost:.4f}",
+    ]
+
+
+def _interval(found: Estimate | None) -> str:
+    if found is None or found.low is None or found.high is None:
+        return "–"
+    return f"{100 * found.low:.1f} to {100 * found.high:.1f} %"
+
+
+def _failures(part: Results) -> Iterator[str]:
+    """The first rows that did not pass, and how many more there are."""
+    bad = part.totals.rows - part.totals.count(Status.PASS)
+    if not bad:
+        return
+    yield "#### What did not pass\n\n"
+    headings = _headings(part)
+    yield from _table(("test", "", "provider", "status", "reason"), _bad_rows(part, headings))
+    if bad > _FAILURES:
+        yield f"… and {bad - _FAILURES} more rows.\n\n"
+
+
+def _bad_rows(part: Results, headings: Sequence[str]) -> Iterator[Sequence[str]]:
+    found = 0
+    for row in part.shown():
+        if status_of(row) is not Status.PASS:
+            yield _bad_row(row, headings)
+            found += 1
+            if found == _FAILURES:
+                return
+
+
+def _bad_row(row: Mapping[str, Any], headings: Sequence[str]) -> Sequence[str]:
+    return (
+        str(row["testIdx"]),
+        code(name_of_test(row)),
+        headings[row["promptIdx"]],
+        status_of(row).name,
+        code(row["error"] or "", _REASON),
+    )
+
+
+def _waits(activity: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What it waited for, the longest first."""
+    waits = longest_waits(activity)[:_WAITS]
+    told = [wait for wait in waits if wait.seconds >= 0.05]  # noqa: PLR2004 - shown as 0.1
+    if not told:
+        return
+    took = math.fsum(one["durationS"] for one in activity)
+    yield "#### What it waited for\n\n"
+    for wait in told:
+        yield (
+            f"* {wait.seconds:.1f} s of {took:.1f} s: {code(wait.lane)}, {WAIT_WORDS[wait.why]}\n"
+        )
+    yield "\n"
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(headings)} |\n|{' --- |' * len(headings)}\n"
+    for row in rows:
+        yield f"| {' | '.join(row)} |\n"
+    yield "\n"

@@ -1,0 +1,135 @@
+"""How small a difference some tests can tell, and how many tests a difference needs.
+
+*Power* is how often a difference that is there is found; 0.8 is usual.
+
+Sources:
+    H. S. Bloom, *Minimum detectable effects*, Evaluation Review 19 (1995); E. Miller, *Adding error bars to
+    evals*, arXiv:2411.00640 (2024), section 5; J. L. Fleiss, B. Levin and M. C. Paik, *Statistical methods
+    for rates and proportions* (2003), section 4.2; R. J. Connor, *Sample size for testing differences in
+    proportions for the paired-sample design*, Biometrics 43 (1987).
+"""
+
+import math
+
+from trioeval.report.statistics.distributions import normal_quantile, student_quantile
+from trioeval.report.statistics.estimates import CONFIDENCE
+
+POWER = 0.8
+
+
+def detectable(
+    standard_error: float,
+    freedom: float | None = None,
+    *,
+    confidence: float = CONFIDENCE,
+    power: float = POWER,
+) -> float:
+    """The least difference that is found with a power: (q_{1 - α/2} + q_power) · standard error.
+
+    Args:
+        standard_error: Of the difference, > 0.
+        freedom: Degrees of freedom of Student's t, one less than the clusters; None takes normal quantiles.
+        confidence: 1 - α.
+        power: More than 0, less than 1.
+
+    Example:
+        >>> round(detectable(0.01), 4)
+        0.028
+    """
+    shares = (1 + confidence) / 2, power
+    if freedom is None:
+        return math.fsum(map(normal_quantile, shares)) * standard_error
+    return math.fsum(student_quantile(share, freedom) for share in shares) * standard_error
+
+
+def needed(
+    effect: float, deviation: float, *, confidence: float = CONFIDENCE, power: float = POWER
+) -> int:
+    """Tests that two runs of the same ones need: ((z_{1 - α/2} + z_power) · deviation / effect)².
+
+    Args:
+        effect: The least difference that shall be found, not 0.
+        deviation: The standard deviation of the difference of one test, √n times the standard error of n of
+            them.
+        confidence: 1 - α.
+        power: More than 0, less than 1.
+
+    Example:
+        >>> needed(0.03, 1 / 3)
+        969
+    """
+    factor = detectable(1.0, confidence=confidence, power=power)
+    return math.ceil((factor * deviation / effect) ** 2)
+
+
+def needed_unpaired(
+    effect: float,
+    deviations: tuple[float, float],
+    *,
+    confidence: float = CONFIDENCE,
+    power: float = POWER,
+) -> int:
+    """Tests that each of two runs of different ones needs.
+
+    (z_{1 - α/2} + z_power)² · (σ_a² + σ_b²) / effect²
+
+    Args:
+        effect: The least difference of means that shall be found, not 0.
+        deviations: Standard deviations of the scores of both.
+        confidence: 1 - α.
+        power: More than 0, less than 1.
+
+    Example:
+        >>> needed_unpaired(0.5, (1, 1))
+        63
+    """
+    return needed(effect, math.hypot(*deviations), confidence=confidence, power=power)
+
+
+def needed_for_rates(
+    before: float, after: float, *, confidence: float = CONFIDENCE, power: float = POWER
+) -> int:
+    """Tests that each of two runs of different ones needs to tell two pass rates apart.
+
+    (z_{1 - α/2} √(2 p̄ (1 - p̄)) + z_power √(p_a (1 - p_a) + p_b (1 - p_b)))² / (p_a - p_b)²
+
+    Args:
+        before: One rate, 0 to 1.
+        after: The other one, not the same.
+        confidence: 1 - α.
+        power: More than 0, less than 1.
+
+    Example:
+        >>> needed_for_rates(0.25, 0.40)
+        152
+    """
+    middle = (before + after) / 2
+    alike = math.sqrt(2 * middle * (1 - middle))
+    own = math.sqrt(before * (1 - before) + after * (1 - after))
+    return _needed(alike, own, before - after, confidence, power)
+
+
+def needed_for_pairs(
+    effect: float, discordant: float, *, confidence: float = CONFIDENCE, power: float = POWER
+) -> int:
+    """Tests that two runs of the same ones need to tell two pass rates apart by McNemar's test.
+
+    (z_{1 - α/2} √ψ + z_power √(ψ - effect²))² / effect²
+
+    Args:
+        effect: The difference of the rates, not 0.
+        discordant: ψ, the share of tests that only one of the runs passes; at least |effect|.
+        confidence: 1 - α.
+        power: More than 0, less than 1.
+
+    Example:
+        >>> needed_for_pairs(0.05, 0.15)
+        469
+    """
+    own = math.sqrt(discordant - effect * effect)
+    return _needed(math.sqrt(discordant), own, effect, confidence, power)
+
+
+def _needed(alike: float, own: float, effect: float, confidence: float, power: float) -> int:
+    found = normal_quantile((1 + confidence) / 2) * alike + normal_quantile(power) * own
+    return math.ceil((found / effect) ** 2)

@@ -1,0 +1,73 @@
+"""Prompts and replies as OpenTelemetry's conventions write messages; only for who asked for them. Pure."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from trioeval.errors import ProviderError
+from trioeval.providers import Reply
+from trioeval.providers.messages import to_messages
+
+CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""The environment variable that wants them; by the conventions they are not told without it."""
+
+_WANTED = frozenset({"true", "1", "span_only", "span_and_event"})
+
+
+def wants_content(environ: Mapping[str, str]) -> bool:
+    """Whether prompts, replies and reasons are told.
+
+    Example:
+        >>> (
+        ...     wants_content({CAPTURE: "True"}),
+        ...     wants_content({CAPTURE: "no_content"}),
+        ...     wants_content({}),
+        ... )
+        (True, False, False)
+    """
+    return environ.get(CAPTURE, "").strip().lower() in _WANTED
+
+
+def input_messages(prompt: str) -> str:
+    """What was asked, as JSON text.
+
+    Example:
+        >>> input_messages("Hello")
+        '[{"role": "user", "parts": [{"type": "text", "content": "Hello"}]}]'
+    """
+    try:
+        messages = to_messages(prompt)
+    except ProviderError:  # whoever was asked was given the text all the same
+        messages = [{"role": "user", "content": prompt}]
+    return _json([_message(one) for one in messages])
+
+
+def output_messages(reply: Reply) -> str:
+    """What was answered, as JSON text.
+
+    Example:
+        >>> output_messages(Reply(output="Hi", finish_reason="stop"))
+        '[{"role": "assistant", "parts": [{"type": "text", "content": "Hi"}], "finish_reason": "stop"}]'
+    """
+    said = {"role": "assistant", "parts": [_part(reply.output)]}
+    return _json([{**said, "finish_reason": reply.finish_reason or "stop"}])
+
+
+def _message(message: Mapping[str, Any]) -> dict[str, Any]:
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [content]
+    return {"role": str(message.get("role", "user")), "parts": [_part(one) for one in parts]}
+
+
+def _part(content: Any) -> dict[str, Any]:
+    match content:
+        case {"type": "text", "text": str(text)}:
+            return {"type": "text", "content": text}
+        case str():
+            return {"type": "text", "content": content}
+        case _:
+            return {"type": "text", "content": _json(content)}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

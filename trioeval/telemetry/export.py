@@ -1,0 +1,159 @@
+"""Where spans and events go: to what is configured in the process, or as environment variables say.
+
+`opentelemetry-instrument` configures a process before its program begins. Where nobody has, the SDK is set up
+here in the same way, with exporters as `OTEL_TRACES_EXPORTER`, `OTEL_LOGS_EXPORTER` and
+`OTEL_EXPORTER_OTLP_PROTOCOL` name them; all else that concerns SDK and exporters is read by themselves.
+Nothing is configured for the rest of the process.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import Any, Literal, TypeAlias
+
+import attrs
+from opentelemetry import _logs, trace
+
+from trioeval._version import __version__
+from trioeval.errors import UsageError
+
+Signal: TypeAlias = Literal["traces", "logs"]
+
+INSTALL = "pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
+
+_OTLP: Mapping[str, str] = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
+_QUEUE = 16_384
+"""Spans or events that wait to be sent, unless a variable of the SDK says it: small rows come fast."""
+
+
+@attrs.frozen(kw_only=True)
+class Exporting:
+    """Makers of spans and of events, and how what they made is sent at the end."""
+
+    tracer: trace.Tracer
+    logger: _logs.Logger
+    finish: Sequence[Callable[[], object]]
+    """Each sends what is left of one kind, and may take long; to be called in a thread."""
+
+
+def find_exporters(signal: Signal, environ: Mapping[str, str]) -> list[Callable[[], Any]] | None:
+    """What makes the exporters of a signal; None where the process has configured it already.
+
+    Raises:
+        UsageError: The SDK, or an exporter, is not installed.
+    """
+    found = trace.get_tracer_provider() if signal == "traces" else _logs.get_logger_provider()
+    if type(found).__name__ not in ("ProxyTracerProvider", "ProxyLoggerProvider"):
+        return None
+    try:
+        import opentelemetry.sdk  # noqa: F401, PLC0415 - only for who exports
+    except ImportError:
+        msg = (
+            f"--otel: nothing exports spans here, and opentelemetry-sdk is not installed: {INSTALL}"
+        )
+        raise UsageError(msg) from None
+    variable = f"OTEL_{signal.upper()}_EXPORTER"
+    wanted = environ.get(variable, "").strip() or "otlp"
+    names = [name.strip() for name in wanted.split(",")]
+    return [_load(signal, name, variable, environ) for name in names if name and name != "none"]
+
+
+def open_exporting(environ: Mapping[str, str]) -> Exporting:
+    """Set up what is not configured. Threads are started that never keep a program from its end.
+
+    Raises:
+        UsageError: The SDK or an exporter is not installed, or cannot be set up as variables say.
+    """
+    traces, logs = find_exporters("traces", environ), find_exporters("logs", environ)
+    tracers, loggers = trace.get_tracer_provider(), _logs.get_logger_provider()
+    finish = []
+    try:
+        if traces is not None:
+            tracers, end = _own_tracers(traces, environ)
+            finish.append(end)
+        else:
+            finish.append(getattr(tracers, "force_flush", _nothing))
+        if logs is not None:
+            loggers, end = _own_loggers(logs, environ)
+            finish.append(end)
+        else:
+            finish.append(getattr(loggers, "force_flush", _nothing))
+    except Exception as error:  # whatever a foreign exporter finds wrong with its variables
+        msg = f"--otel: cannot be set up: {type(error).__name__}: {error}"
+        raise UsageError(msg) from error
+    return Exporting(
+        tracer=tracers.get_tracer("trioeval", __version__),
+        logger=loggers.get_logger("trioeval", __version__),
+        finish=finish,
+    )
+
+
+def is_own(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether exporters are set up here, for at least one signal."""
+    return any(find_exporters(signal, environ) is not None for signal in ("traces", "logs"))
+
+
+def _load(
+    signal: Signal, name: str, variable: str, environ: Mapping[str, str]
+) -> Callable[[], Any]:
+    group = f"opentelemetry_{signal}_exporter"
+    known = {one.name: one for one in entry_points(group=group)}
+    if name == "otlp":
+        protocol = (
+            environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL")
+            or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+            or next((one for one, entry in _OTLP.items() if entry in known), "http/protobuf")
+        )
+        if protocol not in _OTLP:
+            msg = f"--otel: OTEL_EXPORTER_OTLP_PROTOCOL must be {' or '.join(_OTLP)}, got {protocol!r}"
+            raise UsageError(msg)
+        name = _OTLP[protocol]
+    if name not in known:
+        package = f"opentelemetry-exporter-{name.replace('_', '-')}"
+        msg = f"--otel: {variable} wants the exporter {name}, which is not installed: pip install {package}"
+        raise UsageError(msg)
+    try:
+        made: Callable[[], Any] = known[name].load()
+    except ImportError as error:
+        raise UsageError(f"--otel: the exporter {name} cannot be loaded: {error}") from None
+    return made
+
+
+def _own_tracers(
+    exporters: Sequence[Callable[[], Any]], environ: Mapping[str, str]
+) -> tuple[trace.TracerProvider, Callable[[], object]]:
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+
+    provider = TracerProvider(resource=_resource(environ), shutdown_on_exit=False)
+    for make in exporters:
+        size = None if "OTEL_BSP_MAX_QUEUE_SIZE" in environ else _QUEUE
+        provider.add_span_processor(BatchSpanProcessor(make(), max_queue_size=size))
+    return provider, provider.shutdown
+
+
+def _own_loggers(
+    exporters: Sequence[Callable[[], Any]], environ: Mapping[str, str]
+) -> tuple[_logs.LoggerProvider, Callable[[], object]]:
+    from opentelemetry.sdk._logs import LoggerProvider  # noqa: PLC0415
+    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor  # noqa: PLC0415
+
+    provider = LoggerProvider(resource=_resource(environ), shutdown_on_exit=False)
+    for make in exporters:
+        size = None if "OTEL_BLRP_MAX_QUEUE_SIZE" in environ else _QUEUE
+        provider.add_log_record_processor(BatchLogRecordProcessor(make(), max_queue_size=size))
+    return provider, provider.shutdown
+
+
+def _resource(environ: Mapping[str, str]) -> Any:
+    """Who tells; `trioeval`, unless a variable names another one."""
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+
+    named = "OTEL_SERVICE_NAME" in environ or "service.name=" in environ.get(
+        "OTEL_RESOURCE_ATTRIBUTES", ""
+    )
+    return Resource.create(None if named else {"service.name": "trioeval"})
+
+
+def _nothing() -> None:
+    """Nothing is left to send."""

@@ -1,0 +1,148 @@
+"""A journal that tells of what is written down in another one."""
+
+from collections.abc import Container, Mapping
+from typing import Any, Protocol
+
+import attrs
+
+from trioeval.tasks.agents.agent_journal import AgentJournal
+from trioeval.tasks.columns.dataset_journal import DatasetJournal
+from trioeval.tasks.journal import CallKey, CallRecord, Journal, KeptRows, Paid
+from trioeval.tasks.rows import Row
+
+
+class Hearer(Protocol):
+    """Who is told."""
+
+    def call_ended(self, call: CallRecord, /) -> None:
+        """A call is over."""
+        ...
+
+    def recalled(self, key: CallKey, /) -> None:
+        """The reply to a question was there from an earlier execution."""
+        ...
+
+    def row_ended(self, row: Row, /) -> None:
+        """A row is known."""
+        ...
+
+    def has_no_rows(self, task: str | None, /) -> None:
+        """A task builds a dataset: its calls belong to no row."""
+        ...
+
+
+@attrs.frozen(eq=False)
+class TellingJournal(Journal):
+    """Writes everything down in another one, and then tells of it."""
+
+    journal: Journal
+    hearer: Hearer
+
+    @property
+    def resumed(self) -> bool:
+        """See `Journal`, as for all others."""
+        return self.journal.resumed
+
+    def call(self, call: CallRecord, /) -> None:
+        """See there."""
+        self.journal.call(call)
+        self.hearer.call_ended(call)
+
+    def recall(self, key: CallKey, /) -> Paid | None:
+        """See there."""
+        paid = self.journal.recall(key)
+        if paid is not None:
+            self.hearer.recalled(key)
+        return paid
+
+    def row(self, row: Row, /) -> None:
+        """See there."""
+        self.journal.row(row)
+        self.hearer.row_ended(row)
+
+    def standing(self, row: Row, /) -> Mapping[str, Any] | None:
+        """See there."""
+        return self.journal.standing(row)
+
+    def reject(self, key: CallKey, /) -> None:
+        """See there."""
+        self.journal.reject(key)
+
+    def asks_anew(self, task: str | None, index: int, /) -> bool:
+        """See there."""
+        return self.journal.asks_anew(task, index)
+
+    async def durable(self, row: Row | None = None, /) -> None:
+        """See there."""
+        await self.journal.durable(row)
+
+    def kept(self, task: str | None, /) -> KeptRows:
+        """See there."""
+        return self.journal.kept(task)
+
+    def dataset(self, task: str | None, /) -> DatasetJournal | None:
+        """See there."""
+        self.hearer.has_no_rows(task)
+        return self.journal.dataset(task)
+
+    def agents(self, task: str | None, /) -> AgentJournal | None:
+        """See there."""
+        return self.journal.agents(task)
+
+
+@attrs.frozen(eq=False)
+class NoJournal(Journal):
+    """Keeps nothing: for runs that are told of and not kept."""
+
+    @property
+    def resumed(self) -> bool:
+        """Never."""
+        return False
+
+    def call(self, call: CallRecord, /) -> None:
+        """Nothing."""
+
+    def recall(self, key: CallKey, /) -> Paid | None:  # noqa: ARG002 - as the protocol has it
+        """Nothing is there."""
+        return None
+
+    def row(self, row: Row, /) -> None:
+        """Nothing."""
+
+    def standing(self, row: Row, /) -> Mapping[str, Any] | None:  # noqa: ARG002
+        """Nothing."""
+        return None
+
+    def reject(self, key: CallKey, /) -> None:
+        """Nothing."""
+
+    def asks_anew(self, task: str | None, index: int, /) -> bool:  # noqa: ARG002
+        """Never."""
+        return False
+
+    async def durable(self, row: Row | None = None, /) -> None:  # noqa: ASYNC124
+        """At once."""
+
+    def kept(self, task: str | None, /) -> KeptRows:  # noqa: ARG002
+        """None."""
+        return _NoRows()
+
+    def dataset(self, task: str | None, /) -> DatasetJournal | None:  # noqa: ARG002
+        """Not written down."""
+        return None
+
+    def agents(self, task: str | None, /) -> AgentJournal | None:  # noqa: ARG002
+        """Not written down."""
+        return None
+
+
+@attrs.frozen
+class _NoRows(Container[int]):
+    def __len__(self) -> int:
+        return 0
+
+    def __contains__(self, _index: object) -> bool:
+        return False
+
+    def record(self, index: int, /) -> Mapping[str, Any]:
+        raise KeyError(index)

@@ -1,0 +1,231 @@
+"""The application of the live view: which address shows what, and what buttons do."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qsl, quote
+
+import attrs
+import trio
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from trioeval.errors import NotLiveError, StoreError
+from trioeval.report import Head
+from trioeval.store import Reader, RunFacts
+from trioeval.web.assets import Assets
+from trioeval.web.commands import read_command
+from trioeval.web.events import RunEvents
+from trioeval.web.pages import Pages
+from trioeval.web.reading import StoreReading
+from trioeval.web.row_page import sections_of, summary_of
+from trioeval.web.run_page import (
+    RowsPicture,
+    RunPicture,
+    line_of,
+    picture_of,
+    read_query,
+    rows_of,
+    tasks_of,
+)
+from trioeval.web.security import Door, Guard
+from trioeval.web.watches import Watch, Watches
+
+_RUNS = 100  # in the list; more are asked for
+_MOST_RUNS = 10_000
+_LONGEST_FORM = 10_000  # bytes
+_COLUMNS = 200  # that rows can be chosen by
+
+
+@attrs.frozen(kw_only=True)
+class View:
+    """What answers requests."""
+
+    store: StoreReading
+    watches: Watches
+    stop: trio.Event
+    now: Callable[[], datetime]
+    pages: Pages = attrs.field(factory=Pages.load)
+    assets: Assets = attrs.field(factory=Assets.load)
+
+    def app(self, door: Door) -> ASGIApp:
+        """The ASGI application behind its door."""
+        get = ["GET"]
+        inner = Starlette(
+            routes=[
+                Route("/", self.runs, methods=get),
+                Route("/runs", partial(self.runs, only_list=True), methods=get),
+                Route("/run/{run:path}", self.run, methods=get),
+                Route("/rows/{run:path}", self.rows, methods=get),
+                Route("/row/{position:int}/{index:int}/{run:path}", self.row, methods=get),
+                Route("/events/{run:path}", self.events, methods=get),
+                Route("/steer/{run:path}", self.steer, methods=["POST"]),
+                Route("/static/{name}", self.assets.answer, methods=get),
+            ],
+            exception_handlers={HTTPException: self._refuse, StoreError: self._tell_trouble},
+        )
+        return Guard(inner, door)
+
+    async def runs(self, request: Request, *, only_list: bool = False) -> Response:
+        """All runs, the newest first, those that go on before the others."""
+        asked = request.query_params.get("most", "")
+        most = min(int(asked), _MOST_RUNS) if asked.isdecimal() and len(asked) < 9 else _RUNS  # noqa: PLR2004
+        found = await self.store.read(lambda reader: reader.runs(limit=most + 1))
+        lines = [line_of(run, self.now(), self._state(run)) for run in found[:most]]
+        lines.sort(key=lambda line: line.state != "running")
+        more = 2 * most if len(found) > most else None
+        return self._page(
+            request, "_runs" if only_list else "runs", runs=lines, most=most, more=more
+        )
+
+    async def run(self, request: Request) -> Response:
+        """One run."""
+        wanted = read_query(request.query_params)
+
+        def look(reader: Reader) -> Mapping[str, Any]:
+            facts = _run(reader, request)
+            return {
+                "picture": self._picture(reader, facts),
+                "rows": rows_of(facts, reader.row_page(facts, wanted), wanted),
+                "tasks": tasks_of(facts, reader.datasets(facts)),
+                "choices": _choices(reader, facts),
+                "going": facts.state == "running",
+            }
+
+        found = await self.store.read(look)
+        chosen = request.query_params.get("in", "")
+        return self._page(request, "run", **found, **_named(request), wanted=wanted, chosen=chosen)
+
+    async def rows(self, request: Request) -> Response:
+        """Rows of a run, for its page."""
+        wanted = read_query(request.query_params)
+
+        def look(reader: Reader) -> RowsPicture:
+            facts = _run(reader, request)
+            return rows_of(facts, reader.row_page(facts, wanted), wanted)
+
+        rows = await self.store.read(look)
+        answer = self._page(request, "_rows", rows=rows, **_named(request))
+        query = f"?{rows.here}" if rows.here else ""
+        # So that the page is the same when it is loaded again.
+        answer.headers["hx-replace-url"] = f"/run/{_named(request)['quoted']}{query}"
+        return answer
+
+    async def row(self, request: Request) -> Response:
+        """All that is known of one row."""
+        position, index = request.path_params["position"], request.path_params["index"]
+
+        def look(reader: Reader) -> Mapping[str, Any]:
+            facts = _run(reader, request)
+            task = facts.tasks[position] if position < len(facts.tasks) else None
+            record = None
+            if position < len(facts.tasks):
+                record = reader.record(facts, task, index)
+            if record is None:
+                raise HTTPException(404, f"{facts.id} has no row {index} yet")
+            return {
+                "line": line_of(facts, self.now()),
+                "task": task,
+                "index": index,
+                "row": summary_of(record),
+                "sections": list(sections_of(record, reader.calls(facts, task, index))),
+                "expected": facts.sizes[position],
+                "base": f"/row/{position}",
+            }
+
+        return self._page(request, "row", **await self.store.read(look), **_named(request))
+
+    async def events(self, request: Request) -> Any:  # noqa: ASYNC124 - or it gets a thread
+        """What happens to a run."""
+        return RunEvents(
+            run_id=request.path_params["run"],
+            watches=self.watches,
+            stop=self.stop,
+            picture=partial(self._watched, request),
+        )
+
+    async def steer(self, request: Request) -> Response:
+        """Pause, resume or retune a lane, or stop or cancel the run."""
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > _LONGEST_FORM:
+                raise HTTPException(413, "what was sent is too long")
+        try:
+            form = dict(parse_qsl(body.decode(), keep_blank_values=True))
+            command = read_command(form)
+        except ValueError as error:
+            return self._said(request, str(error), is_wrong=True)
+        async with self.watches.watching(request.path_params["run"]) as watch:
+            if watch.live is None:
+                return self._said(request, "the run does not listen (any more)", is_wrong=True)
+            try:
+                answer = await watch.live.ask(command.json())
+            except NotLiveError as error:
+                return self._said(request, str(error), is_wrong=True)
+        if not answer["ok"]:
+            return self._said(request, str(answer["error"]), is_wrong=True)
+        return self._said(request, command.done, is_wrong=False)
+
+    def _said(self, request: Request, text: str, *, is_wrong: bool) -> Response:
+        return self._page(request, "_said", text=text, is_wrong=is_wrong)
+
+    def _page(self, request: Request, name: str, status: int = 200, **given: Any) -> HTMLResponse:
+        text = self.pages.render(
+            name, csrf=request.scope["csrf"], version=self.assets.version, **given
+        )
+        return HTMLResponse(text, status)
+
+    def _picture(self, reader: Reader, facts: RunFacts) -> RunPicture:
+        watch = self.watches.now(facts.id)
+        if watch is None or watch.state is None:
+            watch = Watch(facts.id, facts=facts, activities=reader.activity(facts))
+        return picture_of(watch, self.now())
+
+    def _watched(self, request: Request, watch: Watch) -> str:
+        given = _named(request) | {"picture": picture_of(watch, self.now())}
+        return self.pages.render("_live", **given)
+
+    def _state(self, run: RunFacts) -> Mapping[str, Any] | None:
+        watch = self.watches.now(run.id)
+        return None if watch is None else watch.state
+
+    async def _refuse(self, request: Request, error: Exception) -> Response:  # noqa: ASYNC124 - see above
+        if not isinstance(error, HTTPException):
+            raise error
+        return self._page(request, "message", error.status_code, text=error.detail)
+
+    async def _tell_trouble(self, request: Request, error: Exception) -> Response:  # noqa: ASYNC124
+        return self._page(request, "message", 500, text=str(error))
+
+
+def _run(reader: Reader, request: Request) -> RunFacts:
+    run_id = request.path_params["run"]
+    found = reader.find(run_id)
+    if found is None:
+        raise HTTPException(404, f"there is no run {run_id} here, or not any more")
+    return found
+
+
+def _named(request: Request) -> dict[str, Any]:
+    """The run of a request, as it stands in texts and in addresses."""
+    run_id = request.path_params["run"]
+    return {"run_id": run_id, "quoted": quote(run_id, safe="")}
+
+
+def _choices(reader: Reader, facts: RunFacts) -> list[tuple[str, str]]:
+    """Tasks and columns by which rows can be chosen, each with its name."""
+    found = []
+    for position, head in enumerate(map(Head.read, reader.heads(facts))):
+        task = "" if head.task is None else f"{head.task}: "
+        if head.task is not None:
+            found.append((str(position), head.task))
+        if len(head.columns) > 1:
+            for number, column in enumerate(head.columns):
+                found.append((f"{position}:{number}", f"{task}[{column.provider}] {column.label}"))
+    return found[:_COLUMNS]

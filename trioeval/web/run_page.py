@@ -1,0 +1,253 @@
+"""What the pages of runs tell: how a run stands, and its rows, a page at a time. Pure."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import PurePath
+from typing import Any, get_args
+from urllib.parse import quote, urlencode
+
+import attrs
+
+from trioeval.report.inert import inert
+from trioeval.store import DatasetFacts, RunFacts
+from trioeval.store.row_pages import RowPage, RowQuery, RowStatus
+from trioeval.web.figures import age_text
+from trioeval.web.lane_cards import LaneCard, ended_cards, live_cards
+from trioeval.web.row_page import RowSummary, summary_of
+from trioeval.web.watches import Watch
+
+_LARGEST = 2**62  # of a key
+
+
+@attrs.frozen(kw_only=True)
+class RunLine:
+    """A run as a list shows it, and as its own page is headed."""
+
+    id: str
+    url: str
+    name: str
+    state: str
+    created: str
+    age: str
+    expected: int | None
+    rows: int
+    passed: int
+    failed: int
+    errors: int
+    tokens: int
+    cost: float
+    seconds: float | None
+    """None while nobody has said it."""
+    eta_s: float | None = None
+    stopping: bool = False
+    tasks: int = 1
+    dataset_rows: int | None = None
+
+    @property
+    def pass_rate(self) -> str:
+        """Percent of the rows that have ended."""
+        counted = self.passed + self.failed + self.errors
+        return f"{100 * self.passed / counted:.1f} %" if counted else "–"
+
+    @property
+    def shares(self) -> Sequence[tuple[str, float, float]]:
+        """Of a bar of all rows: the name of each part, and where it begins and how wide it is in percent."""
+        whole = max(self.expected or 0, self.rows, 1)
+        found, begins = list[tuple[str, float, float]](), 0.0
+        for name in ("passed", "failed", "errors"):
+            width = 100 * getattr(self, name) / whole
+            found.append((name, round(begins, 3), round(width, 3)))
+            begins += width
+        return found
+
+
+def line_of(run: RunFacts, now: datetime, state: Mapping[str, Any] | None = None) -> RunLine:
+    """A run in a line.
+
+    Args:
+        run: What its store says.
+        now: What time it is.
+        state: What it says itself, as `RunState.json`; None if it says nothing.
+    """
+    file = "" if run.suite is None else PurePath(run.suite).name
+    found = RunLine(
+        id=run.id,
+        url=f"/run/{quote(run.id, safe='')}",
+        name=inert(": ".join(part for part in (file, run.description) if part) or run.id, 160),
+        state=run.state,
+        created=inert(run.utc_created, 40)[:19].replace("T", " "),
+        age=age_text(run.utc_created, now),
+        expected=run.expected,
+        rows=run.rows,
+        passed=run.passed,
+        failed=run.failed,
+        errors=run.errors,
+        tokens=run.tokens,
+        cost=run.cost,
+        seconds=run.duration_ms / 1000 if run.duration_ms else None,
+        tasks=len(run.tasks),
+        dataset_rows=run.dataset_rows,
+    )
+    if state is None:
+        return found
+    found = attrs.evolve(
+        found,
+        expected=max(state["total"], run.rows),
+        tokens=max(state["tokens"], run.tokens),
+        cost=max(state["cost"], run.cost),
+        seconds=state["elapsedS"],
+        eta_s=state["etaS"],
+        stopping=state["stopping"],
+    )
+    counts = {name: state[name] for name in ("passed", "failed", "errors")}
+    # The run tells of rows in their order, and counts kept ones in their turn; the store knows them before.
+    return (
+        attrs.evolve(found, rows=state["done"], **counts)
+        if sum(counts.values()) > run.rows
+        else found
+    )
+
+
+@attrs.frozen(kw_only=True)
+class RunPicture:
+    """A run at this moment."""
+
+    line: RunLine | None
+    """None of a run that is gone."""
+    cards: Sequence[LaneCard]
+    is_live: bool
+    """Whether it is heard, and can be steered."""
+    unheard: bool
+    """Whether it was called in vain."""
+    trouble: str | None
+    """Why its store cannot be read."""
+
+
+def picture_of(watch: Watch, now: datetime) -> RunPicture:
+    """How a run that is watched stands."""
+    return RunPicture(
+        line=None if watch.facts is None else line_of(watch.facts, now, watch.state),
+        cards=ended_cards(watch.activities)
+        if watch.state is None
+        else live_cards(watch.state, watch.history),
+        is_live=watch.state is not None,
+        unheard=watch.unheard,
+        trouble=watch.trouble,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class TaskLine:
+    """A task of a run."""
+
+    name: str
+    rows: str
+
+
+def tasks_of(run: RunFacts, datasets: Mapping[str | None, DatasetFacts]) -> list[TaskLine]:
+    """The tasks of a run that has several, or makes datasets."""
+    found = []
+    for task, size in zip(run.tasks, run.sizes, strict=True):
+        if (made := datasets.get(task)) is not None:
+            wanted = "?" if made.requested is None else f"{made.requested:,}"
+            dropped = f", {made.dropped:,} dropped" if made.dropped else ""
+            rows = f"dataset: {made.written:,} of {wanted} rows written{dropped}"
+        else:
+            rows = "rows not known yet" if size is None else f"{size:,} rows"
+        found.append(TaskLine(name=task or "dataset", rows=rows))
+    return found if len(found) > 1 or datasets else []
+
+
+def read_query(given: Mapping[str, str]) -> RowQuery:
+    """Which rows the address of a page means. What means nothing is left out.
+
+    Example:
+        >>> read_query({"status": "fail", "in": "0:1", "after": "x"})
+        RowQuery(position=0, status='fail', column=1, text='', after=None, before=None, size=50)
+    """
+    position, _, column = given.get("in", "").partition(":")
+    status: RowStatus | None = None
+    for known in get_args(RowStatus):
+        status = known if given.get("status") == known else status
+    return RowQuery(
+        position=_number(position),
+        column=_number(column),
+        status=status,
+        text=given.get("text", "").strip()[:500],
+        after=_number(given.get("after", "")),
+        before=_number(given.get("before", "")),
+    )
+
+
+def _number(text: str) -> int | None:
+    is_number = text.isascii() and text.isdigit() and len(text) < 20  # noqa: PLR2004 - digits of a key
+    return min(int(text), _LARGEST) if is_number else None
+
+
+def query_text(wanted: RowQuery, **place: int) -> str:
+    """The query of an address that means these rows, from another place if one is given.
+
+    Example:
+        >>> query_text(RowQuery(position=0, column=1, text="a b"), after=7)
+        'in=0%3A1&text=a+b&after=7'
+    """
+    within = "" if wanted.position is None else str(wanted.position)
+    within += "" if wanted.column is None else f":{wanted.column}"
+    chosen = {"in": within, "status": wanted.status, "text": wanted.text, **place}
+    return urlencode({name: value for name, value in chosen.items() if value not in {None, ""}})
+
+
+@attrs.frozen(kw_only=True)
+class RowLine:
+    """A row of the table."""
+
+    url: str
+    number: str
+    summary: RowSummary | None
+    """None if its record is damaged."""
+    status: str
+
+
+@attrs.frozen(kw_only=True)
+class RowsPicture:
+    """A page of rows."""
+
+    lines: Sequence[RowLine]
+    total: int | None
+    here: str
+    """The query of this very page."""
+    earlier: str | None
+    """That of the page before; None if there is none."""
+    later: str | None
+    searched: str | None
+    """How the search goes on that broke off."""
+
+
+def rows_of(run: RunFacts, page: RowPage, wanted: RowQuery) -> RowsPicture:
+    """A page of rows as it is shown."""
+    lines = []
+    for row in page.rows:
+        task = run.tasks[row.position]
+        lines.append(
+            RowLine(
+                url=f"/row/{row.position}/{row.index}/{quote(run.id, safe='')}",
+                number=str(row.index) if task is None else f"{task} {row.index}",
+                summary=None if row.record is None else summary_of(row.record),
+                status=row.status,
+            )
+        )
+    place = {name: at for name in ("after", "before") if (at := getattr(wanted, name)) is not None}
+    first, last = (page.rows[0].key, page.rows[-1].key) if page.rows else (None, None)
+    searched = None
+    if page.searched is not None:
+        searched = query_text(
+            wanted, **{"after" if wanted.before is None else "before": page.searched}
+        )
+    return RowsPicture(
+        lines=lines,
+        total=page.total,
+        here=query_text(wanted, **place),
+        earlier=query_text(wanted, before=first) if page.earlier and first is not None else None,
+        later=query_text(wanted, after=last) if page.later and last is not None else None,
+        searched=searched,
+    )
