@@ -72,8 +72,10 @@ def check_trace(records: Sequence[dict[str, Any]], *, whole: bool = True) -> Dra
             case "e":
                 assert one["ts"] >= jobs.pop(one["id"])
                 drawn.jobs.append(one)
-            case _:
+            case "B" | "E" | "X":
                 slices.add(drawn, one)
+            case _:
+                pass
     drawn.unfinished = len(slices.open)
     assert not whole or (not slices.open and not jobs)
     return drawn
@@ -99,7 +101,7 @@ class _Slices:
             drawn.tokens[_lane(drawn, track)] += one["args"].get("tokens", 0)
             if "error" in one["args"]:
                 drawn.errors[one["args"]["error"]] += 1
-        elif one["ph"] == "X":
+        else:
             assert at >= self.ended_at.get(track, 0.0) - 0.002, "waits of a lane overlap"
             self.ended_at[track] = at + one["dur"]
             drawn.waits[_lane(drawn, track), one["name"]] += one["dur"] / 1e6

@@ -1,13 +1,10 @@
 """What a terminal is told of datasets while they are built."""
 
 import pytest
-import trio
 
 from trioeval.cli.datasets import DatasetProgress, event_line
-from trioeval.cli.progress import Progress
 from trioeval.datasets.files import GroupFile
 from trioeval.datasets.result import DatasetResult, DroppedRow
-from trioeval.kernel import Lanes
 from trioeval.tasks.columns.dataset_events import (
     DatasetBegun,
     DatasetEvent,
@@ -92,17 +89,3 @@ def test_each_event_is_a_line(event: DatasetEvent, line: str) -> None:
     told: list[str] = []
     DatasetProgress(print, tell=told.append, began_at=10.0).observe("p", event)
     assert told == [f"2.000 s p: {line}"]
-
-
-def test_a_run_of_datasets_alone_has_no_line_of_rows() -> None:
-    """There will be none."""
-
-    async def main() -> tuple[list[str], list[str]]:  # noqa: ASYNC124 - lanes are made in Trio
-        progress = Progress(0, Lanes([]), more=lambda: ["  a: 1 rows written"])
-        alone = progress.lines(0.0)
-        progress.expect(2)
-        return alone, progress.lines(0.0)
-
-    alone, both = trio.run(main)
-    assert alone == ["  a: 1 rows written"]
-    assert both[0].startswith("0/2 rows: ")

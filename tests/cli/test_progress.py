@@ -1,53 +1,209 @@
-"""The picture of a run that is under way."""
+"""The picture of a run that is under way, in each of the ways in which it is shown."""
 
+import contextlib
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
-from trioeval.cli.progress import Progress
-from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, collect
+from trioeval.cli.flag_rules import check_flags
+from trioeval.cli.flags import OutputFlags, ProgressMode, RunFlags
+from trioeval.cli.picture import Picture
+from trioeval.cli.progress import choose_mode
+from trioeval.cli.progress_live import pause
+from trioeval.cli.progress_plain import plain_line, show_lines
+from trioeval.cli.progress_table import Room, picture
+from trioeval.cli.progress_words import compact, wait_words
+from trioeval.errors import UsageError
+from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, Why, collect
+from trioeval.report.activity import Activity
+from trioeval.report.run_state import LaneState, RunState
 from trioeval.tasks import Status
 from trioeval.tasks.columns.making import OWN_LANES
 from trioeval.testing import run_virtual
 
 
-def test_every_lane_has_a_line_that_says_what_it_does_and_waits_for() -> None:
-    """Rows so far, calls in flight of the width, and the reason of a wait with its end."""
+def lane(name: str, **more: Any) -> LaneState:
+    """A lane that rests, but for what is said."""
+    rests: dict[str, Any] = {
+        "mood": "open", "width": 4, "limit": 4, "in_flight": 0, "queued": 0, "rpm": None, "tpm": None,
+        "used_rpm": 0, "used_tpm": 0, "why": None, "wait_s": None, "reason": None, "calls": 0,
+        "refused": 0, "retried": 0, "tokens": 0, "cost": 0.0,
+    }  # fmt: skip
+    return LaneState(name=name, **{**rests, **more})
+
+
+BUSY = lane(
+    "openai:gpt-mini", in_flight=3, limit=3, width=8, queued=12, rpm=500, used_rpm=120, tpm=30_000,
+    used_tpm=9_950, why=Why.BLOCKED, wait_s=12.2, tokens=1_234_567, cost=0.125,
+)  # fmt: skip
+CLOSED = lane("other", mood="closed", limit=0, reason="401\x1b[2J: no key")
+RUN = RunState(
+    elapsed_s=75, total=200, done=50, kept=4, passed=40, failed=5, errors=1, eta_s=225.0,
+    stopping=False, lanes=(BUSY, CLOSED, lane("idle")),
+)  # fmt: skip
+
+
+def drawn(state: RunState, width: int, height: int = 24, more: tuple[str, ...] = ()) -> list[str]:
+    lines = picture(state, more, Room(width=width, height=height))
+    return ["".join(text for text, _ in line) for line in lines]
+
+
+def test_the_mode_is_the_one_that_was_asked_for_or_suits_the_reader() -> None:
+    """GitHub before a terminal, a terminal before a file; on a dumb one nothing is drawn."""
+
+    def chosen(
+        environ: Mapping[str, str], asked: ProgressMode | None = None, *, is_terminal: bool = True
+    ) -> ProgressMode:
+        return choose_mode(asked, environ, is_terminal=is_terminal)
+
+    assert chosen({"GITHUB_ACTIONS": "true"}, "json") == "json"
+    assert chosen({"GITHUB_ACTIONS": "true"}) == "github"
+    assert chosen({"GITHUB_ACTIONS": "false"}) == "live"
+    assert chosen({"TERM": "xterm-256color", "NO_COLOR": "1"}) == "live"
+    assert chosen({"TERM": "dumb"}) == "plain"
+    assert chosen({"TERM": "xterm"}, is_terminal=False) == "plain"
+
+
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [
+        (OutputFlags(quiet=True, table=True), "--quiet and --table exclude each other"),
+        (OutputFlags(quiet=True, progress=True), "--quiet and --progress exclude each other"),
+        (
+            OutputFlags(progress=False, progress_mode="json"),
+            "--no-progress and --progress-mode exclude each other",
+        ),
+    ],
+)
+def test_what_is_to_be_told_and_not_to_be_told_is_refused(output: OutputFlags, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        check_flags(RunFlags(output=output))
+    check_flags(RunFlags(output=OutputFlags(quiet=True, table=False, progress=False)))
+
+
+def test_a_wide_terminal_is_shown_all_of_it() -> None:
+    assert drawn(RUN, 110, more=("  quiz: 3/9 questions",)) == [
+        "━━━━━━━" + "─" * 23 + "  50/200 rows  1:15  3:45 left",
+        "87.0 % pass  40 passed  5 failed  1 errors  4 there already  1.2M tokens  0.1250 US dollars",
+        "lane             in flight  queued      rpm      tpm  tokens     US$  waiting",
+        "openai:gpt-mini   3/3 of 8      12  120/500  10k/30k    1.2M  0.1250  429, 12 s",
+        "other             0/0 of 4       0        0        0       0  0.0000  closed: 401 [2J: no key",
+        "idle                   0/4       0        0        0       0  0.0000",
+        "  quiz: 3/9 questions",
+    ]
+
+
+def test_a_narrow_terminal_does_without_some_of_it() -> None:
+    """What is in flight and what a lane waits for goes last."""
+    assert drawn(RUN, 40) == [
+        "━━────────  50/200 rows  1:15  3:45 left",
+        "87.0 % pass  40 passed  5 failed",
+        "lane             in flight  waiting",
+        "openai:gpt-mini   3/3 of 8  429, 12 s",
+        "other             0/0 of 4  closed: 401…",
+        "idle                   0/4",
+    ]
+    assert drawn(RUN, 12) == [
+        "50/200 rows", "87.0 % pass", "lane", "openai:gpt-…", "other", "idle",
+    ]  # fmt: skip
+
+
+def test_a_stop_is_told_first() -> None:
+    assert drawn(attrs.evolve(RUN, stopping=True), 24)[0] == "stopping  50/200 rows"
+
+
+def test_a_run_of_datasets_alone_tells_of_no_rows() -> None:
+    """There will be none."""
+    alone = attrs.evolve(RUN, total=0, done=0, kept=0, passed=0, failed=0, errors=0, lanes=())
+    assert drawn(alone, 60, more=("  a: 1 rows written",)) == ["1:15", "  a: 1 rows written"]
+    assert plain_line(alone, ["  a: 1 rows written"]) == "1:15; a: 1 rows written"
+
+
+def test_of_many_lanes_the_busiest_are_shown_in_their_order() -> None:
+    lanes = tuple(lane(f"lane {n}", in_flight=n % 7, calls=n) for n in range(300))
+    shown = drawn(attrs.evolve(RUN, lanes=lanes), 80, 10)
+    assert len(shown) == 10
+    names = [line.split("  ")[0] for line in shown[3:9]]
+    assert names == [f"lane {n}" for n in (258, 265, 272, 279, 286, 293)]
+    assert shown[-1] == f"294 more lanes, {sum(n % 7 for n in range(300)) - 36} in flight"
+    told = plain_line(attrs.evolve(RUN, lanes=lanes))
+    assert told.count("in flight") == 5
+    assert told.endswith("295 more lanes")
+
+
+def test_each_reason_of_a_wait_has_a_word() -> None:
+    """And so have the moods of a lane; a wait whose end is near is told without its time."""
+    assert all(wait_words(lane("a", why=why)) for why in Why if why is not Why.TURN)
+    assert wait_words(lane("a", why=Why.TURN)) == ""
+    assert wait_words(lane("a", why=Why.PACE, wait_s=0.4)) == "rpm"
+    assert wait_words(lane("a", why=Why.TOKENS, wait_s=3.2)) == "tpm, 3 s"
+    assert wait_words(lane("a", mood="probing", why=Why.BLOCKED, wait_s=2)) == "probing, 429, 2 s"
+    assert wait_words(lane("a", mood="paused", why=Why.PAUSED)) == "paused"
+
+
+@given(st.integers(0, 10**14))
+def test_numbers_are_short_and_near(number: int) -> None:
+    text = compact(number)
+    assert len(text) <= 4
+    assert float(text.rstrip("kMGT")) * 1000 ** " kMGT".index(text.lstrip("0123456789.e-") or " ") == (
+        pytest.approx(number, rel=0.06)
+    )
+
+
+def test_the_lanes_of_what_asks_nobody_are_not_told() -> None:
+    async def main() -> RunState:  # noqa: ASYNC124 - lanes are made in Trio
+        lanes = Lanes([LaneSpec(name, 3) for name in ("fast", *OWN_LANES)])
+        found = Picture(
+            total=1, lanes=lanes, activity=Activity(0), kept=lambda: 0, stopping=lambda: False
+        )
+        return found.state()
+
+    assert [lane.name for lane in trio.run(main).lanes] == ["fast"]
+
+
+def test_lines_say_what_each_lane_does_and_waits_for() -> None:
+    """The first after a second, then one every five; all of it from the events of a real run."""
 
     async def main() -> list[str]:
         lanes = Lanes([LaneSpec("fast", 3), LaneSpec("paced", 2, rpm=6), LaneSpec("full", 1)])
-        progress = Progress(9, lanes)
+        activity = Activity(trio.current_time())
+        told = Picture(
+            total=9, lanes=lanes, activity=activity, kept=lambda: 2, stopping=lambda: False
+        )
+        told.add(Status.PASS)
+        stream = io.StringIO()
 
         async def body(job: Job[None], calls: Calls[None]) -> None:
             async with trio.open_nursery() as nursery:
                 for _ in range(2):
-                    nursery.start_soon(calls, job.lane, trio.sleep, 5)
+                    nursery.start_soon(calls, job.lane, trio.sleep, 9)
 
         plan = Plan.of(Job(i, name, None) for i, name in enumerate(lanes))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.Event().wait)
-            nursery.start_soon(lambda: collect(plan, body, lanes=lanes, observe=progress.observe))
-            await trio.sleep(1)
-            shown = progress.lines(trio.current_time())
-            nursery.cancel_scope.cancel()
-        return shown
+        with contextlib.redirect_stderr(stream):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(lambda: collect(plan, body, lanes=lanes, observe=activity.observe))
+                nursery.start_soon(show_lines, told.state, lambda: ["  quiz: 1/2 questions"])
+                await trio.sleep(6.5)
+                nursery.cancel_scope.cancel()
+        return stream.getvalue().splitlines()
 
     assert run_virtual(main) == [
-        "0/9 rows: 0 pass, 0 fail, 0 error",
-        "  fast: 2/3 in flight, 2 calls",
-        "  paced: 1/2 in flight, 1 calls, waiting 9.0 s: its rate",
-        "  full: 1/1 in flight, 1 calls, waiting: all slots are taken",
+        "3/9 rows, 100.0 % passed, 0:01; fast: 2/3 in flight; paced: 1/2 in flight, 1 queued, waits: rpm, 9 s;"
+        " full: 1/1 in flight, 1 queued, waits: slots; quiz: 1/2 questions",
+        "3/9 rows, 100.0 % passed, 0:06; fast: 2/3 in flight; paced: 1/2 in flight, 1 queued, waits: rpm, 4 s;"
+        " full: 1/1 in flight, 1 queued, waits: slots; quiz: 1/2 questions",
     ]
 
 
-def test_the_lanes_of_what_asks_nobody_are_not_told() -> None:
-    progress = Progress(1, Lanes([LaneSpec(name, 3) for name in ("fast", *OWN_LANES)]))
-    assert [line.split(":")[0].strip() for line in progress.lines(0.0)] == ["0/1 rows", "fast"]
-
-
-def test_a_run_that_goes_on_begins_with_the_rows_that_are_there() -> None:
-    """They count as done before their turn comes, and are told apart until then."""
-    kept = 3
-    progress = Progress(5, Lanes([LaneSpec("a", 1)]), lambda: kept)
-    progress.add(Status.PASS)
-    assert progress.lines(0)[0] == "4/5 rows: 1 pass, 0 fail, 0 error, 3 there already"
-    kept = 0
-    assert progress.lines(0)[0] == "1/5 rows: 1 pass, 0 fail, 0 error"
+@given(st.floats(0, 100))
+def test_drawing_takes_a_hundredth_of_the_time(cost: float) -> None:
+    """But never more than eight pictures a second, and at least one in five seconds."""
+    assert 0.125 <= pause(cost) <= 5
+    if cost <= 0.05:
+        assert cost <= 0.01 * pause(cost) * (1 + 1e-9)

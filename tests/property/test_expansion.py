@@ -7,7 +7,7 @@ from typing import Any, overload
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.grading import COMPARISONS, Assertion
@@ -24,6 +24,7 @@ from trioeval.suite import (
 )
 from trioeval.suite.expand import all_tests
 from trioeval.suite.joined import Joined, SparseTests
+from trioeval.suite.narrowed import narrowed
 
 pytestmark = pytest.mark.slow
 
@@ -255,4 +256,29 @@ def test_spans_say_where_groups_are_and_which_are_compared(suite: Suite) -> None
             any(assertion.type in COMPARISONS for assertion in group[0].test.assertions),
         )
         for group in groups
+    ]
+
+
+@given(SUITES, st.sets(st.tuples(st.integers(0, 12), st.integers(0, 8))))
+@settings(max_examples=settings().max_examples // 2)
+def test_single_rows_are_those_of_the_whole(suite: Suite, wanted: set[tuple[int, int]]) -> None:
+    """With them come those that they are compared with, and no others; their places are filled up."""
+    steps = expand(suite)
+    compared = {
+        steps[index].test_idx
+        for span in steps.spans
+        if span.compared
+        for index in range(span.start, span.stop)
+        if (steps[index].test_idx, steps[index].prompt_idx) in wanted
+    }
+    kept = [
+        step
+        for step in steps
+        if (step.test_idx, step.prompt_idx) in wanted or step.test_idx in compared
+    ]
+    few = narrowed(steps, wanted)
+    assert list(few) == [attrs.evolve(step, index=place) for place, step in enumerate(kept)]
+    groups = [list(group) for _, group in itertools.groupby(few, lambda step: step.test_idx)]
+    assert [(span.start, span.width) for span in few.spans] == [
+        (group[0].index, len(group)) for group in groups
     ]

@@ -272,6 +272,7 @@ def assert_inert_terminal(text: str, *, colours: bool = False, longest: int | No
     plain = _COLOURS.sub("", text) if colours else text
     plain = plain.replace("\r\n", "\n")
     odd = {char for char in plain if char != "\n" and unicodedata.category(char) in _UNSEEN}
+    odd |= set("\u115f\u1160\u3164\uffa0") & set(plain)
     assert not odd, f"a terminal got {sorted(map(ascii, odd))}"
     marks = 0
     for char in plain:

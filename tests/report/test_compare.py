@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.table import Table
 
-from trioeval.report.compare import KINDS, Comparison, RowChange
+from trioeval.report.compare import Comparison, RowChange
+from trioeval.report.compare_columns import KINDS
+from trioeval.report.compare_findings import findings_of
 from trioeval.report.compare_tables import (
     changes_table,
     compared_line,
@@ -157,7 +159,9 @@ def test_programs_get_all_of_it() -> None:
     """Streamed: rows first, then what they sum up to."""
     old, new = [made("a"), made("b")], [made("a", 1)]
     comparison = Comparison(lambda: old)
-    document = comparison_json("r1", "r2", comparison, comparison.changes(new))
+    document = comparison_json(
+        "r1", "r2", comparison, comparison.changes(new), lambda: findings_of(comparison.columns)
+    )
     found = json.loads("".join(json_chunks(document)))
     assert (found["before"], found["after"]) == ("r1", "r2")
     assert [row["kind"] for row in found["rows"]] == ["worse", "gone"]
@@ -175,6 +179,8 @@ def test_programs_get_all_of_it() -> None:
     (column,) = found["columns"]
     assert column["rows"] == dict.fromkeys(KINDS, 0) | {"worse": 1, "gone": 1}
     assert column["before"]["pass"] == 2
+    assert column["statistics"]["passRate"]["after"]["n"] == 1
+    assert column["statistics"]["score"]["difference"]["mean"] == -1
 
 
 def test_a_column_that_only_one_run_has_is_told_as_such() -> None:

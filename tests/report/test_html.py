@@ -1,44 +1,30 @@
 """The page of a run: what it says, and that no answer can be more than text in it."""
 
+import base64
+import hashlib
+import json
 import re
-from html.parser import HTMLParser
+import tracemalloc
 from typing import Any
 
 import attrs
 import pytest
-from finished import SUITE, results_of
+from finished import SUITE, headed, records_of, results_of, totals_of
+from hostile import HUGE, assert_inert_html, hostile_rows
 from hypothesis import given
 from hypothesis import strategies as st
+from made_runs import made_activity, made_results
+from page_data import PageData
 
 import trioeval
 from trioeval.report import Results
-from trioeval.report.html_report import html_chunks, inert_html
+from trioeval.report.html_report import compare_chunks, html_chunks, inert_html, plain
+from trioeval.report.html_report.packed import Packs
 from trioeval.suite.strip import Strip
 
 
-class Page(HTMLParser):
-    """What a browser finds: tags with their attributes, and the cells of all tables."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, tuple[tuple[str, str | None], ...]]] = []
-        self.lines: list[list[str]] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, tuple(attrs)))
-        if tag == "tr":
-            self.lines.append([])
-        if tag in {"td", "th"}:
-            self.lines[-1].append("")
-
-    def handle_data(self, data: str) -> None:
-        if self.lines and self.lines[-1]:
-            self.lines[-1][-1] += data
-
-
-def page_of(*parts: Results) -> Page:
-    return Page("".join(html_chunks(*parts)))
+def page_of(*parts: Results) -> PageData:
+    return PageData("".join(html_chunks(*parts)))
 
 
 def answers(text: Any) -> trioeval.Provider:
@@ -51,92 +37,314 @@ def answers(text: Any) -> trioeval.Provider:
 ONE = {"providers": ["mine"], "prompts": ["x"]}
 
 
-def test_a_page_has_a_line_a_column_and_a_line_a_test() -> None:
-    """Counts above; below every verdict with what was answered and why."""
-    head, mine, back, heading, first, second = page_of(results_of()).lines
-    heading = [cell.strip() for cell in heading]
-    assert head[:4] == ["provider, prompt", "pass", "fail", "error"]
-    assert mine[:6] == ["minesay {{word}}", "0", "1", "1", "0.0 %", "0.375"]
-    assert back[:4] == ["backsay {{word}}", "1", "1", "0"]
-    assert heading == ["#", "test", "minesay {{word}}", "backsay {{word}}"]
-    assert first[:2] == ["0", "word=hi"]
-    assert first[2] == 'FAIL score 0.75, 0 mssay hithe output does not equal "no"'
-    assert second[1:3] == ["second", "ERROR server: down"]
+def test_a_page_says_its_totals_without_any_script() -> None:
+    """A line a column, with how sure its pass rate is."""
+    page = page_of(results_of())
+    head, mine, back = page.lines
+    assert head[:5] == ["Provider, prompt", "Rows", "Pass", "Fail", "Error"]
+    assert mine[:5] == ["minesay {{word}}", "2", "0", "1", "1"]
+    assert mine[5].split() == ["0.0", "%", "0.0", "to", "65.8"]  # Wilson's interval of 0 of 2
+    assert mine[6] == "0.375"
+    assert back[:5] == ["backsay {{word}}", "2", "1", "1", "0"]
+    assert "4 rows: 1 passed, 2 failed, 1 without a verdict – 25.0 % passed" in page.text
+
+
+def test_a_page_has_a_row_a_test_and_a_cell_a_column() -> None:
+    """Verdict, measures, what was answered, and why it failed."""
+    page = page_of(results_of())
+    (_, first_name, _), (_, second_name, _) = page.rows("index")
+    assert (first_name, second_name) == ("word=hi", "second")
+    (first, _), (second, last) = page.cells()
+    assert first == {
+        "status": 1,
+        "score": 0.75,
+        "ms": 0,
+        "tokens": 5,
+        "cost": 0.5,
+        "said": "say hi",
+        "why": 'the output does not equal "no"',
+        "metrics": {"m": 0.75},
+        "row": 0,
+    }
+    assert second is not None
+    assert (second["status"], second["said"], second["why"]) == (2, "server: down", "")
+    assert last is not None
+    assert (last["status"], last["row"]) == (0, 3)
+
+
+def test_a_row_that_is_opened_tells_everything() -> None:
+    """Its output, assertions with what was expected, variables, prompt, and what a provider sent."""
+    page = page_of(results_of())
+    first, _, second, _ = page.details()
+    assert first["output"] == "say hi"
+    assert "5 tokens" in first["facts"]
+    contains, equals = page.block(0, "assertions")
+    assert contains[:3] == [True, "1", "contains hi"]
+    assert contains[4:] == ["weight 3, metric m", None]
+    assert equals[:4] == [False, "0", "equals no", 'the output does not equal "no"']
+    assert equals[5] == ["text", "no"]
+    assert page.block(0, "variables") == [["word", "hi"]]
+    assert page.block(0, "prompt") == "say hi"
+    assert second["output"] is None
+    assert page.block(2, "error") == "server: down"
+    assert page.block(2, "what the provider sent") == "it is\ufffd <down>"
+
+
+def test_values_that_are_no_text_are_compared_as_json() -> None:
+    """Those of other assertions are not what the output should have been."""
+    suite = {**ONE, "tests": [{"assert": [{"type": "equals", "value": {"a": 1}}]}]}
+    page = page_of(results_of(suite, answers({"a": 2})))
+    ((_, _, _, _, _, compared),) = page.block(0, "assertions")
+    assert compared == ["json", '{\n  "a": 1\n}']
+    suite = {**ONE, "tests": [{"assert": [{"type": "contains", "value": "b"}]}]}
+    ((_, _, _, _, _, compared),) = page_of(results_of(suite, answers("a"))).block(0, "assertions")
+    assert compared is None
+
+
+def test_waits_of_a_row_are_told_longest_first() -> None:
+    """In words."""
+    page = page_of(made_results(1))
+    told = [
+        ["1.500 s", "for the lane's rate of tokens"],
+        ["0.250 s", "for a free slot of the lane"],
+    ]
+    assert page.block(0, "waited") == told
 
 
 def test_a_page_sums_up_its_tasks_and_tells_each() -> None:
-    """Under its name."""
+    """Under its name, in a part of its own."""
     parts = [
         attrs.evolve(one, head=attrs.evolve(one.head, task=name))
         for one, name in ((results_of(), "a<b"), (results_of(ONE), "second"))
     ]
-    text = "".join(html_chunks(*parts))
-    assert "5 rows: <b class=pass>1</b> passed" not in text  # `mine` answers ONE as well
-    assert "5 rows: <b class=pass>2</b> passed, <b class=fail>2</b> failed" in text
-    assert re.findall("<h2>(.*)</h2>", text) == ["a&lt;b", "second"]
+    page = page_of(*parts)
+    assert "5 rows: 2 passed, 2 failed" in page.text
+    tabs = [
+        dict(found)["aria-controls"]
+        for tag, found in page.tags
+        if tag == "button" and "role" in found
+    ]
+    assert tabs == ["part-0", "part-1", "charts"]
+    assert re.findall("<h2>(.*)</h2>", "".join(html_chunks(*parts))) == ["a&lt;b", "second"]
+    assert len(page.cells(0)) == 2
+    assert len(page.cells(1)) == 1
 
 
-HOSTILE = [
-    "</td></table><script>alert(1)</script>",
-    "<img src=x onerror=alert(1)>",
-    "\"><svg onload='x'>&amp;&#60;b&#62;",
-    "<!-- ]]> --><style>*{display:none}</style>",
-    "\x00\x1b]0;t\x07\u202eabc\u2066",
-]
+def test_lanes_are_told_in_words_and_in_stretches_of_time() -> None:
+    """What they waited for is named as everywhere; runs of which nothing is known have none."""
+    page = page_of(made_results(1))
+    ((lane, _),) = [execution["lanes"] for execution in page.data["lanes"]]
+    assert lane["name"] == "openai:gpt-6-mini"
+    assert lane["told"].startswith("300 calls, 3 refused (429), ")
+    assert re.search(r"waited [\d.]+ s of 44\.0 s: tpm [\d.]+ s, slots [\d.]+ s$", lane["told"])
+    assert sum(bucket[3] for bucket in lane["buckets"]) == 3
+    assert {word for bucket in lane["buckets"] for word in bucket[5]} == {"tpm", "slots"}
+    assert page_of(results_of()).data["lanes"] == []
+    assert "tab-lanes" not in "".join(html_chunks(results_of()))
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_no_answer_is_markup(text: str) -> None:
-    """Nor a variable, a description, a name or a reason: a page of it has the tags of any other."""
-    plain, evil = (
-        page_of(
-            results_of(
-                {
-                    "description": words,
-                    "providers": [{"id": "mine", "label": words}],
-                    "prompts": [{"raw": "x", "label": words}],
-                    "tests": [
-                        {"vars": {"v": words}, "assert": [{"type": "equals", "value": words * 2}]},
-                        {"description": words, "vars": {"v": "x"}},
-                    ],
-                },
-                answers(words),
-            )
-        )
-        for words in ("word", text)
+def test_executions_without_calls_are_not_drawn() -> None:
+    """A run that is resumed has several."""
+    told = [{"durationS": 0.1, "fields": [], "lanes": {}}, made_activity()]
+    results = results_of()
+    info = attrs.evolve(results.info, activity=told)
+    assert len(page_of(attrs.evolve(results, info=info)).data["lanes"]) == 1
+
+
+def hostile_results() -> Results:
+    suite, rows = hostile_rows()
+    records = records_of(rows)
+    activity = {"durationS": 1.0, "fields": [], "lanes": {}}
+    lane = next(iter(made_activity()["lanes"].values()))
+    names = [row["vars"]["text"] for row in records]
+    activity["lanes"] = {name: {**lane, "closed": name} for name in names}
+    plain_results = results_of()
+    return attrs.evolve(
+        plain_results,
+        head=headed(suite),
+        totals=totals_of(suite, rows),
+        info=attrs.evolve(plain_results.info, activity=[activity]),
+        records=lambda _column: iter(records),
     )
-    assert evil.tags == plain.tags
 
 
-def test_a_page_may_run_and_load_nothing() -> None:
-    """By its own policy; it has no script, link or picture."""
+def test_no_text_of_others_is_more_than_text() -> None:
+    """In no place of a page of a run, or of two: it has the elements of any other page."""
+    hostile = hostile_results()
+    for text in (
+        "".join(html_chunks(hostile)),
+        "".join(compare_chunks([results_of()], [hostile], told=["<script>"])),
+    ):
+        assert_inert_html(text)
+        assert {tag for tag, _ in PageData(text).tags} <= {
+            *("html", "head", "meta", "title", "style", "script", "noscript", "body", "header"),
+            *("main", "section", "div", "span", "p", "b", "h1", "h2", "svg", "rect", "path", "kbd"),
+            *("table", "thead", "tbody", "tr", "th", "td", "dialog"),
+            *("button", "form", "label", "select", "option", "input"),
+        }
+
+
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
+)
+
+
+def test_no_character_in_the_data_of_a_page_turns_or_hides_text() -> None:
+    """Not in what tables show, nor in what is told of rows and lanes."""
+    page = page_of(hostile_results())
+    told = json.dumps([page.data, [pack.rows for pack in page.packs]], ensure_ascii=False)
+    assert not _HIDDEN.search(json.loads(f'"{"x"}"'))
+    for text in texts_in([page.data, [pack.rows for pack in page.packs]]):
+        assert not _HIDDEN.search(text), ascii(text)
+    assert "hostile" in told
+
+
+def texts_in(value: Any) -> list[str]:
+    match value:
+        case str():
+            return [value]
+        case dict():
+            return [text for pair in value.items() for part in pair for text in texts_in(part)]
+        case list():
+            return [text for part in value for text in texts_in(part)]
+        case _:
+            return []
+
+
+def test_a_page_may_run_its_own_scripts_and_load_nothing() -> None:
+    """Its policy names the digest of each script and style that is in it."""
     text = "".join(html_chunks(results_of()))
-    assert "content=\"default-src 'none'; style-src 'unsafe-inline'\"" in text
-    assert not {tag for tag, _ in page_of(results_of()).tags} & {"script", "link", "img", "a"}
+    (policy,) = re.findall('http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    assert rules["default-src"] == "'none'"
+    for tag, rule in (("script", "script-src"), ("style", "style-src")):
+        found = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        digests = (base64.b64encode(hashlib.sha256(one.encode()).digest()) for one in found)
+        assert rules[rule].split() == [f"'sha256-{digest.decode()}'" for digest in digests]
+    assert "sourceMappingURL" not in text
+    assert not re.search(
+        r"<link|<img|<iframe|\bsrc=|\bhref=",
+        re.sub("<script>.*?</script>", "", text, flags=re.DOTALL),
+    )
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=50), st.integers(1, 60))
 def test_text_in_a_page_is_what_it_was(text: str, most: int) -> None:
     """As far as it is shown, but for what would change how a page reads."""
-    found = Page(f"<tr><td>{inert_html(text, most)}</td>").lines[0][0]
-    kept = found if len(text) <= most else found.rpartition("… (")[0]
-    assert len(kept) == min(len(text), most)
-    assert all(a in {b, "\ufffd"} for a, b in zip(kept, text, strict=False))
+    for found in (
+        plain(text, most),
+        PageData(f"<tr><td>{inert_html(text, most)}</td>").lines[0][0],
+    ):
+        kept = found if len(text) <= most else found.rpartition("… (")[0]
+        shown = text[:most].replace("\r\n", "\n")
+        assert len(kept) == len(shown)
+        assert all(a in {b, "\ufffd"} for a, b in zip(kept, shown, strict=True))
 
 
-def test_long_answers_are_cut() -> None:
-    """A million characters are told by their number."""
-    text = "".join(html_chunks(results_of(ONE, answers("a" * 1_000_000))))
-    assert "… (1000000 characters)" in text
-    assert len(text) < 8000
+@pytest.mark.parametrize("text", HUGE.values(), ids=HUGE)
+def test_long_answers_are_cut(text: str) -> None:
+    """A million characters are told by their number; what was not cut is whole."""
+    page = page_of(results_of(ONE, answers(text)))
+    assert page.details()[0]["output"].endswith(f"… ({len(text)} characters)")
+    assert len(page.details()[0]["output"]) < 110_000
+    page = page_of(results_of(ONE, answers("a" * 50_000)))
+    assert page.details()[0]["output"] == "a" * 50_000
+
+
+def test_a_page_that_has_grown_large_tells_less_of_each_row() -> None:
+    """So that browsers can still open it."""
+    packs = Packs(0, "details")
+    assert packs.most == 100_000
+    assert attrs.evolve(packs, characters=40_000_000).most == 1500
+
+
+def test_memory_for_a_page_does_not_grow_with_its_rows() -> None:
+    """Ten times as many rows are written in as much memory."""
+    peaks = []
+    for results in (made_results(100), made_results(1000)):
+        for _chunk in html_chunks(results):  # loads what is loaded once
+            break
+        tracemalloc.start()
+        for _chunk in html_chunks(results):
+            pass
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    few, many = peaks
+    assert many < few + 2_500_000  # of 2000 rows with 3 kB each
 
 
 @pytest.mark.parametrize(
     ("name", "hidden"),
-    [("prompt_text", "say {{word}}"), ("response_output", "say hi"), ("test_vars", "word=hi")],
+    [("prompt_text", "say "), ("response_output", "say hi"), ("test_vars", "word")],
 )
 def test_what_is_left_out_is_not_on_the_page(name: str, hidden: str) -> None:
-    """As in all other files."""
+    """As in all other files; nor on a page of two runs."""
     suite = SUITE | {"tests": [{"vars": {"word": "hi"}}]}
-    assert hidden in "".join(html_chunks(results_of(suite)))
-    assert hidden not in "".join(html_chunks(results_of(suite, strip=Strip(**{name: True}))))
+    rows = [results_of(suite), results_of(suite, answers("other"))]
+    bare = [
+        results_of(suite, strip=Strip(**{name: True})),
+        results_of(suite, answers("other"), strip=Strip(**{name: True})),
+    ]
+    for (shown, other), is_shown in ((rows, True), (bare, False)):
+        for chunks in (html_chunks(shown), compare_chunks([other], [shown])):
+            page = PageData("".join(chunks))
+            told = [page.text, *texts_in([page.data, [pack.rows for pack in page.packs]])]
+            # What stands in the config of the page of a run is stripped as well.
+            found = [text for text in told if hidden in text and text not in OWN]
+            assert bool(found) == is_shown, found[:3]
+
+
+OWN: set[str] = set()
+
+
+def test_a_page_of_two_runs_has_each_row_that_is_another() -> None:
+    """With both answers, how it changed, and how often that happened."""
+    before, after = made_results(30, activity=False), made_results(31, seed=1, activity=False)
+    page = PageData("".join(compare_chunks([before], [after], told=["a <finding>"])))
+    rows = page.rows("index")
+    assert {row[3] for row in rows} <= {"better", "worse", "changed", "new"}
+    assert [row[3] for row in rows].count("new") == 2
+    old = dict(page.rows("index-before"))
+    olds, news = {}, {}
+    for results, found in ((before, olds), (after, news)):
+        for record in results.records(None):
+            found[record["testIdx"], record["provider"]["label"]] = record
+    for test_idx, name, (nothing, cell), kind, column, place in rows:
+        key = test_idx, column.partition(" | ")[0]
+        assert nothing is None
+        assert name == f"question={news[key]['vars']['question']}"
+        assert cell[5] == said(news[key])
+        if kind == "new":
+            assert place is None
+        else:
+            assert old[place][5] == said(olds[key])
+            told = page.rows("before")[old[place][8]]
+            response = olds[key]["response"]
+            assert told["output"] == (None if response is None else response["output"])
+    assert len(page.rows("before")) == len(old) == len(rows) - 2
+    assert "a <finding>" in page.text
+    assert "1 pairs" not in page.text
+    assert page.lines[0][0] == "Provider, prompt"
+
+
+def said(record: Any) -> str:
+    text = record["error"] if record["failureReason"] == 2 else record["response"]["output"]
+    return str(text[:200])
+
+
+def test_rows_that_are_gone_stand_behind_the_others() -> None:
+    """They have no answer after."""
+    many, few = made_results(3, activity=False), made_results(2, activity=False)
+    page = PageData("".join(compare_chunks([many], [few])))
+    gone = [(row[0], row[2], row[3]) for row in page.rows("index")]
+    assert gone == [(2, [None, None], "gone")] * 2
+    assert len(page.rows("before")) == 2
+    assert page.rows("details") == []
+    assert "6 rows: 4 same, 2 gone" in page.text
+
+
+def test_rows_of_equal_runs_are_counted_and_not_shown() -> None:
+    """A page without any row is one all the same."""
+    page = PageData("".join(compare_chunks([results_of()], [results_of()])))
+    assert "4 rows: 4 same" in page.text
+    assert page.packs == []

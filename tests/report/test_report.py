@@ -150,7 +150,7 @@ def test_tables_name_every_row_and_column() -> None:
         "ERROR server: down",
     ):
         assert part in shown
-    totals = printed(columns_table(columns, totals_of(suite, rows)))
+    totals = printed(columns_table(columns, totals_of(suite, rows)), width=140)
     assert [
         line.split()[:5] for line in totals.splitlines() if line.strip()[:4] in {"mine", "back"}
     ] == [

@@ -81,7 +81,7 @@ def test_calls_that_overlap_have_tracks_of_their_own_which_are_used_again() -> N
     )
     check_trace(drawn)
     starts = [(one["name"], one["tid"], one["ts"]) for one in drawn if one["ph"] == "B"]
-    assert starts == [("0", 2, 0.0), ("1", 3, 1e6), ("2", 2, 3e6)]
+    assert starts == [("job 0", 2, 0.0), ("job 1", 3, 1e6), ("job 2", 2, 3e6)]
     names = [one["args"]["name"] for one in drawn if one.get("name") == "thread_name"]
     assert names == ["m: waits", "m 1", "m 2"]
 
@@ -119,7 +119,7 @@ def test_everything_under_way_ends_with_the_trace() -> None:
 def test_jobs_of_two_tasks_are_two_and_a_salvaged_one_is_seen_twice() -> None:
     """Indices are of a task; a job that is set aside has a slice for each of its rounds."""
     trace = Trace(
-        began_at=0.0, run_id="r", name_of=lambda task, index: f"row {index}" if task else None
+        began_at=0.0, run_id="r", name_of=lambda task, row: f"row {row}" if task else None
     )
     text = trace.head()
     done = Done(3, 0.0, 9.0, 0.0, 1, "x")
@@ -133,12 +133,12 @@ def test_jobs_of_two_tasks_are_two_and_a_salvaged_one_is_seen_twice() -> None:
         ("b", Finished(6.0, Done(8, 0.0, 9.0, 0.0, 1, "never admitted"))),
     ]
     for task, event in events:
-        text += trace.records(task, event)
+        text += trace.records(task, event, row_of=lambda job: job + 10)
     records = json.loads(text + trace.tail(9.0))
     ends = [(one["ts"], one["args"]["outcome"]) for one in check_trace(records).jobs]
     assert ends == [(3e6, "Done"), (4e6, "set aside"), (5e6, "Done")]
     jobs = [one["args"]["job"] for one in records if one["ph"] == "b"]
-    assert jobs == ["a 3 row 3", "b 3 row 3", "b 3 row 3"]
+    assert jobs == ["a 13 row 13", "b 13 row 13", "b 13 row 13"]
 
 
 def test_refusals_limits_and_closed_lanes_are_told() -> None:
@@ -171,7 +171,7 @@ def test_foreign_names_are_inert(name: str) -> None:
     trace = Trace(
         began_at=0.0,
         run_id=text,
-        name_of=lambda _task, _index: f"sk-key {text}",
+        name_of=lambda _task, _row: f"sk-key {text}",
         hide=lambda told: told.replace("sk-key", "[hidden]"),
     )
     written = lines_of(

@@ -21,7 +21,7 @@ from trioeval.kernel import LaneSpec
 from trioeval.web import live_server
 from trioeval.web.live_client import Live, live_run_ids, open_live
 from trioeval.web.live_server import TellRow, serve_live
-from trioeval.web.sockets import connect_to
+from trioeval.web.sockets import connect_to, listen_for, remove
 
 pytestmark = pytest.mark.skipif(
     not hasattr(socket, "AF_UNIX"), reason="this system has no sockets in its file system"
@@ -30,9 +30,10 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A runtime folder whose path is short enough for sockets."""
+    """A runtime folder whose path is short enough for sockets; other runs of this user are elsewhere."""
     with TemporaryDirectory(prefix="te-") as folder:
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        monkeypatch.setattr("tempfile.tempdir", folder)
         yield Path(folder, "trioeval")
 
 
@@ -339,9 +340,8 @@ def test_other_versions_and_strangers_under_a_name_are_not_listened_to(place: Pa
     """With a sentence that says which of them it is."""
 
     async def answered_with(first: bytes) -> str:
-        place.mkdir(mode=0o700, exist_ok=True)
         path = place / f"{RUN}.sock"
-        path.unlink(missing_ok=True)
+        remove(path)
         listening = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         await listening.bind(str(path))
         listening.listen(1)
@@ -360,6 +360,7 @@ def test_other_versions_and_strangers_under_a_name_are_not_listened_to(place: Pa
         return str(raised.value)
 
     async def main() -> None:
+        listen_for(RUN)[0].close()  # makes the folder
         hello = {"type": "hello", "version": 1, "run": RUN}
         newer = json.dumps({**hello, "version": 2}).encode() + b"\n"
         assert "by another version of trioeval" in await answered_with(newer)
@@ -384,7 +385,7 @@ def test_a_cancelled_run_ends_at_once_and_leaves_no_socket(place: Path) -> None:
                 await trio.sleep_forever()
         assert scope.cancelled_caught
         assert trio.current_time() - begin < 1
-        assert list(place.iterdir()) == []
         await stream.aclose()
 
     in_trio(main)
+    assert list(place.iterdir()) == []

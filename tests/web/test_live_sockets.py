@@ -27,8 +27,9 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(autouse=True)
-def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where sockets are made: in the folder of temporary files, without any other."""
+    assert tmp_path.exists()  # made before temporary files are elsewhere
     with TemporaryDirectory(prefix="te-") as folder:
         monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
         monkeypatch.setattr("tempfile.tempdir", folder)
@@ -176,21 +177,27 @@ def test_a_folder_of_somebody_else_is_not_used(place: Path) -> None:
     not hasattr(socket, "SO_PEERCRED"), reason="this system does not tell who it is"
 )
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs rights to become somebody else")
-def test_somebody_else_at_the_other_end_is_known(tmp_path: Path) -> None:
+def test_somebody_else_at_the_other_end_is_known() -> None:
     """Even one who got past the folder's rights."""
-    with socket.socket(socket.AF_UNIX) as listening, TemporaryDirectory(prefix="te-") as folder:
-        os.chmod(folder, 0o777)
-        path = str(Path(folder, "s"))
-        listening.bind(path)
-        os.chmod(path, 0o777)
+    with (
+        socket.socket(socket.AF_UNIX) as listening,
+        TemporaryDirectory(prefix="te-", dir="/tmp") as folder,
+    ):
+        path = Path(folder, "s")
+        listening.bind(str(path))
+        for open_to_all in (path, path.parent):
+            open_to_all.chmod(0o777)
         listening.listen()
+        listening.settimeout(10)
         child = os.fork()
         if child == 0:
-            os.setuid(12345)
-            with socket.socket(socket.AF_UNIX) as connecting:
-                connecting.connect(path)
-                connecting.recv(1)
-            os._exit(0)
+            try:
+                os.setuid(12345)
+                with socket.socket(socket.AF_UNIX) as connecting:
+                    connecting.connect(str(path))
+                    connecting.recv(1)
+            finally:
+                os._exit(0)
         connected, _ = listening.accept()
         with connected:
             assert not is_same_user(connected)
@@ -203,7 +210,7 @@ def test_ids_that_are_no_good_names_of_files_are_not_used(name: str) -> None:
     assert "is called by letters, digits" in why_not(name)
 
 
-def test_a_path_that_is_too_long_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_path_that_is_too_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system would cut it off, or refuse it in words that nobody knows."""
     deep = tmp_path / ("x" * 90)
     deep.mkdir()
@@ -214,7 +221,10 @@ def test_a_path_that_is_too_long_is_told(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_a_system_without_such_sockets_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs go on there; nothing is listed."""
     monkeypatch.delattr(socket, "AF_UNIX")
-    assert why_not().endswith("this system has no sockets in its file system")
+    for use in (listen_for, connect_to):
+        with pytest.raises(NotLiveError, match="this system has no sockets in its file system"):
+            use(RUN)
+    assert reachable_runs() == []
 
 
 def test_a_socket_is_removed_though_it_is_gone(tmp_path: Path) -> None:

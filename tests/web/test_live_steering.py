@@ -48,7 +48,8 @@ def test_a_lane_does_what_it_is_told(
     refused, lanes, stopped = refusal_of(command)
     assert (refused, stopped) == (None, 0)
     width, rpm, tpm, paused = standing(lanes)[0]
-    assert (width, pytest.approx(rpm), pytest.approx(tpm), paused) == after
+    assert (width, paused) == (after[0], after[3])
+    assert (rpm, tpm) == pytest.approx(after[1:3])
     assert standing(lanes)[1:] == [(4, None, None, False)] * 2
 
 
@@ -206,10 +207,10 @@ def test_no_turn_of_the_wheel_breaks_a_law(
 def worth(eras: list[tuple[float, dict[str, Any]]], begin: float, end: float) -> float:
     """Requests that the rates of a time allow."""
     edges = [*(at for at, _ in eras[1:]), float("inf")]
-    return sum(
-        max(0.0, min(until, end) - max(since, begin)) * era["rpm"] / 60
-        for (since, era), until in zip(eras, edges, strict=True)
-    )
+    total = 0.0
+    for (since, era), until in zip(eras, edges, strict=True):
+        total += max(0.0, min(until, end) - max(since, begin)) * era["rpm"] / 60
+    return total
 
 
 def drive(

@@ -139,7 +139,7 @@ def _write_page(
     reader, old, new = runs
     environment = read_environment(os.environ)
     before, after = (results_of(reader, facts, environment) for facts in (old, new))
-    write_whole(path, compare_chunks(before, after, by=by, told=lambda _comparison: sentences))
+    write_whole(path, compare_chunks(before, after, by=by, told=sentences))
     say(f"wrote {path}: {new.id} beside {old.id}")
 
 

@@ -47,6 +47,7 @@ from trioeval.store.database import DamagedError
 from trioeval.tasks import PreparedSuite, Row, Status, make_lanes, run_suite
 from trioeval.tasks.agents.agent_terms import AgentTerms
 from trioeval.tasks.quotas import open_suite_quota
+from trioeval.tasks.task_run import Observers, RowOf
 from trioeval.web.live_server import serve_live
 from trioeval.web.steering import Steering
 
@@ -194,7 +195,7 @@ class Execution:
         self._activity = watching.picture.activity
 
         tell_live: Callable[[int | None, str | None], None] = _tell_nobody
-        watches: list[Callable[[str | None], Observer]] = []
+        watches: list[Observers] = []
 
         async def emit(row: Row) -> None:
             if row.question is not None and row.question.outcome == "skipped":
@@ -249,7 +250,10 @@ class Execution:
                 cancel=partial(scope.cancel, "cancelled from outside"),
             )
             async with (
-                serve_live(steering if self.settings.live else None, self._warn) as tell_live,
+                serve_live(
+                    None if self.settings.live is False else steering,
+                    self._warn if self.settings.live else None,
+                ) as tell_live,
                 trio.open_nursery() as nursery,
             ):
                 nursery.start_soon(watching.progress.show)
@@ -360,11 +364,9 @@ def _is_damaged(run: StoredRun) -> bool:
     return isinstance(run.error, DamagedError)
 
 
-def _observer_of_all(
-    watches: Sequence[Callable[[str | None], Observer]], task: str | None
-) -> Observer:
+def _observer_of_all(watches: Sequence[Observers], task: str | None, row_of: RowOf) -> Observer:
     """One that tells all of those that there are for a task."""
-    every = [watch(task) for watch in watches]
+    every = [watch(task, row_of) for watch in watches]
 
     def tell(event: Event) -> None:
         for observe in every:

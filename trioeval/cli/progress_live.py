@@ -14,8 +14,7 @@ from typing import TextIO
 
 import attrs
 import trio
-from rich.console import Console
-from rich.segment import Segment, Segments
+from rich.console import COLOR_SYSTEMS, Console
 
 from trioeval.cli.progress_streams import making_room
 from trioeval.cli.progress_table import Line, Room, picture
@@ -25,6 +24,7 @@ from trioeval.report.run_state import RunState
 _OFTEN = 0.125  # seconds between two pictures at the least
 _SELDOM = 5.0  # at the most
 _SHARE = 0.01  # of the time that drawing may take
+_OTHERS = 4  # lines that are left to others
 _SIZE = os.terminal_size((80, 24))  # of one that does not tell it
 
 
@@ -80,11 +80,11 @@ class Region:
         return cls(stream, stream.fileno(), open_console(stream))
 
     def room(self) -> Room:
-        """How much can be seen: one line less than there are, since the cursor stands below."""
+        """How much of the terminal it may take: what was told last is to be seen above it, the cursor below."""
         width, height = self._size()
         # A line as long as the terminal would leave the cursor between two.
         plain = {} if self.console.encoding.startswith("utf") else {"bar": ("#", "-")}
-        return Room(width=max(width - 1, 1), height=max(height - 1, 1), **plain)
+        return Room(width=max(width - 1, 1), height=max(height - _OTHERS, 1), **plain)
 
     def is_ready(self) -> bool:
         """Whether it takes what is written: somebody may hold it, or read it slowly, or have closed it."""
@@ -116,11 +116,13 @@ class Region:
         return f"\r\x1b[{min(rows, height - 1)}A" if height > 1 else "\r"
 
     def _styled(self, line: Line) -> str:
-        style = self.console.get_style
-        pieces = [Segment(text, style(name) if name else None) for text, name in line]
-        with self.console.capture() as found:
-            self.console.print(Segments(pieces), end="", crop=False)
-        return found.get()
+        return "".join(self._painted(text, name) if name else text for text, name in line)
+
+    def _painted(self, text: str, name: str) -> str:
+        style, system = self.console.get_style(name), self.console.color_system
+        if self.console.no_color:
+            style = style.without_color
+        return style.render(text, color_system=None if system is None else COLOR_SYSTEMS[system])
 
     def _size(self) -> os.terminal_size:
         try:

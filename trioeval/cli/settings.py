@@ -55,8 +55,8 @@ class RunSettings:
     """Whether only errors and the last line are told."""
     trace: Path | None = None
     otel: bool = False
-    live: bool = True
-    """Whether the run can be watched and steered from outside."""
+    live: bool | None = None
+    """Whether the run can be watched and steered from outside; None where that can be, without a word."""
     verbose: bool = False
     """Whether everything that happens to questions and agents is told."""
     metrics_port: int | None = None
@@ -94,7 +94,7 @@ def settle(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> R
         quiet=output.quiet,
         trace=output.trace,
         otel=output.otel,
-        live=first(output.live, None, True),  # noqa: FBT003 - the default
+        live=output.live,
         verbose=verbose,
         metrics_port=output.metrics_port,
         table=not output.quiet and first(output.table, said.table, True),  # noqa: FBT003

@@ -11,10 +11,11 @@ import attrs
 import trio
 
 from trioeval.errors import OutputError, UsageError
-from trioeval.kernel import Event, Observer
+from trioeval.kernel import Event
 from trioeval.providers.secrets import hide
 from trioeval.report.trace import Trace
 from trioeval.tasks import PreparedSuite
+from trioeval.tasks.task_run import Observers, RowOf
 
 
 def check_trace(path: Path | None) -> None:
@@ -42,7 +43,7 @@ def open_trace(
     path: Path | None,
     trace: Trace,
     warn: Callable[[str], None],
-) -> Iterator[Callable[[str | None], Observer] | None]:
+) -> Iterator[Observers | None]:
     """Write down everything that observers are told, for as long as the block; a whole file in any case.
 
     What stood in the file before is gone.
@@ -53,7 +54,7 @@ def open_trace(
         warn: Told of the first thing that cannot be written; the run goes on.
 
     Yields:
-        Gives the observer of a task, by its id; None where nothing is written.
+        Gives the observer of a task; None where nothing is written.
 
     Raises:
         OutputError: The file cannot be begun; nothing was called.
@@ -69,7 +70,7 @@ def open_trace(
     writing = _Writing(path, trace, file, warn)
     try:
         writing.write(trace.head())
-        yield lambda task: partial(writing.observe, task)
+        yield lambda task, row_of: partial(writing.observe, task, row_of)
     finally:
         writing.write(trace.tail(trio.current_time()))
         writing.close()
@@ -85,8 +86,8 @@ class _Writing:
     warn: Callable[[str], None]
     is_broken: bool = False
 
-    def observe(self, task: str | None, event: Event) -> None:
-        if not self.is_broken and (text := self.trace.records(task, event)):
+    def observe(self, task: str | None, row_of: RowOf, event: Event) -> None:
+        if not self.is_broken and (text := self.trace.records(task, event, row_of=row_of)):
             self.write(text)
 
     def close(self) -> None:
@@ -135,9 +136,9 @@ def trace_of(
         if part.rows is not None and part.prepared.suite.columns is None
     }
 
-    def name_of(task: str | None, index: int) -> str | None:
+    def name_of(task: str | None, row: int) -> str | None:
         of_task = steps.get(task)
-        return None if of_task is None else of_task[index].test.description
+        return None if of_task is None else of_task[row].test.description
 
     return Trace(
         began_at=began_at,

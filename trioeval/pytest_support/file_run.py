@@ -116,8 +116,7 @@ class FileRun:
         began = trio.current_time()
         is_over = False
         try:
-            await self._run_suite(prepared, run, start.keys)
-            is_over = not serving.stop.is_set()
+            is_over = await self._run_suite(prepared, run, start.keys)
         finally:
             # Also when it dies: its rows were paid for.
             with trio.move_on_after(_SAFE_WITHIN, shield=True):
@@ -130,10 +129,14 @@ class FileRun:
 
     async def _run_suite(
         self, prepared: PreparedSuite, run: StoredRun, keys: Mapping[str | None, Any]
-    ) -> None:
+    ) -> bool:
+        """Whether it came to its end: what was never begun was not kept from it by a stop."""
         serving = self.serving
+        unended = 0
 
         async def emit(row: Row) -> None:  # noqa: ASYNC124 - telling waits for nobody
+            nonlocal unended
+            unended += not has_ended(row.outcome)
             self._tell([run.record(row)])
 
         def built(result: DatasetResult) -> None:
@@ -155,6 +158,7 @@ class FileRun:
             cache=serving.cache if is_cached else None,
             datasets=built,
         )
+        return not (unended and serving.stop.is_set())
 
     def _tell(self, records: Iterable[Mapping[str, Any]]) -> None:
         for record in records:

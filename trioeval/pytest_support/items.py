@@ -36,10 +36,10 @@ class SuiteItem(pytest.Item):
         if told.ending == "skipped":
             raise pytest.skip.Exception(told.text, _use_item_location=True)
 
-    def reportinfo(self) -> tuple[str, int | None, str]:
+    def reportinfo(self) -> tuple[str, int, str]:
         """Where it stands, and what it is called."""
         line = line_of(self.loaded.suite, self.place)
-        return str(self.path), None if line is None else line - 1, self.name
+        return str(self.path), 0 if line is None else line - 1, self.name
 
     def _host(self) -> Host:
         """What runs it, with everything that is not deselected."""

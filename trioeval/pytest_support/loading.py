@@ -87,11 +87,12 @@ def named_items(loaded: LoadedFile) -> Iterator[Named]:
 
 def line_of(suite: Suite, path: str) -> int | None:
     """The line of a suite file, from 1, in which something stands; None if that is not known."""
-    if suite.place is None:
+    if suite.place is None or suite.file is None:
         return None
     found = suite.place(Problem(path, ""))
-    is_here = found.file is not None and suite.file is not None
-    return found.line if is_here and Path(str(found.file)) == suite.file else None
+    if found.file is None or Path(found.file).absolute() != suite.file.absolute():
+        return None
+    return found.line
 
 
 def _places(part: PreparedTask) -> list[int]:

@@ -47,7 +47,7 @@ def row_names(steps: Expansion, task: str | None, names: Names) -> Iterator[str]
         >>> tests = [{"vars": {"x": ["1", "2"]}}, {"description": "greets", "vars": {}}]
         >>> suite = parse_suite({"providers": ["echo"], "prompts": ["a", "b"], "tests": tests})
         >>> [*row_names(expand(suite), None, Names())][1:5]
-        ['x=1[echo-b]', 'x=2[echo-a]', 'x=2[echo-b]', 'greets[echo-a]']
+        ['x:1[echo-b]', 'x:2[echo-a]', 'x:2[echo-b]', 'greets[echo-a]']
     """
     several = len({column.prompt.label for column in steps.columns}) > 1
     before = "" if task is None else f"{inert(task, _LABEL)}: "
@@ -66,5 +66,6 @@ def _title(step: Step) -> str:
     case = None if test.case is None else test.case.name
     said = case or test.description
     if not said:
-        said = ", ".join(f"{name}={shallow(value)}" for name, value in step.vars.items())
+        # No equals sign: `-k` takes none.
+        said = ", ".join(f"{name}:{shallow(value)}" for name, value in step.vars.items())
     return inert(said, _TITLE) or "test"

@@ -35,7 +35,7 @@ class SuiteSession:
         return host
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """End what still runs. Where other workers may wait for it, it is finished first."""
+        """End what still runs; where nothing has gone wrong, other workers may wait for it."""
         if self.host is None:
             return
         config = session.config
@@ -48,7 +48,7 @@ class SuiteSession:
             reporter.write_line(
                 "trioeval: rows under way may finish; interrupt again to cancel them"
             )
-        self.host.close(at_once=is_cut or worker_input(config) is None)
+        self.host.close(at_once=is_cut)
 
     def pytest_unconfigure(self) -> None:
         """Leave nothing behind."""

@@ -30,7 +30,7 @@ def findings_table(columns: Iterable[ColumnChange], findings: Findings) -> Table
     table.add_column("", overflow="fold")
     for name in ("before", "after", "difference", "p", "detectable"):
         table.add_column(name, justify="right", overflow="fold")
-    table.add_column("", overflow="fold")
+    table.add_column("beyond chance", overflow="fold")
     for column, found in zip(columns, findings.columns, strict=True):
         heading = name_of_column(column)
         for name, finding in found.named():
@@ -83,7 +83,7 @@ def _sentence(heading: str, name: str, finding: Finding, column: ColumnFindings)
     before, after = (_shown(one, is_rate=is_rate) for one in (finding.before, finding.after))
     difference = _shown(finding.difference, is_rate=is_rate, signed=True)
     chance = "" if finding.adjusted is None else f", p = {_chance(finding.adjusted)}"
-    told = f"{before} → {after}; {difference}{chance}: {_answers(finding)}"
+    told = f"{before} → {after}; {difference}{chance}: {_answers(finding)} beyond chance"
     return f"{heading}, {inert(name, _NAME)}: {told}"
 
 
@@ -124,6 +124,6 @@ def _answers(finding: Finding) -> str:
         case None:
             return "cannot be told"
         case "no difference":
-            return "no difference beyond chance"
+            return "no difference"
         case answer:
             return answer

@@ -47,10 +47,14 @@ def _blanked(text: str) -> str:
     """The text with a space for each character that is none to be seen, and without floods of marks."""
     if not text.isprintable():
         text = "".join(" " if unicodedata.category(char) in _UNSAFE else char for char in text)
-    return text if max(text, default="") < _FIRST_MARK else _floods().sub(r"\1", text)
+    if max(text, default="") < _FIRST_MARK:
+        return text
+    return _floods().sub(r"\1", text.translate(_FILLERS))
 
 
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+_FILLERS = dict.fromkeys((0x115F, 0x1160, 0x3164, 0xFFA0), " ")
+"""Letters that cannot be seen, and of which terminals do not agree how wide they are."""
 _MARKS = {"Mn", "Me"}
 _FIRST_MARK, _LAST_MARK = "\u0300", "\uffff"  # the few rare ones behind it would cost much time
 _MOST_MARKS = 6  # on one character; languages need four

@@ -13,7 +13,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from trioeval.report.first_rows import Cell, FirstRows
+from trioeval.report.first_rows import FirstRows
 from trioeval.report.head import HeadColumn
 from trioeval.report.inert import inert
 from trioeval.report.statistics import Estimate
@@ -63,12 +63,22 @@ class _RowsTable:
         table = Table(box=SIMPLE, pad_edge=False)
         table.add_column("#", justify="right", style="dim", no_wrap=True)
         table.add_column("test", overflow="fold")
-        for heading in headings(self.columns[:shown], rows.width):
-            table.add_column(Text(heading), overflow="fold", min_width=_LEAST_CELL)
+        for prompt_idx, heading in enumerate(headings(self.columns[:shown], rows.width)):
+            cells = (self._cell(test_idx, prompt_idx) for test_idx in rows.names)
+            widest = max(cell_len(heading), *(cell.cell_len for cell in cells), 0)
+            least = min(_LEAST_CELL, widest)
+            table.add_column(Text(heading), overflow="fold", min_width=least)
         for test_idx, name in rows.names.items():
-            found = (rows.cells.get((test_idx, prompt_idx)) for prompt_idx in range(shown))
-            table.add_row(str(test_idx), Text(name), *map(_cell, found))
+            found = (self._cell(test_idx, prompt_idx) for prompt_idx in range(shown))
+            table.add_row(str(test_idx), Text(name), *found)
         return table
+
+    def _cell(self, test_idx: int, prompt_idx: int) -> Text:
+        cell = self.rows.cells.get((test_idx, prompt_idx))
+        if cell is None:
+            return Text("–")
+        verdict = Text(cell.status.name, style=STATUS_STYLES[cell.status])
+        return verdict.append(f" {cell.text}", style="default")
 
 
 def columns_table(columns: Sequence[HeadColumn], totals: Totals) -> RenderableType:
@@ -221,10 +231,3 @@ def headings(columns: Sequence[HeadColumn], width: int) -> Iterator[str]:
     for column in columns:
         name = inert(column.provider, width)
         yield name if len(prompts) == 1 else f"{name} | {inert(column.label, width)}"
-
-
-def _cell(cell: Cell | None) -> Text:
-    if cell is None:
-        return Text("–")
-    verdict = Text(cell.status.name, style=STATUS_STYLES[cell.status])
-    return verdict.append(f" {cell.text}", style="default")

@@ -40,9 +40,16 @@ from trioeval.report.inert import inert
 Which: TypeAlias = tuple[str | None, int]
 """A job: the id of its task, and its index there."""
 
+RowOf: TypeAlias = Callable[[int], int | None]
+"""Gives the index of the row that a job is for; None of a job that is for none."""
+
 _NAME = 120  # characters of a name
 _PROCESS = 1
 _MOST_SLOTS = 1_000_000  # tracks of a lane stand together
+
+
+def _no_row(_job: int) -> None:
+    """Nothing is known of rows."""
 
 
 @attrs.define
@@ -87,7 +94,7 @@ class Trace:
         >>> text += trace.records(None, CallEnded(1.5, 7, "model", tokens=20))
         >>> calls = [one for one in json.loads(text + trace.tail(2.0)) if one["ph"] in "BE"]
         >>> calls[0]["name"], calls[0]["ts"], calls[1]["ts"], calls[1]["args"]
-        ('7', 1000000.0, 1500000.0, {'tokens': 20, 'cost': 0.0})
+        ('job 7', 1000000.0, 1500000.0, {'tokens': 20, 'cost': 0.0})
     """
 
     began_at: float
@@ -95,8 +102,8 @@ class Trace:
     run_id: str
     limits: Mapping[str, int] = attrs.field(factory=dict)
     """How many calls each lane allows at first, by its name."""
-    name_of: Callable[[str | None, int], str | None] = lambda _task, _index: None
-    """What a job is called besides its number, by its task and index; None if nothing."""
+    name_of: Callable[[str | None, int], str | None] = lambda _task, _row: None
+    """What a row is called besides its number, by its task and index; None if nothing."""
     hide: Callable[[str], str] = str
     """Takes keys out of a text."""
     _lanes: dict[str, _LaneTracks] = attrs.field(init=False, factory=dict)
@@ -112,13 +119,17 @@ class Trace:
         about = f'"name":"process_name","args":{{"name":"{name}"}}'
         return f'[\n{{"ph":"M","pid":{_PROCESS},"tid":0,{about}}}'
 
-    def records(self, task: str | None, event: Event) -> str:
+    def records(self, task: str | None, event: Event, *, row_of: RowOf = _no_row) -> str:
         """What is to be written of an event; empty if nothing.
 
         Args:
             task: The id of the task whose jobs it is about; None where the suite has none.
             event: It.
+            row_of: Which row a job of the task is for.
         """
+        if type(event) is Admitted:
+            self._admitted(task, event, row_of(event.index))
+            return self._taken()
         take = _TAKES.get(type(event))
         if take is None:
             return ""
@@ -135,13 +146,13 @@ class Trace:
             self._end_job(which, now, "cut")
         return self._taken() + "\n]\n"
 
-    def _admitted(self, task: str | None, event: Admitted) -> None:
+    def _admitted(self, task: str | None, event: Admitted, row: int | None) -> None:
         which, lane = (task, event.index), self._lane(event.lane, event.at)
         self._end_job(which, event.at, "set aside")
         self._admissions += 1
-        number = f"{event.index}" if task is None else f"{task} {event.index}"
-        known = self.name_of(task, event.index)
-        name = self._escaped(f"{number} {known}") if known else self._escaped(number)
+        number = f"job {event.index}" if row is None else f"{row}"
+        words = (task, number, None if row is None else self.name_of(task, row))
+        name = self._escaped(" ".join(word for word in words if word))
         self._jobs[which] = _OpenJob(self._admissions, name)
         self._add_job("b", self._admissions, event.at, f'"job":"{name}","lane":"{lane.name}"')
 
@@ -164,7 +175,7 @@ class Trace:
         lane.calls.setdefault(which, []).append(slot)
         lane.in_flight += 1
         job = self._jobs.get(which)
-        self._add("B", at, slot[1], f"{event.index}" if job is None else job.name)
+        self._add("B", at, slot[1], f"job {event.index}" if job is None else job.name)
         self._count(lane, at)
 
     def _ended(self, task: str | None, event: CallEnded) -> None:
@@ -283,8 +294,7 @@ def _number(value: float | None) -> str:
 
 
 _TAKES: Mapping[type, Callable[[Trace, str | None, Any], None]] = {
-    Admitted: Trace._admitted,  # noqa: SLF001 - its own
-    Finished: Trace._finished,  # noqa: SLF001
+    Finished: Trace._finished,  # noqa: SLF001 - its own
     Salvaged: Trace._salvaged,  # noqa: SLF001
     CallStarted: Trace._started,  # noqa: SLF001
     CallEnded: Trace._ended,  # noqa: SLF001

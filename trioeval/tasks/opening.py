@@ -269,6 +269,8 @@ async def _prompt_task(has: _Opened, stack: AsyncExitStack, terms: Terms) -> Ope
     if layout.compares:
         whole = ComparedEval(body, steps, layout, prepared.lane_names, graders)
     task = OpenTask(whole, options.salvage_rounds, hooks)
+    if layout.compares:
+        task = attrs.evolve(task, row_of=layout.step)
     # Cases that wait for others begin, and may wait for such as come behind them.
     return (
         task if agents is None else attrs.evolve(task, max_live_jobs=max(1, len(steps)), early=True)
@@ -331,7 +333,13 @@ async def _resumed(
     await resumed.restore()
     if isinstance(task.watch, QuestionEvents):
         task.watch.rows = resumed.left
-    return attrs.evolve(task, body=resumed, kept=Kept(rows, resumed.kept_rows()))
+    row_of = task.row_of
+    return attrs.evolve(
+        task,
+        body=resumed,
+        kept=Kept(rows, resumed.kept_rows()),
+        row_of=lambda place: row_of(resumed.job(place)),
+    )
 
 
 def _tools(prepared: PreparedSuite, scripts: Scripts, run_id: str | None) -> Tools:

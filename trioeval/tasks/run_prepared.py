@@ -37,7 +37,7 @@ from trioeval.tasks.rows import Status
 from trioeval.tasks.rows_left import RowsLeft
 from trioeval.tasks.task_crew import one_at_a_time, run_tasks
 from trioeval.tasks.task_order import TaskOrder
-from trioeval.tasks.task_run import Emit, TaskRun
+from trioeval.tasks.task_run import Emit, Observers, TaskRun
 
 log = logging.getLogger("trioeval")
 
@@ -56,7 +56,7 @@ class RunTerms:
     lanes: Lanes | None
     stop: trio.Event
     observe: Observer | None
-    observers: Callable[[str | None], Observer] | None
+    observers: Observers | None
     recorder: Recorder | None
     run_id: str | None
     warn: Callable[[str], None]

@@ -25,7 +25,7 @@ from trioeval.tasks.prepare import PreparedSuite, PreparedTask
 from trioeval.tasks.question_events import QuestionObserver
 from trioeval.tasks.rows import Row, Status
 from trioeval.tasks.run_prepared import RunTerms, log, nobody, prepared_of, run_prepared
-from trioeval.tasks.task_run import Emit
+from trioeval.tasks.task_run import Emit, Observers
 
 
 @attrs.frozen
@@ -55,7 +55,7 @@ async def run_suite(
     kinds: Kinds | None = None,
     stop: trio.Event | None = None,
     observe: Observer | None = None,
-    observers: Callable[[str | None], Observer] | None = None,
+    observers: Observers | None = None,
     recorder: Recorder | None = None,
     run_id: str | None = None,
     warn: Callable[[str], None] | None = None,
@@ -87,8 +87,9 @@ async def run_suite(
         stop: When set, no new row starts and those under way run to their end; one that waits for its
             first permit of a shared limit counts as new.
         observe: Told of everything that lanes and jobs do.
-        observers: Gives who is told of what the jobs of one task do, by the id of that task; asked once for
-            each. What a lane does is told to that of the task whose call is concerned.
+        observers: Gives who is told of what the jobs of one task do, by the id of that task and by what
+            tells which row a job is for; asked once for each task. What a lane does is told to that of
+            the task whose call is concerned.
         recorder: Writes down everything that providers answer; not what is had without asking them.
         run_id: What templates see as `__evalId`.
         warn: Told of what fails without harm, such as an extension behind a row; None logs it.

@@ -12,7 +12,7 @@ ORDER, DEADLINE, DRAIN).
 import functools
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import attrs
 import trio
@@ -47,6 +47,17 @@ _STATUSES = (Status.PASS, Status.FAIL, Status.ERROR)
 
 Emit = Callable[[Row], Awaitable[None]]
 """What gets the rows, one after another."""
+
+
+RowOf: TypeAlias = Callable[[int], int | None]
+"""Gives the index of the row that a job is for; None of a job that is for none, or for several."""
+
+Observers: TypeAlias = Callable[[str | None, RowOf], Observer]
+"""Gives who is told of what the jobs of one task do, by the id of the task."""
+
+
+def _itself(job: int) -> int:
+    return job
 
 
 class Body(Protocol):
@@ -110,6 +121,8 @@ class OpenTask:
     """Whether rows are made as soon as their jobs are over in any case, because other jobs wait for that."""
     id: str | None = None
     """Of the task; None where the suite has no tasks but is one."""
+    row_of: RowOf = _itself
+    """Which row each of its jobs is for."""
 
 
 @attrs.define(eq=False)
@@ -125,14 +138,13 @@ class TaskRun:
     observe: Observer | None
     budget: Budget | None
     journal: Journal | None = None
-    observers: Callable[[str | None], Observer] | None = None
-    """Gives who is told of what the jobs of one task do, by its id."""
+    observers: Observers | None = None
     counts: dict[Status, int] = attrs.field(init=False, factory=lambda: dict.fromkeys(Status, 0))
     """Rows of all tasks that were emitted, or what stands in their places, or kept."""
 
-    def observer(self, task: str | None) -> Observer | None:
+    def observer(self, task: str | None, row_of: RowOf) -> Observer | None:
         """Who is told of the events of a task; None if nobody."""
-        own = None if self.observers is None else guarded(self.observers(task))
+        own = None if self.observers is None else guarded(self.observers(task, row_of))
         every = self.observe
         if own is None or every is None:
             return own or every
@@ -274,7 +286,7 @@ class _Results:
     def __attrs_post_init__(self) -> None:
         # To be told of everything costs as much as a few assertions: test_waits.py.
         run, watch = self.run, self.task.watch
-        tell = run.observer(self.task.id)
+        tell = run.observer(self.task.id, self.task.row_of)
         if run.journal is not None or tell is not None or watch is not None:
             self.waits = Waits(run.lanes, tell)
         if watch is not None:

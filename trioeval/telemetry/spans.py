@@ -29,6 +29,7 @@ from trioeval.providers import Reply
 from trioeval.providers.secrets import hide
 from trioeval.tasks.journal import CallKey, CallRecord, Journal
 from trioeval.tasks.rows import Row, Status
+from trioeval.tasks.task_run import RowOf
 from trioeval.telemetry import names
 from trioeval.telemetry.asked import operation_of
 from trioeval.telemetry.content import input_messages, output_messages
@@ -132,9 +133,9 @@ class Telemetry:
         """The same journal, of whose calls and rows this hears as well; None is one that keeps nothing."""
         return TellingJournal(NoJournal() if journal is None else journal, self)
 
-    def observer(self, task: str | None) -> Observer:
+    def observer(self, task: str | None, row_of: RowOf) -> Observer:
         """What hears of the events of a task."""
-        return partial(self._observe, task)
+        return partial(self._observe, task, row_of)
 
     def call_ended(self, call: CallRecord) -> None:
         """A call is over. Told by the journal, as all below."""
@@ -212,22 +213,20 @@ class Telemetry:
         """A task builds a dataset: its calls belong to the run."""
         self._without_rows.add(task)
 
-    def _observe(self, task: str | None, event: Event) -> None:
-        if task in self._without_rows:
+    def _observe(self, task: str | None, row_of: RowOf, event: Event) -> None:
+        if not isinstance(event, Admitted | Waiting | CallStarted) or event.index is None:
             return
-        match event:
-            case Admitted():
-                row = self._row(task, event.index)
-                if row.admitted_at is None:
-                    row.admitted_at = event.at
-            case Waiting(index=int(index)):
-                row = self._row(task, index)
-                _end_wait(row, event.lane, event.at)
-                row.waiting[event.lane] = event.why, event.at
-            case CallStarted():
-                _end_wait(self._row(task, event.index), event.lane, event.at)
-            case _:
-                pass
+        index = row_of(event.index)
+        if index is None:
+            return
+        row = self._row(task, index)
+        if isinstance(event, Admitted):
+            if row.admitted_at is None:
+                row.admitted_at = event.at
+            return
+        _end_wait(row, event.lane, event.at)
+        if isinstance(event, Waiting):
+            row.waiting[event.lane] = event.why, event.at
 
     def _row(self, task: str | None, index: int) -> _OpenRow:
         return self._rows.setdefault((task, index), _OpenRow())

@@ -1,6 +1,7 @@
 """The application of the live view: which address shows what, and what buttons do."""
 
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -69,6 +70,7 @@ class View:
             ],
             exception_handlers={HTTPException: self._refuse, StoreError: self._tell_trouble},
         )
+        inner.router.redirect_slashes = False
         return Guard(inner, door)
 
     async def runs(self, request: Request, *, only_list: bool = False) -> Response:
@@ -151,11 +153,7 @@ class View:
 
     async def steer(self, request: Request) -> Response:
         """Pause, resume or retune a lane, or stop or cancel the run."""
-        body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > _LONGEST_FORM:
-                raise HTTPException(413, "what was sent is too long")
+        body = await _read_body(request)
         try:
             form = dict(parse_qsl(body.decode(), keep_blank_values=True))
             command = read_command(form)
@@ -202,6 +200,17 @@ class View:
 
     async def _tell_trouble(self, request: Request, error: Exception) -> Response:  # noqa: ASYNC124
         return self._page(request, "message", 500, text=str(error))
+
+
+async def _read_body(request: Request) -> bytes:
+    """What was sent; a body that is too long is not read to its end."""
+    body = bytearray()
+    async with aclosing(request.stream()) as chunks:
+        async for chunk in chunks:
+            body += chunk
+            if len(body) > _LONGEST_FORM:
+                raise HTTPException(413, "what was sent is too long")
+    return bytes(body)
 
 
 def _run(reader: Reader, request: Request) -> RunFacts:

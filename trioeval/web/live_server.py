@@ -45,13 +45,13 @@ _log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def serve_live(
-    steering: Steering | None, warn: Callable[[str], None]
+    steering: Steering | None, warn: Callable[[str], None] | None
 ) -> AsyncIterator[TellRow]:
     """Let a run be watched and steered, for as long as the block. `trioeval view` does both.
 
     Args:
         steering: The run; None lets nobody.
-        warn: Told where it cannot be; the run goes on all the same.
+        warn: Told where it cannot be; the run goes on all the same. None says nothing of it.
 
     Yields:
         What to call when there is a new row, with its index and task.
@@ -81,11 +81,12 @@ async def serve_live(
         raise failure
 
 
-def _listen(run_id: str, warn: Callable[[str], None]) -> tuple[socket.socket, Path] | None:
+def _listen(run_id: str, warn: Callable[[str], None] | None) -> tuple[socket.socket, Path] | None:
     try:
         return listen_for(run_id)
     except NotLiveError as error:
-        warn(f"this run cannot be watched: {error}")
+        if warn is not None:
+            warn(f"this run cannot be watched: {error}")
         return None
 
 

@@ -140,7 +140,8 @@ class Guard:
         headers = Headers(scope=scope)
         session = self._door.session(headers.get("cookie", ""))
         refusal = self._refusal(scope, headers, session)
-        if refusal is None and session is None:
+        # Everybody may have the styles, but nobody gets a session of them.
+        if refusal is None and session is None and not _is_public(scope):
             session, made = self._door.new_session()
         if refusal is None and (given := _token_in(scope)) is not None:
             # Out of the address, and so of the history, and of what is copied from there.
@@ -159,7 +160,7 @@ class Guard:
         is_known = (
             door.token is None or session is not None or door.is_token(_token_in(scope) or "")
         )
-        if not is_known and not scope["path"].startswith("/static/"):
+        if not is_known and not _is_public(scope):
             return PlainTextResponse(_UNKNOWN, 401)
         if scope["method"] in _SAFE:
             return None
@@ -170,6 +171,11 @@ class Guard:
         if session is None or not hmac.compare_digest(given, door.csrf(session).encode()):
             return PlainTextResponse("This page is of an earlier time: load it again.\n", 403)
         return None
+
+
+def _is_public(scope: Scope) -> bool:
+    path: str = scope["path"]
+    return path.startswith("/static/")
 
 
 def _name(authority: str) -> str | None:

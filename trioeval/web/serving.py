@@ -26,6 +26,8 @@ class ImpatientStream:
     """A connection whose other end has to read: hypercorn would wait for it for ever, under a shield."""
 
     _inner: trio.SocketStream
+    _patience: float = _PATIENCE
+    """Seconds in which a piece has to be taken."""
 
     @property
     def socket(self) -> trio.socket.SocketType:
@@ -40,7 +42,7 @@ class ImpatientStream:
         """
         left = memoryview(data)
         while left:
-            with trio.move_on_after(_PATIENCE) as scope:
+            with trio.move_on_after(self._patience) as scope:
                 await self._inner.send_all(left[:_PIECE])
             if scope.cancelled_caught:
                 self.socket.close()  # whoever reads from it is told, too

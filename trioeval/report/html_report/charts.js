@@ -1,4 +1,5 @@
 const REASONS = ["slots", "rpm", "tpm", "429", "back-off", "budget", "shared limit", "slots of all lanes"];
+const ROOM = 30 + 18 + 8; // pixels of a picture that are not its plot: an axis with its label, and a margin
 
 /** A colour of the style sheet as the canvas needs it, in the present theme. */
 function colour(name) {
@@ -14,7 +15,8 @@ function axis(label, more = {}) {
   return {
     label,
     labelFont: font,
-    labelSize: 20,
+    labelSize: 18,
+    size: 30,
     font,
     stroke: colour("dim"),
     grid: { stroke: colour("line"), width: 1 },
@@ -40,7 +42,8 @@ function histogram(place, title, unit, values, top) {
   const told = `${values.length} rows, median ${at(0.5)} ${unit}, p95 ${at(0.95)} ${unit}`;
   place.append(make("h3", {}, title), make("p", { class: "dim" }, told));
   const options = {
-    height: 150,
+    height: 120 + ROOM,
+    padding: [8, 8, 0, 0],
     scales: { x: { time: false, range: [0, top] }, y: { range: (_, __, high) => [0, Math.max(1, high)] } },
     axes: [axis(unit), axis("rows", { size: 48, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 1e4, 1e5] })],
     series: [
@@ -124,7 +127,8 @@ function timeline(place, lane, seconds) {
   const room = reasons.length * band + 2;
   const steps = uPlot.paths.stepped({ align: 1 });
   const options = {
-    height: 150 + room,
+    height: 110 + room + ROOM,
+    padding: [8, 8, 0, 0],
     scales: {
       x: { time: false },
       y: {

@@ -1,6 +1,6 @@
 """The page of two runs: what became better, worse or another answer, and both answers side by side."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -19,18 +19,13 @@ from trioeval.report.results import Results
 from trioeval.report.totals import percent
 from trioeval.tasks import Status
 
-Told = Callable[[Comparison], Iterable[str]]
-
-_NO_CLUSTERS: Mapping[str | None, str | None] = {}
-
 
 def compare_chunks(
     before: Sequence[Results],
     after: Sequence[Results],
     *,
     by: By = "row",
-    clusters: Mapping[str | None, str | None] = _NO_CLUSTERS,
-    told: Told = lambda _comparison: (),
+    told: Sequence[str] = (),
 ) -> Iterator[str]:
     """The text of a page about two runs, a few hundred rows at a time.
 
@@ -40,12 +35,10 @@ def compare_chunks(
         before: The old run, or its tasks.
         after: The new one.
         by: Which rows belong together; see `Comparison`.
-        clusters: What names the cluster of a row, by task; likewise.
-        told: Gives sentences about both, such as whether they differ beyond chance; asked when all rows were
-            compared.
+        told: Sentences about both, such as whether they differ beyond chance.
     """
     old, new = before[0].head, after[0].head
-    found = _Compared(before, after, by, clusters)
+    found = _Compared(before, after, by)
     title = new.config.get("description") or "Comparison of two runs"
     shown: dict[str, Any] = {
         "title": title,
@@ -87,12 +80,11 @@ class _Compared:
         before: Sequence[Results],
         after: Sequence[Results],
         by: By,
-        clusters: Mapping[str | None, str | None],
     ) -> None:
         self._before, self._after = before, after
         self._old = _Last()
         self.strip = after[0].info.strip
-        self.comparison = Comparison(lambda: self._old.of(before), by=by, clusters=clusters)
+        self.comparison = Comparison(lambda: self._old.of(before), by=by)
 
     def packs(self) -> Iterator[str]:
         """Everything that is told of rows, as elements of the page."""
@@ -145,16 +137,12 @@ class _Shown:
     """What the template tells of both runs, behind the rows."""
 
     _of: _Compared
-    _told: Told
+    told: Sequence[str]
     kinds: Sequence[str] = KINDS
 
     @property
     def line(self) -> str:
         return compared_line(self._of.comparison)
-
-    @property
-    def told(self) -> Iterable[str]:
-        return self._told(self._of.comparison)
 
     @property
     def columns(self) -> Iterator[tuple[str, list[str]]]:

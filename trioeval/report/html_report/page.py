@@ -36,7 +36,7 @@ class Assets:
         scripts, styles = (" ".join(map(_digest, texts)) for texts in (self.scripts, self.styles))
         return (
             f"default-src 'none'; script-src {scripts}; style-src {styles}; base-uri 'none'; "
-            "form-action 'none'"
+            "form-action 'none'; require-trusted-types-for 'script'; trusted-types default"
         )
 
 

@@ -10,7 +10,7 @@ class Matrix {
     this.open = open;
     this.metrics = [...new Set(rows.flatMap((row) => columns.flatMap((_, n) => Object.keys(row[`c${n}`]?.[CELL.metrics] ?? {}))))].sort();
     this.statuses = columns.map(() => "");
-    this.inWhole = null;
+    this.turn = 0; // counts changes of the filters
     this.current = null;
     this.isComparison = rows.some((row) => row.kind);
     this.filters = section.querySelector(".filters");
@@ -20,7 +20,7 @@ class Matrix {
       data: rows,
       columns: this.definitions(),
       layout: "fitColumns",
-      height: "100%",
+      height: "max(24rem, calc(100vh - 9rem))",
       rowHeight: 84,
       index: "id",
       placeholder: make("p", { class: "dim" }, "No test is left by these filters."),
@@ -32,7 +32,10 @@ class Matrix {
       this.mark(row, false);
       this.open(this, row);
     });
-    this.table.on("tableBuilt", () => this.addKeys());
+    this.table.on("tableBuilt", () => {
+      this.addKeys();
+      this.table.redraw(); // now that its scroll bar is there
+    });
     this.tell(rows.length);
   }
 
@@ -44,8 +47,8 @@ class Matrix {
       { title: "test", titleFormatter: title("Test"), field: "name", minWidth: 160, widthGrow: 2, formatter: text("name"), sorter: "string" },
     ];
     if (this.isComparison) {
-      found.unshift({ title: "change", titleFormatter: title("Change"), field: "kind", width: 96, formatter: (cell) => make("span", { class: `kind ${cell.getValue()}` }, cell.getValue()), sorter: "string" });
-      found.push({ title: "column", titleFormatter: title("Column"), field: "column", minWidth: 130, widthGrow: 1, formatter: text("dim"), sorter: "string" });
+      found.unshift({ title: "change", titleFormatter: title("Change"), field: "kind", width: 116, formatter: (cell) => make("span", { class: `kind ${cell.getValue()}` }, cell.getValue()), sorter: "string" });
+      found.push({ title: "column", titleFormatter: title("Column"), field: "column", minWidth: 140, widthGrow: 1, formatter: text("name dim"), sorter: "string" });
     }
     this.columns.forEach((column, number) => {
       found.push({
@@ -119,7 +122,9 @@ class Matrix {
       return typeof value === "number" && (isLeast ? value >= limit : value <= limit);
     };
     const wanted = this.statuses.map((status) => STATUSES.indexOf(status));
-    const whole = words && elements.whole.checked ? await this.searchWhole(words) : null;
+    const turn = ++this.turn;
+    const whole = words && elements.whole.checked ? await this.searchWhole(words, turn) : null;
+    if (turn !== this.turn) return; // somebody went on typing
     this.table.setFilter(
       (row) =>
         (!words || row.text.includes(words) || whole?.has(row.id)) &&
@@ -131,7 +136,7 @@ class Matrix {
   }
 
   /** Ids of the rows with a text anywhere in what is told of them. */
-  async searchWhole(words) {
+  async searchWhole(words, turn) {
     this.said("Searching …");
     const found = new Set();
     for (const [number, details] of this.details.entries()) {
@@ -140,7 +145,7 @@ class Matrix {
         rows.forEach((row, place) => {
           if (JSON.stringify([row.output, row.blocks]).toLowerCase().includes(words)) found.add(owners[first + place]);
         });
-        return this.filters.elements.search.value.toLowerCase().trim() === words;
+        return turn === this.turn;
       });
     }
     return found;
@@ -211,7 +216,7 @@ function cellView(cell) {
   return make(
     "div",
     { class: "result" },
-    make("div", { class: "line" }, make("b", { class: `status ${status}` }, status.toUpperCase()), make("span", { class: "dim" }, facts.join(" · "))),
+    make("div", { class: "first" }, make("b", { class: `status ${status}` }, status.toUpperCase()), make("span", { class: "dim" }, facts.join(" · "))),
     make("div", { class: cell[CELL.why] ? "said one" : "said" }, cell[CELL.said]),
     cell[CELL.why] ? make("div", { class: "why" }, cell[CELL.why]) : null,
   );

@@ -15,11 +15,11 @@
       scales: { x: { time: false }, y: { range: (_u, _low, high) => [0, Math.max(1, high || 1) * 1.1] } },
       axes: [
         { ...axis, size: 22, font: "11px system-ui", values: (_u, seconds) => seconds.map((s) => `${s} s`), grid: { show: false } },
-        { ...axis, size: 30, font: "11px system-ui", incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000, 10000] },
+        { ...axis, size: 30, space: 18, font: "11px system-ui", incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000, 10000] },
       ],
       series: [
         {},
-        { label: "in flight", stroke: colour("--accent"), fill: colour("--accent-soft"), width: 1.5, points: { show: false } },
+        { label: "in flight", stroke: colour("--accent"), fill: colour("--accent-soft"), width: 1.5, points: { show: false }, paths: uPlot.paths.stepped({ align: 1 }) },
         { label: "limit", stroke: colour("--dim"), width: 1.25, dash: [4, 3], points: { show: false }, paths: uPlot.paths.stepped({ align: 1 }) },
       ],
     }, data, box);

@@ -1,0 +1,135 @@
+"""`trioeval compare`: whether a run is worse beyond chance, for people, programs and CI."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from trioeval.cli import run_command_line
+
+ROWS = 12
+
+
+def suite(*bad: int, said: str = "say") -> dict[str, object]:
+    """Tests of which some fail; each row of two has one book."""
+    tests = [
+        {
+            "vars": {"n": str(n), "book": str(n // 6)},
+            "assert": [{"type": "contains", "value": "never" if n in bad else "say"}],
+        }
+        for n in range(ROWS)
+    ]
+    return {"providers": ["echo"], "prompts": [said + " {{n}}"], "tests": tests}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three runs: all passes, seven failures, and one of which no row is in another one."""
+    folder = tmp_path_factory.mktemp("compared")
+    suites = (suite(), suite(*range(7)), suite(said="other"))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        for place, found in enumerate(suites):
+            Path(f"{place}.json").write_text(json.dumps(found))
+            run_command_line([f"{place}.json", "--no-table", "--no-progress"])
+    return folder
+
+
+def compare(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: Sequence[str],
+) -> tuple[int, str, str]:
+    monkeypatch.chdir(folder)
+    code = run_command_line(["compare", *arguments])
+    told = capsys.readouterr()
+    return code, told.out, told.err.rpartition("\n")[0].rpartition("\n")[2]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("latest~2 latest~1", 0, ""),
+        (
+            "latest~2 latest~1 --fail-if worse",
+            100,
+            "exit 100: the later run is worse beyond chance",
+        ),
+        (
+            "latest~1 latest~2 --fail-if worse",
+            0,
+            "exit 0: the later run is not worse beyond chance",
+        ),
+        (
+            "latest~1 latest~2 --fail-if different",
+            100,
+            "exit 100: the later run is better beyond chance",
+        ),
+        (
+            "latest~2 latest~1 --fail-if worse --confidence 0.999",
+            0,
+            "exit 0: the later run is not worse beyond chance",
+        ),
+        (
+            "latest~2 latest~1 --fail-if worse --cluster book",
+            0,
+            "exit 0: the later run is not worse beyond chance",
+        ),
+        (
+            "latest~1 latest --fail-if worse",
+            100,
+            "exit 100: no row is in both runs: whether it is worse cannot be told",
+        ),
+        ("latest~1 latest --by test --fail-if worse", 0, "exit 0: the later run is not worse"),
+        ("latest~1 latest -o x.csv", 2, "-o x.csv: a comparison is written as .html, got '.csv'"),
+        ("latest~1 nothing", 2, ".trioeval/results.db: there is no run 'nothing'"),
+    ],
+)
+def test_the_exit_code_tells_what_chance_does_not_explain(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    case: tuple[str, int, str],
+) -> None:
+    """Whoever asks is told by the exit code, and why on stderr; nobody else is."""
+    arguments, code, line = case
+    ended, _, said = compare(folder, monkeypatch, capsys, arguments.split())
+    assert (ended, said[: len(line)]) == (code, line)
+
+
+def test_people_and_programs_are_told_the_same(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Intervals, differences and p-values, at the confidence and with the clusters that are named."""
+    flags = ["latest~2", "latest~1", "--confidence", "0.9"]
+    _, told, _ = compare(folder, monkeypatch, capsys, flags)
+    assert told.splitlines()[-1] == "12 rows: 5 same, 7 worse"
+    code, told, said = compare(
+        folder, monkeypatch, capsys, [*flags, "--json", "--cluster", "book", "--fail-if", "worse"]
+    )
+    assert (code, said) == (0, "exit 0: the later run is not worse beyond chance")
+    (column,) = json.loads(told)["columns"]
+    passed = column["statistics"]["passRate"]
+    assert passed["difference"] | {"low": 0, "high": 0, "standardError": 0} == {
+        "mean": pytest.approx(-7 / 12),
+        "standardError": 0,
+        "low": 0,
+        "high": 0,
+        "n": 12,
+        "clusters": 2,
+        "confidence": 0.9,
+    }
+    assert (passed["pValue"], passed["answer"]) == (0.5, "no difference")
+    assert [*passed["neededRows"]] == ["0.01", "0.02", "0.05", "0.1"]
+
+
+def test_a_comparison_is_written_as_a_page(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With what was found of it; a database is no page."""
+    flags = ["latest~2", "latest~1", "-o", "pages/x.html"]
+    code, _, said = compare(folder, monkeypatch, capsys, flags)
+    assert (code, said.startswith("wrote pages/x.html: eval-")) == (0, True)
+    assert "worse beyond chance" in (folder / "pages/x.html").read_text()

@@ -1,0 +1,307 @@
+"""Progress as a person sees it: real runs on a pseudo-terminal whose screen is interpreted."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyte
+import pytest
+from test_command_line import fake_provider, stats_of
+
+pytestmark = pytest.mark.slow
+
+PATIENCE = 30.0  # seconds within which everything has happened
+ENV = {
+    name: value
+    for name, value in os.environ.items()
+    if name not in {"COLUMNS", "LINES", "NO_COLOR", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"}
+} | {"OPENAI_API_KEY": "none"}
+Done = Callable[[list[str]], bool]
+
+
+class Terminal:
+    """A terminal with a run on it."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", handle: int, columns: int) -> None:
+        self.process, self.handle = process, handle
+        self.screen = pyte.Screen(columns, 24)
+        self.stream = pyte.ByteStream(self.screen)
+        self.raw = b""
+        self.is_open = True
+
+    def lines(self) -> list[str]:
+        """What is on the screen."""
+        return [line.rstrip() for line in self.screen.display if line.strip()]
+
+    def wait_for(self, done: Done) -> list[str]:
+        """Read until the screen is so."""
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            if done(self.lines()):
+                return self.lines()
+            if not self._read(until - time.monotonic()):
+                break
+        raise AssertionError("never seen; the screen is\n" + "\n".join(self.lines()))
+
+    def wait_end(self) -> list[str]:
+        """Read until the run is over."""
+        while self._read(PATIENCE):
+            pass
+        self.process.wait(timeout=PATIENCE)
+        return self.lines()
+
+    def resize(self, columns: int) -> None:
+        """As when a person makes the window narrower."""
+        fcntl.ioctl(self.handle, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        self.screen.resize(24, columns)
+
+    def close(self) -> None:
+        """As when a person closes the window."""
+        if self.is_open:
+            os.close(self.handle)
+            self.is_open = False
+
+    def _read(self, seconds: float) -> bool:
+        if not select.select([self.handle], [], [], seconds)[0]:
+            return False
+        try:
+            found = os.read(self.handle, 65536)
+        except OSError:  # how Linux says that nobody writes any more
+            return False
+        self.raw += found
+        self.stream.feed(found)
+        return bool(found)
+
+
+@contextmanager
+def on_terminal(
+    folder: Path,
+    *flags: str,
+    columns: int = 80,
+    env: Mapping[str, str] | None = None,
+    is_controlling: bool = False,
+) -> Iterator[Terminal]:
+    """A run of `suite.json` with its stderr on a terminal."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    command = [sys.executable, "-m", "trioeval", "suite.json", "--no-table", "--no-cache", *flags]
+    if is_controlling:  # what is typed there reaches the run
+        command = [sys.executable, "-c", _CONTROLLED, *command[1:]]
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**ENV, "TERM": "xterm-256color", **(env or {})},
+        stdin=theirs,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    terminal = Terminal(process, ours, columns)
+    try:
+        yield terminal
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        terminal.close()
+
+
+_CONTROLLED = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+@pytest.fixture(scope="module")
+def slow_provider() -> Iterator[str]:
+    with fake_provider("--latency", "0.15") as url:
+        yield url
+
+
+def write_suite(folder: Path, url: str, rows: int, lanes: Sequence[Mapping[str, Any]]) -> None:
+    suite = {
+        "providers": [
+            {
+                "id": "openai:chat:fake",
+                "label": lane["key"],
+                "config": {"apiBaseUrl": url},
+                "lane": lane,
+            }
+            for lane in lanes
+        ],
+        "prompts": ["say {{word}}"],
+        "tests": [
+            {"vars": {"word": f"w{n}"}, "assert": [{"type": "regex", "value": "."}]}
+            for n in range(rows)
+        ],
+    }
+    (folder / "suite.json").write_text(json.dumps(suite))
+
+
+def is_whole(lines: list[str]) -> bool:
+    """Whether a picture stands there once: the line of rows, and one heading."""
+    return (
+        sum(bool(re.search(r"\d+/\d+ rows", line)) for line in lines) == 1
+        and sum(line.startswith("lane ") for line in lines) == 1
+    )
+
+
+def test_a_terminal_is_shown_what_each_lane_does(tmp_path: Path, slow_provider: str) -> None:
+    """Also when it becomes narrower; when the run is over nothing of it is left."""
+    lanes = [{"key": "wide", "maxConcurrency": 4}, {"key": "paced", "rpm": 300}]
+    write_suite(tmp_path, slow_provider, 10, lanes)
+    with on_terminal(tmp_path) as terminal:
+        seen = terminal.wait_for(
+            lambda lines: is_whole(lines) and any("4/4" in line for line in lines)
+        )
+        assert re.search(r"[━─]+ +\d+/20 rows  0:0\d", seen[0])
+        heading = next(line for line in seen if line.startswith("lane "))
+        assert heading.split("  ")[0] == "lane"
+        for word in ("in flight", "queued", "rpm", "waiting"):
+            assert word in heading
+        terminal.wait_for(
+            lambda lines: (
+                any(re.match(r"paced .* \d+/300 .* rpm", line) for line in lines)
+                and any("100.0 % pass" in line for line in lines)
+            )
+        )
+        assert b"\x1b[32m" in terminal.raw  # green
+        terminal.resize(40)
+        terminal.wait_for(
+            lambda lines: is_whole(lines) and not any("/300" in line for line in lines)
+        )
+        last = terminal.wait_end()
+    assert terminal.process.returncode == 0
+    text = " ".join(last)
+    assert "exit 0: every row passed" in text
+    assert not any(line.startswith("lane ") for line in last)
+    assert "in flight" not in text
+
+
+def test_an_interrupt_is_told_above_the_picture(tmp_path: Path, slow_provider: str) -> None:
+    """Typed on a terminal of 40 columns in Windows-1252 without colours; names that it has not are replaced."""
+    lanes = [{"key": f"Spur Ä 試験 {n}", "maxConcurrency": 1} for n in range(30)]
+    write_suite(tmp_path, slow_provider, 50, lanes)
+    env = {"NO_COLOR": "1", "PYTHONIOENCODING": "cp1252"}
+    with on_terminal(tmp_path, columns=40, env=env, is_controlling=True) as terminal:
+        terminal.stream = pyte.Stream(terminal.screen)  # type: ignore[assignment] # fed below
+        feed = terminal.stream.feed
+        terminal.stream.feed = lambda data: feed(data.decode("cp1252"))  # type: ignore[method-assign]
+        seen = terminal.wait_for(
+            lambda lines: is_whole(lines) and any("1/1" in line for line in lines)
+        )
+        assert len(seen) <= 20
+        assert any(line.startswith("Spur Ä ??") for line in seen)
+        assert re.fullmatch(r"\d+ more lanes, \d+ in flight", seen[-1])
+        assert seen[0].startswith(("#", "-"))
+        os.write(terminal.handle, b"\x03")
+        seen = terminal.wait_for(lambda lines: any("stopping  " in line for line in lines))
+        told = [line.startswith("stopping: rows under way") for line in seen]
+        assert told.index(True) < next(n for n, line in enumerate(seen) if "stopping  " in line)
+        terminal.wait_end()
+    assert terminal.process.returncode == 130
+    assert "interrupted by SIGINT" in "".join(terminal.lines())
+    colours = set(re.findall(rb"\x1b\[([0-9;]*)m", terminal.raw))
+    assert colours <= {b"", b"0", b"1", b"2"}  # bold and dim are no colours
+
+
+def test_a_dumb_terminal_gets_lines(tmp_path: Path, slow_provider: str) -> None:
+    write_suite(tmp_path, slow_provider, 10, [{"key": "a", "maxConcurrency": 1}])
+    with on_terminal(tmp_path, env={"TERM": "dumb"}) as terminal:
+        terminal.wait_end()
+    assert terminal.process.returncode == 0
+    assert b"\x1b" not in terminal.raw
+    assert re.search(rb"\d/10 rows, 100\.0 % passed, 0:01, 0:0\d left; a: 1/1 in flight", terminal.raw)
+
+
+def test_a_terminal_that_is_held_or_goes_away_is_no_error(
+    tmp_path: Path, slow_provider: str
+) -> None:
+    """The run does not wait for it, and ends as it would have."""
+    write_suite(tmp_path, slow_provider, 8, [{"key": "a", "maxConcurrency": 1}])
+    with on_terminal(tmp_path, "-o", "out.json") as terminal:
+        terminal.wait_for(lambda lines: any("1/1" in line for line in lines))
+        done = stats_of(slow_provider)["ok"]
+        os.write(terminal.handle, b"\x13")  # Ctrl-S
+        until = time.monotonic() + PATIENCE
+        while stats_of(slow_provider)["ok"] < done + 3:
+            assert time.monotonic() < until, "the run waits for its terminal"
+            time.sleep(0.02)
+        terminal.close()
+        assert terminal.process.wait(timeout=PATIENCE) == 0
+    rows = json.loads((tmp_path / "out.json").read_text())["results"]["results"]
+    assert [row["success"] for row in rows] == [True] * 8
+
+
+def test_a_file_gets_objects_or_the_last_line_alone(tmp_path: Path, slow_provider: str) -> None:
+    """With `--progress-mode json` each line is one; with `--quiet` there is one line."""
+    write_suite(tmp_path, slow_provider, 3, [{"key": "a"}])
+    command = [sys.executable, "-m", "trioeval", "suite.json", "--no-table"]
+
+    def told(*flags: str) -> list[str]:
+        done = subprocess.run(
+            [*command, *flags], cwd=tmp_path, env=ENV, capture_output=True, timeout=60, check=True
+        )
+        assert done.stdout == b""
+        return done.stderr.decode().splitlines()
+
+    facts = [json.loads(line) for line in told("--progress-mode", "json", "--no-write")]
+    assert [fact["testIdx"] for fact in facts if fact["type"] == "row"] == [0, 1, 2]
+    assert facts[0]["type"] == "progress"
+    assert facts[0]["lanes"][0]["name"] == "a"
+    assert [fact["done"] for fact in facts if fact["type"] == "progress"][-1] == 3
+    assert facts[-1]["type"] == "end"
+    assert facts[-1]["code"] == 0
+    (only,) = told("--quiet")
+    assert only.endswith("exit 0: every row passed")
+
+
+def test_a_step_of_github_gets_groups_and_a_summary(tmp_path: Path) -> None:
+    """Without being asked; nothing that a suite says is a command."""
+    suite = {
+        "providers": [{"id": "echo", "label": "::add-mask::x"}],
+        "prompts": ["{{word}}"],
+        "tests": [
+            {"vars": {"word": word}, "assert": [{"type": "equals", "value": "yes"}]}
+            for word in ("yes", "::error::no", "##[group]no | <b>")
+        ],
+    }
+    (tmp_path / "suite.json").write_text(json.dumps(suite))
+    summary = tmp_path / "summary.md"
+    summary.write_text("# before\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "trioeval", "suite.json", "-o", "page.md"],
+        cwd=tmp_path,
+        env={
+            **ENV, "GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(tmp_path.parent),
+            "GITHUB_STEP_SUMMARY": str(summary),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 100
+    commands = [line for line in done.stdout.splitlines() if line.lstrip().startswith("::")]
+    assert [command.split(" ")[0] for command in commands] == [
+        "::group::trioeval:", "::endgroup::", "::group::trioeval:", "::endgroup::", "::error", "::error",
+    ]  # fmt: skip
+    assert f"file={tmp_path.name}/suite.json,title=FAIL %3A%3Aadd-mask%3A%3Ax%2C test 1" in commands[4]
+    assert "##[" not in done.stdout
+    assert summary.read_text() == "# before\n" + (tmp_path / "page.md").read_text()
+    assert "| `::add-mask::x` | 1 | 2 | 0 | 33.3 % |" in summary.read_text()

@@ -1,0 +1,299 @@
+"""`--trace` and `--otel` as a user has them: real processes, files, servers and exporters."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from test_command_line import ENV, trioeval, write
+from trace_rules import check_trace, read_cut
+
+pytestmark = [pytest.mark.slow, pytest.mark.network]
+
+ECHO = {
+    "providers": ["echo"],
+    "prompts": ["{{word}}"],
+    "tests": [{"description": "first", "vars": {"word": "a"}}, {"vars": {"word": "b"}}],
+}
+QUIET = ("--no-table", "--no-progress", "--no-cache", "--no-live")
+
+
+@contextmanager
+def fake_provider(*flags: str) -> Iterator[str]:
+    """The base URL of a fake provider in a process of its own."""
+    command = [sys.executable, "-m", "trioeval", "fake-provider", "--port", "0", *flags]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENV
+    ) as server:
+        assert server.stdout is not None
+        try:
+            yield server.stdout.readline().strip()
+        finally:
+            server.terminate()
+
+
+def asking(url: str, tests: int, **lane: Any) -> dict[str, Any]:
+    return {
+        "description": "words for sk-0123456789abc",
+        "providers": [
+            {
+                "id": "openai:chat:gpt-x",
+                "config": {"apiBaseUrl": url, "apiKey": "sk-0123456789abc"},
+                "lane": {"retryDelay": 0.05, **lane},
+            }
+        ],
+        "prompts": ["Say {{word}}"],
+        "tests": [
+            {"vars": {"word": f"w{n}"}, "assert": [{"type": "contains", "value": "w"}]}
+            for n in range(tests)
+        ],
+    }
+
+
+def test_a_trace_of_a_real_run_shows_each_request_wait_and_refusal(tmp_path: Path) -> None:
+    """Its sums are those of the provider, and of what is kept; a resumed run has a trace of its own."""
+    with fake_provider("--max-in-flight", "3", "--latency", "0.02") as url:
+        write(tmp_path / "s.json", asking(url, 20, maxConcurrency=6))
+        flags = ("-o", "o.json", "--trace", "new/run.json", *QUIET)
+        done = trioeval("s.json", *flags, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        with urllib.request.urlopen(f"{url.removesuffix('/v1')}/stats") as answer:
+            served = json.loads(answer.read())
+        text = (tmp_path / "new" / "run.json").read_text()
+        drawn = check_trace(json.loads(text))
+        [lane] = drawn.calls
+        rows = json.loads((tmp_path / "o.json").read_text())["results"]["results"]
+        attempts = sum(row["metadata"]["trioeval"]["attempts"] for row in rows)
+        assert drawn.calls[lane] == served["requests"] == attempts
+        assert drawn.refused[lane] == drawn.errors["rate_limited"] > 0
+        assert 3 <= drawn.most[lane] <= 6
+        assert Counter(one["args"]["outcome"] for one in drawn.jobs) == {"Done": 20}
+        assert "sk-0123456789abc" not in text
+        (tmp_path / "new" / "run.json").write_text("x" * 1_000_000)
+        again = ("resume", "--retry", "3,5", "--trace", "new/run.json", *QUIET)
+        assert trioeval(*again, cwd=tmp_path).returncode == 0
+        records = json.loads((tmp_path / "new" / "run.json").read_text())
+        assert check_trace(records).calls.total() >= 2
+        assert [one["args"]["job"] for one in records if one["ph"] == "b"] == ["3", "5"]
+
+
+def test_a_run_that_is_killed_leaves_a_trace_that_viewers_open(tmp_path: Path) -> None:
+    """Everything until then is there, with the calls that were in flight."""
+    with fake_provider("--latency", "30") as url:
+        write(tmp_path / "s.json", asking(url, 3))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "trioeval", "s.json", "--trace", "t.json", *QUIET],
+            cwd=tmp_path,
+            env=ENV,
+            stderr=subprocess.DEVNULL,
+        )
+        trace = tmp_path / "t.json"
+        ends_at = time.monotonic() + 30
+        while not trace.exists() or trace.read_text().count('"ph":"B"') < 3:
+            assert time.monotonic() < ends_at
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert check_trace(read_cut(trace.read_text()), whole=False).unfinished == 3
+
+
+def test_a_trace_that_cannot_be_written_costs_no_run(tmp_path: Path) -> None:
+    """A full disk is told once; what cannot be begun is told before anything is asked."""
+    write(tmp_path / "s.json", ECHO)
+    if Path("/dev/full").exists():
+        done = trioeval("s.json", "--trace", "/dev/full", *QUIET, cwd=tmp_path)
+        assert done.returncode == 0
+        assert done.stderr.count("--trace /dev/full: cannot be written: No space left") == 1
+        assert done.stderr.startswith("warning: ")
+    for path, message in [
+        (".", "--trace .: is a folder"),
+        ("s.json/t.json", "--trace s.json/t.json: the folder s.json cannot be made"),
+    ]:
+        done = trioeval("s.json", "--trace", path, *QUIET, "-o", "o.json", cwd=tmp_path)
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert not (tmp_path / "o.json").exists()
+    done = trioeval("s.json", "--trace", "s.json", *QUIET, cwd=tmp_path)
+    assert done.returncode == 2
+    assert json.loads((tmp_path / "s.json").read_text()) == ECHO
+
+
+@attrs.define
+class Collector:
+    """What a collector of OpenTelemetry got."""
+
+    url: str
+    spans: list[Any] = attrs.field(factory=list)
+    events: list[Any] = attrs.field(factory=list)
+    services: set[str] = attrs.field(factory=set)
+
+    def take(self, path: str, body: bytes) -> None:
+        from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+            ExportTraceServiceRequest,
+        )
+
+        if path == "/v1/traces":
+            traces = ExportTraceServiceRequest.FromString(body)
+            for resource in traces.resource_spans:
+                self.services.add(attributes(resource.resource)["service.name"])
+                self.spans += (span for scope in resource.scope_spans for span in scope.spans)
+        elif path == "/v1/logs":
+            logs = ExportLogsServiceRequest.FromString(body)
+            for found in logs.resource_logs:
+                self.events += (one for scope in found.scope_logs for one in scope.log_records)
+
+
+def attributes(told: Any) -> Mapping[str, Any]:
+    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in told.attributes}
+
+
+@contextmanager
+def collector() -> Iterator[Collector]:
+    """A collector that speaks OTLP over HTTP, on loopback."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            found.take(self.path, self.rfile.read(int(self.headers["content-length"])))
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        found = Collector(f"http://127.0.0.1:{server.server_address[1]}")
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield found
+        finally:
+            server.shutdown()
+
+
+def test_a_collector_gets_every_row_call_and_verdict(tmp_path: Path) -> None:
+    """Over a real exporter, set up from the environment alone; no prompt, reply or key is in it."""
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    with fake_provider("--reply", "wonderful words") as url, collector() as got:
+        write(tmp_path / "s.json", asking(url, 6))
+        environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": got.url}
+        done = trioeval("s.json", "--otel", *QUIET, cwd=tmp_path, env=environ)
+        assert done.returncode == 0, done.stderr
+        assert "otel" not in done.stderr
+    assert Counter(span.name for span in got.spans) == {
+        "trioeval.run": 1,
+        "trioeval.row": 6,
+        "chat gpt-x": 6,
+    }
+    assert len({span.trace_id for span in got.spans}) == 1
+    assert got.services == {"trioeval"}
+    [run] = [span for span in got.spans if span.name == "trioeval.run"]
+    assert attributes(run)["trioeval.suite.description"] == "words for [hidden]"
+    calls = {span.span_id: span for span in got.spans if span.name == "chat gpt-x"}
+    for call in calls.values():
+        told = attributes(call)
+        assert (told["gen_ai.provider.name"], told["server.address"]) == ("openai", "127.0.0.1")
+        assert told["gen_ai.usage.input_tokens"] > 0
+        assert run.start_time_unix_nano <= call.start_time_unix_nano
+        assert call.end_time_unix_nano <= run.end_time_unix_nano
+    assert len(got.events) == 6
+    assert {event.span_id for event in got.events} == calls.keys()
+    assert {event.event_name for event in got.events} == {"gen_ai.evaluation.result"}
+    everything = repr(got.spans) + repr(got.events)
+    assert "wonderful" not in everything
+    assert "Say w" not in everything
+    assert "sk-0123456789abc" not in everything
+
+
+def test_a_collector_that_is_not_there_is_told_once_and_delays_little(tmp_path: Path) -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    write(tmp_path / "s.json", ECHO)
+    environ = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
+        "OTEL_EXPORTER_OTLP_TIMEOUT": "1",
+        "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true",
+    }
+    began_at = time.monotonic()
+    done = trioeval("s.json", "--otel", *QUIET, cwd=tmp_path, env=environ)
+    assert done.returncode == 0
+    assert done.stderr.count("warning: --otel: not everything can be sent") == 1
+    assert done.stderr.count("\n") <= 8
+    assert "Traceback" not in done.stderr
+    assert time.monotonic() - began_at < 20
+    assert not (tmp_path / "o.json").exists()
+
+
+RUN_WITH = """
+import os, sys
+{before}
+sys.argv = ["trioeval", *sys.argv[1:]]
+from trioeval.__main__ import main
+main()
+"""
+
+
+def run_with(before: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A run in a process in which something came before."""
+    return subprocess.run(
+        [sys.executable, "-c", RUN_WITH.format(before=before), "s.json", "--otel", *QUIET],
+        cwd=folder,
+        env={name: value for name, value in ENV.items() if not name.startswith("OTEL_")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        (
+            "opentelemetry",
+            "--otel: opentelemetry-api is not installed: pip install 'trioeval[otel]'",
+        ),
+        ("opentelemetry.sdk", "opentelemetry-sdk is not installed: pip install opentelemetry-sdk"),
+    ],
+)
+def test_what_is_not_installed_is_named_before_anything_is_asked(
+    missing: str, message: str, tmp_path: Path
+) -> None:
+    write(tmp_path / "s.json", ECHO)
+    done = run_with(f"sys.modules[{missing!r}] = None", tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not (tmp_path / ".trioeval" / "results.db").exists() or os.name == "nt"
+
+
+CONFIGURED = """
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, BatchSpanProcessor
+provider = TracerProvider()
+out = open("spans.json", "w")
+provider.add_span_processor(BatchSpanProcessor(ConsoleSpanExporter(out=out)))
+trace.set_tracer_provider(provider)
+os.environ["OTEL_LOGS_EXPORTER"] = "none"
+"""
+
+
+def test_what_a_process_has_configured_is_used(tmp_path: Path) -> None:
+    """As `opentelemetry-instrument` does it; what is left is sent before the run says how it ended."""
+    write(tmp_path / "s.json", ECHO)
+    done = run_with(CONFIGURED, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "otel" not in done.stderr
+    told = (tmp_path / "spans.json").read_text()
+    assert told.count('"name": "trioeval.row"') == 2

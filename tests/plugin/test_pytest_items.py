@@ -1,0 +1,139 @@
+"""What items are, how they end, and what is run for them: decided without pytest."""
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from trioeval.pytest_support.answers import Answers
+from trioeval.pytest_support.choosing import chosen
+from trioeval.pytest_support.keys import Key, RowKey, TaskKey
+from trioeval.pytest_support.loading import load_file, named_items
+from trioeval.pytest_support.telling import Told, told_of_row, told_of_task
+from trioeval.report import row_json
+from trioeval.suite import parse_suite
+from trioeval.tasks import Row, collect, prepare
+
+
+def records(**suite: Any) -> list[dict[str, Any]]:
+    """The records of a suite's rows."""
+    found = trio.run(collect, parse_suite({"providers": ["echo"], **suite}))
+    return [row_json(row, "r") for row in found]
+
+
+def rows(**suite: Any) -> list[Row]:
+    return trio.run(collect, parse_suite({"providers": ["echo"], **suite}))
+
+
+EQUALS = {"assert": [{"type": "equals", "value": "good"}]}
+
+
+def test_every_end_of_a_row_has_one_of_its_item() -> None:
+    """Only what was never begun is skipped."""
+    good, bad = rows(
+        prompts=["{{x}}"], defaultTest=EQUALS, tests=[{"vars": {"x": x}} for x in ("good", "bad")]
+    )
+    assert told_of_row(row_json(good, "r")).ending == "passed"
+    told = told_of_row(row_json(bad, "r"))
+    assert (told.ending, told.text.splitlines()[1:]) == (
+        "failed",
+        ["prompt:", "    bad", "output:", "    bad"],
+    )
+    for outcome, ending in {
+        "failed": "failed",
+        "timed_out": "failed",
+        "interrupted": "failed",
+        "blocked": "skipped",
+        "not_run": "skipped",
+    }.items():
+        row = attrs.evolve(
+            bad, outcome=outcome, status=type(bad.status).ERROR, error="\x1b[2Jwhy", verdict=None
+        )
+        told = told_of_row(row_json(row, "r"))
+        assert told.ending == ending
+        assert "\x1b" not in told.text
+        assert told.text.startswith("no verdict: " if ending == "failed" else "[2Jwhy")
+
+
+def test_a_task_ends_as_the_worst_of_its_rows() -> None:
+    """What is listed is bounded."""
+    found = records(
+        prompts=["{{x}}"],
+        defaultTest=EQUALS,
+        tests=[{"vars": {"x": x}} for x in ("good", *map(str, range(20)))],
+    )
+    told = told_of_task("t", found, None, is_dataset=False)
+    lines = told.text.splitlines()
+    assert told.ending == "failed"
+    assert (lines[0], len(lines), lines[-1]) == (
+        "20 of 21 rows of t did not pass",
+        12,
+        "… and 10 more",
+    )
+    assert told_of_task("t", found[:1], None, is_dataset=False).ending == "passed"
+    assert told_of_task("t", [], None, is_dataset=False).ending == "skipped"
+    assert told_of_task("t", [], None, is_dataset=True).ending == "passed"
+    assert told_of_task("t", [], "2 rows lost", is_dataset=True).ending == "failed"
+
+
+def test_what_a_row_cannot_be_without_is_run_with_it() -> None:
+    """Tasks before its own come whole, cases before its own with the same agent; nothing else does."""
+    cases = [{"id": "a"}, {"id": "b", "dependsOn": "a"}, {"id": "c", "dependsOn": "b"}, {"id": "d"}]
+    tests = [{"vars": {"x": x}} for x in "12"]
+    suite = parse_suite(
+        {
+            "providers": ["echo", {"id": "echo", "label": "other"}],
+            "prompts": ["{{x}}"],
+            "tasks": [
+                {"id": "one", "type": "prompt_eval", "tests": tests},
+                {"id": "two", "type": "prompt_eval", "tests": tests, "dependsOn": "one"},
+                {"id": "alone", "type": "prompt_eval", "tests": tests},
+                {"id": "work", "type": "agent", "prompts": ["Do it."], "tests": cases},
+            ],
+        }
+    )
+    prepared = prepare(suite)
+
+    def left(*keys: Key) -> dict[str | None, list[tuple[int, int]]]:
+        parts = chosen(prepared, keys).parts
+        return {
+            part.id: [(step.test_idx, step.prompt_idx) for step in part.prepared.steps]
+            for part in parts
+        }
+
+    assert left(RowKey("two", 1, 0)) == {
+        "one": [(0, 0), (0, 1), (1, 0), (1, 1)],
+        "two": [(1, 0)],
+    }
+    assert left(RowKey("work", 2, 1)) == {"work": [(0, 1), (1, 1), (2, 1)]}
+    assert left(TaskKey("alone")) == {"alone": [(0, 0), (0, 1), (1, 0), (1, 1)]}
+    assert len(left(TaskKey("alone"))) == 1
+
+
+def test_every_item_has_a_name_of_its_own_and_a_line(tmp_path: Path) -> None:
+    """Also where tests are alike, or have no variables."""
+    path = tmp_path / "a.trioeval.yaml"
+    path.write_text(
+        "providers: [echo]\nprompts: [p]\ntests:\n"
+        "  - vars: {x: 1}\n  - vars: {x: 1}\n  - {vars: {}, options: {repeat: 2}}\n"
+    )
+    items = [*named_items(load_file(path, None))]
+    assert [item.name for item in items] == [
+        "x:1[echo]",
+        "x:1[echo]#2",
+        "test[echo]",
+        "test[echo-repeat 2]",
+    ]
+    assert [item.path for item in items] == [f"$.tests[{place}]" for place in (0, 1, 2, 2)]
+
+
+@pytest.mark.parametrize(("failure", "ending"), [(None, "skipped"), ("the disk is full", "failed")])
+def test_what_is_never_told_is_no_success(failure: str | None, ending: str) -> None:
+    """Whoever waits is told how the run ended."""
+    answers, key = Answers(), RowKey(None, 0, 0)
+    answers.tell({key: Told(ending="passed")})
+    answers.end(failure)
+    assert answers.wait(key).ending == "passed"
+    assert answers.wait(RowKey(None, 1, 0)).ending == ending

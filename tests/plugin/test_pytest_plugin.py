@@ -1,0 +1,286 @@
+"""Suites as tests of pytest: real sessions and a real server that counts what it is asked."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import attrs
+import pytest
+
+from trioeval.store import read_store
+
+pytestmark = [pytest.mark.slow, pytest.mark.network]
+pytest_plugins = ["pytester"]
+
+UNCACHED = ("-o", "trioeval_cache=off")
+
+
+@attrs.frozen
+class Provider:
+    """A fake provider in a process of its own."""
+
+    url: str
+    root: str
+
+    def stats(self) -> Mapping[str, Any]:
+        with urllib.request.urlopen(f"{self.root}/stats") as reply:
+            found: dict[str, Any] = json.load(reply)
+            return found
+
+    def reset(self) -> None:
+        urllib.request.urlopen(f"{self.root}/reset", data=b"").close()
+
+    def wait_requests(self, count: int) -> None:
+        """Wait until it was asked so often."""
+        while self.stats()["requests"] < count:
+            time.sleep(0.02)
+
+    def suite(self, words: str, *, width: int = 8, **more: Any) -> str:
+        """A suite with a row a word; rows of words with an x fail."""
+        entry = {
+            "id": "openai:chat:fake",
+            "label": "fake",
+            "config": {"apiBaseUrl": self.url, "apiKey": "k"},
+            "lane": {"maxConcurrency": width},
+        }
+        tests = [{"vars": {"word": word}} for word in words.split()]
+        return json.dumps(
+            {
+                "providers": [entry],
+                "prompts": ["say {{word}}"],
+                "defaultTest": {"assert": [{"type": "not-contains", "value": "x"}]},
+                "tests": tests,
+                **more,
+            }
+        )
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Provider]:
+    command = [sys.executable, "-m", "trioeval", "fake-provider", "--port", "0"]
+    with subprocess.Popen(
+        [*command, "--latency", "0.1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        yield Provider(url, url.removesuffix("/v1"))
+        process.terminate()
+
+
+@pytest.fixture
+def provider(server: Provider) -> Provider:
+    server.reset()
+    return server
+
+
+@pytest.fixture(autouse=True)
+def _alone(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No settings of this session reach those that are tested."""
+    for name in [*os.environ]:
+        if name.startswith(("TRIOEVAL_", "PROMPTFOO_", "PYTEST_", "COV_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("COLUMNS", "140")
+    # What these sessions do not need would take most of their time.
+    unneeded = ("hypothesispytest", "anyio", "trio", "timeout")
+    plugins = " ".join(f"-p no:{name}" for name in unneeded)
+    monkeypatch.setenv("PYTEST_ADDOPTS", f"--assert=plain {plugins}")
+    monkeypatch.setenv("TMPDIR", str(pytester.path))
+
+
+def left_behind(folder: Path) -> list[str]:
+    return [path.name for path in folder.glob("trioeval-*")]
+
+
+def test_rows_are_items_that_end_as_the_rows_do(
+    pytester: pytest.Pytester, provider: Provider
+) -> None:
+    """Failing rows say why without a traceback, and so do those without a verdict; they run at once."""
+    pytester.makefile(
+        ".trioeval.json",
+        words=provider.suite("a b\u202e d x\u001b[31mx y", evaluateOptions={"repeat": 2}),
+    )
+    pytester.makefile(
+        ".trioeval.yaml",
+        tasks="""
+        providers: [echo]
+        tasks:
+          - id: first
+            type: prompt_eval
+            prompts: ["{{a}}"]
+            tests:
+              - {description: unknown, vars: {b: 1}}
+              - {description: "odd :: name", vars: {a: 1}}
+          - id: later
+            type: prompt_eval
+            dependsOn: first
+            prompts: ["{{a}}"]
+            tests: [{vars: {a: 1}}]
+          - id: answers
+            type: prompt_eval
+            prompts: ["{{a}}"]
+            tests: [{vars: {a: x}}, {vars: {a: y}}]
+          - id: checked
+            type: prompt_eval
+            prompts: ["{{b}}"]
+            tests: {fromTask: answers, vars: {b: output}}
+            defaultTest: {assert: [{type: equals, value: x}]}
+        evaluateOptions: {strictVariables: true}
+        """,
+    )
+    pytester.makepyfile(test_plain="def test_plain():\n    pass\n")
+    done = pytester.runpytest_subprocess("-ra", "--junitxml=out.xml")
+    done.assert_outcomes(passed=12, failed=4, skipped=1)
+    text = done.stdout.str()
+    assert "\u202e" not in text
+    assert "Traceback" not in text
+    assert "pytest_support" not in text
+    done.stdout.fnmatch_lines(
+        [
+            '*the output contains "x"*',
+            "prompt:",
+            "    say x [[]31mx",
+            "output:",
+            "1 of 2 rows of checked did not pass",
+            "test 1, column 0: *y*",
+            "SKIPPED [[]1[]] tasks.trioeval.yaml:*: *first*",
+            "FAILED tasks.trioeval.yaml::first: unknown[[]echo[]] - Failed: no verdict: *a*",
+            'FAILED words.trioeval.json::word:x [[]31mx[[]fake[]] - Failed: the output contains "x"*',
+            "FAILED words.trioeval.json::word:x [[]31mx[[]fake-repeat 2[]] - *",
+        ],
+        consecutive=False,
+    )
+    stats = provider.stats()
+    assert stats["requests"] == 10
+    assert stats["max_in_flight"] == 8
+    cases = ET.parse(pytester.path / "out.xml").iter("testcase")  # noqa: S314 - our own
+    told = {
+        case.get("name"): {one.get("name"): one.get("value") for one in case.iter("property")}
+        for case in cases
+    }
+    assert told["word:a[fake]"].keys() >= {"provider", "score", "latency_ms", "tokens"}
+    assert "first: odd : name[echo]" in told
+    assert left_behind(pytester.path) == []
+
+
+def test_only_what_is_selected_is_asked_for_and_paid_for_once(
+    pytester: pytest.Pytester, provider: Provider
+) -> None:
+    """Collecting asks nobody; what is deselected is not run; what is in the cache is not paid for again."""
+    pytester.makefile(".trioeval.json", words=provider.suite("a b x"))
+    pytester.makefile(
+        ".trioeval.yaml",
+        bad="providers: [echo]\npromts: [a]\ntests: [{assert: [{type: contians}]}]",
+    )
+    done = pytester.runpytest_subprocess("--collect-only", "-q")
+    done.stdout.fnmatch_lines(
+        [
+            "words.trioeval.json::word:a[[]fake[]]",
+            'bad.trioeval.yaml:2:1: $.promts: "promts" is not a key here',
+            "bad.trioeval.yaml:3:*contians*",
+        ],
+        consecutive=False,
+    )
+    assert "Traceback" not in done.stdout.str()
+    assert provider.stats()["requests"] == 0
+    (pytester.path / "bad.trioeval.yaml").unlink()
+    done = pytester.runpytest_subprocess("-k", "not word:b", "-o", "trioeval_db=runs.db")
+    done.assert_outcomes(passed=1, failed=1, deselected=1)
+    assert provider.stats()["requests"] == 2
+    with read_store(pytester.path / "runs.db") as reader:
+        run = reader.run("latest")
+        assert (run.state, run.passed, run.failed, run.expected) == ("finished", 1, 1, 2)
+    names = [f"words.trioeval.json::word:{word}[fake]" for word in "bx"]
+    pytester.runpytest_subprocess(*names).assert_outcomes(passed=1, failed=1)
+    assert provider.stats()["requests"] == 3
+
+
+def test_workers_pay_for_each_row_once(pytester: pytest.Pytester, provider: Provider) -> None:
+    """Whichever worker asks first runs the rows of a file; all others read how they end."""
+    for name in ("one", "two", "three"):
+        pytester.makefile(
+            ".trioeval.json", **{name: provider.suite(" ".join(f"{name}{n}" for n in range(12)))}
+        )
+    done = pytester.runpytest_subprocess("-n", "2", *UNCACHED)
+    done.assert_outcomes(passed=36)
+    assert provider.stats()["requests"] == 36
+    assert left_behind(pytester.path) == []
+
+
+def test_a_worker_that_dies_costs_what_was_under_way_and_no_more(
+    pytester: pytest.Pytester, provider: Provider
+) -> None:
+    """The next one goes on with the run: what was answered is not asked again."""
+    pytester.makefile(".trioeval.json", words=provider.suite("a b c d e f g h i j", width=1))
+    pytester.makeconftest(
+        f"""
+        import json, os, threading, time, urllib.request
+
+        def die():
+            while True:
+                with urllib.request.urlopen("{provider.root}/stats") as reply:
+                    if json.load(reply)["requests"] >= 5:
+                        os._exit(1)
+                time.sleep(0.01)
+
+        if os.environ.get("PYTEST_XDIST_WORKER") == "gw0":
+            threading.Thread(target=die, daemon=True).start()
+        """
+    )
+    done = pytester.runpytest_subprocess("-n", "1", *UNCACHED)
+    done.stdout.fnmatch_lines(["*worker 'gw0' crashed*"])
+    done.assert_outcomes(passed=9, failed=1)
+    # The call under way, and the one before it, if its reply was not on disk yet.
+    assert provider.stats()["requests"] <= 12
+
+
+def test_an_interrupt_lets_rows_under_way_finish(
+    pytester: pytest.Pytester, provider: Provider
+) -> None:
+    """They are paid for, and found in the cache by the next session."""
+    words = " ".join(f"w{n}" for n in range(60))
+    pytester.makefile(".trioeval.json", words=provider.suite(words, width=2))
+    with subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-q"],
+        cwd=pytester.path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        provider.wait_requests(6)
+        process.send_signal(signal.SIGINT)
+        text = process.stdout.read()
+        assert process.wait(30) == pytest.ExitCode.INTERRUPTED
+    assert "rows under way may finish" in text
+    stats = provider.stats()
+    assert (stats["disconnects"], stats["abandoned"], stats["in_flight"]) == (0, 0, 0)
+    assert stats["requests"] < 60
+    pytester.makefile(".trioeval.json", words=provider.suite(words, width=16))
+    pytester.runpytest_subprocess("-q").assert_outcomes(passed=60)
+    assert provider.stats()["requests"] == 60
+
+
+def test_it_costs_next_to_nothing_where_no_suite_is_wanted(pytester: pytest.Pytester) -> None:
+    """Not even where one lies beside the tests."""
+    pytester.makefile(".trioeval.json", words="no JSON")
+    pytester.makepyfile(
+        test_plain="""
+        import sys
+
+        def test_plain():
+            ours = {name for name in sys.modules if name.startswith("trioeval")}
+            assert ours == {"trioeval", "trioeval._version", "trioeval.pytest_plugin"}
+        """
+    )
+    pytester.runpytest_subprocess("test_plain.py").assert_outcomes(passed=1)

@@ -1,0 +1,99 @@
+"""What the page of a run holds, read as its own script reads it."""
+
+import base64
+import json
+import zlib
+from html.parser import HTMLParser
+from typing import Any
+
+import attrs
+
+from trioeval.report.html_report.cells import CELL_FIELDS
+
+
+@attrs.define
+class Pack:
+    """An element with packed rows."""
+
+    part: int
+    kind: str
+    first: int
+    count: int
+    rows: list[Any]
+
+
+class PageData(HTMLParser):
+    """A page: its elements and text, and what its data says."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.lines: list[list[str]] = []
+        """Cells of tables that are there without any script."""
+        self.words: list[str] = []
+        self.data: dict[str, Any] = {}
+        self.packs: list[Pack] = []
+        self._script: dict[str, str | None] | None = None
+        self.feed(text)
+        self.close()
+
+    @property
+    def text(self) -> str:
+        """All that can be read without any script."""
+        return " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._script = dict(attrs) if tag in {"script", "style"} else None
+        if tag == "tr":
+            self.lines.append([])
+        if tag in {"td", "th"}:
+            self.lines[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in {"script", "style"}:
+            self._script = None
+
+    def handle_data(self, data: str) -> None:
+        if self._script is None:
+            self.words.append(data)
+            if self.lines and self.lines[-1]:
+                self.lines[-1][-1] += data
+        elif self._script.get("id") == "data":
+            self.data = json.loads(data)
+        elif "data-kind" in self._script:
+            told = {name: str(value) for name, value in self._script.items()}
+            rows = json.loads(zlib.decompress(base64.b64decode(data)))
+            pack = Pack(
+                part=int(told["data-part"]),
+                kind=told["data-kind"],
+                first=int(told["data-first"]),
+                count=int(told["data-count"]),
+                rows=rows,
+            )
+            assert pack.count == len(rows)
+            assert pack.first == len(self.rows(pack.kind, pack.part))
+            self.packs.append(pack)
+
+    def rows(self, kind: str, part: int = 0) -> list[Any]:
+        """All that is packed of a kind, in its order."""
+        packs = (pack for pack in self.packs if (pack.part, pack.kind) == (part, kind))
+        return [row for pack in packs for row in pack.rows]
+
+    def cells(self, part: int = 0) -> list[list[dict[str, Any] | None]]:
+        """The table: by test and column."""
+        return [list(map(cell_of, row[2])) for row in self.rows("index", part)]
+
+    def details(self, part: int = 0) -> list[dict[str, Any]]:
+        """What is told of each row when it is opened."""
+        return self.rows("details", part)
+
+    def block(self, row: int, title: str, part: int = 0) -> Any:
+        """The content of a block of a row; None where there is none of that title."""
+        blocks = self.details(part)[row]["blocks"]
+        return next((body for _, name, body in blocks if name == title), None)
+
+
+def cell_of(told: list[Any] | None) -> dict[str, Any] | None:
+    """A cell with the names of its fields."""
+    return None if told is None else dict(zip(CELL_FIELDS, told, strict=True))

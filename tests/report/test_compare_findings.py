@@ -1,0 +1,202 @@
+"""Whether one run is better or worse than another beyond chance: of which rows, and in how many columns."""
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+from test_compare import Record, made
+
+from trioeval.report.compare import Comparison
+from trioeval.report.compare_chance import chance_lines, findings_table, told_of
+from trioeval.report.compare_columns import KeptMetrics
+from trioeval.report.compare_findings import Findings, findings_of
+from trioeval.report.statistics import mcnemar
+
+
+def compared(
+    old: Sequence[Record], new: Sequence[Record], confidence: float = 0.95, **how: Any
+) -> tuple[Comparison, Findings]:
+    comparison = Comparison(lambda: old, **how)
+    for _ in comparison.changes(new):
+        pass
+    return comparison, findings_of(comparison.columns, confidence)
+
+
+def run(statuses: Sequence[int], **more: Any) -> list[Record]:
+    """A row a test: 0 passes, 1 fails, 2 has no verdict."""
+    return [made(f"w{place}", status, **more) for place, status in enumerate(statuses)]
+
+
+def test_what_passes_and_fails_is_told_by_mcnemar() -> None:
+    """Ten of forty tests became worse and one better: the scores say the same, and are no second question."""
+    old = run([0] * 30 + [1] * 10)
+    new = run([1] * 10 + [0] * 20 + [0] + [1] * 9)
+    _, findings = compared(old, new)
+    (column,) = findings.columns
+    assert column.is_score_pass
+    assert column.passed.p_value == column.passed.adjusted == mcnemar(1, 10)
+    assert column.scored.p_value == column.passed.p_value
+    assert (column.passed.answer, findings.is_worse, findings.is_better) == ("worse", True, False)
+    difference = column.passed.difference
+    assert difference is not None
+    assert difference.n == 40
+    assert difference.mean == pytest.approx(-9 / 40)
+    assert compared(new, old)[1].is_better
+
+
+def test_repeats_are_no_evidence_of_their_own() -> None:
+    """One test that became worse five times is one test."""
+    names = [f"w{place}" for place in range(8) for _ in range(5)]
+    old = [made(name) for name in names]
+    new = [made(name, int(name == "w0")) for name in names]
+    _, findings = compared(old, new)
+    (column,) = findings.columns
+    assert column.passed.p_value == 1
+    assert column.passed.difference is not None
+    assert (column.passed.difference.n, column.passed.difference.clusters) == (40, 8)
+
+
+def test_clusters_are_those_that_are_named() -> None:
+    """Of a variable or of metadata: what happens to one book is one observation."""
+    old = [made("", vars={"n": n, "book": n % 2}) for n in range(20)]
+    new = [made("", 1, vars={"n": n, "book": n % 2}) for n in range(20)]
+    assert compared(old, new)[1].is_worse
+    _, findings = compared(old, new, clusters={None: "book"})
+    assert not findings.is_worse
+    assert findings.columns[0].passed.p_value == 0.5
+
+
+def test_rows_without_a_verdict_have_not_passed_and_have_no_score() -> None:
+    """So a run that only ends in errors is worse, whatever its scores are."""
+    _, findings = compared(run([0] * 8), run([2] * 8))
+    (column,) = findings.columns
+    assert (column.passed.answer, column.scored.difference) == ("worse", None)
+    assert column.scored.answer is None
+    _, findings = compared(run([0] * 8), run([0] * 4 + [2] * 4))
+    scored = findings.columns[0].scored
+    assert scored.difference is not None
+    assert (scored.difference.n, scored.answer) == (4, "no difference")
+
+
+def test_scores_alone_can_be_worse() -> None:
+    """Where all rows pass as they did."""
+    old, new = run([0] * 12, score=0.9), run([0] * 12, score=0.7)
+    _, findings = compared(old, new)
+    (column,) = findings.columns
+    assert (column.passed.answer, column.scored.answer) == ("no difference", "worse")
+    assert findings.is_worse
+
+
+def test_many_columns_are_many_questions() -> None:
+    """What one column shows alone may be chance among ten."""
+    old, new = run([0] * 12), run([1] * 6 + [0] * 6)
+    assert compared(old, new)[1].is_worse
+    others = [row for n in range(9) for row in run([0] * 12, provider={"id": f"p{n}"})]
+    _, findings = compared(old + others, new + others)
+    first, *rest = findings.columns
+    assert first.passed.p_value == mcnemar(0, 6) == 0.03125
+    assert (first.passed.adjusted, first.passed.answer) == (0.3125, "no difference")
+    assert {column.passed.answer for column in rest} == {"no difference"}
+
+
+def test_what_only_one_run_has_is_no_pair() -> None:
+    """Nothing is said of the difference then."""
+    comparison, findings = compared(run([0, 0]), run([1, 1], task="other"))
+    assert (findings.pairs, findings.is_worse) == (0, False)
+    assert [column.passed.answer for column in findings.columns] == [None, None]
+    assert [*chance_lines(findings)] == [
+        "no row is in both runs: nothing can be said of their difference"
+    ]
+    assert "–" in printed(comparison, findings)
+    assert compared([], [])[1].columns == []
+
+
+def verdict(**metrics: tuple[float, float]) -> Mapping[str, Any]:
+    return {
+        "componentResults": [],
+        "namedScores": {name: value for name, (value, _) in metrics.items()},
+        "namedScoreWeights": {name: weight for name, (_, weight) in metrics.items()},
+    }
+
+
+def test_metrics_are_told_and_decide_nothing() -> None:
+    """Each by its weight, and only of rows that have it in both runs."""
+    old = [made(f"w{n}", gradingResult=verdict(m=(0.9, 1), x=(1, 1))) for n in range(9)]
+    new = [made(f"w{n}", gradingResult=verdict(m=(0.1 + n / 100, 3))) for n in range(9)]
+    _, findings = compared(old, new)
+    assert not findings.is_worse
+    metrics = findings.columns[0].metrics
+    assert [*metrics] == ["m", "x"]
+    assert metrics["m"].answer == "worse"
+    assert (metrics["x"].difference, metrics["x"].answer) == (None, None)
+    assert metrics["m"].difference is not None
+    assert metrics["m"].difference.mean == pytest.approx(-0.76)
+
+
+numbers = st.dictionaries(st.sampled_from("ab"), st.tuples(st.floats(0, 1), st.just(2.0)))
+
+
+@settings(max_examples=settings().max_examples // 2)
+@given(st.lists(numbers, max_size=8))
+def test_metrics_of_rows_are_kept_as_they_were(rows: list[dict[str, tuple[float, float]]]) -> None:
+    """Also where some rows have none of them."""
+    kept = KeptMetrics()
+    for place, metrics in enumerate(rows):
+        kept.add(place, metrics)
+    assert [kept.of(place) for place in range(len(rows))] == rows
+
+
+@settings(max_examples=settings().max_examples // 3)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=12))
+def test_going_back_turns_every_answer_around(statuses: list[tuple[int, int]]) -> None:
+    """With the same p-values and intervals that are mirrored."""
+    before, after = (run(side) for side in zip(*statuses, strict=True))
+    (there,), (back,) = (
+        found[1].columns for found in (compared(before, after), compared(after, before))
+    )
+    turned = {"better": "worse", "worse": "better"}
+    for (_, one), (_, other) in zip(there.named(), back.named(), strict=True):
+        assert one.p_value == pytest.approx(other.p_value)
+        assert one.answer == turned.get(other.answer or "", other.answer)
+        assert one.detectable == pytest.approx(other.detectable)
+        if one.difference is not None and other.difference is not None:
+            assert one.difference.mean == pytest.approx(-other.difference.mean)
+
+
+def printed(comparison: Comparison, findings: Findings) -> str:
+    console = Console(file=io.StringIO(), width=150, color_system=None)
+    console.print(findings_table(comparison.columns, findings))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_people_are_told_in_a_table_and_in_sentences() -> None:
+    """With intervals, the p-value, what can be seen, and how many rows it would take; names are inert."""
+    old = run([0] * 15 + [1] * 5, gradingResult=verdict(**{"\x1b[31mevil": (0.5, 1)}))
+    new = run(
+        [1] * 9 + [0] * 6 + [1] * 4 + [0], gradingResult=verdict(**{"\x1b[31mevil": (0.5, 1)})
+    )
+    comparison, findings = compared(old, new)
+    table = printed(comparison, findings)
+    assert "\x1b" not in table
+    passed = next(line for line in table.splitlines() if "passed %" in line)
+    numbers = "75.0 (53.1 to 88.8) 35.0 (18.1 to 56.7) -40.0 (-68.0 to -12.0)"
+    assert " ".join(passed.split()) == f"p | q passed % {numbers} 0.021 39.5 worse"
+    evil = next(line for line in table.splitlines() if "evil" in line)
+    assert evil.split()[-2:] == ["no", "difference"]
+    *sentences, last = told_of(comparison.columns, findings)
+    assert sentences[0] == (
+        "p | q, passed %: 75.0 (53.1 to 88.8) → 35.0 (18.1 to 56.7); -40.0 (-68.0 to -12.0), p = 0.021: "
+        "worse beyond chance"
+    )
+    assert last.startswith(
+        "20 pairs of rows mostly show a difference of the pass rate of 39.5 points"
+    )
+    same, found = compared(old, old)
+    (line,) = chance_lines(found)
+    assert line.startswith("how many rows a difference needs cannot be told")
+    assert "(no interval)" in printed(same, found)

@@ -1,0 +1,270 @@
+"""Means, shares and their intervals, beside SciPy and examples that were published."""
+
+import math
+from random import Random
+
+import numpy as np
+import pytest
+import scipy.stats  # type: ignore[import-untyped]
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trioeval.report.statistics import Estimate, bootstrap_mean, mean, proportion
+from trioeval.report.statistics.distributions import (
+    normal_quantile,
+    normal_tail,
+    student_quantile,
+    student_tail,
+)
+from trioeval.report.statistics.estimates import cluster_sums
+from trioeval.report.statistics.proportions import clustered_proportion
+
+TREATED = [94, 197, 16, 38, 99, 141, 23]
+CONTROL = [52, 104, 146, 10, 51, 30, 40, 27, 46]
+"""Survival times: B. Efron and R. J. Tibshirani, An introduction to the bootstrap (1993), table 2.1."""
+
+
+def seeded(seed: int) -> Random:
+    return Random(seed)  # noqa: S311 - draws samples
+
+
+values = st.lists(st.floats(-100, 100).map(lambda x: round(x, 3)), min_size=2, max_size=30)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3.5, 10, 100, 999, 1000, 1001, 20_000, 1e6])
+def test_student_is_as_scipy_has_it(freedom: float) -> None:
+    """Quantiles and tails, also far out."""
+    for share in (1e-9, 0.025, 0.2, 0.5, 0.6, 0.975, 0.9999):
+        wanted = scipy.stats.t.ppf(share, freedom)
+        assert student_quantile(share, freedom) == pytest.approx(wanted, rel=1e-8, abs=1e-12)
+    for t in (-3, 0, 0.1, 1, 5, 30):
+        wanted = scipy.stats.t.sf(t, freedom)
+        assert student_tail(t, freedom) == pytest.approx(wanted, rel=1e-8, abs=1e-300)
+
+
+@given(st.floats(1e-12, 1 - 1e-12))
+def test_the_normal_distribution_is_as_scipy_has_it(share: float) -> None:
+    """Quantiles, and the tails that they cut off."""
+    quantile = normal_quantile(share)
+    assert quantile == pytest.approx(scipy.stats.norm.ppf(share), rel=1e-9, abs=1e-12)
+    assert normal_tail(-quantile) == pytest.approx(share, rel=1e-7)
+
+
+def test_standard_errors_are_those_of_a_textbook() -> None:
+    """Efron and Tibshirani, table 2.1: 86.86 with 25.24, and 56.22 with 14.14."""
+    for sample, middle, error in ((TREATED, 86.86, 25.24), (CONTROL, 56.22, 14.14)):
+        found = mean(sample)
+        assert found is not None
+        assert found.mean == pytest.approx(middle, abs=0.005)
+        assert found.standard_error == pytest.approx(error, abs=0.02)
+
+
+@settings(max_examples=settings().max_examples // 3)
+@given(values, st.sampled_from([0.5, 0.9, 0.95, 0.999]))
+def test_a_mean_of_independent_values_is_as_scipy_has_it(
+    sample: list[float], confidence: float
+) -> None:
+    """The standard error of the mean, and Student's interval."""
+    found = mean(sample, confidence=confidence)
+    assert found is not None
+    assert (found.n, found.clusters) == (len(sample), len(sample))
+    if len(set(sample)) == 1:
+        assert (found.standard_error, found.low, found.high) == (None, None, None)
+        return
+    error = scipy.stats.sem(sample)
+    ends = scipy.stats.t.interval(confidence, len(sample) - 1, np.mean(sample), error)
+    assert found.standard_error == pytest.approx(error)
+    assert (found.low, found.high) == pytest.approx(ends, rel=1e-9, abs=1e-9)
+
+
+def test_clusters_are_those_of_an_intercept_with_robust_errors() -> None:
+    """The number that statsmodels 0.15 gives: `OLS(y, ones).fit(cov_type="cluster")`, with its correction."""
+    sample = [1.0, 2, 3, 4, 6, 8, 8, 9, 10]
+    found = mean(sample, "aaabbcccc")
+    assert found is not None
+    assert found.standard_error == pytest.approx(CLUSTERED, rel=1e-9)
+    assert (found.n, found.clusters) == (9, 3)
+
+
+CLUSTERED = 2.2562213941508196
+
+
+@settings(max_examples=settings().max_examples // 3)
+@given(values, st.randoms(use_true_random=False))
+def test_clusters_of_one_are_no_clusters(sample: list[float], rng: Random) -> None:
+    """And neither the order nor the names of anything matter."""
+    names = [*range(len(sample))]
+    assert mean(sample, names) == mean(sample)
+    groups = [rng.randrange(4) for _ in sample]
+    pairs = [*zip(sample, groups, strict=True)]
+    rng.shuffle(pairs)
+    shuffled = mean([value for value, _ in pairs], [f"g{group}" for _, group in pairs])
+    assert_same(shuffled, mean(sample, groups))
+
+
+@settings(max_examples=settings().max_examples // 3)
+@given(values, st.sampled_from([-2.0, 0.5, 8.0]), st.integers(-5, 5), st.integers(2, 4))
+def test_units_and_copies_change_nothing_else(
+    sample: list[float], factor: float, shift: int, copies: int
+) -> None:
+    """Scaled and shifted values have such a mean and interval; copies in one cluster tell nothing."""
+    found = mean(sample)
+    moved = mean([factor * value + shift for value in sample])
+    assert found is not None
+    assert moved is not None
+    assert moved.mean == pytest.approx(factor * found.mean + shift, abs=1e-9)
+    if found.standard_error is not None and found.standard_error > 1e-6:
+        assert moved.standard_error == pytest.approx(abs(factor) * found.standard_error, rel=1e-6)
+    copied = mean(
+        [value for value in sample for _ in range(copies)],
+        [group for group in range(len(sample)) for _ in range(copies)],
+    )
+    assert copied is not None
+    assert copied.n == copies * len(sample)
+    assert copied.standard_error == pytest.approx(found.standard_error)
+
+
+@pytest.mark.parametrize(
+    ("sample", "clusters"),
+    [([3.0], None), ([0.1] * 7, None), ([1.0, 2.0], "aa"), ([1.0, 3.0, 3.0, 1.0], "aabb")],
+)
+def test_where_nothing_varies_there_is_no_interval(
+    sample: list[float], clusters: str | None
+) -> None:
+    """One value, values that are all equal, and one cluster: nobody knows how far they are off."""
+    found = mean(sample, clusters)
+    assert found is not None
+    assert (found.standard_error, found.low, found.high, found.half_width) == (None,) * 4
+    assert bootstrap_mean(sample, seeded(1), clusters) == found
+
+
+def test_what_is_no_number_is_left_out() -> None:
+    """Missing values, infinities and NaN; of nothing there is no mean."""
+    assert mean([1, None, math.nan, 3, math.inf], "abcde") == mean([1, 3])
+    assert mean([]) is mean([None, math.nan]) is bootstrap_mean([], seeded(1)) is None
+    assert proportion(0, 0) is None
+    with pytest.raises(ValueError, match="shorter"):
+        mean([1.0, 2.0], "a")
+
+
+@pytest.mark.parametrize(
+    ("passed", "n", "low", "high"),
+    [
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ],
+)
+def test_wilson_is_as_it_was_published(passed: int, n: int, low: float, high: float) -> None:
+    """R. G. Newcombe, Statistics in Medicine 17 (1998) 857, table I, method 3."""
+    found = proportion(passed, n)
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((low, high), abs=5e-5)
+
+
+@settings(max_examples=settings().max_examples // 3)
+@given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilson_is_as_scipy_has_it(counts: tuple[int, int]) -> None:
+    """And rows that are clusters of their own are no clusters."""
+    passed, n = counts
+    found = proportion(passed, n)
+    assert found is not None
+    wanted = scipy.stats.binomtest(passed, n).proportion_ci(method="wilson")
+    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), abs=1e-12)
+    rows = [1.0] * passed + [0.0] * (n - passed)
+    sums, _ = cluster_sums(rows, None)
+    assert clustered_proportion(lambda: sums, n) == found
+
+
+def clustered(rows: list[int], groups: str) -> Estimate | None:
+    sums, n = cluster_sums(rows, groups)
+    return clustered_proportion(lambda: sums, n)
+
+
+def test_copies_of_a_row_narrow_no_share() -> None:
+    """Ten clusters of two equal rows are ten rows, with the quantile of Student's t."""
+    found, alone = clustered([0, 0] * 4 + [1, 1] * 6, "aabbccddeeffgghhiijj"), proportion(6, 10)
+    assert found is not None
+    assert alone is not None
+    assert found.mean == 0.6
+    assert found.half_width is not None
+    assert alone.half_width is not None
+    assert found.half_width > alone.half_width
+    assert (found.n, found.clusters) == (20, 10)
+
+
+def test_clusters_that_all_pass_count_once_each() -> None:
+    """Their rows may be copies; but what each cluster passes half of says nothing of other clusters."""
+    whole, half = clustered([1] * 10, "aabbccddee"), clustered([0, 1] * 5, "aabbccddee")
+    assert whole is not None
+    assert (whole.high, whole.standard_error) == (1.0, None)
+    assert whole.low is not None
+    assert whole.low < proportion(5, 5).low  # type: ignore[union-attr, operator]
+    assert half is not None
+    assert (half.mean, half.low) == (0.5, None)
+
+
+@settings(max_examples=settings().max_examples // 4)
+@given(values, st.integers(0, 9), st.sampled_from(["bca", "percentile"]))
+def test_a_bootstrap_does_not_know_the_order(sample: list[float], seed: int, method: str) -> None:
+    """Equal seeds give equal intervals, which hold what is in between."""
+    how = {"method": method, "resamples": 100}
+    found = bootstrap_mean(sample, seeded(seed), **how)  # type: ignore[arg-type]
+    turned = bootstrap_mean(sample[::-1], seeded(seed), **how)  # type: ignore[arg-type]
+    assert found == turned
+    assert found is not None
+    if found.low is not None and found.high is not None:
+        assert min(sample) - 1e-9 <= found.low <= found.high <= max(sample) + 1e-9
+
+
+@pytest.mark.parametrize("method", ["bca", "percentile"])
+def test_a_bootstrap_is_as_scipy_has_it(method: str) -> None:
+    """But for what chance draws; its standard error is 23.36, Efron and Tibshirani, table 2.2."""
+    ours = bootstrap_mean(TREATED, seeded(1), method=method, resamples=4000)  # type: ignore[arg-type]
+    theirs = scipy.stats.bootstrap(
+        (TREATED,), np.mean, n_resamples=20_000, method=method, rng=np.random.default_rng(1)
+    )
+    assert ours is not None
+    assert ours.standard_error == pytest.approx(23.36, rel=0.05)
+    wanted = (theirs.confidence_interval.low, theirs.confidence_interval.high)
+    assert (ours.low, ours.high) == pytest.approx(wanted, abs=4)
+
+
+def test_intervals_hold_what_they_estimate_as_often_as_they_say() -> None:
+    """Of 600 samples of 12 clusters of 4: without regard to clusters far fewer would."""
+    rng = seeded(7)
+    held = unaware = 0
+    groups = [group for group in range(12) for _ in range(4)]
+    for _ in range(600):
+        shared = [rng.gauss(0, 1) for _ in range(12)]
+        sample = [shared[group] + rng.gauss(0, 0.5) for group in groups]
+        aware, plain = mean(sample, groups), mean(sample)
+        held += holds(aware, 0)
+        unaware += holds(plain, 0)
+    assert 555 <= held <= 585
+    assert unaware < 480
+
+
+def test_shares_are_held_near_the_end_too() -> None:
+    """Of 1000 samples of 40 rows of which each passes with 97 %."""
+    rng = seeded(3)
+    found = (proportion(sum(rng.random() < 0.97 for _ in range(40)), 40) for _ in range(1000))
+    assert sum(holds(one, 0.97) for one in found) >= 930
+
+
+def holds(found: Estimate | None, value: float) -> bool:
+    assert found is not None
+    return found.low is not None and found.high is not None and found.low <= value <= found.high
+
+
+def assert_same(one: Estimate | None, other: Estimate | None) -> None:
+    """But for rounding."""
+    assert one is not None
+    assert other is not None
+    assert (one.n, one.clusters) == (other.n, other.clusters)
+    assert one.mean == pytest.approx(other.mean, abs=1e-12)
+    if one.standard_error is None or other.standard_error is None:
+        assert one.standard_error is other.standard_error
+    else:
+        assert one.standard_error == pytest.approx(other.standard_error, rel=1e-6, abs=1e-12)

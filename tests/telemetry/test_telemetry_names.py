@@ -1,0 +1,155 @@
+"""Names, as the conventions of OpenTelemetry have them; and what an environment wants."""
+
+import json
+import pkgutil
+import re
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+
+import opentelemetry.semconv._incubating.attributes as incubating
+import opentelemetry.semconv.attributes as stable
+import pytest
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
+
+from trioeval.errors import UsageError
+from trioeval.providers import Reply
+from trioeval.providers.asked import Asked
+from trioeval.providers.vendors.services import SERVICES
+from trioeval.tasks.journal import CallKey, CallRecord, CallRole
+from trioeval.telemetry import names
+from trioeval.telemetry.asked import _OPERATIONS, _PROVIDERS, operation_of
+from trioeval.telemetry.content import input_messages, output_messages, wants_content
+from trioeval.telemetry.export import find_exporters
+
+
+def known_names() -> set[str]:
+    """All attributes of the installed conventions."""
+    found = set()
+    for package in (incubating, stable):
+        for one in pkgutil.iter_modules(package.__path__):
+            module = import_module(f"{package.__name__}.{one.name}")
+            found |= {value for name, value in vars(module).items() if name.isupper()}
+    return {value for value in found if isinstance(value, str)}
+
+
+def test_every_attribute_is_one_of_the_conventions_or_ours() -> None:
+    known = known_names()
+    assert len(known) > 100
+    used = {value for name, value in vars(names).items() if name.isupper()}
+    ours = {name for name in used if name.startswith("trioeval.")}
+    # The package has attributes only; this one names an event, and its attributes begin like it.
+    events = {names.RESULT}
+    assert used - ours - events - known == set()
+    assert names.RESULT.rpartition(".")[0] + ".name" in known
+    assert not known & ours
+
+
+def test_providers_and_operations_are_called_as_the_conventions_call_them() -> None:
+    providers = {one.value for one in gen_ai_attributes.GenAiProviderNameValues}
+    assert set(_PROVIDERS.values()) <= providers
+    operations = {one.value for one in gen_ai_attributes.GenAiOperationNameValues}
+    assert {*_OPERATIONS.values(), "chat", "invoke_agent"} <= operations
+    # A service that the conventions know by our own word for it needs no entry.
+    told = {_PROVIDERS.get(family, family) for family in SERVICES}
+    assert {"openai", "azure.ai.openai", "groq", "deepseek", "x_ai", "mistral_ai"} <= told
+
+
+@pytest.mark.parametrize(
+    ("asked", "role", "told"),
+    [
+        (Asked(id="openai:gpt-x", family="openai", model="gpt-x"), "provider", "chat openai gpt-x"),
+        (
+            Asked(id="google:embedding:e", family="google", model="e"),
+            "grader",
+            "embeddings gcp.gemini e",
+        ),
+        (Asked(id="vertex:g", family="google", model="g"), "provider", "chat gcp.vertex_ai g"),
+        (
+            Asked(id="openai:completion:old", family="openai", model="old"),
+            "cell",
+            "text_completion openai old",
+        ),
+        (Asked(id="openai-api:groq:x", family="groq", model="x"), "provider", "chat groq x"),
+        (Asked(id="exec:./agent.sh"), "attempt", "invoke_agent exec None"),
+        (
+            Asked(id="anthropic-sdk:c", family="anthropic", model="c"),
+            "provider",
+            "chat anthropic c",
+        ),
+        (None, "provider", "chat label None"),
+    ],
+)
+def test_a_call_is_told_by_what_it_does_and_with_whom(
+    asked: Asked | None, role: CallRole, told: str
+) -> None:
+    call = CallRecord(
+        key=CallKey(None, 0, role, b""),
+        provider="label",
+        prompt="",
+        answer=Reply(output=""),
+        latency_ms=0.0,
+        asked=asked,
+    )
+    found = operation_of(call)
+    assert f"{found.name} {found.provider} {found.model}" == told
+
+
+def test_messages_have_the_shape_of_the_conventions() -> None:
+    prompt = json.dumps(
+        [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": [{"type": "text", "text": "Hi"}, {"type": "image_url"}]},
+        ]
+    )
+    assert json.loads(input_messages(prompt)) == [
+        {"role": "system", "parts": [{"type": "text", "content": "Be brief."}]},
+        {
+            "role": "user",
+            "parts": [
+                {"type": "text", "content": "Hi"},
+                {"type": "text", "content": '{"type": "image_url"}'},
+            ],
+        },
+    ]
+    wrong = '[{"role": "user"}, 3]'  # meant as messages, but none
+    assert json.loads(input_messages(wrong))[0]["parts"][0]["content"] == wrong
+    [said] = json.loads(output_messages(Reply(output={"a": 1})))
+    assert said["parts"] == [{"type": "text", "content": '{"a": 1}'}]
+    assert said["finish_reason"] == "stop"
+
+
+def test_content_has_to_be_asked_for() -> None:
+    variable = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+    wanted = ["true", " TRUE ", "span_only", "SPAN_AND_EVENT"]
+    assert all(wants_content({variable: word}) for word in wanted)
+    assert not any(wants_content({variable: word}) for word in ("", "false", "no_content", "x"))
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        (
+            {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"},
+            "--otel: OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf or grpc, got 'http/json'",
+        ),
+        (
+            {"OTEL_TRACES_EXPORTER": "console,zipkin_json"},
+            (
+                "--otel: OTEL_TRACES_EXPORTER wants the exporter zipkin_json, which is not installed: "
+                "pip install opentelemetry-exporter-zipkin-json"
+            ),
+        ),
+    ],
+)
+def test_what_cannot_export_is_told(environ: Mapping[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        find_exporters("traces", environ)
+
+
+def test_exporters_are_those_that_variables_name() -> None:
+    found = find_exporters("traces", {"OTEL_TRACES_EXPORTER": "console"})
+    assert found is not None
+    [console] = entry_points(group="opentelemetry_traces_exporter", name="console")
+    assert found == [console.load()]
+    assert find_exporters("logs", {"OTEL_LOGS_EXPORTER": "none"}) == []

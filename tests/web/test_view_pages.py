@@ -1,0 +1,353 @@
+"""Pages of the live view, over a real socket: what they show of stores of every kind, and of a run."""
+
+import re
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from shutil import copy
+from tempfile import TemporaryDirectory
+
+import attrs
+import pytest
+import trio
+from hostile import assert_inert_html, write_hostile_suite
+from live_runs import watched_run
+from stored_things import call_at, row_at, start_of
+from view_server import Server, in_trio, make_store, serving
+
+from trioeval.cli.app import run_command_line
+from trioeval.providers import Reply
+from trioeval.report import Head
+from trioeval.report.head import HeadColumn
+from trioeval.store import StoredRun, open_store
+from trioeval.web.live_server import serve_live
+from trioeval.web.serving import ImpatientStream
+
+pytestmark = pytest.mark.network
+
+WORDS = ", ".join(f"w{number}" for number in range(60))
+SUITE = f"""
+description: numbers & words
+providers: [echo, {{id: echo, label: other}}]
+prompts: ["say {{{{word}}}}"]
+tests:
+  - vars: {{word: [{WORDS}]}}
+    assert: [{{type: not-contains, value: w9}}]
+"""
+ROWS = re.compile(r'<a href="/row/0/(\d+)/')
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_store(tmp_path_factory.mktemp("pages"), SUITE)
+
+
+@pytest.fixture(autouse=True)
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A runtime folder whose path is short enough for sockets."""
+    with TemporaryDirectory(prefix="te-") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield
+
+
+async def only_run(server: Server) -> str:
+    """The id of the one run of a store."""
+    (found,) = set(re.findall(r'href="/run/([^"?]+)"', (await server.ask("/")).body))
+    return str(found)
+
+
+def test_runs_rows_and_one_row_are_shown(database: Path) -> None:
+    """From the list to a row and its neighbours; every link leads somewhere."""
+
+    async def main() -> None:
+        async with serving(database) as server:
+            listed = await server.ask("/")
+            for said in ("suite.yaml: numbers &amp; words", ">finished<", ">120<", "98.3 %"):
+                assert said in listed.body
+            run = await only_run(server)
+            page = (await server.ask(f"/run/{run}")).body
+            assert "120 rows" in page
+            assert "hx-sse:connect" not in page  # it is over
+            assert ">ended<" in page  # its lane
+            assert '<option value="0:1">[other] say {{word}}</option>' in page
+            (link,) = set(re.findall(r'"(/row/0/4/[^"]+)"', page))
+            row = (await server.ask(link)).body
+            for said in (
+                ">PASS<",
+                "say w2",
+                "<h2>Verdict</h2>",
+                "not-contains w9",
+            ):
+                assert said in row
+            for other in re.findall(r'<a href="(/row/[^"]+)"', row):
+                assert (await server.ask(other)).status == 200
+            assert (await server.ask(link.replace("/4/", "/120/"))).status == 404
+
+    in_trio(main)
+
+
+def test_rows_are_chosen_and_paged(database: Path) -> None:
+    """By status, column and text; both ways; what the address says survives another loading."""
+
+    async def main() -> None:
+        async with serving(database) as server:
+            run = await only_run(server)
+
+            async def rows(query: str) -> list[int]:
+                page = (await server.ask(f"/rows/{run}?{query}")).body
+                whole = (await server.ask(f"/run/{run}?{query}")).body
+                found = [int(index) for index in ROWS.findall(page)]
+                assert [int(index) for index in ROWS.findall(whole)] == found
+                return found
+
+            assert await rows("status=fail") == [18, 19]
+            assert await rows("status=error") == []
+            assert await rows("in=0:1&status=fail") == [19]
+            assert await rows("in=0:1") == [*range(1, 101, 2)]
+            assert await rows("text=SAY+W1") == [*range(2, 4), *range(20, 40)]
+            assert await rows("text=w9&in=0:0") == [18]
+            assert await rows("text=vars") == []  # a word of the record, not of the row
+            assert await rows("status=&in=&text=+&after=x&before=-1") == [*range(50)]
+            assert await rows("status=odd&in=x:y") == [*range(50)]
+            assert await rows("in=9:9") == []
+            seen, query = list[int](), ""
+            while True:
+                page = await server.ask(f"/rows/{run}?{query}")
+                seen += [int(index) for index in ROWS.findall(page.body)]
+                assert page.headers["hx-replace-url"] == f"/run/{run}" + (
+                    f"?{query}" if query else ""
+                )
+                later = re.search(r'\?([^"]+)" [^>]+>Later rows', page.body)
+                if later is None:
+                    break
+                query = later[1]
+            assert seen == [*range(120)]
+            earlier = re.search(r'\?([^"]+)" [^>]+>Earlier rows', page.body)
+            assert earlier is not None
+            assert await rows(earlier[1]) == [*range(50, 100)]
+
+    in_trio(main)
+
+
+def test_hostile_texts_are_inert_on_every_page(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No text is markup, none hides or turns round, on the list, the run, its rows, and each row."""
+    suite, database = write_hostile_suite(tmp_path), tmp_path / "runs.db"
+    run_command_line([str(suite), "--no-table", "--quiet", "--no-cache", "--db", str(database)])
+    capfd.readouterr()
+
+    async def main() -> None:
+        async with serving(database) as server:
+            run = await only_run(server)
+            links, query = list[str](), ""
+            assert_inert_html((await server.ask("/")).body)
+            while True:
+                page = (await server.ask(f"/run/{run}?{query}")).body
+                assert_inert_html(page)
+                links += re.findall(r'"(/row/\d+/\d+/[^"]+)"', page)
+                later = re.search(r'\?([^"]+)" [^>]+>Later rows', page)
+                if later is None:
+                    break
+                query = later[1]
+            assert len(links) > 100
+            for link in links[::3]:
+                reply = await server.ask(link)
+                assert reply.status == 200
+                assert_inert_html(reply.body)
+
+    in_trio(main)
+
+
+def test_a_store_may_be_empty_damaged_or_gone(database: Path, tmp_path: Path) -> None:
+    """Each is said on the page; where it is mended, the next look finds it so."""
+    empty, damaged = tmp_path / "empty.db", tmp_path / "damaged.db"
+
+    async def main() -> None:
+        async with open_store(empty):
+            pass
+        async with serving(empty) as server:
+            assert "No run has begun yet" in (await server.ask("/")).body
+        copy(database, damaged)
+        async with serving(damaged) as server:
+            run = await only_run(server)
+            with sqlite3.connect(damaged) as connection:
+                connection.execute("UPDATE record SET body = '{' WHERE key & 2147483647 = 3")
+            connection.close()
+            page = (await server.ask(f"/run/{run}")).body
+            assert page.count("The record of this row is damaged") == 1
+            assert "120 rows" in page
+            row = await server.ask(f"/row/0/3/{run}")
+            assert (row.status, "row 3 is damaged" in row.body) == (500, True)
+            whole = damaged.read_bytes()
+            damaged.write_bytes(whole[:8192] + bytes(len(whole) - 8192))
+            for path in ("/", f"/run/{run}", f"/rows/{run}", f"/row/0/1/{run}"):
+                reply = await server.ask(path)
+                assert (reply.status, "damaged" in reply.body) == (500, True), path
+                assert "Traceback" not in reply.body
+            damaged.unlink()
+            assert "there is no store of runs here" in (await server.ask("/")).body
+            damaged.write_bytes(whole)
+            assert (await server.ask(f"/run/{run}")).status == 200
+
+    in_trio(main)
+
+
+@attrs.define
+class Listener:
+    """A browser that hears of a run."""
+
+    stream: trio.SocketStream
+    heard: str = ""
+
+    async def until(self, said: str, since: int = 0) -> None:
+        while said not in self.heard[since:]:
+            chunk = await self.stream.receive_some()
+            assert chunk, f"the stream ended without {said}: {self.heard[-2000:]}"
+            self.heard += chunk.decode()
+
+
+@asynccontextmanager
+async def listening(server: Server, run: str) -> AsyncIterator[Listener]:
+    stream = await server.connect()
+    async with stream:
+        await stream.send_all(f"GET /events/{run} HTTP/1.1\r\nhost: {server.host}\r\n\r\n".encode())
+        yield Listener(stream)
+
+
+@asynccontextmanager
+async def begun(database: Path) -> AsyncIterator[StoredRun]:
+    async with open_store(database) as store:
+        head = Head(
+            eval_id="eval-9",
+            utc_created="2026-01-01T00:00:00.000Z",
+            columns=[HeadColumn(id="p", raw="{{x}}", label="x", provider="echo")],
+            config={},
+            runtime_options={},
+            versions={},
+        )
+        run = store.begin(start_of("eval-9", rows={None: 3}, heads=[head.json()]))
+        await run.durable()
+        yield run
+
+
+def test_a_run_is_watched_and_steered_to_its_end(tmp_path: Path) -> None:
+    """Two browsers see its lanes and rows; a button changes it; a third one that does not read harms none."""
+
+    async def main() -> None:
+        path = tmp_path / "runs.db"
+        async with begun(path) as run, serving(path) as server:
+            watched = watched_run(run_id="eval-9")
+            async with (
+                listening(server, "eval-9") as one,
+                listening(server, "eval-9") as two,
+                listening(server, "eval-9"),
+            ):
+                async with serve_live(watched.steering(), lambda _text: None):
+                    await one.until('aria-label="Lane a"')
+                    await two.until("event: points")
+                    assert "hx-sse:connect" in (await server.ask("/run/eval-9")).body
+                    seen = len(one.heard)
+                    run.row(row_at(0))
+                    run.call(call_at(0, Reply(output="<i>")))
+                    await run.durable()
+                    await one.until("event: rows", seen)
+                    assert "1 row<" in (await server.ask("/rows/eval-9")).body
+                    row = (await server.ask("/row/0/0/eval-9")).body
+                    assert "<h2>Calls</h2>" in row
+                    assert_inert_html(row)
+                    told = await server.steer("eval-9", do="pause", lane="a")
+                    assert "lane paused" in told.body
+                    assert watched.lanes["a"].statistics().paused
+                    await two.until(">paused<")
+                    told = await server.steer(
+                        "eval-9", do="retune", lane="a", width="7", rpm="90.5"
+                    )
+                    assert "lane retuned" in told.body
+                    assert watched.lanes["a"].width == 7
+                    await one.until("width 7")
+                    for form, says in (
+                        ({"do": "retune", "lane": "b", "tpm": "9"}, "has no rate of tokens"),
+                        ({"do": "retune", "lane": "a"}, "say a width, rpm or tpm"),
+                        ({"do": "retune", "lane": "a", "rpm": "nan"}, "rpm must be a number"),
+                        ({"do": "retune", "lane": "a", "width": "1.5"}, "must be a whole number"),
+                        ({"do": "pause", "lane": "%3Cb%3E"}, "there is no lane"),
+                        ({"do": "pause"}, "lane is missing"),
+                        ({"do": "%00halt"}, "do must be one of"),
+                        ({}, "do must be one of"),
+                        ({"do": "%ff"}, "do must be one of"),
+                    ):
+                        refused = await server.steer("eval-9", **form)
+                        assert 'class="wrong' in refused.body
+                        assert says in refused.body
+                        assert_inert_html(refused.body)
+                    assert "stopping" in (await server.steer("eval-9", do="stop")).body
+                    assert watched.stops == 1
+                    await two.until(">stopping<")
+                run.finish("interrupted", duration_ms=1500.0, derived={})
+                await run.durable()
+                for browser in (one, two):
+                    await browser.until("event: over")
+                    assert ">interrupted<" in browser.heard
+                told = await server.steer("eval-9", do="stop")
+                assert "does not listen" in told.body
+
+    in_trio(main)
+
+
+def test_a_run_that_is_deleted_while_it_is_watched_is_gone(tmp_path: Path) -> None:
+    """Its page says so, and ends; so does one of a run that does not let itself be heard."""
+
+    async def main() -> None:
+        path = tmp_path / "runs.db"
+        async with begun(path), serving(path) as server, listening(server, "eval-9") as browser:
+            await browser.until("is not heard from here")
+            with sqlite3.connect(path) as connection:
+                connection.execute("DELETE FROM run")
+            connection.close()
+            await browser.until("This run was deleted")
+            await browser.until("event: over")
+            assert (await server.ask("/run/eval-9")).status == 404
+            assert "event: over" in (await server.ask("/events/eval-9")).body
+
+    in_trio(main)
+
+
+def test_a_server_that_stops_waits_for_nobody(tmp_path: Path) -> None:
+    """Neither for who watches, nor for who reads nothing, nor for half a request."""
+
+    async def main() -> None:
+        path = tmp_path / "runs.db"
+        async with begun(path):
+            async with serving(path) as server:
+                browsers = [await server.connect() for _ in range(3)]
+                for browser in browsers[:2]:
+                    await browser.send_all(
+                        f"GET /events/eval-9 HTTP/1.1\r\nhost: {server.host}\r\n\r\n".encode()
+                    )
+                await browsers[2].send_all(b"POST /steer/x HTTP/1.1\r\n")
+                await browsers[0].receive_some()
+                began = trio.current_time()
+            assert trio.current_time() - began < 2
+            for browser in browsers:
+                await browser.aclose()
+
+    in_trio(main)
+
+
+def test_who_does_not_read_is_hung_up_on() -> None:
+    """So nothing that is made for a browser waits for it for ever."""
+
+    async def main() -> None:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        async with listener:
+            client = await trio.open_tcp_stream("127.0.0.1", listener.socket.getsockname()[1])
+            async with client, await listener.accept() as accepted:
+                stream = ImpatientStream(accepted, 0.05)
+                with pytest.raises(trio.BrokenResourceError, match="nobody reads"):
+                    await stream.send_all(bytes(50_000_000))
+                with pytest.raises(trio.ClosedResourceError):
+                    await stream.receive_some()
+
+    in_trio(main)

@@ -1,0 +1,167 @@
+"""Who may see the live view and steer from it: over a real socket, with requests of every kind."""
+
+from pathlib import Path
+
+import pytest
+from view_server import COOKIE, in_trio, make_store, serving
+
+from trioeval.web.security import is_loopback
+
+pytestmark = pytest.mark.network
+
+SUITE = '{providers: [echo], prompts: ["{{a}}"], tests: [{vars: {a: x}}]}'
+TOKEN = "correct-horse"  # noqa: S105
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_store(tmp_path_factory.mktemp("view"), SUITE)
+
+
+@pytest.mark.parametrize(
+    ("listens", "named", "is_let_in"),
+    [
+        ("127.0.0.1", "127.0.0.1:1", True),
+        ("127.0.0.1", "localhost", True),
+        ("127.0.0.1", "LOCALHOST:9000", True),  # forwarded from another port
+        ("127.0.0.1", "[::1]:80", True),
+        ("127.0.0.1", "evil.example", False),
+        ("127.0.0.1", "127.0.0.1.evil.example", False),
+        ("127.0.0.1", "localhost.", False),
+        ("127.0.0.1", "localhost@evil.example", False),
+        ("127.0.0.1", "evil.example/localhost", False),
+        ("127.0.0.1", "localhost:80:80", False),
+        ("127.0.0.1", "192.0.2.7", False),
+        ("127.0.0.1", "my-machine", False),
+        ("192.0.2.7", "192.0.2.7:80", True),
+        ("192.0.2.7", "192.0.2.8", False),
+        ("box.example", "Box.example", True),
+        ("0.0.0.0", "192.0.2.7", True),  # noqa: S104 - a name leads elsewhere, a number cannot
+        ("0.0.0.0", "my-machine:8642", True),  # noqa: S104
+        ("0.0.0.0", "evil.example", False),  # noqa: S104
+    ],
+)
+def test_only_its_own_names_reach_the_server(
+    database: Path, listens: str, named: str, *, is_let_in: bool
+) -> None:
+    """Or a foreign page could have its own name lead here."""
+
+    async def main() -> None:
+        async with serving(database, host=listens) as server:
+            reply = await server.ask("/", {"host": named})
+            assert reply.status == (200 if is_let_in else 421)
+            assert ("set-cookie" in reply.headers) == is_let_in
+
+    in_trio(main)
+
+
+def test_a_token_is_shown_once_and_a_cookie_from_then_on(database: Path) -> None:
+    """The token leaves the address at once; neither a wrong one nor a made-up cookie helps."""
+
+    async def main() -> None:
+        async with serving(database, token=TOKEN) as server:
+            for path in (
+                "/",
+                "/runs",
+                "/run/x",
+                "/?token=",
+                "/?token=wrong-horse",
+                "/?Token=" + TOKEN,
+            ):
+                refused = await server.ask(path)
+                assert refused.status == 401, path
+                assert "set-cookie" not in refused.headers
+                assert "trioeval view" in refused.body
+            public = await server.ask("/static/view.css")
+            assert (public.status, "set-cookie" in public.headers) == (200, False)
+            first = await server.ask(f"/run/a%2Fb?text=x&token={TOKEN}")
+            assert (first.status, first.headers["location"]) == (303, "/run/a%2Fb?text=x")
+            cookie = first.headers["set-cookie"]
+            assert cookie.startswith(f"{COOKIE}=session0.")
+            assert cookie.endswith("; HttpOnly; SameSite=Strict; Path=/")
+            assert (await server.ask("/", first.session)).status == 200
+            name, _, proof = first.session["cookie"].rpartition(".")
+            for made in (f"{COOKIE}=session0", f"{COOKIE}=session1.{proof}", f"{name}.{proof[:-1]}0x",
+                         f"{COOKIE}=.", f'{COOKIE}="', "=;=;,", f"other={proof}"):  # fmt: skip
+                assert (await server.ask("/", {"cookie": made})).status == 401, made
+            elsewhere = await server.ask(f"//evil.example/?token={TOKEN}")
+            assert elsewhere.headers["location"] == "/evil.example/"
+
+    in_trio(main)
+
+
+def test_only_a_page_of_this_server_changes_anything(database: Path) -> None:
+    """Its origin and its token must be right; then the run is asked, which is over here."""
+
+    async def main() -> None:
+        async with serving(database) as server:
+            page, other = await server.ask("/"), await server.ask("/")
+            good = {**page.session, "origin": f"http://{server.host}"}
+            asked = {"method": "POST", "body": "do=stop"}
+            reply = await server.ask("/steer/x", good, **asked)
+            assert (reply.status, "the run does not listen" in reply.body) == (200, True)
+            for wrong in (
+                {"origin": ""},
+                {"origin": "null"},
+                {"origin": "http://evil.example"},
+                {"origin": f"http://{server.host}.evil.example"},
+                {"origin": "http://127.0.0.1:1"},  # another server of this machine
+                {"origin": f"file://{server.host}"},
+                {"x-csrf-token": ""},
+                {"x-csrf-token": good["x-csrf-token"][:-1]},
+                {"x-csrf-token": other.session["x-csrf-token"]},
+                {"cookie": other.session["cookie"]},
+                {"cookie": ""},
+            ):
+                refused = await server.ask("/steer/x", good | wrong, **asked)
+                assert refused.status == 403, wrong
+            for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "QUERY"):
+                assert (await server.ask("/steer/x", method=method)).status == 403
+                assert (await server.ask("/steer/x", good, method=method)).status == 405
+            assert (await server.ask("/steer/x?do=stop")).status == 405
+            assert (await server.ask("/", good, **asked)).status == 405
+            long = await server.ask("/steer/x", good, method="POST", body="do=" + "x" * 20_000)
+            assert long.status == 413
+
+    in_trio(main)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../app.py",
+        "/static/..%2fapp.py",
+        "/static/%2e%2e/app.py",
+        "/static//etc/passwd",
+        "/static/",
+        "/static/view.css/",
+        "/static/view.css%00",
+        "/../../etc/passwd",
+        "/run/../../etc/passwd",
+        "/row/0/-1/x",
+        "/row/0/99999999999999999999999/x",
+        "/row/7/0/x",
+        "/nowhere",
+    ],
+)
+def test_no_address_reaches_what_is_not_a_page(database: Path, path: str) -> None:
+    """Every other one is answered by a page that says so, with all headers."""
+
+    async def main() -> None:
+        async with serving(database) as server:
+            reply = await server.ask(path)
+            assert reply.status == 404
+            assert "root:" not in reply.body
+            policy = reply.headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+            assert reply.headers["x-frame-options"] == "DENY"
+            assert reply.headers["cache-control"] == "no-store"
+
+    in_trio(main)
+
+
+def test_loopback_is_known() -> None:
+    """Whatever else can be reached needs a token."""
+    assert [*map(is_loopback, ("127.0.0.1", "127.8.9.1", "::1", "LocalHost"))] == [True] * 4
+    assert [*map(is_loopback, ("0.0.0.0", "::", "192.0.2.7", "example.org", ""))] == [False] * 5  # noqa: S104
