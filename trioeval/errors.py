@@ -29,6 +29,7 @@ The type says whose fault it is. What an exception knows is kept as data on it; 
 that. Failures of single jobs never leave a run as exceptions: they are outcomes.
 """
 
+import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -37,6 +38,9 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from trioeval.faults import FAULT_BY_KIND, ONCE_MORE, Fault, ProviderErrorKind
+
+# A library: who uses it says where its records go. Every part of it imports this module.
+logging.getLogger("trioeval").addHandler(logging.NullHandler())
 
 
 class TrioevalError(Exception):

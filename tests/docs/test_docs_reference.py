@@ -52,6 +52,8 @@ def _range(argument: cyclopts.Argument) -> str:
     bounds = [bound for bound in listed if isinstance(bound, Number)]
     if not bounds:
         return ""
+    if bounds[0].gt is not None and bounds[0].lt is not None:
+        return f"more than {bounds[0].gt}, less than {bounds[0].lt}"
     return (
         f"at least {bounds[0].gte}"
         if bounds[0].lte is None

@@ -195,7 +195,7 @@ def test_a_terminal_is_shown_what_each_lane_does(tmp_path: Path, slow_provider: 
 def test_an_interrupt_is_told_above_the_picture(tmp_path: Path, slow_provider: str) -> None:
     """Typed on a terminal of 40 columns in Windows-1252 without colours; names that it has not are replaced."""
     lanes = [{"key": f"Spur Ä 試験 {n}", "maxConcurrency": 1} for n in range(30)]
-    write_suite(tmp_path, slow_provider, 50, lanes)
+    write_suite(tmp_path, slow_provider, 5, lanes)
     env = {"NO_COLOR": "1", "PYTHONIOENCODING": "cp1252"}
     with on_terminal(tmp_path, columns=40, env=env, is_controlling=True) as terminal:
         terminal.stream = pyte.Stream(terminal.screen)  # type: ignore[assignment] # fed below

@@ -82,14 +82,14 @@ def test_what_a_row_cannot_be_without_is_run_with_it() -> None:
     """Tasks before its own come whole, cases before its own with the same agent; nothing else does."""
     cases = [{"id": "a"}, {"id": "b", "dependsOn": "a"}, {"id": "c", "dependsOn": "b"}, {"id": "d"}]
     tests = [{"vars": {"x": x}} for x in "12"]
+    asked = {"type": "prompt_eval", "prompts": ["{{x}}"], "tests": tests}
     suite = parse_suite(
         {
             "providers": ["echo", {"id": "echo", "label": "other"}],
-            "prompts": ["{{x}}"],
             "tasks": [
-                {"id": "one", "type": "prompt_eval", "tests": tests},
-                {"id": "two", "type": "prompt_eval", "tests": tests, "dependsOn": "one"},
-                {"id": "alone", "type": "prompt_eval", "tests": tests},
+                {"id": "one", **asked},
+                {"id": "two", **asked, "dependsOn": "one"},
+                {"id": "alone", **asked},
                 {"id": "work", "type": "agent", "prompts": ["Do it."], "tests": cases},
             ],
         }

@@ -147,14 +147,15 @@ def test_rows_are_items_that_end_as_the_rows_do(
     assert "pytest_support" not in text
     done.stdout.fnmatch_lines(
         [
-            '*the output contains "x"*',
+            "1 of 2 rows of checked did not pass",
+            "test 1, column 0: the output does not equal*",
+            'the output contains "x"',
             "prompt:",
             "    say x [[]31mx",
             "output:",
-            "1 of 2 rows of checked did not pass",
-            "test 1, column 0: *y*",
             "SKIPPED [[]1[]] tasks.trioeval.yaml:*: *first*",
             "FAILED tasks.trioeval.yaml::first: unknown[[]echo[]] - Failed: no verdict: *a*",
+            "FAILED tasks.trioeval.yaml::checked - *",
             'FAILED words.trioeval.json::word:x [[]31mx[[]fake[]] - Failed: the output contains "x"*',
             "FAILED words.trioeval.json::word:x [[]31mx[[]fake-repeat 2[]] - *",
         ],

@@ -194,7 +194,7 @@ def test_people_are_told_in_a_table_and_in_sentences() -> None:
         "worse beyond chance"
     )
     assert last.startswith(
-        "20 pairs of rows mostly show a difference of the pass rate of 39.5 points"
+        "20 pairs of rows tell a difference of the pass rate of 39.5 points; 5 points"
     )
     same, found = compared(old, old)
     (line,) = chance_lines(found)

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import attrs
 import pytest
 from finished import headed, records_of, totals_of
+from page_data import PageData
 from rich.console import Console
 
 import trioeval
@@ -199,16 +199,25 @@ def test_a_table_says_why_there_is_no_answer(results: Results) -> None:
 
 
 def test_a_page_shows_the_answer_and_keeps_the_reply(results: Results) -> None:
-    """The reply can be unfolded."""
-    page = "".join(html_chunks(results))
-    right, wrong, without, failed = re.findall(r"<b class=\w+>[A-Z]+</b> <span.*?</td>", page)
-    reply = "<details><summary>reply</summary><div>{}</div></details>"
-    said = reply.format("The sky is &lt;answer&gt;Blue&lt;/answer&gt;")
-    assert f"<div>Blue</div>{said}<div class=why>the answer &quot;Blue&quot; is right" in right
-    assert f"<div>Red</div>{reply.format('&lt;answer&gt;Red&lt;/answer&gt;')}" in wrong
-    assert f"<div>no answer: missing_answer</div>{reply.format('dunno')}" in without
-    assert "details" not in failed
-    assert failed.count("the reply has no output") == 1
+    """The reply, what was right and what happened is told of a row that is opened."""
+    page = PageData("".join(html_chunks(results)))
+    assert [cell["said"] for (cell,) in page.cells() if cell is not None] == [
+        "Blue",
+        "Red",
+        "no answer: missing_answer",
+        "empty_reply: the reply has no output",
+    ]
+    assert [row["output"] for row in page.details()] == [
+        "The sky is <answer>Blue</answer>",
+        "<answer>Red</answer>",
+        "dunno",
+        None,
+    ]
+    told = dict(page.block(1, "question"))
+    assert (told["ended"], told["answer"], told["right"]) == ("incorrect", "Red", "Blue")
+    assert page.block(1, "events").splitlines()[0] == "    0.000 s  queued"
+    assert page.block(3, "error") == "empty_reply: the reply has no output"
+    assert "answer" not in dict(page.block(3, "question"))
 
 
 def test_a_spreadsheet_has_outcome_and_answer(results: Results) -> None:

@@ -41,6 +41,7 @@ from trioeval.quota.backend import Quota
 from trioeval.report import RunInfo
 from trioeval.report.activity import Activity
 from trioeval.report.dataset_text import trouble, was_cut_short
+from trioeval.report.log_events import log_events
 from trioeval.report.run_metrics import RunMetrics
 from trioeval.store import StoredRun
 from trioeval.store.database import DamagedError
@@ -109,18 +110,18 @@ class Execution:
                 sharing,
                 warn=self._warn,
             )
-            run = await self.beginning.begin(kept.store)
-            collector = self._collector(run)
-            collector.open()
             telemetry = await sharing.enter_async_context(
                 open_telemetry(
                     on=self.settings.otel,
-                    run_id=run.id,
+                    run_id=self.beginning.start.id,
                     description=self.prepared.suite.description,
                     keys=[key for keys in self.beginning.keys.values() for key in keys],
                     warn=self._warn,
                 )
             )
+            run = await self.beginning.begin(kept.store)
+            collector = self._collector(run)
+            collector.open()
             started_at = trio.current_time()
             try:
                 await self._run_suite(
@@ -210,6 +211,8 @@ class Execution:
         def observe(event: Event) -> None:
             watching.observe(event)
             run.observe(event)
+            if self.settings.log is not None:
+                log_events(event)
             if self.recorder is not None and self.recorder.error is not None:
                 self._stop.set()  # likewise, and at once: rows may come much later than their calls
 

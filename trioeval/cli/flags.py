@@ -16,6 +16,7 @@ NotNegative = Annotated[float, Parameter(validator=Number(gte=0))]
 Whole = Annotated[int, Parameter(validator=Number(gte=0))]
 Texts = Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)]
 Paths = Annotated[tuple[Path, ...], Parameter(negative=(), show_default=False)]
+LogLevel: TypeAlias = Literal["debug", "info", "warning"]
 ProgressMode: TypeAlias = Literal["live", "plain", "github", "json"]
 Switch = Annotated[bool, Parameter(negative=(), show_default=False)]
 
@@ -183,6 +184,8 @@ class OutputFlags:
     """Write what lanes and calls did, and when, to this file, for ui.perfetto.dev or chrome://tracing."""
     otel: Switch = False
     """Send spans and evaluation events to OpenTelemetry, as its own environment variables say."""
+    log: LogLevel | None = None
+    """Show on stderr what the library logs, from this level on."""
     live: bool | None = None
     """Let `trioeval view` on this machine show the run while it goes on, and steer it."""
     verbose: Switch = False

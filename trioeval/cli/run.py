@@ -20,6 +20,7 @@ from trioeval.cli.files import Named, check_files, check_spared
 from trioeval.cli.flags import RunFlags
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.keeping import Keeping
+from trioeval.cli.logs import shown_logs
 from trioeval.cli.output import check_outputs
 from trioeval.cli.places import cache_path, database_path, databases
 from trioeval.cli.plan import plan_lines
@@ -173,7 +174,7 @@ def _run_prepared(
     # What is loaded by now lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
-    with recording as recorder:
+    with shown_logs(settings.log), recording as recorder:
         execution = Execution(
             prepared,
             settings,

@@ -15,6 +15,7 @@ from trioeval.cli.flags import (
     NOT_PROVIDED,
     KeepFlags,
     LimitFlags,
+    LogLevel,
     ProgressMode,
     RowFlags,
     RunFlags,
@@ -55,6 +56,7 @@ class RunSettings:
     """Whether only errors and the last line are told."""
     trace: Path | None = None
     otel: bool = False
+    log: LogLevel | None = None
     live: bool | None = None
     """Whether the run can be watched and steered from outside; None where that can be, without a word."""
     verbose: bool = False
@@ -94,6 +96,7 @@ def settle(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> R
         quiet=output.quiet,
         trace=output.trace,
         otel=output.otel,
+        log=output.log,
         live=output.live,
         verbose=verbose,
         metrics_port=output.metrics_port,

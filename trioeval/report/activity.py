@@ -6,7 +6,9 @@ one of a week are told in the same number of them.
 
 **Waits.** A lane waits from the moment in which its first in line finds an obstacle until a call of it
 starts. That counts for the reason of the obstacle, and is what a run "waited for". Time in which calls
-stand behind that one is not counted again, nor is a back-off while others of the lane are in flight.
+stand behind that one is not counted again, nor is a back-off while others of the lane are in flight. Nobody
+tells when who waits goes away, because the run is stopped or his time is up: so a wait is over at the latest
+when the obstacle was to end, or has ended as far as that is seen here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +17,7 @@ from typing import Any, TypeVar
 import attrs
 
 from trioeval.kernel.events import (
+    Admitted,
     CallEnded,
     CallStarted,
     Event,
@@ -102,7 +105,7 @@ class LaneActivity:
     money: float = 0.0
     """US dollars."""
     wait: Waiting | None = None
-    """What it waits for now."""
+    """What it waits for, as it was told last; see `waits_for`."""
     waits: dict[Why, float] = attrs.field(factory=dict)
     """Seconds that are over, by reason."""
     closed: str | None = None
@@ -117,6 +120,11 @@ class LaneActivity:
 
     def __attrs_post_init__(self) -> None:
         self._ends_at = self.began_at
+
+    def admitted(self, event: Admitted) -> None:
+        """The lane's next job is one that was started."""
+        if self.wait is not None and self.wait.index is None:
+            self._end_wait(event.at)
 
     def started(self, event: CallStarted) -> None:
         """A call is in flight."""
@@ -141,6 +149,8 @@ class LaneActivity:
             bucket.tokens += event.tokens
             self._used.add(at, event.tokens)
         self.money += event.money
+        if self.wait is not None and self.wait.why is Why.SLOT and self._has_slot:
+            self._end_wait(at)  # who waits has it, or is told of another obstacle
 
     def waiting(self, event: Waiting) -> None:
         """Its first in line waits, or a call that failed."""
@@ -170,8 +180,13 @@ class LaneActivity:
         """Seconds by reason until now, those of the present wait among them."""
         found = dict(self.waits)
         if self.wait is not None:
-            _add(found, self.wait.why, max(0.0, now - self.wait.at))
+            _add(found, self.wait.why, max(0.0, _end_of(self.wait, now) - self.wait.at))
         return found
+
+    def waits_for(self, now: float) -> Waiting | None:
+        """What it waits for now; None if it does not."""
+        wait = self.wait
+        return None if wait is None or _end_of(wait, now) < now else wait
 
     def rates(self, now: float) -> tuple[int, int]:
         """Requests that started and tokens that were used in the last minute."""
@@ -180,6 +195,9 @@ class LaneActivity:
     def json(self, now: float) -> dict[str, Any]:
         """All of it, ready for `json.dumps`."""
         self._bucket(now)
+        if (wait := self.waits_for(now)) is not None:
+            self._end_wait(now)  # so that its seconds stand in the buckets as well
+            self.wait = attrs.evolve(wait, at=now)
         return {
             "calls": self.calls,
             "failed": self.failed,
@@ -192,10 +210,14 @@ class LaneActivity:
             "buckets": [bucket.json() for bucket in self.buckets],
         }
 
+    @property
+    def _has_slot(self) -> bool:
+        return self._limit is None or self.in_flight < self._limit
+
     def _end_wait(self, at: float) -> None:
         if self.wait is None:
             return
-        why, begun = self.wait.why, self.wait.at
+        why, begun, at = self.wait.why, self.wait.at, _end_of(self.wait, at)
         self.wait = None
         if at <= begun:
             return
@@ -226,7 +248,13 @@ class LaneActivity:
         self._ends_at = self.began_at + len(self.buckets) * self.bucket_s
 
 
+def _end_of(wait: Waiting, at: float) -> float:
+    """When a wait was over that nobody has told the end of until `at`."""
+    return at if wait.until is None else min(at, wait.until)
+
+
 _TAKES: Mapping[type, Callable[["Activity", Any], None]] = {
+    Admitted: lambda activity, event: activity.lane(event.lane).admitted(event),
     CallStarted: lambda activity, event: activity.lane(event.lane).started(event),
     CallEnded: lambda activity, event: activity.lane(event.lane).ended(event),
     Waiting: lambda activity, event: activity.lane(event.lane).waiting(event),

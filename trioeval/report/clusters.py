@@ -6,7 +6,7 @@ from typing import Any
 
 from trioeval.report.statistics.grouped import Place
 from trioeval.tasks.canonical import canonical
-from trioeval.tasks.identity import row_id
+from trioeval.tasks.identity import number_of_test
 
 CLUSTER = "cluster"
 """The key of a test's metadata that names its cluster, where the suite names no other one."""
@@ -36,7 +36,7 @@ def place_of(record: Mapping[str, Any], cluster: str | None = None) -> Place:
     # Those of the test are the same in all columns and repeats; those of a row may hold earlier outputs.
     variables = test.get("vars") or record["vars"]
     known_as = test.get("case") or test.get("description")
-    own = int(row_id("", "", variables, known_as)[:16], 16)
+    own = number_of_test(variables, known_as)
     named = _cluster_of(test.get("metadata"), record["vars"], cluster)
     if named is None:
         return Place(own)

@@ -15,7 +15,7 @@ from trioeval.report.statistics import Estimate, Finding
 _STYLES = {"better": "green", "worse": "red"}
 _RARE = 0.001
 _NAME = 30  # characters of the name of a metric
-_TOLD = (0.01, 0.05)
+_TOLD = (0.05, 0.01)
 """Differences of pass rates for which it is told how many rows they need."""
 
 
@@ -61,12 +61,10 @@ def chance_lines(findings: Findings) -> Iterator[str]:
             "all pairs of rows passed and failed alike, or there are too few"
         )
         return
-    needs = " and ".join(
-        f"{widest.passed.needed(effect):,} for one of {100 * effect:.0f}" for effect in _TOLD
-    )
+    few, many = (f"{widest.passed.needed(effect):,}" for effect in _TOLD)
     yield (
-        f"{widest.pairs:,} pairs of rows mostly show a difference of the pass rate "
-        f"of {100 * least:.1f} points; it takes about {needs}"
+        f"{widest.pairs:,} pairs of rows tell a difference of the pass rate of {100 * least:.1f} points; "
+        f"5 points take about {few}, and 1 point {many}"
     )
 
 

@@ -295,7 +295,9 @@ def _waits(own: Mapping[str, Any]) -> Iterator[RenderableType]:
             yield _title(f"waited {own['waitMs'] / 1000:.3f} s")
         return
     yield _title("waited")
-    lines = (f"  {seconds:9.3f} s  {WAITS_FOR.get(why, inert(why, _NAME))}" for why, seconds in waits)
+    lines = (
+        f"  {seconds:9.3f} s  {WAITS_FOR.get(why, inert(why, _NAME))}" for why, seconds in waits
+    )
     yield Text("\n".join(lines))
 
 

@@ -149,7 +149,7 @@ def lane_states(
 def _lane_state(lane: LaneStatistics, activity: Activity, now: float) -> LaneState:
     did = activity.lane(lane.name)
     used_rpm, used_tpm = did.rates(now)
-    wait = did.wait
+    wait = did.waits_for(now)
     why = lane.why if wait is None or lane.why is not None else wait.why
     until = None if wait is None or wait.why is not why else wait.until
     return LaneState(

@@ -20,7 +20,6 @@ from trioeval.store.schema import INDEX_BITS
 
 RowStatus: TypeAlias = Literal["pass", "fail", "error"]
 
-_SEARCHED = 20_000  # records that one search reads: less than half a second
 _LINES = 500  # a statement, so that no reading keeps the log of a run from being shortened
 _INDEX = (1 << INDEX_BITS) - 1
 
@@ -42,6 +41,8 @@ class RowQuery:
     """The key of the row that comes next: the page ends with the one before it."""
     size: int = 50
     """Rows at most."""
+    reads: int = 20_000
+    """Records that a search reads at most; so many take less than half a second."""
 
 
 @attrs.frozen(kw_only=True)
@@ -89,7 +90,7 @@ def read_row_page(
     found: list[PagedRow] = []
     last, broke_off, searched = None, False, 0
     for key, status in _keys(connection, sorted(chosen, reverse=backward), wanted):
-        if len(found) > wanted.size or (wanted.text and searched >= _SEARCHED):
+        if len(found) > wanted.size or (wanted.text and searched >= wanted.reads):
             broke_off = len(found) <= wanted.size
             break
         searched, last = searched + 1, key

@@ -88,6 +88,17 @@ def row_id(
     return _hashed(f"{_names(provider, prompt_label)}{_of_test(description, variables)}")
 
 
+def number_of_test(variables: Mapping[str, Any], description: str | None) -> int:
+    """What a test is known by, whoever is asked about it: 64 bits; arguments are those of `row_id`.
+
+    Example:
+        >>> number_of_test({"a": 1}, None) == number_of_test({"a": 1.0}, "Row #3")
+        True
+    """
+    text = _of_test(description, variables)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
 def row_id_of(record: Mapping[str, Any]) -> str:
     """The same of a row that was recorded, as `trioeval.report.row_json` makes it, or promptfoo."""
     provider = _object(record.get("provider"))

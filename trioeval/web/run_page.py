@@ -163,7 +163,7 @@ def read_query(given: Mapping[str, str]) -> RowQuery:
 
     Example:
         >>> read_query({"status": "fail", "in": "0:1", "after": "x"})
-        RowQuery(position=0, status='fail', column=1, text='', after=None, before=None, size=50)
+        RowQuery(position=0, status='fail', column=1, text='', after=None, before=None, size=50, reads=20000)
     """
     position, _, column = given.get("in", "").partition(":")
     status: RowStatus | None = None

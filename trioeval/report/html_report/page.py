@@ -3,12 +3,12 @@
 import base64
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any
 
 import attrs
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from trioeval.report.html_report.inert_text import inert_html
@@ -48,22 +48,27 @@ def page_chunks(found: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[s
         data: What the scripts of the page know of it, besides its rows; foreign text in it is `plain`.
     """
     assets = _assets()
-    environment = Environment(
-        loader=PackageLoader("trioeval.report", "html_report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["inert"] = partial(_inert, most=NAME)
-    template = environment.get_template("page.html.j2")
-    return template.generate(
+    return _template().generate(
         **found,
         policy=Markup(assets.policy),  # noqa: S704 - digests of our own
         scripts=[*map(Markup, assets.scripts)],
         styles=[*map(Markup, assets.styles)],
         data=_script_json(data),
     )
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("trioeval.report", "html_report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["inert"] = partial(_inert, most=NAME)
+    return environment.get_template("page.html.j2")
 
 
 def _inert(text: object, most: int) -> Markup:
@@ -75,6 +80,7 @@ def _script_json(data: Mapping[str, Any]) -> Markup:
     return Markup(compact(data).replace("<", "\\u003c"))  # noqa: S704 - no markup is left
 
 
+@cache
 def _assets() -> Assets:
     report = files("trioeval.report")
     own = [_text(report / "html_report" / name) for name in _OWN]

@@ -90,10 +90,11 @@ class Sums:
         """Count a value times its weight, unless that or the weight is nothing that can be counted."""
         if not (math.isfinite(total) and math.isfinite(weight) and weight > 0):
             return
-        if (missing := test + 1 - len(self.rows)) > 0:
-            self.rows.extend([0] * missing)
-            self.totals.extend([0.0] * missing)
-            self.weights.extend([0.0] * missing)
+        if test >= len(self.rows):
+            missing = test + 1 - len(self.rows)
+            self.rows.frombytes(bytes(missing * self.rows.itemsize))
+            self.totals.frombytes(bytes(8 * missing))
+            self.weights.frombytes(bytes(8 * missing))
         self.rows[test] += 1
         self.totals[test] += total
         self.weights[test] += weight

@@ -1,0 +1,221 @@
+"""`trioeval view` in a real browser: real runs of a real provider, watched and steered from its pages."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from browser import Browser, Keys
+
+from trioeval.store import read_store
+from trioeval.web.live_client import open_live
+
+pytestmark = [pytest.mark.slow, pytest.mark.network]
+
+HOSTILE = "<script>window.hostileRan=1</script><img src=x onerror=window.hostileRan=1> \u202etxt"
+
+
+@attrs.define
+class Machine:
+    """A folder with suites, a provider, a view, and runs in processes of their own."""
+
+    folder: Path
+    view: str
+    _provider: str
+    _start: Callable[..., subprocess.Popen[str]]
+
+    def run(self, name: str, tests: int, width: int) -> tuple[subprocess.Popen[str], str]:
+        """Begin a run whose rows pass but for the third; it, and its id."""
+        suite = {
+            "description": f"{name} {HOSTILE}",
+            "providers": [
+                {
+                    "id": "openai:chat:fake",
+                    "label": f"fake {HOSTILE}",
+                    "config": {"apiBaseUrl": self._provider},
+                    "lane": "slow",
+                }
+            ],
+            "lanes": {"slow": {"maxConcurrency": width, "rpm": 60_000}},
+            "prompts": [f"say {{{{word}}}} {HOSTILE}"],
+            "tests": [
+                {"vars": {"word": f"w{n}"}, "assert": [{"type": "not-contains", "value": "w2 "}]}
+                for n in range(tests)
+            ],
+        }
+        path = self.folder / f"{name}.json"
+        path.write_text(json.dumps(suite))
+        flags = ["--no-table", "--no-progress", "--no-cache"]
+        process = self._start("run", str(path), *flags, "--db", str(self.folder / "runs.db"))
+        return process, name
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    folder = tmp_path_factory.mktemp("view")
+    with ExitStack() as stack:
+        # A path short enough for sockets, for the runs, the view and this process.
+        place = stack.enter_context(TemporaryDirectory(prefix="te-"))
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setenv("XDG_RUNTIME_DIR", place)
+        patch.setenv("NO_PROXY", "*")
+
+        def start(*words: str) -> subprocess.Popen[str]:
+            process = stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-m", "trioeval", *words],
+                    cwd=folder,
+                    env=dict(os.environ),
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    text=True,
+                )
+            )
+            stack.callback(process.kill)
+            return process
+
+        def first_line(process: subprocess.Popen[str]) -> str:
+            assert process.stdout is not None
+            return process.stdout.readline().strip()
+
+        provider = start("fake-provider", "--port", "0", "--latency", "0.12", "--hints", "none")
+        (folder / "seed.json").write_text(
+            json.dumps({"providers": ["echo"], "prompts": ["{{a}}"], "tests": [{"vars": {"a": 1}}]})
+        )
+        seed = start("run", "seed.json", "--no-table", "--db", str(folder / "runs.db"))
+        assert seed.wait(30) == 0
+        view = start("view", "--port", "0", "--db", str(folder / "runs.db"))
+        yield Machine(folder, first_line(view), first_line(provider), start)
+        view.send_signal(signal.SIGTERM)
+        assert view.wait(5) == 0
+
+
+def standing(folder: Path) -> Mapping[str, Any]:
+    """How the latest run stands, as it says itself to whoever asks it."""
+    with read_store(folder / "runs.db") as reader:
+        run_id = reader.run("latest").id
+
+    async def look() -> Mapping[str, Any]:
+        async with open_live(run_id) as live:
+            async for state in live.states():
+                return state
+        raise AssertionError("the run says nothing")
+
+    return trio.run(look)
+
+
+def open_latest(browser: Browser, name: str) -> None:
+    """From the list to a run, which appears there by itself."""
+    link = browser.wait(
+        lambda: next((one for one in browser.all("#runs a") if name in one.text), None), name
+    )
+    link.click()
+    browser.find("#rows")
+
+
+def inert(browser: Browser) -> bool:
+    return bool(browser.js("return window.hostileRan === undefined"))
+
+
+def test_a_run_is_watched_to_its_end_and_looked_through(machine: Machine, browser: Browser) -> None:
+    """It appears in the list, its rows grow, it ends, and all of that without loading a page again."""
+    browser.open(machine.view)
+    assert browser.text("h1") == "Runs"
+    process, name = machine.run("watched", 40, 4)
+    browser.wait(lambda: len(browser.all("#runs tbody tr")) == 2, "the new run")
+    open_latest(browser, name)
+    browser.js("window.sameAsBefore = 1")
+    assert name in browser.text("h1")
+    assert browser.find(".lane h3").text.startswith("slow")
+    browser.wait(lambda: browser.all(".lane .chart canvas"), "a timeline")
+    browser.wait(lambda: 0 < len(browser.all("#rows tbody tr")) < 40, "some rows")
+    # A second window, which is loaded again in the middle, hears the same.
+    first = browser.driver.current_window_handle
+    browser.driver.switch_to.new_window("tab")
+    browser.open(machine.view)
+    open_latest(browser, name)
+    browser.driver.refresh()
+    browser.wait(lambda: browser.text("#state") == "finished", "the end, in the second window")
+    browser.driver.close()
+    browser.driver.switch_to.window(first)
+    browser.wait(lambda: browser.text("#state") == "finished", "the end")
+    browser.wait(lambda: len(browser.all("#rows tbody tr")) == 40, "all rows")
+    assert process.wait(20) == 100
+    assert browser.text("#total") == "40 rows"
+    assert browser.text("#done") == "40"
+    assert browser.js("return window.sameAsBefore") == 1
+
+    browser.find("#filter select[name=status] option[value=fail]").click()
+    browser.wait(lambda: browser.text("#total") == "1 row", "the failed row")
+    browser.find("#filter select[name=status] option[value='']").click()
+    browser.type("#filter input[type=search]", "W1")
+    browser.wait(lambda: len(browser.all("#rows tbody tr")) == 11, "w1 and w10 to w19")
+    browser.driver.refresh()  # what was chosen stands in the address
+    browser.wait(lambda: len(browser.all("#rows tbody tr")) == 11, "the same rows")
+    assert browser.find("#filter input[type=search]").get_attribute("value") == "W1"
+    assert inert(browser)
+
+    browser.find("#rows tbody a").click()
+    browser.wait(lambda: browser.text("#status") == "PASS", "the row")
+    sections = [one.text for one in browser.all("h2")]
+    assert sections[:3] == ["Variables", "Prompt", "Reply (ended by stop)"]
+    assert {"Verdict", "Calls"} <= {*sections}
+    assert HOSTILE.partition(" \u202e")[0] in browser.all("pre")[1].text
+    browser.find("a[rel=next]").send_keys(Keys.ENTER)
+    browser.wait(lambda: browser.text("h1").startswith("row 2:"), "the next row")
+    assert browser.text("#status") == "FAIL"
+    assert inert(browser)
+    names = {name for role, name in browser.roles() if role in {"link", "button"}}
+    assert {"Previous", "Next", "runs"} <= names
+    assert "" not in names
+
+
+def test_a_run_is_paused_retuned_and_stopped_from_its_page(
+    machine: Machine, browser: Browser
+) -> None:
+    """Each time the run itself says so, and the page shows it."""
+    browser.open(machine.view)
+    process, name = machine.run("steered", 240, 6)
+    open_latest(browser, name)
+    browser.wait(lambda: browser.all(".lane"), "the lane")
+
+    browser.find(".lane details summary").click()
+    browser.type(".lane input[name=width]", "2")
+    browser.type(".lane input[name=rpm]", "5000")
+    browser.press(Keys.ENTER)
+    browser.wait(lambda: "of 2 in flight" in browser.text(".lane .flight"), "another width")
+    (lane,) = standing(machine.folder)["lanes"]
+    assert (lane["width"], lane["rpm"]) == (2, 5000)
+    assert browser.text("#said") == "lane retuned"
+    assert browser.find(".lane details").get_attribute("open") is not None  # pictures leave it so
+
+    browser.find(".lane form button").click()
+    browser.wait(lambda: "0 in flight, no more start" in browser.text(".lane .flight"), "a pause")
+    assert browser.text(".lane h3 .badge") == "paused"
+    paused = standing(machine.folder)
+    assert (paused["lanes"][0]["mood"], paused["lanes"][0]["inFlight"]) == ("paused", 0)
+    assert standing(machine.folder)["lanes"][0]["calls"] == paused["lanes"][0]["calls"]
+    button = browser.find(".lane form button")
+    assert button.text == "Resume"
+    button.send_keys(Keys.ENTER)
+    browser.wait(lambda: browser.text(".lane h3 .badge") == "open", "it goes on")
+
+    browser.find("#stopping button").click()
+    browser.driver.switch_to.alert.accept()
+    browser.wait(lambda: browser.text("#state") == "interrupted", "the end")
+    assert process.wait(20) != 0
+    browser.wait(lambda: browser.text(".lane h3 .badge") == "ended", "the lane as it was")
+    assert not browser.all("#stopping")
+    browser.wait(lambda: browser.text("#total") == "240 rows", "all rows, most of them not run")
+    browser.find("#rows .pager a").click()
+    browser.wait(lambda: browser.text("#rows tbody td").strip() == "50", "the second page")
+    assert inert(browser)

@@ -1,0 +1,281 @@
+"""What is told of lanes after a run: buckets add up, and waits are those that really were."""
+
+import json
+import math
+from collections.abc import Awaitable, Callable
+
+import attrs
+import pytest
+import trio
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from trioeval.kernel import (
+    Admitted,
+    CallEnded,
+    Calls,
+    CallStarted,
+    Event,
+    Job,
+    LaneClosed,
+    Lanes,
+    LaneSpec,
+    LimitChanged,
+    Plan,
+    Throttled,
+    Waiting,
+    Why,
+    collect,
+)
+from trioeval.report.activity import (
+    BUCKET_FIELDS,
+    MOST_BUCKETS,
+    Activity,
+    LaneActivity,
+    LaneWait,
+    longest_waits,
+)
+from trioeval.testing import run_virtual
+
+# Dyadic, so that sums are exact: no law is lost in the last digit.
+steps = st.integers(0, 400).map(lambda n: n / 8) | st.sampled_from((0.0, 0.125, 5000.0))
+reasons = st.sampled_from(list(Why))
+
+
+@attrs.frozen
+class Step:
+    """Something happens, `after` seconds after the last thing."""
+
+    after: float
+    what: str
+    why: Why
+    number: int
+
+
+scripts = st.lists(
+    st.builds(
+        Step,
+        steps,
+        st.sampled_from(("start", "end", "wait", "admit", "refuse", "limit", "close", "tell")),
+        reasons,
+        st.integers(0, 50),
+    ),
+    max_size=40,
+)
+
+
+def event_of(step: Step, at: float, in_flight: int) -> Event | None:
+    """What a kernel may tell; None where it cannot."""
+    until = at + step.number / 4 if step.number % 3 else None
+    match step.what:
+        case "start":
+            return CallStarted(at, step.number, "a")
+        case "end" if in_flight:
+            return CallEnded(at, step.number, "a", tokens=step.number, money=step.number / 8)
+        case "wait":
+            return Waiting(at, "a", step.why, until, step.number if step.number % 2 else None)
+        case "admit":
+            return Admitted(at, step.number, "a")
+        case "refuse":
+            return Throttled(at, step.number, "a", None, -math.inf)
+        case "limit":
+            return LimitChanged(at, "a", step.number, step.number)
+        case "close":
+            return LaneClosed(at, "a", "says no")
+        case _:
+            return None
+
+
+@given(scripts, st.sampled_from((0.0, 1024.0, 2.0**32)))
+@example([Step(0.0, "wait", Why.PACE, 9), Step(5000.0, "tell", Why.PACE, 0)], 0.0)
+@example([Step(0.125, "start", Why.SLOT, 1), Step(5000.0, "start", Why.SLOT, 2)], 1024.0)
+def test_buckets_add_up_to_the_totals(script: list[Step], began_at: float) -> None:
+    """Of starts, refusals, tokens and waits, however long it takes; and there are never too many."""
+    activity, at, in_flight = Activity(began_at), began_at, 0
+    started = refused = tokens = peak = 0
+    for step in script:
+        at += step.after
+        if step.what == "tell":
+            json.dumps(activity.json(at))
+        event = event_of(step, at, in_flight)
+        if event is None:
+            continue
+        activity.observe(event)
+        started += isinstance(event, CallStarted)
+        refused += isinstance(event, Throttled)
+        in_flight += isinstance(event, CallStarted) - isinstance(event, CallEnded)
+        peak = max(peak, in_flight)
+        tokens += event.tokens if isinstance(event, CallEnded) else 0
+    lane = activity.lane("a")
+    told = lane.json(at)
+    buckets = [dict(zip(BUCKET_FIELDS, bucket, strict=True)) for bucket in told["buckets"]]
+    assert (started, refused, tokens) == (lane.calls, lane.refused, lane.tokens)
+    assert sum(bucket["starts"] for bucket in buckets) == started
+    assert sum(bucket["refused"] for bucket in buckets) == refused
+    assert sum(bucket["tokens"] for bucket in buckets) == tokens
+    assert lane.in_flight == in_flight
+    assert max(bucket["inFlight"] for bucket in buckets) == peak
+    assert all(bucket["inFlight"] >= 0 for bucket in buckets)
+    assert 1 <= len(buckets) <= MOST_BUCKETS
+    assert (len(buckets) - 1) * told["bucketS"] <= at - began_at < len(buckets) * told["bucketS"]
+    for why, seconds in lane.waits.items():
+        inside = sum(bucket.waits.get(why, 0.0) for bucket in lane.buckets)
+        assert inside == pytest.approx(seconds)
+    assert sum(lane.waited(at).values()) <= at - began_at + 1e-6  # one at a time
+    for bucket in lane.buckets:
+        assert sum(bucket.waits.values()) <= lane.bucket_s + 1e-6
+
+
+@given(st.lists(st.tuples(steps, st.integers(0, 90)), max_size=30), steps)
+def test_rates_are_those_of_the_last_minute(starts: list[tuple[float, int]], later: float) -> None:
+    """To the second, on a clock that starts anywhere."""
+    lane, at = LaneActivity(2.0**33), 2.0**33
+    ended: list[tuple[float, int]] = []
+    for after, tokens in starts:
+        at += after
+        lane.started(CallStarted(at, 0, "a"))
+        lane.ended(CallEnded(at, 0, "a", tokens=tokens))
+        ended.append((at, tokens))
+    now = at + later
+    within = [tokens for at, tokens in ended if math.floor(at) > math.floor(now) - 60]
+    assert lane.rates(now) == (len(within), sum(within))
+
+
+Work = Callable[[Job[float], Calls[float]], Awaitable[object]]
+
+
+def watched(
+    specs: list[LaneSpec],
+    jobs: list[Job[float]],
+    work: Work,
+    *,
+    meanwhile: Callable[[Lanes, trio.Event], Awaitable[None]] | None = None,
+) -> tuple[Activity, float]:
+    """What a run did, on a clock of its own, and when it was over."""
+
+    async def main() -> tuple[Activity, float]:
+        lanes, stop, activity = Lanes(specs), trio.Event(), Activity(0.0)
+        async with trio.open_nursery() as nursery:
+            if meanwhile is not None:
+                nursery.start_soon(meanwhile, lanes, stop)
+            await collect(Plan.of(jobs), work, lanes=lanes, observe=activity.observe, stop=stop)
+            nursery.cancel_scope.cancel()
+        return activity, trio.current_time()
+
+    return run_virtual(main)
+
+
+async def take(job: Job[float], calls: Calls[float]) -> None:
+    await calls(job.lane, trio.sleep, job.payload, tokens=100)
+
+
+def test_a_run_tells_what_it_waited_for() -> None:
+    """Four calls of 100 tokens at 600 a minute, 3.5 s each: 6.5 s after each of three, for tokens."""
+    activity, ended_at = watched(
+        [LaneSpec("openai", 1, tpm=600)], [Job(i, "openai", 3.5) for i in range(4)], take
+    )
+    assert ended_at == 33.5
+    # In the first 3.5 s of each ten the slot is taken, and then the tokens are owed.
+    told = activity.json(ended_at)
+    assert told["durationS"] == 33.5
+    waits = {wait.why: wait.seconds for wait in longest_waits([told])}
+    assert sum(waits.values()) == pytest.approx(30)
+    assert set(waits) <= {Why.TOKENS, Why.SLOT}
+    assert waits[Why.TOKENS] >= 19.5
+
+
+def test_nobody_waits_while_all_runs() -> None:
+    """A lane with room for all."""
+    activity, ended_at = watched([LaneSpec("a", 4)], [Job(i, "a", 5.0) for i in range(4)], take)
+    assert (ended_at, activity.lane("a").waited(ended_at)) == (5.0, {})
+
+
+async def _stop_at_five(_lanes: Lanes, stop: trio.Event) -> None:
+    await trio.sleep_until(5)
+    stop.set()
+
+
+def test_a_wait_that_nobody_goes_on_with_does_not_count_until_the_end() -> None:
+    """The run is stopped while the next job waits for its pace; a call elsewhere takes a minute more."""
+    activity, ended_at = watched(
+        [LaneSpec("a", 1), LaneSpec("b", 1, rpm=6)],
+        [Job(0, "b", 1.0), Job(1, "a", 60.0), Job(2, "b", 1.0)],
+        take,
+        meanwhile=_stop_at_five,
+    )
+    assert ended_at == 60
+    # Nobody says when it was given up, so it counts until the pace would have been open.
+    assert activity.lane("b").waited(ended_at) == {Why.PACE: 9.0}
+    assert activity.lane("b").waits_for(ended_at) is None
+    assert sum(activity.lane("a").waited(ended_at).values()) == 0
+
+
+def test_a_slot_that_is_free_is_waited_for_no_more() -> None:
+    """The run is stopped while its next job waits for a slot, which is free a minute before the end."""
+    activity, ended_at = watched(
+        [LaneSpec("a", 1), LaneSpec("b", 1)],
+        [Job(0, "b", 8.0), Job(1, "a", 60.0), Job(2, "b", 1.0)],
+        take,
+        meanwhile=_stop_at_five,
+    )
+    assert ended_at == 60
+    assert activity.lane("b").waited(ended_at) == {Why.SLOT: 8.0}
+
+
+def test_a_call_that_is_given_up_in_line_does_not_wait_on() -> None:
+    """Its job goes on elsewhere."""
+
+    async def impatient(job: Job[float], calls: Calls[float]) -> None:
+        with trio.move_on_after(3):
+            await calls("b", trio.sleep, 0.0)
+            await calls("b", trio.sleep, 0.0)
+        await calls("a", trio.sleep, job.payload)
+
+    activity, ended_at = watched(
+        [LaneSpec("a"), LaneSpec("b", rpm=6)], [Job(0, "b", 60.0)], impatient
+    )
+    assert ended_at == 63
+    assert activity.lane("b").waited(ended_at) == {Why.PACE: 10.0}
+
+
+def test_a_job_that_is_started_does_not_wait_for_its_lane() -> None:
+    """What it does before its call is its own."""
+
+    async def slowly(job: Job[float], calls: Calls[float]) -> None:
+        await trio.sleep(7)
+        await calls("a", trio.sleep, job.payload)
+
+    async def pause(lanes: Lanes, _stop: trio.Event) -> None:
+        lanes["a"].pause()
+        await trio.sleep(4)
+        lanes["a"].resume()
+
+    activity, ended_at = watched([LaneSpec("a")], [Job(0, "a", 1.0)], slowly, meanwhile=pause)
+    assert ended_at in (8, 12)
+    assert activity.lane("a").waited(ended_at).get(Why.PAUSED, 4.0) == 4.0
+
+
+def test_a_back_off_counts_where_the_lane_has_nothing_else_to_do() -> None:
+    """And the wait for one's turn never: it is the wait of who stands before."""
+    lane = LaneActivity(0.0)
+    lane.started(CallStarted(0.0, 1, "a"))
+    lane.waiting(Waiting(1.0, "a", Why.BACKOFF, 3.0, 2))
+    lane.waiting(Waiting(1.0, "a", Why.TURN, None, 3))
+    assert lane.wait is None
+    lane.ended(CallEnded(4.0, 1, "a"))
+    lane.waiting(Waiting(4.0, "a", Why.BACKOFF, 6.0, 1))
+    assert lane.waited(5.0) == {Why.BACKOFF: 1.0}
+    lane.started(CallStarted(6.0, 1, "a"))
+    assert lane.waited(9.0) == {Why.BACKOFF: 2.0}
+
+
+def test_the_longest_waits_of_several_executions_are_added() -> None:
+    """By lane and reason."""
+    first = {"lanes": {"a": {"waits": {"tokens": 20.0, "slot": 1.0}}, "b": {"waits": {"pace": 7}}}}
+    second = {"lanes": {"a": {"waits": {"tokens": 11.0}}}}
+    assert longest_waits([first, second]) == [
+        LaneWait("a", Why.TOKENS, 31.0),
+        LaneWait("b", Why.PACE, 7.0),
+        LaneWait("a", Why.SLOT, 1.0),
+    ]
+    assert longest_waits([]) == []

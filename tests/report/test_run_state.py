@@ -1,0 +1,118 @@
+"""The picture of a running run: what each lane does, and what it waits for."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+import trio
+
+from trioeval.errors import CallError
+from trioeval.faults import Fault
+from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, Why, collect
+from trioeval.report.activity import Activity
+from trioeval.report.run_state import LaneState, RunState, eta_s, lane_states
+from trioeval.testing import run_virtual
+
+
+def states_at(
+    moments: list[float],
+    spec: LaneSpec,
+    durations: list[float],
+    *,
+    fault: Fault | None = None,
+    change: Callable[[Lanes], None] = lambda _lanes: None,
+) -> list[LaneState]:
+    """How a lane stands at some instants of a run."""
+
+    async def main() -> list[LaneState]:
+        lanes, activity = Lanes([spec, LaneSpec("own")]), Activity(trio.current_time())
+        found: list[LaneState] = []
+
+        async def take(job: Job[float], calls: Calls[float]) -> None:
+            async def send() -> None:
+                await trio.sleep(job.payload)
+                if fault is not None:
+                    raise CallError(fault, "says no")
+
+            await calls("a", send, tokens=50)
+
+        async def run() -> None:
+            plan = Plan.of(Job(i, "a", seconds) for i, seconds in enumerate(durations))
+            await collect(plan, take, lanes=lanes, observe=activity.observe)
+
+        change(lanes)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run)
+            for at in moments:
+                await trio.sleep_until(at)
+                (state,) = lane_states(
+                    lanes.statistics(), activity, trio.current_time(), hidden={"own"}
+                )
+                found.append(state)
+            nursery.cancel_scope.cancel()
+        return found
+
+    return run_virtual(main)
+
+
+def test_a_lane_tells_what_it_waits_for_and_how_long() -> None:
+    """Six a minute: after the first call, nine seconds; what was used is of the last minute."""
+    first, later, minute = states_at([1.5, 4.0, 62.5], LaneSpec("a", 2, rpm=6, tpm=6000), [1.0] * 3)
+    assert (first.why, first.wait_s, first.mood) == (Why.PACE, 8.5, "open")
+    assert (later.wait_s, later.queued, later.in_flight) == (6.0, 1, 0)
+    assert (later.used_rpm, later.used_tpm, later.calls, later.tokens) == (1, 50, 1, 50)
+    assert (later.rpm, later.tpm, later.width, later.limit) == (6, 6000, 2, 2)
+    assert (minute.why, minute.wait_s, minute.used_rpm, minute.calls) == (None, None, 2, 3)
+
+
+def test_a_lane_that_is_paused_or_closed_says_so() -> None:
+    """And a pause has no end that anybody knows."""
+    (paused,) = states_at([3.0], LaneSpec("a"), [1.0], change=lambda lanes: lanes["a"].pause())
+    assert (paused.mood, paused.limit, paused.why, paused.wait_s) == ("paused", 0, Why.PAUSED, None)
+    spec = LaneSpec("a", 1, breaker_threshold=1)
+    (closed,) = states_at([3.0], spec, [1.0] * 3, fault=Fault.FATAL)
+    assert (closed.mood, closed.limit, closed.reason) == ("closed", 0, "says no")
+    assert (closed.why, closed.wait_s) == (None, None)
+
+
+def test_a_lane_that_recovers_probes() -> None:
+    """Refused calls are counted, and what waits for the block is told."""
+
+    def spec() -> LaneSpec:
+        return LaneSpec("a", 4)
+
+    (state,) = states_at([20.0], spec(), [0.5] * 4, fault=Fault.RATE_LIMITED)
+    assert state.mood in ("open", "probing")
+    assert state.refused >= 4
+    assert state.refused == state.calls - state.in_flight
+
+
+def test_the_picture_can_be_sent() -> None:
+    """Every key is there, numbers are finite."""
+    (lane,) = states_at([1.5], LaneSpec("a", rpm=6), [1.0] * 2)
+    run = RunState(
+        elapsed_s=1.5,
+        total=2,
+        done=1,
+        kept=0,
+        passed=1,
+        failed=0,
+        errors=0,
+        eta_s=None,
+        stopping=False,
+        lanes=(lane, lane),
+    )
+    told = json.loads(json.dumps(run.json(), allow_nan=False))
+    assert (told["done"], told["tokens"], told["lanes"][0]["why"]) == (1, 100, "pace")
+    assert (run.pass_rate, run.cost) == (100.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "elapsed", "left"),
+    [(0, 9, 1.0, None), (2, 9, 1.0, None), (3, 9, 1.5, 3.0), (9, 9, 4.0, 0.0), (0, 0, 0.0, 0.0)],
+)
+def test_how_long_it_takes_is_told_from_the_third_row_on(
+    done: int, total: int, elapsed: float, left: float | None
+) -> None:
+    """Nobody knows it before."""
+    assert eta_s(done, total, elapsed) == left

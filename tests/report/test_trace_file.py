@@ -1,0 +1,89 @@
+"""The file that a trace goes to: begun before anything is paid for, and never the end of a run."""
+
+import errno
+import json
+import re
+from collections.abc import Callable
+from io import FileIO
+from pathlib import Path
+
+import pytest
+import trio
+
+from trioeval.cli.tracing import _Writing, check_trace, open_trace
+from trioeval.errors import OutputError, UsageError
+from trioeval.kernel import CallStarted
+from trioeval.report.trace import Trace
+
+
+def test_the_folder_of_a_trace_is_made_and_bad_places_are_refused(tmp_path: Path) -> None:
+    check_trace(None)
+    check_trace(tmp_path / "a" / "b" / "run.json")
+    assert (tmp_path / "a" / "b").is_dir()
+    (tmp_path / "file").touch()
+    for path, message in [
+        (tmp_path, f"--trace {tmp_path}: is a folder"),
+        (
+            tmp_path / "file" / "run.json",
+            f"--trace {tmp_path}/file/run.json: the folder {tmp_path}/file cannot be made: ",
+        ),
+    ]:
+        with pytest.raises(UsageError, match=f"^{re.escape(message)}"):
+            check_trace(path)
+
+
+def write_one(path: Path | None, warn: Callable[[str], None]) -> bool:
+    """Whether anything was written of a call."""
+
+    async def run() -> bool:  # noqa: ASYNC124 - within Trio for its clock
+        with open_trace(path, Trace(began_at=0.0, run_id="r"), warn) as observers:
+            if observers is None:
+                return False
+            observers("task", lambda job: job)(CallStarted(1.0, 0, "m"))
+            return True
+
+    return trio.run(run)
+
+
+def test_what_stood_in_the_file_is_gone_and_it_is_whole_after_the_block(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text("x" * 10_000)
+    assert write_one(path, pytest.fail)
+    records = json.loads(path.read_text())
+    assert [one["ph"] for one in records if one["ph"] in "BE"] == ["B", "E"]
+    assert not write_one(None, pytest.fail)
+
+
+def test_a_file_that_cannot_be_begun_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="cannot be written: No such file"):
+        write_one(tmp_path / "missing" / "run.json", pytest.fail)
+
+
+class Shrinking(FileIO):
+    """Takes so many bytes, a few at a time, and then no more."""
+
+    room = 300
+
+    def write(self, data: object) -> int:
+        left = bytes(data)[: min(7, self.room)]  # type: ignore[call-overload]
+        if not left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.room -= len(left)
+        return super().write(left)
+
+
+def test_a_full_disk_is_told_once_and_what_fits_is_there(tmp_path: Path) -> None:
+    """Also where it takes a part of what is written; nothing is written after it."""
+    warnings: list[str] = []
+    path = tmp_path / "run.json"
+    trace = Trace(began_at=0.0, run_id="r")
+    writing = _Writing(path, trace, Shrinking(path, "w"), warnings.append)
+    writing.write(trace.head())
+    for number in range(5):
+        writing.observe(None, lambda job: job, CallStarted(1.0, number, "m"))
+    writing.write(trace.tail(2.0))
+    writing.close()
+    assert warnings == [
+        f"--trace {path}: cannot be written: No space left on device; the run goes on without it"
+    ]
+    assert path.stat().st_size == 300
