@@ -53,7 +53,8 @@ def timed_run(folder: Path, *flags: str) -> tuple[float, float]:
 
 def main() -> None:
     """Print the figures."""
-    tests, rounds = map(int, (sys.argv[1:] + [TESTS, ROUNDS][len(sys.argv) - 1 :]))
+    words = [*map(int, sys.argv[1:])]
+    tests, rounds = [*words, *(TESTS, ROUNDS)[len(words) :]]
     suite = {
         "providers": ["echo"],
         "prompts": ["Say {{word}}, and nothing else."],

@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -317,36 +316,6 @@ def test_signals_that_are_ignored_for_a_run_do_not_end_it(tmp_path: Path, ignore
             process.send_signal(signal.SIGHUP)
             process.send_signal(signal.SIGHUP)
             assert process.wait(timeout=30) == 0
-
-
-def test_a_terminal_is_shown_what_each_lane_does(tmp_path: Path) -> None:
-    """On a terminal the lines of the lanes are redrawn while the run goes on."""
-    with fake_provider("--latency", "0.3") as url:
-        write(tmp_path / "suite.json", http_suite(url, 8))
-        ours, theirs = pty.openpty()
-        command = [sys.executable, "-m", "trioeval", "suite.json", "--no-table"]
-        with subprocess.Popen(
-            command, cwd=tmp_path, env={**ENV, "TERM": "xterm"}, stderr=theirs
-        ) as process:
-            os.close(theirs)
-            shown = b"".join(read_terminal(ours))
-        os.close(ours)
-    assert process.returncode == 0
-    assert b"4/4 in flight" in shown
-    assert b"4/8 rows: 4 pass, 0 fail, 0 error" in shown
-    assert b"exit 0: every row passed" in shown
-
-
-def read_terminal(handle: int) -> Iterator[bytes]:
-    """What comes out of a pseudo-terminal until its other end is closed."""
-    while True:
-        try:
-            found = os.read(handle, 65536)
-        except OSError:  # how Linux says that nobody writes any more
-            return
-        if not found:
-            return
-        yield found
 
 
 def test_the_deadline_leaves_no_row_out(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """`--trace` and `--otel` as a user has them: real processes, files, servers and exporters."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -117,17 +116,10 @@ def test_a_trace_that_cannot_be_written_costs_no_run(tmp_path: Path) -> None:
         assert done.returncode == 0
         assert done.stderr.count("--trace /dev/full: cannot be written: No space left") == 1
         assert done.stderr.startswith("warning: ")
-    for path, message in [
-        (".", "--trace .: is a folder"),
-        ("s.json/t.json", "--trace s.json/t.json: the folder s.json cannot be made"),
-    ]:
-        done = trioeval("s.json", "--trace", path, *QUIET, "-o", "o.json", cwd=tmp_path)
-        assert done.returncode == 2
-        assert message in done.stderr
-        assert not (tmp_path / "o.json").exists()
-    done = trioeval("s.json", "--trace", "s.json", *QUIET, cwd=tmp_path)
+    done = trioeval("s.json", "--trace", "s.json", *QUIET, "-o", "o.json", cwd=tmp_path)
     assert done.returncode == 2
     assert json.loads((tmp_path / "s.json").read_text()) == ECHO
+    assert not (tmp_path / "o.json").exists()
 
 
 @attrs.define
@@ -232,7 +224,6 @@ def test_a_collector_that_is_not_there_is_told_once_and_delays_little(tmp_path: 
     assert done.stderr.count("\n") <= 8
     assert "Traceback" not in done.stderr
     assert time.monotonic() - began_at < 20
-    assert not (tmp_path / "o.json").exists()
 
 
 RUN_WITH = """
@@ -274,7 +265,6 @@ def test_what_is_not_installed_is_named_before_anything_is_asked(
     done = run_with(f"sys.modules[{missing!r}] = None", tmp_path)
     assert done.returncode == 2
     assert message in done.stderr
-    assert not (tmp_path / ".trioeval" / "results.db").exists() or os.name == "nt"
 
 
 CONFIGURED = """

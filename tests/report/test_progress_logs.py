@@ -73,7 +73,9 @@ def test_whatever_is_drawn_fits_and_is_inert(
 
 
 _pieces = st.lists(
-    st.sampled_from([":", "::", "#", "##", "[", "error", " ", "\n", "\r", "\t", "\u3000", "x", "\\"]),
+    st.sampled_from(
+        [":", "::", "#", "##", "[", "error", " ", "\n", "\r", "\t", "\u3000", "x", "\\"]
+    ),
     max_size=12,
 ).map("".join)
 
@@ -136,7 +138,7 @@ def told_of_run(
             print(" ::stop-commands::hostile", file=wrapped)
         log.end(100, "6 rows; exit 100: it failed")
 
-    with contextlib.redirect_stderr(wrapped):  # type: ignore[type-var] # likewise
+    with contextlib.redirect_stderr(wrapped):
         run_virtual(main)
     return stream.getvalue().splitlines()
 

@@ -71,7 +71,11 @@ def test_a_lane_that_is_paused_or_closed_says_so() -> None:
     assert (paused.mood, paused.limit, paused.why, paused.wait_s) == ("paused", 0, Why.PAUSED, None)
     spec = LaneSpec("a", 1, breaker_threshold=1)
     (closed,) = states_at([3.0], spec, [1.0] * 3, fault=Fault.FATAL)
-    assert (closed.mood, closed.limit, closed.reason) == ("closed", 0, "says no")
+    assert (closed.mood, closed.limit, closed.reason) == (
+        "closed",
+        0,
+        "1 calls in a row were refused: says no",
+    )
     assert (closed.why, closed.wait_s) == (None, None)
 
 

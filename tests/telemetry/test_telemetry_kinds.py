@@ -77,6 +77,7 @@ def test_calls_for_a_dataset_belong_to_the_run(tmp_path: Path) -> None:
         {"name": "text", "type": "llm", "provider": "pupil", "prompt": "{{word}}"},
     ]
     task = {"id": "data", "type": "columns", "rows": 3, "columns": columns}
+    task["outputDir"] = str(tmp_path / "data")
     document = {"providers": ["pupil"], "tasks": [task]}
 
     async def quick(_request: Request) -> str:  # noqa: ASYNC124 - nothing to wait for

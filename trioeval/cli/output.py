@@ -3,6 +3,7 @@
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -117,7 +118,10 @@ def write_results(path: Path, parts: Sequence[Results]) -> Sequence[Path]:
     if suffix in FORMATS:
         write_whole(path, FORMATS[suffix](parts))
         return [path]
-    files = FORMATS_BINARY[suffix].files(path, parts)
+    try:
+        files = FORMATS_BINARY[suffix].files(path, parts)
+    except OutputError as error:
+        raise OutputError(f"-o {path}: {error}") from error
     for name, write in files.items():
         _write_file(name, write)
     return list(files)
@@ -245,7 +249,30 @@ class BinaryFormat:
         return cls(lambda path, parts: {path: lambda temporary: write(temporary, parts)}, check)
 
 
-FORMATS_BINARY: Mapping[str, BinaryFormat] = {}
+def _inspect_logs(path: Path, parts: Sequence[Results]) -> Mapping[Path, Callable[[Path], None]]:
+    from trioeval.report.inspect_log import logs_of, write_log  # noqa: PLC0415 - rarely needed
+
+    return {
+        name: partial(write_log, column=column) for name, column in logs_of(path, parts).items()
+    }
+
+
+def _parquet(path: Path, parts: Sequence[Results]) -> None:
+    from trioeval.report.parquet import write_parquet  # noqa: PLC0415 - rarely needed
+
+    write_parquet(path, parts)
+
+
+def _missing_for_parquet() -> str | None:
+    from trioeval.report.parquet import missing_for_parquet  # noqa: PLC0415 - rarely needed
+
+    return missing_for_parquet()
+
+
+FORMATS_BINARY: Mapping[str, BinaryFormat] = {
+    ".eval": BinaryFormat(_inspect_logs),
+    ".parquet": BinaryFormat.of_one(_parquet, _missing_for_parquet),
+}
 """What writes a file that is no text, by the end of its name."""
 
 

@@ -80,7 +80,7 @@ class Region:
         return cls(stream, stream.fileno(), open_console(stream))
 
     def room(self) -> Room:
-        """How much of the terminal it may take: what was told last is to be seen above it, the cursor below."""
+        """How much of the terminal it may take; what was told last is to be seen above it."""
         width, height = self._size()
         # A line as long as the terminal would leave the cursor between two.
         plain = {} if self.console.encoding.startswith("utf") else {"bar": ("#", "-")}

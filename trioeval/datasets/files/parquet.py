@@ -83,6 +83,18 @@ class Parquet:
             f"COPY (SELECT {chosen}) TO {target} ({_OPTIONS})", [values[name] for name in columns]
         )
 
+    def join(self, path: Path, parts: Sequence[Path]) -> None:
+        """Write a file of the lines of others, which have the same columns, in their order.
+
+        Raises:
+            OSError: One cannot be read, or it cannot be written.
+        """
+        target = _quoted(str(path), _TEXT)
+        self._run(
+            f"COPY (SELECT * FROM read_parquet(?, hive_partitioning = false)) TO {target} ({_OPTIONS})",
+            [[glob.escape(str(part)) for part in parts]],
+        )
+
     def read(self, path: Path) -> Sequence[Sequence[Any]]:
         """The lines of a file.
 

@@ -1,0 +1,99 @@
+"""`trioeval view` as a command: what it refuses, what it prints, and how it ends."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from trioeval.cli.app import run_command_line
+
+pytestmark = [pytest.mark.slow, pytest.mark.network]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    suite, path = tmp_path / "suite.yaml", tmp_path / "runs.db"
+    suite.write_text('{providers: [echo], prompts: ["{{a}}"], tests: [{vars: {a: x}}]}')
+    flags = ["--no-table", "--no-progress", "--quiet", "--db", str(path)]
+    assert run_command_line([str(suite), *flags]) == 0
+    return path
+
+
+def test_what_cannot_be_shown_is_refused(
+    database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a sentence and an exit code, and before anybody can connect."""
+
+    def refusal(*flags: str, db: Path = database, port: int = 0) -> tuple[int, str]:
+        capsys.readouterr()
+        code = run_command_line(["view", "--port", str(port), "--db", str(db), *flags])
+        told = capsys.readouterr()
+        assert told.out == ""
+        return code, told.err
+
+    code, said = refusal(db=database.with_name("none.db"))
+    assert (code, "no run has begun" in said) == (2, True)
+    code, said = refusal(db=database.with_name("suite.yaml"))
+    assert (code, "is no SQLite database" in said) == (1, True)
+    for token in ("short", "with a blank inside", "ünicode-token", "a&b=cdefghij"):
+        code, said = refusal("--token", token)
+        assert (code, "--token must have 8 to 200 characters" in said) == (2, True)
+        assert token not in said
+    code, said = refusal("--host", "192.0.2.1")  # of nobody
+    assert (code, "cannot listen on 192.0.2.1:0: " in said) == (2, True)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, said = refusal(port=port)
+        assert (code, f"cannot listen on 127.0.0.1:{port}: " in said) == (2, True)
+    whole = database.read_bytes()
+    database.write_bytes(whole[:8192] + bytes(len(whole) - 8192))
+    code, said = refusal()
+    assert (code, "damaged" in said, "Traceback" in said) == (1, True, False)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_where_others_can_connect_a_token_is_made_and_a_signal_ends_it_at_once(
+    database: Path, number: signal.Signals
+) -> None:
+    """Though somebody listens to a run, or has sent half a request."""
+    command = [sys.executable, "-m", "trioeval", "view", "--host", "0.0.0.0", "--port", "0"]  # noqa: S104
+    with subprocess.Popen(
+        [*command, "--db", str(database)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "NO_PROXY": "*"},
+    ) as process:
+        try:
+            assert process.stdout is not None
+            printed = re.fullmatch(
+                r"http://0\.0\.0\.0:(\d+)/\?token=([\w-]{32})\n", process.stdout.readline()
+            )
+            assert printed is not None
+            port, token = int(printed[1]), printed[2]
+            opener = urllib.request.build_opener(
+                urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor()
+            )
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                opener.open(f"http://127.0.0.1:{port}/")
+            with opener.open(f"http://127.0.0.1:{port}/?token={token}") as reply:
+                assert (reply.url, b"suite.yaml" in reply.read()) == (
+                    f"http://127.0.0.1:{port}/",
+                    True,
+                )
+            with socket.create_connection(("127.0.0.1", port)) as half:
+                half.sendall(b"GET / HTTP/1.1\r\n")
+                process.send_signal(number)
+                _, said = process.communicate(timeout=5)
+        finally:
+            process.kill()
+    assert (process.returncode, said) == (0, "serving; interrupt to stop\n")

@@ -1,0 +1,102 @@
+"""The page of Markdown of a run."""
+
+from pathlib import Path
+
+import attrs
+from finished import results_of
+from hostile import HUGE_LINE, TEXTS, assert_inert_markdown
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from trioeval.cli.step_summary import add_step_summary
+from trioeval.report import inert
+from trioeval.report.markdown import code, markdown_chunks
+from trioeval.suite.strip import Strip
+
+ACTIVITY = {
+    "durationS": 44.0,
+    "lanes": {"openai": {"waits": {"tokens": 31.0, "slot": 2.0}}, "b": {"waits": {"pace": 0.01}}},
+}
+
+
+def cells(page: str) -> list[list[str]]:
+    """What stands in the cells of all tables, as readers of Markdown find them; a list a row."""
+    found: list[list[str]] = []
+    for token in MarkdownIt("commonmark").enable("table").parse(page):
+        if token.type == "tr_open":
+            found.append([])
+        elif token.type == "inline" and token.level == 5:
+            found[-1].append("".join(part.content for part in token.children or ()))
+    return found
+
+
+def test_a_page_has_totals_failures_and_waits() -> None:
+    """Of each column one line, and of each row that did not pass one with its reason."""
+    results = results_of()
+    info = attrs.evolve(results.info, duration_ms=44_000, activity=[ACTIVITY])
+    page = "".join(markdown_chunks(attrs.evolve(results, info=info)))
+    assert page.startswith("## trioeval: `d`\n\n**25.0 % of 4 rows passed**: 1 passed, 2 failed, 1 errors; ")
+    assert "; 44.0 s; 5 tokens; 0.5000 US dollars\n" in page
+    table = cells(page)
+    assert table[1][:6] == ["mine", "0", "1", "1", "0.0 %", "0.0 to 65.8 %"]
+    assert table[2][:6] == ["back", "1", "1", "0", "50.0 %", "9.5 to 90.5 %"]
+    assert table[4] == ["0", "word=hi", "mine", "FAIL", 'the output does not equal "no"']
+    assert ["1", "second", "mine", "ERROR", "down"] in table
+    assert page.endswith(
+        "#### What it waited for\n\n"
+        "* 31.0 s of 44.0 s: `openai`, tpm\n* 2.0 s of 44.0 s: `openai`, slots\n\n"
+    )
+
+
+def test_tasks_have_parts_and_many_failures_are_counted() -> None:
+    suite = {
+        "providers": ["echo"],
+        "prompts": ["{{n}}"],
+        "tests": [
+            {"vars": {"n": f"{n}"}, "assert": [{"type": "equals", "value": "x"}]} for n in range(53)
+        ],
+    }
+    results = results_of(suite)
+    head = attrs.evolve(results.head, task="first")
+    page = "".join(markdown_chunks(attrs.evolve(results, head=head), results_of()))
+    assert "### Task `first`\n" in page
+    assert "… and 3 more rows.\n" in page
+    assert "of 57 rows passed" in page
+
+
+def test_what_a_page_must_not_show_is_not_there() -> None:
+    """As in every other file."""
+    page = "".join(markdown_chunks(results_of(strip=Strip(test_vars=True, grading_result=True))))
+    assert "word=hi" not in page
+    assert "does not equal" not in page
+
+
+_HOSTILE = [*TEXTS.values(), HUGE_LINE]
+
+
+@given(st.text() | st.sampled_from(_HOSTILE), st.text() | st.sampled_from(_HOSTILE))
+def test_foreign_text_is_one_cell_of_code(one: str, two: str) -> None:
+    """Whatever stands in it: the text is there, and no other cell, row or markup."""
+    page = f"| a | b |\n| --- | --- |\n| {code(one)} | {code(two)} |\n"
+    heading, row = cells(page)
+    assert heading == ["a", "b"]
+    assert [text.replace(" ", "") for text in row] == [
+        inert(text, 80).replace(" ", "") or "–" for text in (one, two)
+    ]
+    assert_inert_markdown(page)
+    assert_inert_markdown(f"## trioeval: {code(one)}\n\n* {code(two)}, tpm\n")
+
+
+def test_a_step_gets_the_page_behind_what_it_has(tmp_path: Path) -> None:
+    """A file that cannot be written is no error of the run, and is told."""
+    told: list[str] = []
+    results = [results_of()]
+    add_step_summary({}, results, told.append)
+    summary = tmp_path / "summary.md"
+    for _ in range(2):
+        add_step_summary({"GITHUB_STEP_SUMMARY": str(summary)}, results, told.append)
+    assert told == []
+    assert summary.read_text() == 2 * "".join(markdown_chunks(*results))
+    add_step_summary({"GITHUB_STEP_SUMMARY": str(tmp_path)}, results, told.append)
+    assert told == [f"the summary of the step cannot be written: {tmp_path}: Is a directory"]
