@@ -44,9 +44,7 @@ def main(rows: int, words: int) -> None:
         writing = time.process_time() - begun - making
         size = page.stat().st_size / 1e6
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(
-            f"{rows} rows: written in {writing:.1f} s of the processor, {size:.1f} MB, {memory:.0f} MB of memory"
-        )
+        print(f"{rows} rows: {writing:.1f} s to write, {size:.1f} MB, {memory:.0f} MB of memory")
         with open_browser(Path(folder) / "profile") as browser:
             browser.size(1280, 900)
             _open(browser, page)

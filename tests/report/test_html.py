@@ -4,6 +4,7 @@ import base64
 import hashlib
 import re
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -339,3 +340,20 @@ def test_rows_of_equal_runs_are_counted_and_not_shown() -> None:
     page = PageData("".join(compare_chunks([results_of()], [results_of()])))
     assert "4 rows: 4 same" in page.text
     assert page.packs == []
+
+
+def test_files_of_other_projects_are_those_that_the_list_says() -> None:
+    """Unchanged, each with the licence of its project."""
+    vendor = Path(trioeval.__file__).parent / "report" / "vendor"
+    told = dict(
+        re.findall(
+            r"^\| `(\S+)` \| `([0-9a-f]{64})` \|$", (vendor / "README.md").read_text(), re.MULTILINE
+        )
+    )
+    there = {
+        str(path.relative_to(vendor)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in vendor.rglob("*.*")
+        if path.suffix in {".js", ".css"}
+    }
+    assert there == told
+    assert all((vendor / name).with_name("LICENSE").is_file() for name in there)

@@ -324,6 +324,7 @@ class Execution:
             duration_ms=self.beginning.duration_ms + seconds * 1000,
             strip=self.settings.environment.strip,
             escape_formulas=self.settings.environment.escape_formulas,
+            database="results" if self.keeping.database is None else self.keeping.database.stem,
         )
 
     def _end(self, run: StoredRun, collector: Collector, seconds: float, *, unwritten: bool) -> int:

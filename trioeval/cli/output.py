@@ -53,10 +53,11 @@ def output_suffix(path: Path) -> str:
         ('.junit.xml', '.xml')
     """
     name = path.name.lower()
-    return _JUNIT if name.endswith(_JUNIT) else path.suffix.lower()
+    longer = (suffix for suffix in (_JUNIT, _DATASETTE) if name.endswith(suffix))
+    return next(longer, path.suffix.lower())
 
 
-_JUNIT = ".junit.xml"
+_JUNIT, _DATASETTE = ".junit.xml", ".datasette.json"
 
 
 @attrs.define
@@ -194,6 +195,12 @@ def _junit(parts: Sequence[Results]) -> Iterator[str]:
     return junit_chunks(*parts)
 
 
+def _datasette(parts: Sequence[Results]) -> Iterator[str]:
+    from trioeval.report.datasette import datasette_chunks  # noqa: PLC0415 - rarely needed
+
+    return datasette_chunks(*parts)
+
+
 def _markdown(parts: Sequence[Results]) -> Iterator[str]:
     from trioeval.report.markdown import markdown_chunks  # noqa: PLC0415 - rarely needed
 
@@ -216,6 +223,7 @@ FORMATS: Mapping[str, Callable[[Sequence[Results]], Iterator[str]]] = {
     ".md": _markdown,
     ".xml": _xml,
     _JUNIT: _junit,
+    _DATASETTE: _datasette,
 }
 """What makes the text of a document, by the end of its name."""
 

@@ -48,6 +48,7 @@ def results_of(
         strip=environment.strip,
         escape_formulas=environment.escape_formulas,
         activity=reader.activity(facts),
+        database=reader.path.stem,
     )
     datasets = {dataset.task: dataset for dataset in datasets_of(reader, facts)}
     return [

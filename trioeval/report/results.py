@@ -27,6 +27,8 @@ class RunInfo:
     """Whether cells of a spreadsheet that look like formulas are made harmless."""
     activity: Sequence[Mapping[str, Any]] = ()
     """What lanes did in each execution of the run, as `Activity.json` told it."""
+    database: str = "results"
+    """The name of the file that the run is kept in, without its suffix."""
 
 
 @attrs.frozen(kw_only=True)

@@ -91,7 +91,7 @@ async def open_listeners(host: str, port: int) -> tuple[list[trio.SocketListener
     return listeners, Address(name[0], name[1])
 
 
-async def serve_app(
+async def serve_app(  # noqa: ASYNC114 - started in a nursery of its own
     app: Any,
     listeners: list[trio.SocketListener],
     stop: trio.Event,

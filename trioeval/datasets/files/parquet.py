@@ -32,6 +32,7 @@ _SETTINGS = {  # nothing is fetched from anywhere
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
 }
+_FILES = "read_parquet(?, hive_partitioning = false)"
 _NAME, _TEXT = '"', "'"
 _OPTIONS = "FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 122880, USE_TMP_FILE false"
 
@@ -91,7 +92,7 @@ class Parquet:
         """
         target = _quoted(str(path), _TEXT)
         self._run(
-            f"COPY (SELECT * FROM read_parquet(?, hive_partitioning = false)) TO {target} ({_OPTIONS})",
+            f"COPY (SELECT * FROM {_FILES}) TO {target} ({_OPTIONS})",  # noqa: S608 - a quoted path
             [[glob.escape(str(part)) for part in parts]],
         )
 
@@ -101,9 +102,7 @@ class Parquet:
         Raises:
             OSError: It cannot be read.
         """
-        found: Sequence[Sequence[Any]] = self._run(
-            "SELECT * FROM read_parquet(?, hive_partitioning = false)", [glob.escape(str(path))]
-        )
+        found: Sequence[Sequence[Any]] = self._run(f"FROM {_FILES}", [glob.escape(str(path))])
         return found
 
     def _run(self, statement: str, parameters: Sequence[Any]) -> Any:

@@ -189,6 +189,7 @@ async function start() {
     const parts = (await Promise.all(loading)).filter(Boolean);
     histograms(place, "Latency", "ms", "ms", parts);
     histograms(place, "Tokens", "tokens", "tokens", parts);
+    if (!place.hasChildNodes()) place.append(make("p", { class: "dim" }, "Nothing was measured."));
   };
   const drawn = new Set();
   const tabs = new Tabs(async (section) => {

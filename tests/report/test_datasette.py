@@ -1,0 +1,101 @@
+"""The description of the database of runs for Datasette, held against a real database."""
+
+import json
+import os
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from finished import results_of
+
+from trioeval.cli.output import write_results
+from trioeval.report.datasette import HIDDEN, VIEWS, datasette_metadata
+from trioeval.store import open_store
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
+    """A store as it is made."""
+    path = tmp_path_factory.mktemp("store") / "results.db"
+
+    async def make() -> None:
+        async with open_store(path):
+            pass
+
+    trio.run(make)
+    connection = sqlite3.connect(path)
+    yield connection
+    connection.close()
+
+
+def names(database: sqlite3.Connection, kind: str) -> set[str]:
+    found = database.execute("SELECT name FROM sqlite_master WHERE type = ?", [kind])
+    return {name for (name,) in found if not name.startswith("sqlite_")}
+
+
+def test_every_view_and_column_is_described(database: sqlite3.Connection) -> None:
+    """And none that is not there."""
+    assert set(VIEWS) == names(database, "view")
+    for name, view in VIEWS.items():
+        columns = [line[1] for line in database.execute(f"PRAGMA table_info({name})")]
+        assert sorted(view.columns) == sorted(columns)
+        said = {*view.facets, *view.units, *filter(None, [view.newest_first])}
+        assert said <= set(columns)
+        assert all(about and not about.endswith(".") for about in view.columns.values())
+
+
+def test_tables_behind_the_views_are_hidden(database: sqlite3.Connection) -> None:
+    """All of them."""
+    assert set(HIDDEN) == names(database, "table")
+
+
+def test_the_queries_can_be_asked(database: sqlite3.Connection) -> None:
+    """With whatever they take."""
+    for query in datasette_metadata("x")["databases"]["x"]["queries"].values():
+        assert set(query) == {"title", "description", "sql"}
+        database.execute(query["sql"], {"run": "eval-1"}).fetchall()
+
+
+def test_a_file_says_which_database_it_is_of(tmp_path: Path) -> None:
+    """By the end of its name it is no result file, though it is JSON."""
+    results = results_of()
+    named = attrs.evolve(results, info=attrs.evolve(results.info, database="mine"))
+    path = tmp_path / "x.datasette.json"
+    assert write_results(path, [named]) == [path]
+    found: dict[str, Any] = json.loads(path.read_text())
+    assert list(found["databases"]) == ["mine"]
+    tables = found["databases"]["mine"]["tables"]
+    assert tables["results"]["facets"][-1] == "error_kind"
+    assert tables["runs"]["sort_desc"] == "utc_created"
+    assert tables["record"] == {"hidden": True}
+
+
+@pytest.mark.skipif("DATASETTE" not in os.environ, reason="opt-in: set DATASETTE to its program")
+def test_datasette_itself_takes_it(database: sqlite3.Connection, tmp_path: Path) -> None:
+    """Every page can be opened; sorts, facets and units are heeded."""
+    (_, _, path), *_ = database.execute("PRAGMA database_list").fetchall()
+    metadata = tmp_path / "m.datasette.json"
+    metadata.write_text(json.dumps(datasette_metadata(Path(path).stem)))
+    for page in ("/results", *(f"/results/{name}" for name in VIEWS), "/results/pass_rates"):
+        command = [
+            os.environ["DATASETTE"],
+            "serve",
+            path,
+            "--metadata",
+            str(metadata),
+            "--get",
+            page,
+        ]
+        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        title = (
+            VIEWS[page.removeprefix("/results/")].title
+            if page.count("/") == 2
+            else "Runs of trioeval"
+        )
+        if page != "/results/pass_rates":
+            assert title in found.stdout

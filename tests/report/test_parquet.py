@@ -1,0 +1,193 @@
+"""A Parquet file of rows: one line each, in columns with types, as another program reads them."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from finished import results_of
+
+from trioeval.cli.output import check_outputs, write_results
+from trioeval.errors import OutputError, UsageError
+from trioeval.report import Results
+from trioeval.report import parquet as own
+from trioeval.report.parquet import PARQUET_COLUMNS, missing_for_parquet
+from trioeval.suite.strip import Strip
+
+duckdb = pytest.importorskip("duckdb", reason="needs the extra parquet")
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def lines_of(path: Path, *parts: Results) -> list[dict[str, Any]]:
+    """What stands in the file that is written of them."""
+    assert write_results(path, parts) == [path]
+    read = duckdb.execute("SELECT * FROM read_parquet(?)", [str(path)])
+    names = [name for name, *_ in read.description]
+    return [dict(zip(names, line, strict=True)) for line in read.fetchall()]
+
+
+def test_every_row_is_a_line(tmp_path: Path) -> None:
+    """In order, with what is known of it."""
+    lines = lines_of(tmp_path / "rows.parquet", results_of())
+    assert [(line["test"], line["prompt_number"]) for line in lines] == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 1),
+    ]
+    first, echoed, failed, _ = lines
+    assert first == first | {
+        "run": "e1",
+        "task": None,
+        "row_id": "e1-test-0-prompt-0-repeat-0",
+        "repeat": 0,
+        "provider": "mine",
+        "prompt_label": "say {{word}}",
+        "vars": '{"word":"hi"}',
+        "prompt": "say hi",
+        "output": "say hi",
+        "status": "fail",
+        "score": 0.75,
+        "outcome": "done",
+        "calls": 1,
+        "tokens": 5,
+        "prompt_tokens": 2,
+        "completion_tokens": 3,
+        "cost_usd": 0.5,
+        "cached": False,
+        "finish_reason": "stop",
+        "metadata": '{"case":7}',
+    }
+    assert json.loads(first["metrics"]) == {"m": 0.75}
+    assert echoed["provider"] == "back"
+    assert (failed["description"], failed["status"], failed["error_kind"]) == (
+        "second",
+        "error",
+        "server",
+    )
+    assert (failed["output"], failed["cost_usd"], failed["cached"]) == (None, None, None)
+    assert "down" in failed["error"]
+
+
+def test_columns_have_their_types_also_without_rows(tmp_path: Path) -> None:
+    """So that files of several runs can be read together."""
+    none = attrs.evolve(results_of(), records=lambda _prompt_idx: iter(()))
+    for name, results in (("full", results_of()), ("empty", none)):
+        write_results(tmp_path / f"{name}.parquet", [results])
+    said = [
+        duckdb.execute(f"DESCRIBE FROM read_parquet('{tmp_path / name}.parquet')").fetchall()
+        for name in ("full", "empty")
+    ]
+    assert said[0] == said[1]
+    types = {name: kind for name, kind, *_ in said[0]}
+    assert list(types) == [column.name for column in PARQUET_COLUMNS]
+    assert (types["test"], types["score"], types["cached"], types["vars"]) == (
+        "BIGINT",
+        "DOUBLE",
+        "BOOLEAN",
+        "VARCHAR",
+    )
+    (count,) = duckdb.execute(
+        f"SELECT count(*) FROM read_parquet('{tmp_path}/*.parquet')"
+    ).fetchone()
+    assert count == 4
+
+
+def test_tasks_stand_in_one_file(tmp_path: Path) -> None:
+    """One after another, in batches of any size; the same rows make the same bytes."""
+    parts = [results_of(task="a"), results_of(task="b")]
+    lines = lines_of(tmp_path / "one.parquet", *parts)
+    assert [line["task"] for line in lines] == ["a"] * 4 + ["b"] * 4
+    lines_of(tmp_path / "again.parquet", *parts)
+    assert (tmp_path / "one.parquet").read_bytes() == (tmp_path / "again.parquet").read_bytes()
+
+
+def test_more_rows_than_are_held_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are put together in order, and nothing of them is left."""
+    whole = lines_of(tmp_path / "whole.parquet", results_of())
+    monkeypatch.setattr(own, "_BATCH", 2)
+    folder = tmp_path / "it's [a] *folder"
+    folder.mkdir()
+    assert lines_of_quoted(folder / "rows.parquet", results_of()) == whole
+    assert [path.name for path in folder.iterdir()] == ["rows.parquet"]
+
+
+def lines_of_quoted(path: Path, results: Results) -> list[dict[str, Any]]:
+    """The same, read from another place: the name is a pattern for who reads it."""
+    write_results(path, [results])
+    moved = path.parents[1] / "moved.parquet"
+    moved.write_bytes(path.read_bytes())
+    read = duckdb.execute("SELECT * FROM read_parquet(?)", [str(moved)])
+    names = [name for name, *_ in read.description]
+    return [dict(zip(names, line, strict=True)) for line in read.fetchall()]
+
+
+def test_texts_of_models_stand_there_as_they_are(tmp_path: Path) -> None:
+    """Nothing runs them; half characters become escapes, what is no text is JSON."""
+    records = list(results_of().records(None))
+    for record, output in zip(
+        records, ["=1+1\x00\x1b[2J", "\ud800x", {"a": [1, "\ud800"]}, "ü\n"], strict=True
+    ):
+        record["response"] = {**(record["response"] or {}), "output": output}
+    records[0]["tokenUsage"] = {"total": 2**70, "prompt": 1.5, "completion": "x"}
+    records[0]["latencyMs"] = "soon"
+    results = attrs.evolve(results_of(), records=lambda _prompt_idx: iter(records))
+    lines = lines_of(tmp_path / "rows.parquet", results)
+    assert [line["output"] for line in lines] == [
+        "=1+1\x00\x1b[2J",
+        "\\ud800x",
+        lines[2]["output"],
+        "ü\n",
+    ]
+    assert json.loads(lines[2]["output"]) == {"a": [1, "\ud800"]}
+    # Numbers that are none, or have no place in the column, are not known.
+    unknown = [
+        lines[0][name] for name in ("tokens", "prompt_tokens", "completion_tokens", "latency_ms")
+    ]
+    assert unknown == [None] * 4
+
+
+def test_what_is_left_out_of_files_is_left_out_here(tmp_path: Path) -> None:
+    """As the environment says."""
+    strip = Strip(prompt_text=True, response_output=True, test_vars=True, metadata=True)
+    (first, *_) = lines_of(tmp_path / "rows.parquet", results_of(strip=strip))
+    assert (first["prompt"], first["output"]) == ("[prompt stripped]", "[output stripped]")
+    assert (first["vars"], first["metadata"]) == ("{}", "{}")
+
+
+def test_a_file_that_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> None:
+    """Whole, or not at all."""
+
+    def broken(_prompt_idx: int | None) -> Any:
+        yield next(results_of().records(None))
+        raise OutputError("rows cannot be read")
+
+    path = tmp_path / "rows.parquet"
+    path.write_text("before")
+    with pytest.raises(OutputError, match=r"rows\.parquet: rows cannot be read"):
+        write_results(path, [attrs.evolve(results_of(), records=broken)])
+    assert [found.name for found in tmp_path.iterdir()] == ["rows.parquet"]
+    assert path.read_text() == "before"
+
+
+def test_a_missing_package_is_told_before_anything_is_paid_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the command that installs it."""
+    check_outputs([tmp_path / "rows.parquet"])
+    assert missing_for_parquet() is None
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(
+        UsageError, match=r"rows\.parquet: Parquet files need the extra `parquet`: pip"
+    ):
+        check_outputs([tmp_path / "rows.parquet"])
+
+
+def test_the_page_names_every_column() -> None:
+    """With the sentence that stands beside it in the program."""
+    page = (DOCS / "howto" / "export.md").read_text()
+    for column in PARQUET_COLUMNS:
+        assert f"| `{column.name}` | {column.kind} | {column.about} |" in page
