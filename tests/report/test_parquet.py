@@ -90,15 +90,17 @@ def test_columns_have_their_types_also_without_rows(tmp_path: Path) -> None:
         "BOOLEAN",
         "VARCHAR",
     )
-    (count,) = duckdb.execute(
-        f"SELECT count(*) FROM read_parquet('{tmp_path}/*.parquet')"
-    ).fetchone()
+    everything = str(tmp_path / "*.parquet")
+    (count,) = duckdb.execute("SELECT count(*) FROM read_parquet(?)", [everything]).fetchone()
     assert count == 4
 
 
 def test_tasks_stand_in_one_file(tmp_path: Path) -> None:
     """One after another, in batches of any size; the same rows make the same bytes."""
-    parts = [results_of(task="a"), results_of(task="b")]
+    results = results_of()
+    parts = [
+        attrs.evolve(results, head=attrs.evolve(results.head, task=task)) for task in ("a", "b")
+    ]
     lines = lines_of(tmp_path / "one.parquet", *parts)
     assert [line["task"] for line in lines] == ["a"] * 4 + ["b"] * 4
     lines_of(tmp_path / "again.parquet", *parts)
@@ -107,11 +109,12 @@ def test_tasks_stand_in_one_file(tmp_path: Path) -> None:
 
 def test_more_rows_than_are_held_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches are put together in order, and nothing of them is left."""
-    whole = lines_of(tmp_path / "whole.parquet", results_of())
+    results = results_of()
+    whole = lines_of(tmp_path / "whole.parquet", results)
     monkeypatch.setattr(own, "_BATCH", 2)
     folder = tmp_path / "it's [a] *folder"
     folder.mkdir()
-    assert lines_of_quoted(folder / "rows.parquet", results_of()) == whole
+    assert lines_of_quoted(folder / "rows.parquet", results) == whole
     assert [path.name for path in folder.iterdir()] == ["rows.parquet"]
 
 

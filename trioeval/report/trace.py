@@ -9,8 +9,8 @@ Each record is a line of its own, and every line can be the last one: a viewer t
 a run was killed. So a call is two records, at its start and at its end, and is seen also if it never ended.
 Nothing is remembered but what is under way.
 
-Waits are those of `trioeval.report.activity`: from the moment in which the first in line of a lane finds an
-obstacle until a call of the lane starts. The sums of both are the same: test_trace.py.
+Waits are those of `trioeval.report.activity`, where it is said what counts as one. The sums of both are the
+same: test_trace.py.
 """
 
 import heapq
@@ -62,6 +62,8 @@ class _LaneTracks:
     """Among the lanes, from 0."""
     waits: int
     """The track of its waits."""
+    limit: int | None = None
+    """How many calls it allows, once that was told."""
     in_flight: int = 0
     free: list[tuple[int, int]] = attrs.field(factory=list)
     """Slots that no call is in, as number and track; the lowest first."""
@@ -148,6 +150,8 @@ class Trace:
 
     def _admitted(self, task: str | None, event: Admitted, row: int | None) -> None:
         which, lane = (task, event.index), self._lane(event.lane, event.at)
+        if lane.wait is not None and lane.wait.index is None:
+            self._end_wait(lane, event.at)
         self._end_job(which, event.at, "set aside")
         self._admissions += 1
         number = f"job {event.index}" if row is None else f"{row}"
@@ -190,6 +194,9 @@ class Trace:
             del lane.calls[which]
         heapq.heappush(lane.free, slot)
         lane.in_flight -= 1
+        has_slot = lane.limit is None or lane.in_flight < lane.limit
+        if lane.wait is not None and lane.wait.why is Why.SLOT and has_slot:
+            self._end_wait(lane, at)  # who waits has it, or is told of another obstacle
         told = f'"tokens":{event.tokens},"cost":{_number(event.money)}'
         if event.error is not None:
             told += f',"error":"{self._escaped(error_kind(event.error))}"'
@@ -210,6 +217,7 @@ class Trace:
 
     def _limited(self, _task: str | None, event: LimitChanged) -> None:
         lane = self._lane(event.lane, event.at)
+        lane.limit = event.limit
         self._add("C", event.at, 0, f"{lane.name}: limit", f'"calls":{event.limit}')
 
     def _closed(self, _task: str | None, event: LaneClosed) -> None:
@@ -220,7 +228,11 @@ class Trace:
 
     def _end_wait(self, lane: _LaneTracks, at: float) -> None:
         wait, lane.wait = lane.wait, None
-        if wait is None or at <= wait.at:
+        if wait is None:
+            return
+        # Nobody tells when who waits goes away; the obstacle is over then at the latest.
+        at = at if wait.until is None else min(at, wait.until)
+        if at <= wait.at:
             return
         job = "" if wait.index is None else f'"job":{wait.index}'
         lasted = f',"dur":{(at - wait.at) * 1e6:.3f}'
