@@ -24,6 +24,8 @@ _CAUSES: Mapping[Cut, str] = {
     Cut.LANE: "a closed lane",
 }
 
+_STEERED = "a stop by who watches it"
+
 
 @attrs.frozen
 class Ending:
@@ -42,6 +44,7 @@ def ending(
     signals: Sequence[signal.Signals] = (),
     cuts: Iterable[Cut | None] = (),
     failed_fast: Iterable[str | None] = (),
+    steered: bool = False,
     unwritten: bool = False,
     standing: int = 0,
     resume: str | None = None,
@@ -56,6 +59,7 @@ def ending(
         signals: Those that came, in order.
         cuts: What kept rows from running to their end; None is nothing.
         failed_fast: Tasks whose own failure kept their rows from being started, by id.
+        steered: Whether who watches it has stopped it.
         unwritten: Whether something that was to be written could not be.
         standing: Rows that were to be run again, were not, and stand as they were.
         resume: The command that goes on with it; None if nothing is left, or it was not kept.
@@ -67,7 +71,11 @@ def ending(
         datasets=datasets,
         signals=signals,
         causes=[
-            *(name for cut, name in _CAUSES.items() if cut in set(cuts)),
+            *(
+                _STEERED if steered and cut is Cut.STOP else name
+                for cut, name in _CAUSES.items()
+                if cut in set(cuts)
+            ),
             *(f"failFast of task {inert(task or '', 50)}".rstrip() for task in failed_fast),
         ],
         unwritten=unwritten,

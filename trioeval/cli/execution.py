@@ -80,6 +80,8 @@ class Execution:
     failed_fast: dict[str | None, None] = attrs.field(factory=dict)
     """The tasks of questions whose own failure kept questions from being started."""
     _stop: trio.Event = attrs.field(init=False, factory=trio.Event)
+    _steered: bool = attrs.field(init=False, default=False)
+    """Whether who watches it has stopped it."""
     _activity: Activity | None = attrs.field(init=False, default=None)
     """What the lanes did, once there are any."""
     _is_over: bool = attrs.field(init=False, default=False)
@@ -224,6 +226,16 @@ class Execution:
             else:
                 scope.cancel(f"second signal: {number.name}")
 
+        def stop() -> None:
+            if not self._steered:
+                self._steered = True
+                say("stopping, as who watches the run has asked: rows under way may finish")
+            self._stop.set()
+
+        def cancel() -> None:
+            stop()
+            scope.cancel("who watches the run has asked")
+
         with (
             trio.CancelScope() as scope,
             self.interrupts.told_to(interrupt),
@@ -249,8 +261,8 @@ class Execution:
                 run_id=run.id,
                 state=watching.picture.state,
                 lanes=lanes,
-                stop=self._stop.set,
-                cancel=partial(scope.cancel, "cancelled from outside"),
+                stop=stop,
+                cancel=cancel,
             )
             async with (
                 serve_live(
@@ -338,6 +350,7 @@ class Execution:
             signals=self.signals,
             cuts=self.cuts,
             failed_fast=self.failed_fast,
+            steered=self._steered,
             unwritten=unwritten,
             standing=run.standing_rows,
             resume=self._resume(run, collector),

@@ -42,7 +42,7 @@ def student_tail(t: float, freedom: float) -> float:
     function I (Abramowitz and Stegun, *Handbook of Mathematical Functions*, 1964, 26.7.1 and 26.5.27).
 
     Args:
-        t: Any finite number.
+        t: Any number.
         freedom: Degrees of freedom, > 0.
 
     Example:
@@ -51,7 +51,9 @@ def student_tail(t: float, freedom: float) -> float:
     """
     if t < 0:
         return 1 - student_tail(-t, freedom)
-    return _incomplete_beta(freedom / 2, 1 / 2, freedom, t * t) / 2
+    if math.isinf(square := t * t):
+        return 0.0
+    return _incomplete_beta(freedom / 2, 1 / 2, freedom, square) / 2
 
 
 def student_quantile(share: float, freedom: float) -> float:

@@ -27,10 +27,13 @@ from trioeval.report.statistics.distributions import student_quantile
 
 ClusterSums: TypeAlias = Callable[[], Iterable[tuple[float, float]]]
 """Gives for each cluster the sum of its values times their weights, and that of the weights, which is more
-than 0. Asked twice."""
+than 0. Asked several times."""
 
 CONFIDENCE = 0.95
+LARGEST = 1e300
+"""What is further from 0 is not counted: sums of it are no numbers."""
 _SAME = 1e-12  # of a value: what is nearer to another one differs from it by rounding alone
+_LEAST_SQUARE = 1e-280  # below which squares lose digits
 
 
 @attrs.frozen
@@ -82,7 +85,7 @@ def mean(
     of freedom, and n - 1 without clusters.
 
     Args:
-        values: What is missing, None, and what is no finite number is left out.
+        values: What is missing, None, and what is no finite number up to `LARGEST` is left out.
         clusters: What each value belongs to; None makes each its own.
         confidence: More than 0, less than 1.
 
@@ -106,13 +109,13 @@ def cluster_sums(
     """Of each cluster the sum of its values and how many there are, and how many there are in all.
 
     Args:
-        values: What is missing, None, and what is no finite number is left out.
+        values: As for `mean`.
         clusters: What each value belongs to; None makes each its own.
     """
     found: dict[Hashable, list[float]] = {}
     names = itertools.count() if clusters is None else clusters
     for value, name in zip(values, names, strict=clusters is not None):
-        if value is not None and math.isfinite(value):
+        if value is not None and -LARGEST <= value <= LARGEST:
             found.setdefault(name, []).append(value)
     sums = [(math.fsum(own), float(len(own))) for own in found.values()]
     return sums, sum(map(len, found.values()))
@@ -144,9 +147,15 @@ def ratio(sums: ClusterSums, n: int, confidence: float = CONFIDENCE) -> Estimate
             widest = max(widest, abs(rest))
             yield rest * rest
 
-    spread = math.sqrt(math.fsum(squares()))
+    squared = math.fsum(squares())
     if count < 2 or widest <= _SAME * size:  # noqa: PLR2004 - one cluster varies with nothing
         return Estimate(found, None, None, None, n, count, confidence)
+    spread = math.sqrt(squared)
+    if not _LEAST_SQUARE < squared < math.inf:  # too far from 1 to be squared
+        rests = ((total - found * own) / widest for total, own in sums())
+        spread = widest * math.sqrt(math.fsum(rest * rest for rest in rests))
     error = math.sqrt(count / (count - 1)) * spread / weight
     half = student_quantile((1 + confidence) / 2, count - 1) * error
+    if not math.isfinite(found + half) or not math.isfinite(found - half):
+        return Estimate(found, error, None, None, n, count, confidence)
     return Estimate(found, error, found - half, found + half, n, count, confidence)

@@ -4,13 +4,12 @@ A million rows have to fit beside a run. So nothing of a row is kept, and of a t
 about 25 bytes, and 20 for each value that is summed.
 """
 
-import math
 from array import array
 from collections.abc import Iterator
 
 import attrs
 
-from trioeval.report.statistics.estimates import CONFIDENCE, ClusterSums, Estimate, ratio
+from trioeval.report.statistics.estimates import CONFIDENCE, LARGEST, ClusterSums, Estimate, ratio
 
 _FULL = 2 / 3  # of a table, above which it is made larger
 _FREE = 0xFFFFFFFF
@@ -87,8 +86,9 @@ class Sums:
         return sum(self.rows)
 
     def add(self, test: int, total: float, weight: float = 1) -> None:
-        """Count a value times its weight, unless that or the weight is nothing that can be counted."""
-        if not (math.isfinite(total) and math.isfinite(weight) and weight > 0):
+        """Count a value times its weight, unless one of them is nothing that can be counted."""
+        most = LARGEST * min(1, weight)
+        if not (0 < weight <= LARGEST and -most <= total <= most):
             return
         if test >= len(self.rows):
             missing = test + 1 - len(self.rows)
