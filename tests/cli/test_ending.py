@@ -66,6 +66,14 @@ def test_a_signal_decides_the_code() -> None:
     )
 
 
+def test_a_stop_by_who_watches_is_no_fail_fast() -> None:
+    """Both end a run in the same way; who did it is told."""
+    left = totals(1, 0, 0, 3)
+    asked = ending(left, settings(), 1, cuts=[Cut.STOP], steered=True)
+    assert "a stop by who watches it left 3 rows without a verdict" in asked.line
+    assert "--fail-fast left 3 rows" in ending(left, settings(), 1, cuts=[Cut.STOP]).line
+
+
 def test_the_last_line_names_the_command_that_goes_on() -> None:
     """Behind everything else, whatever ended the run."""
     ended = ending(totals(1, 0, 0, 3), settings(), 1, resume="trioeval resume eval-1")

@@ -130,7 +130,7 @@ def lines_of_quoted(path: Path, results: Results) -> list[dict[str, Any]]:
 
 def test_texts_of_models_stand_there_as_they_are(tmp_path: Path) -> None:
     """Nothing runs them; half characters become escapes, what is no text is JSON."""
-    records = list(results_of().records(None))
+    records = [dict(record) for record in results_of().records(None)]
     for record, output in zip(
         records, ["=1+1\x00\x1b[2J", "\ud800x", {"a": [1, "\ud800"]}, "ü\n"], strict=True
     ):

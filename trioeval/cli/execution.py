@@ -5,7 +5,6 @@ does one that comes when the last row is there. A store that cannot write any mo
 way every row is written: a reply that was paid for is never lost to an impatient hand, or a full disk.
 """
 
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from datetime import UTC, datetime
@@ -28,13 +27,13 @@ from trioeval.cli.progress_log import RunLog
 from trioeval.cli.run_results import show_results
 from trioeval.cli.settings import RunSettings
 from trioeval.cli.step_summary import add_step_summary
+from trioeval.cli.stopping import Stopping
 from trioeval.cli.telemetry import open_telemetry
 from trioeval.cli.terminal import say
 from trioeval.cli.tracing import open_trace, trace_of
 from trioeval.cli.watching import Watching
 from trioeval.datasets.result import DatasetResult
-from trioeval.errors import StoreError, TrioevalError
-from trioeval.kernel import Cut, Event, Observer
+from trioeval.kernel import Event, Observer
 from trioeval.providers import Recorder
 from trioeval.providers.secrets import hide_in
 from trioeval.quota.backend import Quota
@@ -53,6 +52,7 @@ from trioeval.web.live_server import serve_live
 from trioeval.web.steering import Steering
 
 if TYPE_CHECKING:
+    from trioeval.errors import TrioevalError
     from trioeval.tasks.journal import Journal
     from trioeval.telemetry.spans import Telemetry
 
@@ -74,14 +74,7 @@ class Execution:
     """Tells of it on stderr while it goes on, and how it ended."""
     environ: Mapping[str, str] = attrs.field(factory=dict)
     """The variables of the process."""
-    signals: list[signal.Signals] = attrs.field(factory=list)
-    cuts: set[Cut | None] = attrs.field(factory=set)
-    """What kept rows from running to their end; None of those that nothing did."""
-    failed_fast: dict[str | None, None] = attrs.field(factory=dict)
-    """The tasks of questions whose own failure kept questions from being started."""
-    _stop: trio.Event = attrs.field(init=False, factory=trio.Event)
-    _steered: bool = attrs.field(init=False, default=False)
-    """Whether who watches it has stopped it."""
+    stopping: Stopping = attrs.field(init=False, factory=Stopping)
     _activity: Activity | None = attrs.field(init=False, default=None)
     """What the lanes did, once there are any."""
     _is_over: bool = attrs.field(init=False, default=False)
@@ -99,7 +92,7 @@ class Execution:
         metrics = RunMetrics(trio.current_time())
         async with (
             serve_metrics(self.settings.metrics_port, metrics),
-            open_kept(self.keeping, self._cannot_keep, self._warn) as kept,
+            open_kept(self.keeping, self.stopping.cannot_keep, self._warn) as kept,
             AsyncExitStack() as sharing,
         ):
             quota = await sharing.enter_async_context(
@@ -156,13 +149,9 @@ class Execution:
         if not self.settings.quiet:
             say(f"warning: {text}")
 
-    def _cannot_keep(self, error: StoreError) -> None:
-        say(f"{error}\nstopping: rows under way may finish")
-        self._stop.set()
-
     def _notice(self, row: Row) -> None:
         if row.status is not Status.PASS:
-            self._stop.set()
+            self.stopping.stop()
 
     def _built(
         self, collector: Collector, progress: DatasetProgress, result: DatasetResult
@@ -170,7 +159,7 @@ class Execution:
         progress.ended(result)
         collector.dataset(result)
         if self.settings.fail_fast and trouble(result) is not None:
-            self._stop.set()
+            self.stopping.stop()
 
     async def _run_suite(
         self,
@@ -191,7 +180,7 @@ class Execution:
             metrics,
             verbose=self.settings.verbose,
             log=self.log,
-            stopping=self._stop.is_set,
+            stopping=self.stopping.event.is_set,
             warn=self._warn,
         )
         metrics.buses = agents.buses.total
@@ -201,14 +190,11 @@ class Execution:
         watches: list[Observers] = []
 
         async def emit(row: Row) -> None:
-            if row.question is not None and row.question.outcome == "skipped":
-                self.failed_fast[row.task] = None
-            else:
-                self.cuts.add(row.cut)
+            self.stopping.take(row)
             failed = await collector.add(row)
             tell_live(row.index, row.task)
             if failed is not None:
-                self._stop.set()  # pay for nothing more that cannot be kept
+                self.stopping.stop()  # pay for nothing more that cannot be kept
 
         def observe(event: Event) -> None:
             watching.observe(event)
@@ -216,29 +202,11 @@ class Execution:
             if self.settings.log is not None:
                 log_events(event)
             if self.recorder is not None and self.recorder.error is not None:
-                self._stop.set()  # likewise, and at once: rows may come much later than their calls
-
-        def interrupt(number: signal.Signals) -> None:
-            self.signals.append(number)
-            if len(self.signals) == 1:
-                self._stop.set()
-                say("stopping: rows under way may finish; interrupt again to cancel them")
-            else:
-                scope.cancel(f"second signal: {number.name}")
-
-        def stop() -> None:
-            if not self._steered:
-                self._steered = True
-                say("stopping, as who watches the run has asked: rows under way may finish")
-            self._stop.set()
-
-        def cancel() -> None:
-            stop()
-            scope.cancel("who watches the run has asked")
+                self.stopping.stop()  # likewise, and at once: rows may come much later than their calls
 
         with (
-            trio.CancelScope() as scope,
-            self.interrupts.told_to(interrupt),
+            self.stopping.scope,
+            self.interrupts.told_to(self.stopping.interrupt),
             open_trace(
                 self.settings.trace,
                 trace_of(
@@ -261,8 +229,8 @@ class Execution:
                 run_id=run.id,
                 state=watching.picture.state,
                 lanes=lanes,
-                stop=stop,
-                cancel=cancel,
+                stop=self.stopping.stop_from_outside,
+                cancel=self.stopping.cancel_from_outside,
             )
             async with (
                 serve_live(
@@ -276,7 +244,7 @@ class Execution:
                     self.prepared,
                     emit=emit,
                     lanes=lanes,
-                    stop=self._stop,
+                    stop=self.stopping.event,
                     observe=observe,
                     observers=partial(_observer_of_all, watches) if watches else None,
                     recorder=self.recorder,
@@ -347,10 +315,10 @@ class Execution:
             self.settings,
             seconds,
             datasets=datasets,
-            signals=self.signals,
-            cuts=self.cuts,
-            failed_fast=self.failed_fast,
-            steered=self._steered,
+            signals=self.stopping.signals,
+            cuts=self.stopping.cuts,
+            failed_fast=self.stopping.failed_fast,
+            steered=self.stopping.steered,
             unwritten=unwritten,
             standing=run.standing_rows,
             resume=self._resume(run, collector),

@@ -4,6 +4,7 @@ The rows are written in batches, which are put together at the end: a run of any
 batch. The same rows make the same bytes.
 """
 
+import importlib.util
 import itertools
 import json
 import re
@@ -132,9 +133,12 @@ PARQUET_COLUMNS: Sequence[ParquetColumn] = (
 
 def missing_for_parquet() -> str | None:
     """What is missing here to write such files, and how to get it; None if nothing is."""
+    # Not imported: what is loaded before a run starts is never given back, and DuckDB complains of that.
     try:
-        import duckdb  # noqa: F401, PLC0415 - an extra
-    except ImportError:
+        found = importlib.util.find_spec("duckdb")
+    except ValueError:  # somebody has put something else in its place
+        found = None
+    if found is None:
         return "Parquet files need the extra `parquet`: pip install 'trioeval[parquet]'"
     return None
 

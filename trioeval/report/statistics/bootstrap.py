@@ -12,12 +12,45 @@ Sources:
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from random import Random
-from typing import Literal
+from typing import Any, Literal, TypeAlias
+
+import attrs
 
 from trioeval.report.statistics.distributions import normal_quantile, normal_tail
 from trioeval.report.statistics.estimates import CONFIDENCE, Estimate, cluster_sums
 
 RESAMPLES = 2000
+
+Method: TypeAlias = Literal["bca", "percentile"]
+
+
+@attrs.frozen
+class Bootstrap:
+    """How intervals of means are to be drawn."""
+
+    resamples: int = RESAMPLES
+    """How often is drawn, ≥ 1."""
+    seed: int = 0
+    """Of what draws; each interval is drawn anew from it."""
+
+    def interval(self, found: Estimate, sums: Iterable[tuple[float, float]]) -> Estimate:
+        """The same mean and standard error with an interval that was drawn; with its own where none can be.
+
+        Args:
+            found: The mean.
+            sums: What it is of: of each cluster the sum of its values times their weights, and that of weights.
+        """
+        rng = Random(self.seed)  # noqa: S311 - draws samples
+        drawn = bootstrap_ratio(
+            sums, found.n, rng, resamples=self.resamples, confidence=found.confidence
+        )
+        if drawn is None or drawn.low is None:
+            return found
+        return attrs.evolve(found, low=drawn.low, high=drawn.high)
+
+    def json(self) -> dict[str, Any]:
+        """Ready for `json.dumps`."""
+        return attrs.asdict(self)
 
 
 def bootstrap_mean(
@@ -25,7 +58,7 @@ def bootstrap_mean(
     rng: Random,
     clusters: Iterable[Hashable] | None = None,
     *,
-    method: Literal["bca", "percentile"] = "bca",
+    method: Method = "bca",
     resamples: int = RESAMPLES,
     confidence: float = CONFIDENCE,
 ) -> Estimate | None:
@@ -52,54 +85,105 @@ def bootstrap_mean(
         (86.86, True, True, True)
     """
     sums, n = cluster_sums(values, clusters)
-    if not n:
+    return bootstrap_ratio(sums, n, rng, method=method, resamples=resamples, confidence=confidence)
+
+
+def bootstrap_ratio(
+    sums: Iterable[tuple[float, float]],
+    n: int,
+    rng: Random,
+    *,
+    method: Method = "bca",
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+) -> Estimate | None:
+    """The same of values in clusters, of which only sums are known.
+
+    Args:
+        sums: Of each cluster the sum of its values times their weights, and that of the weights, > 0.
+        n: Rows in all of them.
+        rng: What draws.
+        method: As for `bootstrap_mean`.
+        resamples: How often is drawn, ≥ 1.
+        confidence: More than 0, less than 1.
+    """
+    found = sorted((total / weight, weight, total) for total, weight in sums)
+    if not found:
         return None
-    found = sorted((total / weight, weight) for total, weight in sums)
-    middle = _ratio(found)
+    clusters = _Clusters([one[2] for one in found], [one[1] for one in found])
     count = len(found)
     if count == 1 or math.isclose(found[0][0], found[-1][0], rel_tol=1e-12):
-        return Estimate(middle, None, None, None, n, count, confidence)
-    drawn = sorted(_ratio(rng.choices(found, k=count)) for _ in range(resamples))
-    average = math.fsum(drawn) / resamples
-    squares = math.fsum((one - average) ** 2 for one in drawn)
-    error = math.sqrt(squares / max(1, resamples - 1)) or None
+        return Estimate(clusters.mean, None, None, None, n, count, confidence)
+    drawn = sorted(clusters.drawn(rng) for _ in range(resamples))
+    error = _deviation(drawn)
     outside = (1 - confidence) / 2
     ends = (outside, 1 - outside)
     if method == "bca":
-        ends = _corrected(ends, drawn, middle, found)
+        ends = _corrected(ends, drawn, clusters)
     low, high = (_quantile(drawn, share) for share in ends)
-    return Estimate(middle, error, low, high, n, count, confidence)
+    return Estimate(clusters.mean, error, low, high, n, count, confidence)
+
+
+@attrs.frozen
+class _Clusters:
+    """Sums of clusters, in an order that does not depend on that in which they came."""
+
+    totals: Sequence[float]
+    weights: Sequence[float]
+    mean: float = attrs.field(init=False)
+    _equal: float | None = attrs.field(init=False)
+    """The weight of each, if that is the same."""
+
+    @mean.default
+    def _mean(self) -> float:
+        return math.fsum(self.totals) / math.fsum(self.weights)
+
+    @_equal.default
+    def _equal_weight(self) -> float | None:
+        first = self.weights[0]
+        return first if all(weight == first for weight in self.weights) else None
+
+    def drawn(self, rng: Random) -> float:
+        """The mean of as many clusters, drawn with replacement."""
+        count = len(self.totals)
+        if self._equal is not None:
+            return math.fsum(rng.choices(self.totals, k=count)) / (count * self._equal)
+        places = rng.choices(range(count), k=count)
+        weight = math.fsum(map(self.weights.__getitem__, places))
+        return math.fsum(map(self.totals.__getitem__, places)) / weight
+
+    def without_each(self) -> Sequence[float]:
+        """The means of all but one of them, for each."""
+        total, whole = math.fsum(self.totals), math.fsum(self.weights)
+        each = zip(self.totals, self.weights, strict=True)
+        return [(total - own) / (whole - weight) for own, weight in each]
 
 
 def _corrected(
-    ends: tuple[float, float],
-    drawn: Sequence[float],
-    middle: float,
-    clusters: Sequence[tuple[float, float]],
+    ends: tuple[float, float], drawn: Sequence[float], clusters: _Clusters
 ) -> tuple[float, float]:
     """Which quantiles are to be taken: Φ(z₀ + (z₀ + z) / (1 - a (z₀ + z)))."""
+    middle = clusters.mean
     below = sum(one < middle for one in drawn) + sum(one == middle for one in drawn) / 2
     # All on one side: as far as so many draws can tell.
     share = min(max(below, 1 / 2), len(drawn) - 1 / 2) / len(drawn)
     bias = normal_quantile(share)
-    total = math.fsum(value * weight for value, weight in clusters)
-    whole = math.fsum(weight for _, weight in clusters)
-    without = [(total - value * weight) / (whole - weight) for value, weight in clusters]
+    without = clusters.without_each()
     average = math.fsum(without) / len(without)
-    cubes = math.fsum((average - one) ** 3 for one in without)
-    squares = math.fsum((average - one) ** 2 for one in without)
+    widest = max(abs(average - one) for one in without) or 1.0
+    steps = [(average - one) / widest for one in without]
+    squares = math.fsum(step * step for step in steps)
+    cubes = math.fsum(step**3 for step in steps)
     acceleration = cubes / (6 * squares**1.5) if squares else 0.0
 
     def moved(end: float) -> float:
         z = bias + normal_quantile(end)
-        return 1 - normal_tail(bias + z / (1 - acceleration * z))
+        shrunk = 1 - acceleration * z
+        if shrunk <= 0:  # beyond what the correction can reach
+            return 1.0 if z > 0 else 0.0
+        return 1 - normal_tail(bias + z / shrunk)
 
     return moved(ends[0]), moved(ends[1])
-
-
-def _ratio(clusters: Sequence[tuple[float, float]]) -> float:
-    whole = math.fsum(weight for _, weight in clusters)
-    return math.fsum(value * weight for value, weight in clusters) / whole
 
 
 def _quantile(values: Sequence[float], share: float) -> float:
@@ -108,3 +192,13 @@ def _quantile(values: Sequence[float], share: float) -> float:
     lower = min(int(place), len(values) - 1)
     upper = min(lower + 1, len(values) - 1)
     return values[lower] + (place - lower) * (values[upper] - values[lower])
+
+
+def _deviation(values: Sequence[float]) -> float | None:
+    """The standard deviation of sorted values; None where it is 0."""
+    average = math.fsum(values) / len(values)
+    widest = max(average - values[0], values[-1] - average)
+    if not widest:
+        return None
+    squares = math.fsum(((one - average) / widest) ** 2 for one in values)
+    return widest * math.sqrt(squares / max(1, len(values) - 1))

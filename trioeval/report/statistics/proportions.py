@@ -69,10 +69,21 @@ def clustered_proportion(
     varied = share * (1 - share)
     if varied and error is None:  # as many of each cluster: nothing is known of how clusters vary
         return found
-    effective = min(float(n), varied / error**2) if error is not None else float(found.clusters)
+    effective = float(found.clusters) if error is None else effective_rows(varied, error, n)
     quantile = student_quantile((1 + confidence) / 2, found.clusters - 1)
     low, high = _wilson(share, effective, quantile)
     return Estimate(share, error, low, high, n, found.clusters, confidence)
+
+
+def effective_rows(varied: float, error: float, n: int) -> float:
+    """So many independent rows would tell as much as `n` rows in clusters; never more than there are.
+
+    Args:
+        varied: The variance of one row, > 0.
+        error: The standard error, with regard to clusters, > 0.
+        n: All rows.
+    """
+    return min(float(n), varied / error**2)
 
 
 def _wilson(share: float, n: float, z: float) -> tuple[float, float]:

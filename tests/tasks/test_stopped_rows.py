@@ -1,0 +1,35 @@
+"""What a stop costs."""
+
+import trio
+from journalled import Notes
+
+from trioeval import Row, parse_suite, run_suite
+from trioeval.testing import run_virtual
+
+ROWS = 1200
+
+
+def test_a_stop_does_not_wait_for_the_disk_for_each_row_that_never_began() -> None:
+    """There is nothing to lose of them; all are emitted, in order, and are written down."""
+
+    async def main() -> tuple[Notes, list[int], float]:
+        notes, emitted, stop = Notes(lasts=1.0), list[int](), trio.Event()
+        stop.set()
+
+        async def emit(row: Row) -> None:
+            emitted.append(row.index)
+
+        suite = parse_suite(
+            {
+                "providers": ["echo"],
+                "prompts": ["{{n}}"],
+                "tests": [{"vars": {"n": n}} for n in range(ROWS)],
+            }
+        )
+        await run_suite(suite, emit=emit, stop=stop, journal=notes)
+        return notes, emitted, trio.current_time()
+
+    notes, emitted, took = run_virtual(main)
+    assert emitted == [row.index for row in notes.rows] == [*range(ROWS)]
+    assert {row.outcome for row in notes.rows} == {"not_run"}
+    assert took <= 5
