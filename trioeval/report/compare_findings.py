@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from trioeval.report.compare_columns import ColumnChange
-from trioeval.report.statistics import CONFIDENCE, Finding, adjusted, holm
+from trioeval.report.statistics import CONFIDENCE, Bootstrap, Finding, adjusted, holm
 
 
 @attrs.frozen(kw_only=True)
@@ -60,6 +60,8 @@ class Findings:
 
     columns: Sequence[ColumnFindings]
     """In the order of the columns."""
+    bootstrap: Bootstrap | None = None
+    """How intervals of scores and metrics were drawn, if they were."""
 
     @property
     def pairs(self) -> int:
@@ -76,22 +78,32 @@ class Findings:
         """Whether some column is better beyond chance."""
         return "better" in self._answers()
 
+    @property
+    def is_known(self) -> bool:
+        """Whether anything can be said at all: not if there is no pair, or all of each column are one cluster."""
+        return any(answer is not None for answer in self._answers())
+
     def _answers(self) -> set[str | None]:
         return {found.answer for column in self.columns for found in column.deciding}
 
 
-def findings_of(columns: Iterable[ColumnChange], confidence: float = CONFIDENCE) -> Findings:
+def findings_of(
+    columns: Iterable[ColumnChange],
+    confidence: float = CONFIDENCE,
+    bootstrap: Bootstrap | None = None,
+) -> Findings:
     """What is found of the columns of two runs, all of whose rows were read.
 
     Args:
         columns: What became of each.
         confidence: Of intervals, and of what is called better or worse.
+        bootstrap: How intervals of scores and metrics are drawn; None takes Student's. It decides nothing.
     """
-    raw = [_column(column, confidence) for column in columns]
+    raw = [_column(column, confidence, bootstrap) for column in columns]
     asked = [found for column in raw for found in column.deciding]
     decided = iter(_adjusted(asked))
     measured = iter(_adjusted([found for column in raw for found in column.metrics.values()]))
-    return Findings([_with(column, decided, measured) for column in raw])
+    return Findings([_with(column, decided, measured) for column in raw], bootstrap)
 
 
 def _adjusted(findings: Sequence[Finding]) -> Sequence[Finding]:
@@ -111,17 +123,14 @@ def _with(
     return attrs.evolve(column, passed=passed, scored=scored, metrics=metrics)
 
 
-def _column(column: ColumnChange, confidence: float) -> ColumnFindings:
+def _column(column: ColumnChange, confidence: float, bootstrap: Bootstrap | None) -> ColumnFindings:
     before, after, pairs = column.before.sums, column.after.sums, column.pairs
-    sides = [
-        (sums.pass_interval(confidence), sums.score_interval(confidence))
-        for sums in (before, after)
-    ]
-    (passed_before, scored_before), (passed_after, scored_after) = sides
-    metrics = before.metric_intervals(confidence), after.metric_intervals(confidence)
+    passed = (sums.pass_interval(confidence) for sums in (before, after))
+    scored = (sums.score_interval(confidence, bootstrap) for sums in (before, after))
+    metrics = (sums.metric_intervals(confidence, bootstrap) for sums in (before, after))
     return ColumnFindings(
-        passed=pairs.passed(passed_before, passed_after, confidence),
-        scored=pairs.scored(scored_before, scored_after, confidence),
-        metrics=dict(pairs.measured(*metrics, confidence)),
+        passed=pairs.passed(*passed, confidence),
+        scored=pairs.scored(*scored, confidence, bootstrap),
+        metrics=dict(pairs.measured(*metrics, confidence, bootstrap)),
         is_score_pass=pairs.is_score_pass,
     )

@@ -3,6 +3,7 @@
 See docs/reference/statistics.md for what is shown of it where, and why.
 """
 
+from trioeval.report.statistics.bootstrap import Bootstrap as Bootstrap
 from trioeval.report.statistics.bootstrap import bootstrap_mean as bootstrap_mean
 from trioeval.report.statistics.column_sums import ColumnSums as ColumnSums
 from trioeval.report.statistics.estimates import CONFIDENCE as CONFIDENCE
@@ -17,6 +18,7 @@ from trioeval.report.statistics.paired import clustered_mcnemar as clustered_mcn
 from trioeval.report.statistics.paired import holm as holm
 from trioeval.report.statistics.paired import mcnemar as mcnemar
 from trioeval.report.statistics.paired import paired_difference as paired_difference
+from trioeval.report.statistics.paired_shares import paired_proportion as paired_proportion
 from trioeval.report.statistics.power import POWER as POWER
 from trioeval.report.statistics.power import detectable as detectable
 from trioeval.report.statistics.power import needed as needed

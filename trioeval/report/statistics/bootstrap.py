@@ -38,7 +38,7 @@ class Bootstrap:
 
         Args:
             found: The mean.
-            sums: What it is of: of each cluster the sum of its values times their weights, and that of weights.
+            sums: What it is of, as for `bootstrap_ratio`.
         """
         rng = Random(self.seed)  # noqa: S311 - draws samples
         drawn = bootstrap_ratio(

@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 
+from trioeval.report.statistics.bootstrap import Bootstrap
 from trioeval.report.statistics.estimates import CONFIDENCE, Estimate
 from trioeval.report.statistics.grouped import Grouping, Place, Sums
 from trioeval.report.statistics.proportions import clustered_proportion
@@ -56,14 +57,19 @@ class ColumnSums:
         sums = self.tests.by_cluster(self.passes)
         return clustered_proportion(sums, self.passes.count, confidence)
 
-    def score_interval(self, confidence: float = CONFIDENCE) -> Estimate | None:
+    def score_interval(
+        self, confidence: float = CONFIDENCE, bootstrap: Bootstrap | None = None
+    ) -> Estimate | None:
         """The mean score of rows that have a verdict."""
-        return self.tests.mean(self.scores, confidence)
+        return self.tests.mean(self.scores, confidence, bootstrap)
 
-    def metric_intervals(self, confidence: float = CONFIDENCE) -> Mapping[str, Estimate]:
+    def metric_intervals(
+        self, confidence: float = CONFIDENCE, bootstrap: Bootstrap | None = None
+    ) -> Mapping[str, Estimate]:
         """The weighted means of the metrics, by name, sorted."""
         found = {
-            name: self.tests.mean(sums, confidence) for name, sums in sorted(self.metrics.items())
+            name: self.tests.mean(sums, confidence, bootstrap)
+            for name, sums in sorted(self.metrics.items())
         }
         return {name: estimate for name, estimate in found.items() if estimate is not None}
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import attrs
 
+from trioeval.report.statistics.bootstrap import Bootstrap
 from trioeval.report.statistics.estimates import CONFIDENCE, LARGEST, ClusterSums, Estimate, ratio
 
 _FULL = 2 / 3  # of a table, above which it is made larger
@@ -117,9 +118,15 @@ class Grouping:
             self._clusters[test] = place.cluster
         return test
 
-    def mean(self, sums: Sums, confidence: float = CONFIDENCE) -> Estimate | None:
-        """The mean of what was summed; None of nothing."""
-        return ratio(self.by_cluster(sums), sums.count, confidence)
+    def mean(
+        self, sums: Sums, confidence: float = CONFIDENCE, bootstrap: Bootstrap | None = None
+    ) -> Estimate | None:
+        """The mean of what was summed, with an interval that is drawn if that is said; None of nothing."""
+        by_cluster = self.by_cluster(sums)
+        found = ratio(by_cluster, sums.count, confidence)
+        if found is None or bootstrap is None:
+            return found
+        return bootstrap.interval(found, by_cluster())
 
     def by_cluster(self, sums: Sums) -> ClusterSums:
         """Sums of clusters that have rows: each of a test, but for those that share one."""

@@ -6,9 +6,11 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
+from trioeval.report.statistics.bootstrap import Bootstrap
 from trioeval.report.statistics.estimates import CONFIDENCE, Estimate
 from trioeval.report.statistics.grouped import Grouping, Place, Sums
 from trioeval.report.statistics.paired import chance_of, clustered_mcnemar
+from trioeval.report.statistics.paired_shares import clustered_paired_proportion
 from trioeval.report.statistics.power import detectable, needed
 
 Answer: TypeAlias = Literal["better", "worse", "no difference"]
@@ -16,6 +18,9 @@ Answer: TypeAlias = Literal["better", "worse", "no difference"]
 
 EFFECTS = (0.01, 0.02, 0.05, 0.1)
 """Differences for which it is told how many rows they need."""
+
+_MOST = 1e7
+"""Deviations that a difference may be small: it would take as many rows as nobody has."""
 
 
 @attrs.frozen(kw_only=True)
@@ -29,6 +34,8 @@ class Finding:
     """Of the rows that both have; None where there are none."""
     p_value: float | None
     """How often chance alone makes so large a difference; None where nobody can know."""
+    most: float = math.inf
+    """The largest difference that there can be; of pass rates 1."""
     adjusted: float | None = None
     """The same, with regard to all the other questions that were asked."""
 
@@ -43,22 +50,31 @@ class Finding:
 
     @property
     def detectable(self) -> float | None:
-        """The least difference that so many rows show in four of five comparisons; None if unknown."""
+        """The least difference that so many rows show in four of five comparisons.
+
+        None if that is unknown, or if not even the largest that there can be is shown so often.
+        """
         found = self.difference
         if found is None or found.standard_error is None:
             return None
-        return detectable(found.standard_error, found.clusters - 1, confidence=found.confidence)
+        least = detectable(found.standard_error, found.clusters - 1, confidence=found.confidence)
+        return least if least < self.most else None
 
     def needed(self, effect: float) -> int | None:
-        """Rows, grouped like these, that show a difference in four of five comparisons; None if unknown.
+        """Rows, grouped like these, that show a difference in four of five comparisons.
 
         Args:
             effect: The difference, > 0.
+
+        Returns:
+            None if that is unknown, or more than anybody has.
         """
         found = self.difference
         if found is None or found.standard_error is None:
             return None
         deviation = found.standard_error * math.sqrt(found.n)
+        if deviation > _MOST * effect:
+            return None
         return needed(effect, deviation, confidence=found.confidence)
 
     def json(self) -> dict[str, Any]:
@@ -71,7 +87,7 @@ class Finding:
             "answer": self.answer,
             "detectable": self.detectable,
             "neededRows": None
-            if self.detectable is None
+            if self.difference is None or self.difference.standard_error is None
             else {str(effect): self.needed(effect) for effect in EFFECTS},
         }
 
@@ -122,34 +138,41 @@ class PairSums:
         self, before: Estimate | None, after: Estimate | None, confidence: float = CONFIDENCE
     ) -> Finding:
         """Whether other rows pass, by McNemar's test; of clusters, where rows belong together."""
-        found = self.tests.mean(self.passes, confidence)
-        signs = (round(total) for total, _ in self.tests.by_cluster(self.passes)())
+        by_cluster = self.tests.by_cluster(self.passes)
+        parted = self.better, self.worse
+        found = clustered_paired_proportion(by_cluster, parted, self.passes.count, confidence)
+        signs = (round(total) for total, _ in by_cluster())
         p_value = None if found is None else clustered_mcnemar(signs)
-        return Finding(before=before, after=after, difference=found, p_value=p_value)
+        return Finding(before=before, after=after, difference=found, p_value=p_value, most=1.0)
 
     def scored(
-        self, before: Estimate | None, after: Estimate | None, confidence: float = CONFIDENCE
+        self,
+        before: Estimate | None,
+        after: Estimate | None,
+        confidence: float = CONFIDENCE,
+        bootstrap: Bootstrap | None = None,
     ) -> Finding:
-        """Whether scores are others, by Student's t."""
-        return self._of(self.scores, before, after, confidence)
+        """Whether scores are others, by Student's t, however the interval is made."""
+        found = self.tests.mean(self.scores, confidence, bootstrap)
+        return _found(found, before, after)
 
     def measured(
         self,
         before: Mapping[str, Estimate],
         after: Mapping[str, Estimate],
         confidence: float = CONFIDENCE,
+        bootstrap: Bootstrap | None = None,
     ) -> Iterator[tuple[str, Finding]]:
         """The same of each metric, by name, sorted."""
         for name in sorted({*before, *after}):
             sums = self.metrics.get(name, _NOTHING)
-            yield name, self._of(sums, before.get(name), after.get(name), confidence)
+            found = self.tests.mean(sums, confidence, bootstrap)
+            yield name, _found(found, before.get(name), after.get(name))
 
-    def _of(
-        self, sums: Sums, before: Estimate | None, after: Estimate | None, confidence: float
-    ) -> Finding:
-        found = self.tests.mean(sums, confidence)
-        p_value = None if found is None else chance_of(found)
-        return Finding(before=before, after=after, difference=found, p_value=p_value)
+
+def _found(found: Estimate | None, before: Estimate | None, after: Estimate | None) -> Finding:
+    p_value = None if found is None else chance_of(found)
+    return Finding(before=before, after=after, difference=found, p_value=p_value)
 
 
 _NOTHING = Sums()

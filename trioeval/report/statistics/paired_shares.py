@@ -1,14 +1,14 @@
 """Differences of two pass rates over the same rows, with intervals that hold where few rows differ, or none.
 
-Student's interval of such differences has no width where no row differs, which would claim too much, and is too
-narrow where one does. The score interval has neither fault: it holds each difference with which the test of its
-score would agree. Where none of n rows differs it reaches as far as Wilson's interval of no row of n.
+Student's interval of such differences has no width where no row differs, which would claim too much, and is
+far too narrow where few do. The score interval has neither fault: it holds each difference that a test of its
+score would not refuse. Where none of n rows differs it reaches as far as Wilson's interval of 0 of n.
 
 Sources:
     T. Tango, *Equivalence test and confidence interval for the difference in proportions for the
-    paired-sample design*, Statistics in Medicine 17 (1998); R. G. Newcombe, *Improved confidence intervals for
-    the difference between binomial proportions based on paired data*, Statistics in Medicine 17 (1998), which
-    compares it with others; for clusters, those of `trioeval.report.statistics.proportions`.
+    paired-sample design*, Statistics in Medicine 17 (1998); R. G. Newcombe, *Improved confidence intervals
+    for the difference between binomial proportions based on paired data*, Statistics in Medicine 17 (1998),
+    which compares it with others; for clusters, those of `trioeval.report.statistics.proportions`.
 """
 
 import math
@@ -25,9 +25,9 @@ def paired_proportion(
 ) -> Estimate | None:
     """By how much more rows pass later than earlier: (better - worse) / n.
 
-    Its interval holds each difference d with |better - worse - n d| ≤ z √(n (2 q + d (1 - d))), where q is the
-    likeliest share of rows that became worse if d is right, and z the normal quantile. Its standard error is
-    that of the mean of n differences.
+    Its interval holds each difference d with |better - worse - n d| ≤ z √(n (2 q + d (1 - d))), where q is
+    the likeliest share of rows that became worse if d is right, and z the normal quantile. Its standard error
+    is that of the mean of n differences.
 
     Args:
         better: Rows of which only the later one passed, ≥ 0.
@@ -57,8 +57,8 @@ def clustered_paired_proportion(
     """The same where some rows belong together.
 
     The standard error is that of `ratio`; the interval is made for so many rows as would tell as much if they
-    were independent, with the quantile of Student's t. Where clusters do not vary, because no row differs or as
-    many of each became better, their rows may be copies of each other: then each cluster counts as one.
+    were independent, with the quantile of Student's t. Where clusters do not vary, because no row differs or
+    as many of each became better, their rows may be copies of each other: then each cluster counts as one.
 
     Args:
         sums: Of each cluster, how many more of its rows became better than worse, and its rows.
