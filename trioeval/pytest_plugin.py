@@ -5,13 +5,16 @@ nothing else of trioeval is imported. That a file lies in a folder of which othe
 """
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 _SUFFIXES = (".trioeval.json", ".trioeval.yaml", ".trioeval.yml")
+STOPPED = "stopped"
+"""A file in what workers share: no more rows are to be started."""
 _RUN = pytest.StashKey[str]()
 """In the process that leads workers: the id of what they run."""
 
@@ -33,8 +36,7 @@ class SuiteFile(pytest.File):
         """Its items. Nobody is asked anything.
 
         Raises:
-            CollectError: The suite is wrong; all that is.
-            UsageError: A setting means nothing.
+            CollectError: The suite is wrong, or a setting; all that is.
         """
         from trioeval.pytest_support.items import items_of  # noqa: PLC0415 - see above
 
@@ -53,6 +55,21 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> SuiteFile 
 def pytest_configure_node(node: Any) -> None:
     """A worker of xdist begins."""
     node.config.stash[_RUN] = node.workerinput["testrunuid"]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """Where this process leads workers, tell them if it breaks off: they would run all they have begun."""
+    is_whole = False
+    try:
+        done = yield
+        is_whole = True
+        return done
+    finally:
+        run = session.config.stash.get(_RUN, None)
+        if run is not None and not is_whole:
+            with suppress(OSError):  # without a suite there is no folder
+                (shared_folder(run) / STOPPED).touch()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

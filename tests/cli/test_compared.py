@@ -16,6 +16,7 @@ def suite(*bad: int, said: str = "say") -> dict[str, object]:
     tests = [
         {
             "vars": {"n": str(n), "book": str(n // 6)},
+            "metadata": {"all": "one"},
             "assert": [{"type": "contains", "value": "never" if n in bad else "say"}],
         }
         for n in range(ROWS)
@@ -83,6 +84,17 @@ def compare(
             "exit 100: no row is in both runs: whether it is worse cannot be told",
         ),
         ("latest~1 latest --by test --fail-if worse", 0, "exit 0: the later run is not worse"),
+        (
+            "latest~2 latest~1 --fail-if worse --cluster all",
+            100,
+            "exit 100: all rows of a column are of one test or cluster: whether it is worse cannot be told",
+        ),
+        (
+            "latest~2 latest~1 --cluster books",
+            2,
+            "--cluster 'books': no row of the runs has such a key of metadata or such a variable; there",
+        ),
+        ("latest~2 latest~1 --bootstrap 99", 2, "╰──"),
         ("latest~1 latest -o x.csv", 2, "-o x.csv: a comparison is written as .html, got '.csv'"),
         ("latest~1 nothing", 2, ".trioeval/results.db: there is no run 'nothing'"),
     ],
@@ -123,6 +135,24 @@ def test_people_and_programs_are_told_the_same(
     }
     assert (passed["pValue"], passed["answer"]) == (0.5, "no difference")
     assert [*passed["neededRows"]] == ["0.01", "0.02", "0.05", "0.1"]
+
+
+def test_intervals_are_drawn_where_that_is_asked_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same ones each time; people and programs are told how."""
+
+    def told(*flags: str) -> str:
+        return compare(folder, monkeypatch, capsys, ["latest~2", "latest~1", *flags])[1]
+
+    plain, drawn = told("--json"), told("--json", "--bootstrap", "300")
+    assert told("--json", "--bootstrap", "300") == drawn
+    found = [json.loads(text) for text in (plain, drawn)]
+    assert [one["bootstrap"] for one in found] == [None, {"resamples": 300, "seed": 0}]
+    own, other = (one["columns"][0]["statistics"] for one in found)
+    assert own["passRate"] == other["passRate"]
+    assert own["score"]["difference"]["low"] != other["score"]["difference"]["low"]
+    assert "BCa bootstrap, 300 resamples" in told("--bootstrap", "300")
 
 
 def test_a_comparison_is_written_as_a_page(

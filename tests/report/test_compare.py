@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 from finished import SUITE, records_of, rows_of
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
 
 from trioeval.report.compare import Comparison, RowChange
 from trioeval.report.compare_columns import KINDS
@@ -100,6 +99,7 @@ words = st.lists(
 )
 
 
+@settings(max_examples=settings().max_examples // 4)
 @given(words, words)
 def test_every_row_is_counted_once(old: list[Any], new: list[Any]) -> None:
     """Rows of both runs add up, and going back turns every kind around."""
@@ -126,8 +126,8 @@ def test_a_run_is_the_same_as_itself() -> None:
     assert compared_line(comparison) == "12 rows: 12 same"
 
 
-def printed(table: Table) -> str:
-    console = Console(file=io.StringIO(), width=140, color_system=None)
+def printed(table: RenderableType, width: int = 140) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(table)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -153,6 +153,40 @@ def test_people_are_told_of_rows_and_columns() -> None:
     line = printed(compared_table(comparison)).splitlines()[3].split()
     assert line == ["p", "|", "q", *"011111", "75.0", "%", "75.0", "%", "0.750", "0.750"]
     assert compared_line(comparison) == "5 rows: 1 better, 1 worse, 1 changed, 1 new, 1 gone"
+
+
+def test_narrow_terminals_get_lines() -> None:
+    """In which nothing is missing or cut."""
+    old, new = [made("a"), made("b"), made("c", 1)], [made("a", 2), made("b", output="else")]
+    comparison, changes = compared(old, new)
+    lines = printed(compared_table(comparison), 40).splitlines()
+    assert lines == [
+        "",
+        "p | q",
+        "  same 0, better 0, worse 1, changed 1,",
+        "  new 0, gone 1, passed before 66.7 %,",
+        "  after 50.0 %, score before 0.667,",
+        "  after 0.500",
+    ]
+    assert printed(changes_table(changes[:1], 40), 40).splitlines() == [
+        "",
+        "0 word=a",
+        "  provider | prompt p | q, worse,",
+        "  before PASS 1, after ERROR 0",
+    ]
+
+
+def test_a_run_that_goes_on_is_compared_as_far_as_it_was() -> None:
+    """Rows that came since, also between the others, are neither gone nor an end of it."""
+    known, later = [made("a"), made("c"), made("c", 1)], [made("b"), made("c"), made("e")]
+    readings = iter([known, [known[0], later[0], *known[1:], *later[1:]]])
+    comparison = Comparison(lambda: next(readings))
+    gone = [*comparison.changes([made("c")])]
+    assert [(change.kind, change.name) for change in gone] == [
+        ("gone", "word=a"),
+        ("gone", "word=c"),
+    ]
+    assert comparison.kinds["gone"] == 2
 
 
 def test_programs_get_all_of_it() -> None:

@@ -14,7 +14,7 @@ from trioeval.report.compare import Comparison
 from trioeval.report.compare_chance import chance_lines, findings_table, told_of
 from trioeval.report.compare_columns import KeptMetrics
 from trioeval.report.compare_findings import Findings, findings_of
-from trioeval.report.statistics import mcnemar
+from trioeval.report.statistics import Bootstrap, mcnemar
 
 
 def compared(
@@ -140,7 +140,7 @@ def test_metrics_are_told_and_decide_nothing() -> None:
 numbers = st.dictionaries(st.sampled_from("ab"), st.tuples(st.floats(0, 1), st.just(2.0)))
 
 
-@settings(max_examples=settings().max_examples // 2)
+@settings(max_examples=settings().max_examples // 4)
 @given(st.lists(numbers, max_size=8))
 def test_metrics_of_rows_are_kept_as_they_were(rows: list[dict[str, tuple[float, float]]]) -> None:
     """Also where some rows have none of them."""
@@ -150,7 +150,7 @@ def test_metrics_of_rows_are_kept_as_they_were(rows: list[dict[str, tuple[float,
     assert [kept.of(place) for place in range(len(rows))] == rows
 
 
-@settings(max_examples=settings().max_examples // 3)
+@settings(max_examples=settings().max_examples // 8)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=12))
 def test_going_back_turns_every_answer_around(statuses: list[tuple[int, int]]) -> None:
     """With the same p-values and intervals that are mirrored."""
@@ -167,8 +167,8 @@ def test_going_back_turns_every_answer_around(statuses: list[tuple[int, int]]) -
             assert one.difference.mean == pytest.approx(-other.difference.mean)
 
 
-def printed(comparison: Comparison, findings: Findings) -> str:
-    console = Console(file=io.StringIO(), width=150, color_system=None)
+def printed(comparison: Comparison, findings: Findings, width: int = 150) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(findings_table(comparison.columns, findings))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -184,19 +184,84 @@ def test_people_are_told_in_a_table_and_in_sentences() -> None:
     table = printed(comparison, findings)
     assert "\x1b" not in table
     passed = next(line for line in table.splitlines() if "passed %" in line)
-    numbers = "75.0 (53.1 to 88.8) 35.0 (18.1 to 56.7) -40.0 (-68.0 to -12.0)"
+    numbers = "75.0 (53.1 to 88.8) 35.0 (18.1 to 56.7) -40.0 (-63.0 to -10.5)"
     assert " ".join(passed.split()) == f"p | q passed % {numbers} 0.021 39.5 worse"
     evil = next(line for line in table.splitlines() if "evil" in line)
     assert evil.split()[-2:] == ["no", "difference"]
     *sentences, last = told_of(comparison.columns, findings)
     assert sentences[0] == (
-        "p | q, passed %: 75.0 (53.1 to 88.8) → 35.0 (18.1 to 56.7); -40.0 (-68.0 to -12.0), p = 0.021: "
+        "p | q, passed %: 75.0 (53.1 to 88.8) → 35.0 (18.1 to 56.7); -40.0 (-63.0 to -10.5), p = 0.021: "
         "worse beyond chance"
     )
     assert last.startswith(
-        "20 pairs of rows tell a difference of the pass rate of 39.5 points; 5 points"
+        "20 pairs of rows tell a difference of 39.5 points of the pass rate in four of five comparisons; 5"
     )
-    same, found = compared(old, old)
-    (line,) = chance_lines(found)
-    assert line.startswith("how many rows a difference needs cannot be told")
-    assert "(no interval)" in printed(same, found)
+    narrow = printed(comparison, findings, 60)
+    assert "  difference -40.0 (-63.0 to -10.5), p 0.021," in narrow
+    assert "  detectable 39.5, beyond chance worse" in narrow
+
+
+def test_people_are_told_what_so_many_rows_can_tell() -> None:
+    """Also where no row differs, where there are too few, and where all are one cluster."""
+
+    def line(old: Sequence[Record], new: Sequence[Record], **how: Any) -> str:
+        (told,) = chance_lines(compared(old, new, **how)[1])
+        return told
+
+    same = run([0] * 15 + [1] * 5)
+    assert line(same, same) == (
+        "20 pairs of rows pass in both runs or in neither: with 95 % confidence the pass rates differ by "
+        "less than 16.1 points"
+    )
+    assert line(same * 2, same * 2).startswith(
+        "40 pairs of rows of 20 tests or clusters pass in both"
+    )
+    assert line(run([0] * 4), run([1] * 4)) == (
+        "4 pairs of rows are too few to tell any difference of the pass rate from chance: "
+        "at the best p is 0.12"
+    )
+    assert line(run([0]), run([1])).startswith(
+        "1 pair of rows of 1 test or cluster: nobody can know"
+    )
+    few = line(run([0, 1] * 3), run([1, 0] * 3))
+    assert few.startswith("6 pairs of rows tell no difference of the pass rate in four of five")
+    assert line(run([0] * 6), run([1] * 6)) == (
+        "6 pairs of rows: how many rows a difference of the pass rate needs cannot be told"
+    )
+    two = [made("x", provider={"id": "other"})]
+    assert line(same + two, same + two).startswith("the largest column: 20 pairs")
+
+
+def test_intervals_can_be_drawn_and_decide_nothing() -> None:
+    """Of scores and metrics, by clusters; pass rates, p-values and answers stay as they are."""
+    old = [made(f"w{n}", score=0.9, gradingResult=verdict(m=(0.9, 1))) for n in range(9)]
+    new = [made(f"w{n}", score=n / 10, gradingResult=verdict(m=(n * n / 90, 1))) for n in range(9)]
+    comparison, plain = compared(old, new)
+    drawn, again = (findings_of(comparison.columns, 0.95, Bootstrap(400)) for _ in range(2))
+    assert drawn == again
+    (ours,), (theirs,) = drawn.columns, plain.columns
+    assert ours.passed == theirs.passed
+    for one, other in ((ours.scored, theirs.scored), (ours.metrics["m"], theirs.metrics["m"])):
+        assert (one.p_value, one.adjusted, one.answer, one.detectable) == (
+            other.p_value,
+            other.adjusted,
+            other.answer,
+            other.detectable,
+        )
+        assert one.difference is not None
+        assert other.difference is not None
+        assert one.difference.mean == other.difference.mean
+        assert one.difference.low != other.difference.low
+        assert one.after != other.after
+        assert one.before == other.before  # of equal values nothing can be drawn
+    assert next(chance_lines(drawn)) == (
+        "intervals of scores and metrics: BCa bootstrap, 400 resamples of tests or clusters, seed 0"
+    )
+
+
+def test_nobody_can_know_of_one_cluster() -> None:
+    """Nor of no pair; but of one column that can be known, whatever the others are."""
+    assert not compared(run([0]), run([1]))[1].is_known
+    assert not compared(run([0]), run([1], task="t"))[1].is_known
+    two = [made("x", provider={"id": "other"})]
+    assert compared(run([0, 0]) + two, run([0, 0]) + two)[1].is_known

@@ -90,7 +90,7 @@ def test_a_page_has_a_table_of_columns() -> None:
     page = "".join(html_chunks(results_of_dataset(evil), exam()))
     dataset, _, rows = page.partition("<h2>exam</h2>")
     assert "98 of 100 rows written to /a/datasets/problems (Parquet, 4 groups)" in dataset
-    assert "<b class=fail>complete</b>" in dataset
+    assert "<b class=fail>complete</b>: 1 rows lost</p>" in dataset
     assert "<td>&lt;i&gt;</td><td>sampler</td>" in dataset
     assert "<b>\x1b" not in page
     assert 'class="matrix"' not in dataset

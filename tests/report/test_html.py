@@ -82,7 +82,7 @@ def test_a_row_that_is_opened_tells_everything() -> None:
     assert contains[:3] == [True, "1", "contains hi"]
     assert contains[4:] == ["weight 3, metric m", None]
     assert equals[:4] == [False, "0", "equals no", 'the output does not equal "no"']
-    assert equals[5] == ["text", "no"]
+    assert equals[5] == [False, "no"]
     assert page.block(0, "variables") == [["word", "hi"]]
     assert page.block(0, "prompt") == "say hi"
     assert second["output"] is None
@@ -95,7 +95,7 @@ def test_values_that_are_no_text_are_compared_as_json() -> None:
     suite = {**ONE, "tests": [{"assert": [{"type": "equals", "value": {"a": 1}}]}]}
     page = page_of(results_of(suite, answers({"a": 2})))
     ((_, _, _, _, _, compared),) = page.block(0, "assertions")
-    assert compared == ["json", '{\n  "a": 1\n}']
+    assert compared == [True, '{\n  "a": 1\n}']
     suite = {**ONE, "tests": [{"assert": [{"type": "contains", "value": "b"}]}]}
     ((_, _, _, _, _, compared),) = page_of(results_of(suite, answers("a"))).block(0, "assertions")
     assert compared is None
@@ -128,6 +128,7 @@ def test_a_page_sums_up_its_tasks_and_tells_each() -> None:
     assert re.findall("<h2>(.*)</h2>", "".join(html_chunks(*parts))) == ["a&lt;b", "second"]
     assert len(page.cells(0)) == 2
     assert len(page.cells(1)) == 1
+    assert [part["name"] for part in page.data["parts"]] == ["a<b", "second"]
 
 
 def test_lanes_are_told_in_words_and_in_stretches_of_time() -> None:
@@ -139,6 +140,7 @@ def test_lanes_are_told_in_words_and_in_stretches_of_time() -> None:
     assert re.search(r"waited [\d.]+ s of 44\.0 s: tpm [\d.]+ s, slots [\d.]+ s$", lane["told"])
     assert sum(bucket[3] for bucket in lane["buckets"]) == 3
     assert {word for bucket in lane["buckets"] for word in bucket[5]} == {"tpm", "slots"}
+    assert lane["reasons"] == ["tpm", "slots"]  # the longest first
     assert page_of(results_of()).data["lanes"] == []
     assert "tab-lanes" not in "".join(html_chunks(results_of()))
 
@@ -339,6 +341,7 @@ def test_rows_of_equal_runs_are_counted_and_not_shown() -> None:
     """A page without any row is one all the same."""
     page = PageData("".join(compare_chunks([results_of()], [results_of()])))
     assert "4 rows: 4 same" in page.text
+    assert page.text.startswith("Two runs of d")
     assert page.packs == []
 
 

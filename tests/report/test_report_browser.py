@@ -1,6 +1,7 @@
 """The page of a run in a real browser: what people see of it, by mouse and keys, in the dark and on paper."""
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +17,28 @@ from trioeval.report.html_report import compare_chunks, html_chunks
 
 pytestmark = pytest.mark.slow
 
-TESTS = 1000  # of two columns
-TABLE = ".tabulator-tableholder"
+TESTS = 300  # of two columns
+TABLE = ".matrix[tabindex]"
 RUN = made_results(TESTS)
 HIDDEN = "[\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c\u200b\x1b\x07]"
 LATER = "return new Promise(done => requestAnimationFrame(() => setTimeout(done)))"
 
 
+@cache
 def records(column: int) -> list[Mapping[str, Any]]:
     return [*RUN.records(column)]
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a page of a run, of two runs, and of hostile texts."""
-    folder = tmp_path_factory.mktemp("pages")
+    """Pages of a run, of two runs, of hostile texts, of two tests, and of two runs that are the same."""
+    folder = tmp_path_factory.mktemp("some pages, für alle")
     written: Mapping[str, Iterator[str]] = {
         "run": html_chunks(RUN),
         "two": compare_chunks([made_results(30)], [made_results(31, seed=1)], told=["p = 0.2"]),
         "hostile": html_chunks(hostile_results()),
+        "small": html_chunks(results_of()),
+        "same": compare_chunks([results_of()], [results_of()]),
     }
     for name, chunks in written.items():
         with (folder / f"{name}.html").open("w", encoding="utf-8") as file:
@@ -102,13 +106,29 @@ def test_a_page_is_searched_and_filtered(browser: Browser, pages: Path) -> None:
     browser.find("[type=reset]").click()
 
     choose(browser, "[name=column]", "anthropic:haiku-5")
-    headings = [one.text for one in browser.all(".tabulator-col .heading strong") if one.text]
+    headings = [one.text for one in browser.all(".heading .sort") if one.text]
     assert headings == ["anthropic:haiku-5"]
     choose(browser, "[name=measure]", "ms")
     choose(browser, "[name=than]", "most")
     browser.type("[name=limit]", "500")
     quick = [row for row in second if row["latencyMs"] <= 500]
     assert count(browser) == f"{len(quick)} of {TESTS} tests"
+
+
+def test_only_filters_that_are_seen_hold(browser: Browser, pages: Path) -> None:
+    """Not the status of a column that is hidden, nor what a browser remembers of an earlier visit."""
+    open_page(browser, pages / "run.html")
+    choose(browser, ".tabulator-col[tabulator-field=c0] select", "fail")
+    assert count(browser) != f"{TESTS} tests"
+    choose(browser, "[name=column]", "anthropic:haiku-5")
+    assert count(browser) == f"{TESTS} tests"
+    browser.type("[name=limit]", "0.9")
+    assert count(browser) != f"{TESTS} tests"
+    browser.open("about:blank")
+    browser.driver.back()
+    browser.find("html[data-ready]")
+    assert browser.js("return document.querySelector('[name=limit]').value") == ""
+    assert count(browser) == f"{TESTS} tests"
 
 
 def test_whole_texts_are_searched_if_asked(browser: Browser, pages: Path) -> None:
@@ -123,6 +143,14 @@ def test_whole_texts_are_searched_if_asked(browser: Browser, pages: Path) -> Non
     browser.wait(lambda: count(browser) == f"0 of {TESTS} tests", "no test")
     browser.find("[name=whole]").click()
     browser.wait(lambda: count(browser) == f"1 of {TESTS} tests", "one test")
+    failed = [row for row in RUN.records(None) if row["failureReason"] == 1]
+    for words, tests in (
+        ('not equal "the largest', {row["testIdx"] for row in failed}),  # as it is written
+        ("pairs", ()),  # how a page is made is no text of it
+    ):
+        browser.type("[name=search]", words)
+        told = f"{len(tests)} of {TESTS} tests"
+        browser.wait(lambda told=told: count(browser) == told, told)
 
 
 def test_a_page_is_used_with_keys_alone(browser: Browser, pages: Path) -> None:
@@ -145,11 +173,25 @@ def test_a_page_is_used_with_keys_alone(browser: Browser, pages: Path) -> None:
     assert "".join(text for tag, text in signs if tag != "DEL") == output
     browser.find("dialog .next").click()
     browser.wait(lambda: f"Question {failed + 1}:" in browser.text("#sheet-title"), "next row")
+    assert browser.text("dialog .place") == f"{failed + 2} of {TESTS}"
+    browser.js("const next = document.querySelector('dialog .next'); next.click(); next.click()")
+    browser.wait(lambda: f"Question {failed + 3}:" in browser.text("#sheet-title"), "the one after")
     browser.press(Keys.ESCAPE)
     assert browser.all("dialog[open]") == []
     assert browser.js("return document.activeElement === arguments[0]", table)
     table.send_keys(Keys.END)
     browser.wait(lambda: f"Question {TESTS - 1}:" in browser.text(".current"), "the last row")
+    table.send_keys(Keys.ENTER)
+    browser.find("dialog .next[aria-disabled=true]")
+    browser.press(Keys.ESCAPE)
+
+    assert browser.js("return arguments[0].getAttribute('aria-rowcount')", table) == str(TESTS + 1)
+    current = "document.getElementById(arguments[0].getAttribute('aria-activedescendant'))"
+    assert f"Question {TESTS - 1}:" in browser.js(f"return {current}.textContent", table)
+    table.send_keys(Keys.TAB, Keys.ENTER, Keys.ENTER)  # sorts by number, then the other way round
+    browser.wait(lambda: browser.all(".tabulator-col[aria-sort=descending]"), "sorted")
+    table.send_keys(Keys.HOME)
+    browser.wait(lambda: f"Question {TESTS - 1}:" in browser.text(".current"), "the last on top")
 
 
 def test_charts_and_lanes_are_drawn_and_told(browser: Browser, pages: Path) -> None:
@@ -158,13 +200,13 @@ def test_charts_and_lanes_are_drawn_and_told(browser: Browser, pages: Path) -> N
     browser.find("#tab-0").send_keys(Keys.ARROW_RIGHT)
     names = [one.get_attribute("aria-label") or "" for one in browser.all("#charts canvas")]
     assert len(names) == 4
-    assert names[0].startswith("openai:gpt-6-mini one sentence: 1000 rows, median ")
+    assert names[0].startswith(f"openai:gpt-6-mini one sentence: {TESTS} rows, median ")
     browser.find("#tab-charts").send_keys(Keys.ARROW_RIGHT)
     names = [one.get_attribute("aria-label") or "" for one in browser.all("#lanes canvas")]
     assert [name.partition(":")[0] for name in names] == ["openai", "anthropic"]
     assert "3 refused (429)" in names[0]
     keys = [one.text for one in browser.all("#lanes figure:first-child .k")]
-    assert keys == ["in flight", "limit", "refused (429)", "waited: tpm", "waited: slots"]
+    assert keys == ["calls in flight", "limit", "refused (429)", "waited for"]
     drawn = browser.js(
         "const c = document.querySelector('#lanes canvas');"
         "return new Set(c.getContext('2d').getImageData(0, 0, c.width, c.height).data).size"
@@ -173,6 +215,19 @@ def test_charts_and_lanes_are_drawn_and_told(browser: Browser, pages: Path) -> N
     roles = browser.roles()
     assert ("tab", "Lanes") in roles
     assert ("image", names[0]) in roles
+    browser.size(360, 700)
+    fits = "return document.querySelector('#lanes canvas').clientWidth < innerWidth"
+    browser.wait(lambda: browser.js(fits), "a smaller picture")
+    browser.size(1280, 900)
+
+
+def test_rows_that_took_no_time_are_counted(browser: Browser, pages: Path) -> None:
+    """A picture has as many rows as the table above, so both have the same median."""
+    open_page(browser, pages / "small.html")
+    browser.find("#tab-charts").click()
+    told = [one.text for one in browser.all("#charts figure > p")]
+    assert told[1] == "2 rows, median 0 ms, p95 0 ms, most 0 ms"
+    assert told[2] == "1 row, median 5 tokens, p95 5 tokens, most 5 tokens"
 
 
 def test_what_is_on_a_page_has_roles_and_names(browser: Browser, pages: Path) -> None:
@@ -180,7 +235,9 @@ def test_what_is_on_a_page_has_roles_and_names(browser: Browser, pages: Path) ->
     open_page(browser, pages / "run.html")
     roles = browser.roles()
     for found in (
-        ("searchbox", "Search /"),
+        ("searchbox", "Search"),
+        ("grid", "Tests; arrows move, Enter opens"),
+        ("button", "openai:gpt-6-mini"),
         ("combobox", "Status of openai:gpt-6-mini one sentence"),
         ("combobox", "Provider"),
         ("combobox", "Measure"),
@@ -266,7 +323,7 @@ def test_two_runs_are_seen_side_by_side(browser: Browser, pages: Path) -> None:
     assert {one.text for one in browser.all(".tabulator-row .kind")} == {"WORSE"}
     choose(browser, "[name=column]", "openai:gpt-6-mini | one sentence")
     browser.find(".tabulator-row").click()
-    assert [one.text for one in browser.all("dialog[open] .pane h3")] == ["Before\ne0", "After\ne1"]
+    assert [one.text for one in browser.all("dialog[open] .pane h3")] == ["Before e0", "After e1"]
     assert "p = 0.2" in browser.text("main")
     choose(browser, "[name=kind]", "changed")
     browser.press(Keys.ESCAPE)
@@ -276,6 +333,9 @@ def test_two_runs_are_seen_side_by_side(browser: Browser, pages: Path) -> None:
     browser.press(Keys.ESCAPE)
     browser.find(".tabulator-row").click()
     browser.wait(lambda: len(browser.all("dialog[open] .pane")) == 1, "one answer alone")
+    open_page(browser, pages / "same.html")
+    assert browser.text(".note") == "There are no rows to show."
+    assert browser.text(".filters") == ""
 
 
 def test_totals_are_there_without_scripts_and_on_paper(browser: Browser, pages: Path) -> None:
@@ -285,13 +345,17 @@ def test_totals_are_there_without_scripts_and_on_paper(browser: Browser, pages: 
     wanted = count(browser).split()[0]
     browser.js("window.dispatchEvent(new Event('beforeprint'))")
     assert len(browser.all(".printed tr")) == int(wanted) + 1
+    assert browser.text(".printed caption") == f"{wanted} of {TESTS} tests"
+    light = "return document.documentElement.dataset.theme"
+    assert browser.js(light) == "light"
     browser.js("window.dispatchEvent(new Event('afterprint'))")
     assert browser.all(".printed") == []
+    assert browser.js(light) is None
     disable = "Emulation.setScriptExecutionDisabled"
     browser.driver.execute_cdp_cmd(disable, {"value": True})
     try:
         browser.open((pages / "run.html").as_uri())
-        assert "2000 rows:" in browser.text(".totals")
+        assert f"{2 * TESTS} rows:" in browser.text(".totals")
         assert "openai:gpt-6-mini" in browser.text(".summary")
         assert "shown by a script" in browser.text("noscript")
     finally:

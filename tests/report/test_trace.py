@@ -42,7 +42,7 @@ def records_of(trace: Trace, *events: Event, **more: Any) -> list[dict[str, Any]
 
 
 @given(faulty_scenarios())
-@settings(max_examples=max(1, settings().max_examples // 3))
+@settings(max_examples=max(1, settings().max_examples // 4))
 def test_a_trace_has_the_sums_of_the_activity(scenario: Scenario) -> None:
     """Whatever happens in a run: calls, tokens, refusals, waits and limits are those that are kept."""
     events = run_scenario(scenario).events
@@ -157,6 +157,34 @@ def test_refusals_limits_and_closed_lanes_are_told() -> None:
     assert [(one["name"], one["args"]) for one in closed] == [
         ("m is closed", {"reason": "says no"})
     ]
+
+
+def test_who_waits_and_who_is_refused_are_called_as_their_rows_are() -> None:
+    """Jobs of a resumed run have other numbers than their rows, and those of two tasks have the same ones."""
+    trace = Trace(began_at=0.0, run_id="r")
+    events: list[Event] = [
+        Admitted(0.0, 2, "m"),
+        Waiting(0.0, "m", Why.SLOT, None, 2),
+        CallStarted(1.0, 2, "m"),
+        Throttled(2.0, 2, "m", None, 3.0),
+        CallEnded(2.0, 2, "m", ProviderError("rate_limited", "x")),
+        Waiting(2.0, "m", Why.BACKOFF, None, 2),
+        Finished(3.0, Done(2, 0.0, 9.0, 0.0, 1, "x")),
+    ]
+    text = trace.head()
+    text += "".join(trace.records("t", event, row_of=lambda job: job + 20) for event in events)
+    records = json.loads(text + trace.tail(4.0))
+    told = [(one["name"], one["args"]["job"]) for one in records if one["ph"] in "iX"]
+    assert told == [("slot", "t 22"), ("429", "t 22"), ("backoff", "t 22")]
+
+
+def test_lanes_whose_names_begin_alike_have_counters_of_their_own() -> None:
+    """Names are cut, and viewers make one counter of two that have one name."""
+    lanes = ["x" * 200 + end for end in "ab"]
+    records = records_of(Trace(began_at=0.0, run_id="r"), *(CallStarted(0.0, 0, n) for n in lanes))
+    counters = {one["name"] for one in records if one["ph"] == "C"}
+    assert len(counters) == 2
+    assert check_trace(records).calls.total() == 2
 
 
 def test_an_error_is_told_in_a_word() -> None:

@@ -3,6 +3,7 @@
 import sqlite3
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import attrs
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from trioeval.report.json_text import compact
 from trioeval.store import RunStart, open_store, read_store
-from trioeval.store.row_pages import PagedRow, RowQuery, RowStatus
+from trioeval.store.payloads import read_text, stored_json
+from trioeval.store.row_pages import PagedRow, RowQuery, RowStatus, may_say, says
 from trioeval.store.schema import INDEX_BITS
 
 
@@ -125,6 +127,25 @@ def test_pages_together_are_what_was_asked_for(
         assert backwards + (forwards[-1] if wanted else []) == wanted
 
 
+@given(
+    st.dictionaries(st.text(max_size=3), st.text() | st.floats() | st.lists(st.text()), max_size=3),
+    st.data(),
+)
+def test_what_a_record_says_is_never_passed_over(told: dict[str, Any], data: st.DataObject) -> None:
+    """A text is looked for in its JSON first, in whatever way that writes it."""
+    record = {"vars": told, "error": data.draw(st.none() | st.text())}
+    texts = [text for value in [*told.values(), record["error"]] for text in _said(value)]
+    text = data.draw(st.sampled_from(["x", *texts]))
+    begin = data.draw(st.integers(0, len(text)))
+    text = data.draw(st.sampled_from([text[begin:], text[begin:].upper(), text.swapcase()]))
+    if says(record, text):
+        assert may_say(read_text(stored_json(compact(record))), text)
+
+
+def _said(value: object) -> list[str]:
+    return [value] if isinstance(value, str) else value if isinstance(value, list) else []
+
+
 def test_a_search_reads_so_many_rows_and_says_how_far_it_came() -> None:
     """It goes on from there, both ways, and is none that reads a whole run at once."""
     rows = [Made(0, index, "pass", 0, "bee") for index in range(450)]
@@ -166,6 +187,8 @@ def test_a_search_reads_so_many_rows_and_says_how_far_it_came() -> None:
                     break
                 query = attrs.evolve(query, after=page.searched)
             assert (found, steps) == ([3, 440], 3)
+            short = reader.row_page(run, RowQuery(text="ape", characters=100))
+            assert (len(short.rows), short.searched) == (1, part << INDEX_BITS | 4)
             last = reader.row_page(
                 run, RowQuery(text="ape", before=(part + 1) << INDEX_BITS, reads=200)
             )

@@ -6,18 +6,22 @@ import re
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 
+import attrs
 import opentelemetry.semconv._incubating.attributes as incubating
 import opentelemetry.semconv.attributes as stable
 import pytest
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 
-from trioeval.errors import UsageError
-from trioeval.providers import Reply
+from trioeval.agents.attempts import AttemptEnd, AttemptFailure
+from trioeval.errors import ProviderError, UsageError
+from trioeval.providers import Reply, Usage
 from trioeval.providers.asked import Asked
 from trioeval.providers.vendors.services import SERVICES
+from trioeval.tasks.agents.recorded import reply_of
 from trioeval.tasks.journal import CallKey, CallRecord, CallRole
-from trioeval.telemetry import names
+from trioeval.telemetry import names, told
 from trioeval.telemetry.asked import _OPERATIONS, _PROVIDERS, operation_of
 from trioeval.telemetry.content import input_messages, output_messages, wants_content
 from trioeval.telemetry.export import find_exporters
@@ -56,7 +60,7 @@ def test_providers_and_operations_are_called_as_the_conventions_call_them() -> N
 
 
 @pytest.mark.parametrize(
-    ("asked", "role", "told"),
+    ("asked", "role", "words"),
     [
         (Asked(id="openai:gpt-x", family="openai", model="gpt-x"), "provider", "chat openai gpt-x"),
         (
@@ -71,7 +75,7 @@ def test_providers_and_operations_are_called_as_the_conventions_call_them() -> N
             "text_completion openai old",
         ),
         (Asked(id="openai-api:groq:x", family="groq", model="x"), "provider", "chat groq x"),
-        (Asked(id="exec:./agent.sh"), "attempt", "invoke_agent exec None"),
+        (Asked(id="openai:gpt-x", family="openai", model="g"), "attempt", "chat openai g"),
         (
             Asked(id="anthropic-sdk:c", family="anthropic", model="c"),
             "provider",
@@ -81,7 +85,7 @@ def test_providers_and_operations_are_called_as_the_conventions_call_them() -> N
     ],
 )
 def test_a_call_is_told_by_what_it_does_and_with_whom(
-    asked: Asked | None, role: CallRole, told: str
+    asked: Asked | None, role: CallRole, words: str
 ) -> None:
     call = CallRecord(
         key=CallKey(None, 0, role, b""),
@@ -92,7 +96,55 @@ def test_a_call_is_told_by_what_it_does_and_with_whom(
         asked=asked,
     )
     found = operation_of(call)
-    assert f"{found.name} {found.provider} {found.model}" == told
+    assert f"{found.name} {found.provider} {found.model}" == words
+
+
+def test_an_attempt_of_an_agent_is_no_call_and_may_have_failed() -> None:
+    """Calls that a model makes as an agent are written down on their own."""
+    end = AttemptEnd(output="", failure=AttemptFailure("timed_out", "60 s"), duration_s=60.0)
+    call = CallRecord(
+        key=CallKey(None, 0, "attempt", b""),
+        provider="repairer",
+        prompt="",
+        answer=reply_of(end, spent=True),
+        latency_ms=60_000.0,
+        asked=Asked(id="exec:./agent.sh"),
+    )
+    found = operation_of(call)
+    assert (found.title, found.provider) == ("invoke_agent repairer", "exec")
+    assert told.failure(call) == "timed_out"
+    assert told.failure(attrs.evolve(call, answer=Reply(output=""))) is None
+    assert told.failure(attrs.evolve(call, answer=ProviderError("auth", "no"))) == "auth"
+
+
+def test_what_our_own_cache_gives_was_not_read_from_that_of_the_provider() -> None:
+    call = CallRecord(
+        key=CallKey(None, 0, "provider", b""),
+        provider="label",
+        prompt="",
+        answer=Reply(output="", usage=Usage(prompt=3, cached=2, total=5)),
+        latency_ms=0.0,
+    )
+    assert told.answered(call)["gen_ai.usage.cache_read.input_tokens"] == 2
+    cached = told.answered(attrs.evolve(call, cached=True))
+    assert cached["gen_ai.usage.cache_read.input_tokens"] is None
+
+
+def test_the_port_of_a_server_is_told_also_where_it_is_the_usual_one() -> None:
+    """The conventions want it wherever the address is."""
+    ports = {}
+    for url in ("https://a.example/v1", "http://a.example/v1", "http://a.example:81/v1"):
+        spec = resolve(
+            "openai:chat:gpt-x",
+            {"apiBaseUrl": url, "apiKey": "k"},
+            environ={},
+            directory=Path(),
+            templates=Templates(),
+            custom={},
+        )
+        assert spec.asked.host == "a.example"
+        ports[url[:5], url[-6:]] = spec.asked.port
+    assert list(ports.values()) == [443, 80, 81]
 
 
 def test_messages_have_the_shape_of_the_conventions() -> None:
@@ -112,6 +164,21 @@ def test_messages_have_the_shape_of_the_conventions() -> None:
             ],
         },
     ]
+    call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+    asked_for = {"type": "tool_call", "name": "add", "id": "c1", "arguments": '{"a": 1}'}
+    chat = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "2"},
+    ]
+    assert json.loads(input_messages(json.dumps(chat))) == [
+        {"role": "assistant", "parts": [asked_for]},
+        {
+            "role": "tool",
+            "parts": [{"type": "tool_call_response", "response": "2", "id": "c1"}],
+        },
+    ]
+    [said] = json.loads(output_messages(Reply(output=[call], finish_reason="tool_calls")))
+    assert said["parts"] == [asked_for]
     wrong = '[{"role": "user"}, 3]'  # meant as messages, but none
     assert json.loads(input_messages(wrong))[0]["parts"][0]["content"] == wrong
     [said] = json.loads(output_messages(Reply(output={"a": 1})))

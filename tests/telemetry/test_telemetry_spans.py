@@ -6,6 +6,8 @@ import attrs
 import pytest
 import trio
 from exported import attributes, export, seconds
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.trace import SpanKind, StatusCode
 
 from trioeval import Reply, Request
@@ -189,6 +191,41 @@ def test_keys_and_broken_characters_are_hidden_everywhere() -> None:
             str(value).encode()
 
 
+def test_texts_in_lists_and_names_are_hidden_as_well() -> None:
+    """Providers say why a reply ended in words of their own, and an entry may be called by a key."""
+
+    async def model(_request: Request) -> Reply:  # noqa: ASYNC124 - nothing to wait for
+        return Reply(output="a", finish_reason="sk-0123456789 \ud800")
+
+    out = export(suite("a"), {"model": model}, keys=["sk-0123456789"])
+    [call] = out.calls
+    assert attributes(call)["gen_ai.response.finish_reasons"] == ("[hidden] ?",)
+    assert "sk-0123456789" not in call.to_json()
+
+
+@pytest.mark.parametrize("name", ["on_start", "on_end"])
+def test_a_processor_that_raises_costs_no_row(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged once, and told nothing more; replies were paid for."""
+    told = []
+
+    class Broken(SimpleSpanProcessor):
+        def tell(self, span: ReadableSpan, *_: object) -> None:
+            told.append(span.name)
+            if span.name != "trioeval.run":
+                raise ValueError("no more room")
+
+    setattr(Broken, name, Broken.tell)
+    monkeypatch.setattr("exported.SimpleSpanProcessor", Broken)
+    out = export(suite("a", "b", "c"), {"model": Model()})
+    assert [row.status.value for row in out.rows] == ["pass"] * 3
+    assert out.ended
+    assert len([one for one in told if one != "trioeval.run"]) == 1
+    [record] = [one for one in caplog.records if one.name == "trioeval.telemetry"]
+    assert "no more room" in str(record.exc_info)
+
+
 class Before(NoJournal):
     """What an earlier execution has paid for: the reply to everything of row 0."""
 
@@ -197,17 +234,25 @@ class Before(NoJournal):
         return True
 
     def recall(self, key: CallKey, /) -> Paid | None:
-        return Paid(Reply(output="before"), 5.0, cached=False) if key.index == 0 else None
+        reply = Reply(output="before", metadata={"id": "reply-0"})
+        return Paid(reply, 5.0, cached=False) if key.index == 0 else None
 
 
 def test_what_an_earlier_execution_paid_for_is_no_call_of_this_one() -> None:
-    out = export(suite("a", "b"), {"model": Model()}, journal=Before())
+    """Its verdict names the reply, because there is no span of a call that it could belong to."""
+    checked = {"assert": [{"type": "contains", "value": "e"}]}
+    out = export(suite("a", "b", defaultTest=checked), {"model": Model()}, journal=Before())
     assert [attributes(call)["trioeval.row.index"] for call in out.calls] == [1]
     recalled = {
         attributes(row)["trioeval.row.index"]: attributes(row).get("trioeval.recalled")
         for row in out.named("trioeval.row")
     }
     assert recalled == {0: True, 1: None}
+    replies = {
+        told["trioeval.row.index"]: told["gen_ai.response.id"]
+        for told in (one.log_record.attributes for one in out.events)
+    }
+    assert replies == {0: "reply-0", 1: "reply-1"}
 
 
 def test_a_run_that_is_cut_off_ends_all_that_it_began() -> None:

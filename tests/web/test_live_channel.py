@@ -55,7 +55,7 @@ async def served(run: WatchedRun) -> AsyncIterator[TellRow]:
         yield tell
 
 
-async def raw() -> trio.SocketStream:
+def raw() -> trio.SocketStream:
     """A connection of somebody who keeps to no rule."""
     return trio.SocketStream(trio.socket.from_stdlib_socket(connect_to(RUN)))
 
@@ -78,23 +78,19 @@ def test_a_watcher_sees_the_newest_state_and_which_rows_are_new() -> None:
         run = watched_run()
         states: list[Any] = []
         rows: list[Any] = []
-        enough = trio.Event()
+        first, fourth = trio.Event(), trio.Event()
 
         async def watch_rows(live: Live) -> None:
             rows.extend([news async for news in live.rows()])
 
-        async def watch(tell: TellRow) -> None:
+        async def watch() -> None:
             async with open_live(RUN) as live, trio.open_nursery() as nursery:
                 nursery.start_soon(watch_rows, live)
                 async for state in live.states():
                     states.append(state)
-                    if len(states) == 1:
-                        tell(3, "t")
-                        tell(4, None)
-                    elif len(states) == 4:
-                        run.done = 9
-                        tell(5, None)
-                        enough.set()
+                    first.set()
+                    if len(states) == 4:
+                        fourth.set()
                 with pytest.raises(NotLiveError, match=f"run {RUN}: is over"):
                     await live.ask({"do": "stop"})
 
@@ -103,9 +99,14 @@ def test_a_watcher_sees_the_newest_state_and_which_rows_are_new() -> None:
                 assert live_run_ids() == [RUN]
                 tell(0, None)  # before anybody was there
                 begin = trio.current_time()
-                nursery.start_soon(watch, tell)
-                await enough.wait()
+                nursery.start_soon(watch)
+                await first.wait()
+                tell(3, "t")
+                tell(4, None)
+                await fourth.wait()
                 assert len(states) <= 1 + 4 * (trio.current_time() - begin)
+                run.done = 9
+                tell(5, None)
             assert live_run_ids() == []
         assert states[0]["done"] == 0
         assert states[0].keys() == run.state().json().keys()
@@ -211,7 +212,7 @@ def test_bad_input_gets_an_answer_and_does_no_harm(sent: bytes, says: str) -> No
     async def main() -> None:
         run = watched_run()
         async with served(run), open_live(RUN) as live:
-            async with await raw() as stream:
+            async with raw() as stream:
                 await stream.send_all(sent)
                 (answer,) = await answers(stream, 1)
                 assert not answer["ok"]
@@ -237,7 +238,7 @@ def test_whatever_is_sent_the_run_is_served(parts: list[bytes]) -> None:
     async def main() -> None:
         run = watched_run()
         async with served(run):
-            async with await raw() as stream:
+            async with raw() as stream:
                 for part in parts:
                     await stream.send_all(part)
             async with open_live(RUN) as live:
@@ -255,7 +256,7 @@ def test_who_does_not_read_holds_nobody_up_and_is_dropped(monkeypatch: pytest.Mo
         # So large a state that a few of them fill what the system keeps for a reader.
         run = watched_run(*(LaneSpec(f"{n}-{'x' * 2000}") for n in range(60)))
         async with served(run):
-            slow, begin = await raw(), trio.current_time()
+            slow, begin = raw(), trio.current_time()
             async with open_live(RUN) as live:
                 number = 0
                 async for _state in live.states():
@@ -267,7 +268,7 @@ def test_who_does_not_read_holds_nobody_up_and_is_dropped(monkeypatch: pytest.Mo
             while more := await slow.receive_some(1_000_000):  # he is dropped: it ends
                 size += len(more)
             assert size < 2_000_000  # what was in the system's hands, and no more
-            again = await raw()
+            again = raw()
             await trio.sleep(0.1)
             begin = trio.current_time()
         assert trio.current_time() - begin < 1
@@ -300,7 +301,7 @@ def test_more_watchers_than_are_served_are_turned_away() -> None:
 
     async def main() -> None:
         async with served(watched_run()), trio.open_nursery() as nursery:
-            streams = [await raw() for _ in range(64)]
+            streams = [raw() for _ in range(64)]
             for stream in streams:
                 assert await stream.receive_some()
             with pytest.raises(NotLiveError, match="who listens does not answer"):
@@ -378,7 +379,7 @@ def test_a_cancelled_run_ends_at_once_and_leaves_no_socket(place: Path) -> None:
     async def main() -> None:
         with trio.CancelScope() as scope:
             async with served(watched_run()), open_live(RUN):
-                stream = await raw()
+                stream = raw()
                 await stream.send_all(b'{"id":1,')
                 begin = trio.current_time()
                 scope.cancel()

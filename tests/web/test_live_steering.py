@@ -18,7 +18,7 @@ from trioeval.testing import run_virtual
 def refusal_of(command: Mapping[str, Any]) -> tuple[str | None, Lanes, int]:
     """What a run says to it, its lanes then, and how often it was stopped."""
 
-    async def main() -> tuple[str | None, Lanes, int]:
+    async def main() -> tuple[str | None, Lanes, int]:  # noqa: ASYNC124 - lanes are used in Trio
         run = watched_run(LaneSpec("a", 4, rpm=60, tpm=600), LaneSpec("b"), LaneSpec("local"))
         refused = run.steering().obey(command)
         return refused, run.lanes, run.stops + run.cancelled.cancel_called

@@ -2,8 +2,10 @@
 
 import re
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from shutil import copy
 from tempfile import TemporaryDirectory
@@ -11,8 +13,10 @@ from tempfile import TemporaryDirectory
 import attrs
 import pytest
 import trio
+import trio.testing
 from hostile import assert_inert_html, write_hostile_suite
 from live_runs import watched_run
+from starlette.types import Message, Receive, Scope, Send
 from stored_things import call_at, row_at, start_of
 from view_server import Server, in_trio, make_store, serving
 
@@ -20,8 +24,10 @@ from trioeval.cli.app import run_command_line
 from trioeval.providers import Reply
 from trioeval.report import Head
 from trioeval.report.head import HeadColumn
-from trioeval.store import StoredRun, open_store
+from trioeval.store import Reader, StoredRun, open_store
 from trioeval.web.live_server import serve_live
+from trioeval.web.presence import WhilePresent
+from trioeval.web.reading import StoreReading
 from trioeval.web.serving import ImpatientStream
 
 pytestmark = pytest.mark.network
@@ -186,6 +192,9 @@ def test_a_store_may_be_empty_damaged_or_gone(database: Path, tmp_path: Path) ->
                 reply = await server.ask(path)
                 assert (reply.status, "damaged" in reply.body) == (500, True), path
                 assert "Traceback" not in reply.body
+                part = await server.ask(path, {"hx-request": "true"})
+                assert (part.status, part.headers["hx-retarget"]) == (500, "#said")
+                assert "damaged" in part.body
             damaged.unlink()
             assert "there is no store of runs here" in (await server.ask("/")).body
             damaged.write_bytes(whole)
@@ -296,13 +305,43 @@ def test_a_run_is_watched_and_steered_to_its_end(tmp_path: Path) -> None:
     in_trio(main)
 
 
+def test_a_run_is_steered_from_a_page_that_nobody_has_looked_at_for_a_while(tmp_path: Path) -> None:
+    """Though the view has to find the run again first; and the page is that of a run under way."""
+
+    async def main() -> None:
+        path, watched = tmp_path / "runs.db", watched_run(run_id="eval-9")
+        async with (
+            begun(path),
+            serving(path) as server,
+            serve_live(watched.steering(), lambda _text: None),
+        ):
+            assert "lane paused" in (await server.steer("eval-9", do="pause", lane="a")).body
+            assert watched.lanes["a"].statistics().paused
+            assert "cancelling" in (await server.steer("eval-9", do="cancel")).body
+            assert watched.cancelled.cancel_called
+            assert "does not listen" in (await server.steer("eval-8", do="stop")).body
+
+    in_trio(main)
+
+
 def test_a_run_that_is_deleted_while_it_is_watched_is_gone(tmp_path: Path) -> None:
     """Its page says so, and ends; so does one of a run that does not let itself be heard."""
 
     async def main() -> None:
         path = tmp_path / "runs.db"
-        async with begun(path), serving(path) as server, listening(server, "eval-9") as browser:
+        async with (
+            begun(path) as run,
+            serving(path) as server,
+            listening(server, "eval-9") as browser,
+        ):
+            run.row(row_at(0))
+            await run.durable()
             await browser.until("is not heard from here")
+            await browser.until("event: rows")
+            seen = len(browser.heard)
+            with sqlite3.connect(path) as connection:
+                connection.execute("UPDATE result SET status = 'error'")  # it was made again
+            await browser.until("event: rows", seen)
             with sqlite3.connect(path) as connection:
                 connection.execute("DELETE FROM run")
             connection.close()
@@ -351,3 +390,47 @@ def test_who_does_not_read_is_hung_up_on() -> None:
                     await stream.receive_some()
 
     in_trio(main)
+
+
+def test_a_search_keeps_nobody_waiting_but_searches(database: Path) -> None:
+    """Nor does one of which nobody wants to know any more keep others from what they look for."""
+    gate = threading.Event()
+
+    async def main() -> None:
+        store = StoreReading(database)
+        async with trio.open_nursery() as nursery:
+            for _ in range(9):
+                nursery.start_soon(
+                    partial(store.read, lambda _reader: gate.wait(20), takes_long=True)
+                )
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(await store.read(Reader.runs)) == 1
+            nursery.cancel_scope.cancel("typed on")
+        gate.set()
+        assert len(await store.read(Reader.runs, takes_long=True)) == 1
+
+    in_trio(main)
+
+
+def test_nothing_is_done_for_who_has_gone() -> None:
+    """What he asked to see is not looked for any more; what he asked to be done is done."""
+    done: list[str] = []
+
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        await trio.sleep(0.01)
+        done.append(scope["method"])
+        await send({"type": "http.response.body", "body": b""})
+
+    async def receive() -> Message:
+        await trio.lowlevel.checkpoint()
+        return {"type": "http.disconnect"}
+
+    async def send(_message: Message) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def main() -> None:
+        for method in ("GET", "POST", "HEAD"):
+            await WhilePresent(app)({"type": "http", "method": method}, receive, send)
+
+    trio.run(main)
+    assert done == ["POST"]

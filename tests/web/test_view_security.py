@@ -95,7 +95,7 @@ def test_only_a_page_of_this_server_changes_anything(database: Path) -> None:
 
     async def main() -> None:
         async with serving(database) as server:
-            page, other = await server.ask("/"), await server.ask("/")
+            page, second = await server.ask("/"), await server.ask("/")
             good = {**page.session, "origin": f"http://{server.host}"}
             asked = {"method": "POST", "body": "do=stop"}
             reply = await server.ask("/steer/x", good, **asked)
@@ -109,12 +109,24 @@ def test_only_a_page_of_this_server_changes_anything(database: Path) -> None:
                 {"origin": f"file://{server.host}"},
                 {"x-csrf-token": ""},
                 {"x-csrf-token": good["x-csrf-token"][:-1]},
-                {"x-csrf-token": other.session["x-csrf-token"]},
-                {"cookie": other.session["cookie"]},
+                {"x-csrf-token": second.session["x-csrf-token"]},
+                {"cookie": second.session["cookie"]},
                 {"cookie": ""},
             ):
                 refused = await server.ask("/steer/x", good | wrong, **asked)
                 assert refused.status == 403, wrong
+            # Nor does any of it break in the middle of the check.
+            for broken in (
+                {"origin": "http://["},
+                {"x-csrf-token": "\u00e9"},
+                {"cookie": f'{COOKIE}="session0.\u00e9"'},
+                {"cookie": f'{COOKIE}="session0.\\351"'},
+            ):
+                assert (await server.ask("/steer/x", good | broken, **asked)).status == 403, broken
+            # Browsers send cookies of all servers of a machine, whatever stands in them.
+            for other in ('a={"x": 1}', "b", "c=d e", 'f="', "@g=1", "h=\u00e9", "[i]=1"):
+                beside = good | {"cookie": f"{other}; {good['cookie']}; {other}"}
+                assert (await server.ask("/steer/x", beside, **asked)).status == 200, other
             for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "QUERY"):
                 assert (await server.ask("/steer/x", method=method)).status == 403
                 assert (await server.ask("/steer/x", good, method=method)).status == 405
@@ -122,6 +134,31 @@ def test_only_a_page_of_this_server_changes_anything(database: Path) -> None:
             assert (await server.ask("/", good, **asked)).status == 405
             long = await server.ask("/steer/x", good, method="POST", body="do=" + "x" * 20_000)
             assert long.status == 413
+
+    in_trio(main)
+
+
+def test_a_refusal_takes_nothing_from_a_page(database: Path) -> None:
+    """What its scripts ask for is answered where messages stand, not in place of what is shown."""
+
+    async def main() -> None:
+        async with serving(database, token=TOKEN) as server:
+            script = {"hx-request": "true"}
+            for path, headers, status in (
+                ("/runs", {}, 401),
+                ("/runs", {"host": "evil.example"}, 421),
+                (f"/nowhere?token={TOKEN}", {}, 303),
+            ):
+                refused = await server.ask(path, script | headers)
+                assert refused.status == status
+                if status != 303:
+                    assert refused.headers["hx-retarget"] == "#said"
+                    assert refused.body.startswith('<p class="wrong text">')
+            known = (await server.ask(f"/?token={TOKEN}")).session
+            for path in ("/run/%3Cb%3E", "/nowhere"):
+                gone = await server.ask(path, script | known)
+                assert (gone.status, gone.headers["hx-retarget"]) == (404, "#said")
+                assert "<b>" not in gone.body
 
     in_trio(main)
 

@@ -2,8 +2,9 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from trioeval.cli.stored_results import open_runs, results_of
 from trioeval.cli.terminal import draw, pour, say, show
 from trioeval.errors import UsageError
 from trioeval.report import Head, json_chunks
+from trioeval.report.clusters import cluster_of
 from trioeval.report.compare import By, Comparison
 from trioeval.report.compare_chance import chance_lines, findings_table, told_of
 from trioeval.report.compare_findings import Findings, findings_of
@@ -28,7 +30,8 @@ from trioeval.report.compare_tables import (
     comparison_json,
     first_of,
 )
-from trioeval.report.statistics import CONFIDENCE
+from trioeval.report.inert import inert
+from trioeval.report.statistics import CONFIDENCE, Bootstrap
 from trioeval.store import Reader, RunFacts
 
 _SHOWN = 20  # rows that are not as they were
@@ -46,6 +49,13 @@ class Terms:
     """0 to 1."""
     cluster: str | None = None
     """A key of metadata, or a variable."""
+    resamples: int | None = None
+    """How often is drawn for the intervals of scores and metrics; None takes Student's."""
+
+    @property
+    def bootstrap(self) -> Bootstrap | None:
+        """How those intervals are drawn; equal runs get equal ones."""
+        return None if self.resamples is None else Bootstrap(self.resamples)
 
 
 def compare_runs(
@@ -62,7 +72,7 @@ def compare_runs(
     """Show what became better, worse or another answer from one run to another, and whether it is chance.
 
     Raises:
-        UsageError: One of them is not there, or a file cannot be written.
+        UsageError: One of them is not there, no row has the cluster, or a file cannot be written.
         StoreError: The database cannot be read.
         OutputError: A file cannot be written.
     """
@@ -75,12 +85,15 @@ def compare_runs(
         for facts in (old, new):
             check_spared(written, facts.files)
         check_outputs(outputs)
-        clusters = _clusters(reader, new, terms)
+        clusters = _clusters(reader, (old, new), terms)
+        if terms.cluster is not None:
+            _check_cluster(terms.cluster, chain(_records(reader, new), _records(reader, old)))
         comparison = Comparison(partial(_records, reader, old), by=by, clusters=clusters)
         changes = comparison.changes(_records(reader, new))
-        found = partial(findings_of, comparison.columns, terms.confidence)
+        found = partial(findings_of, comparison.columns, terms.confidence, terms.bootstrap)
         if as_json:
-            pour(json_chunks(comparison_json(old.id, new.id, comparison, changes, found)))
+            ids, how = (old.id, new.id), terms.bootstrap
+            pour(json_chunks(comparison_json(*ids, comparison, changes, found, bootstrap=how)))
             show("")
             findings = found()
         else:
@@ -100,28 +113,57 @@ def compare_runs(
         for line in chance_lines(findings):
             show(line)
         show(compared_line(comparison))
-    return _exit(terms.fail_if, findings)
+    return _exit(terms.fail_if, findings, comparison)
 
 
-def _exit(fail_if: Literal["worse", "different"] | None, findings: Findings) -> Exit:
+def _exit(
+    fail_if: Literal["worse", "different"] | None, findings: Findings, comparison: Comparison
+) -> Exit:
     """What the command ends with; whoever asked is told why."""
     if fail_if is None:
         return Exit.OK
     if not findings.pairs:
-        say(f"exit {Exit.FAILED:d}: no row is in both runs: whether it is worse cannot be told")
+        say(f"exit {Exit.FAILED:d}: no row is in both runs: whether it is {fail_if} cannot be told")
+        return Exit.FAILED
+    if not findings.is_known:
+        say(
+            f"exit {Exit.FAILED:d}: all rows of a column are of one test or cluster: "
+            f"whether it is {fail_if} cannot be told"
+        )
         return Exit.FAILED
     found = {"worse": findings.is_worse, "better": findings.is_better and fail_if == "different"}
     told = " and ".join(word for word, holds in found.items() if holds)
     if told:
         say(f"exit {Exit.FAILED:d}: the later run is {told} beyond chance")
         return Exit.FAILED
-    say(f"exit {Exit.OK:d}: the later run is not {fail_if} beyond chance")
+    alone = comparison.kinds["new"] + comparison.kinds["gone"]
+    rest = f"; rows that only one run has, and that say nothing: {alone}" if alone else ""
+    say(f"exit {Exit.OK:d}: the later run is not {fail_if} beyond chance{rest}")
     return Exit.OK
 
 
-def _clusters(reader: Reader, run: RunFacts, terms: Terms) -> Mapping[str | None, str | None]:
-    heads = map(Head.read, reader.heads(run))
+def _clusters(
+    reader: Reader, runs: Iterable[RunFacts], terms: Terms
+) -> Mapping[str | None, str | None]:
+    """What names clusters, by task; where both runs have it, as the last of them says."""
+    heads = (Head.read(head) for run in runs for head in reader.heads(run))
     return {head.task: head.cluster if terms.cluster is None else terms.cluster for head in heads}
+
+
+def _check_cluster(name: str, records: Iterable[Mapping[str, Any]]) -> None:
+    known: dict[str, None] = {}
+    for record in records:
+        if cluster_of(record, name) is not None:
+            return
+        known |= dict.fromkeys(record["vars"])
+        metadata = record["testCase"].get("metadata")
+        known |= dict.fromkeys(metadata if isinstance(metadata, Mapping) else ())
+    told = ", ".join(inert(one, _NAME) for one in sorted(known)[:_SHOWN])
+    msg = (
+        f"--cluster {inert(name, _NAME)!r}: no row of the runs has such a key of metadata "
+        f"or such a variable; there is {told or 'none at all'}"
+    )
+    raise UsageError(msg)
 
 
 def _check_pages(outputs: Sequence[Path]) -> None:

@@ -154,7 +154,7 @@ def environ_with(files: Iterable[Path]) -> Mapping[str, str]:
     named = list(files)
     if not named:
         return os.environ
-    from trioeval.cli.env_file import read_env_file  # noqa: PLC0415 - its parser is rarely needed
+    from trioeval.suite.env_file import read_env_file  # noqa: PLC0415 - its parser is rarely needed
 
     found: dict[str, str] = {}
     for file in named:

@@ -228,6 +228,7 @@ def compare(
     fail_if: Literal["worse", "different"] | None = None,
     confidence: Annotated[float, Parameter(validator=Number(gt=0, lt=1))] = 0.95,
     cluster: str | None = None,
+    bootstrap: Annotated[int | None, Parameter(validator=Number(gte=100, lte=100_000))] = None,
     output: _Outputs = (),
     json: Switch = False,
     db: Path | None = None,
@@ -251,6 +252,8 @@ def compare(
     cluster
         A key of the tests' metadata, or a variable: rows that have the same value are no independent
         observations; repeats of a test never are.
+    bootstrap
+        Draw the intervals of scores and metrics, so many times, in place of Student's.
     output
         Write the later run as a report with the earlier one beside it: .html; may be given several times.
     json
@@ -267,7 +270,7 @@ def compare(
         by=by,
         all_changed=changed,
         as_json=json,
-        terms=Terms(fail_if=fail_if, confidence=confidence, cluster=cluster),
+        terms=Terms(fail_if=fail_if, confidence=confidence, cluster=cluster, resamples=bootstrap),
         outputs=output,
     )
 

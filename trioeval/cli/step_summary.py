@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from trioeval.errors import OutputError
+from trioeval.errors import TrioevalError
 from trioeval.report import Results, inert
 
 _NAME = 200  # characters of a path
@@ -27,6 +27,6 @@ def add_step_summary(
     try:
         with Path(path).open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.writelines(markdown_chunks(*results))
-    except (OSError, OutputError) as error:
+    except (OSError, TrioevalError) as error:
         why = getattr(error, "strerror", None) or error
         warn(f"the summary of the step cannot be written: {inert(path, _NAME)}: {why}")

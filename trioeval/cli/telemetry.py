@@ -84,13 +84,9 @@ async def open_telemetry(
             with trio.move_on_after(_SENT_WITHIN, shield=True) as scope:
                 async with trio.open_nursery() as nursery:
                     for finish in exporting.finish:
-                        nursery.start_soon(_in_thread, finish)
+                        nursery.start_soon(told.of_failure, finish)
             if scope.cancelled_caught:
                 told.once(f"it took more than {_SENT_WITHIN:g} s")
-
-
-async def _in_thread(finish: Callable[[], object]) -> None:
-    await trio.to_thread.run_sync(finish, abandon_on_cancel=True)
 
 
 class _Told(logging.Handler):
@@ -111,6 +107,13 @@ class _Told(logging.Handler):
             self._token.run_sync_soon(self.once, text)
         except trio.RunFinishedError:
             return
+
+    async def of_failure(self, finish: Callable[[], object]) -> None:
+        """Send what is left, in a thread, and tell what is raised there. A checkpoint."""
+        try:
+            await trio.to_thread.run_sync(finish, abandon_on_cancel=True)
+        except Exception as error:  # noqa: BLE001 - the code of others must not cost the results
+            self.once(f"{type(error).__name__}: {error}")
 
     def once(self, text: str) -> None:
         if not self._is_told:

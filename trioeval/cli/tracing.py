@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from io import FileIO
 from pathlib import Path
@@ -64,7 +64,7 @@ def open_trace(
         return
     try:
         # Unbuffered: what a run did before it was killed is there.
-        file = FileIO(path, "w")
+        file = FileIO(path, "w", opener=_open_at_once)
     except OSError as error:
         raise OutputError(_cannot_write(path, error)) from error
     writing = _Writing(path, trace, file, warn)
@@ -78,13 +78,18 @@ def open_trace(
 
 @attrs.define(eq=False)
 class _Writing:
-    """A file that gets records until one cannot be written. A full disk must not cost the run."""
+    """A file that gets records until one cannot be written. A full disk must not cost the run.
+
+    What is written of that one is cut off: some viewers open no file with half a record.
+    """
 
     path: Path
     trace: Trace
     file: FileIO
     warn: Callable[[str], None]
     is_broken: bool = False
+    _size: int = 0
+    """Bytes of whole records that are written."""
 
     def observe(self, task: str | None, row_of: RowOf, event: Event) -> None:
         if not self.is_broken and (text := self.trace.records(task, event, row_of=row_of)):
@@ -99,12 +104,15 @@ class _Writing:
     def write(self, text: str) -> None:
         if self.is_broken:
             return
-        left = memoryview(text.encode("ascii"))
+        whole = left = memoryview(text.encode("ascii"))
         try:
             while left:
                 left = left[self.file.write(left) or 0 :]
         except OSError as error:
+            with suppress(OSError):  # not every file can be cut
+                self.file.truncate(self._size)
             self._give_up(error)
+        self._size += len(whole)
 
     def _give_up(self, error: OSError) -> None:
         if not self.is_broken:
@@ -147,6 +155,14 @@ def trace_of(
         name_of=name_of,
         hide=lambda text: hide(text, hidden),
     )
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file. A pipe that nobody reads is an error: nothing could end the waiting for somebody."""
+    number = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
+    if hasattr(os, "O_NONBLOCK"):
+        os.set_blocking(number, True)
+    return number
 
 
 def _cannot_write(path: Path, error: OSError) -> str:

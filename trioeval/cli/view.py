@@ -44,7 +44,8 @@ def view_runs(db: Path | None, terms: ViewTerms, interrupts: Interrupts) -> int:
         StoreError: The database cannot be read.
     """
     try:
-        from trioeval.web.security import is_loopback  # noqa: PLC0415 - an extra
+        import trioeval.web.serving  # noqa: F401, PLC0415 - an extra; other programs bring a part of it
+        from trioeval.web.security import is_loopback  # noqa: PLC0415
     except ImportError as error:
         raise UsageError(f"{error}: pip install 'trioeval[view]'") from error
     token = terms.token

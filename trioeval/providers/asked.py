@@ -15,3 +15,5 @@ class Asked:
     """As the service knows it."""
     host: str | None = None
     """Of the server."""
+    port: int | None = None
+    """Likewise; None where there is no host."""

@@ -34,6 +34,8 @@ ATTEMPT_LIMIT = 300.0
 LIMIT_VARIABLE = "REQUEST_TIMEOUT_MS"
 """The environment variable that says it, in milliseconds."""
 
+_PORTS = {"http": 80, "https": 443}
+
 
 def _is_headers(value: Any) -> bool:
     return isinstance(value, Mapping) and all(
@@ -130,6 +132,12 @@ class Endpoint:
     def host(self) -> str:
         """The host of the base URL."""
         return urlsplit(self.base_url).hostname or ""
+
+    @property
+    def port(self) -> int | None:
+        """The port of the base URL, or that which is meant without one; None where there is no URL."""
+        parts = urlsplit(self.base_url)
+        return parts.port or _PORTS.get(parts.scheme)
 
     @functools.cached_property
     def secrets(self) -> tuple[str, ...]:
@@ -305,7 +313,7 @@ def _normal(url: str) -> str:
     parts = urlsplit(url)
     host = parts.hostname or ""
     host = f"[{host}]" if ":" in host else host
-    usual = {"http": 80, "https": 443}[parts.scheme]
+    usual = _PORTS[parts.scheme]
     port = "" if parts.port in (None, usual) else f":{parts.port}"
     return f"{parts.scheme}://{host}{port}{parts.path.rstrip('/')}"
 

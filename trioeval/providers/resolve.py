@@ -77,6 +77,7 @@ class ProviderSpec:
             family=endpoint.service.family,
             model=hide(endpoint.model, self.secrets),
             host=hide(endpoint.host, self.secrets) or None,
+            port=endpoint.port,
         )
 
     @property

@@ -29,6 +29,7 @@ from trioeval.store.cache import Cache, open_cache
 from trioeval.tasks import make_lanes
 
 _REASON = 4000  # characters
+_HEED = 0.2  # seconds between two looks whether another process has said that it is over
 
 
 @attrs.frozen(eq=False)
@@ -40,6 +41,8 @@ class Session:
     id: str
     """Its runs begin with it."""
     settings: Settings
+    stopped: Path | None = None
+    """Is there once the process that leads this one starts nothing more; None where none leads it."""
 
 
 @attrs.frozen(eq=False)
@@ -70,10 +73,13 @@ class _Inside:
             self.serving.stop.set()
         self.closing.set()
 
-    def have(self, do: Callable[[], object]) -> None:
-        """Have something done there, by another thread. What comes too late is left."""
-        with suppress(trio.RunFinishedError):
+    def have(self, do: Callable[[], object]) -> bool:
+        """Have something done there, by another thread; False if it is too late."""
+        try:
             self.token.run_sync_soon(do)
+        except trio.RunFinishedError:
+            return False
+        return True
 
 
 @attrs.define(eq=False)
@@ -86,7 +92,8 @@ class Host:
     """What went wrong without harm, and was not told yet."""
     _answers: dict[LoadedFile, Answers] = attrs.field(init=False, factory=dict)
     _thread: threading.Thread | None = attrs.field(init=False, default=None)
-    _opened: "Future[_Inside]" = attrs.field(init=False, factory=Future)
+    _opened: "Future[_Inside | None]" = attrs.field(init=False, factory=Future)
+    _failure: str = attrs.field(init=False, default="it could not be run")
 
     def has(self, loaded: LoadedFile, key: Key) -> bool:
         """Whether an item is among those that it runs."""
@@ -98,14 +105,16 @@ class Host:
         answers = self._answers.get(loaded)
         if answers is None:
             answers = self._answers[loaded] = Answers()
-            if (inside := self._inside()) is None:
-                answers.end(self._failure())
-            else:
-                wanted = self.files[loaded]
-                run_id = f"{self.session.id}-{wanted.name}"
-                run = FileRun(loaded, run_id, wanted.keys, answers, inside.serving)
-                inside.have(partial(inside.start, run))
+            inside = self._inside()
+            if inside is None or not self._start(inside, loaded, answers):
+                answers.end(self._failure)
         return answers.wait(key)
+
+    def _start(self, inside: _Inside, loaded: LoadedFile, answers: Answers) -> bool:
+        wanted = self.files[loaded]
+        run_id = f"{self.session.id}-{wanted.name}"
+        run = FileRun(loaded, run_id, wanted.keys, answers, inside.serving)
+        return inside.have(partial(inside.start, run))
 
     def close(self, *, at_once: bool) -> None:
         """End the thread.
@@ -136,21 +145,19 @@ class Host:
             self._thread.start()
         while True:  # which can be interrupted, as a wait without end cannot everywhere
             with suppress(TimeoutError):
-                return None if self._opened.exception(LOOK) else self._opened.result()
-
-    def _failure(self) -> str:
-        error = self._opened.exception()
-        return "it could not be run" if error is None else _told(error)
+                return self._opened.result(LOOK)
 
     def _run(self) -> None:
-        """The thread."""
+        """The thread. However it ends, nobody waits for it any more."""
         try:
             trio.run(self._host)
-        except Exception as error:  # noqa: BLE001 - told with each item
+        except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001 - told with each item
+            self._failure = _told(error)
+        finally:
             if not self._opened.done():
-                self._opened.set_exception(error)
+                self._opened.set_result(None)
             for answers in [*self._answers.values()]:
-                answers.end(_told(error))
+                answers.end(self._failure)
 
     async def _host(self) -> None:
         session = self.session
@@ -162,31 +169,36 @@ class Host:
                 stop.set()
 
             database = session.settings.db or session.folder / "results.db"
-            database.parent.mkdir(parents=True, exist_ok=True)
             store = await stack.enter_async_context(
                 open_store(database, on_error=cannot_keep, on_warning=self.warnings.put)
             )
             cache = await self._open_cache(stack)
             lanes = make_lanes(*(loaded.checked for loaded in self.files))
             warn = self.warnings.put
-            async with trio.open_nursery() as nursery:
-                inside = _Inside(
-                    trio.lowlevel.current_trio_token(),
-                    nursery,
-                    Serving(session.folder, store, cache, lanes, stop, warn),
-                    trio.Event(),
-                )
-                self._opened.set_result(inside)
-                await inside.closing.wait()
+            serving = Serving(session.folder, store, cache, lanes, stop, warn)
+            async with trio.open_nursery() as around:
+                if session.stopped is not None:
+                    around.start_soon(_heed, session.stopped, stop)
+                async with trio.open_nursery() as nursery:
+                    token = trio.lowlevel.current_trio_token()
+                    inside = _Inside(token, nursery, serving, trio.Event())
+                    self._opened.set_result(inside)
+                    await inside.closing.wait()
+                around.cancel_scope.cancel("everything is done")
 
     async def _open_cache(self, stack: AsyncExitStack) -> Cache | None:
         settings = self.session.settings
         if not settings.is_cached:
             return None
-        if settings.cache is not None:
-            settings.cache.parent.mkdir(parents=True, exist_ok=True)
         told = open_cache(settings.cache, told=lambda error: self.warnings.put(str(error)))
         return await stack.enter_async_context(told)
+
+
+async def _heed(stopped: Path, stop: trio.Event) -> None:
+    """Stop when the process that leads says so. A checkpoint."""
+    while not stopped.exists():  # noqa: ASYNC240 - a look at a name
+        await trio.sleep(_HEED)
+    stop.set()
 
 
 async def _serve(run: FileRun) -> None:

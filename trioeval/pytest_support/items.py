@@ -1,7 +1,8 @@
 """The rows of suites as items of pytest."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import pytest
 
@@ -10,6 +11,7 @@ from trioeval.pytest_support.host import Host, WantedFile
 from trioeval.pytest_support.keys import Key
 from trioeval.pytest_support.loading import LoadedFile, line_of, load_file, named_items
 from trioeval.pytest_support.session import SuiteSession, session_of
+from trioeval.report.github import without_commands
 from trioeval.report.inert import inert_lines
 
 _PROBLEMS = 20_000  # characters
@@ -28,9 +30,11 @@ class SuiteItem(pytest.Item):
         """Have its file run, if it was not, and end as the row did."""
         host = self._host()
         told = host.wait(self.loaded, self.key)
+        # Whoever repeats tests that fail gets the same answer once more.
+        new = [one for one in told.properties if one not in self.user_properties]
+        self.user_properties += new
         while not host.warnings.empty():
-            self.warn(pytest.PytestWarning(inert_lines(host.warnings.get(), _PROBLEMS)))
-        self.user_properties += told.properties
+            self._warn(host.warnings.get())
         if told.ending == "failed":
             pytest.fail(told.text, pytrace=False)
         if told.ending == "skipped":
@@ -40,6 +44,17 @@ class SuiteItem(pytest.Item):
         """Where it stands, and what it is called."""
         line = line_of(self.loaded.suite, self.place)
         return str(self.path), 0 if line is None else line - 1, self.name
+
+    @property
+    def obj(self) -> Callable[[], None]:
+        """What other plugins look at, as if all items were functions."""
+        return self.runtest
+
+    def _warn(self, warning: str) -> None:
+        try:
+            self.warn(pytest.PytestWarning(_plain(warning)))
+        except pytest.PytestWarning as error:  # where warnings are errors
+            pytest.fail(str(error), pytrace=False)
 
     def _host(self) -> Host:
         """What runs it, with everything that is not deselected."""
@@ -54,23 +69,28 @@ def items_of(file: pytest.File) -> Iterator[SuiteItem]:
     """The items of a suite file.
 
     Raises:
-        CollectError: The suite is wrong; all that is.
-        UsageError: A setting means nothing.
+        CollectError: The suite is wrong, or a setting; all that is.
     """
-    suites = session_of(file.config)
     try:
+        suites = session_of(file.config)
         loaded = load_file(file.path, suites.terms.settings.max_concurrency)
-    except SuiteError as error:
-        raise file.CollectError(inert_lines(error, _PROBLEMS)) from None
+        for warning in loaded.checked.warnings:
+            file.warn(pytest.PytestWarning(_plain(warning)))
+    except (SuiteError, pytest.UsageError, pytest.PytestWarning) as error:
+        # A warning is raised where warnings are errors.
+        raise file.CollectError(_plain(error)) from None
     except (TrioevalError, OSError) as error:
-        raise file.CollectError(inert_lines(f"{file.path}: {error}", _PROBLEMS)) from None
-    for warning in loaded.checked.warnings:
-        file.warn(pytest.PytestWarning(inert_lines(warning, _PROBLEMS)))
-    for named in named_items(loaded):
+        raise file.CollectError(_plain(f"{file.path}: {error}")) from None
+    for named in named_items(loaded, sys.getfilesystemencoding()):
         item: SuiteItem = SuiteItem.from_parent(file, name=named.name)
         item.suites, item.loaded = suites, loaded
         item.key, item.place = named.key, named.path
         yield item
+
+
+def _plain(text: object) -> str:
+    """What a log may show."""
+    return without_commands(inert_lines(text, _PROBLEMS))
 
 
 def _wanted(items: Iterable[SuiteItem]) -> Mapping[LoadedFile, WantedFile]:

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import attrs
-from dotenv import dotenv_values
 
 from trioeval.errors import Problem, SuiteError
 from trioeval.pytest_support.keys import Key, RowKey, TaskKey
 from trioeval.pytest_support.naming import Names, row_names
+from trioeval.report import inert
 from trioeval.suite import Suite, load_suite, told_together
+from trioeval.suite.env_file import read_env_file
 from trioeval.tasks import PreparedSuite, PreparedTask, prepare
 
 
@@ -53,6 +54,7 @@ def load_file(path: Path, max_concurrency: int | None) -> LoadedFile:
 
     Raises:
         SuiteError: Everything that is wrong with it.
+        UsageError: Files with its environment are wrong.
     """
     try:
         suite = load_suite(path)
@@ -70,13 +72,18 @@ def load_file(path: Path, max_concurrency: int | None) -> LoadedFile:
     )
 
 
-def named_items(loaded: LoadedFile) -> Iterator[Named]:
-    """What its items are: rows where they are known before it is run, and tasks where they are not."""
-    names = Names()
+def named_items(loaded: LoadedFile, encoding: str = "utf-8") -> Iterator[Named]:
+    """What its items are: rows where they are known before it is run, and tasks where they are not.
+
+    Args:
+        loaded: The file.
+        encoding: One that names can be told in.
+    """
+    names = Names(encoding)
     for part in loaded.checked.parts:
         below = "$" if part.place is None else f"$.tasks[{part.place}]"
         if loaded.has_extensions or part.rows is None:
-            yield Named(names.only(part.id or "suite"), TaskKey(part.id), below)
+            yield Named(names.only(inert(part.id or "suite")), TaskKey(part.id), below)
             continue
         steps = part.prepared.steps
         places = _places(part)
@@ -120,8 +127,7 @@ def _environ(suite: Suite) -> Mapping[str, str]:
     said = suite.command_line_options
     found: dict[str, str] = {}
     for name in (*said.env_file, *said.env_path):
-        values = dotenv_values(suite.directory / name, interpolate=False)
-        found |= {key: value for key, value in values.items() if value is not None}
+        found |= read_env_file(suite.directory / name, "envFile")
     if not found:
         return os.environ
     return {**os.environ, **found, **{key: value for key, value in os.environ.items() if value}}

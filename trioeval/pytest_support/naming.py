@@ -1,21 +1,27 @@
 """What items are called: by their test and who is asked, each other than all others of its file."""
 
+import re
 from collections.abc import Iterator
 
 import attrs
 
 from trioeval.report import inert
+from trioeval.report.github import without_commands
 from trioeval.report.json_text import shallow
 from trioeval.suite import Expansion, Step
 
 _TITLE = 80  # characters of what a test is called
 _LABEL = 60  # characters of the name of a provider or prompt
+_SEPARATOR = re.compile(r"::+")
+"""What separates the parts of the names of items."""
 
 
 @attrs.define
 class Names:
     """Gives every name once: a second one of the same kind gets a number."""
 
+    encoding: str = "utf-8"
+    """Characters that it has not are told by their escapes: names go into the environment of the process."""
     _taken: dict[str, int] = attrs.field(init=False, factory=dict)
 
     def only(self, name: str) -> str:
@@ -26,7 +32,8 @@ class Names:
             >>> names.only("a::b"), names.only("a::b")
             ('a:b', 'a:b#2')
         """
-        plain = name.replace("::", ":")  # which separates the parts of the names of items
+        plain = without_commands(_SEPARATOR.sub(":", name))
+        plain = plain.encode(self.encoding, "backslashreplace").decode(self.encoding)
         while True:
             count = self._taken[plain] = self._taken.get(plain, 0) + 1
             if count == 1:

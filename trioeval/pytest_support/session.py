@@ -4,12 +4,14 @@ import os
 import secrets
 import shutil
 import tempfile
+from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
 import pytest
 
-from trioeval.pytest_plugin import shared_folder
+from trioeval.pytest_plugin import STOPPED, shared_folder
 from trioeval.pytest_support.host import Host, Session
 from trioeval.pytest_support.settings import read_settings
 
@@ -26,6 +28,8 @@ class SuiteSession:
     """What runs them, once one was asked for."""
     _own_folder: Path | None = None
     """What is removed at the end; None where it is not ours alone."""
+    _is_whole: bool = attrs.field(init=False, default=False)
+    """Whether it has come to the end of its items."""
 
     def begin(self, host: Host) -> Host:
         """Run suites by this host from now on."""
@@ -34,21 +38,27 @@ class SuiteSession:
         self.host = host
         return host
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        """See whether it comes to an end by itself."""
+        # What pytest says of that at the end of a session is wrong if it was interrupted twice.
+        done = yield
+        self._is_whole = True
+        return done
+
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """End what still runs; where nothing has gone wrong, other workers may wait for it."""
         if self.host is None:
             return
-        config = session.config
-        is_cut = bool(session.shouldstop or session.shouldfail) or exitstatus in (
-            pytest.ExitCode.INTERRUPTED,
-            pytest.ExitCode.INTERNAL_ERROR,
-        )
-        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        reporter = session.config.pluginmanager.get_plugin("terminalreporter")
         if exitstatus == pytest.ExitCode.INTERRUPTED and reporter is not None:
+            reporter.write_line("")
             reporter.write_line(
                 "trioeval: rows under way may finish; interrupt again to cancel them"
             )
-        self.host.close(at_once=is_cut)
+        # Interrupted once more, it has cancelled them: pytest is to say how all others ended.
+        with suppress(KeyboardInterrupt):
+            self.host.close(at_once=not self._is_whole)
 
     def pytest_unconfigure(self) -> None:
         """Leave nothing behind."""
@@ -76,7 +86,8 @@ def session_of(config: pytest.Config) -> SuiteSession:
         run = said["testrunuid"]
         folder = shared_folder(run)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    session = SuiteSession(Session(folder, f"pytest-{run[:_LETTERS]}", settings), own)
+    stopped = None if own else folder / STOPPED
+    session = SuiteSession(Session(folder, f"pytest-{run[:_LETTERS]}", settings, stopped), own)
     config.pluginmanager.register(session, _NAME)
     return session
 

@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from trioeval.report import inert
+from trioeval.report.github import without_commands
 from trioeval.report.inert import inert_lines
 from trioeval.report.json_text import compact
 from trioeval.report.records import own_of, status_of
@@ -24,11 +25,11 @@ _BRIEF = 200  # characters of their reasons
 
 @attrs.frozen(kw_only=True)
 class Told:
-    """How an item ends. Its texts are inert."""
+    """How an item ends."""
 
     ending: Ending
-    text: str = ""
-    """Why; its first line says most."""
+    text: str = attrs.field(default="", converter=without_commands)
+    """Why, in inert text; its first line says most."""
     properties: Sequence[tuple[str, object]] = ()
     """What else is told of it in files of reports."""
 

@@ -37,7 +37,7 @@ def place_of(record: Mapping[str, Any], cluster: str | None = None) -> Place:
     variables = test.get("vars") or record["vars"]
     known_as = test.get("case") or test.get("description")
     own = number_of_test(variables, known_as)
-    named = _cluster_of(test.get("metadata"), record["vars"], cluster)
+    named = cluster_of(record, cluster)
     if named is None:
         return Place(own)
     digest = hashlib.blake2b(canonical(named).encode("utf-8", "surrogatepass"), digest_size=8)
@@ -45,7 +45,15 @@ def place_of(record: Mapping[str, Any], cluster: str | None = None) -> Place:
     return Place(own, shared)
 
 
-def _cluster_of(metadata: Any, variables: Mapping[str, Any], name: str | None) -> Any:
-    """The value that names a cluster; None for none."""
-    found = metadata.get(name or CLUSTER) if isinstance(metadata, Mapping) else None
-    return variables.get(name) if found is None and name is not None else found
+def cluster_of(record: Mapping[str, Any], name: str | None = None) -> Any:
+    """The value that names the cluster of a row; None where it is of none.
+
+    Args:
+        record: As for `place_of`.
+        name: Likewise `cluster`.
+    """
+    metadata = record["testCase"].get("metadata")
+    found = (
+        metadata.get(CLUSTER if name is None else name) if isinstance(metadata, Mapping) else None
+    )
+    return record["vars"].get(name) if found is None and name is not None else found

@@ -132,7 +132,7 @@ class Comparison:
         several = _Several()
         for record in new:
             column = self._column(record)
-            group, place = self._group(record), self._place(record, several)
+            group, place = self._group(record), self._place(record, several, self._is_met)
             column.after.add(record, group, column_name(record))
             found = self._change(record, place)
             column.kinds[found.kind] += 1
@@ -143,20 +143,23 @@ class Comparison:
                 yield found
         if all(self._is_met):
             return
-        for place, record in enumerate(self.old()):
-            if not self._is_met[place]:
+        # A run that goes on has more rows by now, also between those that it had.
+        seen, several = bytearray(len(self._ranks)), _Several()
+        for record in self.old():
+            place = self._place(record, several, seen)
+            if place is not None and not self._is_met[place]:
                 self._column(record).kinds["gone"] += 1
                 side = Side(status_of(record), record["score"])
                 yield _told(record, kind="gone", before=side, after=None, place=place)
 
-    def _place(self, record: Mapping[str, Any], several: "_Several") -> int | None:
-        """Where the old run has the row."""
+    def _place(self, record: Mapping[str, Any], several: "_Several", seen: bytearray) -> int | None:
+        """Where the old run has the row; of equal ones, the next that was not seen."""
         key = _key(record, self.by)
         place = self._places.get(key)
-        if place is not None and self._is_met[place]:
+        if place is not None and seen[place]:
             place = self._places.get(several.next(key))
         if place is not None:
-            self._is_met[place] = 1
+            seen[place] = 1
         return place
 
     def _change(self, record: Mapping[str, Any], place: int | None) -> RowChange:

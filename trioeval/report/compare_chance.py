@@ -8,7 +8,8 @@ from rich.text import Text
 
 from trioeval.report.compare_columns import ColumnChange
 from trioeval.report.compare_findings import ColumnFindings, Findings
-from trioeval.report.compare_tables import name_of_column
+from trioeval.report.compare_tables import name_of_column, number_of
+from trioeval.report.fitting import FittingTable
 from trioeval.report.inert import inert
 from trioeval.report.statistics import Estimate, Finding
 
@@ -19,7 +20,7 @@ _TOLD = (0.05, 0.01)
 """Differences of pass rates for which it is told how many rows they need."""
 
 
-def findings_table(columns: Iterable[ColumnChange], findings: Findings) -> Table:
+def findings_table(columns: Iterable[ColumnChange], findings: Findings) -> FittingTable:
     """A line for the pass rate, the score and each metric of a column: before, after, and the difference.
 
     Pass rates are in percent. Behind each mean stands its interval; p is adjusted for the number of
@@ -45,27 +46,64 @@ def findings_table(columns: Iterable[ColumnChange], findings: Findings) -> Table
                 _answer(finding),
             )
             heading = ""
-    return table
+    return FittingTable(table)
 
 
 def chance_lines(findings: Findings) -> Iterator[str]:
-    """What is to be said beside the table: what decides, and how many rows a difference needs."""
+    """What is to be said beside the table: how intervals were made, and what so many rows can tell."""
     if not findings.pairs:
         yield "no row is in both runs: nothing can be said of their difference"
         return
-    widest = max(findings.columns, key=lambda column: column.pairs)
-    least = widest.passed.detectable
-    if least is None:
+    if (how := findings.bootstrap) is not None:
         yield (
-            "how many rows a difference needs cannot be told: "
-            "all pairs of rows passed and failed alike, or there are too few"
+            f"intervals of scores and metrics: BCa bootstrap, {how.resamples:,} resamples of tests "
+            f"or clusters, seed {how.seed}"
+        )
+    widest = max(findings.columns, key=_telling).passed
+    if (difference := widest.difference) is not None:
+        where = "" if len(findings.columns) == 1 else "the largest column: "
+        yield from (where + told for told in _told_of_rates(widest, difference))
+
+
+def _telling(column: ColumnFindings) -> tuple[int, bool]:
+    """Of columns with as many pairs, one whose pass rate has changed tells more."""
+    difference = column.passed.difference
+    return column.pairs, difference is not None and difference.mean != 0
+
+
+def _told_of_rates(finding: Finding, difference: Estimate) -> Iterator[str]:
+    groups, pairs = difference.clusters, _counted(difference.n, "pair of rows", "pairs of rows")
+    if groups == 1:
+        yield f"{pairs} of 1 test or cluster: nobody can know how others would differ"
+        return
+    own = "" if groups == difference.n else f" of {groups:,} tests or clusters"
+    if (rarest := 2.0 ** (1 - groups)) > 1 - difference.confidence:
+        yield (
+            f"{pairs}{own} are too few to tell any difference of the pass rate from chance: "
+            f"at the best p is {_chance(rarest)}"
         )
         return
-    few, many = (f"{widest.passed.needed(effect):,}" for effect in _TOLD)
+    if difference.mean == 0 and difference.standard_error is None and difference.high is not None:
+        yield (
+            f"{pairs}{own} pass in both runs or in neither: with {100 * difference.confidence:g} % "
+            f"confidence the pass rates differ by less than {100 * difference.high:.1f} points"
+        )
+        return
+    wanted = [finding.needed(effect) for effect in _TOLD]
+    if None in wanted:
+        yield f"{pairs}{own}: how many rows a difference of the pass rate needs cannot be told"
+        return
+    few, many = (f"{rows:,}" for rows in wanted)
+    least = finding.detectable
+    told = "no difference" if least is None else f"a difference of {100 * least:.1f} points"
     yield (
-        f"{widest.pairs:,} pairs of rows tell a difference of the pass rate of {100 * least:.1f} points; "
+        f"{pairs}{own} tell {told} of the pass rate in four of five comparisons; "
         f"5 points take about {few}, and 1 point {many}"
     )
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
 
 
 def told_of(columns: Iterable[ColumnChange], findings: Findings) -> Iterator[str]:
@@ -98,8 +136,8 @@ def _shown(found: Estimate | None, *, is_rate: bool, signed: bool = False) -> st
 
 
 def _number(value: float, *, is_rate: bool, signed: bool) -> str:
-    text = f"{100 * value:+.1f}" if is_rate else f"{value:+.3f}"
-    return text if signed else text.removeprefix("+")
+    text = f"{100 * value:.1f}" if is_rate else number_of(value)
+    return f"+{text}" if signed and value >= 0 else text
 
 
 def _chance(p_value: float | None) -> str:

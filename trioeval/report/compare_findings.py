@@ -80,7 +80,7 @@ class Findings:
 
     @property
     def is_known(self) -> bool:
-        """Whether anything can be said at all: not if there is no pair, or all of each column are one cluster."""
+        """Whether anything can be said: not if there is no pair, or each column is one cluster."""
         return any(answer is not None for answer in self._answers())
 
     def _answers(self) -> set[str | None]:
@@ -125,12 +125,12 @@ def _with(
 
 def _column(column: ColumnChange, confidence: float, bootstrap: Bootstrap | None) -> ColumnFindings:
     before, after, pairs = column.before.sums, column.after.sums, column.pairs
-    passed = (sums.pass_interval(confidence) for sums in (before, after))
-    scored = (sums.score_interval(confidence, bootstrap) for sums in (before, after))
-    metrics = (sums.metric_intervals(confidence, bootstrap) for sums in (before, after))
+    passed = [sums.pass_interval(confidence) for sums in (before, after)]
+    scored = [sums.score_interval(confidence, bootstrap) for sums in (before, after)]
+    metrics = [sums.metric_intervals(confidence, bootstrap) for sums in (before, after)]
     return ColumnFindings(
-        passed=pairs.passed(*passed, confidence),
-        scored=pairs.scored(*scored, confidence, bootstrap),
-        metrics=dict(pairs.measured(*metrics, confidence, bootstrap)),
+        passed=pairs.passed(passed[0], passed[1], confidence),
+        scored=pairs.scored(scored[0], scored[1], confidence, bootstrap),
+        metrics=dict(pairs.measured(metrics[0], metrics[1], confidence, bootstrap)),
         is_score_pass=pairs.is_score_pass,
     )

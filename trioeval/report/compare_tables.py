@@ -10,15 +10,18 @@ from rich.text import Text
 from trioeval.report.compare import Comparison, RowChange
 from trioeval.report.compare_columns import KINDS, ColumnChange, Side, SideTotals
 from trioeval.report.compare_findings import ColumnFindings, Findings
+from trioeval.report.fitting import FittingTable
 from trioeval.report.inert import inert
+from trioeval.report.statistics import Bootstrap
 from trioeval.report.totals import percent
 from trioeval.tasks import Status
 
 _STYLES: Mapping[str, str] = {"better": "green", "worse": "red", "changed": "yellow"}
 _COLUMN = 60  # characters of a name
+_HUGE = 1e9
 
 
-def changes_table(changes: Iterable[RowChange], width: int) -> Table:
+def changes_table(changes: Iterable[RowChange], width: int) -> FittingTable:
     """One line a row that is not the same.
 
     Args:
@@ -40,10 +43,10 @@ def changes_table(changes: Iterable[RowChange], width: int) -> Table:
             _side(change.after),
             "other answer" if change.is_answered_otherwise else "",
         )
-    return table
+    return FittingTable(table, names=2)
 
 
-def compared_table(comparison: Comparison) -> Table:
+def compared_table(comparison: Comparison) -> FittingTable:
     """One line a column: what became of its rows, and how many passed before and after."""
     table = Table(box=SIMPLE, pad_edge=False)
     table.add_column("provider | prompt", overflow="fold", min_width=16)
@@ -58,7 +61,7 @@ def compared_table(comparison: Comparison) -> Table:
             *map(_passed, (column.before, column.after)),
             *map(_score, (column.before, column.after)),
         )
-    return table
+    return FittingTable(table)
 
 
 def comparison_json(
@@ -67,6 +70,8 @@ def comparison_json(
     comparison: Comparison,
     changes: Iterable[RowChange],
     findings: Callable[[], Findings],
+    *,
+    bootstrap: Bootstrap | None = None,
 ) -> dict[str, Any]:
     """A comparison, for `json_chunks` and its like: its rows, and what is summed up, are iterators.
 
@@ -76,10 +81,12 @@ def comparison_json(
         comparison: Of both.
         changes: What it tells, all of it; read before the sums.
         findings: Tells what is found of the columns; asked when all rows were read.
+        bootstrap: How it draws intervals, if it does.
     """
     return {
         "before": old,
         "after": new,
+        "bootstrap": None if bootstrap is None else bootstrap.json(),
         "rows": (change.json() for change in changes),
         "columns": (
             {**column.json(), "statistics": found.json()}
@@ -126,7 +133,17 @@ def _passed(side: SideTotals) -> str:
 
 
 def _score(side: SideTotals) -> str:
-    return f"{side.score / side.rows:.3f}" if side.rows else "–"
+    return number_of(side.score / side.rows) if side.rows else "–"
+
+
+def number_of(value: float) -> str:
+    """A score on few characters, also a huge one.
+
+    Example:
+        >>> number_of(0.5), number_of(-1e200)
+        ('0.500', '-1e+200')
+    """
+    return f"{value:.3f}" if abs(value) < _HUGE else f"{value:.4g}"
 
 
 def _side(side: Side | None) -> str:

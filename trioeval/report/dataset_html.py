@@ -16,6 +16,7 @@ _HEADINGS = (
     *("column", "kind", "type", "rows", "nulls", "skipped", "distinct", "values"),
     *("calls", "recalled", "failed", "tokens", "US dollars"),
 )
+_WORDS = frozenset({"column", "kind", "type", "values"})  # all others are numbers
 _TEXT = 500  # characters
 
 Inert = Callable[[object, int], str]
@@ -29,14 +30,19 @@ def dataset_html(result: DatasetResult, inert: Inert) -> Iterator[str]:
         result: How it ended.
         inert: Makes foreign text harmless in a page.
     """
-    style = "pass" if trouble(result) is None else "fail"
-    yield f"<p><b class={style}>{result.outcome}</b></p>\n"
+    found = trouble(result)
+    style = "pass" if found is None else "fail"
+    yield f"<p><b class={style}>{result.outcome}</b>"
+    if found is not None:
+        yield f": {inert(found.partition(': ')[2], _TEXT)}"
+    yield "</p>\n"
     for line in dataset_lines(result):
         yield f"<p>{inert(line, _TEXT)}</p>\n"
+    yield '<div class="scroll" tabindex="0" role="group" aria-label="Columns">'
     yield "<table>\n<thead>" + _line("th", _HEADINGS) + "</thead>\n<tbody>\n"
     for column in result.columns:
         yield _line("td", [inert(cell, _TEXT) for cell in _cells(column)])
-    yield "</tbody></table>\n"
+    yield "</tbody></table></div>\n"
     if result.failures:
         lines = "\n".join(map(failure_line, result.failures[:_SHOWN]))
         yield (
@@ -53,4 +59,6 @@ def _cells(column: ColumnProfile) -> Iterator[object]:
 
 
 def _line(tag: str, cells: Sequence[str]) -> str:
-    return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>\n"
+    marks = ["" if heading in _WORDS else ' class="n"' for heading in _HEADINGS]
+    line = (f"<{tag}{mark}>{cell}</{tag}>" for mark, cell in zip(marks, cells, strict=True))
+    return f"<tr>{''.join(line)}</tr>\n"

@@ -1,5 +1,6 @@
 """Workflow commands of GitHub Actions: lines of a log that make the runner do something. Pure."""
 
+import re
 from collections.abc import Mapping
 
 _IN_TEXT = {"%": "%25", "\r": "%0D", "\n": "%0A"}
@@ -25,6 +26,21 @@ def workflow_command(
     head = f"{name} {','.join(said)}" if said else name
     # What is a command of the old kind stands for one wherever it stands.
     return f"::{head}::{_escaped(text, _IN_TEXT)}".replace("##[", "##\\[")
+
+
+def without_commands(text: str) -> str:
+    r"""Text of others in which no command is left: a backslash stands in what would be one.
+
+    The runner takes a line for a command if it begins with `::`, blanks aside, or has `##[` in it.
+
+    Example:
+        >>> without_commands("a::b\n  ::error::x\n##[group]")
+        'a::b\n  \\::error::x\n##\\[group]'
+    """
+    return _AT_FIRST.sub(r"\1\2\\::", text).replace("##[", "##\\[")
+
+
+_AT_FIRST = re.compile(r"(^|[\r\n])([^\S\r\n]*)::")
 
 
 def _escaped(text: str, escapes: Mapping[str, str]) -> str:

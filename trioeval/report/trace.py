@@ -71,6 +71,8 @@ class _LaneTracks:
     calls: dict[Which, list[tuple[int, int]]] = attrs.field(factory=dict)
     """The slots in which calls of a job are, the earliest first."""
     wait: Waiting | None = None
+    waits_for: str | None = None
+    """The job that waits, as it stands in JSON text; None if it is not started."""
 
 
 @attrs.define
@@ -164,6 +166,11 @@ class Trace:
         # Nothing of one that never started.
         self._end_job((task, event.outcome.index), event.at, type(event.outcome).__name__)
 
+    def _job(self, task: str | None, index: int) -> str:
+        """What a job that is under way is called."""
+        job = self._jobs.get((task, index))
+        return f"job {index}" if job is None else job.name
+
     def _salvaged(self, _task: str | None, event: Salvaged) -> None:
         self._add("i", event.at, 0, "salvage", f'"jobs":{len(event.indices)}', ',"s":"p"')
 
@@ -178,8 +185,7 @@ class Trace:
             slot = (lane.slots, self._track(f"{lane.name} {lane.slots}", lane.rank, lane.slots))
         lane.calls.setdefault(which, []).append(slot)
         lane.in_flight += 1
-        job = self._jobs.get(which)
-        self._add("B", at, slot[1], f"job {event.index}" if job is None else job.name)
+        self._add("B", at, slot[1], self._job(task, event.index))
         self._count(lane, at)
 
     def _ended(self, task: str | None, event: CallEnded) -> None:
@@ -203,16 +209,18 @@ class Trace:
         self._add("E", at, slot[1], args=told)
         self._count(lane, at)
 
-    def _waiting(self, _task: str | None, event: Waiting) -> None:
+    def _waiting(self, task: str | None, event: Waiting) -> None:
         lane = self._lane(event.lane, event.at)
         if event.why is Why.TURN or (event.why is Why.BACKOFF and lane.in_flight):
             return
         self._end_wait(lane, event.at)
         lane.wait = event
+        lane.waits_for = None if event.index is None else self._job(task, event.index)
 
-    def _throttled(self, _task: str | None, event: Throttled) -> None:
+    def _throttled(self, task: str | None, event: Throttled) -> None:
         lane = self._lane(event.lane, event.at)
-        asked = f'"job":{event.index},"retry after":{_number(event.retry_after)}'
+        job = self._job(task, event.index)
+        asked = f'"job":"{job}","retry after":{_number(event.retry_after)}'
         self._add("i", event.at, lane.waits, "429", asked, ',"s":"t"')
 
     def _limited(self, _task: str | None, event: LimitChanged) -> None:
@@ -234,7 +242,7 @@ class Trace:
         at = at if wait.until is None else min(at, wait.until)
         if at <= wait.at:
             return
-        job = "" if wait.index is None else f'"job":{wait.index}'
+        job = "" if lane.waits_for is None else f'"job":"{lane.waits_for}"'
         lasted = f',"dur":{(at - wait.at) * 1e6:.3f}'
         self._add("X", wait.at, lane.waits, wait.why.value, job, lasted)
 
@@ -250,6 +258,8 @@ class Trace:
         found = self._lanes.get(name)
         if found is None:
             rank, shown = len(self._lanes), self._escaped(name)
+            if any(lane.name == shown for lane in self._lanes.values()):
+                shown += f" ({rank + 1})"  # counters of one name are one to a viewer
             waits = self._track(f"{shown}: waits", rank, 0)
             found = self._lanes[name] = _LaneTracks(shown, rank, waits)
             if name in self.limits:

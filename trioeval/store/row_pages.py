@@ -42,7 +42,9 @@ class RowQuery:
     size: int = 50
     """Rows at most."""
     reads: int = 20_000
-    """Records that a search reads at most; so many take less than half a second."""
+    """Records that a search reads at most; so many take about a third of a second."""
+    characters: int = 100_000_000
+    """That these have together at most, but for the last one."""
 
 
 @attrs.frozen(kw_only=True)
@@ -88,13 +90,17 @@ def read_row_page(
         if wanted.position in {None, position}
     }
     found: list[PagedRow] = []
-    last, broke_off, searched = None, False, 0
+    last, broke_off, left = None, False, [wanted.reads, wanted.characters]
     for key, status in _keys(connection, sorted(chosen, reverse=backward), wanted):
-        if len(found) > wanted.size or (wanted.text and searched >= wanted.reads):
+        if len(found) > wanted.size or (wanted.text and min(left) <= 0):
             broke_off = len(found) <= wanted.size
             break
-        searched, last = searched + 1, key
-        record = _record(connection, key, Source(path, None))
+        last = key
+        text = _text(connection, key, Source(path, None))
+        left = [left[0] - 1, left[1] - len(text or "")]
+        if wanted.text and (text is None or not may_say(text, wanted.text)):
+            continue
+        record = None if text is None else _parsed(key, text, Source(path, None))
         if not wanted.text or (record is not None and says(record, wanted.text)):
             position = chosen[key >> INDEX_BITS]
             found.append(
@@ -127,6 +133,17 @@ def says(record: Mapping[str, Any], text: str) -> bool:
     return any(needle in one.casefold() for one in _texts(record))
 
 
+def may_say(json_text: str, text: str) -> bool:
+    r"""Whether a record may say a text, by its JSON alone, most of which need not be parsed then.
+
+    Example:
+        >>> may_say('{"a":"Bern"}', "BERN"), may_say('{"a":"Bern"}', "bär"), may_say("{}", "\n")
+        (True, False, True)
+    """
+    is_plain = text.isprintable() and not {'"', "\\"} & {*text}
+    return not is_plain or "\\u" in json_text or text.casefold() in json_text.casefold()
+
+
 def _texts(record: Mapping[str, Any]) -> Iterator[str]:
     for part in (
         record.get("vars"),
@@ -153,11 +170,17 @@ def _leaves(value: Any) -> Iterator[str]:
             yield json.dumps(one)
 
 
-def _record(connection: sqlite3.Connection, key: int, source: Source) -> Mapping[str, Any] | None:
+def _text(connection: sqlite3.Connection, key: int, source: Source) -> str | None:
     try:
-        text = read_body(connection, key, source)
-        return None if text is None else source.parsed(key & _INDEX, text)
+        return read_body(connection, key, source)
     except StoreError:  # of this row alone; whatever is wrong with all is met by the next statement
+        return None
+
+
+def _parsed(key: int, text: str, source: Source) -> Mapping[str, Any] | None:
+    try:
+        return source.parsed(key & _INDEX, text)
+    except StoreError:  # likewise
         return None
 
 

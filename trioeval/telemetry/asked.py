@@ -1,10 +1,16 @@
-"""Who was asked for what, in the words of OpenTelemetry's conventions for generative AI. Pure."""
+"""Who was asked for what, in the words of OpenTelemetry's conventions for generative AI. Pure.
+
+An attempt of an agent is written down like a call, and is told as the invocation of an agent; the calls that
+a model makes as an agent are told like all others.
+"""
 
 from collections.abc import Mapping
 
 import attrs
 
+from trioeval.providers import Reply
 from trioeval.providers.asked import Asked
+from trioeval.tasks.agents.recorded import end_of
 from trioeval.tasks.journal import CallRecord
 
 _PROVIDERS: Mapping[str, str] = {
@@ -41,6 +47,14 @@ class Operation:
     """As `chat`."""
     provider: str
     model: str | None
+    agent: str | None = None
+    """Who was set to work, if it is no call but an attempt of an agent."""
+
+    @property
+    def title(self) -> str:
+        """What its span is called."""
+        what = self.model if self.agent is None else self.agent
+        return self.name if what is None else f"{self.name} {what}"
 
 
 def operation_of(call: CallRecord) -> Operation:
@@ -58,15 +72,16 @@ def operation_of(call: CallRecord) -> Operation:
         ...     asked=Asked(id="azure:chat:gpt-x", family="azure", model="gpt-x"),
         ... )
         >>> operation_of(call)
-        Operation(name='chat', provider='azure.ai.openai', model='gpt-x')
+        Operation(name='chat', provider='azure.ai.openai', model='gpt-x', agent=None)
     """
     asked = call.asked or Asked(id=call.provider)
     prefix, *rest = asked.id.split(":")
-    if call.key.role == "attempt":
-        name = "invoke_agent"
-    else:
-        name = next((_OPERATIONS[kind] for kind in rest if kind in _OPERATIONS), "chat")
+    is_agent = isinstance(call.answer, Reply) and end_of(call.answer) is not None
+    name = next((_OPERATIONS[kind] for kind in rest if kind in _OPERATIONS), "chat")
     provider = _PROVIDERS.get(prefix) or _PROVIDERS.get(asked.family or "")
     return Operation(
-        name=name, provider=provider or (asked.family or prefix)[:_MOST], model=asked.model
+        name="invoke_agent" if is_agent else name,
+        provider=provider or (asked.family or prefix)[:_MOST],
+        model=asked.model,
+        agent=call.provider if is_agent else None,
     )

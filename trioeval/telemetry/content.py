@@ -49,24 +49,47 @@ def output_messages(reply: Reply) -> str:
         >>> output_messages(Reply(output="Hi", finish_reason="stop"))
         '[{"role": "assistant", "parts": [{"type": "text", "content": "Hi"}], "finish_reason": "stop"}]'
     """
-    said = {"role": "assistant", "parts": [_part(reply.output)]}
+    output = reply.output if _is_calls(reply.output) else [reply.output]
+    said = {"role": "assistant", "parts": [_part(one) for one in output]}
     return _json([{**said, "finish_reason": reply.finish_reason or "stop"}])
 
 
+def _is_calls(output: Any) -> bool:
+    """Whether a model said which tools it wants to have called, and nothing else."""
+    return (
+        isinstance(output, list)
+        and bool(output)
+        and all(isinstance(one, Mapping) and one.get("type") == "function" for one in output)
+    )
+
+
 def _message(message: Mapping[str, Any]) -> dict[str, Any]:
-    content = message.get("content")
-    parts = content if isinstance(content, list) else [content]
-    return {"role": str(message.get("role", "user")), "parts": [_part(one) for one in parts]}
+    content, role = message.get("content"), str(message.get("role", "user"))
+    several = content if isinstance(content, list) else [] if content is None else [content]
+    parts = [_part(one) for one in several]
+    if role == "tool":
+        said = {"type": "tool_call_response", "response": content}
+        parts = [said | _known(id=message.get("tool_call_id"))]
+    calls = message.get("tool_calls")
+    parts += map(_part, calls if isinstance(calls, list) else ())
+    return {"role": role, "parts": parts}
 
 
 def _part(content: Any) -> dict[str, Any]:
     match content:
+        case {"type": "function", "function": {"name": str(name), **function}, **call}:
+            more = _known(id=call.get("id"), arguments=function.get("arguments"))
+            return {"type": "tool_call", "name": name, **more}
         case {"type": "text", "text": str(text)}:
             return {"type": "text", "content": text}
         case str():
             return {"type": "text", "content": content}
         case _:
             return {"type": "text", "content": _json(content)}
+
+
+def _known(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _json(value: Any) -> str:

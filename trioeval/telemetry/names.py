@@ -6,6 +6,7 @@ them against it. All others begin with `trioeval.`.
 
 OPERATION = "gen_ai.operation.name"
 PROVIDER = "gen_ai.provider.name"
+AGENT = "gen_ai.agent.name"
 REQUEST_MODEL = "gen_ai.request.model"
 RESPONSE_MODEL = "gen_ai.response.model"
 RESPONSE_ID = "gen_ai.response.id"
@@ -23,6 +24,7 @@ EVALUATION_SCORE = "gen_ai.evaluation.score.value"
 EVALUATION_LABEL = "gen_ai.evaluation.score.label"
 EVALUATION_EXPLANATION = "gen_ai.evaluation.explanation"
 SERVER = "server.address"
+PORT = "server.port"
 STATUS_CODE = "http.response.status_code"
 ERROR = "error.type"
 

@@ -22,7 +22,8 @@ from trioeval.store import Reader, RunFacts
 from trioeval.web.assets import Assets
 from trioeval.web.commands import read_command
 from trioeval.web.events import RunEvents
-from trioeval.web.pages import Pages
+from trioeval.web.pages import Pages, short
+from trioeval.web.presence import WhilePresent
 from trioeval.web.reading import StoreReading
 from trioeval.web.row_page import sections_of, summary_of
 from trioeval.web.run_page import (
@@ -34,13 +35,15 @@ from trioeval.web.run_page import (
     rows_of,
     tasks_of,
 )
-from trioeval.web.security import Door, Guard
-from trioeval.web.watches import Watch, Watches
+from trioeval.web.security import Door, Guard, refuse
+from trioeval.web.watches import Shown, Watch, Watches
 
 _RUNS = 100  # in the list; more are asked for
 _MOST_RUNS = 10_000
 _LONGEST_FORM = 10_000  # bytes
+_HEARD_WITHIN = 3.0  # seconds
 _COLUMNS = 200  # that rows can be chosen by
+_LONGEST_WORD = 500  # characters of a message on a page
 
 
 @attrs.frozen(kw_only=True)
@@ -71,12 +74,13 @@ class View:
             exception_handlers={HTTPException: self._refuse, StoreError: self._tell_trouble},
         )
         inner.router.redirect_slashes = False
-        return Guard(inner, door)
+        return Guard(WhilePresent(inner), door)
 
     async def runs(self, request: Request, *, only_list: bool = False) -> Response:
         """All runs, the newest first, those that go on before the others."""
         asked = request.query_params.get("most", "")
         most = min(int(asked), _MOST_RUNS) if asked.isdecimal() and len(asked) < 9 else _RUNS  # noqa: PLR2004
+        most = max(most, _RUNS)
         found = await self.store.read(lambda reader: reader.runs(limit=most + 1))
         lines = [line_of(run, self.now(), self._state(run)) for run in found[:most]]
         lines.sort(key=lambda line: line.state != "running")
@@ -99,7 +103,7 @@ class View:
                 "going": facts.state == "running",
             }
 
-        found = await self.store.read(look)
+        found = await self.store.read(look, takes_long=bool(wanted.text))
         chosen = request.query_params.get("in", "")
         return self._page(request, "run", **found, **_named(request), wanted=wanted, chosen=chosen)
 
@@ -111,7 +115,7 @@ class View:
             facts = _run(reader, request)
             return rows_of(facts, reader.row_page(facts, wanted), wanted)
 
-        rows = await self.store.read(look)
+        rows = await self.store.read(look, takes_long=bool(wanted.text))
         answer = self._page(request, "_rows", rows=rows, **_named(request))
         query = f"?{rows.here}" if rows.here else ""
         # So that the page is the same when it is loaded again.
@@ -160,6 +164,9 @@ class View:
         except ValueError as error:
             return self._said(request, str(error), is_wrong=True)
         async with self.watches.watching(request.path_params["run"]) as watch:
+            # Who comes back to a page after a while finds a watch that has just begun.
+            with trio.move_on_after(_HEARD_WITHIN):
+                await watch.wait_heard()
             if watch.live is None:
                 return self._said(request, "the run does not listen (any more)", is_wrong=True)
             try:
@@ -182,12 +189,17 @@ class View:
     def _picture(self, reader: Reader, facts: RunFacts) -> RunPicture:
         watch = self.watches.now(facts.id)
         if watch is None or watch.state is None:
-            watch = Watch(facts.id, facts=facts, activities=reader.activity(facts))
+            is_over = facts.state != "running"
+            watch = Watch(
+                facts.id, facts=facts, activities=reader.activity(facts) if is_over else ()
+            )
         return picture_of(watch, self.now())
 
     def _watched(self, request: Request, watch: Watch) -> str:
-        given = _named(request) | {"picture": picture_of(watch, self.now())}
-        return self.pages.render("_live", **given)
+        if watch.shown is None or watch.shown.version != watch.version:
+            given = _named(request) | {"picture": picture_of(watch, self.now())}
+            watch.shown = Shown(watch.version, self.pages.render("_live", **given))
+        return watch.shown.text
 
     def _state(self, run: RunFacts) -> Mapping[str, Any] | None:
         watch = self.watches.now(run.id)
@@ -196,10 +208,15 @@ class View:
     async def _refuse(self, request: Request, error: Exception) -> Response:  # noqa: ASYNC124 - see above
         if not isinstance(error, HTTPException):
             raise error
-        return self._page(request, "message", error.status_code, text=error.detail)
+        return self._tell(request, error.detail, error.status_code)
 
     async def _tell_trouble(self, request: Request, error: Exception) -> Response:  # noqa: ASYNC124
-        return self._page(request, "message", 500, text=str(error))
+        return self._tell(request, str(error), 500)
+
+    def _tell(self, request: Request, text: str, status: int) -> Response:
+        if "hx-request" in request.headers:
+            return refuse(request.headers, short(text, _LONGEST_WORD), status)
+        return self._page(request, "message", status, text=text)
 
 
 async def _read_body(request: Request) -> bytes:

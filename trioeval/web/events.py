@@ -6,7 +6,7 @@ from functools import partial
 
 import attrs
 import trio
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from trioeval.web.lane_cards import lane_id
 from trioeval.web.watches import Watch, Watches
@@ -18,7 +18,7 @@ _QUIET = 15.0  # seconds after which something is sent all the same: who has gon
 
 @attrs.frozen(kw_only=True)
 class RunEvents:
-    """An answer that ends with the run, with its reader, or with the server."""
+    """An answer that ends with the run, or with the server."""
 
     run_id: str
     watches: Watches
@@ -26,12 +26,11 @@ class RunEvents:
     picture: Callable[[Watch], str]
     """What is shown of it."""
 
-    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         """Answer."""
         headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_until_gone, receive, nursery.cancel_scope)
             nursery.start_soon(_until_stop, self.stop, nursery.cancel_scope)
             await self._tell(partial(_send, send))
             nursery.cancel_scope.cancel("all is told")
@@ -88,14 +87,6 @@ def _points(watch: Watch) -> str | None:
 
 async def _send(send: Send, text: str) -> None:
     await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
-
-
-async def _until_gone(receive: Receive, scope: trio.CancelScope) -> None:
-    while True:
-        found: Message = await receive()
-        if found["type"] == "http.disconnect":
-            scope.cancel("the browser has gone")
-            return
 
 
 async def _until_stop(stop: trio.Event, scope: trio.CancelScope) -> None:

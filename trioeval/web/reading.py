@@ -18,9 +18,14 @@ class StoreReading:
 
     path: Path
     _threads: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(4))
+    _long_ones: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1))
 
-    async def read(self, look: Callable[[Reader], T]) -> T:
-        """What `look` finds. A checkpoint; a thread of which nobody waits for any more is left behind.
+    async def read(self, look: Callable[[Reader], T], *, takes_long: bool = False) -> T:
+        """What `look` finds. A checkpoint; a thread for which nobody waits any more is left behind.
+
+        Args:
+            look: Called in a thread.
+            takes_long: Whether it takes its turn among others like it, and keeps none but those waiting.
 
         Raises:
             StoreError: The database cannot be read.
@@ -30,4 +35,5 @@ class StoreReading:
             with read_store(self.path) as reader:
                 return look(reader)
 
-        return await trio.to_thread.run_sync(work, limiter=self._threads, abandon_on_cancel=True)
+        threads = self._long_ones if takes_long else self._threads
+        return await trio.to_thread.run_sync(work, limiter=threads, abandon_on_cancel=True)

@@ -10,15 +10,16 @@
 
 import hashlib
 import hmac
+import html
 import ipaddress
 from collections.abc import Callable
-from http.cookies import CookieError, SimpleCookie
 from typing import Literal, TypeAlias
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import attrs
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.requests import cookie_parser
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 CSRF_HEADER = "x-csrf-token"
@@ -36,9 +37,13 @@ _HEADERS = {
     "x-frame-options": "DENY",
 }
 _SAFE = frozenset({"GET", "HEAD"})
+_MISNAMED = (
+    "This server has another name: open it by its address in numbers, "
+    "or name it with `trioeval view --host`."
+)
 _UNKNOWN = (
     "This view needs its token: open it with the address that `trioeval view` has printed, "
-    "which ends in ?token=…\n"
+    "which ends in ?token=…"
 )
 _Purpose: TypeAlias = Literal["session", "csrf"]
 
@@ -86,15 +91,9 @@ class Door:
 
     def session(self, cookies: str) -> str | None:
         """The session that a `Cookie` header tells of; None if it tells of none of ours."""
-        found = SimpleCookie()
-        try:
-            found.load(cookies)
-        except CookieError:
-            return None
-        name, _, proof = (
-            found[self.cookie].value.partition(".") if self.cookie in found else ("",) * 3
-        )
-        return name if name and hmac.compare_digest(proof, self._sign("session", name)) else None
+        # Other programs of this machine leave theirs here, in forms that strict readers stumble over.
+        name, _, proof = cookie_parser(cookies).get(self.cookie, "").partition(".")
+        return name if name and _same(proof, self._sign("session", name)) else None
 
     def new_session(self) -> tuple[str, str]:
         """A session, and the `Set-Cookie` header that makes a browser remember it."""
@@ -104,7 +103,7 @@ class Door:
 
     def is_token(self, given: str) -> bool:
         """Whether somebody knows the token. Takes as long for any."""
-        return self.token is not None and hmac.compare_digest(given.encode(), self.token.encode())
+        return self.token is not None and _same(given, self.token)
 
     def csrf(self, session: str) -> str:
         """What pages of a session send along when they change something."""
@@ -156,21 +155,39 @@ class Guard:
         """Why a request is not let in; None if it is."""
         door = self._door
         if not door.is_own(headers.get("host", "")):
-            return PlainTextResponse("This server has another name.\n", 421)
+            return refuse(headers, _MISNAMED, 421)
         is_known = (
             door.token is None or session is not None or door.is_token(_token_in(scope) or "")
         )
         if not is_known and not _is_public(scope):
-            return PlainTextResponse(_UNKNOWN, 401)
+            return refuse(headers, _UNKNOWN, 401)
         if scope["method"] in _SAFE:
             return None
-        origin = urlsplit(headers.get("origin", "null"))
-        if origin.scheme not in {"http", "https"} or origin.netloc != headers.get("host"):
-            return PlainTextResponse("This did not come from a page of this view.\n", 403)
-        given = headers.get(CSRF_HEADER, "").encode()
-        if session is None or not hmac.compare_digest(given, door.csrf(session).encode()):
-            return PlainTextResponse("This page is of an earlier time: load it again.\n", 403)
+        scheme, _, authority = headers.get("origin", "null").partition("://")
+        if scheme not in {"http", "https"} or authority != headers.get("host"):
+            return refuse(headers, "This did not come from a page of this view.", 403)
+        if session is None or not _same(headers.get(CSRF_HEADER, ""), door.csrf(session)):
+            return refuse(headers, "This page is of an earlier time: load it again.", 403)
         return None
+
+
+def refuse(headers: Headers, text: str, status: int) -> Response:
+    """Say no: to a script of a page where messages stand, so that nothing that is shown is lost.
+
+    Args:
+        headers: Of the request.
+        text: Why; it may be foreign.
+        status: Of the answer.
+    """
+    if "hx-request" not in headers:
+        return PlainTextResponse(f"{text}\n", status)
+    body = f'<p class="wrong text">{html.escape(text)}</p>'
+    return HTMLResponse(body, status, {"hx-retarget": "#said", "hx-reswap": "innerHTML"})
+
+
+def _same(given: str, wanted: str) -> bool:
+    """Whether two texts are the same; takes as long for any."""
+    return hmac.compare_digest(given.encode(errors="replace"), wanted.encode())
 
 
 def _is_public(scope: Scope) -> bool:

@@ -20,7 +20,17 @@ from trioeval.web.reading import StoreReading
 
 _LINGER = 20.0  # seconds for which a run is followed when nobody looks: pages are loaded again
 _AGAIN = 1.0  # seconds between two looks at a run
+_SOON = 0.2  # seconds after which a run that has fallen silent is looked at: most have ended
 _SHARE = 10  # times as long as a look took, nobody looks
+
+
+@attrs.frozen
+class Shown:
+    """A run as it is shown to everybody who looks at it."""
+
+    version: int
+    """Of its watch."""
+    text: str
 
 
 @attrs.define(eq=False)
@@ -47,6 +57,8 @@ class Watch:
     rows: int = 0
     """Grows when there are new rows."""
     history: History = attrs.field(factory=History)
+    shown: Shown | None = None
+    """The newest picture, made once for all viewers."""
     viewers: int = 0
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _changed: trio.Event = attrs.field(factory=trio.Event)
@@ -54,6 +66,11 @@ class Watch:
     async def wait_news(self, seen: int) -> None:
         """Wait until its version is another one than `seen`."""
         while self.version == seen:
+            await self._changed.wait()
+
+    async def wait_heard(self) -> None:
+        """Wait until it is known whether it can be spoken to."""
+        while self.live is None and not self.unheard and not self.over:
             await self._changed.wait()
 
     def tell(self) -> None:
@@ -112,7 +129,7 @@ class Watches:
             watch.tell()
             await trio.sleep(_AGAIN)
             return False
-        if facts is None or watch.facts is None or facts.rows != watch.facts.rows:
+        if facts is None or watch.facts is None or _counts(facts) != _counts(watch.facts):
             watch.rows += 1
         watch.facts, watch.trouble = facts, None
         watch.over = facts is None or facts.state != "running"
@@ -130,9 +147,11 @@ class Watches:
 
     async def _listen(self, watch: Watch) -> None:
         """Hear what the run says of itself until it ends, or for a moment if it says nothing."""
+        again = _AGAIN
         try:
             async with open_live(watch.run_id) as live:
-                watch.live, watch.unheard = live, False
+                watch.live, watch.unheard, again = live, False, _SOON
+                watch.tell()
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._keep_looking, watch)
                     async for state in live.states():
@@ -142,12 +161,18 @@ class Watches:
                     nursery.cancel_scope.cancel("the run is not heard any more")
         except NotLiveError:
             watch.unheard = True  # it begins, it ends, or it lets nobody listen
+            watch.tell()
         finally:
             watch.live = watch.state = None
-        await trio.sleep(_AGAIN)
+        await trio.sleep(again)
 
 
 def _find(run_id: str, reader: Reader) -> tuple[RunFacts | None, Sequence[Mapping[str, Any]]]:
     facts = reader.find(run_id)
     is_over = facts is not None and facts.state != "running"
     return facts, reader.activity(facts) if facts is not None and is_over else ()
+
+
+def _counts(facts: RunFacts) -> Sequence[int]:
+    # Rows that are made again are no more rows than before.
+    return facts.rows, facts.passed, facts.failed, facts.errors

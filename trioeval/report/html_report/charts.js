@@ -1,5 +1,6 @@
-const REASONS = ["slots", "rpm", "tpm", "429", "back-off", "budget", "shared limit", "slots of all lanes"];
-const ROOM = 30 + 18 + 8; // pixels of a picture that are not its plot: an axis with its label, and a margin
+const MOST_BINS = 40;
+const BAND = 14; // pixels of a line that says when a lane waited for one thing
+const PLOT = 110; // of what was in flight, above those lines
 
 /** A colour of the style sheet as the canvas needs it, in the present theme. */
 function colour(name) {
@@ -10,14 +11,13 @@ function colour(name) {
   return found;
 }
 
-function axis(label, more = {}) {
-  const font = "12px system-ui, sans-serif";
+function axis(more) {
   return {
-    label,
-    labelFont: font,
+    size: 26,
+    gap: 4,
+    font: "12px system-ui, sans-serif",
+    labelFont: "12px system-ui, sans-serif",
     labelSize: 18,
-    size: 30,
-    font,
     stroke: colour("dim"),
     grid: { stroke: colour("line"), width: 1 },
     ticks: { stroke: colour("line"), width: 1, size: 4 },
@@ -25,27 +25,41 @@ function axis(label, more = {}) {
   };
 }
 
-function plot(place, label, options, data) {
-  const width = Math.max(240, place.clientWidth);
-  const chart = new uPlot({ width, legend: { show: false }, cursor: { show: false }, ...options }, data, place);
+function plot(place, name, options, data) {
+  const width = () => Math.max(240, place.clientWidth);
+  const all = { width: width(), padding: [8, 24, 0, 0], legend: { show: false }, cursor: { show: false }, ...options };
+  const chart = new uPlot(all, data, place);
   chart.ctx.canvas.setAttribute("role", "img");
-  chart.ctx.canvas.setAttribute("aria-label", label);
-  return chart;
+  chart.ctx.canvas.setAttribute("aria-label", name);
+  new ResizeObserver(() => {
+    if (place.clientWidth && width() !== chart.width) chart.setSize({ width: width(), height: options.height });
+  }).observe(place);
 }
 
-function histogram(place, title, unit, values, top) {
-  const count = 40;
+/** The least of sorted values that at least a share of them does not exceed. */
+function nearestRank(sorted, share) {
+  return sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)];
+}
+
+function histogram(place, title, unit, sorted, step, count) {
   const bins = new Array(count).fill(0);
-  for (const value of values) bins[Math.min(count - 1, Math.floor((value / top) * count))]++;
-  const sorted = Float64Array.from(values).sort();
-  const at = (share) => shortNumber(sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)]);
-  const told = `${values.length} rows, median ${at(0.5)} ${unit}, p95 ${at(0.95)} ${unit}`;
+  let beyond = 0;
+  for (const value of sorted) {
+    const bin = Math.floor(value / step);
+    if (bin < count) bins[bin]++;
+    else beyond++;
+  }
+  const at = (share) => shortNumber(nearestRank(sorted, share));
+  let told = `${counted(sorted.length, "row")}, median ${at(0.5)} ${unit}, p95 ${at(0.95)} ${unit}, most ${at(1)} ${unit}`;
+  if (beyond) told += `; ${beyond} beyond the picture`;
   place.append(make("h3", {}, title), make("p", { class: "dim" }, told));
   const options = {
-    height: 120 + ROOM,
-    padding: [8, 8, 0, 0],
-    scales: { x: { time: false, range: [0, top] }, y: { range: (_, __, high) => [0, Math.max(1, high)] } },
-    axes: [axis(unit), axis("rows", { size: 48, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 1e4, 1e5] })],
+    height: 180,
+    scales: { x: { time: false, range: [0, step * count] }, y: { range: (_, __, high) => [0, Math.max(1, high)] } },
+    axes: [
+      axis({ label: unit }),
+      axis({ label: "rows", size: 48, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 1e5] }),
+    ],
     series: [
       {},
       {
@@ -57,106 +71,109 @@ function histogram(place, title, unit, values, top) {
       },
     ],
   };
-  const starts = bins.map((_, place) => (place * top) / count);
-  plot(place, `${title}: ${told}`, options, [starts, bins]);
+  plot(place, `${title}: ${told}`, options, [bins.map((_, bin) => bin * step), bins]);
 }
 
 /** Small pictures of one measure, one a column of each part, over the same axis. */
-function histograms(place, heading, unit, field, parts) {
+function histograms(place, heading, unit, parts, valuesOf) {
   const groups = [];
   for (const part of parts) {
     part.columns.forEach((column, number) => {
-      const values = [];
-      for (const row of part.rows) {
-        const value = row[`c${number}`]?.[CELL[field]];
-        if (typeof value === "number" && value > 0) values.push(value);
-      }
-      if (values.length) groups.push([`${column.provider} ${column.prompt}`, values]);
+      const values = part.rows.map((row) => row[`c${number}`]).flatMap((cell) => (cell ? valuesOf(cell) : []));
+      const title = [part.name, column.provider, column.prompt].filter(Boolean).join(" ");
+      if (values.length) groups.push([title, Float64Array.from(values).sort()]);
     });
   }
   if (!groups.length) return;
-  const top = Math.max(1, ...groups.map(([, values]) => values.reduce((a, b) => Math.max(a, b), 0)));
+  // A few that took very long would leave no room for all others.
+  const tops = groups.map(([, sorted]) => Math.min(sorted.at(-1), 2 * nearestRank(sorted, 0.99)));
+  const top = Math.max(1, ...tops);
+  const step = Math.ceil(top / MOST_BINS); // whole, as what is measured is
   const grid = make("div", { class: "charts" });
   place.append(make("h2", {}, heading), grid);
-  for (const [title, values] of groups) {
+  for (const [title, sorted] of groups) {
     const figure = make("figure", {});
     grid.append(figure);
-    histogram(figure, title, unit, values, top);
+    histogram(figure, title, unit, sorted, step, Math.floor(top / step) + 1);
   }
 }
 
-/** What a lane did over time: in flight below its limit, refusals as marks, waits as bands below. */
+function drawCharts(place, parts) {
+  histograms(place, "Latency", "ms", parts, (cell) => cell[CELL.ms] ?? []);
+  histograms(place, "Tokens", "tokens", parts, (cell) => cell[CELL.tokens] || []);
+  if (!place.hasChildNodes()) place.append(make("p", { class: "note" }, "Nothing was measured."));
+}
+
+/** What a lane did over time: in flight below its limit, refusals as marks, and a line for each wait below. */
 function timeline(place, lane, seconds) {
-  const times = lane.buckets.map((_, number) => number * lane.bucket);
-  times.push(Math.max(seconds, lane.buckets.length * lane.bucket));
-  const column = (field) => [...lane.buckets.map((bucket) => bucket[field]), lane.buckets.at(-1)?.[field] ?? null];
-  const reasons = [...new Set(lane.buckets.flatMap((bucket) => Object.keys(bucket[5])))];
-  const shades = reasons.map((reason) => colour(`wait-${Math.max(0, REASONS.indexOf(reason)) % 8}`));
-  const band = 7;
-  const drawMarks = (chart) => {
-    const { ctx, bbox } = chart;
-    const ratio = devicePixelRatio || 1;
-    ctx.save();
-    ctx.fillStyle = colour("fail");
-    lane.buckets.forEach((bucket, number) => {
-      const x = chart.valToPos(times[number], "x", true);
-      const next = chart.valToPos(times[number + 1], "x", true);
-      if (bucket[3]) {
-        const middle = (x + next) / 2;
-        ctx.beginPath();
-        ctx.moveTo(middle - 4 * ratio, bbox.top);
-        ctx.lineTo(middle + 4 * ratio, bbox.top);
-        ctx.lineTo(middle, bbox.top + 8 * ratio);
-        ctx.fill();
-      }
-    });
-    reasons.forEach((reason, line) => {
-      ctx.fillStyle = shades[line];
-      lane.buckets.forEach((bucket, number) => {
-        const share = Math.min(1, (bucket[5][reason] ?? 0) / lane.bucket);
-        if (!share) return;
-        const x = chart.valToPos(times[number], "x", true);
-        const next = chart.valToPos(times[number + 1], "x", true);
-        ctx.globalAlpha = 0.25 + 0.75 * share;
-        const y = bbox.top + bbox.height - (line + 1) * band * ratio;
-        ctx.fillRect(x, y, Math.max(1, next - x), (band - 1) * ratio);
-      });
-    });
-    ctx.restore();
-  };
-  const room = reasons.length * band + 2;
+  const { buckets, reasons } = lane;
+  const times = [...buckets.map((_, number) => number * lane.bucket), Math.max(seconds, buckets.length * lane.bucket)];
+  const column = (field) => [...buckets, buckets.at(-1)].map((bucket) => bucket?.[field] ?? null);
+  const room = reasons.length * BAND + (reasons.length ? 6 : 0);
   const steps = uPlot.paths.stepped({ align: 1 });
   const options = {
-    height: 110 + room + ROOM,
-    padding: [8, 8, 0, 0],
+    height: PLOT + room + 52,
     scales: {
       x: { time: false },
       y: {
-        range: (_, low, high) => {
+        range: (_, __, high) => {
           const top = Math.max(1, high) * 1.15;
-          return [-(top * room) / 110, top];
+          return [(-top * room) / PLOT, top];
         },
       },
     },
     axes: [
-      axis("seconds"),
-      axis("calls in flight", { size: 48, filter: (_, splits) => splits.map((one) => (one < 0 || one % 1 ? null : one)) }),
+      axis({ label: "seconds" }),
+      axis({ size: reasons.length ? 112 : 40, filter: (_, splits) => splits.map((one) => (one < 0 || one % 1 ? null : one)) }),
     ],
     series: [
       {},
       { stroke: colour("accent"), fill: colour("accent-soft"), width: 1.5, paths: steps, points: { show: false } },
       { stroke: colour("dim"), dash: [4, 3], width: 1.5, paths: steps, points: { show: false } },
     ],
-    hooks: { draw: [drawMarks] },
+    hooks: { draw: [(chart) => drawMarks(chart, lane, times)] },
   };
+  const heights = options.axes[1];
+  heights.grid.filter = heights.ticks.filter = heights.filter;
   plot(place, `${lane.name}: ${lane.told}`, options, [times, column(0), column(1)]);
-  const key = make("p", { class: "key" }, make("span", { class: "k line" }, "in flight"), make("span", { class: "k dash" }, "limit"));
-  if (lane.buckets.some((bucket) => bucket[3])) key.append(make("span", { class: "k mark" }, "refused (429)"));
-  reasons.forEach((reason) => {
-    const shade = Math.max(0, REASONS.indexOf(reason)) % 8;
-    key.append(make("span", { class: `k band w-${shade}` }, `waited: ${reason}`));
+  const key = [["line", "calls in flight"], ["dash", "limit"]];
+  if (buckets.some((bucket) => bucket[3])) key.push(["mark", "refused (429)"]);
+  if (reasons.length) key.push(["band", "waited for"]);
+  place.append(make("p", { class: "key" }, ...key.map(([kind, name]) => make("span", { class: `k ${kind}` }, name))));
+}
+
+function drawMarks(chart, lane, times) {
+  const { ctx, bbox } = chart;
+  const ratio = devicePixelRatio || 1;
+  const edges = times.map((at) => chart.valToPos(at, "x", true));
+  const bottom = bbox.top + bbox.height - lane.reasons.length * BAND * ratio;
+  ctx.save();
+  ctx.fillStyle = colour("fail");
+  lane.buckets.forEach((bucket, number) => {
+    if (!bucket[3]) return;
+    const middle = (edges[number] + edges[number + 1]) / 2;
+    ctx.beginPath();
+    ctx.moveTo(middle - 4 * ratio, bbox.top);
+    ctx.lineTo(middle + 4 * ratio, bbox.top);
+    ctx.lineTo(middle, bbox.top + 8 * ratio);
+    ctx.fill();
   });
-  place.append(key);
+  ctx.font = `${11 * ratio}px system-ui, sans-serif`;
+  ctx.textAlign = "right";
+  ctx.textBaseline = "middle";
+  const [dim, wait] = [colour("dim"), colour("wait")];
+  lane.reasons.forEach((reason, line) => {
+    const end = bottom + (line + 1) * BAND * ratio;
+    ctx.fillStyle = dim;
+    ctx.fillText(reason, bbox.left - 8 * ratio, end - (BAND / 2) * ratio);
+    ctx.fillStyle = wait;
+    lane.buckets.forEach((bucket, number) => {
+      const share = Math.min(1, (bucket[5][reason] ?? 0) / lane.bucket);
+      const height = share && Math.max(2, share * (BAND - 3)) * ratio;
+      ctx.fillRect(edges[number], end - height, Math.max(1, edges[number + 1] - edges[number]), height);
+    });
+  });
+  ctx.restore();
 }
 
 function drawLanes(place) {

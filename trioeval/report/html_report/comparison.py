@@ -39,7 +39,8 @@ def compare_chunks(
     """
     old, new = before[0].head, after[0].head
     found = _Compared(before, after, by)
-    title = new.config.get("description") or "Comparison of two runs"
+    name = new.config.get("description")
+    title = f"Two runs of {name}" if name else "Comparison of two runs"
     shown: dict[str, Any] = {
         "title": title,
         "about": [

@@ -68,6 +68,16 @@ class Details {
   }
 }
 
+/** All texts in JSON data, one after the other. */
+function textsOf(told) {
+  if (typeof told === "string") return told;
+  return Array.isArray(told) ? told.map(textsOf).join("\n") : "";
+}
+
 function shortNumber(value) {
-  return typeof value === "number" ? String(Number(value.toPrecision(4))) : "–";
+  return String(Math.abs(value) < 1000 ? Number(value.toPrecision(4)) : Math.round(value));
+}
+
+function counted(count, unit) {
+  return `${count} ${unit}${count === 1 ? "" : "s"}`;
 }

@@ -3,7 +3,7 @@
 A row is a few blocks, each with a title and a shape that the script of the page knows:
 `["text", title, text]`, `["pairs", title, [[name, text], …]]` and
 `["checks", title, [[passed, score, name, reason, facts, compared], …]]`. A check that failed may say what
-was expected as `compared`: `["text", expected]` or `["json", expected]`; the page sets it against the output.
+was expected as `compared`: `[whether it is JSON, expected]`; the page sets it against the output.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -167,13 +167,13 @@ def _check(part: Mapping[str, Any]) -> list[Any]:
     ]
 
 
-def _compared(kind: str, value: Any) -> Sequence[str] | None:
+def _compared(kind: str, value: Any) -> Sequence[bool | str] | None:
     """What the output is set against."""
     if kind not in _COMPARED or value is None or value == "":
         return None
     if isinstance(value, str):
-        return ["text", plain(value, LONG)]
-    return ["json", plain(indented(value), LONG)]
+        return [False, plain(value, LONG)]
+    return [True, plain(indented(value), LONG)]
 
 
 def _shown(output: Any) -> str:

@@ -33,6 +33,7 @@ def _lane(name: str, lane: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     return {
         "name": plain(name, _NAME),
         "told": plain(", ".join(_facts(lane, seconds)), 4 * _NAME),
+        "reasons": [_word(why) for why, _ in _waits(lane)],
         "bucket": lane["bucketS"],
         "buckets": [
             [*bucket[:5], {_word(why): waited for why, waited in bucket[5].items()}]
@@ -54,11 +55,16 @@ def _facts(lane: Mapping[str, Any], seconds: float) -> Iterator[str]:
         yield f"{lane['cost']:.4f} US dollars"
     if lane["closed"] is not None:
         yield f"closed: {lane['closed']}"
-    waits = sorted(lane["waits"].items(), key=lambda found: -found[1])
+    waits = _waits(lane)
     if waits:
         parts = ", ".join(f"{_word(why)} {waited:.1f} s" for why, waited in waits)
         total = sum(waited for _, waited in waits)
         yield f"waited {total:.1f} s of {seconds:.1f} s: {parts}"
+
+
+def _waits(lane: Mapping[str, Any]) -> Sequence[tuple[str, float]]:
+    """The longest first."""
+    return sorted(lane["waits"].items(), key=lambda found: -found[1])
 
 
 def _word(why: str) -> str:

@@ -28,7 +28,7 @@ class Sheet {
     this.dialog.querySelector(".close").addEventListener("click", () => this.dialog.close());
     this.dialog.querySelector(".previous").addEventListener("click", () => this.step(-1));
     this.dialog.querySelector(".next").addEventListener("click", () => this.step(1));
-    this.dialog.addEventListener("close", () => this.matrix.holder.focus());
+    this.dialog.addEventListener("close", () => this.matrix.place.focus({ preventScroll: true }));
     this.dialog.addEventListener("click", (event) => {
       if (event.target === this.dialog) this.dialog.close();
     });
@@ -41,12 +41,18 @@ class Sheet {
 
   async open(matrix, component) {
     this.matrix = matrix;
+    this.wanted = component;
     const row = component.getData();
     const cells = matrix.columns.map((_, number) => row[`c${number}`]);
     const told = await Promise.all(
       cells.map((cell, number) => cell && matrix.details[row.kind && number === 0 ? 1 : 0].row(cell[CELL.row])),
     );
+    if (this.wanted !== component) return; // somebody went on
     this.dialog.querySelector("h2").textContent = `${row.idx} · ${row.name}`;
+    const place = component.getPosition();
+    this.dialog.querySelector(".place").textContent = `${place} of ${matrix.count}`;
+    this.dialog.querySelector(".previous").setAttribute("aria-disabled", place === 1);
+    this.dialog.querySelector(".next").setAttribute("aria-disabled", place === matrix.count);
     const body = this.dialog.querySelector(".panes");
     body.replaceChildren();
     if (row.kind) body.append(changeView(row, told));
@@ -69,12 +75,12 @@ function changeView(row, [before, after]) {
 
 function paneView(column, cell, details) {
   const status = STATUSES[cell[CELL.status]];
-  const heading = make("h3", {}, column.provider, make("span", { class: "dim" }, column.prompt));
+  const heading = make("h3", {}, column.provider, " ", make("span", { class: "dim" }, column.prompt));
   const facts = [make("b", { class: `status ${status}` }, status.toUpperCase()), ` ${details.facts.join(" · ")}`];
   const pane = make("section", { class: "pane" }, heading, make("p", {}, ...facts));
-  if (details.output !== null) pane.append(block("output", textView(details.output), true));
+  if (details.output !== null) pane.append(block("output", textView("output", details.output), true));
   for (const [shape, title, body] of details.blocks) {
-    if (shape === "text") pane.append(block(title, textView(body), title !== "prompt" || body.length < 500));
+    if (shape === "text") pane.append(block(title, textView(title, body), title !== "prompt" || body.length < 500));
     else if (shape === "pairs") pane.append(block(title, pairsView(body), true));
     else pane.append(block(title, checksView(body, details.output), true));
   }
@@ -85,8 +91,8 @@ function block(title, body, open) {
   return make("details", { open }, make("summary", {}, title), body);
 }
 
-function textView(text) {
-  return make("pre", { tabindex: "0", role: "group", "aria-label": "text" }, text);
+function textView(title, text) {
+  return make("pre", { tabindex: "0", role: "group", "aria-label": title }, text);
 }
 
 function pairsView(pairs) {
@@ -107,9 +113,9 @@ function checksView(checks, output) {
   return list;
 }
 
-function expectedView([shape, expected], output) {
-  const both = shape === "json" ? [pretty(expected), pretty(output)] : [];
-  const [wanted, got] = both.every((text) => text) && both.length ? both : [expected, output];
+function expectedView([isJson, expected], output) {
+  const laidOut = isJson ? [pretty(expected), pretty(output)] : [null];
+  const [wanted, got] = laidOut.includes(null) ? [expected, output] : laidOut;
   return diffView(wanted, got, ["expected", "output"]);
 }
 
@@ -151,18 +157,31 @@ class Tabs {
 function addTheme(redraw) {
   const button = document.getElementById("theme");
   const system = matchMedia("(prefers-color-scheme: dark)");
-  const isDark = () => (document.documentElement.dataset.theme ?? (system.matches ? "dark" : "light")) === "dark";
+  const chosen = document.documentElement.dataset;
+  const isDark = () => (chosen.theme ?? (system.matches ? "dark" : "light")) === "dark";
   const tell = () => {
     button.setAttribute("aria-pressed", String(isDark()));
     redraw();
   };
   button.hidden = false;
+  button.setAttribute("aria-pressed", String(isDark()));
   button.addEventListener("click", () => {
-    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+    chosen.theme = isDark() ? "light" : "dark";
     tell();
   });
   system.addEventListener("change", tell);
-  button.setAttribute("aria-pressed", String(isDark()));
+  // Paper is light, also for pictures, which are drawn in the colours of the moment.
+  let onScreen;
+  addEventListener("beforeprint", () => {
+    onScreen = chosen.theme;
+    chosen.theme = "light";
+    redraw();
+  });
+  addEventListener("afterprint", () => {
+    if (onScreen) chosen.theme = onScreen;
+    else delete chosen.theme;
+    redraw();
+  });
 }
 
 const PRINTED = 500; // rows of a table on paper
@@ -170,45 +189,40 @@ const PRINTED = 500; // rows of a table on paper
 /** Paper has no scroll bar: what the table shows is written out, as far as anybody would read it. */
 function printTable(matrix) {
   const rows = matrix.table.getRows("active").slice(0, PRINTED);
+  const caption = make("caption", {}, `${rows.length} of ${counted(matrix.rows.length, matrix.unit)}`);
   const head = make("tr", {}, make("th", {}, "#"), make("th", {}, "Test"));
   for (const column of matrix.columns) head.append(make("th", {}, `${column.provider} ${column.prompt}`));
-  const table = make("table", { class: "printed" }, make("thead", {}, head));
+  const table = make("table", { class: "printed" }, caption, make("thead", {}, head));
   for (const row of rows.map((one) => one.getData())) {
     const cells = matrix.columns.map((_, number) => make("td", {}, cellView(row[`c${number}`])));
-    table.append(make("tr", {}, make("td", {}, String(row.idx)), make("td", {}, row.name), ...cells));
+    table.append(make("tr", {}, make("td", {}, String(row.idx)), make("td", {}, row.kind ? `${row.kind}, ${row.column}: ` : "", row.name), ...cells));
   }
   matrix.place.after(table);
 }
 
 async function start() {
   const loading = page.parts.map((part, number) => (part ? loadPart(number) : null));
-  const matrices = new Map();
+  const matrices = [];
   const sheet = new Sheet();
-  const drawings = { charts: null, lanes: drawLanes };
-  drawings.charts = async (place) => {
-    const parts = (await Promise.all(loading)).filter(Boolean);
-    histograms(place, "Latency", "ms", "ms", parts);
-    histograms(place, "Tokens", "tokens", "tokens", parts);
-    if (!place.hasChildNodes()) place.append(make("p", { class: "dim" }, "Nothing was measured."));
+  const drawings = {
+    charts: async (place) => drawCharts(place, (await Promise.all(loading)).filter(Boolean)),
+    lanes: drawLanes,
   };
   const drawn = new Set();
   const tabs = new Tabs(async (section) => {
-    const drawing = drawings[section.id];
-    const number = Number(section.dataset.part);
-    if (drawing && !drawn.has(section)) {
-      drawn.add(section);
-      await drawing(section);
-    } else if (!drawing && loading[number] && !matrices.has(section)) {
-      const part = await loading[number];
-      const matrix = new Matrix(section, number, part.columns, part.rows, (from, row) => sheet.open(from, row));
-      matrix.details = part.details;
-      matrix.owners = part.owners;
-      matrices.set(section, matrix);
-    }
+    if (drawn.has(section)) return;
+    drawn.add(section);
+    if (section.id in drawings) return drawings[section.id](section);
+    const part = await loading[Number(section.dataset.part)];
+    if (!part) return; // a dataset
+    if (part.rows.length) matrices.push(new Matrix(section, part, (from, row) => sheet.open(from, row)));
+    else section.querySelector(".matrix").append(make("p", { class: "note" }, "There are no rows to show."));
   });
   addTheme(() => {
-    for (const section of drawn) section.replaceChildren();
-    drawn.clear();
+    for (const id in drawings) {
+      const section = document.getElementById(id);
+      if (drawn.delete(section)) section.replaceChildren();
+    }
     return tabs.draw(tabs.shown);
   });
   document.addEventListener("keydown", (event) => {

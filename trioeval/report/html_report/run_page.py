@@ -68,6 +68,7 @@ def _part_json(results: Results) -> dict[str, Any] | None:
     if results.dataset is not None:
         return None
     return {
+        "name": "" if results.task is None else plain(results.task, NAME),
         "columns": [
             {
                 "provider": plain(column.provider, NAME),

@@ -1,18 +1,25 @@
-const MEASURES = ["score", "ms", "tokens", "cost"];
-const MEASURE_NAMES = { score: "score", ms: "latency in ms", tokens: "tokens", cost: "cost in US dollars" };
+const MEASURES = { score: "score", ms: "latency in ms", tokens: "tokens", cost: "cost in US dollars" };
+const STEPS = { ArrowDown: 1, ArrowUp: -1, PageDown: 8, PageUp: -8, Home: -Infinity, End: Infinity };
+const SIDEWAYS = { ArrowRight: 160, ArrowLeft: -160 }; // pixels
+const ROW = 84; // pixels
 
 /** The table of one part of the page, with what filters it and the keys that move in it. */
 class Matrix {
-  constructor(section, number, columns, rows, open) {
+  constructor(section, part, open) {
+    const { columns, rows } = part;
     this.section = section;
     this.columns = columns;
     this.rows = rows;
+    this.details = part.details;
+    this.owners = part.owners;
     this.open = open;
     this.metrics = [...new Set(rows.flatMap((row) => columns.flatMap((_, n) => Object.keys(row[`c${n}`]?.[CELL.metrics] ?? {}))))].sort();
     this.statuses = columns.map(() => "");
     this.turn = 0; // counts changes of the filters
+    this.count = rows.length; // of the rows that they leave
     this.current = null;
-    this.isComparison = rows.some((row) => row.kind);
+    this.isComparison = Boolean(rows[0].kind);
+    this.unit = this.isComparison ? "row" : "test";
     this.filters = section.querySelector(".filters");
     this.buildFilters();
     this.place = section.querySelector(".matrix");
@@ -20,15 +27,16 @@ class Matrix {
       data: rows,
       columns: this.definitions(),
       layout: "fitColumns",
-      height: "max(24rem, calc(100vh - 9rem))",
-      rowHeight: 84,
+      height: `min(${rows.length * ROW + 110}px, max(24rem, 100vh - 9rem))`,
+      rowHeight: ROW,
       index: "id",
       placeholder: make("p", { class: "dim" }, "No test is left by these filters."),
       columnDefaults: { headerHozAlign: "left", vertAlign: "top", resizable: "header" },
-      rowFormatter: (row) => (row.getElement().id = `row-${number}-${row.getData().id}`),
+      rowFormatter: (row) => (row.getElement().id = `row-${part.number}-${row.getData().id}`),
     });
     this.table.on("dataFiltered", (_, found) => this.tell(found.length));
     this.table.on("rowClick", (event, row) => {
+      if (!getSelection().isCollapsed) return; // somebody copies from it
       this.mark(row, false);
       this.open(this, row);
     });
@@ -41,7 +49,7 @@ class Matrix {
 
   definitions() {
     const text = (name) => (cell) => make("span", { class: name }, String(cell.getValue() ?? ""));
-    const title = (name) => () => make("span", { class: "heading" }, name);
+    const title = (name) => () => sortButton(name);
     const found = [
       { title: "#", titleFormatter: title("#"), field: "idx", width: 64, formatter: text("dim"), sorter: "number" },
       { title: "test", titleFormatter: title("Test"), field: "name", minWidth: 160, widthGrow: 2, formatter: text("name"), sorter: "string" },
@@ -74,7 +82,7 @@ class Matrix {
     });
     for (const kind of ["click", "mousedown", "keydown"]) select.addEventListener(kind, (event) => event.stopPropagation());
     this.filters.addEventListener("reset", () => (select.value = ""));
-    return make("div", { class: "heading" }, make("strong", {}, column.provider), make("span", { class: "dim" }, column.prompt), select);
+    return make("div", { class: "heading" }, sortButton(column.provider), make("span", { class: "dim" }, column.prompt), select);
   }
 
   buildFilters() {
@@ -93,7 +101,7 @@ class Matrix {
       fill("column", names(this.columns.map((column) => column.provider)));
     }
     const metrics = this.metrics.map((name) => [`metric ${name}`, name]);
-    fill("measure", [...MEASURES.map((name) => [name, MEASURE_NAMES[name]]), ...metrics]);
+    fill("measure", [...Object.entries(MEASURES), ...metrics]);
     filters.hidden = false;
     filters.addEventListener("submit", (event) => event.preventDefault());
     filters.addEventListener("input", () => this.filter());
@@ -106,14 +114,8 @@ class Matrix {
   async filter() {
     const { elements } = this.filters;
     const chosen = elements.column.value;
-    if (!this.isComparison) {
-      this.columns.forEach((column, number) => {
-        const shown = this.table.getColumn(`c${number}`);
-        const wanted = !chosen || column.provider === chosen;
-        if (shown.isVisible() !== wanted) wanted ? shown.show() : shown.hide();
-      });
-    }
-    const seen = this.columns.flatMap((column, number) => (this.isComparison || !chosen || column.provider === chosen ? [`c${number}`] : []));
+    const seen = this.columns.map((column) => this.isComparison || !chosen || column.provider === chosen);
+    this.showColumns(seen);
     const words = elements.search.value.toLowerCase().trim();
     const limit = elements.limit.value === "" ? null : Number(elements.limit.value);
     const [measure, isLeast] = [elements.measure.value, elements.than.value === "least"];
@@ -121,7 +123,7 @@ class Matrix {
       const value = cell && valueOf(cell, measure);
       return typeof value === "number" && (isLeast ? value >= limit : value <= limit);
     };
-    const wanted = this.statuses.map((status) => STATUSES.indexOf(status));
+    const wanted = this.statuses.map((status, number) => (seen[number] ? STATUSES.indexOf(status) : -1));
     const turn = ++this.turn;
     const whole = words && elements.whole.checked ? await this.searchWhole(words, turn) : null;
     if (turn !== this.turn) return; // somebody went on typing
@@ -131,8 +133,19 @@ class Matrix {
         (!elements.kind.value || row.kind === elements.kind.value) &&
         (!this.isComparison || !chosen || row.column === chosen) &&
         wanted.every((status, number) => status < 0 || row[`c${number}`]?.[CELL.status] === status) &&
-        (limit === null || seen.some((name) => passes(row[name]))),
+        (limit === null || seen.some((isSeen, number) => isSeen && passes(row[`c${number}`]))),
     );
+  }
+
+  showColumns(seen) {
+    const others = seen.flatMap((isSeen, number) => {
+      const column = this.table.getColumn(`c${number}`);
+      return column.isVisible() === isSeen ? [] : [column];
+    });
+    if (!others.length) return;
+    this.table.blockRedraw();
+    others.forEach((column) => column.toggle());
+    this.table.restoreRedraw();
   }
 
   /** Ids of the rows with a text anywhere in what is told of them. */
@@ -143,7 +156,8 @@ class Matrix {
       const owners = this.owners[number];
       await details.each((first, rows) => {
         rows.forEach((row, place) => {
-          if (JSON.stringify([row.output, row.blocks]).toLowerCase().includes(words)) found.add(owners[first + place]);
+          const bodies = row.blocks.map(([, , body]) => body);
+          if (textsOf([row.output, row.facts, bodies]).toLowerCase().includes(words)) found.add(owners[first + place]);
         });
         return turn === this.turn;
       });
@@ -156,25 +170,26 @@ class Matrix {
   }
 
   tell(count) {
-    const all = this.rows.length;
-    const unit = this.isComparison ? "rows" : "tests";
-    this.said(count === all ? `${all} ${unit}` : `${count} of ${all} ${unit}`);
+    this.count = count;
+    const all = counted(this.rows.length, this.unit);
+    this.said(count === this.rows.length ? all : `${count} of ${all}`);
+    this.place.setAttribute("aria-rowcount", count + 1); // with the row of headings
   }
 
+  /** The table as a whole has the focus, and says which of its rows is meant. */
   addKeys() {
-    const holder = this.place.querySelector(".tabulator-tableholder");
-    holder.tabIndex = 0;
-    holder.setAttribute("aria-label", "Tests; arrows move, Enter opens");
-    this.holder = holder;
-    holder.addEventListener("keydown", (event) => {
-      const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: 8, PageUp: -8, Home: -Infinity, End: Infinity };
-      if (event.key in steps) {
-        event.preventDefault();
-        this.move(steps[event.key]);
-      } else if (event.key === "Enter" && this.current) {
-        event.preventDefault();
-        this.open(this, this.current);
-      }
+    const { place } = this;
+    const holder = place.querySelector(".tabulator-tableholder");
+    holder.tabIndex = -1;
+    place.tabIndex = 0;
+    place.setAttribute("aria-label", "Tests; arrows move, Enter opens");
+    place.addEventListener("keydown", (event) => {
+      if (event.target !== place || event.ctrlKey || event.altKey || event.metaKey) return;
+      if (event.key in STEPS) this.move(STEPS[event.key]);
+      else if (event.key in SIDEWAYS) holder.scrollLeft += SIDEWAYS[event.key];
+      else if (event.key === "Enter" && this.current?.getPosition()) this.open(this, this.current);
+      else return;
+      event.preventDefault();
     });
   }
 
@@ -188,13 +203,22 @@ class Matrix {
   }
 
   async mark(row, scroll) {
-    this.place.querySelector(".tabulator-row.current")?.classList.remove("current");
+    const before = this.current?.getElement();
+    before?.classList.remove("current");
+    before?.removeAttribute("aria-selected");
     this.current = row;
     if (scroll) await row.scrollTo("nearest", false).catch(() => {});
     const element = row.getElement();
     element.classList.add("current");
-    this.holder.setAttribute("aria-activedescendant", element.id);
+    element.setAttribute("aria-selected", "true");
+    element.setAttribute("aria-rowindex", row.getPosition() + 1);
+    this.place.setAttribute("aria-activedescendant", element.id);
   }
+}
+
+/** The name of a column: a click on its head sorts, and this can be reached by keys. */
+function sortButton(name) {
+  return make("button", { type: "button", class: "sort" }, name);
 }
 
 function valueOf(cell, measure) {

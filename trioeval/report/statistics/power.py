@@ -54,12 +54,16 @@ def needed(
         confidence: 1 - α.
         power: More than 0, less than 1.
 
+    Raises:
+        ValueError: There is no effect.
+
     Example:
         >>> needed(0.03, 1 / 3)
         969
     """
+    _check_effect(effect)
     factor = detectable(1.0, confidence=confidence, power=power)
-    return math.ceil((factor * deviation / effect) ** 2)
+    return max(1, math.ceil((factor * deviation / effect) ** 2))
 
 
 def needed_unpaired(
@@ -78,6 +82,9 @@ def needed_unpaired(
         deviations: Standard deviations of the scores of both.
         confidence: 1 - α.
         power: More than 0, less than 1.
+
+    Raises:
+        ValueError: There is no effect.
 
     Example:
         >>> needed_unpaired(0.5, (1, 1))
@@ -99,6 +106,9 @@ def needed_for_rates(
         confidence: 1 - α.
         power: More than 0, less than 1.
 
+    Raises:
+        ValueError: The rates are the same.
+
     Example:
         >>> needed_for_rates(0.25, 0.40)
         152
@@ -114,7 +124,8 @@ def needed_for_pairs(
 ) -> int:
     """Tests that two runs of the same ones need to tell two pass rates apart by McNemar's test.
 
-    (z_{1 - α/2} √ψ + z_power √(ψ - effect²))² / effect²
+    (z_{1 - α/2} √ψ + z_power √(ψ - effect²))² / effect². The exact test asks for more, and finds a few of a
+    hundred differences less.
 
     Args:
         effect: The difference of the rates, not 0.
@@ -122,14 +133,27 @@ def needed_for_pairs(
         confidence: 1 - α.
         power: More than 0, less than 1.
 
+    Raises:
+        ValueError: There is no effect, or it is larger than the share of tests that could make it.
+
     Example:
         >>> needed_for_pairs(0.05, 0.15)
         469
     """
+    if abs(effect) > discordant:
+        msg = f"discordant must be at least the effect, {abs(effect)}, got {discordant}"
+        raise ValueError(msg)
     own = math.sqrt(discordant - effect * effect)
     return _needed(math.sqrt(discordant), own, effect, confidence, power)
 
 
 def _needed(alike: float, own: float, effect: float, confidence: float, power: float) -> int:
+    _check_effect(effect)
     found = normal_quantile((1 + confidence) / 2) * alike + normal_quantile(power) * own
     return math.ceil((found / effect) ** 2)
+
+
+def _check_effect(effect: float) -> None:
+    if not effect:
+        msg = "the effect must not be 0: no number of tests tells what is not there"
+        raise ValueError(msg)

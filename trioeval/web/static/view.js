@@ -1,4 +1,4 @@
-// Draws the timelines of lanes; everything else is done by htmx.
+// Draws the timelines of lanes, and tells whether the view answers; everything else is done by htmx.
 "use strict";
 (() => {
   const MOST = 480; // points of a timeline
@@ -47,6 +47,17 @@
       if (times.length >= MOST) data = data.map((points) => points.filter((_p, n) => n % 2 === 0));
       plot.setData(data);
     }
+  });
+  const lost = (is) => { document.getElementById("lost").hidden = !is; };
+  // Whoever only goes to another page takes back what was asked for, which is no fault.
+  const fault = (event) => { if (event.detail.error?.name !== "AbortError") lost(true); };
+  addEventListener("htmx:error", fault);
+  addEventListener("htmx:sse:error", fault);
+  addEventListener("htmx:after:request", () => lost(false));
+  addEventListener("htmx:sse:after:connection", () => lost(false));
+  // Rows that were to be looked at again are those that are shown by then.
+  addEventListener("htmx:before:request", ({ detail: { ctx } }) => {
+    if (ctx.sourceElement.id === "rows") ctx.request.action = ctx.sourceElement.getAttribute("hx-get");
   });
   addEventListener("htmx:after:swap", () => drawAll(false));
   addEventListener("resize", () => { for (const [box, plot] of plots) plot.setSize({ width: box.clientWidth, height: 84 }); });

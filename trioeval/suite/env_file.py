@@ -8,8 +8,12 @@ from dotenv.parser import parse_stream
 from trioeval.errors import UsageError
 
 
-def read_env_file(path: Path) -> Mapping[str, str]:
+def read_env_file(path: Path, said: str = "--env-file") -> Mapping[str, str]:
     """The variables of a file with lines like `OPENAI_API_KEY=sk-…`.
+
+    Args:
+        path: The file.
+        said: What names it.
 
     Raises:
         UsageError: It cannot be read, or has lines that say nothing; all of them are named, none shown.
@@ -19,7 +23,7 @@ def read_env_file(path: Path) -> Mapping[str, str]:
             bindings = list(parse_stream(file))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        msg = f"--env-file {path}: cannot be read: {reason}"
+        msg = f"{said} {path}: cannot be read: {reason}"
         raise UsageError(msg) from None
     wrong = [
         f"{path}:{binding.original.line}: must be NAME=value"

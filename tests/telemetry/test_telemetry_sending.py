@@ -1,0 +1,63 @@
+"""What is sent at the end of a run, and what is told of what cannot be sent."""
+
+import sys
+from collections.abc import Callable
+
+import pytest
+import trio
+from opentelemetry import _logs, trace
+
+from trioeval.cli.telemetry import check_telemetry, open_telemetry
+from trioeval.errors import UsageError
+from trioeval.telemetry.export import Exporting
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        ("opentelemetry", "opentelemetry-api is not installed: pip install 'trioeval\\[otel]'"),
+        ("opentelemetry.sdk", "opentelemetry-sdk is not installed: pip install opentelemetry-sdk"),
+    ],
+)
+def test_what_is_not_installed_is_named(
+    missing: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is asked: a run begins with this look."""
+    for name in [name for name in sys.modules if name.startswith(("opentelemetry", "trioeval.tel"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(UsageError, match=f"^--otel: .*{message}"):
+        check_telemetry(on=True)
+
+
+def send(monkeypatch: pytest.MonkeyPatch, *finish: Callable[[], object]) -> list[str]:
+    """What is warned of at the end of a run of which the rest is sent like this."""
+    exporting = Exporting(
+        tracer=trace.NoOpTracer(), logger=_logs.NoOpLogger("trioeval"), finish=finish
+    )
+    monkeypatch.setattr("trioeval.telemetry.export.open_exporting", lambda _environ: exporting)
+    warnings: list[str] = []
+
+    async def main() -> None:
+        async with open_telemetry(
+            on=True, run_id="r", description=None, keys=(), warn=warnings.append
+        ) as telemetry:
+            assert telemetry is not None
+
+    trio.run(main)
+    return warnings
+
+
+def test_an_exporter_that_raises_at_the_end_is_told_and_costs_no_results(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The others send what they have."""
+    sent: list[str] = []
+
+    def broken() -> None:
+        raise ValueError("no such \x1b[31mplace")
+
+    told = send(monkeypatch, broken, lambda: sent.append("logs"))
+    assert told == ["--otel: not everything can be sent: ValueError: no such [31mplace"]
+    assert sent == ["logs"]
+    assert send(monkeypatch, lambda: sent.append("spans")) == []

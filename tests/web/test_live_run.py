@@ -1,0 +1,112 @@
+"""A run of the command line, seen and steered from another process."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import trio
+
+from trioeval.errors import NotLiveError
+from trioeval.web.live_client import live_run_ids, open_live
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not hasattr(socket, "AF_UNIX"), reason="this system has no sockets in its file system"
+    ),
+]
+
+SUITE = """
+prompts: ["{{word}}"]
+providers: [{id: echo, lane: {rpm: 20}}]
+tests:
+"""
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the sockets of these runs are, and no others."""
+    with TemporaryDirectory(prefix="te-") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setattr("tempfile.tempdir", folder)
+        yield Path(folder, "trioeval")
+
+
+@contextmanager
+def running(folder: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
+    """A run of 40 rows that takes two minutes, if nobody steers it."""
+    tests = "".join(f"  - {{vars: {{word: {number}}}}}\n" for number in range(40))
+    (folder / "suite.yaml").write_text(SUITE + tests)
+    quiet = ("--no-table", "--no-progress", "--no-cache")
+    command = [sys.executable, "-m", "trioeval", "suite.yaml", *quiet, *flags]
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def run_id() -> str:
+    """The run that is under way, as soon as it is."""
+    for _ in range(1000):
+        if found := live_run_ids():
+            (run,) = found
+            return run
+        time.sleep(0.02)  # another process is not heard of otherwise
+    raise AssertionError("no run can be watched")
+
+
+def test_a_run_is_retuned_and_stopped_from_outside(tmp_path: Path, place: Path) -> None:
+    """Its lane keeps to the new rate; the rest is for `resume`; nothing of it is left."""
+
+    async def main() -> tuple[int, int]:
+        async with open_live(run_id()) as live:
+            assert await live.ask({"do": "retune", "lane": "echo", "rpm": 2400}) == {"ok": True}
+            states = live.states()
+            async for state in states:
+                (lane,) = state["lanes"]
+                if state["done"] >= 5:
+                    break
+            assert (lane["name"], lane["rpm"]) == ("echo", pytest.approx(2400))
+            assert await live.ask({"do": "stop"}) == {"ok": True}
+            final = [state async for state in states][-1]
+            with pytest.raises(NotLiveError, match="is over"):
+                await live.ask({"do": "resume", "lane": "echo"})
+        return final["done"], final["total"]
+
+    with running(tmp_path) as process:
+        done, total = trio.run(main)
+        _, told = process.communicate(timeout=30)
+    assert 5 <= done <= total == 40
+    assert process.returncode == 100
+    assert "continue with: trioeval resume" in told
+    assert list(place.iterdir()) == []
+
+
+def test_a_run_that_nobody_may_watch_is_not_there(tmp_path: Path, place: Path) -> None:
+    """`--no-live`; and one that was killed is seen no more."""
+    with running(tmp_path, "--no-live") as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1.5)
+        assert not place.exists()
+    with running(tmp_path) as process:
+        run = run_id()
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(10)
+        assert live_run_ids() == []
+
+        async def watch() -> None:
+            async with open_live(run):
+                pass
+
+        with pytest.raises(NotLiveError, match=f"run {run}: nobody listens"):
+            trio.run(watch)

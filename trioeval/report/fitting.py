@@ -1,0 +1,54 @@
+"""Tables that a narrow terminal shows as lines: nothing is squeezed until it cannot be read."""
+
+from collections.abc import Iterable, Iterator
+
+import attrs
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+_WIDEST = 100_000  # characters that no terminal has
+_INDENT = "  "
+
+
+@attrs.frozen
+class FittingTable:
+    """A table where it finds room, else a heading for each of its rows with the cells below it.
+
+    Its cells are texts or `Text`; empty ones are left out of the lines. A row without a name belongs to the
+    one above.
+    """
+
+    table: Table
+    names: int = 1
+    """How many of the first columns are what a row is called by."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        free = options.update(width=_WIDEST)
+        if Measurement.get(console, free, self.table).minimum <= options.max_width:
+            yield self.table
+            return
+        titles = [str(column.header) for column in self.table.columns]
+        for cells in zip(*(column.cells for column in self.table.columns), strict=True):
+            plain = [str(cell) for cell in cells]
+            if heading := " ".join(filter(None, plain[: self.names])):
+                yield Text(f"\n{heading}", style="bold", overflow="fold")
+            told = zip(titles[self.names :], plain[self.names :], strict=True)
+            parts = (f"{title} {cell}".strip() for title, cell in told if cell)
+            for line in _packed(parts, options.max_width - len(_INDENT)):
+                yield Text(f"{_INDENT}{line}", overflow="fold")
+
+
+def _packed(parts: Iterable[str], width: int) -> Iterator[str]:
+    """Parts behind each other, with commas, on lines of at most that width, or of one part."""
+    line = ""
+    for part in parts:
+        joined = f"{line}, {part}" if line else part
+        if line and cell_len(joined) >= width:
+            yield f"{line},"
+            joined = part
+        line = joined
+    if line:
+        yield line
