@@ -16,9 +16,10 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 
 from trioeval.agents.attempts import AttemptEnd, AttemptFailure
 from trioeval.errors import ProviderError, UsageError
-from trioeval.providers import Reply, Usage
+from trioeval.providers import Reply, Usage, resolve
 from trioeval.providers.asked import Asked
 from trioeval.providers.vendors.services import SERVICES
+from trioeval.suite import Templates
 from trioeval.tasks.agents.recorded import reply_of
 from trioeval.tasks.journal import CallKey, CallRecord, CallRole
 from trioeval.telemetry import names, told

@@ -196,7 +196,7 @@ class Host:
 
 async def _heed(stopped: Path, stop: trio.Event) -> None:
     """Stop when the process that leads says so. A checkpoint."""
-    while not stopped.exists():  # noqa: ASYNC240 - a look at a name
+    while not stopped.exists():  # noqa: ASYNC110, ASYNC240 - another process makes it
         await trio.sleep(_HEED)
     stop.set()
 

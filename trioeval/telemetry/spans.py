@@ -110,12 +110,15 @@ class Telemetry:
         now = trio.current_time()
         self._offset = self.clock() - _ns(now)
         about = self._clean({names.RUN_ID: self.run_id, names.SUITE: self.description})
-        span = self.tracer.start_span("trioeval.run", start_time=self._utc(now), attributes=about)
-        self._run = trace.set_span_in_context(span)
-        self._stack.callback(lambda: span.end(self._utc(trio.current_time())))
-        self._stack.enter_context(
-            trace.use_span(span, record_exception=False, set_status_on_exception=False)
-        )
+        with self._apart():
+            span = self.tracer.start_span(
+                "trioeval.run", start_time=self._utc(now), attributes=about
+            )
+            self._run = trace.set_span_in_context(span)
+            self._stack.callback(lambda: span.end(self._utc(trio.current_time())))
+            self._stack.enter_context(
+                trace.use_span(span, record_exception=False, set_status_on_exception=False)
+            )
         return self
 
     def __exit__(
