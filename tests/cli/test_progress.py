@@ -202,7 +202,7 @@ def test_lines_say_what_each_lane_does_and_waits_for() -> None:
             " full: 1/1 in flight, 1 queued, waits: slots; quiz: 1/2 questions"
         )
 
-    assert run_virtual(main) == [line("0:01", 9), line("0:06", 4)]
+    assert run_virtual(main) == [line("0:05", 5)]
 
 
 @given(st.floats(0, 100))

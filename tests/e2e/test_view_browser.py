@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +17,7 @@ import pytest
 import trio
 from browser import Browser, Keys
 
-from trioeval.store import read_store
+from trioeval.store import open_store, read_store
 from trioeval.web.live_client import open_live
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
@@ -29,23 +30,35 @@ class Machine:
     """A folder with suites, a provider, a view, and runs in processes of their own."""
 
     folder: Path
+    server: subprocess.Popen[str]
     view: str
     _provider: str
     _start: Callable[..., subprocess.Popen[str]]
 
-    def run(self, name: str, tests: int, width: int) -> tuple[subprocess.Popen[str], str]:
-        """Begin a run whose rows pass but for the third; it, and its id."""
+    def run(
+        self, name: str, tests: int, width: int, silent: str | None = None
+    ) -> tuple[subprocess.Popen[str], str]:
+        """Begin a run whose rows pass but for the third; it, and its name.
+
+        Args:
+            name: Of its suite.
+            tests: How many.
+            width: Of its lane.
+            silent: Of a provider that does not reply, with a lane of its own.
+        """
+        places = {"slow": self._provider} | ({} if silent is None else {"silent": silent})
         suite = {
             "description": f"{name} {HOSTILE}",
             "providers": [
                 {
                     "id": "openai:chat:fake",
-                    "label": f"fake {HOSTILE}",
-                    "config": {"apiBaseUrl": self._provider},
-                    "lane": "slow",
+                    "label": f"{lane} {HOSTILE}",
+                    "config": {"apiBaseUrl": place},
+                    "lane": lane,
                 }
+                for lane, place in places.items()
             ],
-            "lanes": {"slow": {"maxConcurrency": width, "rpm": 60_000}},
+            "lanes": {lane: {"maxConcurrency": width, "rpm": 60_000} for lane in places},
             "prompts": [f"say {{{{word}}}} {HOSTILE}"],
             "tests": [
                 {"vars": {"word": f"w{n}"}, "assert": [{"type": "not-contains", "value": "w2 "}]}
@@ -60,7 +73,9 @@ class Machine:
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+def machine(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Machine]:
     folder = tmp_path_factory.mktemp("view")
     with ExitStack() as stack:
         # A path short enough for sockets, for the runs, the view and this process.
@@ -87,16 +102,16 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
             assert process.stdout is not None
             return process.stdout.readline().strip()
 
-        provider = start("fake-provider", "--port", "0", "--latency", "0.12", "--hints", "none")
-        (folder / "seed.json").write_text(
-            json.dumps({"providers": ["echo"], "prompts": ["{{a}}"], "tests": [{"vars": {"a": 1}}]})
-        )
-        seed = start("run", "seed.json", "--no-table", "--db", str(folder / "runs.db"))
-        assert seed.wait(30) == 0
+        async def make() -> None:
+            async with open_store(folder / "runs.db"):
+                pass
+
+        trio.run(make)
+        # They begin while the browser does.
+        provider = start("fake-provider", "--port", "0", "--latency", "0.1", "--hints", "none")
         view = start("view", "--port", "0", "--db", str(folder / "runs.db"))
-        yield Machine(folder, first_line(view), first_line(provider), start)
-        view.send_signal(signal.SIGTERM)
-        assert view.wait(5) == 0
+        request.getfixturevalue("chromium")
+        yield Machine(folder, view, first_line(view), first_line(provider), start)
 
 
 def standing(folder: Path) -> Mapping[str, Any]:
@@ -130,8 +145,8 @@ def test_a_run_is_watched_to_its_end_and_looked_through(machine: Machine, browse
     """It appears in the list, its rows grow, it ends, and all of that without loading a page again."""
     browser.open(machine.view)
     assert browser.text("h1") == "Runs"
+    assert browser.text("#runs p") == "No run has begun yet."
     process, name = machine.run("watched", 40, 4)
-    browser.wait(lambda: len(browser.all("#runs tbody tr")) == 2, "the new run")
     open_latest(browser, name)
     browser.js("window.sameAsBefore = 1")
     assert name in browser.text("h1")
@@ -179,13 +194,57 @@ def test_a_run_is_watched_to_its_end_and_looked_through(machine: Machine, browse
     assert "" not in names
 
 
-def test_a_run_is_paused_retuned_and_stopped_from_its_page(
+def test_a_run_is_paused_retuned_stopped_and_cancelled_from_its_page(
     machine: Machine, browser: Browser
 ) -> None:
     """Each time the run itself says so, and the page shows it."""
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        silent = f"http://127.0.0.1:{deaf.getsockname()[1]}/v1"
+        process, name = machine.run("steered", 240, 6, silent)
+        browser.open(machine.view)
+        open_latest(browser, name)
+        steer(browser, machine.folder)
+        assert process.wait(20) != 0
+    browser.wait(lambda: browser.text(".lane h3 .badge") == "ended", "the lane as it was")
+    assert not browser.all("#stopping")
+    browser.wait(lambda: browser.text("#total") == "480 rows", "all rows, most of them not run")
+    browser.find("#rows .pager a").click()
+    browser.wait(lambda: browser.text("#rows tbody td").strip() == "50", "the second page")
+    choose_while_rows_are_looked_at_again(browser)
+    assert inert(browser)
+
     browser.open(machine.view)
-    process, name = machine.run("steered", 240, 6)
-    open_latest(browser, name)
+    machine.server.send_signal(signal.SIGTERM)
+    assert machine.server.wait(5) == 0
+    browser.wait(lambda: browser.find("#lost").is_displayed(), "nobody answers")
+    assert len(browser.all("#runs tbody tr")) == 2
+    assert all("CONNECTION_REFUSED" in error for error in browser.errors())
+
+
+def choose_while_rows_are_looked_at_again(browser: Browser) -> None:
+    """A slow answer to what was asked before does not take the place of what is asked for now."""
+    browser.js(
+        """
+        const real = window.fetch;
+        window.fetch = async (url, how) => {
+          const reply = await real(url, how);
+          if (!url.includes("status=")) await new Promise((done) => setTimeout(done, 400));
+          window.answered = (window.answered ?? 0) + 1;
+          return reply;
+        };
+        htmx.trigger(document.body, "rows");
+        """
+    )
+    browser.find("#filter select[name=status] option[value=fail]").click()
+    browser.wait(lambda: browser.text("#total") == "1 row", "the failed row")
+    browser.js("htmx.trigger(document.body, 'rows')")
+    browser.wait(lambda: browser.js("return window.answered") >= 3, "all answers")
+    assert browser.text("#total") == "1 row"
+    assert "status=fail" in browser.driver.current_url
+
+
+def steer(browser: Browser, folder: Path) -> None:
+    """Every button of a run's page, while it goes on."""
     browser.wait(lambda: browser.all(".lane"), "the lane")
 
     browser.find(".lane details summary").click()
@@ -193,7 +252,7 @@ def test_a_run_is_paused_retuned_and_stopped_from_its_page(
     browser.type(".lane input[name=rpm]", "5000")
     browser.press(Keys.ENTER)
     browser.wait(lambda: "of 2 in flight" in browser.text(".lane .flight"), "another width")
-    (lane,) = standing(machine.folder)["lanes"]
+    lane, _ = standing(folder)["lanes"]
     assert (lane["width"], lane["rpm"]) == (2, 5000)
     assert browser.text("#said") == "lane retuned"
     assert browser.find(".lane details").get_attribute("open") is not None  # pictures leave it so
@@ -201,21 +260,20 @@ def test_a_run_is_paused_retuned_and_stopped_from_its_page(
     browser.find(".lane form button").click()
     browser.wait(lambda: "0 in flight, no more start" in browser.text(".lane .flight"), "a pause")
     assert browser.text(".lane h3 .badge") == "paused"
-    paused = standing(machine.folder)
+    paused = standing(folder)
     assert (paused["lanes"][0]["mood"], paused["lanes"][0]["inFlight"]) == ("paused", 0)
-    assert standing(machine.folder)["lanes"][0]["calls"] == paused["lanes"][0]["calls"]
+    assert standing(folder)["lanes"][0]["calls"] == paused["lanes"][0]["calls"]
     button = browser.find(".lane form button")
     assert button.text == "Resume"
     button.send_keys(Keys.ENTER)
     browser.wait(lambda: browser.text(".lane h3 .badge") == "open", "it goes on")
 
     browser.find("#stopping button").click()
+    assert "Stop this run?" in browser.driver.switch_to.alert.text
+    browser.driver.switch_to.alert.accept()
+    browser.wait(lambda: browser.text("#stopping button") == "Cancel", "calls that go on")
+    assert browser.text("#state") == "stopping"
+    assert standing(folder)["lanes"][1]["inFlight"] > 0  # of who never replies
+    browser.find("#stopping button").click()
     browser.driver.switch_to.alert.accept()
     browser.wait(lambda: browser.text("#state") == "interrupted", "the end")
-    assert process.wait(20) != 0
-    browser.wait(lambda: browser.text(".lane h3 .badge") == "ended", "the lane as it was")
-    assert not browser.all("#stopping")
-    browser.wait(lambda: browser.text("#total") == "240 rows", "all rows, most of them not run")
-    browser.find("#rows .pager a").click()
-    browser.wait(lambda: browser.text("#rows tbody td").strip() == "50", "the second page")
-    assert inert(browser)

@@ -9,8 +9,7 @@ from trioeval.cli.terminal import say
 from trioeval.report import inert
 from trioeval.report.run_state import LaneState, RunState
 
-FIRST = 1.0  # seconds before the first line: short runs are over by then
-EVERY = 5.0  # seconds between two lines
+EVERY = 5.0  # seconds between two lines, and before the first: short runs are over by then
 _LANES = 5  # lanes that a line tells of
 _NAME = 50  # characters of a name
 
@@ -19,7 +18,6 @@ async def show_lines(
     state: Callable[[], RunState],
     more: Callable[[], Sequence[str]],
     *,
-    first: float = FIRST,
     every: float = EVERY,
 ) -> None:
     """Tell how a run stands, a line now and then, until cancelled.
@@ -27,13 +25,11 @@ async def show_lines(
     Args:
         state: Gives the picture of the moment.
         more: Gives further lines, which are inert.
-        first: Seconds before the first line.
-        every: Seconds between two.
+        every: Seconds between two lines, and before the first.
     """
-    await trio.sleep(first)
     while True:
-        say(plain_line(state(), more()))
         await trio.sleep(every)
+        say(plain_line(state(), more()))
 
 
 def plain_line(state: RunState, more: Iterable[str] = ()) -> str:
