@@ -183,12 +183,12 @@ def test_a_real_run_is_told_to_a_file_and_to_a_collector(tmp_path: Path) -> None
         with urllib.request.urlopen(f"{url.removesuffix('/v1')}/stats") as answer:
             served = json.loads(answer.read())
         text = (tmp_path / "new" / "run.json").read_text()
+        rows = json.loads((tmp_path / "o.json").read_text())["results"]["results"]
         (tmp_path / "new" / "run.json").write_text("x" * 1_000_000)
         again = ("resume", "--retry", "3,5", "--trace", "new/run.json", *QUIET)
         assert trioeval(*again, cwd=tmp_path).returncode == 0
     drawn = check_trace(json.loads(text))
     [lane] = drawn.calls
-    rows = json.loads((tmp_path / "o.json").read_text())["results"]["results"]
     attempts = sum(row["metadata"]["trioeval"]["attempts"] for row in rows)
     assert drawn.calls[lane] == served["requests"] == attempts
     assert drawn.refused[lane] == drawn.errors["rate_limited"] > 0

@@ -102,7 +102,7 @@ def test_a_call_is_told_by_what_it_does_and_with_whom(
 
 def test_an_attempt_of_an_agent_is_no_call_and_may_have_failed() -> None:
     """Calls that a model makes as an agent are written down on their own."""
-    end = AttemptEnd(output="", failure=AttemptFailure("timed_out", "60 s"), duration_s=60.0)
+    end = AttemptEnd(output="", failure=AttemptFailure("timeout", "60 s"), duration_s=60.0)
     call = CallRecord(
         key=CallKey(None, 0, "attempt", b""),
         provider="repairer",
@@ -113,7 +113,7 @@ def test_an_attempt_of_an_agent_is_no_call_and_may_have_failed() -> None:
     )
     found = operation_of(call)
     assert (found.title, found.provider) == ("invoke_agent repairer", "exec")
-    assert told.failure(call) == "timed_out"
+    assert told.failure(call) == "timeout"
     assert told.failure(attrs.evolve(call, answer=Reply(output=""))) is None
     assert told.failure(attrs.evolve(call, answer=ProviderError("auth", "no"))) == "auth"
 

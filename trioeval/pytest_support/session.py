@@ -11,8 +11,8 @@ from pathlib import Path
 import attrs
 import pytest
 
-from trioeval.pytest_plugin import STOPPED, shared_folder
 from trioeval.pytest_support.host import Host, Session
+from trioeval.pytest_support.leading import STOPPED, shared_folder
 from trioeval.pytest_support.settings import read_settings
 
 _NAME = "trioeval-session"
