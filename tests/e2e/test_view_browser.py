@@ -240,10 +240,13 @@ def choose_while_rows_are_looked_at_again(browser: Browser) -> None:
         """
         const real = window.fetch;
         window.fetch = async (url, how) => {
-          const reply = await real(url, how);
-          if (!url.includes("status=")) await new Promise((done) => setTimeout(done, 400));
-          window.answered = (window.answered ?? 0) + 1;
-          return reply;
+          try {
+            const reply = await real(url, how);
+            if (!url.includes("status=")) await new Promise((done) => setTimeout(done, 400));
+            return reply;
+          } finally {
+            window.answered = (window.answered ?? 0) + 1;
+          }
         };
         htmx.trigger(document.body, "rows");
         """

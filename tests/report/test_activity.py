@@ -276,6 +276,17 @@ def test_a_back_off_counts_where_the_lane_has_nothing_else_to_do() -> None:
     assert lane.waited(9.0) == {Why.BACKOFF: 2.0}
 
 
+def test_a_limit_that_no_event_tells_is_asked_for() -> None:
+    """Once for each stretch of time; what nobody knows is as it was told last."""
+    limits: dict[float, int | None] = {0.0: 4, 0.1: 2, 0.2: None}
+    now = 0.0
+    activity = Activity(0.0, limit_of=lambda _lane: limits[now])
+    for now in limits:
+        activity.observe(CallStarted(now, 0, "a"))
+    assert [bucket.limit for bucket in activity.lane("a").buckets] == [4, 2, 2]
+    assert Activity(0.0).lane("a").json(1.0)["buckets"][-1][1] is None
+
+
 def test_the_longest_waits_of_several_executions_are_added() -> None:
     """By lane and reason."""
     first = {"lanes": {"a": {"waits": {"tokens": 20.0, "slot": 1.0}}, "b": {"waits": {"pace": 7}}}}

@@ -1,6 +1,7 @@
 """Everything that is shown and counted of a run while it goes on."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import attrs
@@ -65,7 +66,7 @@ class Watching:
         picture = Picture(
             total=prepared.size,
             lanes=lanes,
-            activity=Activity(now),
+            activity=Activity(now, limit_of=partial(_limit, lanes)),
             kept=lambda: collector.kept_left,
             stopping=stopping,
         )
@@ -113,6 +114,12 @@ class Watching:
         if part.prepared.suite.agents is not None and part.rows is not None:
             kept = len(self.collector.run.kept(part.id))
             self.agents.expect(part.id, part.rows - kept)
+
+
+def _limit(lanes: Lanes, name: str) -> int | None:
+    """How many calls a lane allows now; those of helpers are none of the run's."""
+    lane = lanes.by_name.get(name)
+    return None if lane is None else lane.statistics().limit
 
 
 def _wanted(prepared: PreparedSuite) -> Mapping[str | None, int | None]:

@@ -12,6 +12,7 @@ when the obstacle was to end, or has ended as far as that is seen here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import attrs
@@ -43,7 +44,7 @@ class Bucket:
     in_flight: int
     """The most calls at once."""
     limit: int | None
-    """How many might be at its end; None while nobody said."""
+    """How many might be, as it was told last; None if nobody said."""
     starts: int = 0
     refused: int = 0
     """Calls that were refused because there were too many."""
@@ -112,6 +113,8 @@ class LaneActivity:
     """Why it serves no more calls."""
     bucket_s: float = _FIRST
     buckets: list[Bucket] = attrs.field(factory=list)
+    _limit_of: Callable[[], int | None] = lambda: None
+    """How many calls may be in flight now."""
     _limit: int | None = None
     _ends_at: float = attrs.field(init=False)
     """When the last bucket ends."""
@@ -235,6 +238,9 @@ class LaneActivity:
             if len(self.buckets) == MOST_BUCKETS:
                 self._halve()
                 continue
+            # Asked now and then: events tell of limits that were learned, not of those that are given.
+            if (limit := self._limit_of()) is not None:
+                self._limit = limit
             self.buckets.append(Bucket(self.in_flight, self._limit))
             self._ends_at = self.began_at + len(self.buckets) * self.bucket_s
         return self.buckets[-1]
@@ -271,6 +277,8 @@ class Activity:
 
     began_at: float
     """When the run began, on the Trio clock."""
+    limit_of: Callable[[str], int | None] = lambda _lane: None
+    """How many calls a lane allows now; None if nobody knows."""
     lanes: dict[str, LaneActivity] = attrs.field(factory=dict)
     """In the order in which something happened on them."""
 
@@ -284,7 +292,8 @@ class Activity:
         """What a lane did, be it nothing."""
         found = self.lanes.get(name)
         if found is None:
-            found = self.lanes[name] = LaneActivity(self.began_at)
+            limit_of = partial(self.limit_of, name)
+            found = self.lanes[name] = LaneActivity(self.began_at, limit_of=limit_of)
         return found
 
     def json(self, now: float) -> dict[str, Any]:

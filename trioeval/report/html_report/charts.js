@@ -49,7 +49,7 @@ function histogram(place, title, unit, sorted, step, count) {
     if (bin < count) bins[bin]++;
     else beyond++;
   }
-  const at = (share) => shortNumber(nearestRank(sorted, share));
+  const at = (share) => Math.round(nearestRank(sorted, share));
   let told = `${counted(sorted.length, "row")}, median ${at(0.5)} ${unit}, p95 ${at(0.95)} ${unit}, most ${at(1)} ${unit}`;
   if (beyond) told += `; ${beyond} beyond the picture`;
   place.append(make("h3", {}, title), make("p", { class: "dim" }, told));

@@ -74,10 +74,6 @@ function textsOf(told) {
   return Array.isArray(told) ? told.map(textsOf).join("\n") : "";
 }
 
-function shortNumber(value) {
-  return String(Math.abs(value) < 1000 ? Number(value.toPrecision(4)) : Math.round(value));
-}
-
 function counted(count, unit) {
   return `${count} ${unit}${count === 1 ? "" : "s"}`;
 }

@@ -7,6 +7,7 @@ from trioeval.report.html_report.inert_text import plain
 from trioeval.report.wait_words import WAIT_WORDS
 
 _NAME = 200  # characters
+_SHORTEST_S = 0.05
 _WORDS = {why.value: word for why, word in WAIT_WORDS.items()}
 
 
@@ -63,8 +64,9 @@ def _facts(lane: Mapping[str, Any], seconds: float) -> Iterator[str]:
 
 
 def _waits(lane: Mapping[str, Any]) -> Sequence[tuple[str, float]]:
-    """The longest first."""
-    return sorted(lane["waits"].items(), key=lambda found: -found[1])
+    """The longest first, without those that would be told as 0.0 s."""
+    waits = (found for found in lane["waits"].items() if found[1] >= _SHORTEST_S)
+    return sorted(waits, key=lambda found: -found[1])
 
 
 def _word(why: str) -> str:

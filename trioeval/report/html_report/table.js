@@ -235,7 +235,7 @@ function cellView(cell) {
   if (!cell) return make("span", { class: "dim" }, "–");
   const status = STATUSES[cell[CELL.status]];
   const facts = [];
-  if (status !== "error") facts.push(shortNumber(cell[CELL.score]));
+  if (status !== "error") facts.push(String(Number(cell[CELL.score].toPrecision(4))));
   if (cell[CELL.ms] !== null) facts.push(`${Math.round(cell[CELL.ms])} ms`);
   return make(
     "div",
