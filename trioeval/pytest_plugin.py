@@ -4,8 +4,13 @@ It is loaded in every session of everybody who has trioeval installed: before th
 nothing else of trioeval is imported. That a file lies in a folder of which others are wanted is not enough.
 """
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -32,9 +37,34 @@ class SuiteFile(pytest.File):
         Raises:
             CollectError: The suite is wrong, or a setting; all that is.
         """
-        from trioeval.pytest_support.items import items_of  # noqa: PLC0415 - see above
+        with _unchanged():
+            from trioeval.pytest_support.items import items_of  # noqa: PLC0415 - see above
 
         return items_of(self)
+
+
+class _Unchanged(MetaPathFinder):
+    """Finds our modules as they are.
+
+    pytest would rewrite the assertions in all modules of whoever has a plugin, which takes seconds wherever
+    it may not keep what comes of that.
+    """
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None, /
+    ) -> ModuleSpec | None:
+        """Where a module of ours is; None for all others."""
+        return PathFinder.find_spec(name, path, target) if name.startswith("trioeval.") else None
+
+
+@contextmanager
+def _unchanged() -> Iterator[None]:
+    finder = _Unchanged()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> SuiteFile | None:
@@ -50,4 +80,4 @@ def pytest_configure_node(node: Any) -> None:
     """A worker of xdist begins."""
     from trioeval.pytest_support.leading import lead  # noqa: PLC0415 - see above
 
-    lead(node.config, node.workerinput["testrunuid"])
+    lead(node)

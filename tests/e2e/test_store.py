@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from page_data import PageData
 from test_command_line import ENV, fake_provider, http_suite, last_line, stats_of, trioeval, write
 
 from trioeval.cli import run_command_line
@@ -86,7 +87,10 @@ def test_what_is_exported_is_what_was_written(folder: Path) -> None:
     assert exported == written
     lines = (folder / "c.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == written["results"]["results"]
-    assert "\x1b" not in (folder / "c.html").read_text()
+    text = (folder / "c.html").read_text()
+    assert "\x1b" not in text
+    ((lane,),) = (execution["lanes"] for execution in PageData(text).data["lanes"])
+    assert {bucket[1] for bucket in lane["buckets"]} == {4}  # the limit, which nothing has changed
 
 
 def test_a_run_is_shown_and_so_is_one_row(folder: Path) -> None:

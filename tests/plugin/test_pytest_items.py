@@ -1,16 +1,23 @@
 """What items are, how they end, and what is run for them: decided without pytest."""
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import attrs
 import pytest
 import trio
+from hostile import assert_inert_log
 
 from trioeval.pytest_support.answers import Answers
 from trioeval.pytest_support.choosing import chosen
+from trioeval.pytest_support.file_run import FileRun
+from trioeval.pytest_support.host import Host, Session, WantedFile
 from trioeval.pytest_support.keys import Key, RowKey, TaskKey
-from trioeval.pytest_support.loading import load_file, named_items
+from trioeval.pytest_support.loading import LoadedFile, load_file, named_items
+from trioeval.pytest_support.naming import Names
+from trioeval.pytest_support.session import SuiteSession
+from trioeval.pytest_support.settings import Settings
 from trioeval.pytest_support.telling import Told, told_of_row, told_of_task
 from trioeval.report import row_json
 from trioeval.suite import parse_suite
@@ -112,6 +119,26 @@ def test_what_a_row_cannot_be_without_is_run_with_it() -> None:
     assert len(left(TaskKey("alone"))) == 1
 
 
+def test_names_are_parts_of_ids_that_pytest_and_github_leave_alone() -> None:
+    """Nor is there a character in them that the environment of the process cannot hold."""
+    names = Names("cp1252")
+    assert [names.only(name) for name in (":::", "a::::b", "::", "é中")] == [
+        ":",
+        "a:b",
+        ":#2",
+        "é\\u4e2d",
+    ]
+    assert names.only("##" + "[echo]") == "##\\[echo]"
+
+
+@pytest.mark.parametrize("text", ["::error::x", "a\n  ::add-mask::x", "a\r::x::", "a ##[group]x"])
+def test_no_reason_is_a_command_of_github(text: str) -> None:
+    """Indented or not, on whatever line."""
+    told = Told(ending="failed", text=text)
+    assert_inert_log(told.text)
+    assert told.text.replace("\\", "") == text
+
+
 def test_every_item_has_a_name_of_its_own_and_a_line(tmp_path: Path) -> None:
     """Also where tests are alike, or have no variables."""
     path = tmp_path / "a.trioeval.yaml"
@@ -137,3 +164,59 @@ def test_what_is_never_told_is_no_success(failure: str | None, ending: str) -> N
     answers.end(failure)
     assert answers.wait(key).ending == "passed"
     assert answers.wait(RowKey(None, 1, 0)).ending == ending
+
+
+async def leave(_run: FileRun) -> None:
+    raise SystemExit(3)
+
+
+def test_nobody_waits_for_a_thread_that_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the items that it ran, nor those of files that come later."""
+    path = tmp_path / "a.trioeval.json"
+    path.write_text('{"providers": ["echo"], "prompts": ["p"], "tests": [{"vars": {"x": 1}}]}')
+    key = RowKey(None, 0, 0)
+    wanted = {file: WantedFile(file, "f", frozenset([key])) for file in two_of(path)}
+    host = Host(Session(tmp_path, "s", Settings(is_cached=False)), wanted)
+    monkeypatch.setattr(FileRun, "serve", leave)
+    for file in wanted:
+        assert host.wait(file, key).ending == "failed"
+    host.close(at_once=True)
+    (tmp_path / "results.db").unlink()
+    (tmp_path / "results.db").mkdir()
+    host = Host(Session(tmp_path, "s", Settings(is_cached=False)), wanted)
+    for file in wanted:
+        assert "this is a folder" in host.wait(file, key).text
+    host.close(at_once=True)
+
+
+def two_of(path: Path) -> list[LoadedFile]:
+    return [load_file(path, None), load_file(path, None)]
+
+
+@attrs.define
+class Closing:
+    """In place of a host: sees how it is closed, which is interrupted."""
+
+    at_once: list[bool] = attrs.field(factory=list)
+
+    def close(self, *, at_once: bool) -> None:
+        self.at_once.append(at_once)
+        raise KeyboardInterrupt
+
+
+def test_a_session_that_broke_off_starts_nothing_more(
+    tmp_path: Path,
+) -> None:
+    """Whatever pytest says of its end; and what is interrupted again lets pytest tell the rest."""
+    session = SuiteSession(Session(tmp_path, "s", Settings()))
+    session.host = host = cast("Any", Closing())
+    about = SimpleNamespace(config=SimpleNamespace(pluginmanager=pytest.PytestPluginManager()))
+    session.pytest_sessionfinish(cast("Any", about), pytest.ExitCode.TESTS_FAILED)
+    loop = session.pytest_runtestloop()
+    next(loop)
+    with pytest.raises(StopIteration):
+        loop.send("done")
+    session.pytest_sessionfinish(cast("Any", about), pytest.ExitCode.OK)
+    assert host.at_once == [True, False]

@@ -1,10 +1,15 @@
-"""Suites as tests of pytest: real sessions and a real server that counts what it is asked."""
+"""Suites as tests of pytest: real sessions and a real server that counts what it is asked.
+
+Sessions run in this process, where everything is imported already, but for those that are interrupted or
+have workers.
+"""
 
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -14,6 +19,7 @@ from xml.etree import ElementTree as ET
 
 import attrs
 import pytest
+from hostile import SHORT, assert_inert_log, assert_inert_terminal, assert_inert_xml, hostile_suite
 
 from trioeval.store import read_store
 
@@ -92,10 +98,11 @@ def _alone(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "140")
     # What these sessions do not need would take most of their time.
-    unneeded = ("hypothesispytest", "anyio", "trio", "timeout")
+    unneeded = ("hypothesispytest", "anyio", "timeout")
     plugins = " ".join(f"-p no:{name}" for name in unneeded)
     monkeypatch.setenv("PYTEST_ADDOPTS", f"--assert=plain {plugins}")
     monkeypatch.setenv("TMPDIR", str(pytester.path))
+    monkeypatch.setattr(tempfile, "tempdir", str(pytester.path))
 
 
 def left_behind(folder: Path) -> list[str]:
@@ -139,7 +146,7 @@ def test_rows_are_items_that_end_as_the_rows_do(
         """,
     )
     pytester.makepyfile(test_plain="def test_plain():\n    pass\n")
-    done = pytester.runpytest_subprocess("-ra", "--junitxml=out.xml")
+    done = pytester.runpytest_inprocess("-ra", "--junitxml=out.xml", "-o", "trio_mode=true")
     done.assert_outcomes(passed=12, failed=4, skipped=1)
     text = done.stdout.str()
     assert "\u202e" not in text
@@ -183,7 +190,7 @@ def test_only_what_is_selected_is_asked_for_and_paid_for_once(
         ".trioeval.yaml",
         bad="providers: [echo]\npromts: [a]\ntests: [{assert: [{type: contians}]}]",
     )
-    done = pytester.runpytest_subprocess("--collect-only", "-q")
+    done = pytester.runpytest_inprocess("--collect-only", "-q")
     done.stdout.fnmatch_lines(
         [
             "words.trioeval.json::word:a[[]fake[]]",
@@ -195,15 +202,54 @@ def test_only_what_is_selected_is_asked_for_and_paid_for_once(
     assert "Traceback" not in done.stdout.str()
     assert provider.stats()["requests"] == 0
     (pytester.path / "bad.trioeval.yaml").unlink()
-    done = pytester.runpytest_subprocess("-k", "not word:b", "-o", "trioeval_db=runs.db")
+    done = pytester.runpytest_inprocess("-k", "not word:b", "-o", "trioeval_db=runs.db")
     done.assert_outcomes(passed=1, failed=1, deselected=1)
     assert provider.stats()["requests"] == 2
     with read_store(pytester.path / "runs.db") as reader:
         run = reader.run("latest")
         assert (run.state, run.passed, run.failed, run.expected) == ("finished", 1, 1, 2)
     names = [f"words.trioeval.json::word:{word}[fake]" for word in "bx"]
-    pytester.runpytest_subprocess(*names).assert_outcomes(passed=1, failed=1)
+    pytester.runpytest_inprocess(*names).assert_outcomes(passed=1, failed=1)
     assert provider.stats()["requests"] == 3
+
+
+def test_what_cannot_be_run_is_told_in_a_few_lines(pytester: pytest.Pytester) -> None:
+    """Files, settings and warnings that are errors; a cache that cannot be kept is only a warning."""
+    said = {"providers": ["echo"], "prompts": ["{{env.UNKNOWN}}"], "tests": [{"vars": {"a": 1}}]}
+    unfiled = {**said, "commandLineOptions": {"envFile": "none.env"}}
+    pytester.makefile(".trioeval.json", warns=json.dumps(said), unfiled=json.dumps(unfiled))
+    done = pytester.runpytest_inprocess("-W", "error")
+    done.stdout.fnmatch_lines(
+        [
+            "*unfiled.trioeval.json: envFile *none.env: cannot be read: *",
+            "warns.trioeval.json:*the environment variable UNKNOWN is not set",
+        ],
+        consecutive=False,
+    )
+    assert "pytest_support" not in done.stdout.str()
+    done = pytester.runpytest_inprocess("-o", "trioeval_max_concurrency=zero")
+    done.stdout.fnmatch_lines(["trioeval_max_concurrency must be a whole number*"])
+    assert "pytest_support" not in done.stdout.str()
+    (pytester.path / "unfiled.trioeval.json").unlink()
+    (pytester.path / "file").write_text("no folder")
+    done = pytester.runpytest_inprocess("-W", "default", "-o", "trioeval_cache=file/c.db")
+    done.assert_outcomes(passed=1, warnings=2)
+    done.stdout.fnmatch_lines(["*PytestWarning: *file*cannot be made*"])
+
+
+def test_nothing_in_a_row_is_more_than_text(pytester: pytest.Pytester) -> None:
+    """In what pytest says in the end and on the way, to people, to GitHub and to files."""
+    suite = hostile_suite(SHORT, "python:mine.py")
+    pytester.makepyfile(
+        mine="def call_api(prompt, options, context):\n    return {'output': prompt}"
+    )
+    failing = {"assert": [{"type": "equals", "value": "no"}]}
+    pytester.makefile(".trioeval.json", all=json.dumps({**suite, "defaultTest": failing}))
+    done = pytester.runpytest_inprocess("-v", "-rA", "--junitxml=out.xml", "--color=no")
+    assert done.parseoutcomes()["failed"] >= len(SHORT)
+    assert_inert_log(done.stdout.str())
+    assert_inert_terminal(done.stdout.str())
+    assert_inert_xml((pytester.path / "out.xml").read_text("utf-8"))
 
 
 def test_workers_pay_for_each_row_once(pytester: pytest.Pytester, provider: Provider) -> None:
@@ -212,7 +258,7 @@ def test_workers_pay_for_each_row_once(pytester: pytest.Pytester, provider: Prov
         pytester.makefile(
             ".trioeval.json", **{name: provider.suite(" ".join(f"{name}{n}" for n in range(12)))}
         )
-    done = pytester.runpytest_subprocess("-n", "2", *UNCACHED)
+    done = pytester.runpytest_inprocess("-n", "2", *UNCACHED)
     done.assert_outcomes(passed=36)
     assert provider.stats()["requests"] == 36
     assert left_behind(pytester.path) == []
@@ -221,8 +267,9 @@ def test_workers_pay_for_each_row_once(pytester: pytest.Pytester, provider: Prov
 def test_a_worker_that_dies_costs_what_was_under_way_and_no_more(
     pytester: pytest.Pytester, provider: Provider
 ) -> None:
-    """The next one goes on with the run: what was answered is not asked again."""
-    pytester.makefile(".trioeval.json", words=provider.suite("a b c d e f g h i j", width=1))
+    """The next one goes on with the run, and asks nothing again; too many failures anywhere stop it."""
+    words = "a b c d e f " + " ".join(f"x{n}" for n in range(60))
+    pytester.makefile(".trioeval.json", words=provider.suite(words, width=1))
     pytester.makeconftest(
         f"""
         import json, os, threading, time, urllib.request
@@ -230,7 +277,7 @@ def test_a_worker_that_dies_costs_what_was_under_way_and_no_more(
         def die():
             while True:
                 with urllib.request.urlopen("{provider.root}/stats") as reply:
-                    if json.load(reply)["requests"] >= 5:
+                    if json.load(reply)["requests"] >= 4:
                         os._exit(1)
                 time.sleep(0.01)
 
@@ -238,11 +285,17 @@ def test_a_worker_that_dies_costs_what_was_under_way_and_no_more(
             threading.Thread(target=die, daemon=True).start()
         """
     )
-    done = pytester.runpytest_subprocess("-n", "1", *UNCACHED)
-    done.stdout.fnmatch_lines(["*worker 'gw0' crashed*"])
-    done.assert_outcomes(passed=9, failed=1)
-    # The call under way, and the one before it, if its reply was not on disk yet.
-    assert provider.stats()["requests"] <= 12
+    done = pytester.runpytest_inprocess(
+        "-n", "1", "--maxfail=2", "-o", "trioeval_db=runs.db", *UNCACHED
+    )
+    done.stdout.fnmatch_lines(["*worker 'gw0' crashed*", 'the output contains "x"'])
+    with read_store(pytester.path / "runs.db") as reader:
+        run = reader.run("latest")
+    assert run.passed == 6
+    assert 0 < run.failed < 60
+    # The call under way when it died, and the one before it, if its reply was not on disk yet.
+    assert provider.stats()["requests"] <= run.passed + run.failed + 2
+    assert left_behind(pytester.path) == []
 
 
 def test_an_interrupt_lets_rows_under_way_finish(
@@ -268,7 +321,7 @@ def test_an_interrupt_lets_rows_under_way_finish(
     assert (stats["disconnects"], stats["abandoned"], stats["in_flight"]) == (0, 0, 0)
     assert stats["requests"] < 60
     pytester.makefile(".trioeval.json", words=provider.suite(words, width=16))
-    pytester.runpytest_subprocess("-q").assert_outcomes(passed=60)
+    pytester.runpytest_inprocess("-q").assert_outcomes(passed=60)
     assert provider.stats()["requests"] == 60
 
 

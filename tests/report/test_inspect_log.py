@@ -147,6 +147,23 @@ def test_what_was_never_begun_is_no_sample(tmp_path: Path) -> None:
     assert found["header.json"]["eval"]["dataset"]["sample_ids"] == [0, 2, 4]
 
 
+def test_every_sample_has_a_name_of_its_own(tmp_path: Path) -> None:
+    """Also where one is called like the number of another one, and where several have one name."""
+    whole = results_of({**SUITE, "evaluateOptions": {}}, mine)
+    names = {0: "2", 1: "same/one", 3: "same/one"}
+
+    def named(column: int | None) -> Iterator[Mapping[str, Any]]:
+        for record in whole.records(column):
+            case = names.get(record["testIdx"])
+            yield {**record, "testCase": {**record["testCase"], "case": case}}
+
+    found = written(tmp_path / "run.eval", attrs.evolve(whole, records=named))
+    ids = ["2", "same_one", "2-2", 3]
+    assert found["header.json"]["eval"]["dataset"]["sample_ids"] == ids
+    samples = [name for name in found if name.startswith("samples/")]
+    assert samples == [f"samples/{one}_epoch_1.json" for one in ids]
+
+
 def test_what_is_left_out_of_files_is_not_in_logs(tmp_path: Path) -> None:
     """Prompts, answers, variables and reasons; samples stay apart all the same."""
     strip = Strip(prompt_text=True, response_output=True, test_vars=True, grading_result=True)

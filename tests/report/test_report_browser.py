@@ -67,6 +67,11 @@ def count(browser: Browser) -> str:
     return browser.text(".count")
 
 
+def wait_for_count(browser: Browser, tests: int) -> None:
+    told = f"{tests} of {TESTS} tests"
+    browser.wait(lambda: count(browser) == told, told)
+
+
 def choose(browser: Browser, css: str, value: str) -> None:
     browser.js(
         "const [field, value] = arguments; field.value = value;"
@@ -140,17 +145,16 @@ def test_whole_texts_are_searched_if_asked(browser: Browser, pages: Path) -> Non
         if row["response"] and len(text := row["response"]["output"]) > 240
     )
     browser.type("[name=search]", word)
-    browser.wait(lambda: count(browser) == f"0 of {TESTS} tests", "no test")
+    wait_for_count(browser, 0)
     browser.find("[name=whole]").click()
-    browser.wait(lambda: count(browser) == f"1 of {TESTS} tests", "one test")
+    wait_for_count(browser, 1)
     failed = [row for row in RUN.records(None) if row["failureReason"] == 1]
     for words, tests in (
         ('not equal "the largest', {row["testIdx"] for row in failed}),  # as it is written
         ("pairs", ()),  # how a page is made is no text of it
     ):
         browser.type("[name=search]", words)
-        told = f"{len(tests)} of {TESTS} tests"
-        browser.wait(lambda told=told: count(browser) == told, told)
+        wait_for_count(browser, len(tests))
 
 
 def test_a_page_is_used_with_keys_alone(browser: Browser, pages: Path) -> None:

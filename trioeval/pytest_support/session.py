@@ -1,9 +1,7 @@
 """What one session of pytest shares among its suites, from the first one that is collected to its end."""
 
 import os
-import secrets
 import shutil
-import tempfile
 from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +10,7 @@ import attrs
 import pytest
 
 from trioeval.pytest_support.host import Host, Session
-from trioeval.pytest_support.leading import STOPPED, shared_folder
+from trioeval.pytest_support.leading import STOPPED, new_session, session_of_worker, shared_folder
 from trioeval.pytest_support.settings import read_settings
 
 _NAME = "trioeval-session"
@@ -78,21 +76,13 @@ def session_of(config: pytest.Config) -> SuiteSession:
     if isinstance(found, SuiteSession):
         return found
     settings = read_settings(config, os.environ)
-    own: Path | None = None
-    if (said := worker_input(config)) is None:
-        run = secrets.token_hex(_LETTERS)
-        folder = own = Path(tempfile.mkdtemp(prefix="trioeval-"))
-    else:
-        run = said["testrunuid"]
-        folder = shared_folder(run)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    stopped = None if own else folder / STOPPED
-    session = SuiteSession(Session(folder, f"pytest-{run[:_LETTERS]}", settings, stopped), own)
+    led = session_of_worker(config)
+    name = led or new_session()
+    folder = shared_folder(name)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    terms = Session(
+        folder, f"pytest-{name[:_LETTERS]}", settings, folder / STOPPED if led else None
+    )
+    session = SuiteSession(terms, None if led else folder)
     config.pluginmanager.register(session, _NAME)
     return session
-
-
-def worker_input(config: pytest.Config) -> dict[str, str] | None:
-    """What xdist tells a worker; None of a session without workers."""
-    found: dict[str, str] | None = getattr(config, "workerinput", None)
-    return found

@@ -8,13 +8,14 @@ The format is version 2 of `inspect_ai`. Its packer is zstd, which not every Pyt
 usual one as well.
 """
 
+import itertools
 import math
 import re
 import shutil
 import tempfile
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
@@ -136,7 +137,8 @@ class _Scores:
 class _Sums:
     """What is known of all samples when they are written."""
 
-    ids: dict[str | int, None] = attrs.field(factory=dict)
+    ids: dict[str, str | int] = attrs.field(factory=dict)
+    """Of samples, by what stands in the names of their files."""
     epochs: int = 1
     samples: int = 0
     unscored: int = 0
@@ -146,7 +148,7 @@ class _Sums:
     scores: dict[str, _Scores] = attrs.field(factory=dict)
 
     def add(self, sample: Sample, record: Mapping[str, Any]) -> None:
-        self.ids[sample.id] = None
+        self.ids[str(sample.id)] = sample.id
         self.epochs = max(self.epochs, sample.epoch)
         self.samples += 1
         self.unscored += not sample.scores
@@ -181,14 +183,17 @@ def _samples(column: LogColumn, sums: _Sums) -> Iterator[Sample]:
         yield sample
 
 
-def _sample_id(record: Mapping[str, Any], taken: Mapping[str | int, None]) -> str | int:
+def _sample_id(record: Mapping[str, Any], taken: Container[str]) -> str | int:
     """That of its question or case, or else the number of its test."""
     said = record.get("question", {}).get("id") or record["testCase"].get("case")
     plain = _UNSAFE.sub("_", said)[:_ID] if isinstance(said, str) else ""
     number: int = record["testIdx"]
     if plain.strip(" .") and plain not in taken:
         return plain
-    return number if number not in taken else f"{number}-again"
+    if str(number) not in taken:
+        return number
+    others = (f"{number}-{place}" for place in itertools.count(2))
+    return next(other for other in others if other not in taken)
 
 
 def _header(column: LogColumn, sums: _Sums) -> Json:
@@ -215,7 +220,7 @@ def _header(column: LogColumn, sums: _Sums) -> Json:
             "dataset": {
                 "name": str(name),
                 "samples": len(sums.ids),
-                "sample_ids": list(sums.ids),
+                "sample_ids": list(sums.ids.values()),
                 "shuffled": False,
             },
             "model": model,

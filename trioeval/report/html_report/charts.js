@@ -128,8 +128,8 @@ function timeline(place, lane, seconds) {
     ],
     series: [
       {},
-      { stroke: colour("accent"), fill: colour("accent-soft"), width: 1.5, paths: steps, points: { show: false } },
-      { stroke: colour("dim"), dash: [4, 3], width: 1.5, paths: steps, points: { show: false } },
+      { stroke: colour("accent"), fill: colour("accent-soft"), width: 1, paths: steps, points: { show: false } },
+      { stroke: colour("text"), dash: [5, 4], width: 1.5, paths: steps, points: { show: false } },
     ],
     hooks: { draw: [(chart) => drawMarks(chart, lane, times)] },
   };
