@@ -260,11 +260,33 @@ def test_aimd_doubles_no_more_after_the_first_refusal() -> None:
 def test_aimd_keeps_a_full_limit_full_and_only_bounds_a_learned_one(
     limit: AimdLimit, several: list[Event], width: int
 ) -> None:
-    """Another width is no news of the server."""
+    """Another width is no news of the server; one that was never refused is as wide as it may be."""
     tell_all(limit, several)
     before, full = limit.limit, limit.limit == limit.width
+    never_refused = not any(isinstance(event, Refused) for event in several)
     limit.retune(width)
-    assert limit.limit == (width if full else min(before, width))
+    assert min(before, width) <= limit.limit <= (width if full else min(before, width))
+    if full and never_refused and not limit.slow_start:
+        assert limit.limit == width
+
+
+def test_aimd_remembers_what_was_learned_over_a_narrow_width() -> None:
+    """Not all of the width is tried again at once; nor is a slow start left out."""
+    limit = AimdLimit(10)
+    for _ in range(2):
+        limit.congested(0)
+    for _ in range(4):
+        limit.congested(limit.epoch)
+    learned = limit.limit
+    limit.retune(1)
+    assert limit.limit == 1
+    limit.retune(10)
+    assert learned <= limit.limit <= learned + 2
+    slow = AimdLimit(1, slow_start=True)
+    slow.retune(64)
+    assert slow.limit == 1
+    serve_round(slow)
+    assert slow.limit == 2
 
 
 @given(limits, events)

@@ -276,6 +276,39 @@ def test_a_back_off_counts_where_the_lane_has_nothing_else_to_do() -> None:
     assert lane.waited(9.0) == {Why.BACKOFF: 2.0}
 
 
+def test_a_back_off_takes_no_ones_place() -> None:
+    """Neither that of who is first in line, nor of a longer one; a wait that is over keeps nobody out."""
+    lane = LaneActivity(0.0)
+    lane.waiting(Waiting(0.0, "a", Why.BACKOFF, 10.0, 1))
+    lane.waiting(Waiting(1.0, "a", Why.BACKOFF, 3.0, 2))
+    assert lane.waited(9.0) == {Why.BACKOFF: 9.0}
+    lane.waiting(Waiting(9.0, "a", Why.BACKOFF, 12.0, 2))
+    assert lane.waited(20.0) == {Why.BACKOFF: 12.0}
+    lane.waiting(Waiting(20.0, "a", Why.BLOCKED, 80.0, 3))
+    lane.waiting(Waiting(20.0, "a", Why.BACKOFF, 81.0, 1))
+    assert lane.waited(90.0) == {Why.BACKOFF: 12.0, Why.BLOCKED: 60.0}
+    lane.waiting(Waiting(90.0, "a", Why.BACKOFF, 91.0, 1))
+    assert lane.waited(99.0) == {Why.BACKOFF: 13.0, Why.BLOCKED: 60.0}
+
+
+def test_a_wait_that_is_over_stands_in_its_buckets() -> None:
+    """Though nobody has told its end before the run was over."""
+    lane = LaneActivity(0.0)
+    lane.waiting(Waiting(0.0, "a", Why.PACE, 5.0, 1))
+    told = lane.json(20.0)
+    assert told["waits"] == {"pace": 5.0}
+    assert sum(bucket[-1].get("pace", 0.0) for bucket in told["buckets"]) == pytest.approx(5)
+
+
+def test_a_lane_that_was_opened_again_is_not_closed() -> None:
+    """A call that starts shows it."""
+    lane = LaneActivity(0.0)
+    lane.ended_for_good(LaneClosed(1.0, "a", "says no"))
+    assert lane.json(2.0)["closed"] == "says no"
+    lane.started(CallStarted(3.0, 1, "a"))
+    assert lane.json(4.0)["closed"] is None
+
+
 def test_a_limit_that_no_event_tells_is_asked_for() -> None:
     """Once for each stretch of time; what nobody knows is as it was told last."""
     limits: dict[float, int | None] = {0.0: 4, 0.1: 2, 0.2: None}

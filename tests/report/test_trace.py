@@ -192,6 +192,12 @@ def test_an_error_is_told_in_a_word() -> None:
     assert [error_kind(error) for error in errors] == ["transient", "ValueError", "bad_request"]
 
 
+def test_backslashes_are_written_as_viewers_read_them() -> None:
+    text = 'C:\\data\\ "x\\" \\'
+    records = records_of(Trace(began_at=0.0, run_id="r"), LaneClosed(0.0, "m", text))
+    assert [one["args"]["reason"] for one in records if one["ph"] == "i"] == [text]
+
+
 @pytest.mark.parametrize("name", TEXTS)
 def test_foreign_names_are_inert(name: str) -> None:
     """Lane, row and reason are one line of ASCII JSON each, cut, and without keys."""
@@ -210,6 +216,7 @@ def test_foreign_names_are_inert(name: str) -> None:
         task=text,
     )
     assert written.isascii()
+    assert r"\\" not in written, "Perfetto does not find the end of a text that ends in a backslash"
     assert "sk-key" not in written
     assert written.replace("\n", "").isprintable()
     records = json.loads(written)

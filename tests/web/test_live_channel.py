@@ -189,6 +189,23 @@ def test_an_error_of_the_run_comes_out_as_it_is() -> None:
     in_trio(main)
 
 
+def test_a_cancellation_does_not_take_the_place_of_an_error() -> None:
+    """Neither of the run's nor of a watcher's: both come when who asks for the end is impatient."""
+
+    async def main() -> None:
+        with trio.CancelScope() as scope, pytest.raises(KeyError, match="its own"):
+            async with served(watched_run()):
+                scope.cancel()
+                raise KeyError("its own")
+        async with served(watched_run()):
+            with trio.CancelScope() as scope, pytest.raises(KeyError, match="a watcher's"):
+                async with open_live(RUN):
+                    scope.cancel()
+                    raise KeyError("a watcher's")
+
+    in_trio(main)
+
+
 @pytest.mark.parametrize(
     ("sent", "says"),
     [

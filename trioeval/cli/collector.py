@@ -104,8 +104,8 @@ class Collector:
     outputs: Sequence[Path]
     info: RunInfo
     """Of the run as it begins."""
-    watch: Callable[[Mapping[str, Any]], None] = lambda _: None
-    """Told of each row, as a record with nothing left out."""
+    watch: Callable[[Mapping[str, Any], bool], None] = lambda _row, _kept: None
+    """Told of each row, as a record with nothing left out, and whether it was there already."""
     _lines: list[LinesFile] = attrs.field(init=False)
     _by_task: dict[str | None, Part] = attrs.field(init=False)
 
@@ -216,7 +216,7 @@ class Collector:
         part.taken = row.index + 1
         record = self.run.record(row)
         text = self.run.text(row) if self._lines and self.info.strip == KEEP_ALL else None
-        self._take(part, record, text)
+        self._take(part, record, text, is_kept=False)
         return next(self._errors(), None)
 
     async def add_rest(self) -> None:
@@ -227,14 +227,16 @@ class Collector:
 
     async def _take_kept(self, part: Part, end: int) -> None:
         for count, record in enumerate(part.kept_before(end), 1):
-            self._take(part, record, None)
+            self._take(part, record, None, is_kept=True)
             if count % _AT_ONCE == 0:
                 # Rows are taken also when the run is cancelled: all of them are to be written.
                 await trio.lowlevel.cancel_shielded_checkpoint()
 
-    def _take(self, part: Part, record: Mapping[str, Any], text: str | None) -> None:
+    def _take(
+        self, part: Part, record: Mapping[str, Any], text: str | None, *, is_kept: bool
+    ) -> None:
         part.totals.add(record)
-        self.watch(record)
+        self.watch(record, is_kept)
         if part.first_rows is not None:
             part.first_rows.add(record)
         part.failures.add(part.taken - 1, record)

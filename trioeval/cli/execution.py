@@ -149,8 +149,9 @@ class Execution:
         if not self.settings.quiet:
             say(f"warning: {text}")
 
-    def _notice(self, row: Row) -> None:
-        if row.status is not Status.PASS:
+    def _notice(self, watching: Watching, row: Row) -> None:
+        watching.row_is_over(row)
+        if self.settings.fail_fast and row.status is not Status.PASS:
             self.stopping.stop()
 
     def _built(
@@ -222,9 +223,7 @@ class Execution:
         ):
             watches += [] if trace is None else [trace]
             watches += [] if telemetry is None else [telemetry.observer]
-            journal: Journal = (
-                NoticingJournal(run, self._notice) if self.settings.fail_fast else run
-            )
+            journal: Journal = NoticingJournal(run, partial(self._notice, watching))
             steering = Steering(
                 run_id=run.id,
                 state=watching.picture.state,

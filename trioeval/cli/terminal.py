@@ -4,7 +4,8 @@ import io
 import os
 import select
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from trioeval.errors import OutputError
@@ -22,13 +23,15 @@ def take_all_characters(stream: TextIO | None) -> None:
     Half of a surrogate pair, which UTF-8 has not, becomes its escape; what another encoding has not is told
     by a question mark, which leaves tables as wide as they were.
     """
-    if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
-        is_utf = stream.encoding.lower().startswith("utf")
-        stream.reconfigure(errors="backslashreplace" if is_utf else "replace")
+    # Where the locale is C it is another way that fails: it writes bytes of file names alone.
+    if isinstance(stream, io.TextIOWrapper) and stream.errors in {"strict", "surrogateescape"}:
+        stream.reconfigure(errors="backslashreplace" if _is_utf(stream) else "replace")
 
 
 def say(line: object) -> None:
     """Print a line on stderr; where nobody can read it, nothing happens."""
+    if sys.stderr is None:  # it was closed before the program began; stdout is not in its place
+        return
     try:
         print(line, file=sys.stderr, flush=True)
     except (OSError, ValueError):
@@ -107,15 +110,35 @@ def draw(picture: "RenderableType", stream: TextIO | None) -> None:
     Raises:
         OutputError: It was for stdout, and cannot be written.
     """
+    if stream is None:  # rich would draw it on stdout
+        return
     try:
-        open_console(stream).print(picture)
-        if stream is not None:
+        with _of_equal_width(stream):
+            open_console(stream).print(picture)
             stream.flush()
     except (OSError, ValueError) as error:
-        if stream is not None and stream is sys.stdout:
+        if stream is sys.stdout:
             _give_up(stream, error)
         else:
             _silence(stream)
+
+
+@contextmanager
+def _of_equal_width(stream: TextIO) -> Iterator[None]:
+    """Let what takes the place of a character be no wider, as stderr has it: tables keep their lines."""
+    errors = getattr(stream, "errors", None)
+    if errors != "backslashreplace" or _is_utf(stream) or not hasattr(stream, "reconfigure"):
+        yield
+        return
+    stream.reconfigure(errors="replace")
+    try:
+        yield
+    finally:
+        stream.reconfigure(errors=errors)
+
+
+def _is_utf(stream: TextIO) -> bool:
+    return stream.encoding.lower().startswith("utf")
 
 
 def open_console(stream: TextIO | None) -> "Console":

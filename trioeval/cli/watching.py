@@ -1,5 +1,6 @@
 """Everything that is shown and counted of a run while it goes on."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -20,7 +21,8 @@ from trioeval.kernel import Event, Lanes
 from trioeval.report.activity import Activity
 from trioeval.report.records import status_of
 from trioeval.report.run_metrics import RunMetrics
-from trioeval.tasks import PreparedSuite, PreparedTask
+from trioeval.tasks import PreparedSuite, PreparedTask, Row
+from trioeval.tasks.journal import KeptRows
 
 
 @attrs.frozen(kw_only=True)
@@ -86,7 +88,7 @@ class Watching:
             agents=agents,
         )
         for part in prepared.parts:
-            found._expect_cases(part)
+            found._expect(part)
         collector.watch = found._add
         return found
 
@@ -104,16 +106,33 @@ class Watching:
         """The tests of a task are known by now."""
         self.collector.settled(task)
         self.picture.total += task.rows or 0
-        self._expect_cases(task)
+        self._expect(task)
 
-    def _add(self, record: Mapping[str, Any]) -> None:
-        self.picture.add(status_of(record))
+    def row_is_over(self, row: Row) -> None:
+        """Take note of a row, which need not be the next one that is told of."""
+        self.picture.add(row.status, row.lane)
+
+    def _add(self, record: Mapping[str, Any], is_kept: bool) -> None:  # noqa: FBT001 - as it is called
+        if is_kept:
+            self.picture.add_kept(status_of(record))
         self.progress.log.add(record)
 
-    def _expect_cases(self, part: PreparedTask) -> None:
-        if part.prepared.suite.agents is not None and part.rows is not None:
-            kept = len(self.collector.run.kept(part.id))
-            self.agents.expect(part.id, part.rows - kept)
+    def _expect(self, part: PreparedTask) -> None:
+        if part.rows is None:
+            return
+        kept = self.collector.run.kept(part.id)
+        self.picture.expect(_rows_of_lanes(part.prepared, kept))
+        if part.prepared.suite.agents is not None:
+            self.agents.expect(part.id, part.rows - len(kept))
+
+
+def _rows_of_lanes(prepared: PreparedSuite, kept: KeptRows) -> Mapping[str, int]:
+    """How many rows are asked of each lane, without those that are there already."""
+    steps, lanes = prepared.steps, prepared.lane_names
+    used = {lanes[place] for place in steps.used_providers}
+    if len(used) == 1:  # as in most suites; to look at each step takes some microseconds
+        return {used.pop(): len(steps) - len(kept)}
+    return Counter(lanes[step.provider_index] for step in steps if step.index not in kept)
 
 
 def _limit(lanes: Lanes, name: str) -> int | None:

@@ -36,7 +36,7 @@ from trioeval.kernel.jobs import Job, P
 from trioeval.kernel.lane import Lane
 from trioeval.kernel.metered import Metered
 from trioeval.kernel.needs import Need
-from trioeval.kernel.retries import Attempts, call_error
+from trioeval.kernel.retries import Attempts, call_error, used_by
 from trioeval.kernel.terms import Terms
 from trioeval.kernel.timeouts import Timer
 
@@ -166,12 +166,13 @@ class Calls(Generic[P]):
             mark = target.throttle.mark
             failure: Exception | None = None
             used: Used = None
+            is_told = False
             self._begin(lane, now)
             try:
                 result = await send(*args)
-                used = need.amounts
+                used, is_told = need.amounts, True
                 if type(result) is Metered:
-                    used = self._hear(target, result, need)
+                    used, is_told = self._hear(target, result, need), result.tokens is not None
                     result = result.value
                 target.served += 1
                 if not target.throttle.calm:
@@ -180,13 +181,14 @@ class Calls(Generic[P]):
                 failure = error
                 attempts = Attempts(target.spec) if attempts is None else attempts
                 again_at = self._learn_failure(target, error, mark, attempts)
-                used = attempts.used(tokens, money)
+                used = used_by(error, tokens, money)
                 if again_at is None:
                     raise
             else:
                 return result
             finally:
-                self._end(target, call, mark, need, used=used, failure=failure)
+                self._end(target, call, mark, need, used=used, is_told=is_told, failure=failure)
+                failure = None  # it knows this frame, which would keep it and all arguments
             now = await self._wait(target, call, need, again_at, passes=attempts.passes)
 
     @contextmanager
@@ -277,6 +279,7 @@ class Calls(Generic[P]):
         need: Need,
         *,
         used: Used,
+        is_told: bool,
         failure: Exception | None,
     ) -> None:
         self._in_flight -= 1
@@ -288,7 +291,9 @@ class Calls(Generic[P]):
         lane.end(call, mark, used)
         if self._terms.observe is not None:
             now = trio.current_time()
-            self._terms.observe(CallEnded(now, self.job.index, lane.spec.name, failure, *used))
+            self._terms.observe(
+                CallEnded(now, self.job.index, lane.spec.name, failure, *used, is_told)
+            )
 
     def _hear(self, lane: Lane, result: Metered[Any], need: Need) -> tuple[int, float]:
         """What a reply tells: of the server's limits, and of what the call used."""

@@ -112,6 +112,8 @@ class CallEnded:
     """Tokens that it used as far as that is known, else what it had reserved; ≥ 0."""
     money: float = 0.0
     """Likewise what it cost, ≥ 0."""
+    is_told: bool = True
+    """Whether that is what the call is known to have used, and not what it had reserved."""
 
 
 @attrs.frozen

@@ -23,7 +23,6 @@ class Attempts:
     refusals: int = 0
     """How often the call was one too many."""
     _failures: int = 0
-    _last: CallError | None = None
 
     @property
     def passes(self) -> bool:
@@ -39,7 +38,6 @@ class Attempts:
 
         A failure that says nothing is final. A job that is salvaged has one attempt left for mishaps.
         """
-        self._last = error
         if error is None:
             return False
         self.refusals += error.fault is Fault.RATE_LIMITED
@@ -53,10 +51,6 @@ class Attempts:
             return not salvaging and self.mishaps <= self._spec.retries
         return True
 
-    def used(self, tokens: int, money: float) -> tuple[int, float]:
-        """What the last request used, of what it had reserved."""
-        return (tokens, money) if self._last is None else self._last.used(tokens, money)
-
 
 def call_error(error: Exception) -> CallError | None:
     """What a failure says of its lane, also if it comes out of a nursery; None if it says nothing."""
@@ -67,6 +61,12 @@ def call_error(error: Exception) -> CallError | None:
         if len(inside) == 1 and isinstance(inside[0], CallError):
             return inside[0]
     return None
+
+
+def used_by(failure: Exception, tokens: int, money: float) -> tuple[int, float]:
+    """What a request used that failed, of what it had reserved."""
+    error = call_error(failure)
+    return (tokens, money) if error is None else error.used(tokens, money)
 
 
 def worth_salvaging(error: Exception) -> bool:

@@ -167,10 +167,11 @@ class AimdLimit:
             self._refused = True
 
     def retune(self, width: int) -> None:
-        """A full limit stays full; a learned one is only bounded."""
-        was_full = self.limit == self.width
-        self.width = width
-        self.limit = width if was_full else min(self.limit, width)
+        """A full limit stays full, as far as nothing smaller was learned; a learned one is only bounded."""
+        most = self.limit
+        if self.limit == self.width and not self.slow_start:
+            most = int(min(width, max(self.limit, self._ceiling)))
+        self.width, self.limit = width, min(most, width)
 
     def _complete(self) -> None:
         self._completions += 1

@@ -6,8 +6,8 @@ one of a week are told in the same number of them.
 
 **Waits.** A lane waits from the moment in which its first in line finds an obstacle until a call of it
 starts. That counts for the reason of the obstacle, and is what a run "waited for". Time in which calls
-stand behind that one is not counted again, nor is a back-off while others of the lane are in flight. Nobody
-tells when who waits goes away, because the run is stopped or his time is up: so a wait is over at the latest
+stand behind that one is not counted again, nor is a back-off while others of the lane are in flight, or
+while the first in line waits or a longer one goes on. Nobody tells when who waits goes away, because the run is stopped or his time is up: so a wait is over at the latest
 when the obstacle was to end, or has ended as far as that is seen here.
 """
 
@@ -28,13 +28,13 @@ from trioeval.kernel.events import (
     Waiting,
     Why,
 )
+from trioeval.report.window import Window
 
 K = TypeVar("K")
 
 MOST_BUCKETS = 240
 """Of each lane."""
 _FIRST = 0.1  # seconds of the first buckets
-_WINDOW = 60  # seconds over which rates are told
 
 
 @attrs.define
@@ -72,27 +72,6 @@ BUCKET_FIELDS = ("inFlight", "limit", "starts", "refused", "tokens", "waits")
 
 
 @attrs.define
-class _Window:
-    """How much there was in each of the last seconds."""
-
-    _counts: list[int] = attrs.field(factory=lambda: [0] * _WINDOW)
-    _second: int = 0
-
-    def add(self, at: float, count: int) -> None:
-        self._move(int(at))
-        self._counts[self._second % _WINDOW] += count
-
-    def total(self, at: float) -> int:
-        self._move(int(at))
-        return sum(self._counts)
-
-    def _move(self, second: int) -> None:
-        for gone in range(self._second + 1, min(second, self._second + _WINDOW) + 1):
-            self._counts[gone % _WINDOW] = 0
-        self._second = max(second, self._second)
-
-
-@attrs.define
 class LaneActivity:
     """What one lane did."""
 
@@ -103,8 +82,9 @@ class LaneActivity:
     failed: int = 0
     refused: int = 0
     tokens: int = 0
+    """Those that are known to have been used; what failed or was cut off says nothing of them."""
     money: float = 0.0
-    """US dollars."""
+    """US dollars; likewise."""
     wait: Waiting | None = None
     """What it waits for, as it was told last; see `waits_for`."""
     waits: dict[Why, float] = attrs.field(factory=dict)
@@ -118,8 +98,8 @@ class LaneActivity:
     _limit: int | None = None
     _ends_at: float = attrs.field(init=False)
     """When the last bucket ends."""
-    _starts: _Window = attrs.field(factory=_Window)
-    _used: _Window = attrs.field(factory=_Window)
+    _starts: Window = attrs.field(factory=Window)
+    _used: Window = attrs.field(factory=Window)
 
     def __attrs_post_init__(self) -> None:
         self._ends_at = self.began_at
@@ -134,6 +114,7 @@ class LaneActivity:
         at = event.at
         if self.wait is not None:
             self._end_wait(at)
+        self.closed = None  # if it was, somebody has opened it again
         self.in_flight += 1
         self.calls += 1
         bucket = self._bucket(at)
@@ -147,21 +128,20 @@ class LaneActivity:
         bucket = self._bucket(at)  # before: as many as until now were in flight in it
         self.in_flight -= 1
         self.failed += event.error is not None
-        if event.tokens:
+        if event.tokens:  # what was reserved counts against the rate, whatever became of it
+            self._used.add(at, event.tokens)
+        if event.is_told:
             self.tokens += event.tokens
             bucket.tokens += event.tokens
-            self._used.add(at, event.tokens)
-        self.money += event.money
+            self.money += event.money
         if self.wait is not None and self.wait.why is Why.SLOT and self._has_slot:
             self._end_wait(at)  # who waits has it, or is told of another obstacle
 
     def waiting(self, event: Waiting) -> None:
         """Its first in line waits, or a call that failed."""
-        if event.why is Why.TURN or (event.why is Why.BACKOFF and self.in_flight):
-            return
-        if self.wait is not None:
+        if counts(event, self.wait, self.in_flight):
             self._end_wait(event.at)
-        self.wait = event
+            self.wait = event
 
     def throttled(self, event: Throttled) -> None:
         """A call was refused."""
@@ -198,8 +178,9 @@ class LaneActivity:
     def json(self, now: float) -> dict[str, Any]:
         """All of it, ready for `json.dumps`."""
         self._bucket(now)
-        if (wait := self.waits_for(now)) is not None:
-            self._end_wait(now)  # so that its seconds stand in the buckets as well
+        wait = self.waits_for(now)
+        self._end_wait(now)  # so that its seconds stand in the buckets as well
+        if wait is not None:
             self.wait = attrs.evolve(wait, at=now)
         return {
             "calls": self.calls,
@@ -252,6 +233,22 @@ class LaneActivity:
         self.buckets = self.buckets[::2]
         self.bucket_s *= 2
         self._ends_at = self.began_at + len(self.buckets) * self.bucket_s
+
+
+def counts(told: Waiting, wait: Waiting | None, in_flight: int) -> bool:
+    """Whether a lane waits for what is told now, and not for what it waited for until then.
+
+    Args:
+        told: What is told.
+        wait: What it waited for, as far as is known.
+        in_flight: Its calls in flight.
+    """
+    if told.why is not Why.BACKOFF:
+        return told.why is not Why.TURN
+    if wait is None or _end_of(wait, told.at) < told.at:
+        return not in_flight
+    longer = wait.until is not None and told.until is not None and wait.until < told.until
+    return not in_flight and wait.why is Why.BACKOFF and longer
 
 
 def _end_of(wait: Waiting, at: float) -> float:

@@ -6,8 +6,8 @@ batch. The same rows make the same bytes.
 
 import importlib.util
 import itertools
-import json
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +18,7 @@ import attrs
 from trioeval.datasets.files.parquet import Parquet
 from trioeval.datasets.types import ColumnType
 from trioeval.grading import output_text
+from trioeval.report.json_text import compact
 from trioeval.report.records import output_of, own_of, status_of, title_of_test
 from trioeval.report.results import Results
 
@@ -189,14 +190,15 @@ def _value(kind: ColumnType, found: Any) -> Any:
         case _ if found is None:
             return None
         case "int":
-            is_whole = isinstance(found, int | float) and float(found).is_integer()
-            return int(found) if is_whole and -_WHOLE <= found < _WHOLE else None
+            fits = isinstance(found, int | float) and -_WHOLE <= found < _WHOLE
+            return int(found) if fits and float(found).is_integer() else None
         case "float":
-            return float(found) if isinstance(found, int | float) else None
+            fits = isinstance(found, int | float) and abs(found) <= sys.float_info.max
+            return float(found) if fits else None
         case "bool":
             return found if isinstance(found, bool) else None
         case "json":
-            return _whole(json.dumps(found, ensure_ascii=False, separators=(",", ":")))
+            return _whole(compact(found))
         case _:
             return _whole(output_text(found))
 

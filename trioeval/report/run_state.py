@@ -9,11 +9,12 @@ import attrs
 from trioeval.kernel import LaneStatistics, Why
 from trioeval.rates import BreakerState
 from trioeval.report.activity import Activity
+from trioeval.report.pace import Pace
 
 LaneMood: TypeAlias = Literal["open", "paused", "probing", "closed"]
 """`probing`: it recovers, and lets few calls through."""
 
-_SOON = 3  # rows before which nobody can say how long it takes
+_NO_PACES: Mapping[str, Pace] = {}
 
 
 @attrs.frozen(kw_only=True)
@@ -48,6 +49,12 @@ class LaneState:
     tokens: int
     cost: float
     """US dollars, as far as prices are known."""
+    rows: int = 0
+    """Rows that are asked of it in this execution, as far as they are known."""
+    done: int = 0
+    """Those of them that are over."""
+    eta_s: float | None = None
+    """Seconds until all of them are, if it goes on like this; None where that is not known."""
 
     def json(self) -> dict[str, Any]:
         """Ready for `json.dumps`."""
@@ -70,6 +77,9 @@ class LaneState:
             "retried": self.retried,
             "tokens": self.tokens,
             "cost": self.cost,
+            "rows": self.rows,
+            "done": self.done,
+            "etaS": None if self.eta_s is None else round(self.eta_s, 1),
         }
 
 
@@ -132,6 +142,7 @@ def lane_states(
     now: float,
     *,
     hidden: Collection[str] = (),
+    paces: Mapping[str, Pace] = _NO_PACES,
 ) -> tuple[LaneState, ...]:
     """How the lanes of a run stand.
 
@@ -140,21 +151,26 @@ def lane_states(
         activity: What they did.
         now: The instant, on the Trio clock.
         hidden: Lanes on which nobody is asked, by name.
+        paces: How the rows of lanes come, by name.
     """
     return tuple(
-        _lane_state(lane, activity, now) for name, lane in statistics.items() if name not in hidden
+        _lane_state(lane, activity, now, paces.get(name) or Pace(now))
+        for name, lane in statistics.items()
+        if name not in hidden
     )
 
 
-def _lane_state(lane: LaneStatistics, activity: Activity, now: float) -> LaneState:
+def _lane_state(lane: LaneStatistics, activity: Activity, now: float, pace: Pace) -> LaneState:
     did = activity.lane(lane.name)
     used_rpm, used_tpm = did.rates(now)
     wait = did.waits_for(now)
     why = lane.why if wait is None or lane.why is not None else wait.why
     until = None if wait is None or wait.why is not why else wait.until
+    wait_s = None if until is None or math.isinf(until) else max(0.0, until - now)
+    mood = _mood(lane)
     return LaneState(
         name=lane.name,
-        mood=_mood(lane),
+        mood=mood,
         width=lane.width,
         limit=lane.limit,
         in_flight=lane.in_flight,
@@ -164,14 +180,25 @@ def _lane_state(lane: LaneStatistics, activity: Activity, now: float) -> LaneSta
         used_rpm=used_rpm,
         used_tpm=used_tpm,
         why=why,
-        wait_s=None if until is None or math.isinf(until) else max(0.0, until - now),
+        wait_s=wait_s,
         reason=lane.reason,
         calls=did.calls,
         refused=did.refused,
         retried=lane.retried,
         tokens=did.tokens,
         cost=did.money,
+        rows=pace.expected,
+        done=pace.there,
+        eta_s=_eta_s(pace, now, mood, wait_s),
     )
+
+
+def _eta_s(pace: Pace, now: float, mood: LaneMood, wait_s: float | None) -> float | None:
+    """None of a lane that somebody paused: nobody knows for how long."""
+    if mood == "paused" and pace.left:
+        return None
+    found = pace.left_s(now)
+    return found if not found or wait_s is None else max(found, wait_s)
 
 
 def _mood(lane: LaneStatistics) -> LaneMood:
@@ -180,20 +207,3 @@ def _mood(lane: LaneStatistics) -> LaneMood:
     if lane.paused:
         return "paused"
     return "probing" if lane.state is BreakerState.HALF_OPEN else "open"
-
-
-def eta_s(done: int, total: int, elapsed_s: float) -> float | None:
-    """Seconds until all rows are there, if the rest goes as those until now.
-
-    Args:
-        done: Rows of this execution that are there.
-        total: Rows that this execution is to run.
-        elapsed_s: Seconds since it began.
-
-    Example:
-        >>> eta_s(25, 100, 10.0), eta_s(1, 100, 10.0)
-        (30.0, None)
-    """
-    if done >= total:
-        return 0.0
-    return None if done < _SOON else elapsed_s / done * (total - done)

@@ -35,6 +35,7 @@ from trioeval.kernel.events import (
     Waiting,
     Why,
 )
+from trioeval.report.activity import counts
 from trioeval.report.inert import inert
 
 Which: TypeAlias = tuple[str | None, int]
@@ -211,7 +212,7 @@ class Trace:
 
     def _waiting(self, task: str | None, event: Waiting) -> None:
         lane = self._lane(event.lane, event.at)
-        if event.why is Why.TURN or (event.why is Why.BACKOFF and lane.in_flight):
+        if not counts(event, lane.wait, lane.in_flight):
             return
         self._end_wait(lane, event.at)
         lane.wait = event
@@ -300,7 +301,8 @@ class Trace:
 
     def _escaped(self, text: str) -> str:
         """A text as it stands between the quotes of JSON, on one line and without odd characters."""
-        return json.dumps(inert(self.hide(text), _NAME))[1:-1]
+        # Perfetto takes the quote behind an escaped backslash for one of the text, and opens no such file.
+        return json.dumps(inert(self.hide(text), _NAME))[1:-1].replace(r"\\", r"\u005c")
 
 
 def error_kind(error: Exception) -> str:
