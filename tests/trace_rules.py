@@ -98,9 +98,10 @@ class _Slices:
         elif one["ph"] == "E":
             assert at >= self.open.pop(track)
             self.ended_at[track] = at
-            drawn.tokens[_lane(drawn, track)] += one["args"].get("tokens", 0)
-            if "error" in one["args"]:
-                drawn.errors[one["args"]["error"]] += 1
+            told = one.get("args", {})
+            drawn.tokens[_lane(drawn, track)] += told.get("tokens", 0)
+            if "error" in told:
+                drawn.errors[told["error"]] += 1
         else:
             assert at >= self.ended_at.get(track, 0.0) - 0.002, "waits of a lane overlap"
             self.ended_at[track] = at + one["dur"]

@@ -157,7 +157,7 @@ def test_every_row_is_told_of_once(tmp_path: Path) -> None:
         async with open_store(database) as store:
             run = await beginning.begin(store)
             found = Collector.of(prepared, beginning, run, [], INFO, cell=40, tests=0)
-            found.watch = lambda record: told.append(status_of(record))
+            found.watch = lambda record, _kept: told.append(status_of(record))
 
             async def emit(row: Row) -> None:
                 await found.add(row)

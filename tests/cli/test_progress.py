@@ -99,6 +99,32 @@ def test_a_wide_terminal_is_shown_all_of_it() -> None:
     ]
 
 
+def test_of_several_lanes_each_says_how_far_it_is() -> None:
+    """And how long the rest takes, where it has one and that is known."""
+    lanes = (
+        lane("slow", rows=100, done=10, eta_s=90.2, why=Why.PACE),
+        lane("fast", rows=100, done=100, eta_s=0.0),
+        lane("new", rows=4),
+    )
+    state = attrs.evolve(RUN, lanes=lanes)
+    assert drawn(state, 80)[2:] == [
+        "lane  in flight  queued     rows  left  waiting",
+        "slow        0/4       0   10/100  1:30  rpm",
+        "fast        0/4       0  100/100",
+        "new         0/4       0      0/4",
+    ]
+    assert drawn(state, 33)[2:] == [
+        "lane  in flight  left  waiting",
+        "slow        0/4  1:30  rpm",
+        "fast        0/4",
+        "new         0/4",
+    ]
+    assert plain_line(state).endswith(
+        "; slow: 0/4 in flight, waits: rpm, 10/100 rows, 1:30 left; fast: 0/4 in flight, 100/100 rows;"
+        " new: 0/4 in flight, 0/4 rows"
+    )
+
+
 def test_a_narrow_terminal_does_without_some_of_it() -> None:
     """What is in flight and what a lane waits for goes last."""
     assert drawn(RUN, 40) == [
@@ -176,7 +202,8 @@ def test_lines_say_what_each_lane_does_and_waits_for() -> None:
         told = Picture(
             total=9, lanes=lanes, activity=activity, kept=lambda: 2, stopping=lambda: False
         )
-        told.add(Status.PASS)
+        told.expect({"fast": 4, "full": 2})
+        told.add(Status.PASS, "fast")
         stream = io.StringIO()
 
         async def body(job: Job[None], calls: Calls[None]) -> None:
@@ -197,9 +224,9 @@ def test_lines_say_what_each_lane_does_and_waits_for() -> None:
 
     def line(clock: str, left: int) -> str:
         return (
-            f"3/9 rows, 100.0 % passed, {clock}; fast: 2/3 in flight;"
+            f"3/9 rows, 100.0 % passed, {clock}; fast: 2/3 in flight, 1/4 rows;"
             f" paced: 1/2 in flight, 1 queued, waits: rpm, {left} s;"
-            " full: 1/1 in flight, 1 queued, waits: slots; quiz: 1/2 questions"
+            " full: 1/1 in flight, 1 queued, waits: slots, 0/2 rows; quiz: 1/2 questions"
         )
 
     assert run_virtual(main) == [line("0:05", 5)]

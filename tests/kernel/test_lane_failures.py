@@ -1,5 +1,7 @@
 """What a failed call means: whether it is made again and when, and when its lane is given up."""
 
+import gc
+import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import pairwise
 
@@ -320,3 +322,36 @@ def test_a_refusal_tells_the_rate_and_the_lane_keeps_to_it() -> None:
     gaps = [later - earlier for earlier, later in pairwise(again)]
     assert max(gaps) == pytest.approx(1.0)
     assert sum(gaps) >= len(gaps) - 1  # of two that may come together, once
+
+
+def test_a_call_that_failed_keeps_nothing_of_what_it_sent() -> None:
+    """It is gone at once, and not when somebody looks for garbage: a refused request may be large."""
+
+    class Sent:
+        """What is sent."""
+
+    sent: list[weakref.ref[Sent]] = []
+
+    async def refuse(_what: Sent) -> None:
+        raise CallError(TRANSIENT, "down")
+
+    async def body(job: Job[float], calls: Calls[float]) -> bool:
+        what = Sent()
+        sent.append(weakref.ref(what))
+        try:
+            await calls(job.lane, refuse, what)
+        except CallError:
+            return True
+        return False
+
+    async def main() -> None:
+        jobs = Plan.of(Job(index, "a", 0.0) for index in range(3))
+        await collect(jobs, body, lanes=Lanes([LaneSpec("a", retries=1)]))
+        assert [left() for left in sent] == [None] * 3
+
+    gc.collect()
+    gc.disable()
+    try:
+        run_virtual(main)
+    finally:
+        gc.enable()

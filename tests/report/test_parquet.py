@@ -137,6 +137,9 @@ def test_texts_of_models_stand_there_as_they_are(tmp_path: Path) -> None:
         record["response"] = {**(record["response"] or {}), "output": output}
     records[0]["tokenUsage"] = {"total": 2**70, "prompt": 1.5, "completion": "x"}
     records[0]["latencyMs"] = "soon"
+    records[0]["cost"], records[0]["score"] = 10**400, float("inf")
+    records[1]["tokenUsage"], records[1]["cost"] = {"total": 10**400}, float("nan")
+    records[1]["vars"] = {"x": float("nan"), "y\ud800": 10**400}
     results = attrs.evolve(results_of(), records=lambda _prompt_idx: iter(records))
     lines = lines_of(tmp_path / "rows.parquet", results)
     assert [line["output"] for line in lines] == [
@@ -151,6 +154,11 @@ def test_texts_of_models_stand_there_as_they_are(tmp_path: Path) -> None:
         lines[0][name] for name in ("tokens", "prompt_tokens", "completion_tokens", "latency_ms")
     ]
     assert unknown == [None] * 4
+    huge = [lines[0]["cost_usd"], lines[0]["score"], lines[1]["tokens"], lines[1]["cost_usd"]]
+    assert huge == [None] * 4
+    read = duckdb.execute("SELECT json_extract(?, '$.x')", [lines[1]["vars"]]).fetchall()
+    assert read == [("null",)]
+    assert json.loads(lines[1]["vars"]) == {"x": None, "y\\ud800": 10**400}
 
 
 def test_what_is_left_out_of_files_is_left_out_here(tmp_path: Path) -> None:

@@ -110,7 +110,11 @@ def test_a_command_is_one_line_that_says_what_it_was_given(text: str, title: str
 
 
 def told_of_run(
-    mode: ProgressMode, strip: Strip = KEEP_ALL, root: Path = Path("/repo")
+    mode: ProgressMode,
+    strip: Strip = KEEP_ALL,
+    root: Path = Path("/repo"),
+    *,
+    seconds: float = 1.5,
 ) -> list[str]:
     """What stderr gets of a run of six rows with hostile texts, and of what is printed meanwhile."""
     records = records_of(rows_of()[1])
@@ -131,7 +135,7 @@ def told_of_run(
             nursery.start_soon(log.show, lambda: RUN, lambda: ["  quiz"])
             for record in [*records] * 6:
                 log.add(record)
-            await trio.sleep(1.5)
+            await trio.sleep(seconds)
             print("::warning::hostile\n", end="", file=wrapped)
             nursery.cancel_scope.cancel()
         with log.results():
@@ -145,7 +149,7 @@ def told_of_run(
 
 def test_github_is_told_in_groups_and_annotations() -> None:
     """Ten of them, of the file from the root of the repository, and how many more there are."""
-    lines = told_of_run("github")
+    lines = told_of_run("github", seconds=11)
     assert_inert_log("\n".join(lines), own=("group", "endgroup", "error", "notice"))
     assert lines[0] == "::group::trioeval: progress"
     assert lines[2] == "\\::warning::hostile"
@@ -167,7 +171,7 @@ def test_github_is_told_in_groups_and_annotations() -> None:
 def test_annotations_show_nothing_that_is_left_out_of_files() -> None:
     """Nor the path of a suite that is elsewhere."""
     strip = Strip(test_vars=True, grading_result=True)
-    lines = told_of_run("github", strip, Path("/elsewhere"))
+    lines = told_of_run("github", strip, Path("/elsewhere"), seconds=11)
     assert lines[7] == "::error title=FAIL mine%2C test 0::no reason is told"
 
 

@@ -3,14 +3,13 @@
 import json
 from collections.abc import Callable
 
-import pytest
 import trio
 
 from trioeval.errors import CallError
 from trioeval.faults import Fault
 from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, Why, collect
 from trioeval.report.activity import Activity
-from trioeval.report.run_state import LaneState, RunState, eta_s, lane_states
+from trioeval.report.run_state import LaneState, RunState, lane_states
 from trioeval.testing import run_virtual
 
 
@@ -109,14 +108,3 @@ def test_the_picture_can_be_sent() -> None:
     told = json.loads(json.dumps(run.json(), allow_nan=False))
     assert (told["done"], told["tokens"], told["lanes"][0]["why"]) == (1, 100, "pace")
     assert (run.pass_rate, run.cost) == (100.0, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("done", "total", "elapsed", "left"),
-    [(0, 9, 1.0, None), (2, 9, 1.0, None), (3, 9, 1.5, 3.0), (9, 9, 4.0, 0.0), (0, 0, 0.0, 0.0)],
-)
-def test_how_long_it_takes_is_told_from_the_third_row_on(
-    done: int, total: int, elapsed: float, left: float | None
-) -> None:
-    """Nobody knows it before."""
-    assert eta_s(done, total, elapsed) == left

@@ -34,6 +34,7 @@ from trioeval.cli.tracing import open_trace, trace_of
 from trioeval.cli.watching import Watching
 from trioeval.datasets.result import DatasetResult
 from trioeval.kernel import Event, Observer
+from trioeval.kernel.events import guarded
 from trioeval.providers import Recorder
 from trioeval.providers.secrets import hide_in
 from trioeval.quota.backend import Quota
@@ -350,7 +351,8 @@ def _is_damaged(run: StoredRun) -> bool:
 
 def _observer_of_all(watches: Sequence[Observers], task: str | None, row_of: RowOf) -> Observer:
     """One that tells all of those that there are for a task."""
-    every = [watch(task, row_of) for watch in watches]
+    # One that fails takes nothing from the others.
+    every = [told for watch in watches if (told := guarded(watch(task, row_of))) is not None]
 
     def tell(event: Event) -> None:
         for observe in every:

@@ -7,6 +7,7 @@ decides how often one is drawn.
 
 import os
 import select
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -36,6 +37,22 @@ async def show_live(state: Callable[[], RunState], more: Callable[[], Sequence[s
         more: Gives further lines, which are inert.
     """
     region = Region.on(sys.stderr)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_begin_anew, region)
+        await _draw(region, state, more)
+        nursery.cancel_scope.cancel("nothing is drawn any more")
+
+
+async def _begin_anew(region: "Region") -> None:
+    """When the run goes on after a halt: what was drawn stands above what others have told since."""
+    with trio.open_signal_receiver(signal.SIGCONT) as signals:
+        async for _ in signals:
+            region.forget()
+
+
+async def _draw(
+    region: "Region", state: Callable[[], RunState], more: Callable[[], Sequence[str]]
+) -> None:
     with making_room(region.clear):
         try:
             while not region.is_gone:
@@ -105,6 +122,10 @@ class Region:
         if self._drawn:
             begin, self._drawn = self._up(), []
             self._write(f"{begin}\x1b[J")
+
+    def forget(self) -> None:
+        """What stands there is not the last any more."""
+        self._drawn = []
 
     def _up(self) -> str:
         """What takes the cursor to the first line of it."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import trio
 
-from trioeval.cli.progress_words import by_business, clock, in_flight, pass_rate, wait_words
+from trioeval.cli.progress_words import by_business, clock, in_flight, left, pass_rate, wait_words
 from trioeval.cli.terminal import say
 from trioeval.report import inert
 from trioeval.report.run_state import LaneState, RunState
@@ -41,7 +41,7 @@ def plain_line(state: RunState, more: Iterable[str] = ()) -> str:
     """
     busy = sorted(state.lanes, key=by_business, reverse=True)[:_LANES]
     told = [", ".join(_run(state))]
-    told += [_lane(lane) for lane in state.lanes if lane in busy]
+    told += [_lane(lane, is_one=len(state.lanes) == 1) for lane in state.lanes if lane in busy]
     if hidden := len(state.lanes) - len(busy):
         told.append(f"{hidden} more lanes")
     return "; ".join([*told, *(line.strip() for line in more)])
@@ -59,9 +59,12 @@ def _run(state: RunState) -> Iterator[str]:
         yield f"{clock(state.eta_s)} left"
 
 
-def _lane(lane: LaneState) -> str:
+def _lane(lane: LaneState, *, is_one: bool) -> str:
     facts = [f"{in_flight(lane)} in flight"]
     facts += [f"{lane.queued} queued"] if lane.queued else []
     if waits := wait_words(lane):
         facts.append(waits if lane.mood == "closed" else f"waits: {waits}")
+    if lane.rows and not is_one:
+        facts += [f"{lane.done}/{lane.rows} rows"]
+        facts += [f"{time} left"] if (time := left(lane)) else []
     return f"{inert(lane.name, _NAME)}: {', '.join(facts)}"

@@ -11,6 +11,7 @@ from trioeval.cli.progress_words import (
     clock,
     compact,
     in_flight,
+    left,
     pass_rate,
     rate,
     wait_words,
@@ -50,8 +51,10 @@ def picture(state: RunState, more: Iterable[str], room: Room) -> list[Line]:
     head = [_head(state, room), _counts(state, room.width)]
     others: list[Line] = [[(_cut(line, room.width), "")] for line in more]
     top = [line for line in head if line]
-    left = max(room.height - len(top) - len(others), 2)  # heading, and a lane or how many they are
-    return [*top, *_lanes(state.lanes, room.width, left), *others][: room.height]
+    height = max(
+        room.height - len(top) - len(others), 2
+    )  # heading, and a lane or how many they are
+    return [*top, *_lanes(state.lanes, room.width, height), *others][: room.height]
 
 
 def _head(state: RunState, room: Room) -> Line:
@@ -116,9 +119,11 @@ _RPM = _Column("rpm", lambda lane: rate(lane.used_rpm, lane.rpm), 3)
 _TPM = _Column("tpm", lambda lane: rate(lane.used_tpm, lane.tpm), 3)
 _TOKENS = _Column("tokens", lambda lane: compact(lane.tokens), 6)
 _COST = _Column("US$", lambda lane: f"{lane.cost:.4f}", 3)
+_ROWS = _Column("rows", lambda lane: f"{lane.done}/{lane.rows}" if lane.rows else "", 3)
+_LEFT = _Column("left", left, 4)
 _WAITING = _Column("waiting", wait_words, 10, is_number=False)
-_ALL = (_NAMES, _IN_FLIGHT, _QUEUED, _RPM, _TPM, _TOKENS, _COST, _WAITING)
-_GO_FIRST = (_COST, _TOKENS, _TPM, _RPM, _QUEUED, _WAITING, _IN_FLIGHT)
+_ALL = (_NAMES, _IN_FLIGHT, _QUEUED, _RPM, _TPM, _TOKENS, _COST, _ROWS, _LEFT, _WAITING)
+_GO_FIRST = (_COST, _TOKENS, _TPM, _RPM, _QUEUED, _ROWS, _LEFT, _WAITING, _IN_FLIGHT)
 """Which of them a narrow terminal does without, the first one before others."""
 _SHRINK = (_WAITING, _NAMES)
 """Those that are cut before another one goes, as far as they are of use."""
@@ -147,6 +152,9 @@ def _columns(lanes: Sequence[LaneState]) -> list[_Column]:
         _TPM: any(lane.tpm is not None for lane in lanes),
         _TOKENS: any(lane.tokens for lane in lanes),
         _COST: any(lane.cost for lane in lanes),
+        # Of one lane all is told of them by the line above.
+        _ROWS: len(lanes) > 1 and any(lane.rows for lane in lanes),
+        _LEFT: len(lanes) > 1 and any(map(left, lanes)),
     }
     return [column for column in _ALL if told.get(column, True)]
 

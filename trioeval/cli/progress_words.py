@@ -55,6 +55,11 @@ def rate(used: int, allowed: float | None) -> str:
     return compact(used) if allowed is None else f"{compact(used)}/{compact(allowed)}"
 
 
+def left(lane: LaneState) -> str:
+    """How long the rest of its rows takes, as `1:15`; empty if it has none, or nobody knows."""
+    return clock(lane.eta_s) if lane.eta_s is not None and lane.done < lane.rows else ""
+
+
 def wait_words(lane: LaneState) -> str:
     """What a lane waits for and for how long, or why it is closed; empty if it does not wait. It is inert."""
     if lane.mood == "closed":

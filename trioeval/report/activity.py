@@ -7,8 +7,9 @@ one of a week are told in the same number of them.
 **Waits.** A lane waits from the moment in which its first in line finds an obstacle until a call of it
 starts. That counts for the reason of the obstacle, and is what a run "waited for". Time in which calls
 stand behind that one is not counted again, nor is a back-off while others of the lane are in flight, or
-while the first in line waits or a longer one goes on. Nobody tells when who waits goes away, because the run is stopped or his time is up: so a wait is over at the latest
-when the obstacle was to end, or has ended as far as that is seen here.
+while the first in line waits or a longer one goes on. Nobody tells when who waits goes away, because the
+run is stopped or his time is up: so a wait is over at the latest when the obstacle was to end, or has ended
+as far as that is seen here.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -76,7 +76,7 @@ def all_left_s(paces: Collection[Pace], now: float) -> float | None:
     told = [pace.left_s(now) for pace in open_ones]
     known = [seconds for seconds in told if seconds is not None]
     if len(known) < len(told):
-        there, expected = (sum(found) for found in zip(*((p.there, p.expected) for p in paces)))
+        there, expected = sum(one.there for one in paces), sum(one.expected for one in paces)
         whole = Pace(open_ones[0].began_at, expected, there).left_s(now)
         if whole is None:
             return None

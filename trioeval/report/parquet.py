@@ -23,6 +23,7 @@ from trioeval.report.records import output_of, own_of, status_of, title_of_test
 from trioeval.report.results import Results
 
 _BATCH = 2000  # rows
+_HALF = re.compile("[\ud800-\udfff]")
 _REPEAT = re.compile(r"-repeat-(\d+)\Z")
 _WHOLE = 2**63  # numbers beyond it have no place in a column of whole numbers
 
@@ -198,7 +199,8 @@ def _value(kind: ColumnType, found: Any) -> Any:
         case "bool":
             return found if isinstance(found, bool) else None
         case "json":
-            return _whole(compact(found))
+            # The escape of half a character is text in it: parsers of JSON refuse it otherwise.
+            return _whole(_HALF.sub(lambda half: rf"\\u{ord(half[0]):04x}", compact(found)))
         case _:
             return _whole(output_text(found))
 

@@ -65,6 +65,7 @@ class Took:
 
     seconds: float
     rows: int
+    """Those that were run to their end."""
     tokens: int
     activity: Sequence[Mapping[str, Any]]
     """What lanes did in each execution, as `Activity.json` told it."""
@@ -90,7 +91,7 @@ class Took:
         ran = [one for one in totals if one.rows]
         return cls(
             seconds=seconds,
-            rows=sum(one.rows - one.outcome("not_run", "blocked") for one in ran),
+            rows=sum(one.rows - one.outcome("not_run", "blocked", "interrupted") for one in ran),
             tokens=sum(column.usage["total"] for one in ran for column in one.columns),
             activity=activity,
             hidden=hidden,

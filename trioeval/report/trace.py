@@ -204,10 +204,12 @@ class Trace:
         has_slot = lane.limit is None or lane.in_flight < lane.limit
         if lane.wait is not None and lane.wait.why is Why.SLOT and has_slot:
             self._end_wait(lane, at)  # who waits has it, or is told of another obstacle
-        told = f'"tokens":{event.tokens},"cost":{_number(event.money)}'
+        told = []
+        if event.is_told:
+            told.append(f'"tokens":{event.tokens},"cost":{_number(event.money)}')
         if event.error is not None:
-            told += f',"error":"{self._escaped(error_kind(event.error))}"'
-        self._add("E", at, slot[1], args=told)
+            told.append(f'"error":"{self._escaped(error_kind(event.error))}"')
+        self._add("E", at, slot[1], args=",".join(told))
         self._count(lane, at)
 
     def _waiting(self, task: str | None, event: Waiting) -> None:

@@ -227,7 +227,6 @@ async def open_live(run_id: str) -> AsyncIterator[Live]:
                 yield live
             except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
                 failure = error
-            nursery.cancel_scope.shield = True  # or a cancellation would take the failure's place
             nursery.cancel_scope.cancel("nobody watches any more")
     if failure is not None:
         raise failure

@@ -1,0 +1,84 @@
+"""How long the rest of a run takes: by its slowest lane, and by how it goes now."""
+
+from collections.abc import Mapping
+
+import pytest
+import trio
+
+from trioeval.cli.picture import Picture
+from trioeval.kernel import Lanes, LaneSpec
+from trioeval.report.activity import Activity
+from trioeval.report.pace import Pace, all_left_s
+from trioeval.report.run_state import RunState
+from trioeval.tasks import Status
+from trioeval.testing import run_virtual
+
+
+@pytest.mark.parametrize(
+    ("there", "expected", "now", "left"),
+    [(0, 9, 1.0, None), (2, 9, 1.0, None), (3, 9, 1.5, 3.0), (9, 9, 4.0, 0.0), (0, 0, 0.0, 0.0)],
+)
+def test_how_long_it_takes_is_told_from_the_third_row_on(
+    there: int, expected: int, now: float, left: float | None
+) -> None:
+    """Nobody knows it before."""
+    assert Pace(0.0, expected, there).left_s(now) == left
+    assert all_left_s([Pace(0.0, expected, there)], now) == left
+
+
+def test_a_burst_long_ago_says_nothing() -> None:
+    """Nor does a pause: rows of the last minute tell how it goes, if they are many."""
+    pace = Pace(0.0, expected=1000)
+    for _ in range(500):
+        pace.add(1.0)
+    for second in range(2, 300):
+        pace.add(float(second))
+    assert pace.left_s(299.5) == pytest.approx(pace.left, rel=0.02)  # one a second
+
+
+def test_a_lane_of_which_nothing_is_known_goes_like_the_others() -> None:
+    """But no lane makes a slower one faster."""
+    slow, new = Pace(0.0, 20, 10), Pace(0.0, 20)
+    assert all_left_s([slow, new], 10.0) == 30.0
+    assert all_left_s([new], 10.0) is None
+
+
+def state_of(done: Mapping[str, int], rows: Mapping[str, int], *, paused: str = "") -> RunState:
+    """A run of ten seconds with so many rows that are over."""
+
+    async def main() -> RunState:
+        lanes = Lanes([LaneSpec(name) for name in rows])
+        told = Picture(
+            total=sum(rows.values()) + 7,
+            lanes=lanes,
+            activity=Activity(trio.current_time()),
+            kept=lambda: 7,
+            stopping=lambda: False,
+        )
+        told.expect(rows)
+        await trio.sleep(10)
+        for name, count in done.items():
+            for _ in range(count):
+                told.add(Status.PASS, name)
+        if paused:
+            lanes[paused].pause()
+        return told.state()
+
+    return run_virtual(main)
+
+
+def test_a_run_takes_as_long_as_its_slowest_lane() -> None:
+    """Each lane says how far it is itself; rows that were there already count as done."""
+    state = state_of({"fast": 100, "slow": 10}, {"fast": 100, "slow": 100})
+    assert (state.done, state.total, state.eta_s) == (117, 207, 90.0)
+    assert [(lane.done, lane.rows, lane.eta_s) for lane in state.lanes] == [
+        (100, 100, 0.0),
+        (10, 100, 90.0),
+    ]
+
+
+def test_nobody_knows_how_long_a_pause_takes() -> None:
+    """Unless nothing is left on that lane."""
+    state = state_of({"a": 5, "b": 5}, {"a": 10, "b": 10}, paused="b")
+    assert (state.eta_s, state.lanes[1].eta_s) == (None, None)
+    assert state_of({"a": 5, "b": 10}, {"a": 10, "b": 10}, paused="b").eta_s == 10.0
