@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 
 import pyte
 import pytest
+from hostile import assert_inert_terminal, names_of
 from test_command_line import fake_provider, stats_of
 
 pytestmark = pytest.mark.slow
@@ -134,7 +136,7 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 
 @pytest.fixture(scope="module")
 def slow_provider() -> Iterator[str]:
-    with fake_provider("--latency", "0.15") as url:
+    with fake_provider("--latency", "0.1") as url:
         yield url
 
 
@@ -181,7 +183,7 @@ def test_a_terminal_is_shown_what_each_lane_does(tmp_path: Path, slow_provider: 
             assert word in heading
         terminal.wait_for(
             lambda lines: (
-                any(re.match(r"paced .* \d+/300 .* rpm", line) for line in lines)
+                any(re.match(r"paced .* \d+/300 .* \d+/10  0:0\d  rpm", line) for line in lines)
                 and any("100.0 % pass" in line for line in lines)
             )
         )
@@ -223,22 +225,38 @@ def test_an_interrupt_is_told_above_the_picture(tmp_path: Path, slow_provider: s
     assert colours <= {b"", b"0", b"1", b"2"}  # bold and dim are no colours
 
 
-def test_a_dumb_terminal_gets_lines(tmp_path: Path, slow_provider: str) -> None:
-    write_suite(tmp_path, slow_provider, 10, [{"key": "a", "maxConcurrency": 1}])
+def test_a_dumb_terminal_gets_harmless_lines(tmp_path: Path, slow_provider: str) -> None:
+    """Whatever the lane, the suite and the replies are called; and the run goes on after a halt."""
+    write_suite(tmp_path, slow_provider, 26, [{"key": names_of(), "maxConcurrency": 1, "rpm": 300}])
     with on_terminal(tmp_path, env={"TERM": "dumb"}) as terminal:
         terminal.wait_end()
     assert terminal.process.returncode == 0
-    assert b"\x1b" not in terminal.raw
+    assert_inert_terminal(terminal.raw.decode())
     assert re.search(
-        rb"\d/10 rows, 100\.0 % passed, 0:01, 0:0\d left; a: 1/1 in flight", terminal.raw
+        rb"\d+/26 rows, 100\.0 % passed, 0:05, 0:0\d left; <script>window", terminal.raw
     )
+
+
+def test_after_a_halt_nothing_of_others_is_drawn_over(tmp_path: Path, slow_provider: str) -> None:
+    """What a shell and its programs have told meanwhile stays; the picture goes on below it."""
+    write_suite(tmp_path, slow_provider, 12, [{"key": "a", "maxConcurrency": 1}])
+    with on_terminal(tmp_path) as terminal:
+        terminal.wait_for(lambda lines: any("1/1" in line for line in lines))
+        terminal.process.send_signal(signal.SIGSTOP)
+        terminal.stream.feed("told by others\r\n")
+        drawn = terminal.lines().index("told by others")
+        terminal.process.send_signal(signal.SIGCONT)
+        terminal.wait_for(lambda lines: any("rows" in line for line in lines[drawn + 1 :]))
+        assert "told by others" in terminal.lines()
+        assert "exit 0" in " ".join(terminal.wait_end())
+        assert "told by others" in terminal.lines()
 
 
 def test_a_terminal_that_is_held_or_goes_away_is_no_error(
     tmp_path: Path, slow_provider: str
 ) -> None:
     """The run does not wait for it, and ends as it would have."""
-    write_suite(tmp_path, slow_provider, 14, [{"key": "a", "maxConcurrency": 1}])
+    write_suite(tmp_path, slow_provider, 12, [{"key": "a", "maxConcurrency": 1}])
     with on_terminal(tmp_path, "-o", "out.json") as terminal:
         terminal.wait_for(lambda lines: any("1/1" in line for line in lines))
         done = stats_of(slow_provider)["ok"]
@@ -250,7 +268,7 @@ def test_a_terminal_that_is_held_or_goes_away_is_no_error(
         terminal.close()
         assert terminal.process.wait(timeout=PATIENCE) == 0
     rows = json.loads((tmp_path / "out.json").read_text())["results"]["results"]
-    assert [row["success"] for row in rows] == [True] * 14
+    assert [row["success"] for row in rows] == [True] * 12
 
 
 def test_a_file_gets_objects_or_the_last_line_alone(tmp_path: Path, slow_provider: str) -> None:

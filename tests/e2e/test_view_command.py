@@ -60,6 +60,21 @@ def test_what_cannot_be_shown_is_refused(
     assert (code, "damaged" in said, "Traceback" in said) == (1, True, False)
 
 
+@pytest.mark.parametrize("missing", ["hypercorn.config", "starlette.types"])
+def test_a_missing_part_of_the_extra_is_named(
+    database: Path,
+    missing: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Whichever it is: other programs bring one without the other."""
+    for name in ("trioeval.web.serving", "trioeval.web.security"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, missing, None)
+    assert run_command_line(["view", "--port", "0", "--db", str(database)]) == 2
+    assert "pip install 'trioeval[view]'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_where_others_can_connect_a_token_is_made_and_a_signal_ends_it_at_once(
     database: Path, number: signal.Signals

@@ -189,28 +189,6 @@ def test_an_error_of_the_run_comes_out_as_it_is() -> None:
     in_trio(main)
 
 
-def test_a_cancellation_does_not_take_the_place_of_an_error_of_the_run() -> None:
-    """Though somebody watches, who ends with it."""
-    streams: list[trio.SocketStream] = []
-
-    async def run_fails(scope: trio.CancelScope) -> None:
-        async with served(watched_run()):
-            stream = raw()
-            await stream.receive_some()
-            streams.append(stream)
-            scope.cancel()
-            raise KeyError("its own")
-
-    async def main() -> None:
-        with trio.CancelScope() as scope:
-            with pytest.raises(KeyError, match="its own"):
-                await run_fails(scope)
-        for stream in streams:
-            await stream.aclose()
-
-    in_trio(main)
-
-
 @pytest.mark.parametrize(
     ("sent", "says"),
     [

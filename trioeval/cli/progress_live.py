@@ -10,7 +10,8 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TextIO
 
 import attrs
@@ -37,23 +38,7 @@ async def show_live(state: Callable[[], RunState], more: Callable[[], Sequence[s
         more: Gives further lines, which are inert.
     """
     region = Region.on(sys.stderr)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_begin_anew, region)
-        await _draw(region, state, more)
-        nursery.cancel_scope.cancel("nothing is drawn any more")
-
-
-async def _begin_anew(region: "Region") -> None:
-    """When the run goes on after a halt: what was drawn stands above what others have told since."""
-    with trio.open_signal_receiver(signal.SIGCONT) as signals:
-        async for _ in signals:
-            region.forget()
-
-
-async def _draw(
-    region: "Region", state: Callable[[], RunState], more: Callable[[], Sequence[str]]
-) -> None:
-    with making_room(region.clear):
+    with making_room(region.clear), _halts_told(region.forget):
         try:
             while not region.is_gone:
                 began = time.perf_counter()
@@ -62,6 +47,20 @@ async def _draw(
                 await trio.sleep(pause(time.perf_counter() - began))
         finally:
             region.clear()
+
+
+@contextmanager
+def _halts_told(forget: Callable[[], None]) -> Iterator[None]:
+    """After a halt (Ctrl-Z) others have written below what was drawn; told before anything else goes on."""
+
+    def goes_on(_number: int, _frame: object) -> None:
+        forget()
+
+    before = signal.signal(signal.SIGCONT, goes_on)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGCONT, before)
 
 
 def pause(cost: float) -> float:

@@ -73,8 +73,6 @@ async def serve_live(
                 failure = error
             remove(path)
             server.end()
-            # Shielded for so long: a cancellation here would take the place of the run's own failure.
-            nursery.cancel_scope.shield = True
             nursery.cancel_scope.deadline = trio.current_time() + _GOODBYE
     finally:
         remove(path)
