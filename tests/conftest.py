@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 
     from browser import Browser
 
+# What runs print is compared: it is the same where the tests are run in a step of GitHub Actions.
+for _name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"):
+    os.environ.pop(_name, None)
+
 # Whole Trio runs are slow to draw for hypothesis' taste, never slow to check.
 _COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -361,7 +361,7 @@ def test_rows_that_cannot_be_kept_cost_neither_tables_nor_the_last_line(tmp_path
     write(tmp_path / "suite.json", {**echo_suite(), "tests": tests})
     command = [sys.executable, "-m", "trioeval", "suite.json", "-o", "a.json", "-o", "b.csv"]
     done = subprocess.run(
-        ["sh", "-c", 'ulimit -f 660 && exec "$@"', "sh", *command, "--no-progress"],
+        ["sh", "-c", 'ulimit -f 760 && exec "$@"', "sh", *command, "--no-progress"],
         cwd=tmp_path,
         env=ENV,
         capture_output=True,

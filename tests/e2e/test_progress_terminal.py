@@ -13,7 +13,7 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +160,15 @@ def write_suite(folder: Path, url: str, rows: int, lanes: Sequence[Mapping[str, 
     (folder / "suite.json").write_text(json.dumps(suite))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def dumb_run(tmp_path_factory: pytest.TempPathFactory, slow_provider: str) -> Iterator[Terminal]:
+    """A run of six seconds on a terminal that can do nothing; others are tested meanwhile."""
+    folder = tmp_path_factory.mktemp("dumb")
+    write_suite(folder, slow_provider, 26, [{"key": names_of(), "maxConcurrency": 1, "rpm": 300}])
+    with on_terminal(folder, env={"TERM": "dumb"}) as terminal:
+        yield terminal
+
+
 def is_whole(lines: list[str]) -> bool:
     """Whether a picture stands there once: the line of rows, and one heading."""
     return (
@@ -200,12 +209,15 @@ def test_a_terminal_is_shown_what_each_lane_does(tmp_path: Path, slow_provider: 
     assert "in flight" not in text
 
 
-def test_an_interrupt_is_told_above_the_picture(tmp_path: Path, slow_provider: str) -> None:
+def test_an_interrupt_is_told_above_the_picture(tmp_path: Path) -> None:
     """Typed on one of 40 columns in Windows-1252 without colours; characters that it has not are replaced."""
     lanes = [{"key": f"Spur Ä 試験 {n}", "maxConcurrency": 1, "rpm": 60} for n in range(30)]
-    write_suite(tmp_path, slow_provider, 5, lanes)
     env = {"NO_COLOR": "1", "PYTHONIOENCODING": "cp1252"}
-    with on_terminal(tmp_path, columns=40, env=env, is_controlling=True) as terminal:
+    with fake_provider("--latency", "0.6") as url, ExitStack() as stack:
+        write_suite(tmp_path, url, 3, lanes)
+        terminal = stack.enter_context(
+            on_terminal(tmp_path, columns=40, env=env, is_controlling=True)
+        )
         terminal.encoding = "cp1252"
         seen = terminal.wait_for(
             lambda lines: is_whole(lines) and any("1/1" in line for line in lines)
@@ -225,21 +237,9 @@ def test_an_interrupt_is_told_above_the_picture(tmp_path: Path, slow_provider: s
     assert colours <= {b"", b"0", b"1", b"2"}  # bold and dim are no colours
 
 
-def test_a_dumb_terminal_gets_harmless_lines(tmp_path: Path, slow_provider: str) -> None:
-    """Whatever the lane, the suite and the replies are called; and the run goes on after a halt."""
-    write_suite(tmp_path, slow_provider, 26, [{"key": names_of(), "maxConcurrency": 1, "rpm": 300}])
-    with on_terminal(tmp_path, env={"TERM": "dumb"}) as terminal:
-        terminal.wait_end()
-    assert terminal.process.returncode == 0
-    assert_inert_terminal(terminal.raw.decode())
-    assert re.search(
-        rb"\d+/26 rows, 100\.0 % passed, 0:05, 0:0\d left; <script>window", terminal.raw
-    )
-
-
 def test_after_a_halt_nothing_of_others_is_drawn_over(tmp_path: Path, slow_provider: str) -> None:
     """What a shell and its programs have told meanwhile stays; the picture goes on below it."""
-    write_suite(tmp_path, slow_provider, 12, [{"key": "a", "maxConcurrency": 1}])
+    write_suite(tmp_path, slow_provider, 9, [{"key": "a", "maxConcurrency": 1}])
     with on_terminal(tmp_path) as terminal:
         terminal.wait_for(lambda lines: any("1/1" in line for line in lines))
         terminal.process.send_signal(signal.SIGSTOP)
@@ -276,21 +276,29 @@ def test_a_file_gets_objects_or_the_last_line_alone(tmp_path: Path, slow_provide
     write_suite(tmp_path, slow_provider, 3, [{"key": "a"}])
     command = [sys.executable, "-m", "trioeval", "suite.json", "--no-table"]
 
-    def told(*flags: str) -> list[str]:
-        done = subprocess.run(
-            [*command, *flags], cwd=tmp_path, env=ENV, capture_output=True, timeout=60, check=True
+    def begin(*flags: str) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            [*command, *flags, "--no-write"],
+            cwd=tmp_path,
+            env=ENV,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
-        assert done.stdout == b""
-        return done.stderr.decode().splitlines()
 
-    facts = [json.loads(line) for line in told("--progress-mode", "json", "--no-write")]
+    def told(process: "subprocess.Popen[bytes]") -> list[str]:
+        shown, said = process.communicate(timeout=PATIENCE)
+        assert (shown, process.returncode) == (b"", 0)
+        return said.decode().splitlines()
+
+    quiet = begin("--quiet")
+    facts = [json.loads(line) for line in told(begin("--progress-mode", "json"))]
     assert [fact["testIdx"] for fact in facts if fact["type"] == "row"] == [0, 1, 2]
     assert facts[0]["type"] == "progress"
     assert facts[0]["lanes"][0]["name"] == "a"
     assert [fact["done"] for fact in facts if fact["type"] == "progress"][-1] == 3
     assert facts[-1]["type"] == "end"
     assert facts[-1]["code"] == 0
-    (only,) = told("--quiet")
+    (only,) = told(quiet)
     assert only.endswith("exit 0: every row passed")
 
 
@@ -331,3 +339,13 @@ def test_a_step_of_github_gets_groups_and_a_summary(tmp_path: Path) -> None:
     assert "##[" not in done.stdout
     assert summary.read_text() == "# before\n" + (tmp_path / "page.md").read_text()
     assert "| `::add-mask::x` | 1 | 2 | 0 | 33.3 % |" in summary.read_text()
+
+
+def test_a_dumb_terminal_gets_harmless_lines(dumb_run: Terminal) -> None:
+    """Whatever the lane is called."""
+    dumb_run.wait_end()
+    assert dumb_run.process.returncode == 0
+    assert_inert_terminal(dumb_run.raw.decode())
+    assert re.search(
+        rb"\d+/26 rows, 100\.0 % passed, 0:05, 0:0\d left; <script>window", dumb_run.raw
+    )
