@@ -70,7 +70,11 @@ class Problem:
         where = ":".join(
             str(part) for part in (self.file, self.line, self.column) if part is not None
         )
-        text = f"{where}: {self.path}: {self.message}" if where else f"{self.path}: {self.message}"
+        # Of a file as a whole there is no place to name.
+        is_whole = self.path == "$" and self.file is not None and self.line is None
+        text = ": ".join(
+            part for part in (where, "" if is_whole else self.path, self.message) if part
+        )
         return f"{text}\n  {self.hint}" if self.hint else text
 
 

@@ -126,10 +126,10 @@ def test_failures_name_the_command_that_shows_more(
     assert '1  FAIL  word=bo: the output does not contain "ba"' in out
     with read_store(Path("my runs.db")) as reader:
         run = reader.run("latest").id
-    assert f"all of one: trioeval show {run} 1 --db 'my runs.db'\n" in out
+    assert f"one row in full: trioeval show {run} 1 --db 'my runs.db'\n" in out
     assert run_command_line(["show", run, "1", "--db", "my runs.db"]) == 0
     assert 'does not contain "ba"' in capsys.readouterr().out
     run_command_line(["show", "--db", "my runs.db"])
-    assert f"all of one: trioeval show {run} 1 --db 'my runs.db'\n" in capsys.readouterr().out
+    assert f"one row in full: trioeval show {run} 1 --db 'my runs.db'\n" in capsys.readouterr().out
     run_command_line([suite, "--no-progress", "--no-write"])
-    assert "all of one" not in capsys.readouterr().out
+    assert "one row in full" not in capsys.readouterr().out

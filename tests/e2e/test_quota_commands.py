@@ -183,7 +183,7 @@ def test_a_file_of_limits_is_made_and_changed_without_a_server(tmp_path: Path, r
             "the URL of limits must begin with http://, https://, redis://",
         ),
         (["show", "--url", "http://h?x"], "must be like http://host:8770, got 'http://h?x'"),
-        (["show", "--limits", "no.json"], "no.json: $: there is no such file"),
+        (["show", "--limits", "no.json"], "no.json: there is no such file"),
         (
             ["show", "b", "c", "--limits", "limits.json"],
             "there is no limit b, c; known are slots",

@@ -10,6 +10,8 @@ import trio
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from trioeval.errors import CallError
+from trioeval.faults import Fault
 from trioeval.kernel import (
     Admitted,
     CallEnded,
@@ -22,6 +24,7 @@ from trioeval.kernel import (
     Lanes,
     LaneSpec,
     LimitChanged,
+    Metered,
     Plan,
     Throttled,
     Waiting,
@@ -184,6 +187,30 @@ def test_a_run_tells_what_it_waited_for() -> None:
     told = activity.json(ended_at)
     assert told["durationS"] == 44
     assert longest_waits([told]) == [LaneWait("a", Why.TOKENS, 31.0)]
+
+
+def test_what_is_not_told_is_not_guessed() -> None:
+    """Of a call that failed, was cut off or says nothing, what it had reserved counts for the rate alone."""
+
+    async def ask(job: Job[float], calls: Calls[float]) -> None:
+        async def send() -> Metered[None]:
+            await trio.sleep(job.payload)
+            if job.index == 1:
+                raise CallError(Fault.TRANSIENT, "down")
+            return Metered(None, tokens=7 if job.index == 0 else None, money=0.5)
+
+        with trio.move_on_after(5):
+            await calls(job.lane, send, tokens=100, money=1.0)
+
+    activity, ended_at = watched(
+        [LaneSpec("a", 4, retries=0)],
+        [Job(i, "a", at) for i, at in enumerate((1.0, 1.0, 9.0, 1.0))],
+        ask,
+    )
+    lane = activity.lane("a")
+    assert (lane.calls, lane.failed, lane.tokens, lane.money) == (4, 1, 7, 0.5)
+    assert lane.rates(ended_at) == (4, 307)
+    assert sum(bucket.tokens for bucket in lane.buckets) == 7
 
 
 def test_nobody_waits_while_all_runs() -> None:

@@ -4,7 +4,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import attrs
-from finished import results_of
+from finished import records_of, results_of, rows_of, totals_of
 from hostile import HUGE_LINE, TEXTS, assert_inert_markdown
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,6 +52,26 @@ def test_a_page_has_totals_failures_and_waits() -> None:
         "#### What it waited for\n\n"
         "* 31.0 s of 44.0 s: `openai`, tpm\n* 2.0 s of 44.0 s: `openai`, slots\n\n"
     )
+
+
+def test_rows_that_were_not_run_to_their_end_are_no_failures() -> None:
+    """They are counted, and it is said that the run is not finished; whatever else must not be shown."""
+    suite, rows = rows_of()
+    cut = [*rows[:2], *(attrs.evolve(row, outcome="not_run", error="not run") for row in rows[2:])]
+    records = records_of(cut)
+    for strip in (Strip(), Strip(metadata=True)):
+        results = attrs.evolve(
+            results_of(strip=strip),
+            totals=totals_of(suite, cut),
+            records=lambda column: (
+                row for row in records if column is None or row["promptIdx"] == column
+            ),
+        )
+        page = "".join(markdown_chunks(results))
+        assert "**Not finished: 2 of 4 rows are still to be run**\n" in page
+        assert "`not run`" not in page
+        assert "more rows" not in page
+        assert [row[0] for row in cells(page)[4:]] == ["0", "0"]
 
 
 def test_tasks_have_parts_and_many_failures_are_counted() -> None:

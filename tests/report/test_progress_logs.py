@@ -16,6 +16,7 @@ from rich.cells import cell_len
 
 from trioeval.cli.flags import ProgressMode
 from trioeval.cli.progress import open_log
+from trioeval.cli.progress_github import GitHubLog
 from trioeval.cli.progress_plain import plain_line
 from trioeval.cli.progress_streams import Guarded, Messages
 from trioeval.cli.progress_table import Room, picture
@@ -173,6 +174,23 @@ def test_annotations_show_nothing_that_is_left_out_of_files() -> None:
     strip = Strip(test_vars=True, grading_result=True)
     lines = told_of_run("github", strip, Path("/elsewhere"), seconds=11)
     assert lines[7] == "::error title=FAIL mine%2C test 0::no reason is told"
+
+
+def test_rows_that_were_not_run_to_their_end_are_no_annotations() -> None:
+    """After an interrupt there may be thousands of them; those that failed are to be seen."""
+    record = records_of(rows_of()[1])[0]
+    cut = {
+        **record,
+        "metadata": {"trioeval": {**record["metadata"]["trioeval"], "outcome": "not_run"}},
+    }
+    log, stream = GitHubLog(None, Path("/repo"), KEEP_ALL), io.StringIO()
+    for row in (*[cut] * 20, record):
+        log.add(row)
+    with contextlib.redirect_stderr(stream), log.results():
+        pass
+    assert [line.split("::")[1].split(" ")[0] for line in stream.getvalue().splitlines()] == [
+        "group", "endgroup", "error",
+    ]  # fmt: skip
 
 
 def test_programs_are_told_in_objects() -> None:

@@ -149,7 +149,7 @@ def test_junit_has_a_suite_a_column_and_a_case_a_row() -> None:
     }
     assert [suite.get("name") for suite in root] == ["[mine] prompt 1", "[back] prompt 1"]
     failed, broken = root[0]
-    assert (failed.get("name"), broken.get("name")) == ("test 1", "test 2: second")
+    assert (failed.get("name"), broken.get("name")) == ("0: word=hi", "1: second")
     assert {found.get("name"): found.get("value") for found in failed.iter("property")} == {
         "score": "0.75",
         "score.m": "0.75",
@@ -199,7 +199,7 @@ def test_control_characters_do_not_break_junit() -> None:
     results = results_of(suite, answers(evil))
     text = "".join(junit_chunks(results)).encode()
     (found,) = ET.fromstring(text).iter("testcase")  # noqa: S314 - our own text
-    assert found.get("name") == "test 1: d <"
+    assert found.get("name") == "0: d <"
 
 
 def test_xml_is_the_document_as_elements() -> None:

@@ -165,7 +165,7 @@ def test_documents_call_rows_after_their_cases() -> None:
     results = attrs.evolve(
         results_of(), head=headed(parsed), totals=totals, records=lambda _column: iter([record])
     )
-    assert "test 1: calc" in "".join(junit_chunks(results))
+    assert "0: calc" in "".join(junit_chunks(results))
     assert PageData("".join(html_chunks(results))).rows("index")[0][1] == "calc"
     head, first, *_ = csv.reader(io.StringIO("".join(csv_chunks(results))))
     assert first[head.index("Description")] == "calc"

@@ -132,16 +132,18 @@ def test_failures_have_index_status_name_and_reason() -> None:
     view = failures_view(headed(suite).columns, kept(records_of(rows)), lambda n: f"show me {n}")
     assert printed(view, width=100) == [
         "3 rows did not pass",
+        "row",
         '0  FAIL   word=hi | mine: the output does not equal "no"',
         '1  FAIL   word=hi | back: the output does not equal "no"',
         "2  ERROR  second | mine: server: down",
-        "all of one: show me 0",
+        "one row in full: show me 0",
         "",
     ]
     suite, rows = rows_of({**SUITE, "providers": ["echo"]})
     view = failures_view(headed(suite).columns, kept(records_of(rows)))
     assert printed(view, width=100) == [
         "1 row did not pass",
+        "row",
         '0  FAIL  word=hi: the output does not equal "no"',
         "",
     ]

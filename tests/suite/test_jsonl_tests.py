@@ -222,11 +222,11 @@ def test_a_file_must_stay_as_it_was_when_it_was_loaded(
     file = tmp_path / "t.jsonl"
     state = file.stat()
     os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns + 1))
-    message = f"{file}: $: the file has changed since the suite was loaded\n  load the suite again"
+    message = f"{file}: the file has changed since the suite was loaded\n  load the suite again"
     assert tests[6].fault == message
     assert tests[5] is before
     file.unlink()
-    assert tests[8].fault == f"{file}: $: cannot be read any more: No such file or directory"
+    assert tests[8].fault == f"{file}: cannot be read any more: No such file or directory"
 
 
 def test_variables_of_a_test_are_beside_the_file_or_beside_the_suite(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_qe_40_no_questions_and_unreadable_files_are_told_at_load(tmp_path: Path
     ]
     (told,) = problems_of(tmp_path, "q.json", '{"version": 1,')
     assert told.startswith("q.json:1:15: $: not JSON: ")
-    assert problems_of(tmp_path, "q.yaml", "") == ["q.yaml: $: the file is empty"]
+    assert problems_of(tmp_path, "q.yaml", "") == ["q.yaml: the file is empty"]
 
 
 def test_mistakes_are_placed_in_their_file_with_line_and_column(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ class WatchedRun:
     id: str = RUN
     done: int = 0
     stops: int = 0
+    askers: list[int | None] = attrs.field(factory=list)
+    """The processes that have stopped or cancelled it."""
     cancelled: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     activity: Activity = attrs.field(factory=lambda: Activity(trio.current_time()))
     states: int = 0
@@ -40,8 +42,13 @@ class WatchedRun:
             lanes=lane_states(self.lanes.statistics(), self.activity, now, hidden={"local"}),
         )
 
-    def stop(self) -> None:
+    def stop(self, process: int | None) -> None:
         self.stops += 1
+        self.askers.append(process)
+
+    def cancel(self, process: int | None) -> None:
+        self.cancelled.cancel()
+        self.askers.append(process)
 
     def steering(self) -> Steering:
         return Steering(
@@ -49,7 +56,7 @@ class WatchedRun:
             state=self.state,
             lanes=self.lanes,
             stop=self.stop,
-            cancel=self.cancelled.cancel,
+            cancel=self.cancel,
         )
 
 

@@ -125,7 +125,13 @@ async def serving(
     )
     async with trio.open_nursery() as followers:
         watches = Watches(store, followers)
-        view = View(store=store, watches=watches, stop=stop, now=lambda: NOW)
+        view = View(
+            store=store,
+            watches=watches,
+            stop=stop,
+            now=lambda: NOW,
+            resume=lambda run: f"trioeval resume {run}",
+        )
         async with trio.open_nursery() as nursery:
             await nursery.start(partial(serve_app, view.app(door), listeners, stop))
             yield Server(address, stop, watches)

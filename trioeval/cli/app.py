@@ -46,6 +46,7 @@ from trioeval.errors import (
     OutputError,
     QuotaError,
     StoreError,
+    SuiteError,
     TrioevalError,
     leaves,
 )
@@ -274,7 +275,7 @@ def run_command_line(arguments: Sequence[str], interrupts: Interrupts | None = N
         with guarded(stdout=for_people) if is_github(os.environ) else nullcontext():
             return _run_command_line(arguments, interrupts)
     except KeyboardInterrupt:  # comes once, and never from a run
-        say(f"interrupted before the run began; exit {interrupts.code}")
+        say(f"{_interrupted(arguments)}; exit {interrupts.code}")
         return interrupts.code
 
 
@@ -301,22 +302,38 @@ def _run_command_line(arguments: Sequence[str], interrupts: Interrupts) -> int:
         return Exit.FAULT if error.reason == "limiter_unavailable" else Exit.USAGE
     except TrioevalError as error:
         say(error)
+        if isinstance(error, SuiteError) and (near := _near_command(arguments)):
+            say(f'  did you mean the command "{near}"?')
         return Exit.USAGE
     except ExceptionGroup as group:
         return _explain(group)
     return code if isinstance(code, int) else Exit.OK
 
 
+def _interrupted(arguments: Sequence[str]) -> str:
+    """What an interrupt has kept from being done."""
+    name = next(iter(arguments), "")
+    runs = name in {"run", "resume"} or name.startswith("-") or name not in app
+    return "interrupted before the run began" if runs else "interrupted before it was done"
+
+
 def _formatted(error: cyclopts.CycloptsError) -> object:
     """What is printed of a command line that cannot be read."""
     if not isinstance(error, cyclopts.UnusedCliTokensError):
         return CycloptsPanel(error)
-    first = (error.root_input_tokens or [""])[0]
-    close = difflib.get_close_matches(first, [name for name in app if name[0] != "-"], n=1)
-    if close and first not in app and not Path(first).exists():
-        return f'there is no command "{first}"; did you mean "{close[0]}"?'
+    tokens = error.root_input_tokens or ()
+    if near := _near_command(tokens):
+        return f'there is no command "{tokens[0]}"; did you mean "{near}"?'
     rest = " ".join(error.unused_tokens or ())
     return f"{rest}: a command takes one suite, or folder; other suites are added with -c"
+
+
+def _near_command(arguments: Sequence[str]) -> str | None:
+    """The command that the first argument may stand for, if that is neither one nor a file."""
+    if not arguments or arguments[0] in app or Path(arguments[0]).exists():
+        return None
+    names = [name for name in app if name[0] != "-"]
+    return next(iter(difflib.get_close_matches(arguments[0], names, n=1)), None)
 
 
 def _explain(group: ExceptionGroup[Exception]) -> int:

@@ -20,17 +20,18 @@ from trioeval.cli.terminal import draw, pour, say, show
 from trioeval.errors import UsageError
 from trioeval.report import Head, json_chunks
 from trioeval.report.clusters import cluster_of
-from trioeval.report.compare import By, Comparison
-from trioeval.report.compare_chance import chance_lines, findings_table, told_of
+from trioeval.report.compare import By, Comparison, RowChange
+from trioeval.report.compare_chance import chance_lines, findings_table, nothing_shared, told_of
 from trioeval.report.compare_findings import Findings, findings_of
 from trioeval.report.compare_tables import (
     changes_table,
     compared_line,
-    compared_table,
     comparison_json,
     first_of,
+    unfinished_lines,
 )
 from trioeval.report.inert import inert
+from trioeval.report.run_list import run_line
 from trioeval.report.statistics import CONFIDENCE, Bootstrap
 from trioeval.store import Reader, RunFacts
 
@@ -100,46 +101,70 @@ def compare_runs(
             shown, more = (list(changes), 0) if all_changed else first_of(changes, _SHOWN)
             findings = found()
         for path in outputs:
-            _write_page(path, (reader, old, new), by, [*told_of(comparison.columns, findings)])
+            _write_page(path, (reader, old, new), by, [*told_of([*comparison.columns], findings)])
     if not as_json:
-        show(f"from {old.id} to {new.id}")
-        if shown:
-            draw(changes_table(shown, _NAME), sys.stdout)
-        if more:
-            show(f"… and {more} more; --changed shows them all")
-        draw(compared_table(comparison), sys.stdout)
-        if findings.columns:
-            draw(findings_table(comparison.columns, findings), sys.stdout)
-        for line in chance_lines(findings):
-            show(line)
-        show(compared_line(comparison))
-    return _exit(terms.fail_if, findings, comparison)
+        show(f"before: {run_line(old)}")
+        show(f"after:  {run_line(new)}")
+        if all_changed or findings.pairs:
+            _show_changes(shown, more)
+        _show_findings(comparison, findings)
+    return _exit(terms.fail_if, findings, comparison, new)
+
+
+def _show_changes(shown: Sequence[RowChange], more: int) -> None:
+    if shown:
+        draw(changes_table(shown, _NAME), sys.stdout)
+    if more:
+        show(f"… and {more} more; --changed shows them all")
+
+
+def _show_findings(comparison: Comparison, findings: Findings) -> None:
+    columns = [*comparison.columns]
+    if findings.pairs:
+        draw(findings_table(columns, findings), sys.stdout)
+    elif columns:
+        show(nothing_shared(columns))
+    for line in (*chance_lines(findings), *unfinished_lines(columns), compared_line(comparison)):
+        show(line)
 
 
 def _exit(
-    fail_if: Literal["worse", "different"] | None, findings: Findings, comparison: Comparison
+    fail_if: Literal["worse", "different"] | None,
+    findings: Findings,
+    comparison: Comparison,
+    later: RunFacts,
 ) -> Exit:
     """What the command ends with; whoever asked is told why."""
     if fail_if is None:
         return Exit.OK
+    so_far = f" (it is unfinished: {later.state})" if _is_unfinished(later) else ""
     if not findings.pairs:
-        say(f"exit {Exit.FAILED:d}: no row is in both runs: whether it is {fail_if} cannot be told")
+        how = "came to an end" if comparison.kinds["unfinished"] else "is"
+        why = f"no row {how} in both runs{so_far}"
+        say(f"exit {Exit.FAILED:d}: {why}: whether it is {fail_if} cannot be told")
         return Exit.FAILED
     if not findings.is_known:
         say(
-            f"exit {Exit.FAILED:d}: all rows of a column are of one test or cluster: "
+            f"exit {Exit.FAILED:d}: all rows of a column are of one test or cluster{so_far}: "
             f"whether it is {fail_if} cannot be told"
         )
         return Exit.FAILED
     found = {"worse": findings.is_worse, "better": findings.is_better and fail_if == "different"}
     told = " and ".join(word for word, holds in found.items() if holds)
     if told:
-        say(f"exit {Exit.FAILED:d}: the later run is {told} beyond chance")
+        say(f"exit {Exit.FAILED:d}: the later run is {told} beyond chance{so_far}")
         return Exit.FAILED
     alone = comparison.kinds["new"] + comparison.kinds["gone"]
     rest = f"; rows that only one run has, and that say nothing: {alone}" if alone else ""
-    say(f"exit {Exit.OK:d}: the later run is not {fail_if} beyond chance{rest}")
+    if left := comparison.kinds["unfinished"]:
+        rest += f"; rows that never came to an end, and that say nothing: {left}"
+    say(f"exit {Exit.OK:d}: the later run is not {fail_if} beyond chance{so_far}{rest}")
     return Exit.OK
+
+
+def _is_unfinished(run: RunFacts) -> bool:
+    left = run.outcomes.get("not_run", 0) + run.outcomes.get("interrupted", 0)
+    return run.state != "finished" or left > 0
 
 
 def _clusters(

@@ -305,6 +305,7 @@ class Execution:
             strip=self.settings.environment.strip,
             escape_formulas=self.settings.environment.escape_formulas,
             database="results" if self.keeping.database is None else self.keeping.database.stem,
+            suite=self.beginning.start.suite,
         )
 
     def _end(self, run: StoredRun, collector: Collector, seconds: float, *, unwritten: bool) -> int:

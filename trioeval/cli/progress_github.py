@@ -11,8 +11,9 @@ from trioeval.cli.progress_log import RunLog
 from trioeval.cli.progress_plain import show_lines
 from trioeval.cli.progress_streams import say_beneath
 from trioeval.report import inert, stripped
+from trioeval.report.failures import LEFT
 from trioeval.report.github import workflow_command
-from trioeval.report.records import name_of_test, status_of
+from trioeval.report.records import name_of_test, own_of, status_of
 from trioeval.report.run_state import RunState
 from trioeval.suite.strip import Strip
 from trioeval.tasks import Status
@@ -35,11 +36,11 @@ class GitHubLog(RunLog):
     """What must not be shown of rows."""
     _annotations: list[str] = attrs.field(factory=list)
     _bad: int = 0
-    """Rows that did not pass."""
+    """Rows that did not pass; those that were not run to their end say nothing of anybody."""
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Take note of a row, and keep what is told of it if it is one of the first that did not pass."""
-        if status_of(record) is not Status.PASS:
+        if status_of(record) is not Status.PASS and own_of(record)["outcome"] not in LEFT:
             self._bad += 1
             if self._bad <= _MOST:
                 self._annotations.append(self._annotation(stripped(record, self.strip)))

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import trio
 
-from trioeval.cli.progress_words import by_business, clock, in_flight, left, pass_rate, wait_words
+from trioeval.cli.progress_words import by_business, clock, in_flight, left, named, pass_rate, wait_words
 from trioeval.cli.terminal import say
 from trioeval.report import inert
+from trioeval.report.cutting import cut_middle
 from trioeval.report.run_state import LaneState, RunState
 
 EVERY = 5.0  # seconds between two lines, and before the first: short runs are over by then
@@ -39,10 +40,11 @@ def plain_line(state: RunState, more: Iterable[str] = ()) -> str:
         state: The picture of the moment.
         more: Further lines, which are inert.
     """
-    busy = sorted(state.lanes, key=by_business, reverse=True)[:_LANES]
+    lanes = named(state.lanes)
+    busy = sorted(lanes, key=by_business, reverse=True)[:_LANES]
     told = [", ".join(_run(state))]
-    told += [_lane(lane, is_one=len(state.lanes) == 1) for lane in state.lanes if lane in busy]
-    if hidden := len(state.lanes) - len(busy):
+    told += [_lane(lane, is_one=len(lanes) == 1) for lane in lanes if lane in busy]
+    if hidden := len(lanes) - len(busy):
         told.append(f"{hidden} more lanes")
     return "; ".join([*told, *(line.strip() for line in more)])
 
@@ -67,4 +69,4 @@ def _lane(lane: LaneState, *, is_one: bool) -> str:
     if lane.rows and not is_one:
         facts += [f"{lane.done}/{lane.rows} rows"]
         facts += [f"{time} left"] if (time := left(lane)) else []
-    return f"{inert(lane.name, _NAME)}: {', '.join(facts)}"
+    return f"{cut_middle(inert(lane.name), _NAME)}: {', '.join(facts)}"

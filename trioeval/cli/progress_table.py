@@ -12,11 +12,13 @@ from trioeval.cli.progress_words import (
     compact,
     in_flight,
     left,
+    named,
     pass_rate,
     rate,
     wait_words,
 )
 from trioeval.report import inert
+from trioeval.report.cutting import cut_middle
 from trioeval.report.run_state import LaneState, RunState
 
 Piece: TypeAlias = tuple[str, str]
@@ -54,7 +56,7 @@ def picture(state: RunState, more: Iterable[str], room: Room) -> list[Line]:
     height = max(
         room.height - len(top) - len(others), 2
     )  # heading, and a lane or how many they are
-    return [*top, *_lanes(state.lanes, room.width, height), *others][: room.height]
+    return [*top, *_lanes(named(state.lanes), room.width, height), *others][: room.height]
 
 
 def _head(state: RunState, room: Room) -> Line:
@@ -112,7 +114,7 @@ class _Column:
     is_number: bool = True
 
 
-_NAMES = _Column("lane", lambda lane: inert(lane.name, _NAME) or "–", 12, is_number=False)
+_NAMES = _Column("lane", lambda lane: cut_middle(inert(lane.name), _NAME) or "–", 12, is_number=False)
 _IN_FLIGHT = _Column("in flight", in_flight, 3)
 _QUEUED = _Column("queued", lambda lane: str(lane.queued), 6)
 _RPM = _Column("rpm", lambda lane: rate(lane.used_rpm, lane.rpm), 3)
@@ -176,7 +178,7 @@ def _table(lanes: Sequence[LaneState], columns: list[_Column], width: int) -> It
 
 
 def _field(text: str, width: int, column: _Column, last: _Column) -> str:
-    found = _cut(text, width)
+    found = cut_middle(text, width) if column is _NAMES else _cut(text, width)
     blanks = " " * (width - cell_len(found))
     if column.is_number:
         return blanks + found

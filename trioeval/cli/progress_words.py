@@ -1,7 +1,12 @@
 """How progress is put into words: numbers, times, and what a lane waits for. Pure."""
 
+from collections.abc import Sequence
+
+import attrs
+
 from trioeval.kernel import Why
 from trioeval.report import inert
+from trioeval.report.lane_names import lane_names
 from trioeval.report.run_state import LaneState, RunState
 from trioeval.report.totals import percent
 from trioeval.report.wait_words import WAIT_WORDS
@@ -77,3 +82,9 @@ def wait_words(lane: LaneState) -> str:
 def by_business(lane: LaneState) -> tuple[int, int, int]:
     """What sorts lanes, the least busy first."""
     return lane.in_flight, lane.queued, lane.calls
+
+
+def named(lanes: Sequence[LaneState]) -> Sequence[LaneState]:
+    """The lanes with the names that people call them by."""
+    names = lane_names(lane.name for lane in lanes)
+    return [attrs.evolve(lane, name=names[lane.name]) for lane in lanes]

@@ -40,16 +40,17 @@ class Stopping:
         else:
             self.scope.cancel(f"second signal: {number.name}")
 
-    def stop_from_outside(self) -> None:
-        """Who watches the run asks for it."""
+    def stop_from_outside(self, process: int | None) -> None:
+        """Who watches the run asks for it, from the process of this number if that is known."""
         if not self.steered:
             self.steered = True
-            say("stopping, as who watches the run has asked: rows under way may finish")
+            named = "" if process is None else f" (process {process})"
+            say(f"stopping, as who watches the run has asked{named}: rows under way may finish")
         self.event.set()
 
-    def cancel_from_outside(self) -> None:
+    def cancel_from_outside(self, process: int | None) -> None:
         """Likewise, and does not wait for rows under way."""
-        self.stop_from_outside()
+        self.stop_from_outside(process)
         self.scope.cancel("who watches the run has asked")
 
     def cannot_keep(self, error: StoreError) -> None:

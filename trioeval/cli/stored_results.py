@@ -49,6 +49,7 @@ def results_of(
         escape_formulas=environment.escape_formulas,
         activity=reader.activity(facts),
         database=reader.path.stem,
+        suite=facts.suite,
     )
     datasets = {dataset.task: dataset for dataset in datasets_of(reader, facts)}
     return [

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 _SENT_WITHIN = 5.0  # seconds at the end of a run; what is not sent by then is lost
 _TOLD = 200  # characters of what an exporter says
 
-_INSTALL = "--otel: opentelemetry-api is not installed: pip install 'trioeval[otel]'"
+_INSTALL = (
+    "--otel needs the extra `otel`, and what exports: pip install 'trioeval[otel]' "
+    "opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
+)
 
 
 def check_telemetry(*, on: bool) -> None:

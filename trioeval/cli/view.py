@@ -6,6 +6,7 @@ import secrets
 import signal
 import socket
 import webbrowser
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -17,10 +18,13 @@ import trio
 from trioeval.cli.environment import read_environment
 from trioeval.cli.exits import Exit
 from trioeval.cli.interrupts import Interrupts
+from trioeval.cli.keeping import Keeping
+from trioeval.cli.places import database_path
 from trioeval.cli.stored_results import open_runs
 from trioeval.cli.terminal import say, show
 from trioeval.errors import UsageError
 
+_VARIABLE = "TRIOEVAL_VIEW_TOKEN"  # a flag can be seen by others on the machine
 _TOKEN = re.compile(r"[A-Za-z0-9._~-]{8,200}")
 
 
@@ -32,7 +36,8 @@ class ViewTerms:
     port: int
     """0 takes a free one."""
     token: str | None = attrs.field(repr=False)
-    """What a browser has to show; None makes one where other machines can connect."""
+    """What a browser has to show; None is that of `TRIOEVAL_VIEW_TOKEN`, or one that is made where other
+    machines can connect."""
     open_browser: bool
 
 
@@ -40,33 +45,41 @@ def view_runs(db: Path | None, terms: ViewTerms, interrupts: Interrupts) -> int:
     """Serve until interrupted; the exit code.
 
     Raises:
-        UsageError: There is no database, the extra `view` is not installed, or the address cannot be had.
+        UsageError: The database that is named is not there, the extra `view` is not installed, or the address
+            cannot be had.
         StoreError: The database cannot be read.
     """
     try:
         import trioeval.web.serving  # noqa: F401, PLC0415 - an extra; other programs bring a part of it
         from trioeval.web.security import is_loopback  # noqa: PLC0415
     except ImportError as error:
-        raise UsageError(f"{error}: pip install 'trioeval[view]'") from error
-    token = terms.token
+        msg = "`trioeval view` needs the extra `view`: pip install 'trioeval[view]'"
+        raise UsageError(msg) from error
+    named, token = "--token", terms.token
+    if token is None:
+        named, token = _VARIABLE, os.environ.get(_VARIABLE) or None
     if token is not None and not _TOKEN.fullmatch(token):
-        raise UsageError(
-            "--token must have 8 to 200 characters: letters, digits, and any of . _ ~ -"
-        )
+        msg = f"{named} must have 8 to 200 characters: letters, digits, and any of . _ ~ -"
+        raise UsageError(msg)
     if token is None and not is_loopback(terms.host):
         token = secrets.token_urlsafe(24)
-    with open_runs(db, read_environment(os.environ)) as reader:
-        reader.runs(limit=1)
-        path = reader.path
+    environment = read_environment(os.environ)
+    path = database_path(db, environment)
+    if db is not None or path.exists():
+        with open_runs(db, environment) as reader:
+            reader.runs(limit=1)
     interrupts.begin_run()
-    failure = trio.run(_serve, path, attrs.evolve(terms, token=token), interrupts)
+    resume = Keeping(database=path, named=db is not None).resume
+    failure = trio.run(_serve, path, attrs.evolve(terms, token=token), interrupts, resume)
     if failure is not None:
         reason = failure.strerror or failure
         raise UsageError(f"cannot listen on {terms.host}:{terms.port}: {reason}")
     return Exit.OK
 
 
-async def _serve(path: Path, terms: ViewTerms, interrupts: Interrupts) -> OSError | None:
+async def _serve(
+    path: Path, terms: ViewTerms, interrupts: Interrupts, resume: Callable[[str], str]
+) -> OSError | None:
     """Returns why it could not listen; None once it has served."""
     from trioeval.web.app import View  # noqa: PLC0415 - an extra
     from trioeval.web.reading import StoreReading  # noqa: PLC0415
@@ -91,18 +104,25 @@ async def _serve(path: Path, terms: ViewTerms, interrupts: Interrupts) -> OSErro
     def heed(_number: signal.Signals) -> None:
         stop.set()
 
-    url = address.url + ("/" if terms.token is None else f"/?token={terms.token}")
+    page = "/" if terms.token is None else f"/?token={terms.token}"
     with interrupts.told_to(heed):
         async with trio.open_nursery() as followers:
             store = StoreReading(path)
             watches = Watches(store, followers)
-            view = View(store=store, watches=watches, stop=stop, now=partial(datetime.now, UTC))
+            view = View(
+                store=store,
+                watches=watches,
+                stop=stop,
+                now=partial(datetime.now, UTC),
+                resume=resume,
+            )
             async with trio.open_nursery() as server:
                 await server.start(partial(serve_app, view.app(door), listeners, stop))
-                show(url)
+                for place in address.elsewhere():
+                    show(place.url + page)
                 say("serving; interrupt to stop")
                 if terms.open_browser:
-                    followers.start_soon(_open_browser, url)
+                    followers.start_soon(_open_browser, address.here.url + page)
             followers.cancel_scope.cancel("the server has stopped")
     return None
 

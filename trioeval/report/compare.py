@@ -17,7 +17,7 @@ import attrs
 from trioeval.report.clusters import place_of
 from trioeval.report.compare_columns import ColumnChange, KeptMetrics, Kind, Side, metrics_of
 from trioeval.report.json_text import compact
-from trioeval.report.records import name_of_test, output_of, status_of
+from trioeval.report.records import is_ended, name_of_test, output_of, status_of
 from trioeval.report.statistics import Place
 from trioeval.tasks import Status
 from trioeval.tasks.identity import row_id, row_id_of
@@ -34,7 +34,7 @@ _DIGEST = 8  # bytes that tell answers apart
 
 @attrs.frozen(kw_only=True)
 class RowChange:
-    """A row that is not the same in both runs."""
+    """A row that is not the same in both runs; none that never came to an end in one of them."""
 
     kind: Kind
     task: str | None
@@ -99,6 +99,7 @@ class Comparison:
     _scores: "array[float]" = attrs.field(factory=lambda: array("d"), init=False)
     _metrics: KeptMetrics = attrs.field(factory=KeptMetrics, init=False)
     _outputs: bytearray = attrs.field(factory=bytearray, init=False)
+    _is_ended: bytearray = attrs.field(factory=bytearray, init=False)
     _is_met: bytearray = attrs.field(factory=bytearray, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -110,6 +111,7 @@ class Comparison:
             self._metrics.add(len(self._ranks), metrics_of(record))
             self._ranks.append(_RANKS[status_of(record)])
             self._scores.append(record["score"])
+            self._is_ended.append(is_ended(record))
             self._outputs += _output_digest(record)
         self._is_met = bytearray(len(self._ranks))
 
@@ -126,6 +128,8 @@ class Comparison:
     def changes(self, new: Iterable[Mapping[str, Any]]) -> Iterator[RowChange]:
         """All rows that are not the same: those of the new run in its order, then those that are gone.
 
+        Rows that never came to an end in one of the runs are counted alone.
+
         Args:
             new: The records of the new run.
         """
@@ -134,6 +138,9 @@ class Comparison:
             column = self._column(record)
             group, place = self._group(record), self._place(record, several, self._is_met)
             column.after.add(record, group, column_name(record))
+            if not is_ended(record) or (place is not None and not self._is_ended[place]):
+                column.kinds["unfinished"] += 1
+                continue
             found = self._change(record, place)
             column.kinds[found.kind] += 1
             if place is not None and found.before is not None and found.after is not None:
@@ -148,6 +155,9 @@ class Comparison:
         for record in self.old():
             place = self._place(record, several, seen)
             if place is not None and not self._is_met[place]:
+                if not self._is_ended[place]:
+                    self._column(record).kinds["unfinished"] += 1
+                    continue
                 self._column(record).kinds["gone"] += 1
                 side = Side(status_of(record), record["score"])
                 yield _told(record, kind="gone", before=side, after=None, place=place)

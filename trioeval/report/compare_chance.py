@@ -1,14 +1,14 @@
 """What is found of two runs, beyond chance or not, for people."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.box import SIMPLE
 from rich.table import Table
 from rich.text import Text
 
-from trioeval.report.compare_columns import ColumnChange
+from trioeval.report.compare_columns import ColumnChange, Kind
 from trioeval.report.compare_findings import ColumnFindings, Findings
-from trioeval.report.compare_tables import name_of_column, number_of
+from trioeval.report.compare_tables import name_of_column, number_of, unfinished_lines
 from trioeval.report.fitting import FittingTable
 from trioeval.report.inert import inert
 from trioeval.report.statistics import Estimate, Finding
@@ -16,43 +16,48 @@ from trioeval.report.statistics import Estimate, Finding
 _STYLES = {"better": "green", "worse": "red"}
 _RARE = 0.001
 _NAME = 30  # characters of the name of a metric
+_MANY = 10  # points, of which tenths say nothing
+_NARROW = 0.1  # width of an interval of shares below which whole percents say too little
 _TOLD = (0.05, 0.01)
 """Differences of pass rates for which it is told how many rows they need."""
 
 
-def findings_table(columns: Iterable[ColumnChange], findings: Findings) -> FittingTable:
+def findings_table(columns: Sequence[ColumnChange], findings: Findings) -> FittingTable:
     """A line for the pass rate, the score and each metric of a column: before, after, and the difference.
 
-    Pass rates are in percent. Behind each mean stands its interval; p is adjusted for the number of
-    questions; `detectable` is the least difference that so many rows show in four of five comparisons.
+    Behind each mean stands its interval; p is adjusted for the number of questions. A score that says the
+    same as the pass rate has no line. Of several columns it is told how many rows of each changed.
     """
     table = Table(box=SIMPLE, pad_edge=False)
     table.add_column("provider | prompt", overflow="fold", min_width=12)
     table.add_column("", overflow="fold")
-    for name in ("before", "after", "difference", "p", "detectable"):
-        table.add_column(name, justify="right", overflow="fold")
-    table.add_column("beyond chance", overflow="fold")
+    counted: Sequence[Kind] = ("better", "worse") if len(columns) > 1 else ()
+    for name in (*(f"rows {kind}" for kind in counted), "before", "after", "difference", "p"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("beyond chance", no_wrap=True)
     for column, found in zip(columns, findings.columns, strict=True):
-        heading = name_of_column(column)
-        for name, finding in found.named():
+        heading, counts = name_of_column(column), [str(column.kinds[kind]) for kind in counted]
+        for name, finding in found.told():
             is_rate = finding is found.passed
             table.add_row(
                 Text(heading),
                 Text(inert(name, _NAME)),
+                *counts,
                 *(_shown(one, is_rate=is_rate) for one in (finding.before, finding.after)),
                 _shown(finding.difference, is_rate=is_rate, signed=True),
                 _chance(finding.adjusted),
-                _detectable(finding, is_rate=is_rate),
                 _answer(finding),
             )
-            heading = ""
+            heading, counts = "", [""] * len(counted)
     return FittingTable(table)
 
 
 def chance_lines(findings: Findings) -> Iterator[str]:
-    """What is to be said beside the table: how intervals were made, and what so many rows can tell."""
+    """What is to be said beside the table: how intervals were made, and what so many rows can tell.
+
+    Nothing where there is no pair.
+    """
     if not findings.pairs:
-        yield "no row is in both runs: nothing can be said of their difference"
         return
     if (how := findings.bootstrap) is not None:
         yield (
@@ -95,23 +100,38 @@ def _told_of_rates(finding: Finding, difference: Estimate) -> Iterator[str]:
         return
     few, many = (f"{rows:,}" for rows in wanted)
     least = finding.detectable
-    told = "no difference" if least is None else f"a difference of {100 * least:.1f} points"
+    told = "no difference" if least is None else f"a difference of {_points(least)} points"
     yield (
-        f"{pairs}{own} tell {told} of the pass rate in four of five comparisons; "
-        f"5 points take about {few}, and 1 point {many}"
+        f"With {_counted(difference.n, 'pair', 'pairs')}{own} {told} is found four times in five; "
+        f"5 points need about {few} pairs, 1 point {many}."
     )
+
+
+def _points(share: float) -> str:
+    points = 100 * share
+    return f"{points:.0f}" if points >= _MANY else f"{points:.1f}"
 
 
 def _counted(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
 
 
-def told_of(columns: Iterable[ColumnChange], findings: Findings) -> Iterator[str]:
+def told_of(columns: Sequence[ColumnChange], findings: Findings) -> Iterator[str]:
     """The same in sentences, one for each number of a column."""
     for column, found in zip(columns, findings.columns, strict=True):
-        for name, finding in found.named():
+        for name, finding in found.told():
             yield _sentence(name_of_column(column), name, finding, found)
+    if not findings.pairs:
+        yield nothing_shared(columns)
+    yield from unfinished_lines(columns)
     yield from chance_lines(findings)
+
+
+def nothing_shared(columns: Iterable[ColumnChange]) -> str:
+    """Why nothing can be said of two runs: no row of them makes a pair."""
+    if any(column.kinds["unfinished"] for column in columns):
+        return "no row came to an end in both runs: nothing can be said of their difference"
+    return "no row is in both runs: nothing can be said of their difference"
 
 
 def _sentence(heading: str, name: str, finding: Finding, column: ColumnFindings) -> str:
@@ -127,12 +147,20 @@ def _shown(found: Estimate | None, *, is_rate: bool, signed: bool = False) -> st
     """A mean with its interval; a rate in percent, and a difference of rates in points."""
     if found is None:
         return "–"
-    if found.low is None or found.high is None:
-        return f"{_number(found.mean, is_rate=is_rate, signed=signed)} (no interval)"
-    middle, low, high = (
-        _number(one, is_rate=is_rate, signed=signed) for one in (found.mean, found.low, found.high)
-    )
-    return f"{middle} ({low} to {high})"
+    unit = " %" if is_rate and not signed else ""
+    middle = f"{_number(found.mean, is_rate=is_rate, signed=signed)}{unit}"
+    if found.shown is None:
+        return f"{middle} (no interval)"
+    low, high = found.shown
+    is_wide = is_rate and high - low >= _NARROW
+    ends = [
+        f"{100 * one:.0f}" if is_wide else _number(one, is_rate=is_rate, signed=False)
+        for one in (low, high)
+    ]
+    if not signed and low >= 0:
+        return f"{middle} ({ends[0]}–{ends[1]})"
+    plus = "+" if signed and high > 0 else ""
+    return f"{middle} ({'+' if signed and low > 0 else ''}{ends[0]} to {plus}{ends[1]})"
 
 
 def _number(value: float, *, is_rate: bool, signed: bool) -> str:
@@ -144,11 +172,6 @@ def _chance(p_value: float | None) -> str:
     if p_value is None:
         return "–"
     return f"<{_RARE}" if p_value < _RARE else f"{p_value:.2g}"
-
-
-def _detectable(finding: Finding, *, is_rate: bool) -> str:
-    least = finding.detectable
-    return "–" if least is None else _number(least, is_rate=is_rate, signed=False)
 
 
 def _answer(finding: Finding) -> Text:

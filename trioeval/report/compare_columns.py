@@ -9,14 +9,15 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from trioeval.report.named_scores import shares_of
-from trioeval.report.records import status_of
+from trioeval.report.records import is_ended, status_of
 from trioeval.report.statistics import ColumnSums, PairSums, Place
 from trioeval.tasks import Status
 
-Kind: TypeAlias = Literal["same", "better", "worse", "changed", "new", "gone"]
-"""`changed`: another score or answer with the same verdict. Errors are worse than failures."""
+Kind: TypeAlias = Literal["same", "better", "worse", "changed", "new", "gone", "unfinished"]
+"""`changed`: another score or answer with the same verdict. Errors are worse than failures.
+`unfinished`: it never came to an end in one of the runs, which says nothing of both."""
 
-KINDS: tuple[Kind, ...] = ("same", "better", "worse", "changed", "new", "gone")
+KINDS: tuple[Kind, ...] = ("same", "better", "worse", "changed", "new", "gone", "unfinished")
 
 
 @attrs.frozen
@@ -44,13 +45,21 @@ class SideTotals:
     """Provider and prompt; None where the run has no such column."""
     statuses: Counter[Status] = attrs.field(factory=Counter)
     score: float = 0
+    left: int = 0
+    """Rows that never came to an end; in no other number."""
     sums: ColumnSums = attrs.field(factory=ColumnSums, repr=False)
     """What intervals are made of."""
 
     @property
     def rows(self) -> int:
-        """All of them."""
+        """All of them that came to an end."""
         return self.statuses.total()
+
+    @property
+    def mean_score(self) -> float | None:
+        """Over the rows that have a verdict; None where none has."""
+        found = self.sums.score_interval()
+        return None if found is None else found.mean
 
     def add(self, record: Mapping[str, Any], place: Place, name: str) -> None:
         """Count a row.
@@ -62,6 +71,9 @@ class SideTotals:
         """
         status = status_of(record)
         self.name = self.name or name
+        if not is_ended(record):
+            self.left += 1
+            return
         self.statuses[status] += 1
         self.score += record["score"]
         judged = Side(status, record["score"]).judged
@@ -74,7 +86,8 @@ class SideTotals:
         if self.name is None:
             return None
         counts = {status.value: self.statuses[status] for status in Status}
-        return {"name": self.name, "rows": self.rows, **counts, "score": self.score}
+        ended = {"rows": self.rows, **counts, "score": self.score}
+        return {"name": self.name, **ended, "unfinished": self.left}
 
 
 def metrics_of(record: Mapping[str, Any]) -> Mapping[str, tuple[float, float]]:

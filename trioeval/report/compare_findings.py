@@ -6,7 +6,8 @@ different stays that of one question however many columns there are. Where the s
 as whether its rows passed, that is one question. Metrics are shown with the same care, among themselves, and
 decide nothing.
 
-A row without a verdict has not passed; it has no score, and a pair with one has no difference of scores.
+An error has not passed; it has no score, and a pair with one has no difference of scores. Rows that never
+came to an end are no pairs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 import attrs
 
 from trioeval.report.compare_columns import ColumnChange
-from trioeval.report.statistics import CONFIDENCE, Bootstrap, Finding, adjusted, holm
+from trioeval.report.statistics import CONFIDENCE, Bootstrap, Estimate, Finding, adjusted, holm
 
 
 @attrs.frozen(kw_only=True)
@@ -41,9 +42,22 @@ class ColumnFindings:
 
     def named(self) -> Iterator[tuple[str, Finding]]:
         """All of them with what they are of."""
-        yield "passed %", self.passed
+        yield "pass rate", self.passed
         yield "score", self.scored
         yield from self.metrics.items()
+
+    def told(self) -> Iterator[tuple[str, Finding]]:
+        """Those of them that say something, for people: no score that is the pass rate."""
+        is_same = self.is_score_pass and all(
+            _mean(one) == _mean(other)
+            for one, other in (
+                (self.passed.before, self.scored.before),
+                (self.passed.after, self.scored.after),
+            )
+        )
+        for name, found in self.named():
+            if found is not self.scored or not is_same:
+                yield name, found
 
     def json(self) -> dict[str, Any]:
         """Ready for `json.dumps`."""
@@ -85,6 +99,10 @@ class Findings:
 
     def _answers(self) -> set[str | None]:
         return {found.answer for column in self.columns for found in column.deciding}
+
+
+def _mean(found: Estimate | None) -> float | None:
+    return None if found is None else found.mean
 
 
 def findings_of(

@@ -8,13 +8,11 @@ from rich.table import Table
 from rich.text import Text
 
 from trioeval.report.compare import Comparison, RowChange
-from trioeval.report.compare_columns import KINDS, ColumnChange, Side, SideTotals
+from trioeval.report.compare_columns import KINDS, ColumnChange, Side
 from trioeval.report.compare_findings import ColumnFindings, Findings
 from trioeval.report.fitting import FittingTable
 from trioeval.report.inert import inert
 from trioeval.report.statistics import Bootstrap
-from trioeval.report.totals import percent
-from trioeval.tasks import Status
 
 _STYLES: Mapping[str, str] = {"better": "green", "worse": "red", "changed": "yellow"}
 _COLUMN = 60  # characters of a name
@@ -44,24 +42,6 @@ def changes_table(changes: Iterable[RowChange], width: int) -> FittingTable:
             "other answer" if change.is_answered_otherwise else "",
         )
     return FittingTable(table, names=2)
-
-
-def compared_table(comparison: Comparison) -> FittingTable:
-    """One line a column: what became of its rows, and how many passed before and after."""
-    table = Table(box=SIMPLE, pad_edge=False)
-    table.add_column("provider | prompt", overflow="fold", min_width=16)
-    for kind in KINDS:
-        table.add_column(kind, justify="right", no_wrap=True)
-    for name in ("passed before", "after", "score before", "after"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for column in comparison.columns:
-        table.add_row(
-            Text(name_of_column(column)),
-            *(_count(column, kind) for kind in KINDS),
-            *map(_passed, (column.before, column.after)),
-            *map(_score, (column.before, column.after)),
-        )
-    return FittingTable(table)
 
 
 def comparison_json(
@@ -114,6 +94,15 @@ def compared_line(comparison: Comparison) -> str:
     return f"{kinds.total()} rows: {told}" if told else "no rows to compare"
 
 
+def unfinished_lines(columns: Iterable[ColumnChange]) -> Iterator[str]:
+    """How many rows of each run never came to an end; nothing where all did."""
+    sides = [(column.before.left, column.after.left) for column in columns]
+    for which, name in enumerate(("earlier", "later")):
+        if left := sum(side[which] for side in sides):
+            rows = "1 row" if left == 1 else f"{left:,} rows"
+            yield f"{rows} of the {name} run never came to an end; nothing else is said of them"
+
+
 def name_of_column(column: ColumnChange) -> str:
     """What a column is called, in both runs if they call it otherwise; inert."""
     names = dict.fromkeys(
@@ -121,19 +110,6 @@ def name_of_column(column: ColumnChange) -> str:
     )
     task = "" if column.task is None else f"{inert(column.task, _COLUMN)}: "
     return task + " → ".join(names)
-
-
-def _count(column: ColumnChange, kind: Any) -> Text:
-    count = column.kinds[kind]
-    return Text(str(count), style=_STYLES.get(kind, "") if count else "dim")
-
-
-def _passed(side: SideTotals) -> str:
-    return f"{percent(side.statuses[Status.PASS], side.rows)} %" if side.rows else "–"
-
-
-def _score(side: SideTotals) -> str:
-    return number_of(side.score / side.rows) if side.rows else "–"
 
 
 def number_of(value: float) -> str:

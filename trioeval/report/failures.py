@@ -12,7 +12,7 @@ from trioeval.report.json_text import shallow
 from trioeval.report.records import name_of_test, own_of, status_of
 from trioeval.tasks import Status
 
-_LEFT = frozenset({"interrupted", "not_run", "blocked"})
+LEFT = frozenset({"interrupted", "not_run", "blocked"})
 """Outcomes of rows that were not run to their end: they say nothing of who was asked."""
 _NAME = 60  # characters of the name of a test
 _REASON = 300  # of a reason
@@ -55,7 +55,7 @@ class Failures:
         status = status_of(record)
         if status is Status.PASS:
             return
-        if own_of(record)["outcome"] in _LEFT:
+        if own_of(record)["outcome"] in LEFT:
             self.left += 1
             return
         self.count += 1

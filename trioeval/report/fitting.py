@@ -37,11 +37,11 @@ class FittingTable:
                 yield Text(f"\n{heading}", style="bold", overflow="fold")
             told = zip(titles[self.names :], plain[self.names :], strict=True)
             parts = (f"{title} {cell}".strip() for title, cell in told if cell)
-            for line in _packed(parts, options.max_width - len(_INDENT)):
+            for line in packed(parts, options.max_width - len(_INDENT)):
                 yield Text(f"{_INDENT}{line}", overflow="fold")
 
 
-def _packed(parts: Iterable[str], width: int) -> Iterator[str]:
+def packed(parts: Iterable[str], width: int) -> Iterator[str]:
     """Parts behind each other, with commas, on lines of at most that width, or of one part."""
     line = ""
     for part in parts:

@@ -8,7 +8,7 @@ from trioeval.grading.text import score_text
 from trioeval.report.agent_facts import agent_lines, agent_of
 from trioeval.report.dataset_text import dataset_lines, failure_line, trouble
 from trioeval.report.inert import inert
-from trioeval.report.records import title_of_test
+from trioeval.report.records import name_of_test
 from trioeval.report.results import Results
 from trioeval.report.totals import ColumnTotals
 from trioeval.report.usage import was_judged
@@ -87,11 +87,10 @@ def _counts(columns: Sequence[ColumnTotals], parts: Sequence[Results] = ()) -> d
 
 
 def _case(row: Mapping[str, Any], suite_name: str) -> Iterator[str]:
-    title = title_of_test(row)
-    name = f"test {row['testIdx'] + 1}"
+    number, name = row["testIdx"], inert(name_of_test(row), _NAME)
     about = {
         "classname": suite_name,
-        "name": f"{name}: {inert(title, _NAME)}" if title else name,
+        "name": f"{number}: {name}" if name else str(number),
         "time": _seconds(row["latencyMs"] or 0),
     }
     yield f"<testcase{xml_attributes(about)}>"

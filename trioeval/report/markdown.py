@@ -10,13 +10,16 @@ from typing import Any
 
 from trioeval.report.activity import longest_waits
 from trioeval.report.dataset_text import dataset_lines
+from trioeval.report.failures import LEFT
 from trioeval.report.inert import inert
-from trioeval.report.records import name_of_test, status_of
+from trioeval.report.records import name_of_test, own_of, status_of
 from trioeval.report.results import Results
 from trioeval.report.statistics import Estimate
+from trioeval.report.summary import unfinished_line
 from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
 from trioeval.report.wait_words import WAIT_WORDS
 from trioeval.tasks import Status
+from trioeval.tasks.columns.making import OWN_LANES
 
 _NAME = 80  # characters of a name
 _REASON = 300  # of why a row did not pass
@@ -70,6 +73,8 @@ def markdown_chunks(*parts: Results) -> Iterator[str]:
     totals = Totals.joined(part.totals for part in parts)
     if totals.rows:
         yield f"{_sum(totals, first)}\n\n"
+    if (left := unfinished_line([part.totals for part in parts])) is not None:
+        yield f"**{left.capitalize()}**\n\n"
     for part in parts:
         yield from _part(part)
     yield from _waits(first.info.activity)
@@ -77,9 +82,11 @@ def markdown_chunks(*parts: Results) -> Iterator[str]:
 
 def _sum(totals: Totals, results: Results) -> str:
     passed, failed, errors = (totals.count(status) for status in Status)
+    errors, ended = errors - totals.left, totals.rows - totals.left
     tokens = sum(column.usage["total"] for column in totals.columns)
     cost = math.fsum((own.cost or 0) + (own.grading_cost or 0) for own in totals.columns)
-    rate = f"**{percent(passed, totals.rows)} % of {totals.rows} rows passed**"
+    share = f"{percent(passed, ended)} %" if ended else "None"
+    rate = f"**{share} of {ended} rows passed**"
     facts = [
         f"{rate}: {passed} passed, {failed} failed, {errors} errors",
         f"{results.info.duration_ms / 1000:.1f} s",
@@ -120,12 +127,12 @@ def _headings(part: Results) -> list[str]:
 
 
 def _column(own: ColumnTotals) -> list[str]:
-    passed, failed, errors = (own.statuses[status] for status in Status)
+    passed, failed = own.statuses[Status.PASS], own.statuses[Status.FAIL]
     latencies = (nearest_rank(own.latencies, at) for at in (0.50, 0.95))
     cost = None if own.cost is None else own.cost + (own.grading_cost or 0)
     return [
-        *(str(count) for count in (passed, failed, errors)),
-        f"{percent(passed, own.rows)} %",
+        *(str(count) for count in (passed, failed, own.errors)),
+        f"{percent(passed, own.ended)} %" if own.ended else "–",
         _interval(own.pass_interval()),
         *("–" if latency is None else f"{latency:.0f}" for latency in latencies),
         str(own.usage["total"]),
@@ -141,7 +148,7 @@ def _interval(found: Estimate | None) -> str:
 
 def _failures(part: Results) -> Iterator[str]:
     """The first rows that did not pass, and how many more there are."""
-    bad = part.totals.rows - part.totals.count(Status.PASS)
+    bad = part.totals.rows - part.totals.count(Status.PASS) - part.totals.outcome(*LEFT)
     if not bad:
         return
     yield "#### What did not pass\n\n"
@@ -154,7 +161,7 @@ def _failures(part: Results) -> Iterator[str]:
 def _bad_rows(part: Results, headings: Sequence[str]) -> Iterator[Sequence[str]]:
     found = 0
     for row in part.shown():
-        if status_of(row) is not Status.PASS:
+        if status_of(row) is not Status.PASS and own_of(row)["outcome"] not in LEFT:
             yield _bad_row(row, headings)
             found += 1
             if found == _FAILURES:
@@ -173,7 +180,7 @@ def _bad_row(row: Mapping[str, Any], headings: Sequence[str]) -> Sequence[str]:
 
 def _waits(activity: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """What it waited for, the longest first."""
-    waits = longest_waits(activity)[:_WAITS]
+    waits = [wait for wait in longest_waits(activity) if wait.lane not in OWN_LANES][:_WAITS]
     told = [wait for wait in waits if wait.seconds >= 0.05]  # noqa: PLR2004 - shown as 0.1
     if not told:
         return

@@ -40,6 +40,20 @@ def own_of(record: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
+def is_ended(record: Mapping[str, Any]) -> bool:
+    """Whether a row came to an end; not if its run was stopped before.
+
+    Example:
+        >>> is_ended({"metadata": {"trioeval": {"outcome": "not_run"}}})
+        False
+    """
+    match record.get("metadata"):
+        case {"trioeval": {"outcome": "not_run" | "interrupted"}}:
+            return False
+        case _:
+            return True
+
+
 def output_of(record: Mapping[str, Any]) -> Any:
     """What was answered, after all transforms; None where nothing was."""
     return None if record["response"] is None else record["response"]["output"]

@@ -29,6 +29,8 @@ class RunInfo:
     """What lanes did in each execution of the run, as `Activity.json` told it."""
     database: str = "results"
     """The name of the file that the run is kept in, without its suffix."""
+    suite: str | None = None
+    """The path of its suite; None where it came from no file."""
 
 
 @attrs.frozen(kw_only=True)

@@ -1,17 +1,27 @@
-"""Runs as a table for a terminal, a line each, and as JSON."""
+"""Runs as a table for a terminal, a line each where there is room, and as JSON."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import attrs
 from rich.box import SIMPLE
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from trioeval.report.cutting import cut_middle
+from trioeval.report.fitting import packed
 from trioeval.report.inert import inert
 from trioeval.report.totals import percent
 
 _WIDTH = 48  # characters of what a run is of
+_LEAST_NAME = 20  # of them that a line shows
+_BETWEEN, _EDGES = 3, 2  # characters between two columns, and around all of them
+_INDENT = "  "
+_GO_FIRST = ("cost", "error", "begun (UTC)")
+"""What a narrow terminal does without, the first one before others."""
 _STYLES = {"finished": "", "running": "cyan", "interrupted": "yellow", "died": "bold yellow"}
 
 
@@ -104,38 +114,95 @@ class ListedRun(Protocol):
         ...
 
 
-def runs_table(runs: Iterable[ListedRun]) -> Table:
-    """One line a run: what it is of, how far it came, and what it took."""
-    table = Table(box=SIMPLE, pad_edge=False)
-    table.add_column("run", no_wrap=True)
-    table.add_column("begun (UTC)", no_wrap=True)
-    table.add_column("state", no_wrap=True)
-    listed = list(runs)
+def runs_table(runs: Iterable[ListedRun]) -> RenderableType:
+    """A line for each run: what it is of, how far it came, and what it took.
+
+    Where that is too wide, cost, errors and the beginning are left out, and where that is not enough a run
+    has two lines or more. Only what a run is of is ever cut.
+    """
+    return _RunsTable([*runs])
+
+
+@attrs.frozen
+class _Field:
+    """One thing that is told of each run."""
+
+    title: str
+    cells: Sequence[Text]
+    is_number: bool = True
+
+    @property
+    def width(self) -> int:
+        return max(cell_len(self.title), *(cell.cell_len for cell in self.cells), 0)
+
+
+@attrs.frozen
+class _RunsTable:
+    runs: Sequence[ListedRun]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        fields = [*_fields(self.runs)]
+        names = [_name(run) for run in self.runs]
+        wanted = min(_LEAST_NAME, max(map(cell_len, names), default=0))
+        for title in ("", *_GO_FIRST):
+            fields = [field for field in fields if field.title != title]
+            taken = sum(field.width + _BETWEEN for field in fields) + _EDGES
+            if (room := options.max_width - taken) >= max(wanted, len("suite")):
+                yield _table(fields, [cut_middle(name, room) for name in names])
+                return
+        yield from _lines(fields, names, options.max_width)
+
+
+def _fields(runs: Sequence[ListedRun]) -> Iterator[_Field]:
     # Rows of datasets stand in a column where there are any; room for it is where nothing was paid.
-    makes_datasets = any(run.dataset_rows is not None for run in listed)
-    is_paid = any(run.cost for run in listed) or not makes_datasets
-    names = ("rows", "pass", "fail", "error", "pass rate")
-    for name in (*names, *["cost"] * is_paid, *["made"] * makes_datasets):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("suite", overflow="fold")
-    for run in listed:
-        table.add_row(
-            Text(inert(run.id, 60)),
-            _instant(run.utc_created),
-            Text(run.state, style=_STYLES.get(run.state, "")),
-            str(run.rows) if _is_whole(run) else f"{run.rows}/{run.expected or '?'}",
-            *(str(count) for count in (run.passed, run.failed, run.errors)),
-            f"{percent(run.passed, run.rows)} %" if run.rows else "–",
-            *([f"{run.cost:.4f}" if run.cost else "–"] * is_paid),
-            *(["–" if run.dataset_rows is None else str(run.dataset_rows)] * makes_datasets),
-            Text(_name(run)),
-        )
+    makes_datasets = any(run.dataset_rows is not None for run in runs)
+    yield _Field("run", [Text(inert(run.id, 60)) for run in runs], is_number=False)
+    begun = [Text(_instant(run.utc_created)) for run in runs]
+    yield _Field("begun (UTC)", begun, is_number=False)
+    states = [Text(run.state, style=_STYLES.get(run.state, "")) for run in runs]
+    yield _Field("state", states, is_number=False)
+    yield _Field("rows", [Text(_came(run, "/")) for run in runs])
+    yield _Field("pass", [Text(str(run.passed)) for run in runs])
+    yield _Field("fail", [Text(str(run.failed)) for run in runs])
+    yield _Field("error", [Text(str(run.errors)) for run in runs])
+    rates = (f"{percent(run.passed, run.rows)} %" if run.rows else "–" for run in runs)
+    yield _Field("pass rate", [*map(Text, rates)])
+    if any(run.cost for run in runs) or not makes_datasets:
+        yield _Field("cost", [Text(f"{run.cost:.4f}" if run.cost else "–") for run in runs])
+    if makes_datasets:
+        counts = (run.dataset_rows for run in runs)
+        yield _Field("made", [Text("–" if count is None else str(count)) for count in counts])
+
+
+def _table(fields: Sequence[_Field], names: Sequence[str]) -> Table:
+    table = Table(box=SIMPLE, pad_edge=False)
+    for field in fields:
+        justify: JustifyMethod = "right" if field.is_number else "left"
+        table.add_column(field.title, justify=justify, no_wrap=True)
+    table.add_column("suite", no_wrap=True)
+    for place, name in enumerate(names):
+        table.add_row(*(field.cells[place] for field in fields), Text(name))
     return table
+
+
+def _lines(fields: Sequence[_Field], names: Sequence[str], width: int) -> Iterator[Text]:
+    """The id and the state of each run, and below them its numbers and what it is of."""
+    ids, states, *numbers = fields
+    for place, name in enumerate(names):
+        head = Text("  ").join((ids.cells[place], states.cells[place]))
+        told = [f"{field.cells[place].plain} {field.title}" for field in numbers]
+        if head.cell_len > width:
+            head, told = ids.cells[place], [states.cells[place].plain, *told]
+        head.stylize("bold")
+        head.overflow = "fold"
+        yield head
+        lines = [*packed([*told, cut_middle(name, width - len(_INDENT))], width - len(_INDENT))]
+        yield from (Text(f"{_INDENT}{line}", overflow="fold") for line in lines)
 
 
 def run_line(run: ListedRun) -> str:
     """One run in a line."""
-    came = run.rows if _is_whole(run) else f"{run.rows} of {run.expected or '?'}"
+    came = _came(run, " of ")
     counts = f"{run.passed} passed, {run.failed} failed, {run.errors} errors"
     name = _name(run)
     of = f" of {name}" if name else ""
@@ -174,10 +241,15 @@ def _is_whole(run: ListedRun) -> bool:
     return run.rows == run.expected or (run.expected is None and run.state == "finished")
 
 
+def _came(run: ListedRun, of: str) -> str:
+    """How many rows it has, and of how many if it has not all."""
+    return str(run.rows) if _is_whole(run) else f"{run.rows}{of}{run.expected or '?'}"
+
+
 def _instant(utc: str) -> str:
     return inert(utc, 40)[:16].replace("T", " ")
 
 
 def _name(run: ListedRun) -> str:
     file = "" if run.suite is None else Path(run.suite).name
-    return inert(": ".join(part for part in (file, run.description) if part), _WIDTH)
+    return cut_middle(inert(": ".join(part for part in (file, run.description) if part)), _WIDTH)

@@ -9,9 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from trioeval.report.activity import longest_waits
+from trioeval.report.cutting import cut_middle
 from trioeval.report.failures import Failure, Failures
 from trioeval.report.head import HeadColumn
 from trioeval.report.inert import inert
+from trioeval.report.lane_names import lane_names
 from trioeval.report.tables import STATUS_STYLES, headings
 from trioeval.report.totals import Totals
 from trioeval.report.wait_words import WAIT_WORDS
@@ -42,6 +44,7 @@ def failures_view(
     table.add_column(justify="right", style="dim", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
+    table.add_row("row")
     for failure in failures.first:
         told = Text(failure.status.name, style=STATUS_STYLES[failure.status])
         of = f"{failure.name} | {names[failure.prompt_idx]}" if len(names) > 1 else failure.name
@@ -51,7 +54,7 @@ def failures_view(
     parts: list[RenderableType] = [Text(f"{count} did not pass", style="bold"), table]
     parts += [Text(f"… and {rest} more")] if rest else []
     if (shows := command(failures.first[0].index)) is not None:
-        parts.append(Text(f"all of one: {inert(shows)}", overflow="fold"))
+        parts.append(Text(f"one row in full: {inert(shows)}", overflow="fold"))
     return Group(*parts, Text())
 
 
@@ -116,10 +119,12 @@ def took_lines(took: Took) -> Iterator[str]:
         rates += [f"{_number(took.tokens / took.seconds)} tokens/s"] if took.tokens else []
         yield f"{', '.join(rates)} over {whole} s"
     waits = (wait for wait in longest_waits(took.activity) if wait.lane not in took.hidden)
+    keys = (key for execution in took.activity for key in execution["lanes"])
+    names = lane_names(key for key in keys if key not in took.hidden)
     for _, wait in zip(range(_WAITS), waits, strict=False):
         if wait.seconds >= _LEAST_SHARE * took.seconds:
             seconds = _number(min(wait.seconds, took.seconds))
-            name = inert(wait.lane, _LANE)
+            name = cut_middle(inert(names[wait.lane]), _LANE)
             yield f"waited {seconds} s of {whole} s: {name} {WAIT_WORDS[wait.why]}"
 
 

@@ -47,7 +47,7 @@ class _RowsTable:
     rows: FirstRows
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        first = len(str(max(self.rows.names, default=0))) + _BETWEEN
+        first = max(len("test"), len(str(max(self.rows.names, default=0)))) + _BETWEEN
         names = max(map(cell_len, self.rows.names.values()), default=0)
         room = options.max_width - _EDGES - first - min(names, _LEAST_TEST)
         fit = max(1, room // (_LEAST_CELL + _BETWEEN))
@@ -61,8 +61,8 @@ class _RowsTable:
     def _table(self, shown: int) -> Table:
         rows = self.rows
         table = Table(box=SIMPLE, pad_edge=False)
-        table.add_column("#", justify="right", style="dim", no_wrap=True)
-        table.add_column("test", overflow="fold")
+        table.add_column("test", justify="right", style="dim", no_wrap=True)
+        table.add_column("name", overflow="fold")
         for prompt_idx, heading in enumerate(headings(self.columns[:shown], rows.width)):
             cells = (self._cell(test_idx, prompt_idx) for test_idx in rows.names)
             widest = max(cell_len(heading), *(cell.cell_len for cell in cells), 0)
@@ -156,16 +156,15 @@ def _packed(parts: Sequence[str], width: int) -> Iterator[str]:
 
 def _figures(columns: Sequence[ColumnTotals]) -> Iterator[_Figure]:
     for status, title in ((Status.PASS, "pass"), (Status.FAIL, "fail"), (Status.ERROR, "error")):
-        counts = [own.statuses[status] for own in columns]
+        counts = [_count(own, status) for own in columns]
         yield _Figure(
             title, [Text(str(n), style=STATUS_STYLES[status] if n else "dim") for n in counts]
         )
+    if any(own.left for own in columns):
+        yield _plain("not run", [str(own.left) for own in columns])
     yield _plain("pass rate", [_pass_rate(own) for own in columns])
     yield _plain("95 % CI", [_interval(own.pass_interval()) for own in columns])
-    yield _plain("score", [f"{own.score / own.rows:.3f}" if own.rows else "–" for own in columns])
-    judged = [own.score_interval() for own in columns]
-    if any(map(_tells_more, columns, judged)):
-        yield _plain("judged score", [*map(_plus_minus, judged)])
+    yield _plain("score", [_score(own, own.score_interval()) for own in columns])
     for title, share in (("p50 ms", 0.50), ("p95 ms", 0.95)):
         found = [_measured(nearest_rank(own.latencies, share)) for own in columns]
         yield _plain(title, found)
@@ -184,8 +183,12 @@ def _plain(title: str, cells: Sequence[str]) -> _Figure:
     return _Figure(title, [*map(Text, cells)])
 
 
+def _count(own: ColumnTotals, status: Status) -> int:
+    return own.errors if status is Status.ERROR else own.statuses[status]
+
+
 def _pass_rate(own: ColumnTotals) -> str:
-    return f"{percent(own.statuses[Status.PASS], own.rows)} %" if own.rows else "–"
+    return f"{percent(own.statuses[Status.PASS], own.ended)} %" if own.ended else "–"
 
 
 def _interval(found: Estimate | None) -> str:
@@ -201,19 +204,23 @@ def _interval(found: Estimate | None) -> str:
     return f"{100 * found.low:.{digits}f}–{100 * found.high:.{digits}f} %"
 
 
-def _tells_more(own: ColumnTotals, judged: Estimate | None) -> bool:
-    """Whether the scores of rows with a verdict are something else than which of them passed."""
+def _score(own: ColumnTotals, judged: Estimate | None) -> str:
+    """The mean score of the rows that have a verdict, and how sure it is where passes do not say it."""
     if judged is None:
-        return False
+        return "–"
+    told = f"{judged.mean:.3f}"
+    if judged.shown is None or judged.half_width is None or not _tells_more(own, judged):
+        return told
+    if judged.shown != (judged.low, judged.high):  # too few to be even on both sides
+        low, high = judged.shown
+        return f"{told} ({low:.2f}–{high:.2f})"
+    return f"{told} ± {judged.half_width:.3f}"
+
+
+def _tells_more(own: ColumnTotals, judged: Estimate) -> bool:
+    """Whether the scores of rows with a verdict are something else than which of them passed."""
     passed, failed = own.statuses[Status.PASS], own.statuses[Status.FAIL]
     return abs(judged.mean * (passed + failed) - passed) > _ALMOST * (passed + failed)
-
-
-def _plus_minus(found: Estimate | None) -> str:
-    if found is None:
-        return "–"
-    half = found.half_width
-    return f"{found.mean:.3f}" + ("" if half is None else f" ± {half:.3f}")
 
 
 def _measured(milliseconds: float | None) -> str:

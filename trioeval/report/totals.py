@@ -16,7 +16,7 @@ import attrs
 from trioeval.report.agent_facts import agent_of
 from trioeval.report.clusters import place_of
 from trioeval.report.named_scores import shares_of
-from trioeval.report.records import own_of, status_of, title_of_test
+from trioeval.report.records import is_ended, own_of, status_of, title_of_test
 from trioeval.report.statistics import CONFIDENCE, ColumnSums, Estimate, Place
 from trioeval.report.usage import UsageSum
 from trioeval.tasks import Status
@@ -59,6 +59,21 @@ class ColumnTotals:
         """All rows of the column."""
         return self.statuses.total()
 
+    @property
+    def left(self) -> int:
+        """Rows that never came to an end, as the run was stopped before; of no rate and no interval."""
+        return self.outcomes["not_run"] + self.outcomes["interrupted"]
+
+    @property
+    def ended(self) -> int:
+        """All other rows."""
+        return self.rows - self.left
+
+    @property
+    def errors(self) -> int:
+        """Rows that came to an end without a verdict."""
+        return self.statuses[Status.ERROR] - self.left
+
     def add(self, record: Mapping[str, Any], place: Place | None = None) -> None:
         """Count one more row.
 
@@ -82,14 +97,18 @@ class ColumnTotals:
         self.usage.add_judges(record["tokenUsage"])
         if (grading_cost := own.get("gradingCost")) is not None:
             self.grading_cost = (self.grading_cost or 0) + grading_cost
+        self.questions.add_record(record)
+        if (agent := agent_of(record)) is not None:
+            self.attempts = (self.attempts or 0) + len(agent.attempts)
+        if is_ended(record):
+            self._add_ended(record, status, place)
+
+    def _add_ended(self, record: Mapping[str, Any], status: Status, place: Place | None) -> None:
         judged = None if status is Status.ERROR else record["score"]
         where = place_of(record) if place is None else place
         test = self.sums.add(where, passed=status is Status.PASS, score=judged)
         if record["gradingResult"] is not None:
             self._add_verdict(record["gradingResult"], None if judged is None else test)
-        self.questions.add_record(record)
-        if (agent := agent_of(record)) is not None:
-            self.attempts = (self.attempts or 0) + len(agent.attempts)
 
     def _add_verdict(self, verdict: Mapping[str, Any], test: int | None) -> None:
         for part in verdict["componentResults"]:
@@ -111,7 +130,10 @@ class ColumnTotals:
         return sorted(self.named_counts)
 
     def pass_interval(self, confidence: float = CONFIDENCE) -> Estimate | None:
-        """The share of all rows that passed, 0 to 1; None of no rows. Rows without a verdict did not pass."""
+        """The share of the rows that passed, 0 to 1, of those that came to an end; None if none did.
+
+        Errors did not pass.
+        """
         return self.sums.pass_interval(confidence)
 
     def score_interval(self, confidence: float = CONFIDENCE) -> Estimate | None:
@@ -200,6 +222,11 @@ class Totals:
     def rows(self) -> int:
         """All rows."""
         return sum(column.rows for column in self.columns)
+
+    @property
+    def left(self) -> int:
+        """Rows that never came to an end, as the run was stopped before."""
+        return sum(column.left for column in self.columns)
 
     def count(self, status: Status) -> int:
         """Rows with a status."""

@@ -30,6 +30,7 @@ from trioeval.suite.quota_models import QuotaKey
 from trioeval.tasks.access import FindAccess, Sharing
 from trioeval.tasks.agent_words import wrong_words
 from trioeval.tasks.checks import missing_extras, unbounded, wrong_transforms
+from trioeval.tasks.cluster_checks import idle_cluster
 from trioeval.tasks.columns.making import LOCAL_WIDTH, OWN_LANES
 from trioeval.tasks.columns.model_checks import wrong_models
 from trioeval.tasks.columns.seeds import Source
@@ -391,6 +392,7 @@ def _prepare(
             *selected.warnings,
             *oddities(steps, sharing, templates),
             *idle_prompts(steps, sharing, templates),
+            *idle_cluster(steps, sharing),
             *impossible,
         ),
     )

@@ -54,6 +54,8 @@ class View:
     watches: Watches
     stop: trio.Event
     now: Callable[[], datetime]
+    resume: Callable[[str], str]
+    """The command that goes on with a run."""
     pages: Pages = attrs.field(factory=Pages.load)
     assets: Assets = attrs.field(factory=Assets.load)
 
@@ -81,7 +83,9 @@ class View:
         asked = request.query_params.get("most", "")
         most = min(int(asked), _MOST_RUNS) if asked.isdecimal() and len(asked) < 9 else _RUNS  # noqa: PLR2004
         most = max(most, _RUNS)
-        found = await self.store.read(lambda reader: reader.runs(limit=most + 1))
+        found = list[RunFacts]()
+        if await self.store.is_there():
+            found = [*await self.store.read(lambda reader: reader.runs(limit=most + 1))]
         lines = [line_of(run, self.now(), self._state(run)) for run in found[:most]]
         lines.sort(key=lambda line: line.state != "running")
         more = 2 * most if len(found) > most else None
@@ -101,6 +105,7 @@ class View:
                 "tasks": tasks_of(facts, reader.datasets(facts)),
                 "choices": _choices(reader, facts),
                 "going": facts.state == "running",
+                "resume": self.resume(facts.id),
             }
 
         found = await self.store.read(look, takes_long=bool(wanted.text))
@@ -197,7 +202,10 @@ class View:
 
     def _watched(self, request: Request, watch: Watch) -> str:
         if watch.shown is None or watch.shown.version != watch.version:
-            given = _named(request) | {"picture": picture_of(watch, self.now())}
+            given = _named(request) | {
+                "picture": picture_of(watch, self.now()),
+                "resume": self.resume(watch.run_id),
+            }
             watch.shown = Shown(watch.version, self.pages.render("_live", **given))
         return watch.shown.text
 

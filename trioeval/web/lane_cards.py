@@ -9,9 +9,13 @@ import attrs
 
 from trioeval.kernel.events import Why
 from trioeval.report.activity import longest_waits
+from trioeval.report.cutting import cut_middle
+from trioeval.report.lane_names import lane_names
 from trioeval.report.wait_words import WAIT_WORDS
 from trioeval.web.figures import count_text, money_text, seconds_text
 from trioeval.web.history import History, Series, series_of_buckets
+
+_SHOWN = 80  # cells of a name
 
 
 @attrs.frozen(kw_only=True)
@@ -21,6 +25,9 @@ class LaneCard:
     id: str
     """Of its elements in the page."""
     name: str
+    """Its whole key, by which commands know it."""
+    shown: str
+    """What people call it."""
     mood: str
     """`open`, `paused`, `probing` or `closed`; `ended` of a run that is over."""
     in_flight: int = 0
@@ -59,10 +66,11 @@ def live_cards(state: Mapping[str, Any], history: History) -> list[LaneCard]:
         state: As `RunState.json`.
         history: What was seen of them.
     """
-    return [_live_card(lane, history) for lane in state["lanes"]]
+    names = lane_names(lane["name"] for lane in state["lanes"])
+    return [_live_card(lane, names[lane["name"]], history) for lane in state["lanes"]]
 
 
-def _live_card(lane: Mapping[str, Any], history: History) -> LaneCard:
+def _live_card(lane: Mapping[str, Any], shown: str, history: History) -> LaneCard:
     facts = [("queued", count_text(lane["queued"]))]
     for name, used, allowed in (("rpm", "usedRpm", "rpm"), ("tpm", "usedTpm", "tpm")):
         if lane[allowed] is not None:
@@ -72,6 +80,7 @@ def _live_card(lane: Mapping[str, Any], history: History) -> LaneCard:
     return LaneCard(
         id=lane_id(lane["name"]),
         name=lane["name"],
+        shown=cut_middle(shown, _SHOWN),
         mood=lane["mood"],
         in_flight=lane["inFlight"],
         limit=lane["limit"],
@@ -93,6 +102,7 @@ def ended_cards(activities: Sequence[Mapping[str, Any]]) -> list[LaneCard]:
     """
     if not activities:
         return []
+    names = lane_names(activities[-1]["lanes"])
     waits: dict[str, list[str]] = {}
     for wait in longest_waits(activities[-1:]):
         if wait.seconds:
@@ -102,6 +112,7 @@ def ended_cards(activities: Sequence[Mapping[str, Any]]) -> list[LaneCard]:
         LaneCard(
             id=lane_id(name),
             name=name,
+            shown=cut_middle(names[name], _SHOWN),
             mood="ended",
             facts=_counts(lane),
             waits=", ".join(waits.get(name, ())) or None,

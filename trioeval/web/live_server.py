@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from trioeval.errors import NotLiveError
-from trioeval.web.sockets import is_same_user, listen_for, remove
+from trioeval.web.sockets import is_same_user, listen_for, process_of, remove
 from trioeval.web.steering import Steering
 from trioeval.web.wire import (
     LONGEST_COMMAND,
@@ -187,7 +187,7 @@ class _LiveServer:
         if type(number) is not int:
             await watcher.send(_answer_line(None, "a command has an id, a whole number"))
             return
-        refused = self.steering.obey(command)
+        refused = self.steering.obey(command, process_of(watcher.stream.socket))
         # Shielded: the command may have cancelled what this is a part of.
         with trio.CancelScope(shield=True, relative_deadline=_GOODBYE) as scope:
             await watcher.send(_answer_line(number, refused))

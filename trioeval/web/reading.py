@@ -17,8 +17,13 @@ class StoreReading:
     """Reads with a connection of its own each time, so that nothing is held while nobody looks."""
 
     path: Path
+    """It need not be there yet."""
     _threads: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(4))
     _long_ones: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1))
+
+    async def is_there(self) -> bool:
+        """Whether there is a database: the first run makes it. A checkpoint."""
+        return await trio.to_thread.run_sync(self.path.exists, limiter=self._threads)
 
     async def read(self, look: Callable[[Reader], T], *, takes_long: bool = False) -> T:
         """What `look` finds. A checkpoint; a thread for which nobody waits any more is left behind.

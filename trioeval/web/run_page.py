@@ -42,6 +42,8 @@ class RunLine:
     stopping: bool = False
     tasks: int = 1
     dataset_rows: int | None = None
+    left: int = 0
+    """Rows that it has not run, as far as that is known."""
 
     @property
     def pass_rate(self) -> str:
@@ -87,6 +89,7 @@ def line_of(run: RunFacts, now: datetime, state: Mapping[str, Any] | None = None
         seconds=run.duration_ms / 1000 if run.duration_ms else None,
         tasks=len(run.tasks),
         dataset_rows=run.dataset_rows,
+        left=_left(run),
     )
     if state is None:
         return found
@@ -106,6 +109,11 @@ def line_of(run: RunFacts, now: datetime, state: Mapping[str, Any] | None = None
         if sum(counts.values()) > run.rows
         else found
     )
+
+
+def _left(run: RunFacts) -> int:
+    cut = sum(run.outcomes.get(outcome, 0) for outcome in ("interrupted", "not_run"))
+    return cut + max(0, (run.expected or 0) - run.rows)
 
 
 @attrs.frozen(kw_only=True)

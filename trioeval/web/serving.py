@@ -1,6 +1,7 @@
 """The server of the live view: hypercorn's Trio worker, which a slow or stubborn browser cannot hold up."""
 
 import logging
+import socket
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,8 @@ STOP_GRACE = 0.5
 
 _PATIENCE = 10.0  # seconds in which a browser takes a piece of an answer, or is hung up on
 _PIECE = 64 * 1024  # bytes
+_MOST = 256  # connections at once; who has no token can open some, too
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared
 
 _logger = logging.getLogger(__name__)
 
@@ -75,6 +78,35 @@ class Address:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether it is that of all addresses of this machine, which is none that can be opened."""
+        return self.host in _EVERYWHERE
+
+    @property
+    def here(self) -> "Address":
+        """What this machine itself opens."""
+        return Address(_EVERYWHERE.get(self.host, self.host), self.port)
+
+    def elsewhere(self) -> "list[Address]":
+        """What other machines open: where they are all, that in numbers if there is one, and the name."""
+        if not self.is_everywhere:
+            return [self]
+        names = [*filter(None, [_own_number(self.host)]), socket.gethostname()]
+        return [Address(name, self.port) for name in names]
+
+
+def _own_number(host: str) -> str | None:
+    """The address from which this machine would reach others; None if it reaches none. Sends nothing."""
+    is_6 = ":" in host
+    with socket.socket(socket.AF_INET6 if is_6 else socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        try:
+            asked.connect(("2001:db8::1" if is_6 else "192.0.2.1", 9))  # of nobody
+        except OSError:
+            return None
+        found: str = asked.getsockname()[0]
+    return found
+
 
 async def open_listeners(host: str, port: int) -> tuple[list[trio.SocketListener], Address]:
     """Listen, and say where.
@@ -113,6 +145,9 @@ async def serve_app(  # noqa: ASYNC114 - started in a nursery of its own
     streams: set[trio.SocketStream] = set()
 
     async def converse(accepted: trio.SocketStream) -> None:
+        if len(streams) == _MOST:
+            await accepted.aclose()
+            return
         streams.add(accepted)
         try:
             # Its types know neither plain sockets nor the ASGI of starlette.

@@ -107,12 +107,25 @@ class _Connected(Protocol):
 
 def is_same_user(connected: _Connected) -> bool:
     """Whether who is at the other end runs as this user; True where the system does not tell."""
+    told = _peer(connected)
+    # Where it is not told, the folder's rights are what keeps others out.
+    return told is None or told[1] == os.geteuid()
+
+
+def process_of(connected: _Connected) -> int | None:
+    """The number of the process at the other end; None where the system does not tell."""
+    told = _peer(connected)
+    return None if told is None else told[0] or None  # 0 is one that cannot be seen from here
+
+
+def _peer(connected: _Connected) -> tuple[int, int] | None:
+    """The process and the user at the other end, by their numbers."""
     if not hasattr(socket, "SO_PEERCRED"):
-        return True  # the folder's rights are what keeps others out
+        return None
     kind = "3i"
     told = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(kind))
-    _process, user, _group = struct.unpack(kind, told)
-    return bool(user == os.geteuid())
+    process, user, _group = struct.unpack(kind, told)
+    return process, user
 
 
 def remove(path: Path) -> None:

@@ -31,16 +31,18 @@ class Steering:
     state: Callable[[], RunState]
     """How the run stands now. Its lanes are those that can be steered."""
     lanes: Lanes
-    stop: Callable[[], None]
-    """Start no more rows; those under way finish. As the first Ctrl-C."""
-    cancel: Callable[[], None]
+    stop: Callable[[int | None], None]
+    """Start no more rows; those under way finish. As the first Ctrl-C. It is given the number of the process
+    that asks, or None."""
+    cancel: Callable[[int | None], None]
     """End what is under way. As the second one."""
 
-    def obey(self, command: Mapping[str, Any]) -> str | None:
+    def obey(self, command: Mapping[str, Any], process: int | None = None) -> str | None:
         """Do what a command says, all of it or nothing; synchronous, in the run's Trio thread.
 
         Args:
             command: As `trioeval.web.live_client.Live.ask` has it; nothing of it is trusted.
+            process: Who has sent it; None if that is not known.
 
         Returns:
             Why it is refused; None if it was done.
@@ -51,10 +53,10 @@ class Steering:
         if unknown := sorted(set(command) - _COMMANDS[do] - {"do"}):
             return f"{do} takes no {_cut(unknown[0])}"
         if do == "stop":
-            self.stop()
+            self.stop(process)
             return None
         if do == "cancel":
-            self.cancel()
+            self.cancel(process)
             return None
         lane = self._lane(command.get("lane"))
         if isinstance(lane, str):

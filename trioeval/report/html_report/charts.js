@@ -180,7 +180,7 @@ function drawLanes(place) {
   page.lanes.forEach((execution, number) => {
     if (page.lanes.length > 1) place.append(make("h2", {}, `Execution ${number + 1}`));
     for (const lane of execution.lanes) {
-      const figure = make("figure", {}, make("h3", {}, lane.name), make("p", { class: "dim" }, lane.told));
+      const figure = make("figure", {}, make("h3", { title: lane.key }, lane.name), make("p", { class: "dim" }, lane.told));
       place.append(figure);
       timeline(figure, lane, execution.seconds);
     }

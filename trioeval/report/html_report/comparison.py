@@ -14,6 +14,7 @@ from trioeval.report.html_report.details import details_json
 from trioeval.report.html_report.inert_text import plain
 from trioeval.report.html_report.packed import Packs
 from trioeval.report.html_report.page import page_chunks
+from trioeval.report.html_report.summary import minute_text, title_of
 from trioeval.report.records import stripped
 from trioeval.report.results import Results
 from trioeval.report.totals import percent
@@ -39,13 +40,13 @@ def compare_chunks(
     """
     old, new = before[0].head, after[0].head
     found = _Compared(before, after, by)
-    name = new.config.get("description")
-    title = f"Two runs of {name}" if name else "Comparison of two runs"
+    name = title_of(after[0])
+    title = f"Two runs of {name}" if name != new.eval_id else "Comparison of two runs"
     shown: dict[str, Any] = {
         "title": title,
         "about": [
-            f"from {old.eval_id} ({old.utc_created})",
-            f"to {new.eval_id} ({new.utc_created})",
+            f"from {old.eval_id} ({minute_text(old.utc_created)})",
+            f"to {new.eval_id} ({minute_text(new.utc_created)})",
         ],
         "totals": None,
         "sentences": [],
@@ -168,4 +169,4 @@ def _passed(side: SideTotals) -> str:
 
 
 def _score(side: SideTotals) -> str:
-    return f"{side.score / side.rows:.3f}" if side.rows else "–"
+    return "–" if side.mean_score is None else f"{side.mean_score:.3f}"

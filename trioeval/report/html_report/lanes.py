@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from trioeval.report.cutting import cut_middle
 from trioeval.report.html_report.inert_text import plain
+from trioeval.report.lane_names import lane_names
 from trioeval.report.wait_words import WAIT_WORDS
 
 _NAME = 200  # characters
@@ -17,12 +19,13 @@ def lanes_json(told: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Args:
         told: What `Activity.json` said of each execution.
     """
+    names = lane_names(key for execution in told for key in execution["lanes"])
     return [
         {
             "seconds": execution["durationS"],
             "lanes": [
-                _lane(name, lane, execution["durationS"])
-                for name, lane in execution["lanes"].items()
+                _lane(key, names[key], lane, execution["durationS"])
+                for key, lane in execution["lanes"].items()
             ],
         }
         for execution in told
@@ -30,9 +33,10 @@ def lanes_json(told: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _lane(name: str, lane: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+def _lane(key: str, name: str, lane: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     return {
-        "name": plain(name, _NAME),
+        "name": plain(cut_middle(name, _NAME), _NAME),
+        "key": plain(key, 4 * _NAME),
         "told": plain(", ".join(_facts(lane, seconds)), 4 * _NAME),
         "reasons": [_word(why) for why, _ in _waits(lane)],
         "bucket": lane["bucketS"],

@@ -160,11 +160,12 @@ function addTheme(redraw) {
   const chosen = document.documentElement.dataset;
   const isDark = () => (chosen.theme ?? (system.matches ? "dark" : "light")) === "dark";
   const tell = () => {
-    button.setAttribute("aria-pressed", String(isDark()));
+    name();
     redraw();
   };
+  const name = () => (button.textContent = `Switch to ${isDark() ? "light" : "dark"}`);
   button.hidden = false;
-  button.setAttribute("aria-pressed", String(isDark()));
+  name();
   button.addEventListener("click", () => {
     chosen.theme = isDark() ? "light" : "dark";
     tell();

@@ -17,7 +17,7 @@ from trioeval.report.html_report.inert_text import inert_html, plain
 from trioeval.report.html_report.lanes import lanes_json
 from trioeval.report.html_report.packed import Packs
 from trioeval.report.html_report.page import page_chunks
-from trioeval.report.html_report.summary import lines_of, sentence_of
+from trioeval.report.html_report.summary import lines_of, minute_text, sentence_of, title_of
 from trioeval.report.questions import run_sentence, sentence
 from trioeval.report.results import Results
 from trioeval.report.totals import Totals
@@ -34,8 +34,12 @@ def html_chunks(*parts: Results) -> Iterator[str]:
     only_datasets = not whole.rows and any(part.dataset is not None for part in parts)
     lanes = lanes_json(parts[0].info.activity)
     shown = {
-        "title": first.config.get("description") or first.eval_id,
-        "about": [first.eval_id, first.utc_created, f"{parts[0].info.duration_ms / 1000:.1f} s"],
+        "title": title_of(parts[0]),
+        "about": [
+            first.eval_id,
+            minute_text(first.utc_created),
+            f"{parts[0].info.duration_ms / 1000:.1f} s",
+        ],
         "totals": None if only_datasets else sentence_of(whole),
         "sentences": [run_sentence((part.head, part.totals) for part in parts)],
         "parts": [_part(part) for part in parts],

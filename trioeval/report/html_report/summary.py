@@ -1,6 +1,8 @@
 """What a page says of each column of a run, before any row."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import PurePath
 from typing import Any
 
 import attrs
@@ -35,7 +37,9 @@ class Line:
     prompt: str
     rows: int
     counts: tuple[int, int, int]
-    """Passed, failed, without a verdict."""
+    """Passed, failed, errors."""
+    left: int
+    """Rows that never came to an end."""
     rate: str | None
     """Percent; None of no rows."""
     interval: str | None
@@ -44,12 +48,41 @@ class Line:
     """Score, p50, p95, tokens and money."""
 
 
+def title_of(results: Results) -> str:
+    """What a run is called: by its description, or else by the file of its suite, or else by its id."""
+    head, suite = results.head, results.info.suite
+    return head.config.get("description") or (PurePath(suite).name if suite else head.eval_id)
+
+
+def minute_text(utc: str) -> str:
+    """An instant to the minute; what is none stays as it is.
+
+    Args:
+        utc: ISO 8601.
+
+    Example:
+        >>> minute_text("2026-11-22T19:50:07.123Z"), minute_text("2026-11-22T20:50:07+01:00")
+        ('2026-11-22 19:50 UTC', '2026-11-22 19:50 UTC')
+    """
+    try:
+        found = datetime.fromisoformat(utc)
+    except ValueError:
+        return utc
+    found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    return f"{found:%Y-%m-%d %H:%M} UTC"
+
+
 def sentence_of(totals: Totals) -> dict[str, Any]:
     """How many rows ended in which way, for the template."""
+    counts = [(status.value, totals.count(status), word) for status, word in _WORDS]
+    ended = totals.rows - totals.left
+    if totals.left:
+        name, errors, word = counts[-1]
+        counts[-1:] = [(name, errors - totals.left, word), ("left", totals.left, "not run")]
     return {
         "rows": totals.rows,
-        "counts": [(status.value, totals.count(status), word) for status, word in _WORDS],
-        "rate": percent(totals.count(Status.PASS), totals.rows) if totals.rows else None,
+        "counts": counts,
+        "rate": percent(totals.count(Status.PASS), ended) if ended else None,
     }
 
 
@@ -64,8 +97,8 @@ def lines_of(results: Results) -> Iterator[Line]:
 
 
 def _line(column: HeadColumn, prompt: str, totals: ColumnTotals) -> Line:
-    passed, failed, errors = (totals.statuses[status] for status, _ in _WORDS)
-    rows = totals.rows
+    passed, failed = totals.statuses[Status.PASS], totals.statuses[Status.FAIL]
+    rows = totals.ended
     rate = percent(passed, rows) if rows else None
     estimate = totals.pass_interval()
     if estimate is None or estimate.low is None or estimate.high is None:
@@ -77,8 +110,9 @@ def _line(column: HeadColumn, prompt: str, totals: ColumnTotals) -> Line:
     return Line(
         provider=column.provider,
         prompt=prompt,
-        rows=rows,
-        counts=(passed, failed, errors),
+        rows=totals.rows,
+        counts=(passed, failed, totals.errors),
+        left=totals.left,
         rate=rate,
         interval=interval,
         bar=bar,
@@ -87,7 +121,8 @@ def _line(column: HeadColumn, prompt: str, totals: ColumnTotals) -> Line:
 
 
 def _numbers(totals: ColumnTotals) -> Iterator[str]:
-    yield f"{totals.score / totals.rows:.3f}" if totals.rows else "–"
+    score = totals.score_interval()
+    yield "–" if score is None else f"{score.mean:.3f}"
     for share in (0.50, 0.95):
         latency_ms = nearest_rank(totals.latencies, share)
         yield "–" if latency_ms is None else f"{latency_ms:.0f}"

@@ -1,7 +1,6 @@
 const MEASURES = { score: "score", ms: "latency in ms", tokens: "tokens", cost: "cost in US dollars" };
 const STEPS = { ArrowDown: 1, ArrowUp: -1, PageDown: 8, PageUp: -8, Home: -Infinity, End: Infinity };
 const SIDEWAYS = { ArrowRight: 160, ArrowLeft: -160 }; // pixels
-const ROW = 84; // pixels
 
 /** The table of one part of the page, with what filters it and the keys that move in it. */
 class Matrix {
@@ -27,10 +26,8 @@ class Matrix {
       data: rows,
       columns: this.definitions(),
       layout: "fitColumns",
-      height: `min(${rows.length * ROW + 110}px, max(24rem, 100vh - 9rem))`,
-      rowHeight: ROW,
+      maxHeight: "max(24rem, 100vh - 9rem)",
       index: "id",
-      placeholder: make("p", { class: "dim" }, "No test is left by these filters."),
       columnDefaults: { headerHozAlign: "left", vertAlign: "top", resizable: "header" },
       rowFormatter: (row) => (row.getElement().id = `row-${part.number}-${row.getData().id}`),
     });
@@ -172,7 +169,8 @@ class Matrix {
   tell(count) {
     this.count = count;
     const all = counted(this.rows.length, this.unit);
-    this.said(count === this.rows.length ? all : `${count} of ${all}`);
+    if (count) this.said(count === this.rows.length ? all : `${count} of ${all}`);
+    else this.said(`No ${this.unit} is left by these filters. 0 of ${all}`);
     this.place.setAttribute("aria-rowcount", count + 1); // with the row of headings
   }
 

@@ -52,6 +52,23 @@ class Estimate:
     """Groups of rows that are independent of each other, 1 to `n`."""
     confidence: float
     """Of the interval, 0 to 1: how often intervals made so hold what they estimate."""
+    within: tuple[float, float] | None = attrs.field(default=None, repr=False, eq=False)
+    """What the numbers that it is of are all within, if that is a scale; see `shown`."""
+
+    @property
+    def shown(self) -> tuple[float, float] | None:
+        """The interval as far as the mean can be there; None where there is none.
+
+        Of few and uneven scores it may reach beyond what is possible.
+
+        Example:
+            >>> Estimate(0.9, 0.1, -0.4, 2.2, 2, 2, 0.95, within=(0, 1)).shown
+            (0, 1)
+        """
+        if self.low is None or self.high is None:
+            return None
+        least, most = (-math.inf, math.inf) if self.within is None else self.within
+        return max(least, self.low), min(most, self.high)
 
     @property
     def half_width(self) -> float | None:

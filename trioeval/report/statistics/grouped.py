@@ -80,6 +80,8 @@ class Sums:
     rows: "array[int]" = attrs.field(factory=lambda: array("I"), repr=False)
     totals: "array[float]" = attrs.field(factory=lambda: array("d"), repr=False)
     weights: "array[float]" = attrs.field(factory=lambda: array("d"), repr=False)
+    is_share: bool = True
+    """Whether all values are within 0 to 1."""
 
     @property
     def count(self) -> int:
@@ -91,6 +93,7 @@ class Sums:
         most = LARGEST * min(1, weight)
         if not (0 < weight <= LARGEST and -most <= total <= most):
             return
+        self.is_share = self.is_share and 0 <= total <= weight
         if test >= len(self.rows):
             missing = test + 1 - len(self.rows)
             self.rows.frombytes(bytes(missing * self.rows.itemsize))
@@ -124,7 +127,11 @@ class Grouping:
         """The mean of what was summed, with an interval that is drawn if that is said; None of nothing."""
         by_cluster = self.by_cluster(sums)
         found = ratio(by_cluster, sums.count, confidence)
-        if found is None or bootstrap is None:
+        if found is None:
+            return None
+        if sums.is_share:
+            found = attrs.evolve(found, within=(0.0, 1.0))
+        if bootstrap is None:
             return found
         return bootstrap.interval(found, by_cluster())
 

@@ -172,6 +172,9 @@ class PairSums:
 
 def _found(found: Estimate | None, before: Estimate | None, after: Estimate | None) -> Finding:
     p_value = None if found is None else chance_of(found)
+    if found is not None:
+        are_shares = all(side is not None and side.within is not None for side in (before, after))
+        found = attrs.evolve(found, within=(-1.0, 1.0) if are_shares else None)
     return Finding(before=before, after=after, difference=found, p_value=p_value)
 
 

@@ -1,0 +1,59 @@
+"""What lanes are called where people read: unique, of their keys, and the same in every order."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from trioeval.report.cutting import cut_middle
+from trioeval.report.lane_names import lane_names
+
+HOST = "openai|http://127.0.0.1:8799/v1"
+A, B = "0123456789ab", "ba9876543210"
+PARTS = st.sampled_from(["", "-", "openai", "http://h/v1", "gpt", "6b", "http", "z" * 40, A, B])
+KEYS = st.lists(PARTS, max_size=10).map("|".join) | st.text(max_size=5)
+
+
+@given(st.lists(KEYS, max_size=8), st.randoms(use_true_random=False))
+def test_names_are_unique_and_stable_and_nothing_is_lost(keys: list[str], random: object) -> None:
+    """Each key has a name, of parts that it has, whatever the order is."""
+    names = lane_names(keys)
+    assert [*names] == [*dict.fromkeys(keys)]
+    assert len({*names.values()}) == len(names)
+    for key, name in names.items():
+        assert name == key or {*name.split("|")} <= {*key.split("|")} - {"", "-"}
+    random.shuffle(keys)  # type: ignore[attr-defined]
+    assert lane_names(keys) == names
+
+
+@given(st.text(max_size=30), st.integers(1, 20))
+def test_a_text_that_is_cut_has_its_ends(text: str, cells: int) -> None:
+    found = cut_middle(text, cells)
+    assert cell_len(found) <= cells
+    if cell_len(text) <= cells:
+        assert found == text
+    else:
+        before, _, after = found.rpartition("…")
+        assert text.endswith(after)
+        assert text.startswith(before) or cell_len(text) > len(text)
+
+
+def test_the_telling_part_is_the_name() -> None:
+    """The model before the family, both before addresses and digests of keys."""
+
+    def names(*keys: str) -> list[str]:
+        return [*lane_names(keys).values()]
+
+    assert names(f"{HOST}|-|-|6b_finetuning") == ["6b_finetuning"]
+    assert names(f"{HOST}|-|-|6b", f"{HOST}|-|-|7b", "echo") == ["6b", "7b", "echo"]
+    assert names(f"anthropic|https://a.b|{A}|-", f"{HOST}|{B}|-|6b") == ["anthropic", "6b"]
+    assert names(f"http|https://a.b/c|{A}", f"http|https://a.b/d|{A}") == [
+        "https://a.b/c",
+        "https://a.b/d",
+    ]
+    assert names(f"{HOST}|{A}|-", f"{HOST}|{B}|-") == [f"openai|{A}", f"openai|{B}"]
+    assert names("a|-|b", "a|b") == ["a|-|b", "a|b"]
+    assert names(f"x|u|{A}|m", f"x|u|{B}|m", f"x|u|{A}|n", f"x|u|{B}|n") == [
+        f"{A}|m", f"{B}|m", f"{A}|n", f"{B}|n",
+    ]  # fmt: skip
+    assert names("|".join("abcdefghi")) == ["a|b|c|d|e|f|g|h|i"]
+    assert names("", "-") == ["", "-"]

@@ -1,0 +1,87 @@
+"""The list of runs at every width: ids and counts are whole, and suites are cut."""
+
+import io
+from typing import Any
+
+import attrs
+import pytest
+from rich.console import Console
+
+from trioeval.report.run_list import runs_table
+
+
+@attrs.frozen(kw_only=True)
+class Listed:
+    """A run in a list."""
+
+    id: str = "eval-2026-11-22T20-12-58-a1b2"
+    suite: str | None = "/home/me/evals/a-suite-with-a-very-long-name-indeed.yaml"
+    description: str | None = "of the autumn"
+    state: str = "interrupted"
+    utc_created: str = "2026-11-22T20:12:58.123Z"
+    utc_finished: str | None = None
+    duration_ms: float = 1.0
+    expected: int | None = 12345
+    rows: int = 1234
+    passed: int = 1001
+    failed: int = 222
+    errors: int = 11
+    dataset_rows: int | None = None
+    outcomes: Any = attrs.field(factory=dict)
+    tokens: int = 0
+    cost: float = 0.0
+    tasks: tuple[str | None, ...] = ()
+
+
+RUNS = [Listed(cost=12.5), Listed(id="eval-short", suite="s.yaml", description=None)]
+
+
+def lines(runs: list[Listed], width: int) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(runs_table(runs))
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines() if line.strip()]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_ids_and_counts_are_never_cut(width: int) -> None:
+    """And no line is wider than there is room."""
+    shown = lines(RUNS, width)
+    assert max(map(len, shown)) <= width
+    text = "\n".join(shown)
+    for part in (*(run.id for run in RUNS), "interrupted", "1234/12345", "1001", "222", "81.1 %"):
+        assert text.count(part) >= 1, part
+    assert "s.yaml" in text
+
+
+def test_a_run_is_one_line_where_there_is_room() -> None:
+    """Its cost, its errors and when it began are left out before that; its suite is cut in the middle."""
+    shown = lines(RUNS, 120)
+    assert len(shown) == 2 + len(RUNS)
+    assert shown[0].split() == ["run", "state", "rows", "pass", "fail", "pass", "rate", "suite"]
+    assert "a-suite-wi" in shown[2]
+    assert "…" in shown[2]
+    assert shown[2].endswith("the autumn")
+    wide = lines(RUNS, 200)
+    assert wide[2].split()[:3] == [RUNS[0].id, "2026-11-22", "20:12"]
+    assert "12.5000" in wide[2]
+
+
+def test_a_narrow_terminal_has_two_lines_for_a_run() -> None:
+    """The second one has its numbers."""
+    shown = lines(RUNS, 80)
+    assert shown[0] == f"{RUNS[0].id}  interrupted"
+    assert shown[-2:] == [
+        "eval-short  interrupted",
+        "  1234/12345 rows, 1001 pass, 222 fail, 81.1 % pass rate, s.yaml",
+    ]
+    assert lines(RUNS, 40)[-3:-1] == [
+        "eval-short  interrupted",
+        "  1234/12345 rows, 1001 pass, 222 fail,",
+    ]
+
+
+def test_rows_of_datasets_are_told() -> None:
+    """At every width."""
+    for width in (40, 120):
+        assert "98765" in "\n".join(lines([Listed(dataset_rows=98765)], width))
