@@ -1,6 +1,7 @@
 """Settings and fixtures that every test shares."""
 
 import os
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,6 +30,14 @@ settings.register_profile(
 )
 settings.register_profile("deep", _COMMON, max_examples=20_000)
 settings.load_profile(os.environ.get("TRIOEVAL_PROFILE", "quick"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _runtime_folder() -> "Iterator[None]":
+    """Runs of tests listen where nobody else's do: no test sees, or steers, a run of who runs the tests."""
+    with TemporaryDirectory(prefix="te-") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", folder)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -117,7 +117,13 @@ def test_people_and_programs_are_told_the_same(
     """Intervals, differences and p-values, at the confidence and with the clusters that are named."""
     flags = ["latest~2", "latest~1", "--confidence", "0.9"]
     _, told, _ = compare(folder, monkeypatch, capsys, flags)
-    assert told.splitlines()[-1] == "12 rows: 5 same, 7 worse"
+    lines = told.splitlines()
+    assert [line.split(" of ")[1].split(", begun")[0] for line in lines[:2]] == [
+        "0.json: finished",
+        "1.json: finished",
+    ]
+    assert [line.split(":")[0] for line in lines[:2]] == ["before", "after"]
+    assert lines[-1] == "12 rows: 5 same, 7 worse"
     code, told, said = compare(
         folder, monkeypatch, capsys, [*flags, "--json", "--cluster", "book", "--fail-if", "worse"]
     )
@@ -163,3 +169,42 @@ def test_a_comparison_is_written_as_a_page(
     code, _, said = compare(folder, monkeypatch, capsys, flags)
     assert (code, said.startswith("wrote pages/x.html: eval-")) == (0, True)
     assert "worse beyond chance" in (folder / "pages/x.html").read_text()
+
+
+def test_a_stopped_run_is_not_worse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows that it never came to say nothing; where that are all of them nothing can be told."""
+    monkeypatch.chdir(tmp_path)
+    stopped = suite(10) | {"evaluateOptions": {"maxConcurrency": 1}}
+    flags = ["--no-table", "--no-progress"]
+    for name, found in (("whole", suite()), ("stopped", stopped)):
+        Path(f"{name}.json").write_text(json.dumps(found))
+        run_command_line([f"{name}.json", *flags, *["--fail-fast"] * (name == "stopped")])
+    capsys.readouterr()
+    ended, told, said = compare(
+        tmp_path, monkeypatch, capsys, ["latest~1", "latest", "--fail-if", "worse"]
+    )
+    assert ended == 0
+    assert said == (
+        "exit 0: the later run is not worse beyond chance (it is unfinished: interrupted); "
+        "rows that never came to an end, and that say nothing: 1"
+    )
+    assert told.splitlines()[1].endswith("12 rows: 10 passed, 1 failed, 0 errors, 1 not run")
+    assert told.splitlines()[-2:] == [
+        "1 row of the later run never came to an end; nothing else is said of them",
+        "12 rows: 10 same, 1 worse, 1 unfinished",
+    ]
+
+
+def test_runs_that_share_no_row_are_told_as_such(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With both suites, and no table of what nobody can know."""
+    _, told, _ = compare(folder, monkeypatch, capsys, ["latest~1", "latest"])
+    before, after, *rest = told.splitlines()
+    assert (" of 1.json" in before, " of 2.json" in after) == (True, True)
+    assert rest == [
+        "no row is in both runs: nothing can be said of their difference",
+        "24 rows: 12 new, 12 gone",
+    ]

@@ -136,8 +136,16 @@ def test_a_narrow_terminal_does_without_some_of_it() -> None:
         "idle                   0/4",
     ]
     assert drawn(RUN, 12) == [
-        "50/200 rows", "87.0 % pass", "lane", "openai:gpt-…", "other", "idle",
+        "50/200 rows", "87.0 % pass", "lane", "openai…-mini", "other", "idle",
     ]  # fmt: skip
+
+
+def test_lanes_are_called_by_what_tells_them_apart() -> None:
+    """In the table as in lines: hosts and empty parts of keys are no help."""
+    lanes = tuple(lane(f"openai|http://127.0.0.1:8799/v1|-|-|{n}b_tuned") for n in (6, 70))
+    state = attrs.evolve(RUN, lanes=lanes)
+    assert [line.split()[0] for line in drawn(state, 80)[2:]] == ["lane", "6b_tuned", "70b_tuned"]
+    assert plain_line(state).endswith("; 6b_tuned: 0/4 in flight; 70b_tuned: 0/4 in flight")
 
 
 def test_a_stop_is_told_first() -> None:

@@ -91,10 +91,11 @@ def test_where_others_can_connect_a_token_is_made_and_a_signal_ends_it_at_once(
         try:
             assert process.stdout is not None
             printed = re.fullmatch(
-                r"http://0\.0\.0\.0:(\d+)/\?token=([\w-]{32})\n", process.stdout.readline()
+                r"http://([\w.-]+):(\d+)/\?token=([\w-]{32})\n", process.stdout.readline()
             )
             assert printed is not None
-            port, token = int(printed[1]), printed[2]
+            assert printed[1] != "0.0.0.0"  # noqa: S104 - compared
+            port, token = int(printed[2]), printed[3]
             opener = urllib.request.build_opener(
                 urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor()
             )
@@ -112,3 +113,35 @@ def test_where_others_can_connect_a_token_is_made_and_a_signal_ends_it_at_once(
         finally:
             process.kill()
     assert (process.returncode, said) == (0, "serving; interrupt to stop\n")
+
+
+def test_a_view_may_be_open_before_the_first_run(tmp_path: Path) -> None:
+    """It says that there is none, and shows it when it has begun; a token need not stand in a flag."""
+    (tmp_path / "suite.yaml").write_text(
+        '{providers: [echo], prompts: ["{{a}}"], tests: [{vars: {a: x}}]}'
+    )
+    program = [sys.executable, "-m", "trioeval"]
+    with subprocess.Popen(
+        [*program, "view", "--port", "0"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "NO_PROXY": "*", "TRIOEVAL_VIEW_TOKEN": "of-the-environment"},
+    ) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().strip()
+            assert address.endswith("/?token=of-the-environment")
+            opener = urllib.request.build_opener(
+                urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor()
+            )
+            with opener.open(address) as reply:
+                assert b"No run has begun yet" in reply.read()
+            flags = ["--no-table", "--no-progress", "--quiet"]
+            subprocess.run([*program, "suite.yaml", *flags], cwd=tmp_path, check=True)
+            with opener.open(address) as reply:
+                assert b"suite.yaml" in reply.read()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(5) == 0
+        finally:
+            process.kill()

@@ -11,10 +11,12 @@ from rich.console import Console
 from test_compare import Record, made
 
 from trioeval.report.compare import Comparison
-from trioeval.report.compare_chance import chance_lines, findings_table, told_of
+from trioeval.report.compare_chance import chance_lines, findings_table, nothing_shared, told_of
 from trioeval.report.compare_columns import KeptMetrics
 from trioeval.report.compare_findings import Findings, findings_of
 from trioeval.report.statistics import Bootstrap, mcnemar
+
+NOT_RUN = {"trioeval": {"outcome": "not_run"}}
 
 
 def compared(
@@ -108,9 +110,10 @@ def test_what_only_one_run_has_is_no_pair() -> None:
     comparison, findings = compared(run([0, 0]), run([1, 1], task="other"))
     assert (findings.pairs, findings.is_worse) == (0, False)
     assert [column.passed.answer for column in findings.columns] == [None, None]
-    assert [*chance_lines(findings)] == [
+    assert [*chance_lines(findings)] == []
+    assert [*told_of(comparison.columns, findings)][-1] == (
         "no row is in both runs: nothing can be said of their difference"
-    ]
+    )
     assert "–" in printed(comparison, findings)
     assert compared([], [])[1].columns == []
 
@@ -183,22 +186,69 @@ def test_people_are_told_in_a_table_and_in_sentences() -> None:
     comparison, findings = compared(old, new)
     table = printed(comparison, findings)
     assert "\x1b" not in table
-    passed = next(line for line in table.splitlines() if "passed %" in line)
-    numbers = "75.0 (53.1 to 88.8) 35.0 (18.1 to 56.7) -40.0 (-63.0 to -10.5)"
-    assert " ".join(passed.split()) == f"p | q passed % {numbers} 0.021 39.5 worse"
+    passed = next(line for line in table.splitlines() if "pass rate" in line)
+    numbers = "75.0 % (53–89) 35.0 % (18–57) -40.0 (-63 to -11)"
+    assert " ".join(passed.split()) == f"p | q pass rate {numbers} 0.021 worse"
+    assert "score" not in table  # which is the same
     evil = next(line for line in table.splitlines() if "evil" in line)
     assert evil.split()[-2:] == ["no", "difference"]
     *sentences, last = told_of(comparison.columns, findings)
     assert sentences[0] == (
-        "p | q, passed %: 75.0 (53.1 to 88.8) → 35.0 (18.1 to 56.7); -40.0 (-63.0 to -10.5), p = 0.021: "
+        "p | q, pass rate: 75.0 % (53–89) → 35.0 % (18–57); -40.0 (-63 to -11), p = 0.021: "
         "worse beyond chance"
     )
     assert last.startswith(
-        "20 pairs of rows tell a difference of 39.5 points of the pass rate in four of five comparisons; 5"
+        "With 20 pairs a difference of 40 points is found four times in five; 5 points need about "
     )
     narrow = printed(comparison, findings, 60)
-    assert "  difference -40.0 (-63.0 to -10.5), p 0.021," in narrow
-    assert "  detectable 39.5, beyond chance worse" in narrow
+    assert "  pass rate, before 75.0 % (53–89), after 35.0 % (18–57)," in narrow
+    assert "  difference -40.0 (-63 to -11), p 0.021," in narrow
+
+
+def test_rows_that_never_came_to_an_end_make_nothing_worse() -> None:
+    """A run that was stopped is as good as it was so far; errors make it worse."""
+    old = run([0] * 20)
+    stopped = [made(f"w{n}", 2 * (n > 9), metadata=NOT_RUN if n > 9 else {}) for n in range(20)]
+    comparison, findings = compared(old, stopped)
+    assert (findings.pairs, findings.is_known, findings.is_worse) == (10, True, False)
+    after = findings.columns[0].passed.after
+    assert after is not None
+    assert (after.mean, after.n) == (1, 10)
+    assert "10 rows of the later run never came to an end" in " ".join(
+        told_of(comparison.columns, findings)
+    )
+    assert compared(old, run([0] * 10 + [2] * 10))[1].is_worse
+    comparison, findings = compared(old, stopped[10:])
+    assert findings.pairs == 0
+    assert nothing_shared(comparison.columns).startswith("no row came to an end in both runs")
+
+
+def test_intervals_end_where_scores_can() -> None:
+    """What is shown of them; scores that are beyond 0 to 1 may be anything."""
+    few = run([0, 1], score=0.9), [made("w0", score=0.1), made("w1", score=0.9)]
+    comparison, findings = compared(*few)
+    scored = findings.columns[0].scored
+    assert scored.after is not None
+    assert scored.after.low is not None
+    assert scored.after.low < 0
+    assert scored.after.shown == (0.0, 1.0)
+    assert scored.difference is not None
+    assert scored.difference.shown == (-1.0, 1.0)
+    assert "0.500 (0.000–1.000)" in printed(comparison, findings)
+    _, wide = compared(few[0], [made("w0", score=0.1), made("w1", score=9.0)])
+    after = wide.columns[0].scored.after
+    assert after is not None
+    assert after.shown == (after.low, after.high)
+
+
+def test_several_columns_tell_how_many_rows_changed() -> None:
+    """Each its own; of one column the last line says it."""
+    other = made("x", provider={"id": "other"})
+    comparison, findings = compared([*run([0, 1]), other], [*run([1, 1]), other])
+    first, second = (
+        line.split() for line in printed(comparison, findings).splitlines() if "pass rate" in line
+    )
+    assert (first[5:7], second[5:7]) == (["0", "1"], ["0", "0"])
 
 
 def test_people_are_told_what_so_many_rows_can_tell() -> None:
@@ -224,7 +274,7 @@ def test_people_are_told_what_so_many_rows_can_tell() -> None:
         "1 pair of rows of 1 test or cluster: nobody can know"
     )
     few = line(run([0, 1] * 3), run([1, 0] * 3))
-    assert few.startswith("6 pairs of rows tell no difference of the pass rate in four of five")
+    assert few.startswith("With 6 pairs no difference is found four times in five")
     assert line(run([0] * 6), run([1] * 6)) == (
         "6 pairs of rows: how many rows a difference of the pass rate needs cannot be told"
     )

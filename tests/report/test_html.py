@@ -44,9 +44,27 @@ def test_a_page_says_its_totals_without_any_script() -> None:
     assert head[:5] == ["Provider, prompt", "Rows", "Pass", "Fail", "Error"]
     assert mine[:5] == ["minesay {{word}}", "2", "0", "1", "1"]
     assert mine[5].split() == ["0.0", "%", "0.0", "to", "65.8"]  # Wilson's interval of 0 of 2
-    assert mine[6] == "0.375"
+    assert mine[6] == "0.750"  # an error has no score
     assert back[:5] == ["backsay {{word}}", "2", "1", "1", "0"]
     assert "4 rows: 1 passed, 2 failed, 1 without a verdict – 25.0 % passed" in page.text
+
+
+def test_a_page_is_called_by_what_people_know() -> None:
+    """The description, or else the file of the suite, or else the run; and when it was, to the minute."""
+    told = results_of()
+    named = attrs.evolve(told, head=attrs.evolve(told.head, config={"description": "Small talk"}))
+    nameless = attrs.evolve(told, head=attrs.evolve(told.head, config={}))
+    filed = attrs.evolve(nameless, info=attrs.evolve(told.info, suite="/x/y/words.yaml"))
+    for results, title in (
+        (named, "Small talk"),
+        (filed, "words.yaml"),
+        (nameless, told.head.eval_id),
+    ):
+        shown = attrs.evolve(
+            results, head=attrs.evolve(results.head, utc_created="2026-11-22T20:50:07.1+01:00")
+        )
+        text = page_of(shown).text
+        assert text.startswith(f"{title} {title} {told.head.eval_id} · 2026-11-22 19:50 UTC · ")
 
 
 def test_a_page_has_a_row_a_test_and_a_cell_a_column() -> None:

@@ -5,7 +5,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from trioeval.report.cutting import cut_middle
+from trioeval.report.html_report.lanes import lanes_json
 from trioeval.report.lane_names import lane_names
+from trioeval.web.lane_cards import ended_cards, lane_id
 
 HOST = "openai|http://127.0.0.1:8799/v1"
 A, B = "0123456789ab", "ba9876543210"
@@ -57,3 +59,23 @@ def test_the_telling_part_is_the_name() -> None:
     ]  # fmt: skip
     assert names("|".join("abcdefghi")) == ["a|b|c|d|e|f|g|h|i"]
     assert names("", "-") == ["", "-"]
+
+
+def test_pages_show_the_name_and_have_the_key() -> None:
+    """Commands of a page go to the whole key."""
+    keys = [f"{HOST}|-|-|6b", f"{HOST}|-|-|7b"]
+    lane = {
+        "calls": 1, "failed": 0, "refused": 0, "tokens": 0, "cost": 0.0, "closed": None, "waits": {},
+        "bucketS": 1, "buckets": [],
+    }  # fmt: skip
+    told = [{"durationS": 1.0, "lanes": dict.fromkeys(keys, lane)}]
+    (drawn,) = lanes_json(told)
+    assert [(one["name"], one["key"]) for one in drawn["lanes"]] == [
+        ("6b", keys[0]),
+        ("7b", keys[1]),
+    ]
+    cards = ended_cards(told)
+    assert [(card.shown, card.name, card.id) for card in cards] == [
+        ("6b", keys[0], lane_id(keys[0])),
+        ("7b", keys[1], lane_id(keys[1])),
+    ]

@@ -69,6 +69,7 @@ def count(browser: Browser) -> str:
 
 def wait_for_count(browser: Browser, tests: int) -> None:
     told = f"{tests} of {TESTS} tests"
+    told += "" if tests else ". No test is left by these filters."
     browser.wait(lambda: count(browser) == told, told)
 
 
@@ -118,6 +119,23 @@ def test_a_page_is_searched_and_filtered(browser: Browser, pages: Path) -> None:
     browser.type("[name=limit]", "500")
     quick = [row for row in second if row["latencyMs"] <= 500]
     assert count(browser) == f"{len(quick)} of {TESTS} tests"
+
+
+def test_a_row_is_as_high_as_it_must_be(browser: Browser, pages: Path) -> None:
+    """Up to three lines of an answer, and only what is sorted by has an arrow."""
+    open_page(browser, pages / "run.html")
+    sizes = (
+        "return Array.from(document.querySelectorAll('.tabulator-row'), (one) => one.offsetHeight)"
+    )
+    heights = browser.js(sizes)
+    assert min(heights) < max(heights) <= 90
+    arrows = (
+        "return Array.from(document.querySelectorAll('.tabulator-arrow'),"
+        " (one) => getComputedStyle(one).visibility).filter((one) => one === 'visible').length"
+    )
+    assert browser.js(arrows) == 0
+    browser.find(".tabulator-col .sort").click()
+    assert browser.js(arrows) == 1
 
 
 def test_only_filters_that_are_seen_hold(browser: Browser, pages: Path) -> None:
@@ -247,7 +265,7 @@ def test_what_is_on_a_page_has_roles_and_names(browser: Browser, pages: Path) ->
         ("combobox", "Measure"),
         ("spinbutton", "limit of the measure"),
         ("tab", "Results"),
-        ("button", "Dark"),
+        ("button", "Switch to dark"),
     ):
         assert found in roles, found
     kinds = [role for role, _ in roles]
@@ -266,9 +284,10 @@ def test_a_page_is_light_or_dark(browser: Browser, pages: Path) -> None:
     browser.prefer("dark")
     open_page(browser, pages / "run.html")
     dark = browser.js(ground)
-    assert browser.find("#theme").get_attribute("aria-pressed") == "true"
+    assert browser.text("#theme") == "Switch to light"
     browser.find("#theme").click()
     light = browser.js(ground)
+    assert browser.text("#theme") == "Switch to dark"
     browser.prefer("light")
     browser.find("#theme").click()
     assert browser.js(ground) == dark != light

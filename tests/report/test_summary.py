@@ -71,7 +71,7 @@ def test_columns_tell_the_same_at_every_width(width: int) -> None:
     text = " ".join(
         printed(columns_table(headed(suite).columns, totals_of(suite, rows)), width=width)
     )
-    for part in ("50.0 %", "9–91 %", "0.875 ± 1.588", "0.750", "0.375", "0.5000", "judged score"):
+    for part in ("50.0 %", "9–91 %", "0.875 (0.00–1.00)", "0.750", "0.5000", "score"):
         assert part in text, part
     for title in ("pass rate", "95 % CI", "p50 ms", "p95 ms", "tokens", "US dollars"):
         assert title in text, title
@@ -90,12 +90,38 @@ def test_columns_without_room_are_counted() -> None:
     assert lines[-1] == "… and 1 more column does not fit"
 
 
-def test_a_judged_score_stands_where_it_is_no_share_of_passes() -> None:
-    """Only where it tells something that the pass rate does not."""
+def test_a_score_has_a_width_where_it_is_no_share_of_passes() -> None:
+    """Only where it tells something that the pass rate does not; it ends where scores can."""
     whole = {**SUITE, "tests": [{"vars": {"word": "hi"}}, {"vars": {"word": "ho"}}]}
     suite, rows = rows_of(whole)
     table = columns_table(headed(suite).columns, totals_of(suite, rows))
-    assert "judged score" not in " ".join(printed(table, width=120))
+    (line,) = (line for line in printed(table, width=120) if line.startswith(" back"))
+    assert ("±" in line, "(" in line) == (False, False)
+    totals = totals_of(suite, rows)
+    passed = records_of(rows)[3]
+    for number in range(20):
+        totals.columns[0].add({**passed, "score": 0.5 + number % 2 / 10}, Place(number))
+    text = " ".join(printed(columns_table(headed(suite).columns, totals), width=120))
+    assert "± 0." in text
+
+
+def test_rows_that_never_came_to_an_end_are_counted_apart() -> None:
+    """In a column that is there only then; no rate, score or interval is of them."""
+    suite, rows = rows_of({**SUITE, "providers": ["echo"]})
+    totals, columns = totals_of(suite, rows), headed(suite).columns
+    assert "not run" not in " ".join(printed(columns_table(columns, totals), width=120))
+    before = totals.columns[0].pass_interval(), totals.columns[0].score_interval()
+    record = records_of(rows)[0] | {"failureReason": 2, "score": 0, "gradingResult": None}
+    for outcome in ("not_run", "interrupted"):
+        told = {**record["metadata"]["trioeval"], "outcome": outcome}
+        totals.add({**record, "metadata": {"trioeval": told}})
+    own = totals.columns[0]
+    assert (own.rows, own.ended, own.left, own.errors) == (4, 2, 2, 0)
+    assert (own.pass_interval(), own.score_interval()) == before
+    assert own.json()["testErrorCount"] == 2
+    head, _, line = printed(columns_table(columns, totals), width=120)[1:4]
+    assert head.split()[:6] == ["provider", "pass", "fail", "error", "not", "run"]
+    assert line.split()[:7] == ["echo", "1", "1", "0", "2", "50.0", "%"]
 
 
 def test_few_rows_have_wide_intervals() -> None:
@@ -133,9 +159,9 @@ def test_failures_have_index_status_name_and_reason() -> None:
     assert printed(view, width=100) == [
         "3 rows did not pass",
         "row",
-        '0  FAIL   word=hi | mine: the output does not equal "no"',
-        '1  FAIL   word=hi | back: the output does not equal "no"',
-        "2  ERROR  second | mine: server: down",
+        '  0  FAIL   word=hi | mine: the output does not equal "no"',
+        '  1  FAIL   word=hi | back: the output does not equal "no"',
+        "  2  ERROR  second | mine: server: down",
         "one row in full: show me 0",
         "",
     ]
@@ -144,7 +170,7 @@ def test_failures_have_index_status_name_and_reason() -> None:
     assert printed(view, width=100) == [
         "1 row did not pass",
         "row",
-        '0  FAIL  word=hi: the output does not equal "no"',
+        '  0  FAIL  word=hi: the output does not equal "no"',
         "",
     ]
 
@@ -203,6 +229,17 @@ def test_rates_and_waits_are_told() -> None:
         "waited 6 s of 44 s: openai slots",
         "waited 3 s of 44 s: openai 429",
     ]
+
+
+def test_a_wait_names_what_tells_its_lane_from_others() -> None:
+    """The end of its key, also where it is long."""
+    host = "openai|http://127.0.0.1:8799/v1|-|-"
+    lanes = {f"{host}|{name}": {"waits": {"slot": 9.0}} for name in ("6b", "x" * 80 + "_tuned")}
+    took = Took(seconds=10.0, rows=0, tokens=0, activity=[{"lanes": lanes}])
+    first, second = took_lines(took)
+    assert first == "waited 9 s of 10 s: 6b slots"
+    assert second.endswith("_tuned slots")
+    assert "…" in second
 
 
 def test_a_run_of_an_instant_has_no_rates() -> None:

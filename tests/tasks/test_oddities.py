@@ -87,3 +87,24 @@ def test_columns_that_share_registers_are_told() -> None:
         )
     ]
     assert warned_of(**suite, registerScope="column") == []
+
+
+def test_a_cluster_that_no_test_has_is_told() -> None:
+    """With what there is; not where the name is found, or becomes known later."""
+
+    def warned(name: str, *tests: Any, **more: Any) -> list[str]:
+        options = {"evaluateOptions": {"cluster": name}}
+        return warned_of(prompts=["x"], tests=[*tests], **options, **more)
+
+    first = {"vars": {"book": "a"}, "metadata": {"year": 1}}
+    assert warned("bok", first) == [
+        (
+            "$.evaluateOptions.cluster: no test has such a key of metadata or such a variable, "
+            "got 'bok'\n  there is: book, year"
+        )
+    ]
+    assert warned("bok", {"vars": {}})[0].endswith("there is none at all")
+    assert warned("book", {"vars": {"n": 1}}, first) == []
+    assert warned("year", first) == []
+    assert warned("all", first, defaultTest={"metadata": {"all": 1}}) == []
+    assert warned("kept", first | {"options": {"storeOutputAs": "kept"}}) == []

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -145,6 +146,8 @@ def test_a_watcher_steers_the_run_and_gets_an_answer() -> None:
                 with trio.CancelScope(shield=True):
                     assert await ask({"do": "cancel"}) == {"ok": True}
         assert run.cancelled.cancelled_caught
+        known = os.getpid() if hasattr(socket, "SO_PEERCRED") else None
+        assert run.askers == [known, known]
 
     in_trio(main)
 

@@ -224,7 +224,7 @@ def drive(
     async def main() -> None:
         run = watched_run(LaneSpec("a", 3, rpm=60, burst=burst, min_gap=gap, adaptive="off"))
         stop = trio.Event()
-        steering = attrs.evolve(run.steering(), stop=stop.set)
+        steering = attrs.evolve(run.steering(), stop=lambda _process: stop.set())
 
         async def take(job: Job[float], calls: Calls[float]) -> None:
             jobs.append(trio.current_time())

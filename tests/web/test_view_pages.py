@@ -196,7 +196,8 @@ def test_a_store_may_be_empty_damaged_or_gone(database: Path, tmp_path: Path) ->
                 assert (part.status, part.headers["hx-retarget"]) == (500, "#said")
                 assert "damaged" in part.body
             damaged.unlink()
-            assert "there is no store of runs here" in (await server.ask("/")).body
+            assert "No run has begun yet" in (await server.ask("/")).body
+            assert "there is no store of runs here" in (await server.ask(f"/run/{run}")).body
             damaged.write_bytes(whole)
             assert (await server.ask(f"/run/{run}")).status == 200
 
@@ -299,6 +300,8 @@ def test_a_run_is_watched_and_steered_to_its_end(tmp_path: Path) -> None:
                 for browser in (one, two):
                     await browser.until("event: over")
                     assert ">interrupted<" in browser.heard
+                    assert "2 rows were not run" in browser.heard
+                    assert "<code>trioeval resume eval-9</code>" in browser.heard
                 told = await server.steer("eval-9", do="stop")
                 assert "does not listen" in told.body
 

@@ -321,7 +321,7 @@ def _formatted(error: cyclopts.CycloptsError) -> object:
     """What is printed of a command line that cannot be read."""
     if not isinstance(error, cyclopts.UnusedCliTokensError):
         return CycloptsPanel(error)
-    tokens = error.root_input_tokens or ()
+    tokens = [*(error.root_input_tokens or ())]
     if near := _near_command(tokens):
         return f'there is no command "{tokens[0]}"; did you mean "{near}"?'
     rest = " ".join(error.unused_tokens or ())

@@ -101,7 +101,7 @@ def compare_runs(
             shown, more = (list(changes), 0) if all_changed else first_of(changes, _SHOWN)
             findings = found()
         for path in outputs:
-            _write_page(path, (reader, old, new), by, [*told_of([*comparison.columns], findings)])
+            _write_page(path, (reader, old, new), by, [*told_of(comparison.columns, findings)])
     if not as_json:
         show(f"before: {run_line(old)}")
         show(f"after:  {run_line(new)}")
@@ -119,7 +119,7 @@ def _show_changes(shown: Sequence[RowChange], more: int) -> None:
 
 
 def _show_findings(comparison: Comparison, findings: Findings) -> None:
-    columns = [*comparison.columns]
+    columns = comparison.columns
     if findings.pairs:
         draw(findings_table(columns, findings), sys.stdout)
     elif columns:

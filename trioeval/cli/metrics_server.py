@@ -66,7 +66,9 @@ def _start(
     try:
         from prometheus_client import start_http_server  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise UsageError("--metrics-port needs the extra `metrics`: pip install 'trioeval[metrics]'") from error
+        raise UsageError(
+            "--metrics-port needs the extra `metrics`: pip install 'trioeval[metrics]'"
+        ) from error
     try:
         return start_http_server(port, _HOST, registry_of(snapshot))
     except OSError as error:

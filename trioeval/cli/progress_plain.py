@@ -4,7 +4,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import trio
 
-from trioeval.cli.progress_words import by_business, clock, in_flight, left, named, pass_rate, wait_words
+from trioeval.cli.progress_words import (
+    by_business,
+    clock,
+    in_flight,
+    left,
+    named,
+    pass_rate,
+    wait_words,
+)
 from trioeval.cli.terminal import say
 from trioeval.report import inert
 from trioeval.report.cutting import cut_middle

@@ -114,7 +114,9 @@ class _Column:
     is_number: bool = True
 
 
-_NAMES = _Column("lane", lambda lane: cut_middle(inert(lane.name), _NAME) or "–", 12, is_number=False)
+_NAMES = _Column(
+    "lane", lambda lane: cut_middle(inert(lane.name), _NAME) or "–", 12, is_number=False
+)
 _IN_FLIGHT = _Column("in flight", in_flight, 3)
 _QUEUED = _Column("queued", lambda lane: str(lane.queued), 6)
 _RPM = _Column("rpm", lambda lane: rate(lane.used_rpm, lane.rpm), 3)

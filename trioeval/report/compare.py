@@ -9,7 +9,7 @@ import hashlib
 import math
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import attrs
@@ -116,9 +116,9 @@ class Comparison:
         self._is_met = bytearray(len(self._ranks))
 
     @property
-    def columns(self) -> Iterable[ColumnChange]:
+    def columns(self) -> Sequence[ColumnChange]:
         """What became of each, those of the old run first; complete when all changes were read."""
-        return self._columns.values()
+        return [*self._columns.values()]
 
     @property
     def kinds(self) -> Counter[Kind]:

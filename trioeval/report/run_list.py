@@ -203,7 +203,9 @@ def _lines(fields: Sequence[_Field], names: Sequence[str], width: int) -> Iterat
 def run_line(run: ListedRun) -> str:
     """One run in a line."""
     came = _came(run, " of ")
-    counts = f"{run.passed} passed, {run.failed} failed, {run.errors} errors"
+    left = run.outcomes.get("not_run", 0) + run.outcomes.get("interrupted", 0)
+    counts = f"{run.passed} passed, {run.failed} failed, {run.errors - left} errors"
+    counts += f", {left} not run" if left else ""
     name = _name(run)
     of = f" of {name}" if name else ""
     begun = _instant(run.utc_created)

@@ -1,4 +1,4 @@
-"""Whether what a suite names clusters by is there, found before anything is asked: else nothing is grouped."""
+"""Whether there is what a suite names clusters by, found before anything is asked."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ _MOST = 20  # names that are told
 def idle_cluster(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:
     """A warning where `evaluateOptions.cluster` names what no test has.
 
-    Nothing is said where names become known while tests run: those that hooks, transforms and other rows make.
+    Nothing is said where names become known while tests run: those that hooks, transforms and rows make.
 
     Args:
         steps: Of a suite.
@@ -22,8 +22,9 @@ def idle_cluster(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:
         >>> from trioeval.suite import expand, parse_suite
         >>> said = {"providers": ["echo"], "prompts": ["x"], "tests": [{"vars": {"book": "a"}}]}
         >>> suite = parse_suite(said | {"evaluateOptions": {"cluster": "bok"}})
-        >>> [problem.hint for problem in idle_cluster(expand(suite), Sharing())]
-        ['there is book']
+        >>> nothing = Sharing(frozenset(), frozenset())
+        >>> [problem.hint for problem in idle_cluster(expand(suite), nothing)]
+        ['there is: book']
     """
     suite = steps.suite
     name = suite.evaluate_options.cluster
@@ -43,5 +44,5 @@ def idle_cluster(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:
         yield Problem(
             "$.evaluateOptions.cluster",
             f"no test has such a key of metadata or such a variable, got {name!r}",
-            f"there is {told or 'none at all'}",
+            f"there is: {told}" if told else "there is none at all",
         )

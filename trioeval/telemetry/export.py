@@ -48,7 +48,9 @@ def find_exporters(signal: Signal, environ: Mapping[str, str]) -> list[Callable[
     try:
         import opentelemetry.sdk  # noqa: F401, PLC0415 - only for who exports
     except ImportError:
-        msg = f"--otel: nothing exports spans here, and opentelemetry-sdk is not installed: {INSTALL}"
+        msg = (
+            f"--otel: nothing exports spans here, and opentelemetry-sdk is not installed: {INSTALL}"
+        )
         raise UsageError(msg) from None
     variable = f"OTEL_{signal.upper()}_EXPORTER"
     wanted = environ.get(variable, "").strip() or "otlp"

@@ -169,8 +169,8 @@ class Matrix {
   tell(count) {
     this.count = count;
     const all = counted(this.rows.length, this.unit);
-    if (count) this.said(count === this.rows.length ? all : `${count} of ${all}`);
-    else this.said(`No ${this.unit} is left by these filters. 0 of ${all}`);
+    const left = count ? "" : `. No ${this.unit} is left by these filters.`;
+    this.said(count === this.rows.length ? all : `${count} of ${all}${left}`);
     this.place.setAttribute("aria-rowcount", count + 1); // with the row of headings
   }
 
