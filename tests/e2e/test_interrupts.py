@@ -14,6 +14,8 @@ from random import Random
 import pytest
 from test_command_line import ENV, write
 
+from trioeval.cli.app import run_command_line
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="sees in /proc which signals are handled"),
@@ -115,3 +117,26 @@ def test_a_signal_while_a_suite_is_loaded_ends_it_before_the_run(tmp_path: Path)
         assert process.returncode == 128 + number
         assert said == f"interrupted before the run began; exit {128 + number}\n"
         assert not (tmp_path / "o.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["s.json"], "interrupted before the run began; exit 130\n"),
+        (["resume", "latest"], "interrupted before the run began; exit 130\n"),
+        (["compare", "a", "b"], "interrupted before it was done; exit 130\n"),
+        (["export", "latest", "-o", "x.csv"], "interrupted before it was done; exit 130\n"),
+    ],
+)
+def test_who_runs_nothing_speaks_of_no_run(
+    arguments: list[str],
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupted(*_given: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("trioeval.cli.app._run_command_line", interrupted)
+    assert run_command_line(arguments) == 130
+    assert capsys.readouterr().err == says

@@ -437,3 +437,24 @@ def test_nothing_is_done_for_who_has_gone() -> None:
 
     trio.run(main)
     assert done == ["POST"]
+
+
+def test_no_more_connect_than_can_be_served(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever comes then is hung up on."""
+    monkeypatch.setattr("trioeval.web.serving._MOST", 2)
+
+    async def main() -> None:
+        async with (
+            serving(database) as server,
+            await server.connect() as one,
+            await server.connect() as two,
+        ):
+            for stream in (one, two):  # they are served
+                await stream.send_all(f"GET / HTTP/1.1\r\nhost: {server.host}\r\n\r\n".encode())
+                assert await stream.receive_some()
+            async with await server.connect() as third:
+                assert await third.receive_some() == b""
+
+    in_trio(main)

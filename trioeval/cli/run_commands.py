@@ -293,7 +293,8 @@ def view(
     port
         The port; 0 takes a free one and prints it.
     token
-        What a browser has to show; without one, a random one is made and printed where it is needed.
+        What a browser has to show; TRIOEVAL_VIEW_TOKEN if not given. Without both, a random one is made and
+        printed where it is needed.
     open_browser
         Open the page in the browser of this machine.
     db
