@@ -75,7 +75,7 @@ def test_a_file_says_which_database_it_is_of(tmp_path: Path) -> None:
     assert tables["record"] == {"hidden": True}
 
 
-@pytest.mark.skipif("DATASETTE" not in os.environ, reason="opt-in: set DATASETTE to its program")
+@pytest.mark.datasette
 def test_datasette_itself_takes_it(database: sqlite3.Connection, tmp_path: Path) -> None:
     """Every page can be opened; sorts, facets and units are heeded."""
     (_, _, path), *_ = database.execute("PRAGMA database_list").fetchall()

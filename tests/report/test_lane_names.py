@@ -1,5 +1,7 @@
 """What lanes are called where people read: unique, of their keys, and the same in every order."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -64,7 +66,7 @@ def test_the_telling_part_is_the_name() -> None:
 def test_pages_show_the_name_and_have_the_key() -> None:
     """Commands of a page go to the whole key."""
     keys = [f"{HOST}|-|-|6b", f"{HOST}|-|-|7b"]
-    lane = {
+    lane: dict[str, Any] = {
         "calls": 1, "failed": 0, "refused": 0, "tokens": 0, "cost": 0.0, "closed": None, "waits": {},
         "bucketS": 1, "buckets": [],
     }  # fmt: skip

@@ -60,7 +60,7 @@ class Guarded(Layer):
         >>> import io
         >>> stream = io.StringIO()
         >>> Guarded(stream).write("a\n  ::error::x\nb ##[group]")
-        24
+        26
         >>> stream.getvalue()
         'a\n  \\::error::x\nb ##\\[group]'
     """

@@ -170,8 +170,9 @@ def read_query(given: Mapping[str, str]) -> RowQuery:
     """Which rows the address of a page means. What means nothing is left out.
 
     Example:
-        >>> read_query({"status": "fail", "in": "0:1", "after": "x"})
-        RowQuery(position=0, status='fail', column=1, text='', after=None, before=None, size=50, reads=20000)
+        >>> query = read_query({"status": "fail", "in": "0:1", "after": "x"})
+        >>> query.position, query.status, query.column, query.after
+        (0, 'fail', 1, None)
     """
     position, _, column = given.get("in", "").partition(":")
     status: RowStatus | None = None
