@@ -96,7 +96,7 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"type": "assert-set"},
-        ': a set has no assertions\n  write them as a list under "assert"',
+        'a set has no assertions\n  write them as a list under "assert"',
     ),
     (
         {"type": "assert-set", "assertions": (Assertion(type="assert-set"),)},

@@ -304,7 +304,7 @@ def test_two_rows_of_one_place_are_refused() -> None:
     [
         (b"", "a.json", "is not JSON: Expecting value"),
         (b"{", "a.json", r"a.json:1:2: \$: is not JSON"),
-        (b"[]", "a.json", r"\$: must be an object, got \[\]"),
+        (b"[]", "a.json", r"a.json: must be an object, got \[\]"),
         (b"{}", "a.json", r"\$.results: must be an object with the results of a run, got null"),
         (b'{"results": []}', "a.json", "results of a run, got "),
         (b'{"tasks": 3}', "a.json", r"\$.tasks: must be an object, got 3"),
