@@ -54,9 +54,9 @@ def listen_for(run_id: str) -> tuple[socket.socket, Path]:
     problems: list[str] = []
     for folder in _folders():
         try:
+            path = _place(folder, run_id)  # no folder is made where its sockets could have no name
             _make_private(folder)
             _sweep(folder)
-            path = _place(folder, run_id)
             return _listen(path, run_id), path
         except OSError as error:
             problems.append(f"{folder}: {error.strerror or error}")
