@@ -7,13 +7,17 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.box import SIMPLE
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 from test_compare import Record, made
 
 from trioeval.report.compare import Comparison
 from trioeval.report.compare_chance import chance_lines, findings_table, nothing_shared, told_of
 from trioeval.report.compare_columns import KeptMetrics
 from trioeval.report.compare_findings import Findings, findings_of
+from trioeval.report.fitting import FittingTable
 from trioeval.report.statistics import Bootstrap, mcnemar
 
 NOT_RUN = {"trioeval": {"outcome": "not_run"}}
@@ -315,3 +319,15 @@ def test_nobody_can_know_of_one_cluster() -> None:
     assert not compared(run([0]), run([1], task="t"))[1].is_known
     two = [made("x", provider={"id": "other"})]
     assert compared(run([0, 0]) + two, run([0, 0]) + two)[1].is_known
+
+
+def test_no_cell_of_a_table_is_cut() -> None:
+    """Where a column that is not wrapped has no room for two words, there are lines instead."""
+    table = Table(box=SIMPLE, pad_edge=False)
+    table.add_column("name")
+    table.add_column("beyond chance", no_wrap=True)
+    table.add_row("a", Text("no difference"))
+    for width in range(8, 40):
+        stream = io.StringIO()
+        Console(file=stream, width=width).print(FittingTable(table))
+        assert "nodifference" in "".join(stream.getvalue().split())

@@ -26,6 +26,7 @@ class FittingTable:
     """How many of the first columns are what a row is called by."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        _keep_whole(self.table)
         free = options.update(width=_WIDEST)
         if Measurement.get(console, free, self.table).minimum <= options.max_width:
             yield self.table
@@ -39,6 +40,14 @@ class FittingTable:
             parts = (f"{title} {cell}".strip() for title, cell in told if cell)
             for line in packed(parts, options.max_width - len(_INDENT)):
                 yield Text(f"{_INDENT}{line}", overflow="fold")
+
+
+def _keep_whole(table: Table) -> None:
+    """See that columns that are not wrapped are not cut: they are measured by their longest word."""
+    for column in table.columns:
+        if column.no_wrap:
+            texts = (str(column.header), *map(str, column.cells))
+            column.min_width = max(map(cell_len, texts))
 
 
 def packed(parts: Iterable[str], width: int) -> Iterator[str]:
