@@ -213,7 +213,8 @@ def test_an_interrupt_is_told_above_the_picture(tmp_path: Path) -> None:
     """Typed on one of 40 columns in Windows-1252 without colours; characters that it has not are replaced."""
     lanes = [{"key": f"Spur Ä 試験 {n}", "maxConcurrency": 1, "rpm": 60} for n in range(30)]
     env = {"NO_COLOR": "1", "PYTHONIOENCODING": "cp1252"}
-    with fake_provider("--latency", "0.6") as url, ExitStack() as stack:
+    # Long enough for a picture between the interrupt and the last reply, also on a busy machine.
+    with fake_provider("--latency", "2.5") as url, ExitStack() as stack:
         write_suite(tmp_path, url, 3, lanes)
         terminal = stack.enter_context(
             on_terminal(tmp_path, columns=40, env=env, is_controlling=True)
