@@ -177,22 +177,23 @@ def is_whole(lines: list[str]) -> bool:
     )
 
 
-def test_a_terminal_is_shown_what_each_lane_does(tmp_path: Path, slow_provider: str) -> None:
+def test_a_terminal_is_shown_what_each_lane_does(tmp_path: Path) -> None:
     """Also when it becomes narrower; when the run is over nothing of it is left."""
     lanes = [{"key": "wide", "maxConcurrency": 4}, {"key": "paced", "rpm": 300}]
-    write_suite(tmp_path, slow_provider, 10, lanes)
-    with on_terminal(tmp_path) as terminal:
+    with fake_provider("--latency", "0.5") as url, ExitStack() as stack:
+        write_suite(tmp_path, url, 14, lanes)
+        terminal = stack.enter_context(on_terminal(tmp_path))
         seen = terminal.wait_for(
             lambda lines: is_whole(lines) and any("4/4" in line for line in lines)
         )
-        assert re.search(r"[━─]+ +\d+/20 rows  0:0\d", seen[0])
+        assert re.search(r"[━─]+ +\d+/28 rows  0:0\d", seen[0])
         heading = next(line for line in seen if line.startswith("lane "))
         assert heading.split("  ")[0] == "lane"
         for word in ("in flight", "queued", "rpm", "waiting"):
             assert word in heading
         terminal.wait_for(
             lambda lines: (
-                any(re.match(r"paced .* \d+/300 .* \d+/10  0:0\d  rpm", line) for line in lines)
+                any(re.match(r"paced .* \d+/300 .* \d+/14  0:0\d  rpm", line) for line in lines)
                 and any("100.0 % pass" in line for line in lines)
             )
         )
