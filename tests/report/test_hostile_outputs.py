@@ -191,7 +191,6 @@ def test_pages_run_nothing(results: Results) -> None:
     assert_inert_html(text_of(results, ".html"))
 
 
-@pytest.mark.skipif(".md" not in FORMATS, reason="no Markdown is written")
 def test_markdown_has_no_markup_of_others(results: Results) -> None:
     """No link, image, heading or HTML."""
     text = text_of(results, ".md")

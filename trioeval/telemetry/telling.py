@@ -8,6 +8,7 @@ import attrs
 from trioeval.tasks.agents.agent_journal import AgentJournal
 from trioeval.tasks.columns.dataset_journal import DatasetJournal
 from trioeval.tasks.journal import CallKey, CallRecord, Journal, KeptRows, Paid
+from trioeval.tasks.passing_journal import PassingJournal
 from trioeval.tasks.rows import Row
 
 
@@ -32,62 +33,32 @@ class Hearer(Protocol):
 
 
 @attrs.frozen(eq=False)
-class TellingJournal(Journal):
+class TellingJournal(PassingJournal):
     """Writes everything down in another one, and then tells of it."""
 
-    journal: Journal
     hearer: Hearer
 
-    @property
-    def resumed(self) -> bool:
-        """See `Journal`, as for all others."""
-        return self.journal.resumed
-
     def call(self, call: CallRecord, /) -> None:
-        """See there."""
-        self.journal.call(call)
+        """See `Journal`, as for all others."""
+        super().call(call)
         self.hearer.call_ended(call)
 
     def recall(self, key: CallKey, /) -> Paid | None:
         """See there."""
-        paid = self.journal.recall(key)
+        paid = super().recall(key)
         if paid is not None:
             self.hearer.recalled(key)
         return paid
 
     def row(self, row: Row, /) -> None:
         """See there."""
-        self.journal.row(row)
+        super().row(row)
         self.hearer.row_ended(row)
-
-    def standing(self, row: Row, /) -> Mapping[str, Any] | None:
-        """See there."""
-        return self.journal.standing(row)
-
-    def reject(self, key: CallKey, /) -> None:
-        """See there."""
-        self.journal.reject(key)
-
-    def asks_anew(self, task: str | None, index: int, /) -> bool:
-        """See there."""
-        return self.journal.asks_anew(task, index)
-
-    async def durable(self, row: Row | None = None, /) -> None:
-        """See there."""
-        await self.journal.durable(row)
-
-    def kept(self, task: str | None, /) -> KeptRows:
-        """See there."""
-        return self.journal.kept(task)
 
     def dataset(self, task: str | None, /) -> DatasetJournal | None:
         """See there."""
         self.hearer.has_no_rows(task)
-        return self.journal.dataset(task)
-
-    def agents(self, task: str | None, /) -> AgentJournal | None:
-        """See there."""
-        return self.journal.agents(task)
+        return super().dataset(task)
 
 
 @attrs.frozen(eq=False)

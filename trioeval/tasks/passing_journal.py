@@ -1,0 +1,63 @@
+"""A journal that passes everything on to another one, for those who hear of some of it on the way."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from trioeval.tasks.agents.agent_journal import AgentJournal
+from trioeval.tasks.columns.dataset_journal import DatasetJournal
+from trioeval.tasks.journal import CallKey, CallRecord, Journal, KeptRows, Paid
+from trioeval.tasks.rows import Row
+
+
+@attrs.frozen(eq=False)
+class PassingJournal(Journal):
+    """Writes everything down in another one."""
+
+    journal: Journal
+
+    @property
+    def resumed(self) -> bool:
+        """See `Journal`, as for all others."""
+        return self.journal.resumed
+
+    def call(self, call: CallRecord, /) -> None:
+        """See there."""
+        self.journal.call(call)
+
+    def recall(self, key: CallKey, /) -> Paid | None:
+        """See there."""
+        return self.journal.recall(key)
+
+    def row(self, row: Row, /) -> None:
+        """See there."""
+        self.journal.row(row)
+
+    def standing(self, row: Row, /) -> Mapping[str, Any] | None:
+        """See there."""
+        return self.journal.standing(row)
+
+    def reject(self, key: CallKey, /) -> None:
+        """See there."""
+        self.journal.reject(key)
+
+    def asks_anew(self, task: str | None, index: int, /) -> bool:
+        """See there."""
+        return self.journal.asks_anew(task, index)
+
+    async def durable(self, row: Row | None = None, /) -> None:
+        """See there."""
+        await self.journal.durable(row)
+
+    def kept(self, task: str | None, /) -> KeptRows:
+        """See there."""
+        return self.journal.kept(task)
+
+    def dataset(self, task: str | None, /) -> DatasetJournal | None:
+        """See there."""
+        return self.journal.dataset(task)
+
+    def agents(self, task: str | None, /) -> AgentJournal | None:
+        """See there."""
+        return self.journal.agents(task)
