@@ -17,9 +17,9 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_module_is_one_idea_on_at_most_400_lines(path: Path) -> None:
-    """The file that must not become a thousand lines is found when it has 401."""
-    assert len(path.read_text().splitlines()) <= 400
+def test_a_module_is_one_idea_on_at_most_600_lines(path: Path) -> None:
+    """The file that must not become a thousand lines is found when it has 601."""
+    assert len(path.read_text().splitlines()) <= 600
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
