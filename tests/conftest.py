@@ -1,6 +1,7 @@
 """Settings and fixtures that every test shares."""
 
 import os
+import signal
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 # What runs print is compared: it is the same where the tests are run in a step of GitHub Actions.
 for _name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"):
     os.environ.pop(_name, None)
+
+# A shell starts what it runs in the background with SIGINT ignored, and children inherit that: programs that
+# tests interrupt would never notice.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Whole Trio runs are slow to draw for hypothesis' taste, never slow to check.
 _COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -77,6 +77,8 @@ class Model:
     done: dict[str, bool] = attrs.field(factory=dict)
     dead: set[int] = attrs.field(factory=set)
     """Programs that have died."""
+    present: set[int] = attrs.field(factory=set)
+    """Programs that have changed the queue. The others have nothing to leave when they end."""
     next_order: int = 1
 
     def in_order(self) -> Iterator[Expected]:
@@ -154,6 +156,8 @@ class Model:
         return tuple(id_ for id_ in ran if id_ not in kept), kept
 
     def clear(self, program: int, limit: int) -> None:
+        if program not in self.present:
+            return
         for entry in list(self.entries.values()):
             if entry.owner == program:
                 del self.entries[entry.id]

@@ -379,7 +379,10 @@ async def test_a_program_taken_for_dead_takes_its_places_back(
     await first.submit(submission("a"))
     await first.submit(submission("b"))
     Owners.of(path).path(owner_of(first)).unlink()
-    second = bare_planner(path, 1)
+    second = bare_planner(path, 1, PlannerSettings(heartbeat=1))
+    assert (await second.recover()).kept == ("a",)  # it was seen lately
+    with tables(path) as connection:
+        connection.execute("UPDATE owner SET heartbeat_s = 0 WHERE id = ?", (owner_of(first),))
     assert (await second.recover()).requeued == ("a",)
     await first.set_limit(1)
     assert told(await first.snapshot()) == [("a", "running", 0), ("b", "queued", 1)]

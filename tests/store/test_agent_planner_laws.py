@@ -180,6 +180,7 @@ class PlannerMachine(RuleBasedStateMachine):
 
     def check_known(self, number: int) -> None:
         """A program knows at once which of its own run, after whatever it does."""
+        self.model.present.add(number)
         assert self.known(number) == {
             entry.id
             for entry in self.model.entries.values()
@@ -251,6 +252,21 @@ class SharedMachine(PlannerMachine):
             assert isinstance(planner, AgentPlanner)
             kill(planner)
         shutil.rmtree(self.folder)
+
+
+def test_ag_41_a_program_that_changed_nothing_leaves_without_a_change() -> None:
+    """Whatever its limit is: it freed no place, and it is not its turn to let others begin."""
+    machine = SharedMachine()
+    try:
+        machine.begin(limits=[1, 1, 1])
+        machine.recover(slot=0)
+        machine.go_and_come_again(limit=2, slot=2)
+        machine.submit_without_needs(0, "a")
+        machine.submit_without_needs(0, "f")
+        machine.go_and_come_again(limit=1, slot=2)
+        machine.is_as_the_model_says()
+    finally:
+        machine.teardown()
 
 
 TestMemoryPlannerAg41 = MemoryMachine.TestCase

@@ -729,7 +729,9 @@ def test_what_those_left_who_were_killed_is_removed(tmp_path: Path) -> None:
         for index, owner in enumerate((dead, foreign)):
             row = (number(index), f"{owner}/1", 0, wall.now + 100)
             file.execute("INSERT INTO lease VALUES (?, ?, ?, ?)", row)
-    Owners.of(path).path(dead).touch()
+    left = Owners.of(path).enter(dead)
+    assert left is not None
+    left.leave()
     kept = ["c.db-x.lock", f"c.db-x-{dead}.lock", f"c.db-{dead}.lock.txt"]
     for name in kept:
         (tmp_path / name).touch()
@@ -749,6 +751,34 @@ def test_what_those_left_who_were_killed_is_removed(tmp_path: Path) -> None:
     assert sorted(one.name for one in tmp_path.iterdir()) == sorted(["c.db", *kept])
     with closing(sqlite3.connect(path)) as file:
         assert file.execute("SELECT owner FROM lease").fetchall() == [(f"{foreign}/1",)]
+
+
+def test_a_lock_file_that_is_deleted_is_not_evidence_of_a_death(tmp_path: Path) -> None:
+    """Its owner may live: nothing of it is given back, however the look and the deletion meet."""
+    owners = Owners.of(tmp_path / "c.db")
+    locks = {owners.enter(digit * 32) for digit in "0123"}
+    order = [one.name.split("-")[1].removesuffix(".lock") for one in tmp_path.iterdir()]
+    last = order[-1]
+    for lock in locks:
+        assert lock is not None
+        if last not in lock.path.name:
+            lock.leave()
+    forgotten = []
+
+    def forget(owner: str) -> None:
+        forgotten.append(owner)
+        owners.path(last).unlink(missing_ok=True)  # after the look into the folder
+
+    owners.bury(forget)
+    assert sorted(forgotten) == sorted(order[:-1])
+    assert not owners.is_gone(last)
+    owners.path(last).touch()  # as a look makes it that comes just before the deletion
+    assert not owners.is_gone(last)
+    assert owners.take(last, is_silent=False) is None
+    owners.path(last).touch()
+    owners.bury(forget)
+    assert last not in forgotten
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_whoever_waits_for_another_process_can_be_cancelled(tmp_path: Path) -> None:

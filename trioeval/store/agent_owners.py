@@ -7,6 +7,8 @@ Age by itself is no evidence: what somebody had is taken back only by who holds 
 
 What one that has died has left running is ended before its places are free. Whoever ends it holds its lock
 as long, so that nobody else does; if that one dies too, the next goes on.
+
+Where the file of a lock is gone, locks say nothing: such a program lives as long as it was seen lately.
 """
 
 import os
@@ -89,8 +91,9 @@ def seems_alive(owners: Owners, owner: str, host: object, seen: object, *, since
     """
     if is_elsewhere(host, socket.gethostname()) and was_seen(seen, since):
         return True
-    has_file = _NAME.fullmatch(owner) is not None and owners.path(owner).exists()
-    return has_file and not owners.is_gone(owner)
+    if _NAME.fullmatch(owner) is None:
+        return False
+    return not owners.is_gone(owner) if owners.path(owner).exists() else was_seen(seen, since)
 
 
 def is_elsewhere(host: object, here: str) -> bool:
@@ -176,7 +179,7 @@ class Neighbours:
             return "lives"
         if not _NAME.fullmatch(owner):  # nobody can have a lock
             return "dead"
-        lock = self._owners.take(owner)
+        lock = self._owners.take(owner, is_silent=not was_seen(seen, self._since))
         if lock is None:
             return "dying" if has_died else "lives"
         processes = find_processes(self._connection, self._owners.database, owner)
