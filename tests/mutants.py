@@ -294,8 +294,15 @@ MUTANTS = (
         "a block moves back",
         "RETRY_AFTER",
         "rates/throttle.py",
-        "self.blocked_until = max(self.blocked_until, now + retry_after)",
-        "self.blocked_until = now + retry_after",
+        "self.blocked_until = max(self.blocked_until, now + seconds)",
+        "self.blocked_until = now + seconds",
+    ),
+    Mutant(
+        "a wait that a mishap names holds one call only",
+        "RETRY_AFTER",
+        "rates/throttle.py",
+        "            self._keep_wait(now, retry_after, why)\n            self._recover(now, hinted=True)\n",
+        "            pass\n",
     ),
     Mutant(
         "a block is not waited for",

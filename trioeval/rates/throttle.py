@@ -4,8 +4,8 @@ The lane asks two things: the first instant at which a call may start (`open_at`
 be in flight (`allowed`). It tells what became of each call. All arithmetic of rates meets here; there is
 no clock, no waiting and no chance inside.
 
-* **Blocked.** A refusal that names a wait blocks the lane until then, and the instant never moves back.
-  A refusal that names none costs the refused call its back-off and nobody else anything.
+* **Blocked.** A refusal or a mishap that names a wait blocks the lane until then, and the instant never
+  moves back. One that names none costs its own call a back-off and no other call anything.
 * **Recovering.** After a block the server has had its rest, and every waiting call would start at once.
   So one call probes; each success doubles how many may be in flight, until the limit is reached again.
 * **Outage.** What is in flight at a refusal is a generation. If none of it succeeds, the server may serve
@@ -199,8 +199,7 @@ class Throttle:
         if refusals == 1:
             self._cut(mark)
         if retry_after:
-            self.breaker.asked_to_wait(retry_after, why)
-            self.blocked_until = max(self.blocked_until, now + retry_after)
+            self._keep_wait(now, retry_after, why)
             again_at = now + self.backoff.after_hint(retry_after, spread)
         else:
             doublings = max(refusals, self.congestions) - 1
@@ -213,20 +212,22 @@ class Throttle:
 
     def failed(
         self, now: float, attempt: int, retry_after: float | None, why: str, spread: float
-    ) -> float | None:
+    ) -> float:
         """A call failed by mishap at its `attempt`-th attempt, from 0.
 
         Returns:
-            When it may start again; None if it was asked to wait longer than the lane's patience.
+            When it may start again. A wait that the server named holds for the whole lane.
         """
         rest = self.backoff.delay(attempt, spread)
         if retry_after is not None:
             rest = self.backoff.after_hint(retry_after, spread)
         self.limit.failed()
-        self.breaker.troubled(now, rest, why)
+        if retry_after:
+            self._keep_wait(now, retry_after, why)
+            self._recover(now, hinted=True)
+        self.breaker.troubled(now, max(now + rest, self.blocked_until) - now, why)
         self._settle_flags()
-        too_long = retry_after is not None and retry_after > self.breaker.patience
-        return None if too_long else now + rest
+        return now + rest
 
     def unanswered(self, now: float) -> None:
         """A call was given up in flight. While the lane recovers, that is no sign of recovery."""
@@ -295,6 +296,11 @@ class Throttle:
         self.limit.congested(before if mark >= self._cut_mark else before - 1)
         if self.limit.epoch != before:
             self._cut_mark = self._step()
+
+    def _keep_wait(self, now: float, seconds: float, why: str) -> None:
+        """The server asked for a wait, > 0: nothing starts before it is over."""
+        self.breaker.asked_to_wait(seconds, why)
+        self.blocked_until = max(self.blocked_until, now + seconds)
 
     def _recover(self, now: float, *, hinted: bool) -> None:
         self._probes, self._recovery_mark = 1, self._step()

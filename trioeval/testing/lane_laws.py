@@ -132,7 +132,7 @@ def check_retry_after(trace: Trace) -> None:
 
 def _asked_wait(span: Span) -> float:
     error = span.error
-    if isinstance(error, CallError) and error.fault is Fault.RATE_LIMITED:
+    if isinstance(error, CallError) and error.fault in (Fault.RATE_LIMITED, Fault.TRANSIENT):
         return error.retry_after or 0.0
     return 0.0
 

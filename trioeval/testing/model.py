@@ -278,7 +278,7 @@ class _Run:
             job.refusals += 1
             wait = lane.congested(now, attempt, job, self.scenario.spread)
         elif attempt.fault is Fault.TRANSIENT:
-            wait = lane.failed(attempt, job.mishaps, self.scenario.spread)
+            wait = lane.failed(now, attempt, job.mishaps, self.scenario.spread)
             job.mishaps += 1
         job.failures += 1
         if attempt.fault in _CURABLE:
