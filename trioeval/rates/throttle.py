@@ -21,7 +21,7 @@ import math
 
 import attrs
 
-from trioeval.rates.aimd import AdaptiveLimit
+from trioeval.rates.aimd import AdaptiveLimit, Refusal
 from trioeval.rates.backoff import Backoff
 from trioeval.rates.breaker import Breaker, BreakerState
 from trioeval.rates.delivery import Delivery
@@ -77,7 +77,8 @@ class Throttle:
     """Calls of the present generation that are in flight."""
     _company: bool = attrs.field(init=False, default=False)
     """Whether the present wave has told of the server's rate."""
-    _served_since_wait: int = attrs.field(init=False, default=0)
+    _served_since_wait: int = attrs.field(init=False, default=_SOON)
+    """Calls served since the server asked for a wait; before that as many as show nothing."""
     mark: int = attrs.field(init=False, default=0)
     """Counts what calls in flight cannot know of; a call remembers it at its start. Instants would not do:
     many calls may start, and be refused, at one."""
@@ -196,8 +197,7 @@ class Throttle:
             self._tell_delivery(now, mark, retry_after)
         if mark >= self._wave_mark:
             self._wave_mark = self._step()
-        if refusals == 1:
-            self._cut(mark)
+        self._cut(mark, in_flight - 1, retry_after or 0.0, repeated=refusals > 1)
         if retry_after:
             self._keep_wait(now, retry_after, why)
             again_at = now + self.backoff.after_hint(retry_after, spread)
@@ -284,16 +284,17 @@ class Throttle:
     def _tell_delivery(self, now: float, mark: int, wait: float) -> None:
         """Whether a refusal shows the server's rate: it has company, or comes soon after a wait."""
         begins = mark >= self._wave_mark
-        soon = self._probes is not None and self._served_since_wait < _SOON
+        soon = self._served_since_wait < _SOON
         if self.delivery is not None and (begins or not self._company):
             self._company = soon or not begins
             if self._company or self.delivery.pace is not None:
                 self.delivery.refused(now, wait, full=self._company)
         self._served_since_wait = 0
 
-    def _cut(self, mark: int) -> None:
+    def _cut(self, mark: int, beside: int, wait: float, *, repeated: bool) -> None:
         before = self.limit.epoch
-        self.limit.congested(before if mark >= self._cut_mark else before - 1)
+        epoch = before if mark >= self._cut_mark else before - 1
+        self.limit.congested(Refusal(epoch, beside, wait, repeated))
         if self.limit.epoch != before:
             self._cut_mark = self._step()
 

@@ -138,7 +138,10 @@ def _asked_wait(span: Span) -> float:
 
 
 def check_aimd(trace: Trace) -> None:
-    """AIMD: a limit shrinks only by a refusal of a call that started after the last time it shrank."""
+    """AIMD: a limit shrinks only by a refusal of a call that started after the last time it shrank.
+
+    Later refusals of one wave, if they name a wait, cut it once more to what is in flight beside them.
+    """
     for lane in trace.lanes:
         if lane.adaptive != "aimd" or trace.scenario.retunes:
             continue
@@ -154,12 +157,25 @@ def check_aimd(trace: Trace) -> None:
             require("AIMD", 1 <= event.adaptive <= lane.width, f"{event} on {lane}")
             if event.adaptive < limit:
                 causes = [
-                    s for s in refused if s.ended_at == event.at and s.started_at >= shrank_at
+                    s
+                    for s in refused
+                    if s.ended_at == event.at
+                    and (s.started_at >= shrank_at or _served_beside(trace, s) == event.adaptive)
                 ]
                 told = f"{event}: cut twice for refusals of one epoch, the last time at {shrank_at}"
                 require("AIMD", bool(causes), told)
                 shrank_at = event.at
             limit = event.adaptive
+
+
+def _served_beside(trace: Trace, refused: Span) -> int | None:
+    """Calls in flight on its lane when a call is refused that is asked to wait; None without a wait."""
+    if not _asked_wait(refused):
+        return None
+    return sum(
+        other.lane == refused.lane and other.started < refused.last < other.last
+        for other in trace.calls
+    )
 
 
 def check_attempts(trace: Trace) -> None:
