@@ -172,9 +172,7 @@ class ModelLane:
             self.elders = self.in_flight
         if hint is not None or self.congestions >= _RECOVER_AFTER:
             self._recover(now, hint)
-        return _rest(
-            self.spec.busy_backoff, hint, max(job.refusals, self.congestions) - 1, spread
-        )
+        return _rest(self.spec.busy_backoff, hint, max(job.refusals, self.congestions) - 1, spread)
 
     def failed(self, now: float, attempt: Attempt, mishaps: int, spread: float) -> float:
         """A call failed by mishap, and has failed so before; returns the seconds that it rests."""
