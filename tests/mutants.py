@@ -553,6 +553,34 @@ MUTANTS = (
         "        self._slots = self.throttle.allowed + 1\n",
     ),
     Mutant(
+        "starts that need nothing else tell the limit nothing",
+        "AIMD",
+        "kernel/lane.py",
+        "            if not self.throttle.calm:\n                self.throttle.limit.begun(self.in_flight)\n",
+        "",
+    ),
+    Mutant(
+        "starts under a rate tell the limit nothing",
+        "AIMD",
+        "kernel/lane.py",
+        "        throttle.limit.begun(self.in_flight)\n",
+        "",
+    ),
+    Mutant(
+        "nobody hears of another rate",
+        "EAGER",
+        "kernel/lane.py",
+        "        self.throttle.repace(trio.current_time(), rpm, tpm)\n        self._news()\n",
+        "        self.throttle.repace(trio.current_time(), rpm, tpm)\n",
+    ),
+    Mutant(
+        "who rests does not hear of the closing",
+        "ATTEMPTS",
+        "kernel/lane.py",
+        "            for place in self._resting:\n                place.call()\n",
+        "",
+    ),
+    Mutant(
         "newcomer passes those in line",
         "PACE",
         "kernel/lane.py",
@@ -1357,6 +1385,13 @@ MUTANTS = (
         "kernel/serial.py",
         "            if not self.running.backlog.blocks(index):\n",
         "            if True:\n",
+    ),
+    Mutant(
+        "a serial job starts though the run was stopped",
+        "DRAIN",
+        "kernel/serial.py",
+        "            admitted = self.running.admits(trio.current_time())\n",
+        "            admitted = True\n",
     ),
     Mutant(
         "a free serial job waits for its lane",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from trioeval.errors import CallError
 from trioeval.faults import Fault
-from trioeval.kernel import CallEnded, CallStarted, LaneSpec, LimitChanged
+from trioeval.kernel import CallEnded, CallStarted, LaneClosed, LaneSpec, LimitChanged
 from trioeval.testing.spans import most_at_once, on, rate_bound, require, used_tokens
 from trioeval.testing.trace import Span, Trace
 
@@ -179,7 +179,10 @@ def _served_beside(trace: Trace, refused: Span) -> int | None:
 
 
 def check_attempts(trace: Trace) -> None:
-    """ATTEMPTS: a call is made again only as often as its lane allows, and not before its rest is over."""
+    """ATTEMPTS: a call is made again only as often as its lane allows, and not before its rest is over.
+
+    When its lane is closed, a call that rests or waits there ends at once.
+    """
     specs = {lane.name: lane for lane in trace.lanes}
     for _, requests in itertools.groupby(
         sorted(trace.calls, key=lambda span: (span.call, span.attempt)), key=lambda span: span.call
@@ -198,6 +201,21 @@ def check_attempts(trace: Trace) -> None:
                 require("ATTEMPTS", number <= spec.max_retries, f"{again} is repetition {number}")
             rested = again.started_at >= failed.ended_at + (error.retry_after or 0.0)
             require("ATTEMPTS", rested, f"{again} came before the rest after {failed} was over")
+    _check_closed(trace)
+
+
+def _check_closed(trace: Trace) -> None:
+    """Of a lane that was closed, and is not opened again: only what is in flight goes on."""
+    resumed = {retune.lane for retune in trace.scenario.retunes}
+    for event in trace.events:
+        if not isinstance(event, LaneClosed) or event.lane in resumed:
+            continue
+        for one in trace.asked:
+            if one.lane == event.lane:
+                own = [span.ended_at for span in trace.calls if span.call == one.call]
+                until = max([event.at, one.asked_at, *own])
+                told = f"{one} went on until {one.ended_at}, though {event}"
+                require("ATTEMPTS", one.ended_at <= until, told)
 
 
 def check_budget(trace: Trace) -> None:
