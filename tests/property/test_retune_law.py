@@ -6,6 +6,7 @@ Periods are powers of two and instants are whole quarters, so every comparison i
 import attrs
 import pytest
 import trio
+import trio.lowlevel
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -111,7 +112,7 @@ def test_a_lane_whose_rate_changes_starts_its_calls_as_early_as_they_may(
 
         async def send() -> None:
             seen.append(trio.current_time())
-            await trio.sleep(0)
+            await trio.lowlevel.checkpoint()
 
         async def body(job: Job[None], calls: Calls[None]) -> None:
             await calls(job.lane, send)

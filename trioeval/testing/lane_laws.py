@@ -20,14 +20,32 @@ def check_width(trace: Trace) -> None:
     for lane in trace.lanes:
         in_flight = most_at_once(on(trace.calls, lane))
         require("WIDTH", in_flight <= widths[lane.name], f"{in_flight} calls in flight on {lane}")
-        live = most_at_once(on([s for s in trace.bodies if s.index not in trace.serial], lane))
-        most = trace.scenario.max_live_jobs
-        require("WIDTH", live <= most, f"{live} live jobs on {lane}")
+        _check_live_jobs(trace, lane)
     cap = trace.scenario.cap
     if cap is not None:
         require("WIDTH", most_at_once(trace.calls) <= cap, f"more than {cap} calls in flight")
     _check_limits_at_starts(trace)
     _check_window(trace)
+
+
+def _check_live_jobs(trace: Trace, lane: LaneSpec) -> None:
+    """At each start of a job: live ones do not count while a call of theirs is to be made again."""
+    most = trace.scenario.max_live_jobs
+    bodies = on([span for span in trace.bodies if span.index not in trace.serial], lane)
+    if most_at_once(bodies) <= most:
+        return
+    for started in bodies:
+        live = [span for span in bodies if span.started <= started.started < span.last]
+        told = f"{len(live)} live jobs on {lane}, when {started}"
+        require("WIDTH", len(live) <= 16 * most, told)
+        again = {
+            span.index
+            for span in trace.calls
+            if span.last < started.started and isinstance(span.error, CallError)
+        }
+        busy = {span.index for span in trace.calls if span.started < started.started < span.last}
+        count = sum(span.index not in again - busy for span in live)
+        require("WIDTH", count <= most, f"{count} of {told} make no call again")
 
 
 def _check_limits_at_starts(trace: Trace) -> None:
