@@ -120,6 +120,19 @@ def test_a_rest_is_off_the_clock_and_holds_no_slot() -> None:
     assert waits[0] == Waiting(1.0, "a", Why.BACKOFF, 1.5, 0)
 
 
+@pytest.mark.parametrize("fault", [TRANSIENT, BUSY])
+def test_a_wait_that_one_call_is_asked_for_holds_for_the_lane(fault: Fault) -> None:
+    """RETRY_AFTER: also where a service is unavailable (503); then one call probes, then two start."""
+    body = Answers(None, CallError(fault, retry_after=5), None)
+    lane = LaneSpec("a", 2, adaptive="off")
+    outcomes, _ = run_lanes(body, [lane], [Job(i, "a", 0.0) for i in range(4)])
+    # Job 2 starts when job 0 is served, in the very step before job 1 fails, or is the probe.
+    assert body.starts[:2] == [0.0, 0.0]
+    assert [at for at in body.starts if 1.0 < at < 6.0] == []
+    assert body.starts.count(6.0) == 1
+    assert all(isinstance(outcome, Done) for outcome in outcomes)
+
+
 def test_a_call_made_again_stands_before_what_is_new() -> None:
     """By index among themselves; jobs that were never started come after them."""
     order: list[int] = []
@@ -208,7 +221,7 @@ def test_whoever_waits_or_rests_hears_of_the_closing() -> None:
 
     async def busy() -> None:
         await trio.sleep(1)
-        raise CallError(TRANSIENT, retry_after=60)
+        raise CallError(TRANSIENT)
 
     async def ask(name: str, calls: Calls[float], send: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -233,7 +246,9 @@ def test_whoever_waits_or_rests_hears_of_the_closing() -> None:
             await trio.sleep(5)
             await ask("late", calls, refused)
 
-    run_lanes(body, [LaneSpec("a", 2, breaker_threshold=1)], [Job(0, "a", 0.0)])
+    long = Backoff(base=120.0, cap=120.0)
+    lane = LaneSpec("a", 2, breaker_threshold=1, backoff=long)
+    run_lanes(body, [lane], [Job(0, "a", 0.0)])
     # What is in flight goes on, and ends as it ends.
     assert heard == {"resting": 2.0, "in line": 2.0, "late": 5.0}
 

@@ -126,6 +126,35 @@ def test_the_capacity_of_a_server_is_found_by_bare_refusals() -> None:
     assert result.done_at() <= 1.25 * 200 * 0.2 / 8
 
 
+@pytest.mark.parametrize("latency", [0.05, 0.2, 1.0])
+@pytest.mark.parametrize("width", [12, 16, 64])
+def test_a_full_server_that_names_a_wait_is_not_filled_again_and_again(
+    width: int, latency: float
+) -> None:
+    """A server that takes 4 at once and asks all others to wait a second; ideal is 25 s.
+
+    Each wait stops the whole lane, so what was refused is remembered, and rarely tried again.
+    """
+    server = SimulatedServer(latency=latency, jitter=0.5, max_in_flight=4, full_wait=1.0)
+    result, provider = _run_against(server, LaneSpec("a", width), int(25 * 4 / latency))
+    assert result.done_at() <= 1.25 * 25
+    assert provider.throttled <= 12
+    assert 3 <= result.lanes["a"].limit <= 5
+
+
+def test_a_server_that_takes_more_again_is_used_in_full() -> None:
+    """AIMD: it takes 2 at once for 20 s, then as many as come; the limit is back at the width in time."""
+    busy = SimulatedProvider(SimulatedServer(latency=0.25, max_in_flight=2, full_wait=0.5))
+    free = SimulatedProvider(SimulatedServer(latency=0.25))
+
+    async def send() -> None:
+        await (busy if trio.current_time() < 20 else free).send()
+
+    result = _run([LaneSpec("a", 16)], [("a", send)] * 2000)
+    assert result.lanes["a"].limit == 16
+    assert result.done_at() <= 20 + 1.5 * (2000 - 20 * 8) * 0.25 / 16
+
+
 @pytest.mark.slow
 def test_few_calls_are_wasted_on_a_full_server() -> None:
     """In the long run at most 5 % are refused, and the limit stays around the capacity (PR-21)."""

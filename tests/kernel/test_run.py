@@ -8,7 +8,8 @@ import pytest
 import trio
 import trio.lowlevel
 
-from trioeval.errors import PlanError, TooLateError
+from trioeval.errors import CallError, PlanError, TooLateError
+from trioeval.faults import Fault
 from trioeval.kernel import (
     Calls,
     Cut,
@@ -619,6 +620,72 @@ def test_live_jobs_are_bounded() -> None:
         return await collect(plan_of(*[0.0] * 12), body, lanes=lanes, max_live_jobs=3)
 
     assert all(isinstance(outcome, Done) for outcome in run_virtual(main))
+
+
+def test_live_jobs_follow_the_widths() -> None:
+    """EAGER: a lane of 500 slots has 500 calls in flight, and while they are judged 500 more."""
+    most = 0
+
+    async def body(job: Job[float], calls: Calls[float]) -> float:
+        nonlocal most
+        await calls("a", answer_after, 1)
+        most = max(most, lanes["judge"].in_flight + lanes["a"].in_flight)
+        return await calls("judge", answer_after, 1.5)
+
+    lanes = Lanes([LaneSpec("a", width=500), LaneSpec("judge", width=500)])
+    plan = Plan.of(Job(index, "a", 0.0) for index in range(2000))
+    outcomes = run_virtual(lambda: collect(plan, body, lanes=lanes))
+    assert all(isinstance(outcome, Done) for outcome in outcomes)
+    assert most >= 990
+
+
+def test_jobs_that_rest_keep_no_other_from_starting() -> None:
+    """EAGER: 300 jobs of a service that fails come first; the good ones start while those rest."""
+    started: list[float] = []
+
+    async def fail() -> float:
+        raise CallError(Fault.TRANSIENT)
+
+    async def serve() -> float:
+        started.append(trio.current_time())
+        return await answer_after(1)
+
+    async def body(job: Job[float], calls: Calls[float]) -> float:
+        return await calls("bad" if job.payload else "good", fail if job.payload else serve)
+
+    async def main() -> list[Outcome[float]]:
+        # The first calls of all jobs are believed to be of one lane; half of them go elsewhere.
+        plan = Plan.of(Job(index, "good", float(index < 300)) for index in range(400))
+        lanes = Lanes([LaneSpec("good", 100), LaneSpec("bad", 4)])
+        return await collect(plan, body, lanes=lanes, max_live_jobs=32)
+
+    outcomes = run_virtual(main)
+    assert [type(outcome) for outcome in outcomes] == [Failed] * 300 + [Done] * 100
+    assert started[:32] == [0.0] * 32
+
+
+def test_jobs_that_rest_are_bounded_too() -> None:
+    """WIDTH: at most 16 times as many as are live otherwise, so that memory stays flat."""
+    live, most = 0, 0
+
+    async def fail() -> float:
+        raise CallError(Fault.TRANSIENT)
+
+    async def body(_job: Job[float], calls: Calls[float]) -> float:
+        nonlocal live, most
+        live += 1
+        most = max(most, live)
+        try:
+            return await calls("a", fail)
+        finally:
+            live -= 1
+
+    async def main() -> list[Outcome[float]]:
+        plan = Plan.of(Job(index, "a", 0.0) for index in range(500))
+        return await collect(plan, body, lanes=Lanes([LaneSpec("a", 4)]), max_live_jobs=8)
+
+    assert all(isinstance(outcome, Failed) for outcome in run_virtual(main))
+    assert most == 16 * 8
 
 
 def test_jobs_without_calls_and_empty_plans_end() -> None:

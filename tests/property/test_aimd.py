@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.rates import AimdLimit, FixedLimit
+from trioeval.rates import AimdLimit, FixedLimit, Refusal
 
 pytestmark = pytest.mark.slow
 
@@ -34,9 +34,12 @@ class Failed:
 
 @attrs.frozen
 class Refused:
-    """By a call that started so many cuts ago."""
+    """A call that started so many cuts ago."""
 
     cuts_ago: int
+    beside: int = 0
+    wait: float = 0.0
+    repeated: bool = False
 
 
 @attrs.frozen
@@ -48,7 +51,13 @@ Event = Begun | Succeeded | Failed | Refused | Retuned
 
 begun = st.builds(Begun, st.sampled_from((0.0, 0.5, 0.75, 0.8, 1.0)))
 succeeded = st.builds(Succeeded, st.sampled_from((False, False, False, True)))
-refused = st.builds(Refused, st.sampled_from((0, 0, 0, 1, 2)))
+refused = st.builds(Refused, st.sampled_from((0, 0, 0, 1, 2))) | st.builds(
+    Refused,
+    st.sampled_from((0, 0, 1, 2)),
+    st.integers(0, 12),
+    st.sampled_from((0.0, 1.0, 1.0, 4.0)),
+    st.booleans(),
+)
 outcomes = succeeded | succeeded | st.just(Failed()) | refused
 events = st.lists(begun | outcomes | st.builds(Retuned, widths), max_size=120)
 limits = st.builds(AimdLimit, widths, st.booleans())
@@ -62,8 +71,8 @@ def tell(limit: AimdLimit, event: Event) -> None:
             limit.succeeded(1.0, retried=retried)
         case Failed():
             limit.failed()
-        case Refused(cuts_ago):
-            limit.congested(limit.epoch - cuts_ago)
+        case Refused(cuts_ago, beside, wait, repeated):
+            limit.congested(Refusal(limit.epoch - cuts_ago, beside, wait, repeated))
         case Retuned(width):
             limit.retune(width)
 
@@ -82,7 +91,7 @@ def serve_round(limit: AimdLimit, *, share: float = 1.0) -> None:
 
 def serve_until(limit: AimdLimit, wanted: int) -> int:
     """Good rounds until the limit is there; not for ever."""
-    for rounds in range(100):
+    for rounds in range(200):
         if limit.limit >= wanted:
             return rounds
         serve_round(limit)
@@ -94,7 +103,7 @@ def refuse_burst(limit: AimdLimit, size: int) -> None:
     """Calls that started together are refused, one after another."""
     epoch = limit.epoch
     for _ in range(size):
-        limit.congested(epoch)
+        limit.congested(Refusal(epoch))
 
 
 @given(limits, events)
@@ -109,20 +118,24 @@ def test_aimd_stays_between_one_and_the_width(limit: AimdLimit, several: list[Ev
 def test_aimd_shrinks_only_with_a_new_epoch_and_by_a_refusal_of_the_present_one(
     limit: AimdLimit, several: list[Event]
 ) -> None:
-    """At most one cut for each epoch; who started before the last cut changes nothing."""
+    """At most one cut for each epoch; a call from before the last cut tells only what is served beside it."""
     for event in several:
         epoch, before = limit.epoch, limit.limit
         tell(limit, event)
         cut = limit.epoch - epoch
         assert cut in (0, 1)
-        assert not cut or event == Refused(0)
-        if isinstance(event, Refused):
-            assert limit.limit == before or (limit.limit < before and cut)
-            assert limit.limit <= before
-        elif not isinstance(event, Retuned):
-            assert limit.limit >= before
-        if event in (Refused(1), Refused(2)):
-            assert limit.limit == before
+        match event:
+            case Refused(0):
+                assert limit.limit == before or (limit.limit < before and cut)
+            case Refused(_, beside, wait, repeated):
+                in_wave = wait and not repeated
+                assert limit.limit == before or (in_wave and limit.limit == beside) or not beside
+                assert not cut
+            case Retuned():
+                assert not cut
+            case _:
+                assert limit.limit >= before
+                assert not cut
 
 
 @given(widths, st.integers(2, 50))
@@ -147,7 +160,7 @@ def test_aimd_does_not_cut_for_isolated_refusals(width: int, times: int, more: i
     """A refusal and then a whole round without one leaves the limit alone, for ever."""
     limit = AimdLimit(width)
     for _ in range(times):
-        limit.congested(limit.epoch)
+        limit.congested(Refusal(limit.epoch))
         assert not limit.calm
         for _ in range(max(4, width) + more):
             limit.succeeded(1.0, retried=False)
@@ -207,9 +220,73 @@ def test_aimd_steps_back_from_a_refused_trial_and_waits_twice_as_long(width: int
     waited = []
     for _ in range(5):
         waited.append(serve_until(limit, width))
-        limit.congested(limit.epoch)
+        limit.congested(Refusal(limit.epoch))
         assert limit.limit == width - 1
     assert waited == [3, 6, 12, 24, 24]
+
+
+def refuse_wave(limit: AimdLimit, served: int, wait: float = 1.0) -> None:
+    """All calls of a full lane but so many are refused, one after another, and asked to wait."""
+    epoch = limit.epoch
+    for beside in range(limit.limit - 1, served - 1, -1):
+        limit.congested(Refusal(epoch, beside, wait))
+
+
+@given(st.integers(4, 40), st.integers(1, 40))
+def test_aimd_is_cut_to_what_is_served_beside_a_wave_that_is_asked_to_wait(
+    width: int, served: int
+) -> None:
+    """A server that takes so many at once is found by one wave, which is one cut."""
+    limit, served = AimdLimit(width), min(served, width - 1)
+    refuse_wave(limit, served)
+    assert (limit.limit, limit.epoch) == (served, 1)
+    assert serve_until(limit, served + 1) == 3
+
+
+@given(st.integers(4, 40))
+def test_aimd_takes_a_wave_of_which_nothing_is_served_for_no_limit_of_calls(width: int) -> None:
+    """A server that has used up its rate refuses all, however few they are: one usual cut."""
+    limit, bare = AimdLimit(width), AimdLimit(width)
+    refuse_wave(limit, 0)
+    refuse_burst(bare, width)
+    assert (limit.limit, limit.epoch) == (bare.limit, bare.epoch)
+
+
+def test_aimd_is_not_cut_by_a_single_call_at_a_width_that_was_served() -> None:
+    """Also if it is asked to wait; a second one in the round shows that the server takes less now."""
+    limit = AimdLimit(16)
+    refuse_wave(limit, 8)
+    serve_round(limit)
+    limit.congested(Refusal(limit.epoch, 3, 1.0))
+    assert limit.limit == 8
+    limit.congested(Refusal(limit.epoch, 2, 1.0))
+    assert limit.limit == 2
+
+
+@given(st.integers(2, 20), st.sampled_from((0.5, 1.0, 8.0)))
+def test_aimd_tries_again_when_the_wait_of_a_refused_trial_is_a_small_part(
+    served: int, wait: float
+) -> None:
+    """Calls take a second, and so do rounds: 16 times as long as the wait and a second for the probe."""
+    limit, waited = AimdLimit(40), []
+    refuse_wave(limit, served, wait)
+    for _ in range(4):
+        waited.append(serve_until(limit, served + 1))
+        limit.congested(Refusal(limit.epoch, served, wait, repeated=True))
+        assert limit.limit == served
+    assert waited[0] == 3
+    assert all(rounds == max(16 * (wait + 1), 24) for rounds in waited[3:])
+    assert all(rounds >= 16 * (wait + 1) for rounds in waited[1:])
+
+
+def test_aimd_doubles_when_what_a_wave_told_turns_out_to_be_no_limit_of_calls() -> None:
+    """A rate leaves anything in flight: once one more is served, the way back is short."""
+    limit, seen = AimdLimit(40), []
+    refuse_wave(limit, 3)
+    for _ in range(8):
+        serve_round(limit)
+        seen.append(limit.limit)
+    assert seen == [3, 3, 4, 5, 10, 20, 40, 40]
 
 
 def test_aimd_forgets_the_ceiling_when_a_trial_is_served() -> None:
@@ -222,15 +299,20 @@ def test_aimd_forgets_the_ceiling_when_a_trial_is_served() -> None:
         serve_round(limit)
         seen.append(limit.limit)
     assert seen == [10, 11, 12, 13, 13, 13, 14, 15, 16, 17, 18, 19, 20]
-    limit.congested(limit.epoch)
+    limit.congested(Refusal(limit.epoch))
     assert limit.limit == 20
 
 
 @given(limits, events)
 def test_aimd_comes_back_to_full_width(limit: AimdLimit, several: list[Event]) -> None:
-    """From any state, saturated success leads to the width: nothing is remembered for ever."""
+    """From any state, saturated success leads to the width: nothing is remembered for ever.
+
+    Where a refused trial costs a wait, the next one comes when it was served for 16 times as long.
+    """
     tell_all(limit, several)
-    for _ in range(2 * limit.width + 30):
+    waits = [event.wait for event in several if isinstance(event, Refused)]
+    paid = 16 * (max(waits) + 1) if any(waits) else 0
+    for _ in range(2 * limit.width + 30 + int(paid)):
         serve_round(limit)
     assert limit.limit == limit.width
     assert limit.calm
@@ -250,7 +332,7 @@ def test_aimd_doubles_no_more_after_the_first_refusal() -> None:
     limit = AimdLimit(40, slow_start=True)
     for _ in range(3):
         serve_round(limit)
-    limit.congested(0)
+    limit.congested(Refusal(0))
     serve_round(limit)  # the round of the refusal
     serve_round(limit)
     assert limit.limit == 9
@@ -274,9 +356,9 @@ def test_aimd_remembers_what_was_learned_over_a_narrow_width() -> None:
     """Not all of the width is tried again at once; nor is a slow start left out."""
     limit = AimdLimit(10)
     for _ in range(2):
-        limit.congested(0)
+        limit.congested(Refusal(0))
     for _ in range(4):
-        limit.congested(limit.epoch)
+        limit.congested(Refusal(limit.epoch))
     learned = limit.limit
     limit.retune(1)
     assert limit.limit == 1
@@ -311,7 +393,7 @@ def test_a_fixed_limit_is_the_width_whatever_happens(width: int, other: int, tim
         limit.begun(width)
         limit.succeeded(1.0, retried=False)
         limit.failed()
-        limit.congested(0)
+        limit.congested(Refusal(0))
     assert (limit.limit, limit.epoch, limit.calm) == (width, 0, True)
     limit.retune(other)
     assert limit.limit == limit.width == other

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.rates.aimd import AdaptiveLimit, FixedLimit
+from trioeval.rates.aimd import AdaptiveLimit, FixedLimit, Refusal
 from trioeval.rates.gradient import GradientLimit
 
 pytestmark = pytest.mark.slow
@@ -316,7 +316,7 @@ def refuse_two(limit: GradientLimit) -> None:
     """As many refusals of the present epoch as cut the limit, in a round that has had none."""
     epoch = limit.epoch
     for _ in range(2):
-        limit.congested(epoch)
+        limit.congested(Refusal(epoch))
 
 
 @given(st.integers(1, 20), events)
@@ -328,7 +328,7 @@ def test_gradient_limit_keeps_the_laws_of_limits(width: int, script: list[Round 
         match event:
             case Refused(behind, times):
                 for _ in range(times):
-                    limit.congested(limit.epoch - behind)
+                    limit.congested(Refusal(limit.epoch - behind))
                 cuts = limit.epoch - epoch  # the round may have had a refusal before
                 assert cuts in ((0,) if behind else (times // 2, (times + 1) // 2))
                 for _ in range(cuts):
@@ -353,11 +353,11 @@ def test_a_burst_of_refusals_cuts_once() -> None:
     while limit.limit < 32:
         go_round(limit)
     for _ in range(20):
-        limit.congested(0)
+        limit.congested(Refusal(0))
     assert (limit.limit, limit.epoch) == (22, 1)
-    limit.congested(1)
+    limit.congested(Refusal(1))
     assert (limit.limit, limit.epoch) == (22, 1)
-    limit.congested(1)
+    limit.congested(Refusal(1))
     assert (limit.limit, limit.epoch) == (15, 2)
 
 
@@ -367,7 +367,7 @@ def test_a_lone_refusal_does_not_cut_a_latency_limit() -> None:
     while limit.limit < 32:
         go_round(limit)
     for _ in range(10):
-        limit.congested(0)
+        limit.congested(Refusal(0))
         go_round(limit, 2.0)
         assert (limit.limit, limit.epoch) == (32, 0)
 

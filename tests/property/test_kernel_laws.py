@@ -11,12 +11,13 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from trioeval.faults import Fault
-from trioeval.kernel import Done, LaneSpec, Outcome
+from trioeval.kernel import Done, LaneSpec, LimitChanged, Outcome
 from trioeval.testing import (
     Attempt,
     Call,
     Scenario,
     Script,
+    check_aimd,
     check_all,
     check_eager,
     check_isolation,
@@ -73,6 +74,48 @@ def test_isolation(scenario: Scenario, _schedule: object) -> None:
         scripts = tuple(script for script in scenario.scripts if script.lane == lane.name)
         alone = run_scenario(Scenario(scenario.lanes, scripts))
         check_isolation(alone, beside, lane.name)
+
+
+@given(
+    st.integers(2, 5),
+    st.sampled_from((None, 480.0)),
+    st.lists(st.sampled_from((None, None, 1.25)), min_size=2, max_size=5),
+    st.random_module(),
+)
+@settings(max_examples=10)
+def test_the_limit_returns_to_the_width(
+    width: int, rpm: float | None, waits: list[float | None], _schedule: object
+) -> None:
+    """AIMD: some calls are refused, hundreds after them are served: the limit is the width again.
+
+    With a rate or without, calls of two seconds fill the lane.
+    """
+    refused = [
+        Call("a", 0.0, attempts=(Attempt(0.25, Fault.RATE_LIMITED, wait), Attempt(2.0)))
+        for wait in waits
+    ]
+    good = [Call("a", 2.0)] * (60 * max(4, width))
+    scripts = tuple(Script("a", (call,)) for call in [*refused, *good])
+    trace = run_scenario(Scenario((LaneSpec("a", width, rpm=rpm, burst=3),), scripts))
+    check_aimd(trace)
+    limits = [event.adaptive for event in trace.events if isinstance(event, LimitChanged)]
+    assert min(limits) < width  # or else there is nothing to come back from
+    assert limits[-1] == width
+
+
+@given(st.integers(0, 3), st.integers(1, 3), st.sampled_from((1.0, 2.0)), st.random_module())
+def test_a_serial_job_does_not_start_in_the_step_of_the_stop_or_after_it(
+    ended: int, width: int, duration: float, _schedule: object
+) -> None:
+    """DRAIN: the stop comes in the instant in which one serial job ends and the next would start."""
+    script = Script("a", (Call("a", duration),))
+    trace = run_scenario(
+        Scenario(
+            (LaneSpec("a", width),), (script,) * 5, serial=True, stop_at=(ended + 1) * duration
+        )
+    )
+    check_all(trace)
+    assert len(trace.bodies) in (ended + 1, ended + 2)
 
 
 def test_drawn_scenarios_reach_every_outcome() -> None:

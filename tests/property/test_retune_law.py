@@ -5,11 +5,15 @@ Periods are powers of two and instants are whole quarters, so every comparison i
 
 import attrs
 import pytest
+import trio
+import trio.lowlevel
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, collect
 from trioeval.rates import Pace, TokenPace
 from trioeval.rates.tokens import Reservation
+from trioeval.testing import run_virtual
 
 pytestmark = pytest.mark.slow
 
@@ -83,6 +87,49 @@ def test_a_pace_that_changes_holds_back_no_longer_than_needed(
             for one in range(place)
         )
         assert start == asked_at[place] or full
+
+
+eighths = st.integers(0, 60).map(lambda n: n / 8)
+
+
+@given(
+    rates,
+    st.integers(1, 4),
+    st.sampled_from((0.0, 0.25)),
+    st.lists(st.tuples(eighths, rates), max_size=3).map(sorted),
+    st.integers(1, 12),
+)
+@example(1.0, 1, 0.0, [(4.0, 60.0)], 2)  # who waits for a minute is woken
+def test_a_lane_whose_rate_changes_starts_its_calls_as_early_as_they_may(
+    first: float, burst: int, gap: float, changes: list[tuple[float, float]], size: int
+) -> None:
+    """EAGER: in whole runs, at the instants of the arithmetic; a change wakes who waits."""
+    seen: list[float] = []
+
+    async def main() -> None:
+        spec = LaneSpec("a", size, rpm=first, burst=burst, min_gap=gap, adaptive="off")
+        lanes = Lanes([spec])
+
+        async def send() -> None:
+            seen.append(trio.current_time())
+            await trio.lowlevel.checkpoint()
+
+        async def body(job: Job[None], calls: Calls[None]) -> None:
+            await calls(job.lane, send)
+
+        async def change() -> None:
+            for at, rate in changes:
+                await trio.sleep_until(at)
+                lanes["a"].retune(rpm=rate)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(change)
+            await collect(Plan.of(Job(i, "a", None) for i in range(size)), body, lanes=lanes)
+            nursery.cancel_scope.cancel()
+
+    run_virtual(main)
+    pace = Pace.per_minute(first, burst=burst, min_gap=gap)
+    assert seen == starts_of(pace, changes, [0.0] * size)
 
 
 @given(changes.filter(bool), arrivals)

@@ -218,7 +218,7 @@ def test_a_block_never_ends_earlier_than_was_asked_for(
     """RETRY_AFTER: `blocked_until` never moves back, and covers each wait asked for."""
     lane, blocked = Lane(throttle), -math.inf
     for step in script:
-        asked = isinstance(step, Refuse) and bool(lane.marks) and step.retry_after
+        asked = isinstance(step, Refuse | Fail) and bool(lane.marks) and step.retry_after
         lane.make(step)
         assert throttle.blocked_until >= blocked
         blocked = throttle.blocked_until
@@ -286,7 +286,10 @@ def test_a_calm_throttle_learns_nothing_from_success(
 def test_a_throttle_cuts_at_most_once_for_calls_of_one_epoch(
     throttle: Throttle, script: list[Step]
 ) -> None:
-    """AIMD: after a cut only calls that started after it can cut again, each by its first refusal."""
+    """AIMD: after a cut only calls that started after it can cut again, each by its first refusal.
+
+    A refusal that names a wait ends a trial of one call more also if it is not the call's first.
+    """
     lane = Lane(throttle)
     began: dict[int, int] = {}  # epoch by mark
     for step in script:
@@ -297,7 +300,7 @@ def test_a_throttle_cuts_at_most_once_for_calls_of_one_epoch(
             began.setdefault(mark, throttle.limit.epoch)
         if throttle.limit.epoch > epoch:
             assert isinstance(step, Refuse)
-            assert step.refusals == 1
+            assert step.refusals == 1 or step.retry_after
             assert throttle.limit.epoch == epoch + 1
             assert began[marks[step.place % len(marks)]] == epoch
 
@@ -508,32 +511,39 @@ def test_a_named_wait_that_did_not_help_is_doubled() -> None:
     assert blocks == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0]
 
 
-@given(throttles, st.integers(0, 9), waits)
-def test_a_mishap_waits_for_itself_alone(
+@given(throttles, st.integers(0, 9), some((None, 0.0)))
+def test_a_mishap_that_names_no_wait_waits_for_itself_alone(
     throttle: Throttle, attempt: int, retry_after: float | None
 ) -> None:
-    """It blocks nobody and cuts nothing; a wait that it names is kept by its own call."""
+    """It blocks no other call and cuts nothing; "after 0 s" names no wait."""
     limits = throttle.limits
     again_at = throttle.failed(4.0, attempt, retry_after, "why", 0.5)
-    if retry_after is None:
-        assert again_at == 4.0 + 0.5 * min(60.0, 2.0**attempt)
-    else:
-        assert again_at == 4.0 + retry_after + 0.5 * min(1.0, retry_after / 5)
+    assert again_at == 4.0 + (0.0 if retry_after == 0.0 else 0.5 * min(60.0, 2.0**attempt))
     assert (throttle.blocked_until, throttle.limits) == (-math.inf, limits)
     assert not throttle.calm
 
 
+@given(throttles, st.integers(0, 9), st.sampled_from((0.5, 2.0, 64.0)))
+def test_a_wait_that_a_mishap_names_holds_for_the_lane(
+    throttle: Throttle, attempt: int, wait: float
+) -> None:
+    """RETRY_AFTER: as after a refusal, nothing starts before it is over, and then one call probes."""
+    limit, epoch = throttle.limit.limit, throttle.limit.epoch
+    again_at = throttle.failed(4.0, attempt, wait, "why", 0.5)
+    assert again_at == 4.0 + wait + 0.5 * min(1.0, wait / 5)
+    assert (throttle.blocked_until, throttle.open_at(4.0, 0)) == (4.0 + wait, 4.0 + wait)
+    assert (throttle.limits, throttle.limit.epoch) == ((1, limit), epoch)
+
+
 @given(throttles, st.integers(0, 9))
-def test_a_mishap_asked_to_wait_longer_than_the_patience_is_given_up(
+def test_a_mishap_asked_to_wait_longer_than_the_patience_closes_the_lane(
     throttle: Throttle, attempt: int
 ) -> None:
-    """Only its own call: the lane goes on. A wait as long as the patience is kept."""
-    limits, patience = throttle.limits, throttle.breaker.patience
-    assert throttle.failed(4.0, attempt, PATIENCE, "why", 0.0) == 4.0 + PATIENCE
-    again_at = throttle.failed(4.0, attempt, PATIENCE + 0.5, "why", 0.0)
-    assert again_at == (None if patience == PATIENCE else 4.5 + PATIENCE)
-    assert (throttle.blocked_until, throttle.limits) == (-math.inf, limits)
+    """As a refusal does. A wait as long as the patience is kept."""
+    throttle.failed(4.0, attempt, PATIENCE, "why", 0.0)
     assert not is_open(throttle)
+    throttle.failed(4.0, attempt, PATIENCE + 0.5, "why", 0.0)
+    assert is_open(throttle) == (throttle.breaker.patience == PATIENCE)
 
 
 def test_a_call_without_an_answer_counts_as_trouble_only_while_the_lane_recovers() -> None:

@@ -5,6 +5,7 @@ import tracemalloc
 import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ import httpx2
 import pytest
 import trio
 from fake_runs import FakeRun, openai_provider, with_fake, with_raw_server
+from loopback import Answer, serve
 
 from trioeval.errors import ProviderError
 from trioeval.faults import Fault
 from trioeval.providers import Request
+from trioeval.providers.classify import classify
 from trioeval.providers.fake import (
     FakeAddress,
     FakeSettings,
@@ -106,6 +109,27 @@ def test_a_refusal_of_the_provider_comes_with_its_wait() -> None:
         assert 59 < error.retry_after <= 60
 
     with_fake(FakeSettings(rpm=1), body)
+
+
+@pytest.mark.parametrize(
+    ("date", "wait"), [({}, 20.0), ({"date": "Wed, 21 Oct 2026 07:28:15 GMT"}, 5.0)]
+)
+def test_a_wait_until_a_date_counts_from_the_arrival_of_a_reply_without_one(
+    date: dict[str, str], wait: float
+) -> None:
+    """By the clock of this machine, which matters only where the server leaves its own date out."""
+    arrival = datetime(2026, 10, 21, 7, 28, 0, 750_000, UTC).timestamp()
+    headers = {"retry-after": "Wed, 21 Oct 2026 07:28:20 GMT", **date}
+
+    async def main() -> float | None:
+        async with (
+            serve(lambda _: Answer(429, b"", headers)) as server,
+            open_http(wall_clock=lambda: arrival) as client,
+        ):
+            reply = await client.send(HttpRequest(server.url, {}, b"{}"))
+        return classify(reply).retry_after
+
+    assert trio.run(main) == wait
 
 
 def test_a_reply_that_is_cut_is_a_lost_connection() -> None:

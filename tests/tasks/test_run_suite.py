@@ -65,6 +65,27 @@ def test_rows_are_emitted_in_order_and_timed_without_their_waits() -> None:
     assert [row.calls for row in rows] == [1, 1]
 
 
+@pytest.mark.parametrize(
+    ("options", "most"), [({}, 400), ({"maxLiveJobs": 3}, 3), ({"maxLiveJobs": 300}, 300)]
+)
+def test_a_suite_has_as_many_calls_in_flight_as_it_says(options: dict[str, int], most: int) -> None:
+    """`maxConcurrency` is the width also beyond 256, and `maxLiveJobs` bounds the rows under way."""
+    peak = busy = 0
+
+    async def mine(request: Request) -> str:
+        nonlocal peak, busy
+        busy += 1
+        peak = max(peak, busy)
+        await trio.sleep(1)
+        busy -= 1
+        return request.prompt
+
+    wide = {"maxConcurrency": 400, **options}
+    rows = collected(suite_of(*map(str, range(500)), evaluateOptions=wide), mine)
+    assert len(rows) == 500
+    assert peak == most
+
+
 def test_an_exception_of_a_provider_is_an_error_row_and_the_others_go_on() -> None:
     """Whose fault it is stands in the text; the run returns normally."""
 

@@ -59,6 +59,8 @@ class Calls(Generic[P]):
         "_made",
         "_over",
         "_paused_at",
+        "_rested",
+        "_resting",
         "_terms",
         "_timer",
         "_waited",
@@ -69,7 +71,26 @@ class Calls(Generic[P]):
         "withdrawn",
     )
 
-    def __init__(self, job: Job[P], terms: Terms, timer: Timer, now: float, made: int = 0) -> None:
+    def __init__(
+        self,
+        job: Job[P],
+        terms: Terms,
+        timer: Timer,
+        now: float,
+        *,
+        made: int,
+        rested: Callable[[int], None],
+    ) -> None:
+        """Make the handle of one job.
+
+        Args:
+            job: Whose.
+            terms: Those of the run.
+            timer: Cuts the job off.
+            now: The present.
+            made: Requests of earlier rounds of the job.
+            rested: Told 1 when calls of the job begin to rest in their back-off, -1 when none does any more.
+        """
         self.job = job
         self.started_at = now
         self.count = made
@@ -82,6 +103,8 @@ class Calls(Generic[P]):
         self._made = made
         self._terms = terms
         self._timer = timer
+        self._rested = rested
+        self._resting = 0
         self._over = False
         self._waiting = 0
         self._in_flight = 0
@@ -353,7 +376,7 @@ class Calls(Generic[P]):
                 if observe is not None:
                     now = trio.current_time()
                     observe(Waiting(now, lane.spec.name, Why.BACKOFF, again_at, index))
-                await lane.rest(again_at)
+                await self._rest(lane, again_at)
                 lane.retried += lane.closed is None
             with withdrawal.ending(call, self._withdraw) if is_first else nullcontext():
                 return await lane.wait_start(
@@ -367,6 +390,18 @@ class Calls(Generic[P]):
             self._go_on()
         await trio.lowlevel.checkpoint()  # cancelled here, unless in a shield
         raise late
+
+    async def _rest(self, lane: Lane, until: float) -> None:
+        """The back-off of a call, in which the job keeps no other one from starting."""
+        self._resting += 1
+        if self._resting == 1:
+            self._rested(1)
+        try:
+            await lane.rest(until)
+        finally:
+            self._resting -= 1
+            if not self._resting:
+                self._rested(-1)
 
     def _stop_clock(self) -> None:
         """A branch of the body begins to wait."""

@@ -16,6 +16,12 @@ waits elsewhere for a grader, and why no slot waits for a worker (law EAGER).
 Where jobs may be free (see `free`), a worker takes only a next job that was asked about. Whoever looks for
 one asks first, and the foreman sends somebody to ask also while the lane can serve nothing.
 
+A job is *live* from its start to its end, whatever it waits for, and costs memory. How many may be live
+follows the widths: as many as all lanes could have in flight, since a job may call any of them, and some
+more. Jobs that rest in a back-off do not count, or else those of a failing service would keep those of
+another one from starting; they cost memory all the same, so with them at most `_WITH_RESTING` times as many
+are live.
+
 Rejected: one task a job (a million tasks); `width` fixed workers (a job that waits outside its slot keeps
 its worker and leaves the slot empty); a queue from foreman to workers (two hops a job, and a gap between
 admission and start).
@@ -39,6 +45,10 @@ from trioeval.kernel.work import work
 _STRIDE = (
     1000  # jobs of a closed lane that get their outcome between two looks at the rest of the world
 )
+_SPARE = 256
+"""Live jobs beyond the widths of all lanes, where the run sets no bound."""
+_WITH_RESTING = 16
+"""Live jobs of which some rest, as a multiple of those of which none does."""
 
 
 @attrs.define(eq=False)
@@ -47,13 +57,16 @@ class Crew(Generic[P, V]):
 
     running: Running[P, V]
     lane: Lane
-    max_live: int
-    """Jobs that may be live at once, ≥ 1: started and not over, whatever they wait for."""
+    max_live: int | None = None
+    """Jobs that may be live at once and not rest, ≥ 1; None lets it follow the widths of all lanes."""
     scout: Scout[P] | None = None
     """Asks which jobs are free; None where none is."""
     favours: bool = attrs.field(init=False, default=True)
     """Whether the first call of the job that was admitted last passes the line."""
     _live: int = 0
+    """Jobs that are started and not over."""
+    _resting: int = 0
+    """Those of them that rest in a back-off."""
     _leading: bool = False
     _line: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     """What the leader waits in."""
@@ -110,7 +123,7 @@ class Crew(Generic[P, V]):
 
     def admit_nowait(self, now: float) -> Job[P] | None:
         """The next job, if the lane can serve it at `now` and nobody stands in line."""
-        if self._live < self.max_live and self.running.lanes.gate.open:
+        if not self._full and self.running.lanes.gate.open:
             ready = self.lane.ready(now) if self.scout is None else self._ready(self.scout, now)
             return self._take(now) if ready else None
         return None
@@ -122,7 +135,7 @@ class Crew(Generic[P, V]):
                 return self._take(trio.current_time())
             if self.scout.busy:
                 return None  # somebody else asks
-        if self._leading or self._live >= self.max_live:
+        if self._leading or self._full:
             return None
         self._leading = True
         try:
@@ -141,6 +154,21 @@ class Crew(Generic[P, V]):
         self.running.lanes.gate.leave()
         if not self._live:
             self.running.go_on()
+
+    def rested(self, change: int) -> None:
+        """A job has begun to rest, which may make room for another one, or rests no more."""
+        self._resting += change
+        self.notify()
+
+    @property
+    def _full(self) -> bool:
+        """Whether no more jobs may be live now."""
+        most = self.max_live
+        if self._live < (_SPARE if most is None else most):
+            return False
+        if most is None:
+            most = _SPARE + sum(lane.width for lane in self.running.lanes.values())
+        return self._live - self._resting >= most or self._live >= _WITH_RESTING * most
 
     async def _lead(self) -> Job[P] | None:
         gate = self.running.lanes.gate
@@ -176,7 +204,7 @@ class Crew(Generic[P, V]):
         scout.busy, gate = True, self.running.lanes.gate
         try:
             with trio.CancelScope() as scout.scope:
-                while self._live < self.max_live and (index := self._next_in_window()) is not None:
+                while not self._full and (index := self._next_in_window()) is not None:
                     free = scout.answers.get(index)
                     if free is None:
                         await scout.ask(index)
@@ -229,7 +257,7 @@ class Crew(Generic[P, V]):
         if self.lane.closed is not None:
             self._give_up(self.lane.closed)
             return False
-        if self._leading or self._live >= self.max_live:
+        if self._leading or self._full:
             return False
         if self.scout is not None and self.scout.busy:
             return False  # whoever asks tells of the answer
@@ -245,7 +273,7 @@ class Crew(Generic[P, V]):
     def _may_ask(self) -> bool:
         """Whether somebody should ask about the next job, or start it because it is free."""
         scout = self.scout
-        if scout is None or scout.busy or self._live >= self.max_live:
+        if scout is None or scout.busy or self._full:
             return False
         if self.lane.closed is not None:
             return False

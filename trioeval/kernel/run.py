@@ -77,7 +77,7 @@ async def run_plan(
     deadline: float = math.inf,
     stop: trio.Event | None = None,
     observe: Observer | None = None,
-    max_live_jobs: int = 256,
+    max_live_jobs: int | None = None,
     salvage_rounds: int = 0,
     reorder_window: int | None = None,
     budget: Budget | None = None,
@@ -101,7 +101,9 @@ async def run_plan(
         stop: When set, no new job starts and those under way run to their end, but for those that have
             made no request and need a permit for it: they are `Interrupted`.
         observe: Told of everything as it happens; see `events`.
-        max_live_jobs: Jobs of one lane that may be started and not over, ≥ 1.
+        max_live_jobs: Jobs of one lane that may be started and not over, ≥ 1; those that rest in a back-off
+            do not count, but with them there are at most 16 times as many. None allows the widths of all
+            lanes together and 256 more.
         salvage_rounds: How often a job that failed by mishap is run once more, when nothing else can go
             on, ≥ 0.
         reorder_window: How many outcomes may wait for an earlier one or for `emit`, ≥ 1: a job starts
@@ -175,7 +177,7 @@ async def collect(
     deadline: float = math.inf,
     stop: trio.Event | None = None,
     observe: Observer | None = None,
-    max_live_jobs: int = 256,
+    max_live_jobs: int | None = None,
     salvage_rounds: int = 0,
     budget: Budget | None = None,
 ) -> list[Outcome[V]]:
@@ -207,7 +209,11 @@ async def collect(
 
 
 def _check(
-    plan: Plan[P], lanes: Lanes, max_live_jobs: int, salvage_rounds: int, reorder_window: int | None
+    plan: Plan[P],
+    lanes: Lanes,
+    max_live_jobs: int | None,
+    salvage_rounds: int,
+    reorder_window: int | None,
 ) -> None:
     unknown = sorted(set(plan.lanes) - set(lanes))
     if unknown:
@@ -275,7 +281,7 @@ class _Flush:
 
 
 async def _run_jobs(
-    running: Running[P, V], plan: Plan[P], max_live_jobs: int, flush: _Flush
+    running: Running[P, V], plan: Plan[P], max_live_jobs: int | None, flush: _Flush
 ) -> None:
     """Everything that the deadline cuts: first the serial jobs, then all lanes side by side."""
     alone = range(len(plan.jobs)) if plan.serial else plan.serial_indices
@@ -296,7 +302,7 @@ async def _run_jobs(
         flush.jobs_over()
 
 
-async def _run_lanes(running: Running[P, V], plan: Plan[P], max_live_jobs: int) -> None:
+async def _run_lanes(running: Running[P, V], plan: Plan[P], max_live_jobs: int | None) -> None:
     crews = [
         Crew(running, running.lanes[name], max_live_jobs, Scout.of(plan)) for name in plan.lanes
     ]

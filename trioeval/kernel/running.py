@@ -118,7 +118,15 @@ class Running(Generic[P, V]):
             return False
         return now < self.deadline and not self.stop.is_set() and self.exhausted is None
 
-    def start(self, job: Job[P], timer: Timer, now: float, *, favoured: bool) -> Calls[P]:
+    def start(
+        self,
+        job: Job[P],
+        timer: Timer,
+        now: float,
+        *,
+        favoured: bool,
+        rested: Callable[[int], None],
+    ) -> Calls[P]:
         """Begin a job at `now`, the present: from here on it has an outcome other than `NotRun`.
 
         Args:
@@ -126,11 +134,12 @@ class Running(Generic[P, V]):
             timer: Cuts it off.
             now: The present.
             favoured: Whether its lane was found ready for its first call.
+            rested: Told when it begins and ceases to rest; see `Calls`.
         """
         made = 0
         if self._failed and (before := self._failed.get(job.index)) is not None:
             made = before.calls
-        calls = Calls(job, self.terms, timer, now, made)
+        calls = Calls(job, self.terms, timer, now, made=made, rested=rested)
         if favoured:
             self.lanes.by_name[job.lane].favourite = calls
         if self.observe is not None:

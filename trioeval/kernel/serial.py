@@ -69,6 +69,9 @@ class SerialLine(Generic[P, V]):
         """A serial job is over."""
         self.running.lanes.gate.leave_serial()
 
+    def rested(self, change: int) -> None:
+        """Nothing: while a serial job rests, no other one starts either."""
+
     async def _pass_gate(self, job: Job[P]) -> bool:
         lanes, free = self.running.lanes, self.plan.free
         self.favours = free is None or not await needs_nothing(free, job)

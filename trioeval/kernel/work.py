@@ -49,6 +49,10 @@ class Source(Protocol[P]):
         """A job of this source is over."""
         ...
 
+    def rested(self, change: int) -> None:
+        """So many more of its jobs rest in a back-off, or fewer."""
+        ...
+
 
 async def work(running: Running[P, V], source: Source[P]) -> None:
     """Run the jobs of a source until it has none for this worker."""
@@ -64,7 +68,9 @@ async def work(running: Running[P, V], source: Source[P]) -> None:
                         now = trio.current_time()
                     if job is None:
                         return
-                    calls = running.start(job, timer, now, favoured=source.favours)
+                    calls = running.start(
+                        job, timer, now, favoured=source.favours, rested=source.rested
+                    )
                     outcome: Done[V] | Failed
                     try:
                         value = await running.perform(job, calls)

@@ -5,7 +5,8 @@ back, for requests or tokens, over some window. The names are read by one gramma
 nobody has listed is understood if it writes as the others do. What cannot be read with certainty says
 nothing: a wrong rate is worse than none, and a timestamp that is read by its leading digits is a wrong one.
 
-Instants count from the reply's own `date`, so that neither clock nor time zone of this machine matters.
+Instants count from the reply's own `date`, so that neither clock nor time zone of this machine matters; a
+reply that came without one has the date of its arrival (see `wire.dated`).
 Where several limits of one dimension are told (per minute and per day, input and output tokens), the hint
 keeps the one of which the smallest share is left, because that one will stop the lane first.
 """

@@ -12,6 +12,7 @@ are the caller's cancel scopes.
 import errno
 import socket
 import ssl
+import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from urllib.parse import urlsplit
@@ -27,7 +28,7 @@ from trioeval.faults import Fault
 from trioeval.providers.classify import excerpt
 from trioeval.providers.tls import EncryptedKeyError, load_identity
 from trioeval.providers.unpack import Unpacker
-from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest, TlsSettings
+from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest, TlsSettings, dated
 
 CONNECT_LIMIT = 10.0
 """Seconds to wait for a connection."""
@@ -41,7 +42,10 @@ MAX_REPLY_BYTES = 32 * 1024 * 1024
 
 @asynccontextmanager
 async def open_http(
-    tls: TlsSettings | None = None, *, max_reply_bytes: int = MAX_REPLY_BYTES
+    tls: TlsSettings | None = None,
+    *,
+    max_reply_bytes: int = MAX_REPLY_BYTES,
+    wall_clock: Callable[[], float] = time.time,
 ) -> AsyncGenerator[HttpClient]:
     """The client that all network providers of one `trio.run` share.
 
@@ -50,6 +54,7 @@ async def open_http(
     Args:
         tls: How servers are trusted; None is the usual way.
         max_reply_bytes: Largest reply body that is accepted, in bytes.
+        wall_clock: Seconds since 1970, for replies that do not tell their date.
 
     Raises:
         ProviderError: `tls`, if the certificates that `tls` names cannot be read.
@@ -60,7 +65,7 @@ async def open_http(
             reply = await client.send(HttpRequest("http://127.0.0.1:8080/v1/x", {}, b"{}"))
         ```
     """
-    client = _Client(max_reply_bytes, _tls_context(tls or TlsSettings()))
+    client = _Client(max_reply_bytes, _tls_context(tls or TlsSettings()), wall_clock)
     try:
         yield client
     finally:
@@ -81,6 +86,7 @@ class _Client:
 
     _max_reply_bytes: int
     _tls: ssl.SSLContext
+    _wall_clock: Callable[[], float]
     _all: set[httpx2.AsyncHTTPTransport] = attrs.field(factory=set)
     _idle: dict[str, list[httpx2.AsyncHTTPTransport]] = attrs.field(factory=dict)
     """By host and port, so that a connection that is kept fits the next request; the longest unused
@@ -119,7 +125,8 @@ class _Client:
         finally:
             if transport is not None:
                 self._give_back(place, transport)
-        return HttpReply(response.status_code, dict(response.headers), content)
+        headers = dated(dict(response.headers), self._wall_clock())
+        return HttpReply(response.status_code, headers, content)
 
     async def aclose(self) -> None:
         """Close every connection."""

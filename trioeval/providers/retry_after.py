@@ -32,8 +32,8 @@ def read_retry_after(
     """The wait in seconds, at least 0 and finite, or None if nothing was asked for.
 
     Args:
-        headers: Names in lower case. A date counts from the reply's own `date`, so that neither
-            clock nor time zone of this machine matters.
+        headers: Names in lower case. A date counts from the reply's `date`, which is that of its
+            arrival where the server told none.
         text: A message that may say "try again in 1.5s"; None where words must not be trusted.
         delay: Seconds that a field of the body asks to wait.
 

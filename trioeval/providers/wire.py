@@ -5,6 +5,7 @@ that imports an HTTP client.
 """
 
 from collections.abc import Callable, Mapping
+from email.utils import formatdate
 from pathlib import Path
 from typing import Protocol
 
@@ -31,6 +32,23 @@ class HttpReply:
     headers: Mapping[str, str]
     """Names are in lower case; a header that came several times is joined by commas."""
     body: bytes = attrs.field(repr=lambda body: f"<{len(body)} bytes>")
+
+
+def dated(headers: Mapping[str, str], now: float) -> Mapping[str, str]:
+    """The headers of a reply that has just arrived, with its date.
+
+    A server may leave out `date`; then it is the instant of the arrival (RFC 9110, section 6.6.1), so that
+    the instants which other headers name have something to count from.
+
+    Args:
+        headers: As they arrived, names in lower case.
+        now: Seconds since 1970 by the clock of this machine.
+
+    Example:
+        >>> dated({"retry-after": "Thu, 01 Jan 1970 00:01:00 GMT"}, 45.0)["date"]
+        'Thu, 01 Jan 1970 00:00:45 GMT'
+    """
+    return headers if "date" in headers else {**headers, "date": formatdate(now, usegmt=True)}
 
 
 @attrs.frozen

@@ -3,6 +3,7 @@
 from trioeval.rates.aimd import AdaptiveLimit as AdaptiveLimit
 from trioeval.rates.aimd import AimdLimit as AimdLimit
 from trioeval.rates.aimd import FixedLimit as FixedLimit
+from trioeval.rates.aimd import Refusal as Refusal
 from trioeval.rates.backoff import Backoff as Backoff
 from trioeval.rates.breaker import Breaker as Breaker
 from trioeval.rates.breaker import BreakerState as BreakerState

@@ -13,6 +13,12 @@ what counts as a signal.
 * What was learned is remembered and not believed for ever: after a cut the limit grows to just below
   where it was, stays, and tries one more after some clean rounds. If the trial is refused, it steps back
   and waits twice as long; if not, the memory is dropped.
+* A refusal that names a wait stops the lane, and so it is worth more and costs more than a bare one. Nothing
+  starts after it, so what is left in flight when the last call of its wave is refused is what the server
+  takes: the limit is cut to that, at once. If nothing is left, it was no limit of calls in flight, and the
+  usual cut remains. A refused trial costs the lane that wait: the next one comes when its cost is a small
+  part of the time since. If a trial is served, the memory was of something else, such as a rate, and the
+  limit doubles until it is refused again.
 
 Law: AIMD.
 """
@@ -30,6 +36,24 @@ _SATURATED = 0.8
 _TRIAL_AFTER = 3
 """Clean rounds at the remembered ceiling before one more is tried."""
 _LONGEST_TRIAL_AFTER = 24
+_PAID_BY = 16
+"""Seconds between two trials, as a multiple of what a refused one costs: its wait, and a call that probes."""
+_WEIGHT = 0.2
+"""Of the latest call in the average latency."""
+
+
+@attrs.frozen
+class Refusal:
+    """A call was refused because there were too many, as far as it tells of a limit of calls in flight."""
+
+    epoch: int
+    """The limit's when the call started."""
+    beside: int = 0
+    """Other calls in flight, which are not refused yet."""
+    wait: float = 0.0
+    """Seconds that the server asks to wait; 0 where it named no wait."""
+    repeated: bool = False
+    """Whether this call was refused before."""
 
 
 class AdaptiveLimit(Protocol):
@@ -57,8 +81,8 @@ class AdaptiveLimit(Protocol):
         """A call has failed without congestion: no reason to shrink, and none to grow."""
         ...
 
-    def congested(self, epoch: int) -> None:
-        """A call that started in `epoch` was refused because there were too many."""
+    def congested(self, refusal: Refusal) -> None:
+        """A call was refused because there were too many."""
         ...
 
     def retune(self, width: int) -> None:
@@ -91,7 +115,7 @@ class FixedLimit:
     def failed(self) -> None:
         """Nothing."""
 
-    def congested(self, epoch: int) -> None:
+    def congested(self, refusal: Refusal) -> None:
         """Nothing."""
 
     def retune(self, width: int) -> None:
@@ -110,7 +134,7 @@ class AimdLimit:
     Example:
         >>> limit = AimdLimit(8)
         >>> for _ in range(8):  # a burst: all of one epoch
-        ...     limit.congested(0)
+        ...     limit.congested(Refusal(0))
         >>> limit.limit, limit.epoch
         (5, 1)
     """
@@ -130,6 +154,15 @@ class AimdLimit:
     _clean_rounds: int = attrs.field(init=False, default=0)
     """At the ceiling, since the last trial."""
     _trial_after: int = attrs.field(init=False, default=_TRIAL_AFTER)
+    """Clean rounds."""
+    _by_wait: bool = attrs.field(init=False, default=False)
+    """Whether the ceiling was learned from refusals that named a wait."""
+    _usual_cut: tuple[int, int] | None = attrs.field(init=False, default=None)
+    """Limit and ceiling that a wave of those leaves if nothing is served beside; None after the wave."""
+    _wait: float = attrs.field(init=False, default=0.0)
+    """Seconds that the refusal of the last trial cost."""
+    _latency: float = attrs.field(init=False, default=0.0)
+    """Seconds of a call, on average; 0 if there is none yet."""
 
     def __attrs_post_init__(self) -> None:
         self.limit = 1 if self.slow_start else self.width
@@ -141,10 +174,12 @@ class AimdLimit:
 
     def begun(self, in_flight: int) -> None:
         """Remember how much of the limit was used."""
+        self._usual_cut = None
         self._peak = max(self._peak, in_flight)
 
-    def succeeded(self, latency: float, *, retried: bool) -> None:  # noqa: ARG002 - time tells nothing here
+    def succeeded(self, latency: float, *, retried: bool) -> None:
         """One more completion of the round. A retry that succeeded tells nothing of the limit."""
+        self._latency += (latency - self._latency) * (_WEIGHT if self._latency else 1.0)
         if not retried:
             self._complete()
 
@@ -153,15 +188,24 @@ class AimdLimit:
         self._spoilt = True
         self._complete()
 
-    def congested(self, epoch: int) -> None:
-        """Cut, if the call knew of the last cut and this is not the first refusal of the round."""
-        if epoch != self.epoch:
+    def congested(self, refusal: Refusal) -> None:
+        """Cut, if the call knew of the last cut and its refusal is a signal."""
+        if refusal.epoch != self.epoch:
+            if self._usual_cut is not None and refusal.wait and not refusal.repeated:
+                self._keep_served(refusal.beside, *self._usual_cut)
+            return
+        in_trial = self.limit > self._ceiling
+        if refusal.repeated and not (in_trial and refusal.wait):
             return
         self.slow_start = False
-        if self.limit > self._ceiling:
+        if in_trial:
+            self._wait = refusal.wait
             self._end_trial()
-        elif self._refused:
+        elif self._refused or (refusal.wait and refusal.beside and self._ceiling == math.inf):
             self._cut()
+            if refusal.wait:
+                self._by_wait, self._usual_cut = True, (self.limit, int(self._ceiling))
+                self._keep_served(refusal.beside, *self._usual_cut)
         else:
             self._begin_round()
             self._refused = True
@@ -182,6 +226,13 @@ class AimdLimit:
             self._grow()
         self._begin_round()
 
+    @property
+    def _has_paid_for_trial(self) -> bool:
+        """Whether so much was served since the last trial that its wait is a small part of the time."""
+        if not self._wait or not self._latency:
+            return True
+        return self._clean_rounds * self._latency >= _PAID_BY * (self._wait + self._latency)
+
     def _begin_round(self) -> None:
         self._completions = self._peak = 0
         self._refused = self._spoilt = False
@@ -191,18 +242,20 @@ class AimdLimit:
             self.limit = min(2 * self.limit, self.width)
         elif self.limit > self._ceiling:  # the trial was served
             self._ceiling, self._trial_after = math.inf, _TRIAL_AFTER
+            self.slow_start, self._wait = self._by_wait, 0.0
             self.limit = min(self.limit + 1, self.width)
         elif self.limit < self._ceiling:
             self.limit = min(self.limit + 1, self.width)
         else:
             self._clean_rounds += 1
-            if self._clean_rounds >= self._trial_after:
+            if self._clean_rounds >= self._trial_after and self._has_paid_for_trial:
                 self._clean_rounds = 0
                 self.limit = min(self.limit + 1, self.width)
 
     def _end_trial(self) -> None:
         self.limit = max(1, self.limit - 1)
         self._trial_after = min(2 * self._trial_after, _LONGEST_TRIAL_AFTER)
+        self._usual_cut = None
         self.epoch += 1
         self._clean_rounds = 0
         self._begin_round()
@@ -211,6 +264,13 @@ class AimdLimit:
         self._ceiling = max(1, self.limit - 1)
         self._trial_after = _TRIAL_AFTER
         self.limit = max(1, int(_CUT_TO * self.limit))
+        self._by_wait, self._usual_cut, self._wait = False, None, 0.0
         self.epoch += 1
         self._clean_rounds = 0
         self._begin_round()
+
+    def _keep_served(self, beside: int, limit: int, ceiling: int) -> None:
+        """Cut to what is in flight beside a refused call, or to `limit` if nothing is."""
+        if beside:
+            limit = ceiling = min(ceiling, beside)
+        self.limit, self._ceiling = min(limit, self.width), ceiling

@@ -34,6 +34,8 @@ import math
 
 import attrs
 
+from trioeval.rates.aimd import Refusal
+
 _SLOWDOWN = 2.0
 """Latency, in parts of the base, that is aimed at."""
 _LEAST_ROUND = 4
@@ -111,11 +113,13 @@ class GradientLimit:
         if self._tells():
             self._spoilt = True
 
-    def congested(self, epoch: int) -> None:
-        """A call that started in `epoch` was refused because there were too many."""
-        if epoch == self.epoch and not self._refused:
+    def congested(self, refusal: Refusal) -> None:
+        """A call was refused because there were too many; only its first refusal says so."""
+        if refusal.epoch != self.epoch or refusal.repeated:
+            return
+        if not self._refused:
             self._refused = True
-        elif epoch == self.epoch:
+        else:
             self.epoch += 1
             self._aim = max(1, int(_CUT_TO * self._aim))
             self._move(min(self.limit, self._aim))

@@ -4,8 +4,8 @@ The lane asks two things: the first instant at which a call may start (`open_at`
 be in flight (`allowed`). It tells what became of each call. All arithmetic of rates meets here; there is
 no clock, no waiting and no chance inside.
 
-* **Blocked.** A refusal that names a wait blocks the lane until then, and the instant never moves back.
-  A refusal that names none costs the refused call its back-off and nobody else anything.
+* **Blocked.** A refusal or a mishap that names a wait blocks the lane until then, and the instant never
+  moves back. One that names none costs its own call a back-off and no other call anything.
 * **Recovering.** After a block the server has had its rest, and every waiting call would start at once.
   So one call probes; each success doubles how many may be in flight, until the limit is reached again.
 * **Outage.** What is in flight at a refusal is a generation. If none of it succeeds, the server may serve
@@ -21,7 +21,7 @@ import math
 
 import attrs
 
-from trioeval.rates.aimd import AdaptiveLimit
+from trioeval.rates.aimd import AdaptiveLimit, Refusal
 from trioeval.rates.backoff import Backoff
 from trioeval.rates.breaker import Breaker, BreakerState
 from trioeval.rates.delivery import Delivery
@@ -77,7 +77,8 @@ class Throttle:
     """Calls of the present generation that are in flight."""
     _company: bool = attrs.field(init=False, default=False)
     """Whether the present wave has told of the server's rate."""
-    _served_since_wait: int = attrs.field(init=False, default=0)
+    _served_since_wait: int = attrs.field(init=False, default=_SOON)
+    """Calls served since the server asked for a wait; before that as many as show nothing."""
     mark: int = attrs.field(init=False, default=0)
     """Counts what calls in flight cannot know of; a call remembers it at its start. Instants would not do:
     many calls may start, and be refused, at one."""
@@ -196,11 +197,9 @@ class Throttle:
             self._tell_delivery(now, mark, retry_after)
         if mark >= self._wave_mark:
             self._wave_mark = self._step()
-        if refusals == 1:
-            self._cut(mark)
+        self._cut(mark, in_flight - 1, retry_after or 0.0, repeated=refusals > 1)
         if retry_after:
-            self.breaker.asked_to_wait(retry_after, why)
-            self.blocked_until = max(self.blocked_until, now + retry_after)
+            self._keep_wait(now, retry_after, why)
             again_at = now + self.backoff.after_hint(retry_after, spread)
         else:
             doublings = max(refusals, self.congestions) - 1
@@ -213,20 +212,22 @@ class Throttle:
 
     def failed(
         self, now: float, attempt: int, retry_after: float | None, why: str, spread: float
-    ) -> float | None:
+    ) -> float:
         """A call failed by mishap at its `attempt`-th attempt, from 0.
 
         Returns:
-            When it may start again; None if it was asked to wait longer than the lane's patience.
+            When it may start again. A wait that the server named holds for the whole lane.
         """
         rest = self.backoff.delay(attempt, spread)
         if retry_after is not None:
             rest = self.backoff.after_hint(retry_after, spread)
         self.limit.failed()
-        self.breaker.troubled(now, rest, why)
+        if retry_after:
+            self._keep_wait(now, retry_after, why)
+            self._recover(now, hinted=True)
+        self.breaker.troubled(now, max(now + rest, self.blocked_until) - now, why)
         self._settle_flags()
-        too_long = retry_after is not None and retry_after > self.breaker.patience
-        return None if too_long else now + rest
+        return now + rest
 
     def unanswered(self, now: float) -> None:
         """A call was given up in flight. While the lane recovers, that is no sign of recovery."""
@@ -283,18 +284,24 @@ class Throttle:
     def _tell_delivery(self, now: float, mark: int, wait: float) -> None:
         """Whether a refusal shows the server's rate: it has company, or comes soon after a wait."""
         begins = mark >= self._wave_mark
-        soon = self._probes is not None and self._served_since_wait < _SOON
+        soon = self._served_since_wait < _SOON
         if self.delivery is not None and (begins or not self._company):
             self._company = soon or not begins
             if self._company or self.delivery.pace is not None:
                 self.delivery.refused(now, wait, full=self._company)
         self._served_since_wait = 0
 
-    def _cut(self, mark: int) -> None:
+    def _cut(self, mark: int, beside: int, wait: float, *, repeated: bool) -> None:
         before = self.limit.epoch
-        self.limit.congested(before if mark >= self._cut_mark else before - 1)
+        epoch = before if mark >= self._cut_mark else before - 1
+        self.limit.congested(Refusal(epoch, beside, wait, repeated))
         if self.limit.epoch != before:
             self._cut_mark = self._step()
+
+    def _keep_wait(self, now: float, seconds: float, why: str) -> None:
+        """The server asked for a wait, > 0: nothing starts before it is over."""
+        self.breaker.asked_to_wait(seconds, why)
+        self.blocked_until = max(self.blocked_until, now + seconds)
 
     def _recover(self, now: float, *, hinted: bool) -> None:
         self._probes, self._recovery_mark = 1, self._step()

@@ -220,6 +220,9 @@ class EvaluateOptions:
     """Width of every lane that names none of its own, ≥ 1."""
     assertions_max_concurrency: Count | None = None
     """Assertions of one row that ask models, run code or call servers at once, ≥ 1; None is 3."""
+    max_live_jobs: Count | None = None
+    """Rows or cells of one lane that may be begun and not over, ≥ 1, but for those in a back-off; None is
+    256 and the widths of all lanes."""
     timeout_ms: NotNegative | None = None
     """Working time of one row in milliseconds; None and 0 do not limit it."""
     max_eval_time_ms: NotNegative | None = None

@@ -268,7 +268,7 @@ async def _prompt_task(has: _Opened, stack: AsyncExitStack, terms: Terms) -> Ope
     layout = Layout.of(steps.spans)
     if layout.compares:
         whole = ComparedEval(body, steps, layout, prepared.lane_names, graders)
-    task = OpenTask(whole, options.salvage_rounds, hooks)
+    task = OpenTask(whole, options.salvage_rounds, hooks, max_live_jobs=options.max_live_jobs)
     if layout.compares:
         task = attrs.evolve(task, row_of=layout.step)
     # Cases that wait for others begin, and may wait for such as come behind them.

@@ -115,8 +115,8 @@ class OpenTask:
     """What follows its jobs."""
     stop: trio.Event | None = None
     """Set when no new job of it is to start; by whoever watches it, or with that of the run."""
-    max_live_jobs: int = 256
-    """Jobs of one lane that may be started and not over, ≥ 1."""
+    max_live_jobs: int | None = None
+    """Jobs of one lane that may be started and not over, ≥ 1; see `run_plan`."""
     left: RowsLeft | None = None
     """Gets its rows, where others are made of them."""
     early: bool = False

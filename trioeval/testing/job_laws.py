@@ -280,7 +280,8 @@ def check_drain(trace: Trace) -> None:
     But for those that have made no request and would need a permit: they are cut off, and ask for none.
     """
     for span in trace.bodies:
-        require("DRAIN", span.started_at <= trace.scenario.stop_at, f"{span} started after stop")
+        late = span.started > trace.stopped or span.started_at > trace.scenario.stop_at
+        require("DRAIN", not late, f"{span} started after stop")
     cut = [
         e.outcome
         for e in trace.emissions

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from trioeval.errors import CallError
 from trioeval.faults import Fault
-from trioeval.kernel import CallEnded, CallStarted, LaneSpec, LimitChanged
+from trioeval.kernel import CallEnded, CallStarted, LaneClosed, LaneSpec, LimitChanged
 from trioeval.testing.spans import most_at_once, on, rate_bound, require, used_tokens
 from trioeval.testing.trace import Span, Trace
 
@@ -20,14 +20,32 @@ def check_width(trace: Trace) -> None:
     for lane in trace.lanes:
         in_flight = most_at_once(on(trace.calls, lane))
         require("WIDTH", in_flight <= widths[lane.name], f"{in_flight} calls in flight on {lane}")
-        live = most_at_once(on([s for s in trace.bodies if s.index not in trace.serial], lane))
-        most = trace.scenario.max_live_jobs
-        require("WIDTH", live <= most, f"{live} live jobs on {lane}")
+        _check_live_jobs(trace, lane)
     cap = trace.scenario.cap
     if cap is not None:
         require("WIDTH", most_at_once(trace.calls) <= cap, f"more than {cap} calls in flight")
     _check_limits_at_starts(trace)
     _check_window(trace)
+
+
+def _check_live_jobs(trace: Trace, lane: LaneSpec) -> None:
+    """At each start of a job: live ones do not count while a call of theirs is to be made again."""
+    most = trace.scenario.max_live_jobs
+    bodies = on([span for span in trace.bodies if span.index not in trace.serial], lane)
+    if most_at_once(bodies) <= most:
+        return
+    for started in bodies:
+        live = [span for span in bodies if span.started <= started.started < span.last]
+        told = f"{len(live)} live jobs on {lane}, when {started}"
+        require("WIDTH", len(live) <= 16 * most, told)
+        again = {
+            span.index
+            for span in trace.calls
+            if span.last < started.started and isinstance(span.error, CallError)
+        }
+        busy = {span.index for span in trace.calls if span.started < started.started < span.last}
+        count = sum(span.index not in again - busy for span in live)
+        require("WIDTH", count <= most, f"{count} of {told} make no call again")
 
 
 def _check_limits_at_starts(trace: Trace) -> None:
@@ -132,13 +150,16 @@ def check_retry_after(trace: Trace) -> None:
 
 def _asked_wait(span: Span) -> float:
     error = span.error
-    if isinstance(error, CallError) and error.fault is Fault.RATE_LIMITED:
+    if isinstance(error, CallError) and error.fault in (Fault.RATE_LIMITED, Fault.TRANSIENT):
         return error.retry_after or 0.0
     return 0.0
 
 
 def check_aimd(trace: Trace) -> None:
-    """AIMD: a limit shrinks only by a refusal of a call that started after the last time it shrank."""
+    """AIMD: a limit shrinks only by a refusal of a call that started after the last time it shrank.
+
+    Later refusals of one wave, if they name a wait, cut it once more to what is in flight beside them.
+    """
     for lane in trace.lanes:
         if lane.adaptive != "aimd" or trace.scenario.retunes:
             continue
@@ -154,7 +175,10 @@ def check_aimd(trace: Trace) -> None:
             require("AIMD", 1 <= event.adaptive <= lane.width, f"{event} on {lane}")
             if event.adaptive < limit:
                 causes = [
-                    s for s in refused if s.ended_at == event.at and s.started_at >= shrank_at
+                    s
+                    for s in refused
+                    if s.ended_at == event.at
+                    and (s.started_at >= shrank_at or _served_beside(trace, s) == event.adaptive)
                 ]
                 told = f"{event}: cut twice for refusals of one epoch, the last time at {shrank_at}"
                 require("AIMD", bool(causes), told)
@@ -162,8 +186,21 @@ def check_aimd(trace: Trace) -> None:
             limit = event.adaptive
 
 
+def _served_beside(trace: Trace, refused: Span) -> int | None:
+    """Calls in flight on its lane when a call is refused that is asked to wait; None without a wait."""
+    if not _asked_wait(refused):
+        return None
+    return sum(
+        other.lane == refused.lane and other.started < refused.last < other.last
+        for other in trace.calls
+    )
+
+
 def check_attempts(trace: Trace) -> None:
-    """ATTEMPTS: a call is made again only as often as its lane allows, and not before its rest is over."""
+    """ATTEMPTS: a call is made again only as often as its lane allows, and not before its rest is over.
+
+    When its lane is closed, a call that rests or waits there ends at once.
+    """
     specs = {lane.name: lane for lane in trace.lanes}
     for _, requests in itertools.groupby(
         sorted(trace.calls, key=lambda span: (span.call, span.attempt)), key=lambda span: span.call
@@ -182,6 +219,21 @@ def check_attempts(trace: Trace) -> None:
                 require("ATTEMPTS", number <= spec.max_retries, f"{again} is repetition {number}")
             rested = again.started_at >= failed.ended_at + (error.retry_after or 0.0)
             require("ATTEMPTS", rested, f"{again} came before the rest after {failed} was over")
+    _check_closed(trace)
+
+
+def _check_closed(trace: Trace) -> None:
+    """Of a lane that was closed, and is not opened again: only what is in flight goes on."""
+    resumed = {retune.lane for retune in trace.scenario.retunes}
+    for event in trace.events:
+        if not isinstance(event, LaneClosed) or event.lane in resumed:
+            continue
+        for one in trace.asked:
+            if one.lane == event.lane:
+                own = [span.ended_at for span in trace.calls if span.call == one.call]
+                until = max([event.at, one.asked_at, *own])
+                told = f"{one} went on until {one.ended_at}, though {event}"
+                require("ATTEMPTS", one.ended_at <= until, told)
 
 
 def check_budget(trace: Trace) -> None:

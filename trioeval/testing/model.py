@@ -170,7 +170,8 @@ class _Run:
         first = [job for job in again if job.refusals < _OFTEN]
         last = [job for job in again if job.refusals >= _OFTEN]
         fresh = [job for job in mine if self._may_start(job)]
-        if sum(job.live for job in mine) >= self.scenario.max_live_jobs:
+        live = sum(job.live and job.state != "resting" for job in mine)
+        if live >= self.scenario.max_live_jobs:
             fresh = []
         if fresh and self.asking:
             if lane.asks:
@@ -278,7 +279,7 @@ class _Run:
             job.refusals += 1
             wait = lane.congested(now, attempt, job, self.scenario.spread)
         elif attempt.fault is Fault.TRANSIENT:
-            wait = lane.failed(attempt, job.mishaps, self.scenario.spread)
+            wait = lane.failed(now, attempt, job.mishaps, self.scenario.spread)
             job.mishaps += 1
         job.failures += 1
         if attempt.fault in _CURABLE:

@@ -54,9 +54,6 @@ class Prediction:
     """Instants at which the rules leave the order open; empty if the prediction is the only right one."""
 
 
-_RECOVER_AFTER = 4  # refusals in a row after which a lane recovers, hinted or not
-
-
 @attrs.define(eq=False)
 class ModelJob:
     """A job with its one call."""
@@ -173,20 +170,26 @@ class ModelLane:
             self.congestions += 1
             self.generation += 1
             self.elders = self.in_flight
+        if hint is not None or self.congestions >= _RECOVER_AFTER:
+            self._recover(now, hint)
+        return _rest(self.spec.busy_backoff, hint, max(job.refusals, self.congestions) - 1, spread)
+
+    def failed(self, now: float, attempt: Attempt, mishaps: int, spread: float) -> float:
+        """A call failed by mishap, and has failed so before; returns the seconds that it rests."""
+        if attempt.retry_after is not None:
+            self._recover(now, attempt.retry_after)
+        return _rest(self.spec.backoff, attempt.retry_after, mishaps, spread)
+
+    def _recover(self, now: float, hint: float | None) -> None:
+        """Nothing starts before the wait that was named is over, and then one call probes."""
         if hint is not None:
             self.blocked_until = max(self.blocked_until, now + hint)
-        backoff = self.spec.busy_backoff
-        if hint is not None or self.congestions >= _RECOVER_AFTER:
-            self.allowance, self.recovering_since = 1, now
-            longer = self.congestions - (_RECOVER_AFTER if hint is None else 1)
-            if longer >= (0 if hint is None else 1):
-                rest = min(backoff.cap, backoff.base * 2.0**longer)
-                self.blocked_until = max(self.blocked_until, now + rest)
-        return _rest(backoff, hint, max(job.refusals, self.congestions) - 1, spread)
-
-    def failed(self, attempt: Attempt, mishaps: int, spread: float) -> float:
-        """A call failed by mishap, and has failed so before; returns the seconds that it rests."""
-        return _rest(self.spec.backoff, attempt.retry_after, mishaps, spread)
+        self.allowance, self.recovering_since = 1, now
+        longer = self.congestions - (_RECOVER_AFTER if hint is None else 1)
+        if longer >= (0 if hint is None else 1):
+            backoff = self.spec.busy_backoff
+            rest = min(backoff.cap, backoff.base * 2.0**longer)
+            self.blocked_until = max(self.blocked_until, now + rest)
 
     def troubled(self, now: float, retry_after: float | None) -> bool:
         """A call failed in a way that should pass: whether it has gone on for longer than the patience."""

@@ -91,6 +91,7 @@ async def _run_all(scenarios: Sequence[Scenario]) -> list[Trace]:
             settled=recorder.settled,
             questions=recorder.questions,
             permits=lent,
+            stopped=recorder.stopped,
         )
         for position, (scenario, recorder) in enumerate(zip(scenarios, recorders, strict=True))
     ]
@@ -132,7 +133,7 @@ async def _run(scenario: Scenario, recorder: Recorder, lanes: Lanes) -> None:
 
     await trio.sleep_until(scenario.start_at)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_set_at, stop, scenario.stop_at)
+        nursery.start_soon(_stop_at, recorder, stop, scenario.stop_at)
         with trio.move_on_at(scenario.cancel_at):
             await run_plan(
                 plan,
@@ -199,9 +200,10 @@ async def _retune(retune: Retune, lanes: Lanes) -> None:
         lane.width = retune.to
 
 
-async def _set_at(event: trio.Event, at: float) -> None:
+async def _stop_at(recorder: Recorder, stop: trio.Event, at: float) -> None:
     await trio.sleep_until(at)
-    event.set()
+    recorder.stop()
+    stop.set()
 
 
 async def _sample(recorder: Recorder, lanes: Lanes) -> None:

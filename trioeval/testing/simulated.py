@@ -45,7 +45,9 @@ class SimulatedServer:
     tpm: float | None = None
     """Tokens per minute, > 0, in a bucket that holds a minute's; None counts no tokens."""
     max_in_flight: int | None = None
-    """Requests that it serves at once; it refuses more, and never says for how long."""
+    """Requests that it serves at once; it refuses more."""
+    full_wait: float = 0.0
+    """Seconds that it asks those to wait, ≥ 0; 0 names no wait."""
     slow_from: int | None = None
     """Requests in flight beyond which the latency grows in proportion, ≥ 1; None never slows down."""
     throttle_rate: float = 0.0
@@ -62,7 +64,7 @@ class SimulatedServer:
     seed: int = 0
 
     def __attrs_post_init__(self) -> None:
-        for field in ("latency", "refusal_latency"):
+        for field in ("latency", "refusal_latency", "full_wait"):
             self._require(field, "at least 0 and finite", lambda seconds: 0 <= seconds < math.inf)
         for field in ("jitter", "throttle_rate", "error_rate"):
             self._require(field, "from 0 to 1", lambda share: 0 <= share <= 1)
@@ -196,7 +198,7 @@ class SimulatedProvider:
                 return 0.0
             return math.ceil(wait) if server.hints == "whole_seconds" else wait
         full = server.max_in_flight is not None and self.in_flight >= server.max_in_flight
-        return 0.0 if full else None
+        return server.full_wait if full else None
 
     def _costs(self, tokens: int) -> Iterator[tuple[_Bucket, float]]:
         amounts: dict[Literal["requests", "tokens"], float] = {"requests": 1, "tokens": tokens}

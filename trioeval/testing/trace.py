@@ -144,6 +144,8 @@ class Trace:
     """Whether jobs need nothing of their lanes; empty if nobody asked."""
     permits: Sequence[Lent] = ()
     """In the order of their grants."""
+    stopped: float = math.inf
+    """Sequence number of the stop; infinite if there was none."""
 
     @property
     def size(self) -> int:
@@ -176,6 +178,7 @@ class Recorder:
     questions: list[Span] = attrs.field(factory=list)
     samples: list[Sample] = attrs.field(factory=list)
     events: list[Event] = attrs.field(factory=list)
+    stopped: float = math.inf
 
     @contextmanager
     def body(self, index: int, lane: str) -> Iterator[None]:
@@ -230,6 +233,10 @@ class Recorder:
         for name, lane in lanes.items():
             in_flight = sum(span.lane == name and span.ended is None for span in self.calls)
             self.samples.append(Sample(at, name, lane.in_flight, in_flight))
+
+    def stop(self) -> None:
+        """The run is told to stop."""
+        self.stopped = next(self.ticks)
 
     @contextmanager
     def _span(self, spans: list[Span], span: Span) -> Iterator[None]:

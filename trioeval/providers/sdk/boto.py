@@ -8,6 +8,7 @@ left behind count until they end, and further calls wait for them in turn.
 import base64
 import json
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,7 +22,7 @@ from botocore.config import Config  # type: ignore[import-untyped]
 from trioeval.errors import ProviderError
 from trioeval.providers.endpoint import Endpoint
 from trioeval.providers.sdk.bedrock import Access
-from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest
+from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest, dated
 
 MAX_THREADS = 64
 """Calls that can be under way at a time, those left behind included."""
@@ -125,7 +126,7 @@ class BotoClient:
     def _receive(self, response_dict: dict[str, Any], **_: object) -> None:
         headers = {name.lower(): text for name, text in response_dict["headers"].items()}
         self._received.reply = HttpReply(
-            response_dict["status_code"], headers, response_dict["body"]
+            response_dict["status_code"], dated(headers, time.time()), response_dict["body"]
         )
 
 

@@ -263,7 +263,7 @@ async def build(
     stop: trio.Event | None = None,
     observe: Observer | None = None,
     budget: Budget | None = None,
-    max_live_jobs: int = 256,
+    max_live_jobs: int | None = None,
 ) -> DatasetResult:
     """Build a dataset. A checkpoint.
 
@@ -274,7 +274,7 @@ async def build(
         stop: When set, nothing new is begun.
         observe: Told of the jobs, as by `run_plan`.
         budget: What all calls may use.
-        max_live_jobs: Jobs of one lane that may be started and not over.
+        max_live_jobs: Jobs of one lane that may be started and not over; see `run_plan`.
 
     Returns:
         What became of it. Whoever cancels this asks `run.result` afterwards.

@@ -71,6 +71,7 @@ class DatasetTask:
                 stop=run.stop,
                 observe=run.observer(terms.task, _no_row),
                 budget=run.budget,
+                max_live_jobs=self.parts.prepared.suite.evaluate_options.max_live_jobs,
             )
         finally:
             if result is None:
