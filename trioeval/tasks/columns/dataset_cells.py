@@ -173,7 +173,7 @@ class Cells:
         return cell_values(producer, columns, spec.types, made)
 
     def _failed(self, index: int, error: Exception, tally: Tally, calls: Calls[Any]) -> Exception:
-        self.readiness.failed(index, Trouble(error, calls.count), tally)
+        self.readiness.failed(index, Trouble(error, calls.count, calls.refused_alone), tally)
         return error
 
     def _keep_cell(
