@@ -15,9 +15,9 @@ from trioeval.providers import open_providers
 from trioeval.providers.fake import FakeSettings, ScriptedReplies, serve_fake
 from trioeval.suite import Templates
 from trioeval.suite.column_models import Asking, EmbeddingColumn, JudgeColumn, Score
+from trioeval.tasks.columns.building import build_columns
 from trioeval.tasks.columns.conversations import Cells
 from trioeval.tasks.columns.embedding import EmbeddingMaker
-from trioeval.tasks.columns.building import build_columns
 from trioeval.tasks.columns.judge import JudgeMaker, schema_of
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "providers"))

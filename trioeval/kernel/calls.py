@@ -70,15 +70,7 @@ class Calls(Generic[P]):
         "withdrawn",
     )
 
-    def __init__(
-        self,
-        job: Job[P],
-        terms: Terms,
-        timer: Timer,
-        now: float,
-        made: int = 0,
-        attempts: Attempts | None = None,
-    ) -> None:
+    def __init__(self, job: Job[P], terms: Terms, timer: Timer, now: float, made: int = 0) -> None:
         self.job = job
         self.started_at = now
         self.count = made
@@ -88,7 +80,7 @@ class Calls(Generic[P]):
         """
         self.withdrawn = False
         """Whether the job was cut off because of a stop."""
-        self.attempts = attempts
+        self.attempts: Attempts | None = None
         """Of the call that failed last, perhaps in an earlier round; None if none has failed."""
         self._made = made
         self._terms = terms
@@ -196,8 +188,7 @@ class Calls(Generic[P]):
                     self._learn_success(target, now, mark, retried=attempts is not None)
             except Exception as error:
                 failure = error
-                if attempts is None:
-                    attempts = self.attempts = Attempts(target.spec, seen, self._failures)
+                attempts = self._attempts_of(target, seen) if attempts is None else attempts
                 again_at = self._learn_failure(target, error, mark, attempts)
                 used = used_by(error, tokens, money)
                 if again_at is None:
@@ -269,10 +260,11 @@ class Calls(Generic[P]):
             self._withdraw()
         return self.withdrawn
 
-    @property
-    def _failures(self) -> int:
-        """Those of a call that is made again in a salvage round."""
-        return self.attempts.failures if self._made and self.attempts is not None else 0
+    def _attempts_of(self, lane: Lane, seen: tuple[int, int]) -> Attempts:
+        """Begin to count the failures of a call, in a salvage round after those of the round before."""
+        before = self.attempts.failures if self._made and self.attempts is not None else 0
+        self.attempts = Attempts(lane.spec, seen, before)
+        return self.attempts
 
     def _withdraw(self) -> None:
         """The run is stopped: cut the job off, if it has made no request."""

@@ -132,7 +132,8 @@ class Running(Generic[P, V]):
         made, attempts = 0, None
         if self._failed and (before := self._failed.get(job.index)) is not None:
             made, attempts = before.calls, self._attempts.get(job.index)
-        calls = Calls(job, self.terms, timer, now, made, attempts)
+        calls = Calls(job, self.terms, timer, now, made)
+        calls.attempts = attempts
         if favoured:
             self.lanes.by_name[job.lane].favourite = calls
         if self.observe is not None:
