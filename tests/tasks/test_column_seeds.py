@@ -390,3 +390,13 @@ def test_a_hint_about_quotes_is_only_given_of_quotes(tmp_path: Path) -> None:
     assert "field larger than field limit" in told
     assert "quote" not in told
     assert 'write a quote as ""' in refused(written(tmp_path, "q.csv", 'name,age\n"a"b,1\n'))
+
+
+def test_empty_cells_of_csv_are_texts_or_null(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("a,b\n,x\ny,\n")
+    columns = {"a": "a", "b": "b"}
+    assert open_seed_file(file, columns).read([0, 1]) == [{"a": "", "b": "x"}, {"a": "y", "b": ""}]
+    found = open_seed_file(file, columns, empty_as_null=True)
+    assert found.read([0, 1]) == [{"a": None, "b": "x"}, {"a": "y", "b": None}]
+    assert found.types == {"a": "text", "b": "text"}

@@ -64,6 +64,8 @@ class SeedColumns(ColumnEntry):
     are more rows than in the source, it begins again."""
     seed: int | None = None
     """Of the random order; None takes the dataset's."""
+    empty_as_null: bool = False
+    """Whether empty cells of CSV are null."""
 
 
 @attrs.frozen(kw_only=True)

@@ -1,10 +1,11 @@
 """Values as files hold them: of each type one form, in all formats, so that what is read is the same.
 
 Numbers are exact: whole ones have 64 bits, the others are finite. A half of a surrogate pair stands for no
-character and no file can hold it as text: U+FFFD is written in its place.
+character and no file can hold it as text: it is written as JSON would escape it, with a backslash.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -18,6 +19,8 @@ NumberedRows: TypeAlias = Sequence[tuple[int, Mapping[str, Any]]]
 
 _TOLD = 5  # mistakes
 _LONGEST = 60  # characters of a value in a message
+
+_HALF = re.compile("[\ud800-\udfff]")
 
 encode_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 """JSON text of a value.
@@ -39,7 +42,7 @@ def file_columns(
         >>> file_columns(
         ...     [(0, {"a": 1, "b": {"x": "ü\ud800"}}), (1, {})], {"a": "float", "b": "json"}
         ... )
-        {'a': [1.0, None], 'b': ['{"x":"ü�"}', None]}
+        {'a': [1.0, None], 'b': ['{"x":"ü\\\\ud800"}', None]}
         >>> file_columns([(7, {"a": "2"})], {"a": "int"})
         Traceback (most recent call last):
             ...
@@ -74,7 +77,7 @@ def as_read(value: Any, kind: ColumnType) -> Any:
 
     Example:
         >>> as_read(1, "float"), as_read("a\ud800", "text"), as_read({"a": [1]}, "json")
-        (1.0, 'a�', {'a': [1]})
+        (1.0, 'a\\ud800', {'a': [1]})
     """
     match kind:
         case "json":
@@ -120,22 +123,28 @@ def _vector(value: Sequence[float]) -> Sequence[float]:
 
 
 def _json(value: Any) -> str:
-    return mended(encode_json(value))
+    return mended(encode_json(value), is_json=True)
 
 
-def mended(text: str) -> str:
-    r"""A text without halves of surrogate pairs; two that belong together are one character.
+def mended(text: str, *, is_json: bool = False) -> str:
+    r"""A text with halves of surrogate pairs escaped; two that belong together are one character.
+
+    Args:
+        text: The text.
+        is_json: Whether it is JSON text: what is read from it is escaped then.
 
     Example:
-        >>> mended("a\ud800b"), mended("\ud83d\ude00") == "😀"
-        ('a�b', True)
+        >>> print(mended("a\ud800b"), mended("\ud83d\ude00") == "😀")
+        a\ud800b True
     """
     if text.isascii():
         return text
     try:
         text.encode()
     except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        paired = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        slashes = 2 * "\\" if is_json else "\\"
+        return _HALF.sub(lambda half: f"{slashes}u{ord(half[0]):04x}", paired)
     return text
 
 

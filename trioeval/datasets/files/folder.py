@@ -229,7 +229,7 @@ class DatasetFolder:
             lines = [encode_json({"row": row, "columns": dict(values)}) for row, values in rows]
         except (TypeError, ValueError, RecursionError) as error:
             raise DatasetError(f"{path}: the columns cannot be written: {error}") from error
-        content = "".join(f"{mended(line)}\n" for line in lines).encode()
+        content = "".join(f"{mended(line, is_json=True)}\n" for line in lines).encode()
         with self._lock:
             try:
                 make_safely(path.parent, self._disk)

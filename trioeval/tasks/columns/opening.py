@@ -159,7 +159,10 @@ def read_seeds(prepared: PreparedSuite) -> Mapping[str | None, Mapping[str, Sour
                 continue
             try:
                 own[column.name] = open_seed_file(
-                    column.file, column.columns, f"{task}.columns[{place}].file"
+                    column.file,
+                    column.columns,
+                    f"{task}.columns[{place}].file",
+                    empty_as_null=column.empty_as_null,
                 )
             except SuiteError as error:
                 problems += error.problems

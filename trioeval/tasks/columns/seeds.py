@@ -73,6 +73,8 @@ class FileSource:
     types: Mapping[str, ColumnType]
     digest: str
     _table: Table
+    _empty: str | None = ""
+    """What an empty text of it is."""
 
     @property
     def blocks(self) -> bool:
@@ -85,9 +87,12 @@ class FileSource:
     def read(self, places: Sequence[int]) -> Sequence[Row]:
         """Some rows."""
         try:
-            return [_picked(row, self.columns) for row in self._table.read(places)]
+            found = [_picked(row, self.columns) for row in self._table.read(places)]
         except (MistakenError, LookupError, ValueError) as error:
             raise DatasetError(f"{self.file}: {error}") from error
+        if self._empty is None:
+            return [{name: value or None for name, value in row.items()} for row in found]
+        return found
 
 
 @attrs.define(eq=False)
@@ -114,7 +119,9 @@ class RowsSource:
         return [found[place] for place in places]
 
 
-def open_seed_file(file: Path, columns: Mapping[str, str], path: str = "$") -> FileSource:
+def open_seed_file(
+    file: Path, columns: Mapping[str, str], path: str = "$", *, empty_as_null: bool = False
+) -> FileSource:
     """The rows of a file, after a look at all of them. Blocks: it is called in a thread.
 
     Args:
@@ -122,13 +129,14 @@ def open_seed_file(file: Path, columns: Mapping[str, str], path: str = "$") -> F
         columns: The columns of the dataset, each with its name in the file; in JSON and Parquet what is
             inside of a column may be named with dots.
         path: Where the suite names the file, for messages.
+        empty_as_null: Whether empty cells of CSV are null.
 
     Raises:
         SuiteError: Everything that is wrong with it, up to a number: it cannot be read, has no rows or no
             such column, or rows are not as they should be, each with its line.
     """
     try:
-        return _opened(file, columns)
+        return _opened(file, columns, None if empty_as_null else "")
     except MistakenError as error:
         raise SuiteError([_problem(part, file, path) for part in error.parts]) from None
     except OSError as error:
@@ -136,7 +144,7 @@ def open_seed_file(file: Path, columns: Mapping[str, str], path: str = "$") -> F
         raise SuiteError([_problem(told, file, path)]) from None
 
 
-def _opened(file: Path, columns: Mapping[str, str]) -> FileSource:
+def _opened(file: Path, columns: Mapping[str, str], empty: str | None) -> FileSource:
     table = _open_table(file, list(columns.values()))
     lacking = [table.lacks(name) for name in dict.fromkeys(columns.values())]
     if any(lacking):
@@ -149,7 +157,8 @@ def _opened(file: Path, columns: Mapping[str, str]) -> FileSource:
         raise MistakenError(Mistake("has no rows"))
     with file.open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()
-    return FileSource(file, columns, types.found, digest, table)
+    empty = empty if isinstance(table, CsvTable) else ""
+    return FileSource(file, columns, types.found, digest, table, empty)
 
 
 def seed_rows(rows: Sequence[Row], columns: Mapping[str, str], what: str) -> RowsSource:
