@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -268,12 +269,29 @@ def test_the_numbers_of_rows_are_noted_where_some_are_missing(tmp_path: Path) ->
     assert [group["group"] for group in told["groups"]] == [0, 1, 2]
 
 
+def test_columns_that_are_left_out_are_kept_in_the_format_of_the_dataset(tmp_path: Path) -> None:
+    """With their types, and the numbers of their rows under a name that is free."""
+    types: dict[str, ColumnType] = {"a": "int", "ROW": "text", "t": "json", "f": "float"}
+    with open_new(tmp_path / "data", {"a": "int"}, 2, "parquet") as folder:
+        left_out = [(0, {"t": {"x": 1}, "ROW": "r", "f": 2}), (1, {"t": None, "ROW": None})]
+        folder.write_aside(0, left_out, types)
+        with pytest.raises(DatasetError, match="row 1, column 't'"):
+            folder.write_aside(1, [(1, {"t": {1}})], types)
+    [file] = (tmp_path / "data" / "aside").iterdir()
+    assert file.name == "batch_00000.parquet"
+    found = duckdb.execute("FROM read_parquet(?)", [str(file)])
+    assert [(one[0], str(one[1])) for one in found.description] == [
+        *(("row_", "BIGINT"), ("ROW", "VARCHAR"), ("t", "VARCHAR"), ("f", "DOUBLE")),
+    ]
+    assert found.fetchall() == [(0, "r", '{"x":1}', 2.0), (1, None, None, None)]
+
+
 def test_columns_that_are_left_out_are_kept_aside(tmp_path: Path) -> None:
     """With the numbers of their rows, whatever they hold."""
     with open_new(tmp_path / "data", {"a": "int"}, 2, "jsonl") as folder:
-        folder.write_aside(0, [(1, {"t": {"x": "\ud800"}, "row": 2})])
+        folder.write_aside(0, [(1, {"t": {"x": "\ud800"}, "row": 2})], {})
         with pytest.raises(DatasetError, match="the columns cannot be written: Object of type set"):
-            folder.write_aside(1, [(1, {"t": {1}})])
+            folder.write_aside(1, [(1, {"t": {1}})], {})
     lines = (tmp_path / "data" / "aside" / "batch_00000.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [
         {"row": 1, "columns": {"t": {"x": r"\ud800"}, "row": 2}}

@@ -18,7 +18,10 @@ from dataset_scripted import (
 )
 
 from trioeval.datasets.tracker import FINISH, MakeJob
+from trioeval.errors import CallError
+from trioeval.faults import Fault
 from trioeval.kernel import Calls, LaneSpec
+from trioeval.rates import Backoff
 from trioeval.suite.column_models import ErrorWindow, Skip
 from trioeval.tasks.columns.dataset_events import GroupOpened
 from trioeval.tasks.columns.dataset_groups import ReadyJob
@@ -141,6 +144,17 @@ def test_failing_calls_leave_code_that_works_to_its_end() -> None:
     found = built(spec, LaneSpec("p", 2, adaptive="off"))
     assert found.result.early_shutdown
     assert found.numbers == [0, 1, 2]
+
+
+def test_a_wide_lane_is_full_also_while_calls_rest() -> None:
+    """A hundred refused calls wait for their turn beside five hundred in flight."""
+    error = CallError(Fault.TRANSIENT, "503")
+    a = Provider("a", "p", seconds=1.0, says=lambda row, n: error if row < 100 and not n else row)
+    spec = dataset(SEED, a.col("seed"), rows=1200, size=1200)
+    found = built(spec, LaneSpec("p", 500, adaptive="off", backoff=Backoff(base=60.0, cap=60.0)))
+    assert a.most == 500
+    assert sum(at == 1.0 for at, _ in a.starts) == 500
+    assert found.result.written == 1200
 
 
 def test_what_is_of_a_whole_group_comes_before_its_cells() -> None:

@@ -218,13 +218,25 @@ class DatasetFolder:
             digest=digest_of(part),
         )
 
-    def write_aside(self, group: int, rows: NumberedRows) -> None:
-        """Write columns that a processor has left out, as JSON lines with the numbers of their rows.
+    def write_aside(
+        self, group: int, rows: NumberedRows, columns: Mapping[str, ColumnType]
+    ) -> None:
+        """Write columns that a processor has left out, in the format of the dataset, with row numbers.
+
+        In Parquet the numbers are the column `row`, with `_` appended as long as a column is called so.
+
+        Args:
+            group: Its number.
+            rows: Numbers, and values of what is left out.
+            columns: The types of all columns of the dataset.
 
         Raises:
-            DatasetError: It cannot be written, or a value is no JSON.
+            DatasetError: It cannot be written, or a value is no JSON or does not fit its column.
         """
-        path = self.path / ASIDE / batch_name(group, "jsonl")
+        path = self.path / ASIDE / batch_name(group, self.format)
+        if self._parquet is not None:
+            self._write_aside_parquet(self._parquet, path, rows, columns)
+            return
         try:
             lines = [encode_json({"row": row, "columns": dict(values)}) for row, values in rows]
         except (TypeError, ValueError, RecursionError) as error:
@@ -234,6 +246,33 @@ class DatasetFolder:
             try:
                 make_safely(path.parent, self._disk)
                 put_file(path, content, self._disk)
+            except OSError as error:
+                raise unwritable(path, error) from error
+
+    def _write_aside_parquet(
+        self, parquet: Parquet, path: Path, rows: NumberedRows, columns: Mapping[str, ColumnType]
+    ) -> None:
+        left_out = {name for _, values in rows for name in values}
+        number, taken = "row", {name.casefold() for name in left_out}
+        while number in taken:
+            number += "_"
+        kinds: dict[str, ColumnType] = {number: "int"}
+        kinds |= {name: kind for name, kind in columns.items() if name in left_out}
+        try:
+            values = file_columns([(row, {**one, number: row}) for row, one in rows], kinds)
+        except DatasetError as error:
+            raise DatasetError(f"{path}: the columns cannot be written:\n{error}") from None
+        part = path.with_name(part_name(path.name))
+        with self._lock:
+            try:
+                make_safely(path.parent, self._disk)
+                try:
+                    self._disk.fill(part, lambda one: parquet.write(one, kinds, values))
+                    self._disk.rename(part, path)
+                except OSError:
+                    self._disk.remove(part)
+                    raise
+                self._disk.settle(path.parent)
             except OSError as error:
                 raise unwritable(path, error) from error
 

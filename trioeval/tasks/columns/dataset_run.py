@@ -46,6 +46,9 @@ from trioeval.tasks.columns.dataset_recalled import recall_earlier
 from trioeval.tasks.columns.dataset_spec import DatasetSpec
 from trioeval.tasks.columns.making import OWN_LANES
 
+LIVE_JOBS = 256
+"""Jobs of one lane that may be started and not over, where no lane is wider than half of it."""
+
 CLOSE_GRACE = 30.0
 """Seconds that writing what is complete may take behind the end of a run that was cut off."""
 
@@ -271,7 +274,7 @@ async def build(
     stop: trio.Event | None = None,
     observe: Observer | None = None,
     budget: Budget | None = None,
-    max_live_jobs: int = 256,
+    max_live_jobs: int | None = None,
 ) -> DatasetResult:
     """Build a dataset. A checkpoint.
 
@@ -282,7 +285,8 @@ async def build(
         stop: When set, nothing new is begun.
         observe: Told of the jobs, as by `run_plan`.
         budget: What all calls may use.
-        max_live_jobs: Jobs of one lane that may be started and not over.
+        max_live_jobs: Jobs of one lane that may be started and not over; None is twice as many as the widest
+            lane has slots, and 256 at least.
 
     Returns:
         What became of it. Whoever cancels this asks `run.result` afterwards.
@@ -307,7 +311,7 @@ async def build(
                     deadline=deadline,
                     stop=run.stop,
                     observe=observe,
-                    max_live_jobs=max_live_jobs,
+                    max_live_jobs=max_live_jobs or _live_jobs(lanes),
                     salvage_rounds=run.spec.settings.salvage_rounds,
                     budget=budget,
                 )
@@ -326,6 +330,11 @@ async def build(
     if isinstance(failure, PlanError) or not isinstance(failure, TrioevalError | None):
         raise failure
     return result
+
+
+def _live_jobs(lanes: Lanes) -> int:
+    """Enough jobs to fill the widest lane while others of it rest after a failure."""
+    return max(LIVE_JOBS, *(2 * lanes[name].width for name in lanes))
 
 
 def _cause(error: Exception) -> Exception:
