@@ -6,7 +6,8 @@ character and no file can hold it as text: it is written as JSON would escape it
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import attrs
@@ -31,9 +32,14 @@ Raises:
 
 
 def file_columns(
-    rows: NumberedRows, columns: Mapping[str, ColumnType]
+    rows: NumberedRows, columns: Mapping[str, ColumnType], texts: Collection[str] = ()
 ) -> Mapping[str, Sequence[Any]]:
     r"""The values of all rows, by column; of `json` their JSON text. What a row lacks is None.
+
+    Args:
+        rows: The rows.
+        columns: Their columns.
+        texts: Columns of which JSON text is wanted as well.
 
     Raises:
         DatasetError: Values do not fit their columns.
@@ -53,6 +59,8 @@ def file_columns(
     for name, kind in columns.items():
         values = found[name] = []
         change = _KINDS[kind].change
+        if name in texts and kind != "json":
+            change = partial(_json_of, change)
         for number, row in rows:
             value = row.get(name)
             if value is None:
@@ -108,6 +116,10 @@ def _is_as_read(value: Any) -> bool:
         elif kind not in _ATOMS:
             return False
     return True
+
+
+def _json_of(change: Callable[[Any], Any], value: Any) -> str:
+    return encode_json(change(value))
 
 
 def _text(value: str) -> str:
@@ -188,17 +200,28 @@ def _shown(value: Any) -> str:
 
 
 def read_rows(
-    columns: Mapping[str, ColumnType], lines: Sequence[Sequence[Any]]
+    columns: Mapping[str, ColumnType],
+    lines: Sequence[Sequence[Any]],
+    kept: Mapping[str, Callable[[Any], Any]] | None = None,
 ) -> Iterator[Mapping[str, Any]]:
     """Rows again, of lines that have the form of `file_columns`, in the order of the columns.
+
+    Args:
+        columns: The columns.
+        lines: The lines.
+        kept: How values of columns that have another type in the file are read as JSON data.
 
     Raises:
         ValueError: A text that should be JSON is none.
     """
-    json_columns = [name for name, kind in columns.items() if kind == "json"]
+    kept = kept or {}
+    json_columns = [name for name, kind in columns.items() if kind == "json" and name not in kept]
     for line in lines:
         row = dict(zip(columns, line, strict=True))
         for name in json_columns:
             if row[name] is not None:
                 row[name] = json.loads(row[name])
+        for name, read in kept.items():
+            if row[name] is not None:
+                row[name] = as_read(read(row[name]), columns[name])
         yield row

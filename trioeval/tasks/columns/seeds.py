@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import attrs
 import trio
 
+from trioeval.datasets.files.parquet import kept_kind
 from trioeval.datasets.types import ColumnType, common_type
 from trioeval.errors import DatasetError, Problem, SuiteError
 from trioeval.grading import quote
@@ -49,6 +50,11 @@ class Source(Protocol):
         ...
 
     @property
+    def kinds(self) -> Mapping[str, str]:
+        """The types that its columns keep in Parquet files, if they are others."""
+        ...
+
+    @property
     def blocks(self) -> bool:
         """Whether it is to be read in a thread."""
         ...
@@ -77,6 +83,19 @@ class FileSource:
     """What an empty text of it is."""
 
     @property
+    def kinds(self) -> Mapping[str, str]:
+        """The types that columns of Parquet keep in Parquet, as DuckDB calls them."""
+        if not isinstance(self._table, ParquetTable):
+            return {}
+        known = self._table.kinds
+        kept = (
+            (name, kept_kind(known[source], self.types[name]))
+            for name, source in self.columns.items()
+            if source in known
+        )
+        return {name: kind for name, kind in kept if kind is not None}
+
+    @property
     def blocks(self) -> bool:
         """It is a file."""
         return True
@@ -103,6 +122,8 @@ class RowsSource:
     types: Mapping[str, ColumnType]
     digest: str
     _rows: Sequence[Row]
+    kinds: Mapping[str, str] = attrs.field(factory=dict)
+    """None are known."""
 
     @property
     def blocks(self) -> bool:
