@@ -470,8 +470,8 @@ MUTANTS = (
         "one repetition too many",
         "ATTEMPTS",
         "kernel/retries.py",
-        "self._failures > self._spec.max_retries",
-        "self._failures > self._spec.max_retries + 1",
+        "self.failures > self._spec.max_retries",
+        "self.failures > self._spec.max_retries + 1",
     ),
     Mutant(
         "salvaged jobs repeat their calls",

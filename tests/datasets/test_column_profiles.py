@@ -190,3 +190,13 @@ def test_long_values_are_counted_and_not_kept() -> None:
     assert (told.distinct, told.is_estimate) == (FEW, False)
     profiler.add("y" * 1000)
     assert profiler.profile().common == ()
+
+
+def test_there_are_never_more_different_values_than_values() -> None:
+    """Estimates of as many different values as there are lie above and below it."""
+    told = [
+        profile_of([*(f"{seed}-{number}" for number in range(2000)), None], skipped=3)
+        for seed in range(12)
+    ]
+    assert all(one.distinct <= 2000 and one.is_estimate for one in told)
+    assert {one.distinct for one in told} & {2000}

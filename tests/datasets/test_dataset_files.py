@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -168,19 +169,19 @@ def test_the_same_rows_make_the_same_bytes_in_every_process(
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_halves_of_characters_are_replaced_and_not_lost_with_their_row(
+def test_halves_of_characters_are_escaped_and_not_lost_with_their_row(
     tmp_path: Path, file_format: Format
 ) -> None:
     """No file can hold them; a pair of them is the character that it means."""
     rows = [{"a": "x\ud800y", "b": {"\udc00": ["\ud83d\ude00"]}}]
     written(tmp_path / "data", {"a": "text", "b": "json"}, rows, file_format)
-    assert list(DatasetRows(tmp_path / "data")) == [{"a": "x\ufffdy", "b": {"\ufffd": ["😀"]}}]
+    assert list(DatasetRows(tmp_path / "data")) == [{"a": r"x\ud800y", "b": {r"\udc00": ["😀"]}}]
 
 
 @given(st.text())
 def test_only_halves_are_mended(text: str) -> None:
     """What UTF-8 can hold stays as it is, character for character."""
-    whole = "".join("\ufffd" if "\ud800" <= one <= "\udfff" else one for one in text)
+    whole = "".join(rf"\u{ord(one):04x}" if "\ud800" <= one <= "\udfff" else one for one in text)
     pairs = any(
         "\ud800" <= high <= "\udbff" and "\udc00" <= low <= "\udfff"
         for high, low in itertools.pairwise(text)
@@ -268,15 +269,32 @@ def test_the_numbers_of_rows_are_noted_where_some_are_missing(tmp_path: Path) ->
     assert [group["group"] for group in told["groups"]] == [0, 1, 2]
 
 
+def test_columns_that_are_left_out_are_kept_in_the_format_of_the_dataset(tmp_path: Path) -> None:
+    """With their types, and the numbers of their rows under a name that is free."""
+    types: dict[str, ColumnType] = {"a": "int", "ROW": "text", "t": "json", "f": "float"}
+    with open_new(tmp_path / "data", {"a": "int"}, 2, "parquet") as folder:
+        left_out = [(0, {"t": {"x": 1}, "ROW": "r", "f": 2}), (1, {"t": None, "ROW": None})]
+        folder.write_aside(0, left_out, types)
+        with pytest.raises(DatasetError, match="row 1, column 't'"):
+            folder.write_aside(1, [(1, {"t": {1}})], types)
+    [file] = (tmp_path / "data" / "aside").iterdir()
+    assert file.name == "batch_00000.parquet"
+    found = duckdb.execute("FROM read_parquet(?)", [str(file)])
+    assert [(one[0], str(one[1])) for one in found.description] == [
+        *(("row_", "BIGINT"), ("ROW", "VARCHAR"), ("t", "VARCHAR"), ("f", "DOUBLE")),
+    ]
+    assert found.fetchall() == [(0, "r", '{"x":1}', 2.0), (1, None, None, None)]
+
+
 def test_columns_that_are_left_out_are_kept_aside(tmp_path: Path) -> None:
     """With the numbers of their rows, whatever they hold."""
     with open_new(tmp_path / "data", {"a": "int"}, 2, "jsonl") as folder:
-        folder.write_aside(0, [(1, {"t": {"x": "\ud800"}, "row": 2})])
+        folder.write_aside(0, [(1, {"t": {"x": "\ud800"}, "row": 2})], {})
         with pytest.raises(DatasetError, match="the columns cannot be written: Object of type set"):
-            folder.write_aside(1, [(1, {"t": {1}})])
+            folder.write_aside(1, [(1, {"t": {1}})], {})
     lines = (tmp_path / "data" / "aside" / "batch_00000.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [
-        {"row": 1, "columns": {"t": {"x": "\ufffd"}, "row": 2}}
+        {"row": 1, "columns": {"t": {"x": r"\ud800"}, "row": 2}}
     ]
 
 

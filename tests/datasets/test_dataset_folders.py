@@ -470,7 +470,7 @@ def test_columns_kept_aside_are_written_whole_or_not(tmp_path: Path) -> None:
     counting = FaultyDisk()
     with open_it(tmp_path / "data", disk=counting) as folder:
         begun = counting.steps
-        folder.write_aside(0, ROWS[:2])
+        folder.write_aside(0, ROWS[:2], {})
         folder.close()
     assert counting.steps - begun == 5
     for step in range(begun, counting.steps):
@@ -478,9 +478,9 @@ def test_columns_kept_aside_are_written_whole_or_not(tmp_path: Path) -> None:
         error = OSError(errno.ENOSPC, "no room")
         with open_it(path, disk=FaultyDisk(step, "half", error)) as folder:
             with pytest.raises(DatasetError, match=r"aside/batch_00000.jsonl: .*: no room"):
-                folder.write_aside(0, ROWS[:2])
+                folder.write_aside(0, ROWS[:2], {})
             assert not (path / "aside" / "batch_00000.jsonl").exists() or step == counting.steps - 1
-            folder.write_aside(0, ROWS[:2])
+            folder.write_aside(0, ROWS[:2], {})
         assert contents(path / "aside") == contents(tmp_path / "data" / "aside")
 
 
@@ -543,7 +543,7 @@ def test_every_name_is_safe_before_anything_is_told(whole: Path, tmp_path: Path)
         for group, rows in enumerate(GROUPS):
             folder.write(group, rows)
             assert disk.unsafe == {}
-        folder.write_aside(0, ROWS[:2])
+        folder.write_aside(0, ROWS[:2], {})
         assert disk.unsafe == {}
         for _ in range(2):
             folder.replace([(0, GROUPS[0])])

@@ -370,3 +370,41 @@ def test_a_call_that_failed_keeps_nothing_of_what_it_sent() -> None:
         run_virtual(main)
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("others", "refused_every", "requests"), [(60, 0, 4), (10, 0, 6), (200, 2, 20)]
+)
+def test_a_call_that_is_refused_alone_fails_when_that_can_hardly_be_chance(
+    others: int, refused_every: int, requests: int
+) -> None:
+    """ATTEMPTS: the more of the other calls are refused, the longer it takes."""
+    asked = 0
+
+    async def send(index: int) -> int:
+        nonlocal asked
+        await trio.sleep(0.01)
+        if index == 0:
+            raise CallError(BUSY, "too large")
+        asked += 1
+        if refused_every and asked % refused_every:
+            raise CallError(BUSY, "busy")
+        return index
+
+    async def body(job: Job[float], calls: Calls[float]) -> int:
+        return await calls(job.lane, send, job.index)
+
+    lane = LaneSpec("a", 8, adaptive="off")
+    outcomes, _ = run_lanes(body, [lane], [Job(index, "a", 0.0) for index in range(others + 1)])
+    assert isinstance(outcomes[0], Failed)
+    assert abs(outcomes[0].calls - requests) <= requests // 10
+    assert all(isinstance(outcome, Done) for outcome in outcomes[1:])
+
+
+def test_a_call_that_nothing_else_was_served_beside_is_made_until_the_patience_ends() -> None:
+    """Its refusals may be those of the whole lane."""
+    body = Answers(CallError(BUSY))
+    outcomes, events = run_lanes(body, [LaneSpec("a", patience=3000.0)], [Job(0, "a", 0.0)])
+    assert isinstance(outcomes[0], Failed)
+    assert outcomes[0].calls > 50
+    assert [event for event in events if isinstance(event, LaneClosed)]

@@ -57,13 +57,21 @@ def salvage(
     *scripts: Script,
     rounds: int,
     retries: int = 0,
+    max_retries: int | None = None,
     width: int = 4,
     deadline: float = math.inf,
     threshold: int = 3,
     edges: Mapping[int, Sequence[int | Edge]] | None = None,
     serial: bool = False,
 ) -> tuple[list[Outcome[int]], Bodies, list[Event]]:
-    lane = LaneSpec("a", width, retries=retries, breaker_threshold=threshold, adaptive="off")
+    lane = LaneSpec(
+        "a",
+        width,
+        retries=retries,
+        max_retries=max_retries,
+        breaker_threshold=threshold,
+        adaptive="off",
+    )
     bodies, events = Bodies(), list[Event]()
 
     async def main() -> list[Outcome[int]]:
@@ -191,3 +199,12 @@ def test_rounds_are_not_negative() -> None:
         PlanError, match="salvage_rounds must be a whole number of at least 0, got -1"
     ):
         salvage([None], rounds=-1)
+
+
+@pytest.mark.parametrize(
+    ("max_retries", "calls"), [(0, 1), (1, 2), (2, 3), (3, 4), (4, 4), (None, 4)]
+)
+def test_max_retries_bounds_all_rounds_together(max_retries: int | None, calls: int) -> None:
+    """ATTEMPTS: two calls of the first run, and one of each round, as long as the bound allows them."""
+    _, bodies, _ = salvage([MISHAP], rounds=2, retries=1, max_retries=max_retries)
+    assert len(bodies.starts[0]) == calls

@@ -12,6 +12,11 @@ from trioeval.providers.classify import classify, excerpt
 from trioeval.providers.wire import HttpReply
 from trioeval.rates.hints import Allowance, RateHint
 
+TOO_LARGE = (
+    "Request too large for gpt-4.1 in organization org-x on tokens per min (TPM): "
+    "Limit 30000, Requested 41234. The input or output tokens must be reduced."
+)
+
 
 def reply(status: int, error: object = None, **headers: str) -> HttpReply:
     body = b"" if error is None else json.dumps({"error": error}).encode()
@@ -35,6 +40,10 @@ def reply(status: int, error: object = None, **headers: str) -> HttpReply:
         (reply(429, {"message": "100 requests per day"}, retry_after="60"), "rate_limited"),
         (reply(429, {"message": "slow down"}, retry_after="9000"), "rate_limited"),
         (reply(429), "rate_limited"),
+        (reply(429, {"message": TOO_LARGE, "code": "rate_limit_exceeded"}), "context_window"),
+        (reply(429, {"message": "Limit 60,000, Requested 60001"}), "context_window"),
+        (reply(429, {"message": "Limit 60000, Used 59000, Requested 2000"}), "rate_limited"),
+        (reply(429, {"message": "Limit 60000, Requested 60000"}), "rate_limited"),
         (reply(498), "rate_limited"),
         (reply(403, {"status": "rateLimitExceeded"}), "rate_limited"),
         (reply(529), "overloaded"),

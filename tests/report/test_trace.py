@@ -141,6 +141,18 @@ def test_jobs_of_two_tasks_are_two_and_a_salvaged_one_is_seen_twice() -> None:
     assert jobs == ["a 13 row 13", "b 13 row 13", "b 13 row 13"]
 
 
+def test_a_job_that_is_for_no_row_has_a_name_of_its_own() -> None:
+    trace = Trace(
+        began_at=0.0,
+        run_id="r",
+        limits={},
+        name_of=lambda _task, row: f"row {row}",
+    )
+    told = trace.records("t", Admitted(1.0, 3, "m"), row_of=lambda _job: "text of row 7")
+    records = json.loads(trace.head() + told + trace.tail(2.0))
+    assert [one["args"]["job"] for one in records if one["ph"] == "b"] == ["t text of row 7"]
+
+
 def test_refusals_limits_and_closed_lanes_are_told() -> None:
     records = records_of(
         Trace(began_at=0.0, run_id="r", limits={"m": 8}),

@@ -273,3 +273,15 @@ def test_co_02_what_loads_has_a_graph(entries: list[dict[str, Any]]) -> None:
             path = line.rpartition(": ")[2].split(" → ")
             assert all(there in needs[name] for name, there in itertools.pairwise(path))
             assert path[0] == path[-1]
+
+
+def test_columns_that_differ_only_in_case_are_refused_unless_files_can_tell_them_apart(
+    tmp_path: Path,
+) -> None:
+    said = '"B" differs from "b" only in upper and lower case'
+    upper = {**B, "name": "B"}
+    assert any(said in one for one in hinted(tmp_path, A, B, upper))
+    extra = {**LLM, "trace": "B"}
+    assert any(said in one for one in hinted(tmp_path, A, B, extra))
+    assert len(settings_of(tmp_path, A, B, upper, format="jsonl").columns) == 3
+    assert len(settings_of(tmp_path, A, B, {**upper, "keep": False}).columns) == 3

@@ -4,12 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from made_locally import column_of, group_order, make_cell, make_group, with_code
 
+from trioeval.errors import DatasetError
 from trioeval.suite.column_models import PythonColumn
 from trioeval.tasks.columns.making import CellError, Made
 from trioeval.tasks.columns.python_columns import PythonCellMaker, PythonGroupMaker, values_of
 from trioeval.tasks.columns.worker_calls import function_of
+from trioeval.tasks.scripts import open_scripts
 
 CODE = """
 import os, time
@@ -48,6 +51,38 @@ def dies_once(row):
     if not mark.exists():
         mark.touch()
         os._exit(3)
+    return row["a"]
+
+made = 0
+
+def counts(start, rows):
+    global made
+    made += rows
+    return list(range(made - rows, made))
+
+def draw():
+    number = 0
+    while True:
+        yield number
+        number += 1
+
+numbers = draw()
+
+def draws(start, rows):
+    return [next(numbers) for _ in range(rows)]
+
+loaded = None
+
+def loads(start, rows):
+    global loaded
+    loaded = loaded or list(range(100))
+    return loaded[start:start + rows]
+
+def meets(row):
+    mine, other = Path(f"at{row['a']}"), Path(f"at{1 - row['a']}")
+    mine.touch()
+    while not other.exists():
+        time.sleep(0.01)
     return row["a"]
 
 def dies(row):
@@ -151,6 +186,66 @@ def test_co_57_a_process_that_dies_twice_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(CellError, match=r"gen\.py:dies: the worker ended with exit code 3"):
         cell(tmp_path, "dies", {})
     assert (tmp_path / "deaths").read_text() == "xx"
+
+
+@slow
+@pytest.mark.parametrize(("function", "name"), [("counts", "made"), ("draws", "numbers")])
+def test_an_ordered_function_that_keeps_state_is_refused_where_its_state_is_not(
+    tmp_path: Path, function: str, name: str
+) -> None:
+    """A new process has nothing of what the groups before left: a run that goes on would repeat values."""
+    column = python(tmp_path, function, scope="scratch", ordered=True)
+
+    async def from_the_beginning(scripts: Any) -> list[Any]:
+        maker = PythonGroupMaker(column, scripts)
+        orders = [group_order(2, group=number, start=2 * number) for number in range(3)]
+        return [
+            value for order in orders for value in column_of(await make_group(maker, order), "x")
+        ]
+
+    assert with_code(tmp_path, CODE, from_the_beginning) == list(range(6))
+    said = rf"gen\.py:{function} keeps state from call to call: {name}; .* the run was resumed"
+    with pytest.raises(DatasetError, match=said):
+        group(tmp_path, function, group_order(2, group=3, start=6), scope="scratch", ordered=True)
+
+
+@slow
+@pytest.mark.parametrize("function", ["count", "loads"])
+def test_an_ordered_function_that_only_loads_something_goes_on(
+    tmp_path: Path, function: str
+) -> None:
+    order = group_order(2, group=3, start=6)
+    made = group(tmp_path, function, order, scope="scratch", ordered=True)
+    assert column_of(made, "x") == [6, 7]
+
+
+@slow
+def test_cells_are_made_by_several_processes_at_once(tmp_path: Path) -> None:
+    """Each waits for the other one, which would never come behind it in one process."""
+
+    async def body(scripts: Any) -> None:
+        maker = PythonCellMaker(python(tmp_path, "meets", workers=2), scripts)
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                for row in range(2):
+                    nursery.start_soon(make_cell, maker, row, {"a": row})
+
+    with_code(tmp_path, CODE, body)
+
+
+def test_a_function_has_a_process_for_each_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the column or the environment says how many."""
+    monkeypatch.setattr("os.cpu_count", lambda: 6)
+
+    async def workers(environ: dict[str, str], wanted: int | None) -> int:
+        async with open_scripts(tmp_path, environ) as scripts:
+            return scripts.workers_of(wanted)
+
+    assert trio.run(workers, {}, None) == 6
+    assert trio.run(workers, {"TRIOEVAL_PYTHON_WORKERS": "3"}, None) == 3
+    assert trio.run(workers, {"TRIOEVAL_PYTHON_WORKERS": "3"}, 2) == 2
 
 
 PAIR = PythonColumn(name="x", outputs=("x", "y"), extras=("z",), target="file:///w/gen.py:f")

@@ -2,16 +2,19 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from made_locally import column_of, group_order, made_by
 
 from trioeval.errors import DatasetError, SuiteError
 from trioeval.suite.column_models import SeedColumns
+from trioeval.tasks.columns.building import build_columns
 from trioeval.tasks.columns.seeds import SeedMaker, Source, open_seed_file, permutation, seed_rows
 
 BOTH = {"n": "name", "a": "age"}
@@ -178,6 +181,52 @@ def test_values_of_parquet_are_json(tmp_path: Path) -> None:
         {"d": "2026-01-02", "m": 1.5, "l": [1, 2], "j": {"x": 1}, "b": True}
     ]
     assert source.types == {"d": "text", "m": "float", "l": "json", "j": "json", "b": "bool"}
+
+
+TYPED = """
+    TIMESTAMP '2026-01-02 03:04:05.678' AS at, TIMESTAMPTZ '2026-01-02 03:04:05+02' AS zoned,
+    TIMESTAMP_NS '2026-01-02 03:04:05.123456789' AS fine, DATE '2026-01-02' AS day, TIME '03:04' AS noon,
+    [1, NULL, 3]::INTEGER[] AS list, {'x': 1, 'y': [DATE '2026-01-02']} AS struct,
+    MAP {'k': 1.5::DOUBLE} AS map, 12345678901234567.125::DECIMAL(20, 3) AS exact,
+    2.50::DECIMAL(9, 2) AS price, 18446744073709551615::UBIGINT AS wide, 7::SMALLINT AS small,
+    1.5::FLOAT AS single, '\\x00\\xFF'::BLOB AS bytes, uuid() AS id, 'text' AS plain, true AS yes
+"""
+
+
+def table(file: Path) -> tuple[list[Any], list[Any]]:
+    """The names and types of the columns of a Parquet file, and its rows as texts."""
+    import duckdb
+
+    with duckdb.connect(config={"threads": 1}) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        kinds = connection.execute("DESCRIBE FROM read_parquet(?)", [str(file)]).fetchall()
+        texts = "SELECT CAST(COLUMNS(*) AS VARCHAR) FROM read_parquet(?)"
+        return [one[:2] for one in kinds], connection.execute(texts, [str(file)]).fetchall()
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+def test_types_of_parquet_are_kept_in_parquet(tmp_path: Path, size: int) -> None:
+    """With every value; as rows they are what they are as seeds."""
+    nulls = "SELECT " + ", ".join("NULL" for _ in TYPED.split(" AS ")[1:])
+    file = parquet(tmp_path, f"SELECT {TYPED} UNION ALL {nulls}")
+    kinds, rows = table(file)
+    names = [name for name, _ in kinds]
+    settings = {
+        "format": "parquet",
+        "groupSize": size,
+        "columns": [{"type": "seed", "file": "p.parquet", "columns": names}],
+    }
+    dataset = trio.run(
+        partial(build_columns, settings, output_dir=tmp_path / "data", directory=tmp_path)
+    )
+    assert dataset.result.outcome == "complete"
+    written = [table(path) for path in sorted((tmp_path / "data").glob("batch*"))]
+    assert [kept for kept, _ in written] == [kinds] * len(written)
+    assert [row for _, part in written for row in part] == rows
+    source = open_seed_file(file, {name: name for name in names})
+    assert list(dataset.rows) == source.read([0, 1])
+    assert dataset.rows[0]["exact"] == "12345678901234567.125"
+    assert dataset.rows[0]["bytes"] == "AP8="
 
 
 @pytest.mark.parametrize(
@@ -390,3 +439,13 @@ def test_a_hint_about_quotes_is_only_given_of_quotes(tmp_path: Path) -> None:
     assert "field larger than field limit" in told
     assert "quote" not in told
     assert 'write a quote as ""' in refused(written(tmp_path, "q.csv", 'name,age\n"a"b,1\n'))
+
+
+def test_empty_cells_of_csv_are_texts_or_null(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("a,b\n,x\ny,\n")
+    columns = {"a": "a", "b": "b"}
+    assert open_seed_file(file, columns).read([0, 1]) == [{"a": "", "b": "x"}, {"a": "y", "b": ""}]
+    found = open_seed_file(file, columns, empty_as_null=True)
+    assert found.read([0, 1]) == [{"a": None, "b": "x"}, {"a": "y", "b": None}]
+    assert found.types == {"a": "text", "b": "text"}

@@ -15,6 +15,7 @@ from trioeval.providers import open_providers
 from trioeval.providers.fake import FakeSettings, ScriptedReplies, serve_fake
 from trioeval.suite import Templates
 from trioeval.suite.column_models import Asking, EmbeddingColumn, JudgeColumn, Score
+from trioeval.tasks.columns.building import build_columns
 from trioeval.tasks.columns.conversations import Cells
 from trioeval.tasks.columns.embedding import EmbeddingMaker
 from trioeval.tasks.columns.judge import JudgeMaker, schema_of
@@ -120,3 +121,41 @@ def test_vectors_come_from_a_service_of_embeddings() -> None:
     assert seen.target.endswith("/embeddings")
     assert json.loads(seen.body)["input"] == "apples"
     assert json.loads(seen.body)["dimensions"] == 2
+
+
+def test_a_request_that_a_limit_can_never_allow_costs_its_row_one_request(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("id\n" + "".join(f"{n}\n" for n in range(12)))
+    said = "Request too large for m on tokens per min (TPM): Limit 30000, Requested 41234."
+
+    def respond(seen: Seen) -> Answer:
+        if b"row 3." in seen.body:
+            return as_json({"error": {"message": said, "code": "rate_limit_exceeded"}}, 429)
+        return completion("fine")
+
+    async def main() -> None:
+        with trio.fail_after(30):
+            async with serve(respond) as server:
+                config = {"apiBaseUrl": server.url, "apiKey": "k"}
+                entry = {"id": "openai:chat:m", "label": "m", "config": config}
+                dataset = await build_columns(
+                    {
+                        "rows": 12,
+                        "groupSize": 4,
+                        "columns": [
+                            {"type": "seed", "file": "rows.csv", "columns": ["id"]},
+                            {
+                                "name": "text",
+                                "type": "llm",
+                                "provider": "m",
+                                "prompt": "row {{ id }}.",
+                            },
+                        ],
+                    },
+                    providers=[entry],
+                    directory=tmp_path,
+                )
+                assert dataset.result.written == 11
+                assert dataset.result.dropped == {"failed": 1}
+                assert sum(b"row 3." in seen.body for seen in server.seen) == 1
+
+    trio.run(main)

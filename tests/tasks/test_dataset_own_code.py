@@ -4,11 +4,25 @@ from typing import Any
 
 import pytest
 import trio
-from dataset_scripted import Built, Col, Provider, Values, built, cell, dataset, seeds, whole
+from dataset_scripted import (
+    Built,
+    Col,
+    Provider,
+    Values,
+    built,
+    cell,
+    dataset,
+    refusal,
+    seeds,
+    whole,
+)
 
 from trioeval.datasets.tracker import FINISH, MakeJob
+from trioeval.errors import CallError
+from trioeval.faults import Fault
 from trioeval.kernel import Calls, LaneSpec
-from trioeval.suite.column_models import Skip
+from trioeval.rates import Backoff
+from trioeval.suite.column_models import ErrorWindow, Skip
 from trioeval.tasks.columns.dataset_events import GroupOpened
 from trioeval.tasks.columns.dataset_groups import ReadyJob
 from trioeval.tasks.columns.dataset_output import MemoryOutput
@@ -85,6 +99,62 @@ def test_co_50_processors_do_not_keep_out_later_groups() -> None:
     found = built(dataset(*cols, rows=600, size=1, stages=stages), OPEN)
     assert b.ends[-1][0] == pytest.approx(2 * 600 / 10 * 0.05, abs=0.1)
     assert found.result.written == 600
+
+
+def test_co_63_code_that_fails_for_good_ends_it() -> None:
+    """Rows that lack it are not made; those that have it are written."""
+    asked: list[int] = []
+
+    async def make(order: CellOrder, _calls: Calls[Any]) -> Values:
+        asked.append(order.row)
+        await trio.sleep(1)
+        if order.row >= 2:
+            raise ValueError("no")
+        return {"x": 1}
+
+    spec = dataset(
+        SEED,
+        cell("x", make, "seed", lane=CODE),
+        rows=60,
+        size=20,
+        shutdown=ErrorWindow(calls=4, error_rate=0.5),
+    )
+    found = built(spec, max_live_jobs=8)
+    assert found.result.early_shutdown
+    assert found.numbers == [0, 1]
+    assert len(asked) <= 16
+
+
+def test_failing_calls_leave_code_that_works_to_its_end() -> None:
+    """What was paid for is finished where only local work is missing."""
+
+    async def make(order: CellOrder, _calls: Calls[Any]) -> Values:
+        await trio.sleep(5)
+        return {"x": 1}
+
+    a = Provider("a", "p", says=lambda row, _: row if row < 3 else refusal())
+    spec = dataset(
+        SEED,
+        a.col("seed"),
+        cell("x", make, "a", lane=CODE),
+        rows=40,
+        size=40,
+        shutdown=ErrorWindow(calls=4, error_rate=0.75),
+    )
+    found = built(spec, LaneSpec("p", 2, adaptive="off"))
+    assert found.result.early_shutdown
+    assert found.numbers == [0, 1, 2]
+
+
+def test_a_wide_lane_is_full_also_while_calls_rest() -> None:
+    """A hundred refused calls wait for their turn beside five hundred in flight."""
+    error = CallError(Fault.TRANSIENT, "503")
+    a = Provider("a", "p", seconds=1.0, says=lambda row, n: error if row < 100 and not n else row)
+    spec = dataset(SEED, a.col("seed"), rows=1200, size=1200)
+    found = built(spec, LaneSpec("p", 500, adaptive="off", backoff=Backoff(base=60.0, cap=60.0)))
+    assert a.most == 500
+    assert sum(at == 1.0 for at, _ in a.starts) == 500
+    assert found.result.written == 1200
 
 
 def test_what_is_of_a_whole_group_comes_before_its_cells() -> None:

@@ -398,3 +398,18 @@ def test_cells_that_need_nothing_are_made_like_others(order: tuple[str, str]) ->
     assert found.result.written == 3
     assert isinstance(Producer(name="a", outputs=("a",)), Producer)
     assert isinstance(SEED, Col)
+
+
+def test_a_job_is_called_by_its_column_and_row() -> None:
+    """In traces of a run."""
+
+    async def made(order: CellOrder, _calls: Calls[Any]) -> Values:
+        return {"a": order.row}
+
+    spec = dataset(SEED, cell("a", made, "seed"), rows=3, size=2)
+    run = DatasetRun(spec, MemoryOutput(spec.grouping))
+    names = [run.job_name(index) for index in range(len(run.plan().jobs))]
+    assert names == [
+        *("seed of group 0", "a of row 0", "a of row 1", "end of group 0"),
+        *("seed of group 1", "a of row 2", "end of group 1"),
+    ]

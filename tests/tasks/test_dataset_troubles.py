@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 from dataset_scripted import (
+    MemoryDatasetJournal,
     Provider,
     Values,
     built,
@@ -412,6 +413,54 @@ def test_co_41_an_isolated_refusal_delays_its_own_request_only() -> None:
     found = built(dataset(SEED, a.col("seed"), rows=60), LaneSpec("p", 4))
     assert found.result.written == 60
     assert found.ended_at < 3
+
+
+def test_a_request_that_is_always_refused_drops_its_row_and_no_other() -> None:
+    """The lane serves the others meanwhile, so the refusals are those of the one request."""
+    a = Provider("a", "p", seconds=0.05, says=lambda row, _: busy() if row == 3 else row)
+    journal = MemoryDatasetJournal()
+
+    async def number(order: GroupOrder, _calls: Calls[Any]) -> Made:
+        return [(row, {"c": row}) for row in order.rows]
+
+    turns = whole("c", number, "a", ordered=True)
+    spec = dataset(SEED, a.col("seed"), turns, rows=60, size=10)
+    found = built(spec, lane(4), journal=journal)
+    assert found.numbers == [row for row in range(60) if row != 3]
+    assert (found.result.outcome, found.result.dropped) == ("complete", {"failed": 1})
+    [gone] = [event.row for event in found.of(RowDropped)]
+    assert (gone.row, gone.column, gone.error) == (3, "a", "429")
+    assert gone.attempts == a.attempts[3] < 12
+    again = built(spec, lane(4), journal=journal.cut(len(journal.all)))
+    assert again.result.dropped == {"failed": 1}
+    assert a.attempts[3] == gone.attempts
+
+
+@pytest.mark.parametrize("error", [busy(), busy(3.0), mishap()])
+def test_max_retries_bounds_the_requests_of_a_cell_over_all_rounds(error: CallError) -> None:
+    a = Provider("a", "p", says=lambda row, _: error if row == 3 else row)
+    spec = dataset(SEED, a.col("seed"), rows=12, salvage_rounds=2)
+    found = built(spec, lane(4, max_retries=2, patience=3600.0))
+    assert a.attempts[3] == 3
+    assert (found.result.written, found.result.dropped) == (11, {"failed": 1})
+
+
+def test_max_retries_loses_no_row_where_everything_is_refused() -> None:
+    """Those refusals are of the lane, and another run may do better."""
+    a = Provider("a", "p", says=lambda _row, _attempt: busy())
+    spec = dataset(SEED, a.col("seed"), rows=4, salvage_rounds=2)
+    found = built(spec, lane(4, max_retries=2, patience=3600.0))
+    assert found.result.not_run == {"rate_limited": 4}
+    assert set(a.attempts.values()) == {3}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_refusals_that_all_requests_share_drop_no_row(seed: int) -> None:
+    """Half of all requests are refused, by chance."""
+    draw = random.Random(seed)  # noqa: S311 - a test repeats what it draws
+    a = Provider("a", "p", seconds=0.05, says=lambda row, _: busy() if draw.random() < 0.5 else row)
+    found = built(dataset(SEED, a.col("seed"), rows=300, size=50), lane(16, adaptive="off"))
+    assert found.result.written == 300
 
 
 def test_co_42_a_lane_that_only_refuses_is_closed() -> None:

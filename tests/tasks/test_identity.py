@@ -25,7 +25,7 @@ from trioeval.tasks.identity import (
     row_id_of,
     settings_digest,
 )
-from trioeval.tasks.suite_files import CodeFiles, file_digests, files_of, suite_digest
+from trioeval.tasks.suite_files import CodeFiles, file_digests, files_of, suite_digest, with_imports
 
 SUITE: Mapping[str, Any] = {
     "providers": [{"id": "echo", "label": "one", "config": {"k": 1, "apiKey": "sk-1"}}],
@@ -360,3 +360,30 @@ def test_credentials_of_judges_and_settings_do_not_count() -> None:
 
     assert of({"apiKey": "a"}) == of({"apiKey": "b"})
     assert of({"apiKey": "a", "model": "m"}) != of({"apiKey": "a", "model": "n"})
+
+
+def test_code_is_another_where_a_module_beside_it_that_it_imports_is(tmp_path: Path) -> None:
+    """Also one that an imported module imports, and one in a package; not those that it does not import."""
+    (tmp_path / "pkg").mkdir()
+    contents = {
+        "gen.py": "import json, helper\nfrom pkg import part\ndef make(row): ...",
+        "helper.py": "from deeper import one",
+        "deeper.py": "one = 1",
+        "pkg/__init__.py": "",
+        "pkg/part.py": "from . import side\nfrom .other import thing",
+        "pkg/side.py": "import helper",
+        "pkg/other.py": "thing = 1",
+        "unused.py": "",
+    }
+    for name, text in contents.items():
+        (tmp_path / name).write_text(text)
+    before = CodeFiles(tmp_path)("file://gen.py:make")
+    for name, text in contents.items():
+        (tmp_path / name).write_text(text + "\n# changed")
+        after = CodeFiles(tmp_path)("file://gen.py:make")
+        assert (after != before) is (name != "unused.py"), name
+        (tmp_path / name).write_text(text)
+    assert CodeFiles(tmp_path)("file://gen.py:make") == before
+    assert {file.name for file in with_imports(tmp_path / "gen.py")} == {
+        Path(name).name for name in contents if name != "unused.py"
+    }

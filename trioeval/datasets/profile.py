@@ -108,6 +108,7 @@ class Profiler:
     def profile(self) -> ColumnProfile:
         """What is known; nothing of calls."""
         distinct, is_estimate = self._least.distinct()
+        looked_at = self._rows - self._skipped - self._kinds["null"]
         return ColumnProfile(
             name=self.name,
             kind=self.kind,
@@ -115,7 +116,7 @@ class Profiler:
             values=self._rows,
             nulls=self._kinds["null"],
             skipped=self._skipped,
-            distinct=distinct,
+            distinct=min(distinct, looked_at),
             is_estimate=is_estimate,
             lengths=_histogram(self._lengths, *self._span),
             numbers=self._numbers.figures(),

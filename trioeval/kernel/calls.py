@@ -65,6 +65,7 @@ class Calls(Generic[P]):
         "_timer",
         "_waited",
         "_waiting",
+        "attempts",
         "count",
         "job",
         "started_at",
@@ -100,6 +101,8 @@ class Calls(Generic[P]):
         """
         self.withdrawn = False
         """Whether the job was cut off because of a stop."""
+        self.attempts: Attempts | None = None
+        """Of the call that failed last, perhaps in an earlier round; None if none has failed."""
         self._made = made
         self._terms = terms
         self._timer = timer
@@ -111,6 +114,11 @@ class Calls(Generic[P]):
         self._paused_at: float | None = None
         self._waited = 0.0
         timer.set(now + job.timeout)
+
+    @property
+    def refused_alone(self) -> bool:
+        """Whether the call that failed last was refused again and again while others were served."""
+        return self.attempts is not None and self.attempts.is_own
 
     def waited(self, now: float) -> float:
         """Seconds until `now` in which the clock stood."""
@@ -185,6 +193,7 @@ class Calls(Generic[P]):
         again_at: float | None = None
         if not target.start_nowait(call, self, need, now):
             now = await self._wait(target, call, need, again_at, passes=ahead)
+        seen = target.seen
         while True:
             mark = target.throttle.mark
             failure: Exception | None = None
@@ -202,7 +211,7 @@ class Calls(Generic[P]):
                     self._learn_success(target, now, mark, retried=attempts is not None)
             except Exception as error:
                 failure = error
-                attempts = Attempts(target.spec) if attempts is None else attempts
+                attempts = self._attempts_of(target, seen) if attempts is None else attempts
                 again_at = self._learn_failure(target, error, mark, attempts)
                 used = used_by(error, tokens, money)
                 if again_at is None:
@@ -274,6 +283,12 @@ class Calls(Generic[P]):
             self._withdraw()
         return self.withdrawn
 
+    def _attempts_of(self, lane: Lane, seen: tuple[int, int]) -> Attempts:
+        """Begin to count the failures of a call, in a salvage round after those of the round before."""
+        before = self.attempts.failures if self._made and self.attempts is not None else 0
+        self.attempts = Attempts(lane.spec, seen, before)
+        return self.attempts
+
     def _withdraw(self) -> None:
         """The run is stopped: cut the job off, if it has made no request."""
         if self.count == self._made and not self._over:
@@ -336,7 +351,7 @@ class Calls(Generic[P]):
     ) -> float | None:
         """What a failure means; returns the instant before which the call is not made again, if it is."""
         error = call_error(failure)
-        again = attempts.again(error, salvaging=self._made > 0)
+        again = attempts.again(error, lane.seen, salvaging=self._made > 0)
         if error is None:
             return None
         before, was_open = lane.throttle.limits, lane.closed is None

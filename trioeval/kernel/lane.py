@@ -131,6 +131,11 @@ class Lane:
         self._apply_limit()
 
     @property
+    def seen(self) -> tuple[int, int]:
+        """Calls that were served, and refused because there were too many, so far."""
+        return self.served, self._refused
+
+    @property
     def slot_free(self) -> bool:
         """Whether one more call could be in flight."""
         return self.in_flight < self._slots

@@ -1,7 +1,15 @@
 """Whether a call that failed is made again.
 
 Law: ATTEMPTS. Mishaps are bounded by the lane's `retries`; refusals by its patience, which closes the
-lane; everything together by `max_retries`, where somebody set it.
+lane; everything together by `max_retries`, where it is set, over all salvage rounds.
+
+**Refusals of one call.** A lane that serves other calls never runs out of patience, so a call that its
+provider always refuses (it is too large, and the reply does not say so) would be made again for ever. Such
+refusals belong to the call: it fails as soon as they can hardly be chance. The share of refusals among the
+other calls of the lane since this one began is the chance of one refusal; that chance to the power of the
+refusals of this call must be below one in a million. Where everything is refused often, this takes many
+refusals; among calls that are all served, a few. A fixed number of refusals would either drop calls of a
+busy provider or wait long for a hopeless one.
 """
 
 import attrs
@@ -12,17 +20,30 @@ from trioeval.kernel.lane_spec import LaneSpec
 
 _OFTEN = 2
 
+_CHANCE = 1e-6
+"""Below this probability the refusals of one call are not chance."""
+
 
 @attrs.define(eq=False)
 class Attempts:
     """The failures of one call."""
 
     _spec: LaneSpec
+    _before: tuple[int, int]
+    """Calls that the lane had served, and refused, when this call began."""
+    failures: int = 0
+    """All failures so far, those of earlier salvage rounds included."""
+    is_own: bool = False
+    """Whether the last failure is a refusal that the other calls of the lane do not share."""
     mishaps: int = 0
     """Transient failures so far."""
     refusals: int = 0
     """How often the call was one too many."""
-    _failures: int = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether `max_retries` allows no further call, not even in a salvage round."""
+        return self._spec.max_retries is not None and self.failures > self._spec.max_retries
 
     @property
     def passes(self) -> bool:
@@ -33,23 +54,36 @@ class Attempts:
         """
         return self.refusals < _OFTEN
 
-    def again(self, error: CallError | None, *, salvaging: bool) -> bool:
+    def again(self, error: CallError | None, seen: tuple[int, int], *, salvaging: bool) -> bool:
         """Count a failure; whether the call is made again, as far as the number of attempts goes.
 
         A failure that says nothing is final. A job that is salvaged has one attempt left for mishaps.
+
+        Args:
+            error: The failure.
+            seen: Calls that the lane has served, and refused, until now; without this refusal.
+            salvaging: Whether its job is salvaged.
         """
+        self.is_own = False
         if error is None:
             return False
         self.refusals += error.fault is Fault.RATE_LIMITED
         self.mishaps += error.fault is Fault.TRANSIENT
-        self._failures += 1
-        if self._spec.max_retries is not None and self._failures > self._spec.max_retries:
+        self.failures += 1
+        served = seen[0] - self._before[0]
+        if self.exhausted:
+            self.is_own = error.fault is Fault.RATE_LIMITED and served > 0
             return False
-        if error.retries is not None and self._failures > error.retries:
+        if error.retries is not None and self.failures > error.retries:
+            self.is_own = salvaging and error.fault is Fault.RATE_LIMITED and served > 0
             return False
         if error.fault is Fault.TRANSIENT:
             return not salvaging and self.mishaps <= self._spec.retries
-        return True
+        if error.fault is Fault.RATE_LIMITED and served:
+            refused = seen[1] - self._before[1] - (self.refusals - 1)
+            share = (refused + 1) / (served + refused + 2)
+            self.is_own = share**self.refusals < _CHANCE
+        return not self.is_own
 
 
 def call_error(error: Exception) -> CallError | None:

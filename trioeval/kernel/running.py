@@ -24,7 +24,7 @@ from trioeval.kernel.lanes import Lanes
 from trioeval.kernel.ledger import Ledger
 from trioeval.kernel.needs import Need, Purse
 from trioeval.kernel.outcomes import Blocked, Cut, Done, Failed, NotRun, Outcome, V
-from trioeval.kernel.retries import worth_salvaging
+from trioeval.kernel.retries import Attempts, worth_salvaging
 from trioeval.kernel.terms import Terms
 from trioeval.kernel.timeouts import Timeouts, Timer
 from trioeval.kernel.withdrawal import Withdrawal
@@ -87,6 +87,8 @@ class Running(Generic[P, V]):
     """What is used up of the budget."""
     _failed: dict[int, Failed] = attrs.field(factory=dict)
     """How jobs ended that are set aside, or run again."""
+    _attempts: dict[int, Attempts] = attrs.field(factory=dict)
+    """Of calls with which such jobs failed."""
     _aside: set[int] = attrs.field(factory=set)
     """Those of them whose round comes when nothing else can go on."""
     _blocked: deque[tuple[int, int]] = attrs.field(factory=deque)
@@ -136,10 +138,11 @@ class Running(Generic[P, V]):
             favoured: Whether its lane was found ready for its first call.
             rested: Told when it begins and ceases to rest; see `Calls`.
         """
-        made = 0
+        made, attempts = 0, None
         if self._failed and (before := self._failed.get(job.index)) is not None:
-            made = before.calls
+            made, attempts = before.calls, self._attempts.get(job.index)
         calls = Calls(job, self.terms, timer, now, made=made, rested=rested)
+        calls.attempts = attempts
         if favoured:
             self.lanes.by_name[job.lane].favourite = calls
         if self.observe is not None:
@@ -149,7 +152,7 @@ class Running(Generic[P, V]):
     def finish(self, calls: Calls[P], outcome: Outcome[V]) -> None:
         """The body of a job is over."""
         calls.close()
-        if self.rounds and isinstance(outcome, Failed) and self._set_aside(outcome):
+        if self.rounds and isinstance(outcome, Failed) and self._set_aside(outcome, calls.attempts):
             return
         self.settle(outcome)
 
@@ -158,6 +161,7 @@ class Running(Generic[P, V]):
         if self._failed and self._failed.pop(outcome.index, None) is not None:
             self._aside.discard(outcome.index)
             self._salvaged.pop(outcome.index, None)
+            self._attempts.pop(outcome.index, None)
         self.ledger.record(outcome)
         if self.settled is not None:
             self._tell_settled(self.settled, outcome)
@@ -267,11 +271,15 @@ class Running(Generic[P, V]):
         again = f", {len(self._failed)} of them again" if self._failed else ""
         self.fail(PlanError(f"{left} jobs of the plan never became ready{again}"))
 
-    def _set_aside(self, failed: Failed) -> bool:
+    def _set_aside(self, failed: Failed, attempts: Attempts | None) -> bool:
         index = failed.index
         rounds = self._salvaged.get(index, 0)
         if rounds >= self.rounds or not worth_salvaging(failed.error):
             return False
+        if attempts is not None:
+            if attempts.exhausted or attempts.is_own:
+                return False
+            self._attempts[index] = attempts
         self._salvaged[index] = rounds + 1
         self._failed[index] = failed
         try:

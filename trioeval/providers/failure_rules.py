@@ -49,7 +49,10 @@ CONTEXT_TEXT = re.compile(
     r"|exceeds the maximum number of tokens|reduce the length of the (messages|prompt)",
     re.IGNORECASE,
 )
+TOO_LARGE_TEXT = re.compile(r"request too large", re.IGNORECASE)
 CREDIT_TEXT = re.compile(r"credit balance (is )?too low", re.IGNORECASE)
+_LIMIT_TEXT = re.compile(r"\blimit:?\s+(\d[\d,]{0,17})\b", re.IGNORECASE)
+_REQUESTED_TEXT = re.compile(r"\brequested:?\s+(\d[\d,]{0,17})\b", re.IGNORECASE)
 PERIOD_TEXT = re.compile(r"\b(day|month)\b|per_?(day|month)|daily|monthly", re.IGNORECASE)
 
 REFUSED_PROMPT = frozenset(
@@ -100,6 +103,8 @@ class Rule:
     """Not with a hint up to `NEAR_HINT`."""
     only_far: bool = False
     """Only with a hint above `LONG_HINT`."""
+    or_exceeds: bool = False
+    """Also where the message names a limit and a request that is larger."""
 
     def fits(self, seen: Evidence) -> bool:
         """Whether this row speaks of such a reply."""
@@ -115,7 +120,7 @@ class Rule:
 
     def _is_said(self, seen: Evidence) -> bool:
         said = self.text is not None and self.text.search(seen.text) is not None
-        return said or bool(self.codes & seen.codes)
+        return said or bool(self.codes & seen.codes) or (self.or_exceeds and _exceeds(seen.text))
 
 
 RULES = (
@@ -134,6 +139,7 @@ RULES = (
         unless_near=True,
     ),
     Rule(kind="quota_exhausted", statuses=frozenset({429}), text=PERIOD_TEXT, only_far=True),
+    Rule(kind="context_window", statuses=frozenset({429}), text=TOO_LARGE_TEXT, or_exceeds=True),
     Rule(kind="rate_limited", statuses=frozenset({429, 498})),
     Rule(kind="rate_limited", statuses=frozenset({403}), codes=frozenset({"ratelimitexceeded"})),
     Rule(kind="overloaded", statuses=frozenset({529})),
@@ -211,6 +217,14 @@ def is_refusal(seen: Evidence) -> bool:
     if seen.status not in REFUSING and seen.status not in SUCCESSES:
         return False
     return seen.is_flagged or bool(seen.codes & REFUSED_PROMPT)
+
+
+def _exceeds(text: str) -> bool:
+    """Whether a message says that one request asks for more than a limit ever allows."""
+    limit, requested = _LIMIT_TEXT.search(text), _REQUESTED_TEXT.search(text)
+    if limit is None or requested is None:
+        return False
+    return int(requested[1].replace(",", "")) > int(limit[1].replace(",", ""))
 
 
 def _kind_inside(seen: Evidence) -> ProviderErrorKind:

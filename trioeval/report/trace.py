@@ -41,8 +41,8 @@ from trioeval.report.inert import inert
 Which: TypeAlias = tuple[str | None, int]
 """A job: the id of its task, and its index there."""
 
-RowOf: TypeAlias = Callable[[int], int | None]
-"""Gives the index of the row that a job is for; None of a job that is for none."""
+RowOf: TypeAlias = Callable[[int], int | str | None]
+"""Gives the index of the row that a job is for; of a job that is for none its name, or None."""
 
 _NAME = 120  # characters of a name
 _PROCESS = 1
@@ -151,14 +151,14 @@ class Trace:
             self._end_job(which, now, "cut")
         return self._taken() + "\n]\n"
 
-    def _admitted(self, task: str | None, event: Admitted, row: int | None) -> None:
+    def _admitted(self, task: str | None, event: Admitted, row: int | str | None) -> None:
         which, lane = (task, event.index), self._lane(event.lane, event.at)
         if lane.wait is not None and lane.wait.index is None:
             self._end_wait(lane, event.at)
         self._end_job(which, event.at, "set aside")
         self._admissions += 1
         number = f"job {event.index}" if row is None else f"{row}"
-        words = (task, number, None if row is None else self.name_of(task, row))
+        words = (task, number, self.name_of(task, row) if isinstance(row, int) else None)
         name = self._escaped(" ".join(word for word in words if word))
         self._jobs[which] = _OpenJob(self._admissions, name)
         self._add_job("b", self._admissions, event.at, f'"job":"{name}","lane":"{lane.name}"')

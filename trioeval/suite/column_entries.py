@@ -242,8 +242,23 @@ def _mistakes_of(settings: ColumnsSettings) -> Iterator[Mistake]:
             if not any(means(pattern, name) for name in made):
                 at = ("processors", place, "dropColumns", position)
                 yield Mistake(f"{quote(pattern)} means no column", nearest(pattern, made), at=at)
+    yield from _alike(settings)
     if not written_columns(settings):
         yield Mistake("no column is kept", 'leave out "keep": false somewhere', at=("columns",))
+
+
+def _alike(settings: ColumnsSettings) -> Iterator[Mistake]:
+    """Names that are one to files in which upper and lower case are the same."""
+    if settings.format == "jsonl":
+        return
+    seen: dict[str, str] = {}
+    for place, column in enumerate(settings.columns):
+        for name in (*column.outputs, *extras_of(column)) if column.keep else ():
+            other = seen.setdefault(name.casefold(), name)
+            if other != name:
+                message = f"{quote(name)} differs from {quote(other)} only in upper and lower case"
+                hint = 'rename one of them, or write "format": "jsonl"'
+                yield Mistake(message, hint, at=("columns", place))
 
 
 def _hidden(settings: ColumnsSettings) -> Iterator[Mistake]:

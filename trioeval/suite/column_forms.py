@@ -12,6 +12,7 @@ import cattrs
 
 from trioeval.grading import Assertion, quote
 from trioeval.suite.column_models import (
+    MOST_WORKERS,
     Asking,
     Column,
     EmbeddingColumn,
@@ -323,8 +324,17 @@ def _mistakes_of(column: Column) -> Iterator[Mistake]:
                 yield Mistake(message, "write one of them")
         case PythonColumn():
             yield from _python_mistakes(column)
+            yield from _process_mistakes(column)
         case _:
             pass
+
+
+def _process_mistakes(column: PythonColumn) -> Iterator[Mistake]:
+    if column.workers is not None and column.workers > MOST_WORKERS:
+        yield Mistake(f"must be 1 to {MOST_WORKERS}, got {column.workers}", at=("workers",))
+    if column.ordered and column.workers not in (None, 1):
+        hint = "leave out one of the two"
+        yield Mistake("ordered groups are made one after another", hint, at=("workers",))
 
 
 def _python_mistakes(column: PythonColumn) -> Iterator[Mistake]:

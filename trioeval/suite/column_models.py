@@ -64,6 +64,8 @@ class SeedColumns(ColumnEntry):
     are more rows than in the source, it begins again."""
     seed: int | None = None
     """Of the random order; None takes the dataset's."""
+    empty_as_null: bool = False
+    """Whether empty cells of CSV are null."""
 
 
 @attrs.frozen(kw_only=True)
@@ -229,6 +231,10 @@ class EmbeddingColumn(ColumnEntry):
     config: Mapping[str, Any] = attrs.field(factory=dict)
 
 
+MOST_WORKERS = 64
+"""Most processes that one function may have."""
+
+
 @attrs.frozen(kw_only=True)
 class PythonColumn(ColumnEntry):
     """`type: python`. What a function of the suite's own makes.
@@ -244,6 +250,8 @@ class PythonColumn(ColumnEntry):
     ordered: bool = False
     """Whether row groups are made one after another, in order. Not for cells."""
     timeout_s: Positive = 60.0
+    workers: Count | None = None
+    """Processes that call the function, 1 to 64; None is one for each processor. Not for ordered ones."""
     extras: tuple[str, ...] = ()
     """Side-effect columns: keys that it may give besides its outputs."""
     as_types: Mapping[str, ColumnType] = attrs.field(factory=dict)

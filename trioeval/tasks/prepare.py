@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,14 @@ from trioeval.suite import (
     told_together,
 )
 from trioeval.suite.agent_filters import with_dependencies
+from trioeval.suite.column_models import ColumnsSettings, PythonColumn
 from trioeval.suite.extensions import Extension
 from trioeval.suite.quota_models import QuotaKey
 from trioeval.tasks.access import FindAccess, Sharing
 from trioeval.tasks.agent_words import wrong_words
 from trioeval.tasks.checks import missing_extras, unbounded, wrong_transforms
 from trioeval.tasks.cluster_checks import idle_cluster
-from trioeval.tasks.columns.making import LOCAL_WIDTH, OWN_LANES
+from trioeval.tasks.columns.making import CODE, LOCAL_WIDTH, OWN_LANES
 from trioeval.tasks.columns.model_checks import wrong_models
 from trioeval.tasks.columns.seeds import Source
 from trioeval.tasks.command_checks import missing_commands
@@ -290,8 +291,18 @@ def _lanes(
         faults += error.problems
     if suite.columns is not None:
         faults += wrong_models(suite.columns, specs)
-        lanes += tuple(LaneSpec(name, LOCAL_WIDTH) for name in sorted(OWN_LANES))
+        widths = dict.fromkeys(OWN_LANES, LOCAL_WIDTH)
+        widths[CODE] = max(LOCAL_WIDTH, *_processes(suite.columns))
+        lanes += tuple(LaneSpec(name, width) for name, width in sorted(widths.items()))
     return lanes, faults
+
+
+def _processes(settings: ColumnsSettings) -> Iterator[int]:
+    """How many processes each function of a dataset may have."""
+    yield os.cpu_count() or 1
+    for column in settings.columns:
+        if isinstance(column, PythonColumn) and column.workers is not None:
+            yield column.workers
 
 
 def _settle(

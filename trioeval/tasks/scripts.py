@@ -4,6 +4,7 @@ Processes that call functions stay for the next call, and are ended when a call 
 long; so there is one pool of them for each function, made when it is first called.
 """
 
+import os
 import shlex
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -27,13 +28,12 @@ from trioeval.providers.programs.workers import (
 )
 from trioeval.scripting.evaluator import program as evaluator
 from trioeval.scripting.javascript import Script
+from trioeval.suite.column_models import MOST_WORKERS
 from trioeval.suite.mistakes import MistakenError
 from trioeval.suite.sources.around import Around
 from trioeval.suite.sources.computed import RUBY, ruby_command
 from trioeval.suite.sources.prompt_files import read_text
 from trioeval.tasks.programs import run_program
-
-MOST_WORKERS = 64
 
 RUBY_WORKER = Path(worker.__file__).with_suffix(".rb")
 """The worker that is written in Ruby, and what it calls where no file of the user's is named."""
@@ -66,7 +66,8 @@ async def open_scripts(
     if workers is None:
         workers = int(wanted) if wanted.isdecimal() else 1
     async with AsyncExitStack() as stack:
-        yield Scripts(around, min(max(workers, 1), MOST_WORKERS), memory_mb, stack)
+        is_said = wanted.isdecimal()
+        yield Scripts(around, min(max(workers, 1), MOST_WORKERS), memory_mb, stack, is_said)
 
 
 @attrs.define(eq=False)
@@ -77,14 +78,29 @@ class Scripts:
     _workers: int
     _memory_mb: int
     _stack: AsyncExitStack = attrs.field(repr=False)
-    _pools: dict[tuple[Path, str], Workers] = attrs.field(init=False, factory=dict, repr=False)
+    _is_said: bool
+    """Whether the environment says how many processes each function has."""
+    _pools: dict[tuple[Path, str, int], Workers] = attrs.field(init=False, factory=dict, repr=False)
     _engine: Workers | None = attrs.field(init=False, default=None, repr=False)
     _modules: dict[tuple[Path, str | None], Script] = attrs.field(
         init=False, factory=dict, repr=False
     )
 
+    def workers_of(self, wanted: int | None) -> int:
+        """Processes for a function: as wanted, else as the environment says, else one for each processor."""
+        if wanted is None:
+            wanted = self._workers if self._is_said else os.cpu_count() or 1
+        return min(max(wanted, 1), MOST_WORKERS)
+
     async def call(
-        self, file: Path, function: str, arguments: Sequence[Any], limit: float = LIMIT
+        self,
+        file: Path,
+        function: str,
+        arguments: Sequence[Any],
+        limit: float = LIMIT,
+        *,
+        workers: int | None = None,
+        continues: bool = False,
     ) -> Any:
         """What a function of a Python file returns. Always a checkpoint.
 
@@ -93,11 +109,16 @@ class Scripts:
             function: Its name; it may be async, for asyncio.
             arguments: JSON.
             limit: Seconds that it may take, > 0.
+            workers: Processes for the function, ≥ 1; None takes those of all code.
+            continues: Whether it may depend on calls before this one.
 
         Raises:
-            ScriptError: It failed, took longer, or returned what is not JSON.
+            ScriptError: It failed, took longer, or returned what is not JSON; or it continues calls of
+                another process, and keeps state.
         """
-        return await self._ask(file, function, arguments, limit, f"{file.name}:{function}")
+        name = f"{file.name}:{function}"
+        pool = await self._pool(file, function, name, workers or self._workers)
+        return await _called(pool, arguments, limit, continues=continues)
 
     async def python(self, code: str, values: Mapping[str, Any], limit: float = LIMIT) -> Any:
         """What Python code gives that sees the values under their names. Always a checkpoint.
@@ -263,7 +284,11 @@ class Scripts:
     async def _ask(
         self, file: Path, function: str, arguments: Sequence[Any], limit: float, name: str
     ) -> Any:
-        pool = self._pools.get((file, function))
+        pool = await self._pool(file, function, name, self._workers)
+        return await _called(pool, arguments, limit)
+
+    async def _pool(self, file: Path, function: str, name: str, workers: int) -> Workers:
+        pool = self._pools.get((file, function, workers))
         if pool is None:
             spec = WorkerSpec(
                 name=name,
@@ -272,7 +297,7 @@ class Scripts:
                 function=function,
                 cwd=self._around.directory,
                 environ=self._around.environ,
-                workers=self._workers,
+                workers=workers,
                 memory_mb=self._memory_mb,
                 limit_key=None,  # it has another name in each place, or none
             )
@@ -280,13 +305,15 @@ class Scripts:
                 ruby = ruby_command(self._around)
                 spec = attrs.evolve(spec, executable=ruby, program=RUBY_WORKER)
             pool = await self._stack.enter_async_context(open_workers(spec))
-            self._pools[file, function] = pool
-        return await _called(pool, arguments, limit)
+            self._pools[file, function, workers] = pool
+        return pool
 
 
-async def _called(workers: Workers, arguments: Sequence[Any], limit: float) -> Any:
+async def _called(
+    workers: Workers, arguments: Sequence[Any], limit: float, *, continues: bool = False
+) -> Any:
     try:
-        return await workers.call(arguments, limit)
+        return await workers.call(arguments, limit, continues=continues)
     except ProviderError as error:
         raise ScriptError(
             error.message,

@@ -1,10 +1,13 @@
 """The files that a suite is made of, and whether they are what they were.
 
 A suite whose files, flags and environment are the same has the same rows, so a run of it can be continued
-without a look at them. Two things cannot be seen from files: what a generator of tests returns that looks
-elsewhere, and what variables `file://…` hold, which are read when their rows run.
+without a look at them. To a Python file belong the modules beside it that it imports, and those that they
+import. Some things cannot be seen from files: what a generator of tests returns that looks elsewhere, what
+variables `file://…` hold, which are read when their rows run, and modules that are installed elsewhere, or
+imported by a computed name.
 """
 
+import ast
 import hashlib
 import json
 import re
@@ -43,7 +46,7 @@ class CodeFiles:
         if found is None:
             return None
         if text not in self._digests:
-            self._digests[text] = _digest(self.directory / found[1])
+            self._digests[text] = _code_digest(self.directory / found[1])
         return self._digests[text]
 
 
@@ -52,7 +55,8 @@ def files_of(suite: Suite) -> tuple[Path, ...]:
     files = list(suite.files)
     for part in (suite, *(task.suite for task in suite.tasks)):
         named = (_CODE.fullmatch(text) for text in _texts(part))
-        files += [part.directory / found[1] for found in named if found is not None]
+        for found in named:
+            files += [] if found is None else with_imports(part.directory / found[1])
         files += _seed_files(part)
     return tuple(dict.fromkeys(file for file in files if file.is_file()))
 
@@ -71,6 +75,46 @@ def suite_digest(suite: Suite, flags: Mapping[str, Any]) -> str:
     """
     said = json.dumps([file_digests(files_of(suite)), flags], sort_keys=True, default=str)
     return hashlib.sha256(said.encode()).hexdigest()[:32]
+
+
+def with_imports(file: Path) -> list[Path]:
+    """A file of code and, of a Python file, the modules in its folder that it imports, directly or not."""
+    found, folder = [file], file.parent
+    for one in found:  # it grows meanwhile
+        for name in _imported(one, folder) if one.suffix == ".py" else ():
+            stem = folder.joinpath(*name.split("."))
+            for module in (stem.with_suffix(".py"), stem / "__init__.py"):
+                if module not in found and module.is_file():
+                    found.append(module)
+    return found
+
+
+def _imported(file: Path, folder: Path) -> Iterator[str]:
+    """Names of modules that a file may import, each with the packages that it is in."""
+    try:
+        tree = ast.parse(file.read_bytes())
+        package = file.parent.relative_to(folder).parts
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [one.name for one in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            around = package[: len(package) + 1 - node.level] if node.level else ()
+            base = ".".join((*around, *([node.module] if node.module else [])))
+            names += [base, *(f"{base}.{one.name}".strip(".") for one in node.names)]
+    for name in dict.fromkeys(names):
+        parts = [part for part in name.split(".") if part.isidentifier()]
+        yield from (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+
+
+def _code_digest(file: Path) -> str | None:
+    """The digest of a file of code, and of the modules beside it that it imports."""
+    digests = [_digest(one) for one in with_imports(file)]
+    if len(digests) == 1:
+        return digests[0]
+    return hashlib.sha256(json.dumps(sorted(map(str, digests))).encode()).hexdigest()
 
 
 def _texts(suite: Suite) -> Iterator[str]:

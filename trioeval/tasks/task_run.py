@@ -51,8 +51,8 @@ Emit = Callable[[Row], Awaitable[None]]
 """What gets the rows, one after another."""
 
 
-RowOf: TypeAlias = Callable[[int], int | None]
-"""Gives the index of the row that a job is for; None of a job that is for none, or for several."""
+RowOf: TypeAlias = Callable[[int], int | str | None]
+"""Gives the index of the row that a job is for; of a job that is for none, or several, its name or None."""
 
 Observers: TypeAlias = Callable[[str | None, RowOf], Observer]
 """Gives who is told of what the jobs of one task do, by the id of the task."""

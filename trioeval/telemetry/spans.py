@@ -174,7 +174,7 @@ class Telemetry:
         if not isinstance(event, Admitted | Waiting | CallStarted) or event.index is None:
             return
         index = row_of(event.index)
-        if index is None or self._is_broken:
+        if not isinstance(index, int) or self._is_broken:
             return
         if isinstance(event, Admitted):
             row = self._row(task, index)

@@ -159,7 +159,7 @@ class _Run:
         elif failed:
             for job in failed:
                 job.state, job.rounds = "pending", job.rounds + 1
-                job.failures = job.mishaps = job.refusals = 0
+                job.mishaps = job.refusals = 0
                 job.worked = 0.0
             self._serve(now)
 
@@ -289,15 +289,20 @@ class _Run:
             job.state = "resting"
             self._at(now + wait, lane.spec.name, lambda _: self._join(job))
         else:
-            self._finish(job, "Failed", now, curable=attempt.fault in _CURABLE)
+            curable = attempt.fault in _CURABLE and not self._is_exhausted(job, lane.spec)
+            self._finish(job, "Failed", now, curable=curable)
 
     def _is_made_again(self, job: ModelJob, spec: LaneSpec, fault: Fault) -> bool:
         if fault not in _CURABLE:
             return False
-        if spec.max_retries is not None and job.failures > spec.max_retries:
+        if self._is_exhausted(job, spec):
             return False
         # A job of a salvage round has one attempt for mishaps.
         return fault is Fault.RATE_LIMITED or job.mishaps <= (0 if job.rounds else spec.retries)
+
+    def _is_exhausted(self, job: ModelJob, spec: LaneSpec) -> bool:
+        """Whether `max_retries` allows no further request, in all rounds together."""
+        return spec.max_retries is not None and job.failures > spec.max_retries
 
     def _join(self, job: ModelJob) -> None:
         job.state = "in line"

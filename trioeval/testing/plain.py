@@ -38,7 +38,7 @@ _USED = _some((None, None, 0, 2, 5, 8))
 _SECONDS = st.integers(0, 6)
 _HINTS = _some((None, None, 1.25, 2.5, 5.0))
 _FAULTS = st.lists(
-    _some((Fault.TRANSIENT, Fault.RATE_LIMITED, Fault.RATE_LIMITED, Fault.REFUSED)),
+    _some((Fault.TRANSIENT,) * 2 + (Fault.RATE_LIMITED,) * 2 + (Fault.REFUSED,)),
     max_size=_MOST_ATTEMPTS,
 )
 _DEPENDS = _some((False, False, True))
@@ -57,8 +57,8 @@ def _fixed_lanes(name: str, *, failures: bool) -> st.SearchStrategy[LaneSpec]:
         tpm=_some((None, None, None, 960.0, 240.0)),
         min_gap=_some((0.0, 0.0, 0.0, 0.25, 1.0)),
         adaptive=st.just("off"),
-        retries=st.integers(0, 3) if failures else st.just(0),
-        max_retries=_some((None, None, 0, 1, 3)) if failures else st.none(),
+        retries=_some((0, 0, 0, 1, 3)) if failures else st.just(0),
+        max_retries=_some((None, None, None, 0, 1, 3)) if failures else st.none(),
         patience=st.just(math.inf),
     )
 

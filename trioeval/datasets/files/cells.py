@@ -1,11 +1,13 @@
 """Values as files hold them: of each type one form, in all formats, so that what is read is the same.
 
 Numbers are exact: whole ones have 64 bits, the others are finite. A half of a surrogate pair stands for no
-character and no file can hold it as text: U+FFFD is written in its place.
+character and no file can hold it as text: it is written as JSON would escape it, with a backslash.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import attrs
@@ -19,6 +21,8 @@ NumberedRows: TypeAlias = Sequence[tuple[int, Mapping[str, Any]]]
 _TOLD = 5  # mistakes
 _LONGEST = 60  # characters of a value in a message
 
+_HALF = re.compile("[\ud800-\udfff]")
+
 encode_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 """JSON text of a value.
 
@@ -28,9 +32,14 @@ Raises:
 
 
 def file_columns(
-    rows: NumberedRows, columns: Mapping[str, ColumnType]
+    rows: NumberedRows, columns: Mapping[str, ColumnType], texts: Collection[str] = ()
 ) -> Mapping[str, Sequence[Any]]:
     r"""The values of all rows, by column; of `json` their JSON text. What a row lacks is None.
+
+    Args:
+        rows: The rows.
+        columns: Their columns.
+        texts: Columns of which JSON text is wanted as well.
 
     Raises:
         DatasetError: Values do not fit their columns.
@@ -39,7 +48,7 @@ def file_columns(
         >>> file_columns(
         ...     [(0, {"a": 1, "b": {"x": "ü\ud800"}}), (1, {})], {"a": "float", "b": "json"}
         ... )
-        {'a': [1.0, None], 'b': ['{"x":"ü�"}', None]}
+        {'a': [1.0, None], 'b': ['{"x":"ü\\\\ud800"}', None]}
         >>> file_columns([(7, {"a": "2"})], {"a": "int"})
         Traceback (most recent call last):
             ...
@@ -50,6 +59,8 @@ def file_columns(
     for name, kind in columns.items():
         values = found[name] = []
         change = _KINDS[kind].change
+        if name in texts and kind != "json":
+            change = partial(_json_of, change)
         for number, row in rows:
             value = row.get(name)
             if value is None:
@@ -74,7 +85,7 @@ def as_read(value: Any, kind: ColumnType) -> Any:
 
     Example:
         >>> as_read(1, "float"), as_read("a\ud800", "text"), as_read({"a": [1]}, "json")
-        (1.0, 'a�', {'a': [1]})
+        (1.0, 'a\\ud800', {'a': [1]})
     """
     match kind:
         case "json":
@@ -107,6 +118,10 @@ def _is_as_read(value: Any) -> bool:
     return True
 
 
+def _json_of(change: Callable[[Any], Any], value: Any) -> str:
+    return encode_json(change(value))
+
+
 def _text(value: str) -> str:
     return mended(str.__str__(value))  # that of an enumeration is its name
 
@@ -120,22 +135,28 @@ def _vector(value: Sequence[float]) -> Sequence[float]:
 
 
 def _json(value: Any) -> str:
-    return mended(encode_json(value))
+    return mended(encode_json(value), is_json=True)
 
 
-def mended(text: str) -> str:
-    r"""A text without halves of surrogate pairs; two that belong together are one character.
+def mended(text: str, *, is_json: bool = False) -> str:
+    r"""A text with halves of surrogate pairs escaped; two that belong together are one character.
+
+    Args:
+        text: The text.
+        is_json: Whether it is JSON text: what is read from it is escaped then.
 
     Example:
-        >>> mended("a\ud800b"), mended("\ud83d\ude00") == "😀"
-        ('a�b', True)
+        >>> print(mended("a\ud800b"), mended("\ud83d\ude00") == "😀")
+        a\ud800b True
     """
     if text.isascii():
         return text
     try:
         text.encode()
     except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        paired = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        slashes = 2 * "\\" if is_json else "\\"
+        return _HALF.sub(lambda half: f"{slashes}u{ord(half[0]):04x}", paired)
     return text
 
 
@@ -179,17 +200,28 @@ def _shown(value: Any) -> str:
 
 
 def read_rows(
-    columns: Mapping[str, ColumnType], lines: Sequence[Sequence[Any]]
+    columns: Mapping[str, ColumnType],
+    lines: Sequence[Sequence[Any]],
+    kept: Mapping[str, Callable[[Any], Any]] | None = None,
 ) -> Iterator[Mapping[str, Any]]:
     """Rows again, of lines that have the form of `file_columns`, in the order of the columns.
+
+    Args:
+        columns: The columns.
+        lines: The lines.
+        kept: How values of columns that have another type in the file are read as JSON data.
 
     Raises:
         ValueError: A text that should be JSON is none.
     """
-    json_columns = [name for name, kind in columns.items() if kind == "json"]
+    kept = kept or {}
+    json_columns = [name for name, kind in columns.items() if kind == "json" and name not in kept]
     for line in lines:
         row = dict(zip(columns, line, strict=True))
         for name in json_columns:
             if row[name] is not None:
                 row[name] = json.loads(row[name])
+        for name, read in kept.items():
+            if row[name] is not None:
+                row[name] = as_read(read(row[name]), columns[name])
         yield row

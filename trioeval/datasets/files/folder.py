@@ -71,6 +71,8 @@ class DatasetFolder:
     """Where a dataset is now that was there and did not fit."""
     result: Mapping[str, Any] | None = None
     """How the dataset ended, if it was complete when it was opened."""
+    kinds: Mapping[str, str] = attrs.field(factory=dict)
+    """What DuckDB calls the types that columns keep in Parquet files, by name; see `kept_kind`."""
     _disk: Disk = attrs.field(factory=Disk, repr=False)
     _file_lock: FileLock | None = attrs.field(default=None, repr=False)
     _parquet: Parquet | None = attrs.field(default=None, repr=False)
@@ -87,6 +89,7 @@ class DatasetFolder:
         known: Iterable[GroupFile] = (),
         again: Collection[int] = (),
         helps: str = HELPS,
+        kinds: Mapping[str, str] | None = None,
         disk: Disk | None = None,
     ) -> Self:
         """Open a folder, which is made if it is not there. Nobody else may write to it meanwhile.
@@ -104,6 +107,7 @@ class DatasetFolder:
             known: Groups that a journal knows to be written.
             again: Groups that are written anew: they count as not written, whatever is there.
             helps: What is said to help where a dataset does not fit and must.
+            kinds: As of `kinds` of the folder.
             disk: What is done to files.
 
         Raises:
@@ -137,6 +141,7 @@ class DatasetFolder:
             is_processed=opened.is_processed,
             moved=opened.moved,
             result=note.result,
+            kinds=kinds or {},
             disk=disk,
             file_lock=opened.lock,
             parquet=parquet,
@@ -194,17 +199,18 @@ class DatasetFolder:
         full: int,
     ) -> GroupFile:
         """Write a file under a name that it does not keep; it is gone if that fails."""
+        parquet = self._parquet
+        kinds = {} if parquet is None else self.kinds
         try:
-            values = file_columns(rows, columns)
+            values = file_columns(rows, columns, kinds)
         except DatasetError as error:
             raise DatasetError(f"{self.path}: group {group} cannot be written:\n{error}") from None
-        parquet = self._parquet
 
         def write(path: Path) -> None:
             if parquet is None:
                 write_jsonl(path, columns, values)
             else:
-                parquet.write(path, columns, values)
+                parquet.write(path, columns, values, kinds)
 
         try:
             self._disk.fill(part, write)
@@ -218,22 +224,62 @@ class DatasetFolder:
             digest=digest_of(part),
         )
 
-    def write_aside(self, group: int, rows: NumberedRows) -> None:
-        """Write columns that a processor has left out, as JSON lines with the numbers of their rows.
+    def write_aside(
+        self, group: int, rows: NumberedRows, columns: Mapping[str, ColumnType]
+    ) -> None:
+        """Write columns that a processor has left out, in the format of the dataset, with row numbers.
+
+        In Parquet the numbers are the column `row`, with `_` appended as long as a column is called so.
+
+        Args:
+            group: Its number.
+            rows: Numbers, and values of what is left out.
+            columns: The types of all columns of the dataset.
 
         Raises:
-            DatasetError: It cannot be written, or a value is no JSON.
+            DatasetError: It cannot be written, or a value is no JSON or does not fit its column.
         """
-        path = self.path / ASIDE / batch_name(group, "jsonl")
+        path = self.path / ASIDE / batch_name(group, self.format)
+        if self._parquet is not None:
+            self._write_aside_parquet(self._parquet, path, rows, columns)
+            return
         try:
             lines = [encode_json({"row": row, "columns": dict(values)}) for row, values in rows]
         except (TypeError, ValueError, RecursionError) as error:
             raise DatasetError(f"{path}: the columns cannot be written: {error}") from error
-        content = "".join(f"{mended(line)}\n" for line in lines).encode()
+        content = "".join(f"{mended(line, is_json=True)}\n" for line in lines).encode()
         with self._lock:
             try:
                 make_safely(path.parent, self._disk)
                 put_file(path, content, self._disk)
+            except OSError as error:
+                raise unwritable(path, error) from error
+
+    def _write_aside_parquet(
+        self, parquet: Parquet, path: Path, rows: NumberedRows, columns: Mapping[str, ColumnType]
+    ) -> None:
+        left_out = {name for _, values in rows for name in values}
+        number, taken = "row", {name.casefold() for name in left_out}
+        while number in taken:
+            number += "_"
+        kinds: dict[str, ColumnType] = {number: "int"}
+        kinds |= {name: kind for name, kind in columns.items() if name in left_out}
+        try:
+            numbered = [(row, {**one, number: row}) for row, one in rows]
+            values = file_columns(numbered, kinds, self.kinds)
+        except DatasetError as error:
+            raise DatasetError(f"{path}: the columns cannot be written:\n{error}") from None
+        part = path.with_name(part_name(path.name))
+        with self._lock:
+            try:
+                make_safely(path.parent, self._disk)
+                try:
+                    self._disk.fill(part, lambda one: parquet.write(one, kinds, values, self.kinds))
+                    self._disk.rename(part, path)
+                except OSError:
+                    self._disk.remove(part)
+                    raise
+                self._disk.settle(path.parent)
             except OSError as error:
                 raise unwritable(path, error) from error
 

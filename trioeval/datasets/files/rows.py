@@ -6,6 +6,7 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +25,7 @@ from trioeval.datasets.files.header import (
 )
 from trioeval.datasets.files.jsonl import read_jsonl
 from trioeval.datasets.files.names import LINES, NOTE, data_folder
-from trioeval.datasets.files.parquet import Parquet, need_parquet
+from trioeval.datasets.files.parquet import Parquet, as_json, is_kept, need_parquet
 from trioeval.datasets.types import ColumnType
 from trioeval.errors import DatasetError
 
@@ -173,7 +174,13 @@ class DatasetRows(Sequence[Mapping[str, Any]]):
             if self._parquet is None:
                 rows = list(read_jsonl(content))
             else:
-                rows = list(read_rows(self.columns, self._parquet.read(path)))
+                kinds, lines = self._parquet.read(path)
+                kept = {
+                    name: partial(as_json, kind=kind)
+                    for name, kind in kinds.items()
+                    if is_kept(kind, name, self.columns)
+                }
+                rows = list(read_rows(self.columns, lines, kept))
         except (OSError, ValueError) as error:
             raise _damaged(path, str(error)) from error
         if len(rows) != group.count:

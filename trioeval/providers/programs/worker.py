@@ -4,7 +4,9 @@ Run by path, with any Python from 3.9 on, and so made of the standard library al
 descriptors of a socket and of a pipe, the file, the name of the function, the most bytes that a message may
 have, and the most mebibytes of memory, or 0. On the socket messages go to and fro, JSON behind four bytes of
 length: `{"id", "arguments"}` is answered by `{"id", "value"}` or by `{"id", "error": {"what", "trace",
-"loading", "spent"}}`. A worker that is spent is not to be asked again. What the user's code prints goes
+"loading", "spent", "keeps"}}`. A worker that is spent is not to be asked again. A request with `"continues":
+true` goes on behind calls of the same execution: the first one of a process is refused if the function keeps
+state in its modules, which is in another process then, or lost. What the user's code prints goes
 elsewhere, and what it forks ends when it comes back from that code, so that only one of them answers.
 
 When nobody holds the other end of the socket any more, the worker has no purpose: it ends, and if it does
@@ -19,10 +21,12 @@ from __future__ import annotations
 import asyncio
 import builtins
 import contextlib
+import copy
 import importlib.util
 import inspect
 import json
 import os
+import pickle
 import queue
 import select
 import signal
@@ -125,20 +129,48 @@ class _Function:
         self._name = name
         self._function: Callable[..., Any] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_fresh = True
 
     def answer(self, request: dict[str, Any], largest: int) -> bytes:
         try:
             if self._function is None:
                 self._function = load(self._file, self._name)
-            value = self._function(*request["arguments"])
-            if inspect.isawaitable(value):
-                value = self._wait_for(value)
+            continues = request.get("continues", False) and self._is_fresh
+            self._is_fresh = False
+            arguments = request["arguments"]
+            value = self._continue(arguments) if continues else self._call(arguments)
             return _encode(request["id"], value, largest)
         except FAILURES as error:  # whatever the user's code raises is an answer
             # What ran out of memory may hold on to it, and so fail the next call.
             spent = isinstance(error, MemoryError)
-            failure = {**describe(error), "loading": self._function is None, "spent": spent}
+            failure = {
+                **describe(error),
+                "loading": self._function is None,
+                "spent": spent,
+                "keeps": isinstance(error, _KeptStateError),
+            }
             return json.dumps({"id": request["id"], "error": failure}).encode()
+
+    def _call(self, arguments: list[Any]) -> Any:
+        value = self._function(*arguments)  # type: ignore[misc] # it is loaded
+        return self._wait_for(value) if inspect.isawaitable(value) else value
+
+    def _continue(self, arguments: list[Any]) -> Any:
+        """The first call of this process, of a function that others were made of before.
+
+        What a first call only loads, the second one leaves as it is; what both change is state.
+        """
+        again = copy.deepcopy(arguments)
+        before = _kept(self._file)
+        value = self._call(arguments)
+        between = _kept(self._file)
+        if any(before.get(name) != now for name, now in between.items()):
+            self._call(again)
+            after = _kept(self._file)
+            names = sorted(name for name in after if between.get(name) != after[name])
+            if names:
+                raise _KeptStateError(", ".join(names))
+        return value
 
     def _wait_for(self, value: Any) -> Any:
         # One loop for all calls: clients that the user's code keeps belong to it.
@@ -149,6 +181,57 @@ class _Function:
             return await value
 
         return self._loop.run_until_complete(wait())
+
+
+class _KeptStateError(Exception):
+    """A function keeps state from call to call that this process does not have."""
+
+
+def _kept(file: str) -> dict[str, Any]:
+    """What the modules of a file's folder hold besides functions, by name; values that can be compared."""
+    folder, found = str(Path(file).parent), dict[str, Any]()
+    for module in tuple(sys.modules.values()):
+        origin = getattr(module, "__file__", None)
+        if not isinstance(origin, str) or str(Path(origin).parent) != folder:
+            continue
+        for name, value in tuple(vars(module).items()):
+            if not name.startswith("__") and not inspect.ismodule(value):
+                found[name] = _comparable(_data_of(value))
+    generator = sys.modules.get("random")
+    if generator is not None:
+        found["random"] = generator.getstate()
+    return found
+
+
+def _data_of(value: Any) -> Any:
+    """What a function or a class holds beside its code; anything else itself."""
+    if inspect.isfunction(value):
+        cells = [_cell(cell) for cell in value.__closure__ or ()]
+        return [value.__defaults__, value.__kwdefaults__, value.__dict__, cells]
+    if inspect.isclass(value):
+        own = vars(value).items()
+        return {k: v for k, v in own if not k.startswith("__") and not inspect.isroutine(v)}
+    if inspect.isgenerator(value):
+        return [value.gi_frame and (value.gi_frame.f_lasti, dict(value.gi_frame.f_locals))]
+    return value
+
+
+def _cell(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is empty
+        return None
+
+
+def _comparable(value: Any) -> Any:
+    with contextlib.suppress(Exception):  # code of the user's may raise whatever it likes
+        return pickle.dumps(value)
+    if isinstance(value, (list, tuple)):
+        return [_comparable(one) for one in value]
+    if isinstance(value, dict):
+        return {repr(key): _comparable(one) for key, one in value.items()}
+    held = getattr(value, "__dict__", None)
+    return id(value) if held is None else {key: id(one) for key, one in held.items()}
 
 
 def load(file: str, name: str) -> Callable[..., Any]:

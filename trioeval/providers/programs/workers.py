@@ -42,6 +42,10 @@ class OutOfMemoryError(ProviderError):
     """A call that took all the memory that there is for it."""
 
 
+class KeptStateError(ProviderError):
+    """A call that continues others, of a function that keeps state which its new process does not have."""
+
+
 @attrs.frozen
 class Encoded:
     """An argument that is JSON already: what is long, and told to many calls, is written once."""
@@ -117,19 +121,21 @@ class Workers:
     def _as_many_as_allowed(self) -> trio.CapacityLimiter:
         return trio.CapacityLimiter(self._spec.workers)
 
-    async def call(self, arguments: Sequence[Any], limit: float) -> Any:
+    async def call(self, arguments: Sequence[Any], limit: float, *, continues: bool = False) -> Any:
         """Call the function in a worker, when one is free. Always a checkpoint.
 
         Args:
             arguments: JSON, or encoded.
             limit: Seconds that the call may take, > 0; those until a worker is free do not count, those
                 in which one is started do.
+            continues: Whether calls came before that it may depend on, perhaps in another process.
 
         Returns:
             What the function returned.
 
         Raises:
             OutOfMemoryError: `unexpected` (the function took all memory that there is for it).
+            KeptStateError: `unexpected` (the call continues others, and what they left is not there).
             ProviderError: `unexpected` (the function raised), `attempt_timeout`, `worker_crashed` or
                 `bad_request` (the arguments are too large).
         """
@@ -145,7 +151,7 @@ class Workers:
             try:
                 with trio.move_on_after(limit) as scope:
                     worker = await self._take()
-                    answer = await worker.ask(message)
+                    answer = await worker.ask(message, continues=continues)
             finally:
                 if answer is not None and worker is not None and not _is_spent(answer):
                     self._idle.append(worker)
@@ -203,6 +209,11 @@ class Workers:
         if error is None:
             return answer.get("value")
         # A file that cannot be loaded serves nobody; what a function raises concerns its call.
+        if error.get("keeps"):
+            kept = error["what"].rpartition(": ")[2]
+            raise KeptStateError(
+                "unexpected", f"{self._spec.name} keeps state from call to call: {kept}"
+            )
         failure = OutOfMemoryError if _is_spent(answer) else ProviderError
         raise failure(
             "unexpected",
@@ -266,7 +277,7 @@ class _Worker(trio.abc.AsyncResource):
         """What it printed last, since it was asked."""
         return self._printed.text
 
-    async def ask(self, arguments: bytes) -> Mapping[str, Any] | None:
+    async def ask(self, arguments: bytes, *, continues: bool) -> Mapping[str, Any] | None:
         """What it answered; None if no answer will come, and it has to be closed."""
         self._asked += 1
         self._printed.clear()
@@ -274,7 +285,7 @@ class _Worker(trio.abc.AsyncResource):
             if self._tree.process.stdout is not None:
                 nursery.start_soon(read_stream, self._tree.process.stdout, self._printed.feed)
             nursery.start_soon(self._watch)
-            answer = await self._exchange(arguments)
+            answer = await self._exchange(arguments, continues=continues)
             if answer is not None:
                 nursery.cancel_scope.cancel("answered")
             else:  # its last words and its exit code are on their way, if it has ended
@@ -302,8 +313,9 @@ class _Worker(trio.abc.AsyncResource):
         await self._tree.wait()
         await self._tree.end()
 
-    async def _exchange(self, arguments: bytes) -> Mapping[str, Any] | None:
-        request = b'{"id": %d, "arguments": %b}' % (self._asked, arguments)
+    async def _exchange(self, arguments: bytes, *, continues: bool) -> Mapping[str, Any] | None:
+        said = b', "continues": true' if continues else b""
+        request = b'{"id": %d%b, "arguments": %b}' % (self._asked, said, arguments)
         try:
             await self._channel.send_all(program.LENGTH.pack(len(request)) + request)
             (size,) = program.LENGTH.unpack(await self._receive(program.LENGTH.size))

@@ -24,7 +24,7 @@ from trioeval.tasks.columns.dataset_journal import MadeRecord
 from trioeval.tasks.columns.dataset_progress import Progress
 from trioeval.tasks.columns.dataset_readiness import MakeReadiness
 from trioeval.tasks.columns.making import (
-    OWN_LANES,
+    LOCAL,
     CellError,
     CellMaker,
     CellOrder,
@@ -82,8 +82,8 @@ class Cells:
         if failure is not None:
             return self._failed(index, failure, tally, calls)
         self._keep_cell(group, job, row, values, tally)
-        if ready.lane not in OWN_LANES:
-            progress.call_ended(failed=False, mishap=False)
+        if ready.lane != LOCAL:
+            progress.call_ended(ready.lane, failed=False, mishap=False)
         return None
 
     async def group(self, index: int, ready: ReadyJob, calls: Calls[Any]) -> Exception | None:
@@ -112,6 +112,8 @@ class Cells:
             try:
                 with flight.scope:
                     values = await self._ask(job, order, calls)
+            except DatasetError:  # the whole cannot go on
+                raise
             except Exception as error:  # noqa: BLE001 - as above
                 failure = error
             finally:
@@ -125,8 +127,8 @@ class Cells:
             name = progress.producer_name(job)
             raise DatasetError(f"column {name!r} leaves out all rows of group {job.group}")
         self._keep_group(job, values, skips, tally=tally, missing=missing)
-        if ready.lane not in OWN_LANES and wanted:
-            progress.call_ended(failed=False, mishap=False)
+        if ready.lane != LOCAL and wanted:
+            progress.call_ended(ready.lane, failed=False, mishap=False)
         return None
 
     async def _order(
@@ -173,7 +175,7 @@ class Cells:
         return cell_values(producer, columns, spec.types, made)
 
     def _failed(self, index: int, error: Exception, tally: Tally, calls: Calls[Any]) -> Exception:
-        self.readiness.failed(index, Trouble(error, calls.count), tally)
+        self.readiness.failed(index, Trouble(error, calls.count, calls.refused_alone), tally)
         return error
 
     def _keep_cell(

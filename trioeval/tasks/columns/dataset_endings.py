@@ -31,10 +31,14 @@ class Trouble:
     error: Exception
     attempts: int
     """Requests that its job has made."""
+    is_own: bool = False
+    """Whether its call was refused while the lane served others."""
 
     @property
     def reason(self) -> str | None:
         """Why it is no failure of the row, which may be made in another run; None if it is one."""
+        if self.is_own:
+            return None
         reasons = [_reason(leaf) for leaf in leaves(self.error)]
         return next((reason for reason in reasons if reason is not None), None)
 

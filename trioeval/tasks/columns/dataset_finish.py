@@ -89,7 +89,7 @@ class Finishing:
         written = [(row, self._columns(row, values)) for row, values in rows]
         counts = Counter[str](group.dropped) + Counter(one.cause for one in gone)
         if aside:
-            await self.output.write_aside(number, aside)
+            await self.output.write_aside(number, aside, progress.spec.types)
         file = await self.output.write(number, written, dict(counts))
         await self.profiles.add(written, group.skipped)
         progress.drop(group, gone)
@@ -150,7 +150,7 @@ class Finishing:
         for row, values in processed.aside:
             aside.setdefault(grouping.group_of(row), []).append((row, values))
         for number, several in aside.items():
-            await self.output.write_aside(number, several)
+            await self.output.write_aside(number, several, progress.spec.types)
         await self.output.replace(by_group.items(), columns)
         if journal is not None:
             journal.stage(_AFTER_GENERATION, "done")

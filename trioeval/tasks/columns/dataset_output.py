@@ -32,7 +32,9 @@ class Output(Protocol):
         """Write the rows of a group."""
         ...
 
-    async def write_aside(self, group: int, rows: Rows, /) -> None:
+    async def write_aside(
+        self, group: int, rows: Rows, columns: Mapping[str, ColumnType], /
+    ) -> None:
         """Write what processors have left out of a group."""
         ...
 
@@ -85,7 +87,9 @@ class MemoryOutput:
         self.written[group] = done
         return done
 
-    async def write_aside(self, group: int, rows: Rows, /) -> None:
+    async def write_aside(
+        self, group: int, rows: Rows, _columns: Mapping[str, ColumnType], /
+    ) -> None:
         """Keep what processors have left out of a group."""
         self.aside[group] = rows
 
@@ -132,9 +136,11 @@ class FolderOutput:
         """Write the rows of a group."""
         return await self._in_thread(lambda: self.folder.write(group, rows, dropped))
 
-    async def write_aside(self, group: int, rows: Rows, /) -> None:
+    async def write_aside(
+        self, group: int, rows: Rows, columns: Mapping[str, ColumnType], /
+    ) -> None:
         """Write what processors have left out of a group."""
-        await self._in_thread(lambda: self.folder.write_aside(group, rows))
+        await self._in_thread(lambda: self.folder.write_aside(group, rows, columns))
 
     async def read(self, group: int | None = None, /) -> Rows:
         """The rows of a group, or all."""

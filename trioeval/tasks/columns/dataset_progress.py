@@ -4,7 +4,7 @@ All of it happens synchronously, within the step of the job that causes it. What
 what it puts an end to, is kept until the kernel asks for it in that same step.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -43,7 +43,7 @@ from trioeval.tasks.columns.dataset_ranks import Ranks
 from trioeval.tasks.columns.dataset_recalled import count_recalled, records_of
 from trioeval.tasks.columns.dataset_shutdown import hopeless
 from trioeval.tasks.columns.dataset_spec import DatasetSpec
-from trioeval.tasks.columns.making import LOCAL, Tally
+from trioeval.tasks.columns.making import LOCAL, OWN_LANES, Tally
 
 _ROWS_AT_ONCE = (
     1000  # opened without a look at the rest of the world: more than lanes have jobs under way
@@ -243,10 +243,11 @@ class Progress:
         self._take(self.tracker.complete(MakeJob(FINISH, group.number)))
         self._forget(group)
 
-    def call_ended(self, *, failed: bool, mishap: bool) -> None:
-        """A job that calls somebody has ended, well or not.
+    def call_ended(self, lane: str, *, failed: bool, mishap: bool) -> None:
+        """A job that makes calls, or runs the suite's own code, has ended, well or not.
 
         Args:
+            lane: Where.
             failed: Whether it has, for good.
             mishap: Whether it has, and might have gone well.
         """
@@ -256,7 +257,7 @@ class Progress:
         if mishap or self._window is None or self.account.early_shutdown:
             return
         if self._window.add(failed=failed):
-            self._shut_down()
+            self._shut_down({LOCAL} if lane in OWN_LANES else OWN_LANES)
 
     def _open(self, number: int) -> GroupState:
         rows = self.spec.grouping.rows_of(number)
@@ -385,7 +386,7 @@ class Progress:
         self.admission.close(group.number)
         self.open_more()
 
-    def _shut_down(self) -> None:
+    def _shut_down(self, finishes: Collection[str]) -> None:
         self.account.early_shutdown = True
         if self.observe is not None:
             self.observe(ShutDown(trio.current_time()))
@@ -393,7 +394,10 @@ class Progress:
         for group in groups:
             left = self.tracker.left(group.number)
             rows = [(row, self.buffer.view(row)) for row in left]
-            self.drop(group, hopeless(self.spec, self.numbering, group, self.ready, rows))
+            self.drop(
+                group,
+                hopeless(self.spec, self.numbering, group, self.ready, rows, finishes=finishes),
+            )
         for group in groups:  # of another one nobody else asks whether something of it goes on
             self.go_on(group)
         self.open_more()

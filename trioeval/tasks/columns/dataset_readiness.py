@@ -55,8 +55,8 @@ class MakeReadiness(Readiness):
         _, tally = self._failed.pop(index)
         lane = progress.ready[index].lane
         progress.set_aside(index, tally)
-        if lane not in OWN_LANES:
-            progress.call_ended(failed=False, mishap=True)
+        if lane != LOCAL:
+            progress.call_ended(lane, failed=False, mishap=True)
         return progress.news(index)
 
     def over(self, index: int, *, done: bool) -> Freed:
@@ -128,8 +128,8 @@ class MakeReadiness(Readiness):
     ) -> None:
         self.progress.drop(group, told, ready.job.producer)
         self._leave_out(group, ready)
-        if ready.lane not in OWN_LANES:
-            self.progress.call_ended(failed=not mishap, mishap=mishap)
+        if ready.lane != LOCAL and ready.job.producer >= 0:
+            self.progress.call_ended(ready.lane, failed=not mishap, mishap=mishap)
 
 
 class MakeJobs(Sequence[Job[MakeJob]]):

@@ -114,6 +114,14 @@ class DatasetRun:
         lanes = {making.maker.lane for making in self.spec.makings}
         return Plan(MakeJobs(self._progress), OWN_LANES | lanes, readiness=lambda: self._readiness)
 
+    def job_name(self, index: int) -> str:
+        """What a job makes, for a person: a column of a row or of a group, or a stage of a group."""
+        job = self._progress.numbering.job(index)
+        if job.producer < 0:
+            return f"{'processors' if job.producer == PREPARE else 'end'} of group {job.group}"
+        name = self._progress.producer_name(job)
+        return f"{name} of group {job.group}" if job.row is None else f"{name} of row {job.row}"
+
     async def perform(self, job: Job[MakeJob], calls: Calls[MakeJob]) -> None:
         """The body of a job.
 

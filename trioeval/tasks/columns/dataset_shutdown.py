@@ -1,6 +1,6 @@
 """What an early shutdown puts an end to: rows that would ask somebody again. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from trioeval.datasets.numbering import Numbering
@@ -18,11 +18,13 @@ def hopeless(
     group: GroupState,
     ready: Mapping[int, ReadyJob],
     rows: Iterable[tuple[int, Mapping[str, Any]]],
+    *,
+    finishes: Collection[str] = OWN_LANES,
 ) -> Sequence[DroppedRow]:
-    """The rows of a group that nobody will finish.
+    """The rows of a group that are not finished.
 
-    Such a row lacks something that would be asked for and was not. What is begun comes to its end, and so
-    does what was set aside for another round: a mishap is no failure for good.
+    Such a row lacks something that would be asked for, or made by code that fails, and was not begun. What is
+    begun comes to its end, and so does what was set aside for another round: a mishap is no failure for good.
 
     Args:
         spec: Of the dataset.
@@ -30,19 +32,20 @@ def hopeless(
         group: Theirs.
         ready: Jobs that may start or have started.
         rows: Those that are left, with what they have.
+        finishes: Lanes whose jobs are still made.
     """
 
     def lacks(row: int, has: Mapping[str, Any]) -> str | None:
-        """The first column that a row lacks, would ask somebody, and is not begun."""
+        """The first column that a row lacks, is made on another lane, and is not begun."""
         for place, producer in enumerate(spec.graph.producers):
-            if spec.makings[place].maker.lane in OWN_LANES or producer.name in has:
+            if spec.makings[place].maker.lane in finishes or producer.name in has:
                 continue
             unit = row if producer.scope == "cell" else None
             if (place, group.number if unit is None else row) in group.records:
                 continue
             index = numbering.index(MakeJob(place, group.number, unit))
             job = ready.get(index)
-            if job is None or (job.lane not in OWN_LANES and index not in group.begun):
+            if job is None or (job.lane not in finishes and index not in group.begun):
                 return producer.name
         return None
 

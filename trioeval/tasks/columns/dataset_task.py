@@ -69,7 +69,7 @@ class DatasetTask:
                 run.lanes,
                 deadline=run.deadline,
                 stop=run.stop,
-                observe=run.observer(terms.task, _no_row),
+                observe=run.observer(terms.task, dataset.job_name),
                 budget=run.budget,
                 max_live_jobs=self.parts.prepared.suite.evaluate_options.max_live_jobs,
             )
@@ -132,10 +132,6 @@ async def open_dataset(parts: DatasetParts, stack: AsyncExitStack) -> DatasetTas
         await trio.lowlevel.checkpoint()
         return DatasetTask(parts, None)
     return DatasetTask(parts, await open_ready(parts, parts.terms.seeds, stack))
-
-
-def _no_row(_job: int) -> None:
-    """Rows of a dataset are made by many jobs."""
 
 
 def _of_tasks(settings: ColumnsSettings) -> Sequence[SeedColumns]:

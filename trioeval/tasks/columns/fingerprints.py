@@ -20,7 +20,7 @@ from trioeval.suite.column_models import Column, ColumnsSettings
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _PLACES = frozenset({"provider"})
 """Fields that say where something stands among others, which is told by marks."""
-_TRIES = frozenset({"restarts", "corrections", "timeout_s", "on_error"})
+_TRIES = frozenset({"restarts", "corrections", "timeout_s", "workers", "on_error"})
 """Fields that say how hard it is tried: whoever goes on may try harder, and no value is another one."""
 _NO_VALUES = frozenset({"keep", "drop_when", "drop"})
 """Fields that say what becomes of values, not which they are."""

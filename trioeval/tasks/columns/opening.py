@@ -159,7 +159,10 @@ def read_seeds(prepared: PreparedSuite) -> Mapping[str | None, Mapping[str, Sour
                 continue
             try:
                 own[column.name] = open_seed_file(
-                    column.file, column.columns, f"{task}.columns[{place}].file"
+                    column.file,
+                    column.columns,
+                    f"{task}.columns[{place}].file",
+                    empty_as_null=column.empty_as_null,
                 )
             except SuiteError as error:
                 problems += error.problems
@@ -194,9 +197,10 @@ async def open_ready(
     header_fingerprint = fingerprint(
         settings, marks, [code(one.target or "") or "" for one in settings.processors]
     )
-    types = dict(column_types(settings))
+    types, kinds = dict(column_types(settings)), dict[str, str]()
     for source in sources.values():
         types.update(source.types)
+        kinds.update(source.kinds)
     columns = [name for name in _written(settings) if name in types]
     grouping = _grouping(settings, sources, terms)
     output: Output = MemoryOutput(grouping)
@@ -210,6 +214,7 @@ async def open_ready(
                     grouping=grouping,
                     fingerprint=header_fingerprint,
                 ),
+                kinds,
             )
         )
         stack.callback(folder.close)
@@ -319,7 +324,7 @@ def _when_there(terms: DatasetTerms) -> Literal["if_possible", "always"]:
     return "if_possible" if terms.reconcile else "always"
 
 
-def _open_folder(parts: DatasetParts, header: Header) -> DatasetFolder:
+def _open_folder(parts: DatasetParts, header: Header, kinds: Mapping[str, str]) -> DatasetFolder:
     settings, terms = parts.settings, parts.terms
     journal = terms.journal
     goes_on = journal is not None and journal.grouping is not None
@@ -331,4 +336,5 @@ def _open_folder(parts: DatasetParts, header: Header) -> DatasetFolder:
         known=() if journal is None else journal.groups(),
         again=() if journal is None else journal.again(),
         helps=_RECONCILE if goes_on else HELPS,
+        kinds=kinds,
     )

@@ -51,7 +51,8 @@ class PythonGroupMaker:
             arguments: list[Any] = [order.start, len(order.rows)]
         else:
             arguments = [list(map(dict, order.values)), list(order.rows)]
-        result = await _result(column, self.scripts, arguments)
+        continues = column.ordered and order.start > 0
+        result = await _result(column, self.scripts, arguments, continues=continues)
         if not isinstance(result, list):
             raise CellError(
                 f"{_name(column)} must return a list with a member for each row, got {kind(result)}"
@@ -103,9 +104,17 @@ def values_of(column: PythonColumn, value: Any, row: int | None = None) -> Mappi
     return {name: value.get(name) for name in known}
 
 
-async def _result(column: PythonColumn, scripts: Scripts, arguments: Sequence[Any]) -> Any:
+async def _result(
+    column: PythonColumn, scripts: Scripts, arguments: Sequence[Any], *, continues: bool = False
+) -> Any:
     file, function = function_of(column.target)
-    return await called(lambda: scripts.call(file, function, arguments, column.timeout_s))
+    # The calls of an ordered function are made one after another, by one process.
+    workers = 1 if column.ordered else scripts.workers_of(column.workers)
+    return await called(
+        lambda: scripts.call(
+            file, function, arguments, column.timeout_s, workers=workers, continues=continues
+        )
+    )
 
 
 def _name(column: PythonColumn) -> str:

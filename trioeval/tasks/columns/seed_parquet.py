@@ -1,18 +1,14 @@
 """Parquet files that seeds are read from, by DuckDB; see `seed_tables`."""
 
-import datetime as dt
-import decimal
 import glob
-import json
-import math
 import threading
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from trioeval.datasets.files.parquet import as_json, read_as
 from trioeval.grading import quote
 from trioeval.suite.mistakes import Mistake, MistakenError, nearest
 from trioeval.tasks.columns.seed_tables import Row, Walked, changed, state_of
@@ -26,7 +22,6 @@ _ROWS = 1000  # fetched at once
 _NUMBER = "file_row_number"
 _TABLE = "read_parquet(?, hive_partitioning = false)"
 _NUMBERED = f"read_parquet(?, hive_partitioning = false, {_NUMBER} = true)"
-_INSTANT = "TIMESTAMP WITH TIME ZONE"
 
 
 @attrs.define(eq=False)
@@ -126,15 +121,8 @@ class ParquetTable:
         table, number = _NUMBERED, self._number
         if number != _NUMBER:  # rows come in their order, and are counted
             table = f"(SELECT *, row_number() OVER () - 1 AS {number} FROM {_TABLE})"  # noqa: S608
-        names = [self._read_as(name) for name in self._wanted]
+        names = [read_as(name, self.kinds[name]) for name in self._wanted]
         return f"SELECT {', '.join([*names, number])} FROM {table} WHERE {where}"  # noqa: S608 - they are quoted
-
-    def _read_as(self, name: str) -> str:
-        quoted, kind = '"{}"'.format(name.replace('"', '""')), self.kinds[name]
-        if _INSTANT not in kind:
-            return quoted
-        # Instants with a zone are no objects of Python without a further library.
-        return f"CAST({quoted} AS {kind.replace(_INSTANT, 'VARCHAR')})"
 
     def _fetch(self, where: str, numbers: Sequence[Any]) -> Sequence[Sequence[Any]]:
         import duckdb  # noqa: PLC0415 - an extra
@@ -152,10 +140,13 @@ class ParquetTable:
         return found
 
     def _row(self, values: Sequence[Any]) -> Row:
-        return {
-            name: _plain(_read(value, self.kinds[name]), name)
-            for name, value in zip(self._wanted, values, strict=True)
-        }
+        found: dict[str, Any] = {}
+        for name, value in zip(self._wanted, values, strict=True):
+            try:
+                found[name] = as_json(value, self.kinds[name])
+            except ValueError as error:
+                raise ValueError(f"the column {quote(name)} holds {error}") from None
+        return found
 
 
 def _literal(file: Path) -> str:
@@ -177,46 +168,5 @@ def _fetched(cursor: Any) -> Sequence[Sequence[Any]]:
     return rows
 
 
-def _read(value: Any, kind: str) -> Any:
-    """What a text stands for, where a value is written as one."""
-    if not isinstance(value, str) or kind not in ("JSON", _INSTANT):
-        return value
-    if kind == "JSON":
-        return json.loads(value) if value else value
-    try:
-        return dt.datetime.fromisoformat(value).isoformat()
-    except ValueError:  # beyond the years of Python, or infinite
-        return value
-
-
 def _is_of(name: str, column: str) -> bool:
     return name == column or name.startswith(f"{column}.")
-
-
-def _plain(value: Any, name: str) -> Any:
-    """A value as JSON has it.
-
-    Raises:
-        ValueError: There is no such value.
-    """
-    match value:
-        case None | bool() | int() | str():
-            return value
-        case float() if math.isfinite(value):
-            return value
-        case list() | tuple():
-            return [_plain(one, name) for one in value]
-        case Mapping():
-            return {str(key): _plain(one, name) for key, one in value.items()}
-        case decimal.Decimal() if value.is_finite():
-            return int(value) if value == value.to_integral_value() else float(value)
-        case dt.datetime() | dt.date() | dt.time():
-            return value.isoformat()
-        case uuid.UUID():
-            return str(value)
-        case _:
-            raise ValueError(f"the column {quote(name)} holds {_shown(value)}, which is no JSON")
-
-
-def _shown(value: Any) -> str:
-    return str(value) if isinstance(value, float) else f"a value of type {type(value).__name__}"

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import attrs
 import trio
 
+from trioeval.datasets.files.parquet import kept_kind
 from trioeval.datasets.types import ColumnType, common_type
 from trioeval.errors import DatasetError, Problem, SuiteError
 from trioeval.grading import quote
@@ -49,6 +50,11 @@ class Source(Protocol):
         ...
 
     @property
+    def kinds(self) -> Mapping[str, str]:
+        """The types that its columns keep in Parquet files, if they are others."""
+        ...
+
+    @property
     def blocks(self) -> bool:
         """Whether it is to be read in a thread."""
         ...
@@ -73,6 +79,21 @@ class FileSource:
     types: Mapping[str, ColumnType]
     digest: str
     _table: Table
+    _empty: str | None = ""
+    """What an empty text of it is."""
+
+    @property
+    def kinds(self) -> Mapping[str, str]:
+        """The types that columns of Parquet keep in Parquet, as DuckDB calls them."""
+        if not isinstance(self._table, ParquetTable):
+            return {}
+        known = self._table.kinds
+        kept = (
+            (name, kept_kind(known[source], self.types[name]))
+            for name, source in self.columns.items()
+            if source in known
+        )
+        return {name: kind for name, kind in kept if kind is not None}
 
     @property
     def blocks(self) -> bool:
@@ -85,9 +106,12 @@ class FileSource:
     def read(self, places: Sequence[int]) -> Sequence[Row]:
         """Some rows."""
         try:
-            return [_picked(row, self.columns) for row in self._table.read(places)]
+            found = [_picked(row, self.columns) for row in self._table.read(places)]
         except (MistakenError, LookupError, ValueError) as error:
             raise DatasetError(f"{self.file}: {error}") from error
+        if self._empty is None:
+            return [{name: value or None for name, value in row.items()} for row in found]
+        return found
 
 
 @attrs.define(eq=False)
@@ -98,6 +122,8 @@ class RowsSource:
     types: Mapping[str, ColumnType]
     digest: str
     _rows: Sequence[Row]
+    kinds: Mapping[str, str] = attrs.field(factory=dict)
+    """None are known."""
 
     @property
     def blocks(self) -> bool:
@@ -114,7 +140,9 @@ class RowsSource:
         return [found[place] for place in places]
 
 
-def open_seed_file(file: Path, columns: Mapping[str, str], path: str = "$") -> FileSource:
+def open_seed_file(
+    file: Path, columns: Mapping[str, str], path: str = "$", *, empty_as_null: bool = False
+) -> FileSource:
     """The rows of a file, after a look at all of them. Blocks: it is called in a thread.
 
     Args:
@@ -122,13 +150,14 @@ def open_seed_file(file: Path, columns: Mapping[str, str], path: str = "$") -> F
         columns: The columns of the dataset, each with its name in the file; in JSON and Parquet what is
             inside of a column may be named with dots.
         path: Where the suite names the file, for messages.
+        empty_as_null: Whether empty cells of CSV are null.
 
     Raises:
         SuiteError: Everything that is wrong with it, up to a number: it cannot be read, has no rows or no
             such column, or rows are not as they should be, each with its line.
     """
     try:
-        return _opened(file, columns)
+        return _opened(file, columns, None if empty_as_null else "")
     except MistakenError as error:
         raise SuiteError([_problem(part, file, path) for part in error.parts]) from None
     except OSError as error:
@@ -136,7 +165,7 @@ def open_seed_file(file: Path, columns: Mapping[str, str], path: str = "$") -> F
         raise SuiteError([_problem(told, file, path)]) from None
 
 
-def _opened(file: Path, columns: Mapping[str, str]) -> FileSource:
+def _opened(file: Path, columns: Mapping[str, str], empty: str | None) -> FileSource:
     table = _open_table(file, list(columns.values()))
     lacking = [table.lacks(name) for name in dict.fromkeys(columns.values())]
     if any(lacking):
@@ -149,7 +178,8 @@ def _opened(file: Path, columns: Mapping[str, str]) -> FileSource:
         raise MistakenError(Mistake("has no rows"))
     with file.open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()
-    return FileSource(file, columns, types.found, digest, table)
+    empty = empty if isinstance(table, CsvTable) else ""
+    return FileSource(file, columns, types.found, digest, table, empty)
 
 
 def seed_rows(rows: Sequence[Row], columns: Mapping[str, str], what: str) -> RowsSource:

@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from trioeval.errors import ProviderError, ScriptError
+from trioeval.errors import DatasetError, ProviderError, ScriptError
+from trioeval.providers.programs.workers import KeptStateError
 from trioeval.suite.anchors import FILE
 from trioeval.tasks.columns.making import CellError
 
@@ -12,6 +13,11 @@ T = TypeVar("T")
 
 _OF_THE_PROCESS = frozenset({"worker_crashed", "server"})
 """How a call fails whose process ended, or could not be started."""
+
+_WITHOUT_STATE = (
+    "its process was replaced, or the run was resumed, and what it kept is lost. Compute it from the number "
+    "of the first row, or begin another run with another folder (outputDir)"
+)
 
 
 async def called(call: Callable[[], Awaitable[T]]) -> T:
@@ -25,6 +31,7 @@ async def called(call: Callable[[], Awaitable[T]]) -> T:
 
     Raises:
         CellError: The call failed, took too long, or failed for its process twice.
+        DatasetError: It continues calls of another process, and the function keeps state.
     """
     try:
         try:
@@ -34,6 +41,8 @@ async def called(call: Callable[[], Awaitable[T]]) -> T:
                 raise
         return await call()
     except ScriptError as error:
+        if isinstance(error.__cause__, KeptStateError):
+            raise DatasetError(f"{error.message}; {_WITHOUT_STATE}") from error
         raise CellError(error.message) from error
 
 
