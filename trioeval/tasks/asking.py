@@ -8,8 +8,12 @@ budget.
 
 Every call that ends is written down in the step in which it ends: each attempt of its own, whether it was
 answered or failed. Nothing is awaited in between, so a reply is kept whatever then befalls the row: a test
-that fails and needs no more judges, a timeout, or the end of the program. Only of those that always answer
-the same and at no price (`echo`) nothing is kept but the row.
+that fails and needs no more judges, or a timeout. The row goes on when its reply is durable, so nothing that
+depends on a reply has begun if the end of the program takes it: no grading, no next turn, no other row. The
+wait holds no slot, and is no working time. Only of those that always answer the same and at no price (`echo`)
+nothing is kept but the row.
+
+Laws: RESUME, SLOT.
 """
 
 import hashlib
@@ -201,6 +205,14 @@ class Asker:
         if inquiry.key is not None and (paid := self._recalled(inquiry.key)) is not None:
             listener.heard(paid, recalled=True)
             return paid
+        paid = await self._fetched(inquiry, calls, listener)
+        if inquiry.key is not None and self.journal is not None:
+            with calls.waiting():
+                await self.journal.durable()
+        return paid
+
+    async def _fetched(self, inquiry: Inquiry, calls: Calls[Any], listener: Listener) -> Paid:
+        """The reply of a call, or of the cache; written down, but perhaps not durable yet."""
         cache, cache_key = self.cache, inquiry.cache_key
         if cache is None or cache_key is None:
             return await self._call(inquiry, calls, listener)
