@@ -119,7 +119,7 @@ class LimitFlags:
     max_tokens: Whole | None = None
     """Tokens that the run may use."""
     max_cost: NotNegative | None = None
-    """US dollars that the run may cost; every provider then needs a known price."""
+    """US dollars that the run may cost; every provider then needs a known price or maxCost."""
     fail_fast: Switch = False
     """Start no more rows after the first one that did not pass."""
 

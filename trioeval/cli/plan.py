@@ -10,6 +10,7 @@ from trioeval.cli.plan_datasets import dataset_lines, rows_later
 from trioeval.cli.plan_limits import counted_against, limit_lines, limit_seconds
 from trioeval.grading.judge_calls import Count
 from trioeval.kernel import LaneSpec
+from trioeval.providers.metering import most_money
 from trioeval.report import inert
 from trioeval.suite.models import BudgetSettings
 from trioeval.tasks import PreparedSuite, PreparedTask
@@ -127,15 +128,15 @@ def _use_lines(parts: Sequence[PreparedTask], *, judged: bool) -> Iterator[str]:
         for place in range(looked_at):
             step = steps[place * len(steps) // looked_at]
             known = metering[step.provider_index]
-            if not known.is_paid and known.price is None:
+            if not known.is_paid and known.price is None and known.most_cost is None:
                 continue
             text = step.template + "".join(v for v in step.vars.values() if isinstance(v, str))
             prompt, weight = known.overhead + known.count(text), len(steps) / looked_at
             tokens += weight * (prompt + known.longest_reply)
-            if known.price is not None:
-                money += weight * known.price.most(prompt, known.longest_reply)
-            priced = priced or known.price is not None
-            paid = paid or known.price is None
+            money += weight * most_money(known, prompt, known.longest_reply)
+            is_priced = known.price is not None or known.most_cost is not None
+            priced = priced or is_priced
+            paid = paid or not is_priced
     if tokens:
         cost = f", at most about {money:.2f} US dollars" if priced else ""
         unknown = ("; some prices" if priced else "; prices") + " are not known" if paid else ""

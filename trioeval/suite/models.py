@@ -64,7 +64,7 @@ class BudgetSettings:
     tokens: Number | None = None
     """Tokens of prompts and replies, ≥ 0; None does not bound them."""
     usd: NotNegative | None = None
-    """US dollars, ≥ 0; None does not bound them. Every provider then needs a known price."""
+    """US dollars, ≥ 0; None does not bound them. Every provider then needs a known price or `maxCost`."""
 
 
 @attrs.frozen(kw_only=True)

@@ -18,6 +18,7 @@ Laws: RESUME, SLOT.
 
 import hashlib
 import json
+import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -37,6 +38,8 @@ from trioeval.tasks.caching import ReplyCache
 from trioeval.tasks.journal import CallKey, CallRecord, CallRole, Journal, Paid, question_digest
 from trioeval.tasks.metering import Estimate, Meter, counted_tokens, tokens_used, with_bounds
 from trioeval.tasks.tools import kept
+
+_log = logging.getLogger("trioeval.tasks")
 
 
 @attrs.define(eq=False)
@@ -92,6 +95,8 @@ class Asker:
     estimates: bool = False
     """Whether a call whose tokens its provider does not tell counts by its length, and gives back the rest of
     what it reserved; where a budget has to hold, it keeps all of that in any case."""
+    warn: Callable[[str], None] = attrs.field(default=_log.warning, repr=False)
+    """Called with what goes wrong and fails no row."""
     names: Sequence[str] = attrs.field(init=False)
     """What each is called, without secrets."""
     _asked: Sequence[Asked] = attrs.field(init=False, repr=False)
@@ -101,6 +106,8 @@ class Asker:
     """Who sees no variables."""
     _for_nothing: Sequence[bool] = attrs.field(init=False, repr=False)
     """Who always answers the same and at no price; nothing would be lost with such a reply."""
+    _exceeded: set[int] = attrs.field(init=False, factory=set, repr=False)
+    """Who was warned of, because a call has cost more than was reserved for it."""
 
     @names.default
     def _find_names(self) -> Sequence[str]:
@@ -289,10 +296,23 @@ class Asker:
             self._write(inquiry, inquiry.key, reply, paid.latency_ms)
         listener.heard(paid, recalled=False)
         self.meter.learn(inquiry.place, estimate, reply.usage)
+        self._check_cost(inquiry.place, estimate, reply)
         tokens = tokens_used(reply.usage)
         if tokens is None and self.estimates and not self.meter.bounds_only:
             tokens = counted_tokens(inquiry.request.prompt, reply)
         return Metered(paid, tokens=tokens, money=reply.cost, hint=reply.hint)
+
+    def _check_cost(self, place: int, estimate: Estimate, reply: Reply) -> None:
+        """Warn once of a provider whose call has cost more than was reserved for it from a budget."""
+        if not self.meter.bounds_money or reply.cost is None or reply.cost <= estimate.money:
+            return
+        if place not in self._exceeded:
+            self._exceeded.add(place)
+            self.warn(
+                f"a call of {self.names[place]} has cost {reply.cost:.6g} US dollars, and "
+                f"{estimate.money:.6g} were reserved for it: the budget may be exceeded by the difference; "
+                "set maxCost of its config to the most that one call may cost"
+            )
 
     def _write(
         self,
