@@ -271,6 +271,24 @@ def test_a_call_that_costs_more_than_its_bound_is_counted_and_told_once() -> Non
     )
 
 
+@pytest.mark.parametrize(
+    ("entries", "gap"),
+    [
+        ([{"delay": 100}, {"delay": 300}, {}], 0.3),
+        ([{"delay": 300}, {"lane": {"delay": 100}}], 0.3),
+        ([{"lane": {"rpm": 60}}, {"delay": 400}], 0.4),
+        ([{"lane": {"rpm": 60, "delay": 1}}, {"lane": {"rpm": 60}}], 0.001),
+    ],
+)
+def test_of_several_delays_of_one_lane_the_largest_holds(
+    entries: list[dict[str, Any]], gap: float
+) -> None:
+    """Entries of one model and key share a lane, and may have another gap each."""
+    providers = [{"id": "echo", "label": str(n), **entry} for n, entry in enumerate(entries)]
+    prepared = trioeval.prepare(trioeval.parse_suite({"providers": providers}))
+    assert [spec.min_gap for spec in prepared.lane_specs] == [gap]
+
+
 @pytest.mark.parametrize("wrong", [-1, "1", True])
 def test_a_bound_of_costs_is_a_number(wrong: object) -> None:
     """Wherever it stands: here of a provider that has no key of its own."""

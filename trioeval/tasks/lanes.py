@@ -78,13 +78,12 @@ def _lane_settings(
 ) -> tuple[dict[str, LaneSettings], list[Problem]]:
     """What the suite says of each lane, and where it says two things of one."""
     settings: dict[str, LaneSettings] = {}
+    delays: dict[str, float] = {}
     problems: list[Problem] = []
     names = lane_names(suite, specs)
     for position, (name, entry) in enumerate(zip(names, suite.providers, strict=True)):
         wanted = suite.lanes[entry.lane] if isinstance(entry.lane, str) else entry.lane
-        if entry.delay is not None:
-            wanted = attrs.evolve(wanted or LaneSettings(), delay=entry.delay)
-        if wanted is None:
+        if wanted is None and entry.delay is None:
             continue
         if name == AGENT_RUNS:
             message = (
@@ -93,6 +92,12 @@ def _lane_settings(
             hint = "write maxConcurrentRuns in $.agents: it holds for all of them together"
             problems.append(Problem(f"$.providers[{position}].lane", message, hint))
             continue
+        delay = entry.delay if wanted is None or entry.delay is not None else wanted.delay
+        if delay is not None:  # of several the largest: it keeps to all of them
+            delays[name] = max(delays.get(name, 0), delay)
+        if wanted is None:
+            continue
+        wanted = attrs.evolve(wanted, delay=None)
         if settings.setdefault(name, wanted) != wanted:
             problems.append(
                 Problem(
@@ -101,7 +106,10 @@ def _lane_settings(
                     "settings belong to the lane: write them once, or give the lane a name in $.lanes",
                 )
             )
-    return {name: settings.get(name, LaneSettings()) for name in names}, problems
+    found = {name: settings.get(name, LaneSettings()) for name in names}
+    for name, delay in delays.items():
+        found[name] = attrs.evolve(found[name], delay=delay)
+    return found, problems
 
 
 def lane_quotas(suite: Suite, specs: Sequence[ProviderSpec]) -> dict[str, tuple[QuotaKey, ...]]:
