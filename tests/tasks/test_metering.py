@@ -271,6 +271,32 @@ def test_a_call_that_costs_more_than_its_bound_is_counted_and_told_once() -> Non
     )
 
 
+def test_calls_on_all_lanes_together_have_a_limit() -> None:
+    """However wide each lane is; judges count too."""
+    in_flight = most = 0
+
+    async def mine(_request: Request) -> str:
+        nonlocal in_flight, most
+        in_flight += 1
+        most = max(most, in_flight)
+        await trio.sleep(1)
+        in_flight -= 1
+        return '{"pass": true, "score": 1, "reason": "ok"}'
+
+    rubric = {"type": "llm-rubric", "value": "x", "provider": "judge"}
+    suite: dict[str, Any] = {
+        "providers": ["one", "two"],
+        "prompts": ["Hi"],
+        "tests": [{"assert": [rubric]}] * 6,
+        "evaluateOptions": {"maxConcurrency": 4},
+    }
+    rows_of(suite, one=mine, two=mine, judge=mine)
+    assert most > 3
+    suite["evaluateOptions"]["maxTotalConcurrency"], most = 3, 0
+    rows = rows_of(suite, one=mine, two=mine, judge=mine)
+    assert (most, {row.status for row in rows}) == (3, {Status.PASS})
+
+
 @pytest.mark.parametrize(
     ("entries", "gap"),
     [

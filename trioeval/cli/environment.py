@@ -15,6 +15,7 @@ from trioeval.errors import UsageError
 from trioeval.suite.strip import KEEP_ALL, Strip
 
 _PREFIXES = ("TRIOEVAL_", "PROMPTFOO_")
+_MANY = 1_000_000
 _TRUE = frozenset({"1", "true", "yes"})
 _FALSE = frozenset({"0", "false", "no", ""})
 
@@ -41,6 +42,7 @@ ELSEWHERE = (
 class EnvironmentSettings:
     """What is asked for; None where nothing is said."""
 
+    max_concurrency: int | None = None
     delay_ms: float | None = None
     timeout_ms: float | None = None
     max_eval_time_ms: float | None = None
@@ -75,6 +77,7 @@ def read_environment(environ: Mapping[str, str]) -> EnvironmentSettings:
     """
     found = _Reader(environ)
     settings = EnvironmentSettings(
+        max_concurrency=found.whole("MAX_CONCURRENCY", least=1, most=_MANY, default=0) or None,
         delay_ms=found.number("DELAY_MS"),
         timeout_ms=found.number("EVAL_TIMEOUT_MS"),
         max_eval_time_ms=found.number("MAX_EVAL_TIME_MS"),
@@ -99,6 +102,7 @@ def read_environment(environ: Mapping[str, str]) -> EnvironmentSettings:
     for name in ELSEWHERE:
         found.switch(name)
     found.whole("PYTHON_WORKERS", least=1, most=64, default=1)
+    found.whole("ASSERTIONS_MAX_CONCURRENCY", least=1, most=_MANY, default=1)
     found.character("CSV_DELIMITER")
     if found.mistakes:
         raise UsageError("\n".join(found.mistakes))

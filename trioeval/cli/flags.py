@@ -106,6 +106,8 @@ class LimitFlags:
 
     max_concurrency: Annotated[Count | None, Parameter(name=["--max-concurrency", "-j"])] = None
     """Calls in flight that no lane may exceed."""
+    max_total_concurrency: Count | None = None
+    """Calls in flight on all lanes together."""
     repeat: Count | None = None
     """How often each test is asked."""
     delay: NotNegative | None = None

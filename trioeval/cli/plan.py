@@ -12,7 +12,7 @@ from trioeval.grading.judge_calls import Count
 from trioeval.kernel import LaneSpec
 from trioeval.providers.metering import most_money
 from trioeval.report import inert
-from trioeval.suite.models import BudgetSettings
+from trioeval.suite.models import EvaluateOptions
 from trioeval.tasks import PreparedSuite, PreparedTask
 from trioeval.tasks.judge_plan import planned_judging
 
@@ -60,7 +60,7 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
     if (turns := turns_line(prepared.suite.run_limits)) is not None:
         yield turns
     yield from _use_lines(prepared.parts, judged=bool(judging))
-    yield from _budget_lines(prepared.suite.evaluate_options.budget)
+    yield from _bound_lines(prepared.suite.evaluate_options)
     yield _duration(seconds, shares=bool(quotas))
 
 
@@ -81,6 +81,8 @@ def _part_lines(
         f"{len(steps)} rows of {tests} tests" if part.settle is None else rows_later(part, wanted)
     )
     yield f"{task}{size} in {len(steps.columns)} columns"
+    if (why := prepared.why_in_order) is not None:
+        yield f"  one row at a time, because {inert(why, 200)}"
     for column in steps.columns:
         entry = steps.providers[column.provider_index]
         name = inert(entry.label or entry.id, 60)
@@ -105,7 +107,11 @@ def _calls(rows: int, judged: Count, cells: int = 0) -> str:
     return ", ".join(found)
 
 
-def _budget_lines(budget: BudgetSettings | None) -> Iterator[str]:
+def _bound_lines(options: EvaluateOptions) -> Iterator[str]:
+    """What bounds the whole run."""
+    if options.max_total_concurrency is not None:
+        yield f"{options.max_total_concurrency} calls at once on all lanes together"
+    budget = options.budget
     """What the run may use, whatever it wants."""
     if budget is None:
         return

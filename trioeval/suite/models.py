@@ -212,12 +212,18 @@ class DerivedMetric:
     """Arithmetic on the sums of metrics and `__count`, the rows of the column; or `file://x.py:name`."""
 
 
+WIDTH = 4
+"""Calls in flight on a lane, where nothing says how many."""
+
+
 @attrs.frozen(kw_only=True)
 class EvaluateOptions:
     """How a suite is run."""
 
-    max_concurrency: Count = 4
-    """Width of every lane that names none of its own, ≥ 1."""
+    max_concurrency: Count | None = None
+    """Width of every lane that names none of its own, ≥ 1; None is 4."""
+    max_total_concurrency: Count | None = None
+    """Calls in flight on all lanes together, ≥ 1; None does not limit them."""
     assertions_max_concurrency: Count | None = None
     """Assertions of one row that ask models, run code or call servers at once, ≥ 1; None is 3."""
     timeout_ms: NotNegative | None = None

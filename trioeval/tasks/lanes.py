@@ -14,6 +14,7 @@ from trioeval.errors import Problem, SuiteError
 from trioeval.kernel import Backoff, LaneSpec
 from trioeval.providers import ProviderSpec
 from trioeval.suite import LaneSettings, ProviderEntry, Suite
+from trioeval.suite.models import WIDTH
 from trioeval.suite.question_models import workers_of
 from trioeval.suite.quota_models import QuotaKey
 
@@ -207,7 +208,7 @@ def _lane_spec(name: str, settings: LaneSettings, suite: Suite, cap: int | None)
         width = suite.run_limits.max_concurrent_runs
         width = _UNBOUNDED if width == 0 else width
     if width is None:
-        width = options.max_concurrency if cap is None else cap
+        width = (options.max_concurrency or WIDTH) if cap is None else cap
     elif cap is not None:
         width = min(width, cap)
     delay = options.delay if settings.delay is None else settings.delay
