@@ -30,6 +30,7 @@ def test_every_variable_is_read_under_both_names(prefix: str) -> None:
         "CACHE_TYPE": "memory",
         "CONFIG_DIR": "/f",
         "DB": "/d/runs.db",
+        "DISABLE_WAL_MODE": "true",
         "PASS_RATE_THRESHOLD": "62.5",
         "FAILED_TEST_EXIT_CODE": "0",
         "STRIP_PROMPT_TEXT": "1",
@@ -52,6 +53,7 @@ def test_every_variable_is_read_under_both_names(prefix: str) -> None:
         cache_type="memory",
         config_dir=Path("/f"),
         db=Path("/d/runs.db"),
+        wal=False,
         pass_rate_threshold=62.5,
         failed_exit_code=0,
         strip=Strip(

@@ -54,6 +54,8 @@ class EnvironmentSettings:
     cache_type: Literal["disk", "memory"] = "disk"
     db: Path | None = None
     """The database of runs."""
+    wal: bool = True
+    """Whether the database and the cache have write-ahead logs."""
     config_dir: Path | None = None
     """The folder of both where nothing else says where they are."""
     pass_rate_threshold: float = 100.0
@@ -86,6 +88,7 @@ def read_environment(environ: Mapping[str, str]) -> EnvironmentSettings:
         cache_ttl_s=found.number("CACHE_TTL", default=1_209_600),
         cache_type="memory" if found.choice("CACHE_TYPE", "disk", "memory") == "memory" else "disk",
         db=found.place("DB"),
+        wal=not found.switch("DISABLE_WAL_MODE"),
         config_dir=found.place("CONFIG_DIR"),
         pass_rate_threshold=found.number("PASS_RATE_THRESHOLD", most=100, default=100.0),
         failed_exit_code=found.whole("FAILED_TEST_EXIT_CODE", most=255, default=Exit.FAILED),
