@@ -130,6 +130,27 @@ MUTANTS = (
         "            follower.notify()\n",
         "            pass\n",
     ),
+    Mutant(
+        "a cost below a millionth holds nothing",
+        "BUDGET",
+        "rates/budget.py",
+        "Hold(tokens, _rounded_up(money))",
+        "Hold(tokens, int(money * _MILLION))",
+    ),
+    Mutant(
+        "a cost below a millionth fits where nothing is left",
+        "BUDGET",
+        "rates/budget.py",
+        "self._micros_held + _rounded_up(money)",
+        "self._micros_held + int(money * _MILLION)",
+    ),
+    Mutant(
+        "a cost below a millionth is not spent",
+        "BUDGET",
+        "rates/budget.py",
+        "self._micros_spent += _rounded_up(money)",
+        "self._micros_spent += int(money * _MILLION)",
+    ),
     # rates/backoff.py
     Mutant(
         "chance in place of the hint",
@@ -507,6 +528,13 @@ MUTANTS = (
         "kernel/needs.py",
         "        if hold is None:\n            self.budget.follow(payer)\n",
         "",
+    ),
+    Mutant(
+        "a call of the whole budget is taken for a larger one",
+        "BUDGET",
+        "kernel/needs.py",
+        "shortage.wanted > shortage.limit",
+        "shortage.wanted >= shortage.limit",
     ),
     # kernel/line.py, kernel/cap.py
     Mutant(

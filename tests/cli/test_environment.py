@@ -20,6 +20,7 @@ def test_nothing_said_is_the_default() -> None:
 def test_every_variable_is_read_under_both_names(prefix: str) -> None:
     """With the same meaning."""
     variables = {
+        "MAX_CONCURRENCY": "7",
         "DELAY_MS": "20",
         "EVAL_TIMEOUT_MS": "300",
         "MAX_EVAL_TIME_MS": "4000",
@@ -29,6 +30,7 @@ def test_every_variable_is_read_under_both_names(prefix: str) -> None:
         "CACHE_TYPE": "memory",
         "CONFIG_DIR": "/f",
         "DB": "/d/runs.db",
+        "DISABLE_WAL_MODE": "true",
         "PASS_RATE_THRESHOLD": "62.5",
         "FAILED_TEST_EXIT_CODE": "0",
         "STRIP_PROMPT_TEXT": "1",
@@ -41,6 +43,7 @@ def test_every_variable_is_read_under_both_names(prefix: str) -> None:
     assert read_environment(
         {prefix + name: text for name, text in variables.items()}
     ) == EnvironmentSettings(
+        max_concurrency=7,
         delay_ms=20,
         timeout_ms=300,
         max_eval_time_ms=4000,
@@ -50,6 +53,7 @@ def test_every_variable_is_read_under_both_names(prefix: str) -> None:
         cache_type="memory",
         config_dir=Path("/f"),
         db=Path("/d/runs.db"),
+        wal=False,
         pass_rate_threshold=62.5,
         failed_exit_code=0,
         strip=Strip(
@@ -67,6 +71,22 @@ def test_our_own_name_wins() -> None:
     """Over promptfoo's."""
     found = read_environment({"PROMPTFOO_DELAY_MS": "50", "TRIOEVAL_DELAY_MS": "20"})
     assert found.delay_ms == 20
+
+
+@pytest.mark.parametrize("name", ["ASSERTIONS_MAX_CONCURRENCY", "MAX_CONCURRENCY"])
+@pytest.mark.parametrize("value", ["abc", "0", "-1", "2.5"])
+def test_a_width_is_a_whole_number(name: str, value: str) -> None:
+    """Nothing is taken for a default that was said and means nothing."""
+    with pytest.raises(UsageError) as caught:
+        read_environment({f"PROMPTFOO_{name}": value})
+    why = "must be a whole number from 1 to 1000000"
+    assert str(caught.value) == f"PROMPTFOO_{name} {why}, got {value!r}"
+
+
+def test_a_timeout_is_not_negative() -> None:
+    """0 is no limit."""
+    with pytest.raises(UsageError, match=r"^PROMPTFOO_EVAL_TIMEOUT_MS must be a number at least 0"):
+        read_environment({"PROMPTFOO_EVAL_TIMEOUT_MS": "-1"})
 
 
 @pytest.mark.parametrize(

@@ -157,3 +157,49 @@ def test_limits_that_others_keep_are_told_as_such() -> None:
         )
     _, limit, _ = shared({"limits": []}, "a:rpm")
     assert limit == "  limit a:rpm: there is no such limit"
+
+
+CONVERSATION = "{% for turn in _conversation %}{{ turn.output }}{% endfor %}{{x}}"
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"prompts": ["{{x}}", CONVERSATION]}, "prompt 2 uses _conversation"),
+        (
+            {
+                "prompts": [CONVERSATION, "{{x}}", f"{CONVERSATION}!"],
+                "providers": ["echo", "judge"],
+            },
+            "prompts 1, 3 use _conversation",
+        ),
+        (
+            {"tests": [{"vars": {"x": "a"}, "options": {"storeOutputAs": "first"}}]},
+            "tests use storeOutputAs (first)",
+        ),
+        ({"prompts": [CONVERSATION], "evaluateOptions": {"serialize": "auto"}}, None),
+        ({}, None),
+    ],
+)
+def test_a_plan_says_why_rows_run_one_at_a_time(more: dict[str, Any], why: str | None) -> None:
+    lines = [line for line in planned(PLAIN, **more) if "at a time" in line]
+    assert lines == ([] if why is None else [f"  one row at a time, because {why}"])
+
+
+def test_a_plan_says_that_a_delay_makes_rows_wait_for_each_other() -> None:
+    """With the gap on the lane, and how long that takes at the least."""
+    document = {
+        "providers": ["echo"],
+        "evaluateOptions": {"delay": 1500},
+        "tests": [{"vars": {"n": 1}}, {"vars": {"n": 2}}],
+    }
+    lines = list(plan_lines(prepare(trioeval.parse_suite(document), one_by_one=True)))
+    assert "  one row at a time, because a delay is set" in lines
+    assert "  lane echo: 2 rows, 4 at once, 1500 ms between two" in lines
+    assert "0:00:01.5" in lines[-1]
+
+
+def test_a_plan_tells_the_limit_of_all_lanes() -> None:
+    assert "3 calls at once on all lanes together" in planned(
+        PLAIN, evaluateOptions={"maxTotalConcurrency": 3}
+    )

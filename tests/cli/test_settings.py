@@ -59,6 +59,38 @@ def test_the_nearest_says_it(
     assert found.evaluate_options.delay == delay
 
 
+@pytest.mark.parametrize(
+    ("flag", "options", "environment", "in_order"),
+    [
+        (5.0, {}, None, True),
+        (None, {}, 5.0, True),
+        (0.0, {}, 5.0, False),
+        (None, {"delay": 3}, None, False),
+        (None, {"delay": 3}, 5.0, False),
+        (None, {"serialize": "auto"}, 5.0, False),
+    ],
+)
+def test_a_delay_of_the_environment_is_as_that_of_a_flag(
+    flag: float | None, options: dict[str, Any], environment: float | None, *, in_order: bool
+) -> None:
+    """Rows run one after another; where the suite says a delay itself, it is the lane's alone."""
+    suite, flags = suite_of(evaluateOptions=options), RunFlags(limits=LimitFlags(delay=flag))
+    found = settle(suite, flags, EnvironmentSettings(delay_ms=environment))
+    assert found.one_by_one is in_order
+
+
+def test_widths_of_the_environment_count_where_nothing_else_says_them() -> None:
+    """The suite's own options win, and so does the limit of a flag, which is for every lane."""
+    environment = EnvironmentSettings(max_concurrency=9)
+    plain = changed(suite_of(), environment=environment).evaluate_options
+    own = changed(suite_of(evaluateOptions={"maxConcurrency": 4}), environment=environment)
+    assert (plain.max_concurrency, own.evaluate_options.max_concurrency) == (9, 4)
+    both = suite_of(evaluateOptions={"maxTotalConcurrency": 5})
+    flags = LimitFlags(max_total_concurrency=2)
+    assert changed(both).evaluate_options.max_total_concurrency == 5
+    assert changed(both, limits=flags).evaluate_options.max_total_concurrency == 2
+
+
 def test_limits_go_into_the_options_of_the_suite() -> None:
     """Seconds become milliseconds, 0 means no limit, and a budget keeps what no flag says."""
     suite = suite_of(

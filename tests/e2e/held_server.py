@@ -1,6 +1,8 @@
 """A provider that a test holds: it answers when it is told to, so that what a kill meets is known."""
 
 import json
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +28,8 @@ class HeldServer:
     """How many requests wait for their answer."""
     _most: float = float("inf")
     """How many requests are answered before all others are held."""
+    _victim: tuple[int, int, str] | None = None
+    """A process, and at which request it is killed: its number among those that begin with a text."""
     _executions: int = 0
     """Processes that have asked and were killed."""
     _refused_models: set[str] = attrs.field(factory=set)
@@ -53,6 +57,17 @@ class HeldServer:
             met = self._changed.wait_for(lambda: self.held >= requests, PATIENCE)
             assert met, (len(self.prompts), len(self.answered))
 
+    def kill_at(self, request: int, pid: int, beginning: str = "") -> None:
+        """Kill a process in the step in which its request with this number is read.
+
+        Args:
+            request: Number, from 1, among those whose prompt begins with `beginning`.
+            pid: Of the process.
+            beginning: Of the prompt.
+        """
+        with self._changed:
+            self._victim = pid, request, beginning
+
     def forget_held(self) -> None:
         """Whoever sent what is held is dead: it is not answered; what comes next is held no more."""
         with self._changed:
@@ -68,6 +83,8 @@ class HeldServer:
         """
         with self._changed:
             self.prompts.append(prompt)
+            if self._is_last(prompt):
+                raise ConnectionAbortedError
             execution = self._executions
             if len(self.answered) >= self._most:
                 self.held += 1
@@ -80,6 +97,18 @@ class HeldServer:
                 self.held -= 1
             self.answered.append(prompt)
             return 401 if model in self._refused_models else 200
+
+    def _is_last(self, prompt: str) -> bool:
+        """Whether whoever asks was killed at this request."""
+        if self._victim is None:
+            return False
+        pid, request, beginning = self._victim
+        number = sum(one.startswith(beginning) for one in self.prompts)
+        if number < request or not prompt.startswith(beginning):
+            return False
+        os.kill(pid, signal.SIGKILL)
+        self._victim = None
+        return True
 
 
 def handler_of(server: HeldServer) -> type[BaseHTTPRequestHandler]:

@@ -95,6 +95,27 @@ def test_a_budget_that_is_used_up_ends_the_run() -> None:
     assert outcomes[3] == NotRun(3, Cut.BUDGET, reason)
 
 
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize(
+    ("budget", "whole"),
+    [(Budget(money=0.5), Use(money=0.5)), (Budget(tokens=9), Use(9))],
+    ids=["money", "tokens"],
+)
+def test_a_call_of_the_whole_budget_uses_it_up(budget: Budget, whole: Use, width: int) -> None:
+    """BUDGET: calls of that size that come behind it end the run; they are not too large for it."""
+    budget = attrs.evolve(budget)
+    outcomes = spend([whole] * 4, budget, width)
+    assert [type(outcome) for outcome in outcomes] == [Done, Failed, NotRun, NotRun]
+    assert (budget.spent.money, budget.spent.tokens) == (whole.money, whole.tokens)
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_calls_that_cost_less_than_a_millionth_use_a_budget_up(width: int) -> None:
+    """BUDGET: each counts as a millionth, so two of them are all that two millionths allow."""
+    outcomes = spend([Use(money=6e-7, cost=6e-7)] * 5, Budget(money=2e-6), width)
+    assert [type(outcome) for outcome in outcomes] == [Done, Done, Failed, NotRun, NotRun]
+
+
 def test_calls_under_way_go_on_when_the_budget_is_used_up() -> None:
     """BUDGET bounds what starts; what was paid for is not thrown away."""
     outcomes = spend([Use(5, seconds=4.0), Use(5), Use(5), Use(5)], Budget(tokens=10), width=2)

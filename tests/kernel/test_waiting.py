@@ -2,9 +2,22 @@
 
 from collections.abc import Awaitable, Callable
 
+import pytest
 import trio
 
-from trioeval.kernel import Calls, Done, Job, Lanes, LaneSpec, Outcome, Plan, TimedOut, collect
+from trioeval.kernel import (
+    Calls,
+    Done,
+    Job,
+    Lanes,
+    LaneSpec,
+    Outcome,
+    Plan,
+    TimedOut,
+    Waiting,
+    Why,
+    collect,
+)
 from trioeval.testing import run_virtual
 
 Body = Callable[[Job[None], Calls[None]], Awaitable[None]]
@@ -30,6 +43,34 @@ def test_the_clock_stands_while_a_body_waits() -> None:
 
     assert run_one(body, 2.0) == Done(0, 0.0, 11.25, 10.0, 0, None)
     assert run_one(body, 1.0) == TimedOut(0, 0.0, 11.0, 10.0, 0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        (LaneSpec("a", 2, min_gap=5.0), Why.DELAY),
+        (LaneSpec("a", 2, rpm=60, min_gap=5.0), Why.DELAY),
+        (LaneSpec("a", 2, rpm=12), Why.PACE),
+        (LaneSpec("a", 2, rpm=12, min_gap=1.0), Why.PACE),
+    ],
+)
+def test_a_wait_says_whether_a_rate_or_the_gap_is_its_reason(spec: LaneSpec, why: Why) -> None:
+    """That which ends later."""
+    waits: list[Waiting] = []
+
+    async def body(job: Job[None], calls: Calls[None]) -> None:
+        await calls(job.lane, trio.sleep, 1.0)
+
+    async def main() -> None:
+        await collect(
+            Plan.of([Job(0, "a", None), Job(1, "a", None)]),
+            body,
+            lanes=Lanes([spec]),
+            observe=lambda event: waits.append(event) if isinstance(event, Waiting) else None,
+        )
+
+    run_virtual(main)
+    assert [(wait.why, wait.until) for wait in waits] == [(why, 5.0)]
 
 
 def test_a_call_in_flight_beside_a_branch_that_waits_is_work() -> None:

@@ -162,6 +162,47 @@ def test_money_held_and_spent_is_never_less_than_asked(cap: float, asked: list[f
     assert held <= Fraction(repr(cap))
 
 
+small = st.floats(0, 4e-6)
+
+
+@given(
+    st.integers(0, 8).map(lambda micros: micros / 10**6),
+    st.lists(st.tuples(small, small), max_size=20),
+)
+@example(2e-6, [(9e-7, 9e-7)] * 3)
+@example(0.0, [(9e-7, 9e-7)])
+def test_costs_below_a_millionth_are_never_overspent(
+    cap: float, calls: list[tuple[float, float]]
+) -> None:
+    """BUDGET: one call after another; a call that fits is not known to be too much, and the reverse."""
+    budget, spent = Budget(money=cap), Fraction(0)
+    for money, used in calls:
+        fits, could_fit = budget.fits(money=money), budget.could_fit(money=money)
+        hold = budget.reserve(money=money)
+        assert (hold is not None) is fits is could_fit
+        if hold is not None:
+            assert Fraction(repr(money)) <= Fraction(str(budget.reserved.money))
+            budget.settle(hold, tokens=0, money=min(money, used))
+            spent += Fraction(repr(min(money, used)))
+        assert spent <= Fraction(repr(cap))
+
+
+@given(st.integers(1, 10**7), st.none() | st.integers(0, 10**7))
+def test_after_a_call_of_the_whole_size_only_what_it_gave_back_fits(
+    micros: int, used: int | None
+) -> None:
+    """BUDGET: while it is open nothing fits, and then exactly the rest."""
+    whole = micros / 10**6
+    budget = Budget(money=whole)
+    hold = budget.reserve(money=whole)
+    assert hold is not None
+    assert not budget.fits(money=1e-9)
+    rest = 0 if used is None else max(0, micros - used)
+    budget.settle(hold, tokens=0, money=(micros - rest) / 10**6)
+    assert budget.fits(money=rest / 10**6)
+    assert not budget.could_fit(money=(rest + 1) / 10**6)
+
+
 def test_tenths_fit_as_they_do_on_paper() -> None:
     """0.1 + 0.2 fits into 0.3, and a thousand thousandths into one."""
     budget = Budget(money=0.3)

@@ -758,7 +758,7 @@ def test_an_untold_rate_is_measured_between_waves_of_refusals() -> None:
     pace = delivery_of(throttle).pace
     assert pace is not None
     assert pace.period == pytest.approx(10 / 11 / 1.1)
-    assert throttle.paced_until(11.0) == 11.0
+    assert throttle.rated_until(11.0) == 11.0
     assert not throttle.free
 
 

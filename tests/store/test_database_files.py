@@ -16,7 +16,7 @@ import trio
 from stored_things import row_at, start_of
 
 from trioeval.errors import StoreError, UsageError
-from trioeval.store import open_store, read_store
+from trioeval.store import RunStart, open_store, read_store
 from trioeval.store.database import (
     BusyError,
     DamagedError,
@@ -161,6 +161,27 @@ def test_a_commit_waits_for_the_disk_as_was_asked(
     assert trio.run(main) == ("wal", level)
 
 
+def test_a_file_is_written_without_a_log_where_that_is_asked(tmp_path: Path) -> None:
+    """Also when a run goes on; opening it for another purpose leaves it so, and it may get a log again."""
+    path, start = tmp_path / "r.db", RunStart(id="eval-1", utc_created="2026-01-01T00:00:00.000Z")
+
+    async def main(*, wal: bool, resumes: bool) -> tuple[Any, ...]:
+        async with open_store(path, wal=wal) as store:
+            run = await store.resume("eval-1", start) if resumes else store.begin(start)
+            await run.durable()
+            beside = path.with_name("r.db-wal").exists()
+            connection = store._writer._connection
+            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+            (level,) = connection.execute("PRAGMA synchronous").fetchone()
+            return mode, level, beside
+
+    assert trio.run(partial(main, wal=False, resumes=False)) == ("delete", 2, False)
+    assert trio.run(partial(main, wal=False, resumes=True)) == ("delete", 2, False)
+    with contextlib.closing(open_database(path, RUNS)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+    assert trio.run(partial(main, wal=True, resumes=True)) == ("wal", 1, True)
+
+
 def test_a_file_that_is_not_there_can_be_written_and_not_read(tmp_path: Path) -> None:
     """A reader makes no files."""
     path = tmp_path / "none.db"
@@ -281,7 +302,7 @@ import os, sys, trio
 from pathlib import Path
 from stored_things import row_at, start_of
 from trioeval.errors import StoreError, UsageError
-from trioeval.store import open_store, read_store
+from trioeval.store import RunStart, open_store, read_store
 
 async def fill(path):
     async with open_store(path) as store:

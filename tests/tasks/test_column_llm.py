@@ -440,15 +440,15 @@ def test_replies_that_were_of_no_use_are_not_given_again() -> None:
 def test_co_70_a_run_that_is_killed_asks_nothing_again_that_is_in_its_journal(
     tmp_path: Path,
 ) -> None:
-    """Of three cells one was done, one was in the middle of its conversation, and one had not begun."""
+    """Of three cells one was done, and one was in the middle of its conversation."""
     calls: list[str] = []
-    third = trio.Event()
+    second = trio.Event()
 
     async def answer(request: Request) -> str:
         row = str(request.vars["topic"])
         calls.append(row)
-        if len(calls) == 3:
-            third.set()
+        if calls.count("b") == 2 and row == "b":
+            second.set()
             await trio.sleep_forever()
         await trio.lowlevel.checkpoint()
         return "?" if calls.count("b") == 1 and row == "b" else '{"n": 1}'
@@ -465,17 +465,16 @@ def test_co_70_a_run_that_is_killed_asks_nothing_again_that_is_in_its_journal(
             with trio.move_on_after(30):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(partial(make_cells, maker(run), rows, width=1))
-                    await third.wait()
+                    await second.wait()
                     nursery.cancel_scope.cancel()
         async with open_store(path) as store:
             run = await store.resume("eval-1", START)
             again = await make_cells(maker(run), rows, width=1)
         assert again.values == [{"text": {"n": 1}}] * 3
-        assert [(tally.calls, tally.recalled) for tally in again.tallies] == [
-            (0, 1),
-            (1, 1),
-            (1, 0),
-        ]
+        tallies = [(tally.calls, tally.recalled) for tally in again.tallies]
+        assert tallies[:2] == [(0, 1), (1, 1)]
+        # It began before the kill if its turn came while a reply to another cell was written.
+        assert sum(tallies[2]) == 1
 
     trio.run(main)
-    assert calls == ["a", "b", "b", "b", "c"]
+    assert sorted(calls) == ["a", "b", "b", "b", "c"]

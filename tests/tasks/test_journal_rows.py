@@ -59,7 +59,7 @@ def test_every_attempt_is_written_down() -> None:
     ]
     assert kinds == ["rate_limited", "server", "reply"]
     assert len({one.key for one in notes.calls}) == 1
-    assert [one.latency_ms for one in notes.calls] == [1000.0] * 3
+    assert [one.latency_ms for one in notes.calls] == pytest.approx([1000.0] * 3)
     assert isinstance(notes.writes[-1], Row)
     assert ran.rows[0].calls == 3
 
@@ -195,13 +195,63 @@ def test_a_failed_assertion_that_decides_loses_no_reply() -> None:
 
 
 def test_a_row_is_written_down_when_it_is_over_and_told_when_it_is_safe() -> None:
+    """Each reply is safe three seconds after it came, and each row three after that."""
     notes = Notes(lasts=3.0)
     model = Model(slow={"a": 5.0})
     ran = execute(suite(test("a"), test("b")), {"model": model}, notes)
-    assert notes.rows_at == {1: 1.0, 0: 5.0}
+    assert notes.rows_at == {1: 4.0, 0: 8.0}
     assert [row.index for row in ran.rows] == [0, 1]
-    assert ran.at[0] == 8.0
+    assert ran.at[0] == 11.0
     assert notes.durable_at == len(notes.writes)
+
+
+def test_a_reply_is_safe_before_anything_is_made_of_it() -> None:
+    """RESUME: a judge, and the next turn of a conversation, are asked when the reply before is safe."""
+    notes = Notes(lasts=3.0)
+    asked_at: dict[str, float] = {}
+
+    async def model(request: Request) -> Reply:
+        asked_at[request.prompt] = trio.current_time()
+        await trio.sleep(1.0)
+        return Reply(output='{"pass": true, "score": 1, "reason": "ok"}')
+
+    document = {
+        "providers": [{"id": "model", "lane": {"maxConcurrency": 1}}],
+        "prompts": ["{{n}} of {{_conversation | length}}"],
+        "tests": [{"vars": {"n": number}} for number in range(2)],
+        "defaultTest": {
+            "assert": [
+                {
+                    "type": "llm-rubric",
+                    "value": "x",
+                    "provider": "model",
+                    "rubricPrompt": "judge {{n}}",
+                }
+            ]
+        },
+    }
+    execute(document, {"model": model}, notes)
+    turn = 3.0 + 1.0
+    order = ("0 of 0", "judge 0", "1 of 1", "judge 1")
+    assert asked_at == {prompt: number * turn for number, prompt in enumerate(order)}
+
+
+def test_a_slot_is_free_while_a_reply_is_made_safe() -> None:
+    """SLOT, LIMIT: the next row asks at once, and the wait is no working time."""
+    notes = Notes(lasts=3.0)
+    asked_at: list[float] = []
+
+    async def model(_request: Request) -> Reply:
+        asked_at.append(trio.current_time())
+        await trio.sleep(1.0)
+        return Reply(output="x")
+
+    document = suite(
+        *map(test, "abc"), lane={"maxConcurrency": 1}, evaluateOptions={"timeoutMs": 1500}
+    )
+    ran = execute(document, {"model": model}, notes)
+    assert asked_at == [0.0, 1.0, 2.0]
+    assert [row.outcome for row in ran.rows] == ["done"] * 3
 
 
 def test_rows_that_never_ran_are_written_down_too() -> None:

@@ -1,9 +1,11 @@
 """What calls reserve, what a budget of money allows, and which lane a provider is on."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -138,10 +140,20 @@ def test_who_is_paid_is_known(entry_id: str, *, paid: bool) -> None:
     assert metering_of(entry_id).is_paid is paid
 
 
-def rows_of(suite: dict[str, Any], **providers: Any) -> list[Row]:
+def rows_of(
+    suite: dict[str, Any], warn: Callable[[str], None] | None = None, **providers: Any
+) -> list[Row]:
     """Run a suite on the virtual clock."""
-    parsed = trioeval.parse_suite(suite)
-    return run_virtual(lambda: trioeval.collect(parsed, providers=providers or None))
+    parsed, rows = trioeval.parse_suite(suite), list[Row]()
+
+    async def emit(row: Row) -> None:  # noqa: ASYNC124 - keeps it
+        rows.append(row)
+
+    async def main() -> None:
+        await trioeval.run_suite(parsed, emit=emit, providers=providers or None, warn=warn)
+
+    run_virtual(main)
+    return rows
 
 
 SIMULATED: dict[str, Any] = {
@@ -182,6 +194,133 @@ def test_a_budget_of_money_needs_prices() -> None:
     )
     suite["evaluateOptions"] = {"budget": {"requests": 1}}
     trioeval.prepare(trioeval.parse_suite(suite))
+
+
+def own_suite(**config: Any) -> dict[str, Any]:
+    """Fifty calls at once of a provider of the caller's, within five dollars."""
+    return {
+        "providers": [{"id": "mine", "config": config}],
+        "prompts": ["Hi"],
+        "evaluateOptions": {"repeat": 60, "maxConcurrency": 50, "budget": {"usd": 5}},
+    }
+
+
+def test_a_budget_of_money_needs_a_bound_of_providers_that_say_what_they_cost() -> None:
+    """It could not hold for calls whose cost is known only when all of them are made."""
+    suite = own_suite()
+    suite["providers"] += [
+        {"id": "https://my.test/ask", "config": {"body": {"ask": "{{prompt}}"}}},
+        "echo",
+    ]
+
+    async def mine(_request: Request) -> Reply:
+        raise AssertionError
+
+    with pytest.raises(SuiteError) as caught:
+        trioeval.prepare(trioeval.parse_suite(suite), providers={"mine": mine})
+    assert [(problem.path, problem.message) for problem in caught.value.problems] == [
+        (
+            f"$.providers[{position}]",
+            f"there is a budget in usd, and nothing bounds what a call of {name} costs",
+        )
+        for position, name in enumerate(["mine", "https://my.test/ask"])
+    ]
+    assert '"maxCost": 0.05' in (caught.value.problems[0].hint or "")
+    suite["evaluateOptions"]["budget"] = {"requests": 1}
+    trioeval.prepare(trioeval.parse_suite(suite), providers={"mine": mine})
+
+
+@pytest.mark.parametrize(("cost", "calls"), [(1.0, 5), (0.5, 9)])
+def test_a_budget_of_money_holds_for_own_providers(cost: float, calls: int) -> None:
+    """No more calls are in flight than may cost a dollar each; what is given back is spent by others."""
+
+    async def mine(_request: Request) -> Reply:
+        await trio.sleep(1)
+        return Reply(output="x", cost=cost)
+
+    rows = rows_of(own_suite(maxCost=1.0), mine=mine)
+    spent = [row.reply.cost or 0 for row in rows if row.reply is not None]
+    assert (len(spent), sum(spent)) == (calls, calls * cost)
+
+
+def test_a_call_that_does_not_say_its_cost_counts_as_the_most() -> None:
+    """Nothing is taken to be cheaper than it may be."""
+
+    async def mine(_request: Request) -> str:
+        await trio.sleep(1)
+        return "x"
+
+    rows = rows_of(own_suite(maxCost=2.0), mine=mine)
+    assert sum(row.reply is not None for row in rows) == 2
+
+
+def test_a_call_that_costs_more_than_its_bound_is_counted_and_told_once() -> None:
+    """The budget is exceeded by the excess of the calls in flight, and nothing starts after that."""
+
+    async def mine(_request: Request) -> Reply:
+        await trio.sleep(1)
+        return Reply(output="x", cost=3.0)
+
+    warnings: list[str] = []
+    rows = rows_of(own_suite(maxCost=1.0), warn=warnings.append, mine=mine)
+    assert sum(row.reply is not None for row in rows) == 5
+    (told,) = warnings
+    assert told == (
+        "a call of mine has cost 3 US dollars, and 1 were reserved for it: the budget may be exceeded by "
+        "the difference; set maxCost of its config to the most that one call may cost"
+    )
+
+
+def test_calls_on_all_lanes_together_have_a_limit() -> None:
+    """However wide each lane is; judges count too."""
+    in_flight = most = 0
+
+    async def mine(_request: Request) -> str:
+        nonlocal in_flight, most
+        in_flight += 1
+        most = max(most, in_flight)
+        await trio.sleep(1)
+        in_flight -= 1
+        return '{"pass": true, "score": 1, "reason": "ok"}'
+
+    rubric = {"type": "llm-rubric", "value": "x", "provider": "judge"}
+    suite: dict[str, Any] = {
+        "providers": ["one", "two"],
+        "prompts": ["Hi"],
+        "tests": [{"assert": [rubric]}] * 6,
+        "evaluateOptions": {"maxConcurrency": 4},
+    }
+    rows_of(suite, one=mine, two=mine, judge=mine)
+    assert most > 3
+    suite["evaluateOptions"]["maxTotalConcurrency"], most = 3, 0
+    rows = rows_of(suite, one=mine, two=mine, judge=mine)
+    assert (most, {row.status for row in rows}) == (3, {Status.PASS})
+
+
+@pytest.mark.parametrize(
+    ("entries", "gap"),
+    [
+        ([{"delay": 100}, {"delay": 300}, {}], 0.3),
+        ([{"delay": 300}, {"lane": {"delay": 100}}], 0.3),
+        ([{"lane": {"rpm": 60}}, {"delay": 400}], 0.4),
+        ([{"lane": {"rpm": 60, "delay": 1}}, {"lane": {"rpm": 60}}], 0.001),
+    ],
+)
+def test_of_several_delays_of_one_lane_the_largest_holds(
+    entries: list[dict[str, Any]], gap: float
+) -> None:
+    """Entries of one model and key share a lane, and may have another gap each."""
+    providers = [{"id": "echo", "label": str(n), **entry} for n, entry in enumerate(entries)]
+    prepared = trioeval.prepare(trioeval.parse_suite({"providers": providers}))
+    assert [spec.min_gap for spec in prepared.lane_specs] == [gap]
+
+
+@pytest.mark.parametrize("wrong", [-1, "1", True])
+def test_a_bound_of_costs_is_a_number(wrong: object) -> None:
+    """Wherever it stands: here of a provider that has no key of its own."""
+    suite = {"providers": [{"id": "echo", "config": {"maxCost": wrong}}]}
+    with pytest.raises(SuiteError, match=r"maxCost: must be a number of US dollars of at least 0"):
+        trioeval.prepare(trioeval.parse_suite(suite))
 
 
 @pytest.mark.parametrize("budget", [{"usd": 1}, {"tokens": 1000}])

@@ -644,7 +644,7 @@ def test_rows_are_written_down_before_their_end_is_told(tmp_path: Path) -> None:
 
 
 def test_an_outcome_is_told_when_its_row_is_safe_and_not_in_its_turn(tmp_path: Path) -> None:
-    """It takes a moment to be written; that the first question takes long makes no difference to others."""
+    """A reply takes a moment to be written, and so does its row; a long first question delays no other."""
     notes, seen = Notes(lasts=0.25), []
 
     def observe(event: Any) -> None:
@@ -655,9 +655,9 @@ def test_an_outcome_is_told_when_its_row_is_safe_and_not_in_its_turn(tmp_path: P
     pupil = Pupil(takes=lambda number: [10.0, 1.0, 2.0][number])
     ran = asked(quiz(tmp_path, 3, entry={"workers": 3}), pupil, journal=notes, questions=observe)
     assert seen == [
-        (1.25, 1, 1.0, [1]),
-        (2.25, 2, 2.0, [1, 2]),
-        (10.25, 0, 10.0, [1, 2, 0]),
+        (1.5, 1, 1.25, [1]),
+        (2.5, 2, 2.25, [1, 2]),
+        (10.5, 0, 10.25, [1, 2, 0]),
     ]
     assert [row.index for row in ran.rows] == [0, 1, 2]
 

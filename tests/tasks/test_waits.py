@@ -29,9 +29,9 @@ def test_each_row_waits_for_the_slot_from_when_it_is_the_next() -> None:
     assert waits_of(document, model=Model(takes=2.0)) == [{}, {"slot": 2.0}, {"slot": 2.0}]
 
 
-def test_the_pace_of_a_lane_is_waited_for() -> None:
+def test_the_least_gap_of_a_lane_is_waited_for() -> None:
     document = suite("a", "b", maxConcurrency=4, delay=5000)
-    assert waits_of(document, model=Model()) == [{}, {"pace": 5.0}]
+    assert waits_of(document, model=Model()) == [{}, {"delay": 5.0}]
 
 
 def test_a_row_that_was_refused_tells_the_rest_and_what_it_blocked() -> None:

@@ -15,6 +15,7 @@ from trioeval.errors import UsageError
 from trioeval.suite.strip import KEEP_ALL, Strip
 
 _PREFIXES = ("TRIOEVAL_", "PROMPTFOO_")
+_MANY = 1_000_000
 _TRUE = frozenset({"1", "true", "yes"})
 _FALSE = frozenset({"0", "false", "no", ""})
 
@@ -41,6 +42,7 @@ ELSEWHERE = (
 class EnvironmentSettings:
     """What is asked for; None where nothing is said."""
 
+    max_concurrency: int | None = None
     delay_ms: float | None = None
     timeout_ms: float | None = None
     max_eval_time_ms: float | None = None
@@ -52,6 +54,8 @@ class EnvironmentSettings:
     cache_type: Literal["disk", "memory"] = "disk"
     db: Path | None = None
     """The database of runs."""
+    wal: bool = True
+    """Whether the database and the cache have write-ahead logs."""
     config_dir: Path | None = None
     """The folder of both where nothing else says where they are."""
     pass_rate_threshold: float = 100.0
@@ -75,6 +79,7 @@ def read_environment(environ: Mapping[str, str]) -> EnvironmentSettings:
     """
     found = _Reader(environ)
     settings = EnvironmentSettings(
+        max_concurrency=found.whole("MAX_CONCURRENCY", least=1, most=_MANY, default=0) or None,
         delay_ms=found.number("DELAY_MS"),
         timeout_ms=found.number("EVAL_TIMEOUT_MS"),
         max_eval_time_ms=found.number("MAX_EVAL_TIME_MS"),
@@ -83,6 +88,7 @@ def read_environment(environ: Mapping[str, str]) -> EnvironmentSettings:
         cache_ttl_s=found.number("CACHE_TTL", default=1_209_600),
         cache_type="memory" if found.choice("CACHE_TYPE", "disk", "memory") == "memory" else "disk",
         db=found.place("DB"),
+        wal=not found.switch("DISABLE_WAL_MODE"),
         config_dir=found.place("CONFIG_DIR"),
         pass_rate_threshold=found.number("PASS_RATE_THRESHOLD", most=100, default=100.0),
         failed_exit_code=found.whole("FAILED_TEST_EXIT_CODE", most=255, default=Exit.FAILED),
@@ -99,6 +105,7 @@ def read_environment(environ: Mapping[str, str]) -> EnvironmentSettings:
     for name in ELSEWHERE:
         found.switch(name)
     found.whole("PYTHON_WORKERS", least=1, most=64, default=1)
+    found.whole("ASSERTIONS_MAX_CONCURRENCY", least=1, most=_MANY, default=1)
     found.character("CSV_DELIMITER")
     if found.mistakes:
         raise UsageError("\n".join(found.mistakes))

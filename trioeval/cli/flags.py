@@ -106,6 +106,8 @@ class LimitFlags:
 
     max_concurrency: Annotated[Count | None, Parameter(name=["--max-concurrency", "-j"])] = None
     """Calls in flight that no lane may exceed."""
+    max_total_concurrency: Count | None = None
+    """Calls in flight on all lanes together."""
     repeat: Count | None = None
     """How often each test is asked."""
     delay: NotNegative | None = None
@@ -119,7 +121,7 @@ class LimitFlags:
     max_tokens: Whole | None = None
     """Tokens that the run may use."""
     max_cost: NotNegative | None = None
-    """US dollars that the run may cost; every provider then needs a known price."""
+    """US dollars that the run may cost; every provider then needs a known price or maxCost."""
     fail_fast: Switch = False
     """Start no more rows after the first one that did not pass."""
 

@@ -20,6 +20,8 @@ class Keeping:
     database: Path | None
     """None keeps the run only as long as it goes."""
     durability: Literal["normal", "full"] = "normal"
+    wal: bool = True
+    """Whether the files have write-ahead logs."""
     is_cached: bool = True
     """Whether replies come from a cache, and go into it."""
     cache: Path | None = None
@@ -93,6 +95,7 @@ async def open_kept(
             open_store(
                 keeping.database,
                 durability=keeping.durability,
+                wal=keeping.wal,
                 on_error=on_error,
                 on_warning=warn,
             )
@@ -103,6 +106,7 @@ async def open_kept(
                 open_cache(
                     keeping.cache,
                     ttl_s=keeping.cache_ttl_s,
+                    wal=keeping.wal,
                     told=lambda error: warn(str(error)),
                 )
             )

@@ -10,8 +10,9 @@ from trioeval.cli.plan_datasets import dataset_lines, rows_later
 from trioeval.cli.plan_limits import counted_against, limit_lines, limit_seconds
 from trioeval.grading.judge_calls import Count
 from trioeval.kernel import LaneSpec
+from trioeval.providers.metering import most_money
 from trioeval.report import inert
-from trioeval.suite.models import BudgetSettings
+from trioeval.suite.models import EvaluateOptions
 from trioeval.tasks import PreparedSuite, PreparedTask
 from trioeval.tasks.judge_plan import planned_judging
 
@@ -59,7 +60,7 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
     if (turns := turns_line(prepared.suite.run_limits)) is not None:
         yield turns
     yield from _use_lines(prepared.parts, judged=bool(judging))
-    yield from _budget_lines(prepared.suite.evaluate_options.budget)
+    yield from _bound_lines(prepared.suite.evaluate_options)
     yield _duration(seconds, shares=bool(quotas))
 
 
@@ -80,6 +81,8 @@ def _part_lines(
         f"{len(steps)} rows of {tests} tests" if part.settle is None else rows_later(part, wanted)
     )
     yield f"{task}{size} in {len(steps.columns)} columns"
+    if (why := prepared.why_in_order) is not None:
+        yield f"  one row at a time, because {inert(why, 200)}"
     for column in steps.columns:
         entry = steps.providers[column.provider_index]
         name = inert(entry.label or entry.id, 60)
@@ -104,7 +107,11 @@ def _calls(rows: int, judged: Count, cells: int = 0) -> str:
     return ", ".join(found)
 
 
-def _budget_lines(budget: BudgetSettings | None) -> Iterator[str]:
+def _bound_lines(options: EvaluateOptions) -> Iterator[str]:
+    """What bounds the whole run."""
+    if options.max_total_concurrency is not None:
+        yield f"{options.max_total_concurrency} calls at once on all lanes together"
+    budget = options.budget
     """What the run may use, whatever it wants."""
     if budget is None:
         return
@@ -127,15 +134,15 @@ def _use_lines(parts: Sequence[PreparedTask], *, judged: bool) -> Iterator[str]:
         for place in range(looked_at):
             step = steps[place * len(steps) // looked_at]
             known = metering[step.provider_index]
-            if not known.is_paid and known.price is None:
+            if not known.is_paid and known.price is None and known.most_cost is None:
                 continue
             text = step.template + "".join(v for v in step.vars.values() if isinstance(v, str))
             prompt, weight = known.overhead + known.count(text), len(steps) / looked_at
             tokens += weight * (prompt + known.longest_reply)
-            if known.price is not None:
-                money += weight * known.price.most(prompt, known.longest_reply)
-            priced = priced or known.price is not None
-            paid = paid or known.price is None
+            money += weight * most_money(known, prompt, known.longest_reply)
+            is_priced = known.price is not None or known.most_cost is not None
+            priced = priced or is_priced
+            paid = paid or not is_priced
     if tokens:
         cost = f", at most about {money:.2f} US dollars" if priced else ""
         unknown = ("; some prices" if priced else "; prices") + " are not known" if paid else ""

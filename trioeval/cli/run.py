@@ -146,6 +146,7 @@ def _keeping(
     return Keeping(
         database=database,
         durability=flags.keep.durability or "normal",
+        wal=environment.wal,
         is_cached=suite.evaluate_options.cache,
         cache=cache_path(environment),
         cache_ttl_s=settings.environment.cache_ttl_s,

@@ -78,7 +78,8 @@ def settle(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> R
     """What the command does with a suite."""
     said, output = suite.command_line_options, flags.output
     verbose = output.verbose or bool(said.verbose)
-    delay = first(flags.limits.delay, said.delay, 0.0)
+    asked = None if suite.evaluate_options.delay else environment.delay_ms
+    delay = first(flags.limits.delay, said.delay, asked or 0.0)
     compatible = suite.evaluate_options.serialize == "all"
     # Whose lines come in place of it; other suites have none.
     lines = verbose and (bool(_question_tasks(suite)) or _has_agents(suite))
@@ -207,6 +208,10 @@ def _with_limits(
         suite,
         evaluate_options=attrs.evolve(
             options,
+            max_concurrency=options.max_concurrency or environment.max_concurrency,
+            max_total_concurrency=first(
+                flags.max_total_concurrency, options.max_total_concurrency, None
+            ),
             repeat=first(flags.repeat, said.repeat, options.repeat),
             delay=first(flags.delay, said.delay, options.delay or environment.delay_ms or 0),
             timeout_ms=first(timeout, options.timeout_ms, environment.timeout_ms) or None,

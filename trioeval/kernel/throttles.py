@@ -100,7 +100,9 @@ def pacer(throttle: Throttle, open_at: float, now: float) -> Why:
     """What it is that lets nothing start at `now`, but only at `open_at`."""
     if open_at == throttle.blocked_until:
         return Why.BLOCKED
-    return Why.PACE if open_at == throttle.paced_until(now) else Why.TOKENS
+    if open_at == throttle.gap_until > throttle.rated_until(now):
+        return Why.DELAY
+    return Why.PACE if open_at == throttle.rated_until(now) else Why.TOKENS
 
 
 def _make_limit(spec: LaneSpec) -> AdaptiveLimit:

@@ -17,7 +17,7 @@ from trioeval.providers.base import Request
 from trioeval.providers.config import is_integer
 from trioeval.providers.endpoint import Endpoint, is_loopback
 from trioeval.providers.estimates import Counter, count_bytes, find_counter
-from trioeval.providers.prices import Price, Priced
+from trioeval.providers.prices import Price, Priced, SaysCost
 from trioeval.providers.settings import Settings
 
 GUESSED_REPLY = 1024
@@ -50,6 +50,10 @@ class Metering:
     """Whether that is a bound, and no guess."""
     price: Price | None = None
     """None where no price is known."""
+    says_cost: bool = False
+    """Whether replies say what they cost, whatever a price says."""
+    most_cost: float | None = None
+    """US dollars of a call at most, ≥ 0; None where only the price bounds them."""
     is_paid: bool = False
     """Whether it is a service whose answers cost money."""
 
@@ -58,9 +62,29 @@ def read_metering(settings: Settings) -> Metering:
     """What settings tell of tokens and prices."""
     if isinstance(settings, HasAdapter):
         return _of_service(settings.adapter)
-    if isinstance(settings, Priced):
-        return Metering(price=settings.price)
-    return Metering()
+    price = settings.price if isinstance(settings, Priced) else None
+    if isinstance(settings, SaysCost):
+        return Metering(price=price, says_cost=True, most_cost=settings.most_cost)
+    return Metering(price=price)
+
+
+def most_money(known: Metering, prompt: int, reply: int) -> float:
+    """The most that a call may cost, in US dollars.
+
+    Args:
+        known: Its provider.
+        prompt: Tokens of the prompt, at most.
+        reply: Likewise of the reply.
+
+    Example:
+        >>> most_money(Metering(price=Price(input=1, output=2)), 1_000_000, 500_000)
+        2.0
+        >>> most_money(Metering(price=Price(input=1, output=2), most_cost=0.5), 1_000_000, 500_000)
+        0.5
+    """
+    if known.most_cost is not None:
+        return known.most_cost
+    return 0.0 if known.price is None else known.price.most(prompt, reply)
 
 
 def longest_reply(body: Mapping[str, Any]) -> int | None:

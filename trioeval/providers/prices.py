@@ -83,6 +83,16 @@ class Priced(Protocol):
         ...
 
 
+@runtime_checkable
+class SaysCost(Protocol):
+    """Settings of a provider whose replies say themselves what they cost."""
+
+    @property
+    def most_cost(self) -> float | None:
+        """US dollars of a call, at most; None where nothing bounds them."""
+        ...
+
+
 @attrs.frozen
 class PriceTable:
     """List prices of services at one day."""

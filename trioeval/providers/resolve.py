@@ -12,7 +12,15 @@ from trioeval.errors import Problem, SuiteError
 from trioeval.providers.adapter import HasAdapter
 from trioeval.providers.asked import Asked
 from trioeval.providers.base import Provider
-from trioeval.providers.config import config_path, is_integer, read_config, show, to_snake
+from trioeval.providers.config import (
+    Key,
+    config_path,
+    is_integer,
+    is_number,
+    read_config,
+    show,
+    to_snake,
+)
 from trioeval.providers.endpoint import digest
 from trioeval.providers.env_references import expand_env
 from trioeval.providers.families import FORMS, MODULES, find_reader
@@ -23,6 +31,18 @@ from trioeval.providers.local.sequence import SequenceSettings
 from trioeval.providers.metering import Metering, read_metering
 from trioeval.providers.secrets import SHORTEST, hide, hide_in_problem, longest_first
 from trioeval.providers.settings import Reader, Settings, Surroundings, Templates
+
+_LIMITS = {
+    "max_retries": Key(
+        "maxRetries", "a whole number of at least 0", lambda value: is_integer(value) and value >= 0
+    ),
+    "max_cost": Key(
+        "maxCost",
+        "a number of US dollars of at least 0",
+        lambda value: is_number(value) and value >= 0,
+    ),
+}
+"""What every config may say, and no provider reads itself."""
 
 
 @attrs.frozen(repr=False)
@@ -129,7 +149,7 @@ def resolve(
     filled = expand_env(config, environ, templates)
     if filled.problems:  # alone: what else would be wrong follows from what is missing
         raise SuiteError(filled.problems)
-    own, max_retries, problems = _split(filled.value)
+    own, limits, problems = _split(filled.value)
     found: Settings | list[Problem]
     if entry_id in custom:
         found = read_config(own, ())[1] or CustomSettings(entry_id, custom[entry_id])
@@ -145,13 +165,14 @@ def resolve(
         told = [*problems, *(found if isinstance(found, list) else ())]
         hidden = longest_first(filled.secrets)
         raise SuiteError(hide_in_problem(problem, hidden) for problem in told)
+    metering, most_cost = read_metering(found), limits.get("max_cost")
     return ProviderSpec(
         entry_id,
         label or entry_id,
         found,
-        metering=read_metering(found),
+        metering=metering if most_cost is None else attrs.evolve(metering, most_cost=most_cost),
         overload_statuses=overload_statuses,
-        max_retries=max_retries,
+        max_retries=limits.get("max_retries"),
         filled_in=tuple(filled.secrets),
     )
 
@@ -169,20 +190,23 @@ def split_id(entry_id: str) -> tuple[str, str]:
     return prefix, rest
 
 
-def _split(config: Mapping[str, Any]) -> tuple[dict[str, Any], int | None, list[Problem]]:
-    """The config without what it says of the lane, that, and what is wrong with that."""
+def _split(
+    config: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, Any], list[Problem]]:
+    """The config without what it says of the lane and of costs, that, and what is wrong with that."""
     own: dict[str, Any] = {}
-    max_retries: int | None = None
+    limits: dict[str, Any] = {}
     problems: list[Problem] = []
     for key, value in config.items():
-        if to_snake(str(key)) != "max_retries":
+        name = to_snake(str(key))
+        if name not in _LIMITS:
             own[key] = value
-        elif is_integer(value) and value >= 0:
-            max_retries = value
+        elif _LIMITS[name].check(value):
+            limits[name] = value
         else:
-            fault = f"must be a whole number of at least 0, got {show(value)}"
+            fault = f"must be {_LIMITS[name].right}, got {show(value)}"
             problems.append(Problem(config_path(key), fault))
-    return own, max_retries, problems
+    return own, limits, problems
 
 
 def _unknown(entry_id: str, custom: Iterable[str]) -> Problem:

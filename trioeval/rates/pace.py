@@ -65,7 +65,12 @@ class Pace:
 
     def earliest(self, now: float) -> float:
         """The first instant at or after `now` at which a request may start."""
-        return max(now, self.next_request_at - (self.burst - 1) * self.period, self.next_gap_at)
+        return max(now, self.rate_allows_at, self.next_gap_at)
+
+    @property
+    def rate_allows_at(self) -> float:
+        """The first instant at which the rate, without the gap, allows a start."""
+        return self.next_request_at - (self.burst - 1) * self.period
 
     def take(self, now: float) -> Self:
         """The pace after a start at `now`, which must not be before `earliest(now)`."""

@@ -117,14 +117,19 @@ class Throttle:
 
     def open_at(self, now: float, tokens: int) -> float:
         """The first instant at or after `now` at which a call of so many tokens may start."""
-        at = self.paced_until(now)
+        at = max(self.rated_until(now), self.gap_until)
         if self.tokens is not None:
             at = max(at, self.tokens.earliest(now, tokens))
         return max(at, self.blocked_until)
 
-    def paced_until(self, now: float) -> float:
-        """The first instant at or after `now` that the pace of requests allows."""
-        at = self.pace.earliest(now)
+    @property
+    def gap_until(self) -> float:
+        """The instant at which the least gap after the last start is over."""
+        return self.pace.next_gap_at
+
+    def rated_until(self, now: float) -> float:
+        """The first instant at or after `now` that every rate of requests allows."""
+        at = max(now, self.pace.rate_allows_at)
         if self._hinted is not None:
             at = max(at, self._hinted.earliest(now))
         if self.delivery is not None and self.delivery.pace is not None:

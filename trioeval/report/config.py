@@ -13,6 +13,7 @@ from trioeval.report.records import STRIPPED_PROMPT, left
 from trioeval.report.redact import REDACTED, redacted, redacted_judges
 from trioeval.suite import Suite, Test
 from trioeval.suite.joined import Joined, SparseTests
+from trioeval.suite.models import WIDTH
 from trioeval.suite.plain_form import plain_data, plain_prompt, plain_test
 from trioeval.suite.strip import KEEP_ALL, Strip
 
@@ -121,7 +122,7 @@ def options_json(suite: Suite) -> dict[str, Any]:
     """How a suite is run, as far as promptfoo says it as well."""
     options = suite.evaluate_options
     return {
-        "maxConcurrency": options.max_concurrency,
+        "maxConcurrency": options.max_concurrency or WIDTH,
         "repeat": options.repeat,
         "delay": options.delay,
         "timeoutMs": options.timeout_ms,

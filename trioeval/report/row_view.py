@@ -32,6 +32,7 @@ WAITS_FOR: Mapping[str, str] = {
     "paused": "while the lane was paused",
     "blocked": "because the provider asked to wait",
     "pace": "for the lane's rate of requests",
+    "delay": "for the least gap between two calls of the lane",
     "tokens": "for the lane's rate of tokens",
     "slot": "for a free slot of the lane",
     "budget": "for what calls in flight had reserved of the budget",

@@ -11,6 +11,7 @@ WAIT_WORDS: Mapping[Why, str] = {
     Why.PAUSED: "paused",
     Why.BLOCKED: "429",
     Why.PACE: "rpm",
+    Why.DELAY: "delay",
     Why.TOKENS: "tpm",
     Why.SLOT: "slots",
     Why.BUDGET: "budget",

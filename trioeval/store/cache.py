@@ -154,6 +154,7 @@ async def open_cache(
     ttl_s: float = LIFETIME,
     lease_s: float = LEASE,
     patience_s: float = PATIENCE,
+    wal: bool = True,
     wall: Callable[[], float] = time.time,
     told: Callable[[StoreError], None] | None = None,
 ) -> AsyncGenerator[Cache]:
@@ -165,6 +166,7 @@ async def open_cache(
             calls at the same time are one all the same.
         lease_s: Seconds after which another process that asked, and was killed, is not waited for.
         patience_s: Seconds that another program may keep the file locked while it is opened.
+        wal: Whether the file has a write-ahead log, see `open_store`.
         wall: Tells the time, in seconds since 1970; may jump.
         told: Hears what is wrong with the file, at most once, and once of damaged entries; before that,
             that another program keeps the file locked, if that takes long.
@@ -177,7 +179,7 @@ async def open_cache(
     told = told or _nobody
     try:
         files = await open_patiently(
-            partial(_Files.open, path, owner),
+            partial(_Files.open, path, owner, wal=wal),
             path,
             CACHE,
             patience_s=patience_s,
@@ -232,9 +234,9 @@ class _Files:
     """None where a commit may wait for the disk."""
 
     @classmethod
-    def open(cls, path: Path, owner: str) -> "_Files":
+    def open(cls, path: Path, owner: str, *, wal: bool) -> "_Files":
         with ExitStack() as opened:
-            writing = opened.enter_context(closing(open_database(path, CACHE)))
+            writing = opened.enter_context(closing(open_database(path, CACHE, wal=wal)))
             reading = opened.enter_context(closing(open_reading(path, CACHE, busy_s=_LOOK)))
             claiming = opened.enter_context(closing(open_database(path, CACHE)))
             lock = Owners.of(path).enter(owner)

@@ -57,7 +57,12 @@ def real_path(path: Path) -> Path:
 
 
 def open_database(
-    path: Path, kind: DatabaseKind, *, durability: Durability = "normal", busy_s: float = 0.25
+    path: Path,
+    kind: DatabaseKind,
+    *,
+    durability: Durability = "normal",
+    busy_s: float = 0.25,
+    wal: bool | None = None,
 ) -> sqlite3.Connection:
     """Open a database to write to, and make it or bring it up to date where that is needed.
 
@@ -68,6 +73,7 @@ def open_database(
         kind: What it is to be.
         durability: See `Durability`.
         busy_s: Seconds that a statement waits for other programs.
+        wal: Whether it has a write-ahead log; None leaves it as it is, and gives one to a new file.
 
     Raises:
         BusyError: Another program keeps it locked.
@@ -84,7 +90,9 @@ def open_database(
         version = _look(connection, path, kind)
         if version is None:
             connection.execute(f"PRAGMA page_size = {_PAGE}")
-        journal = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        wal = True if wal is None and version is None else wal
+        change = "" if wal is None else " = WAL" if wal else " = DELETE"
+        journal = connection.execute(f"PRAGMA journal_mode{change}").fetchone()[0]
         # Without shared memory there is no such log, and a commit is safe only if it is waited for.
         level = "FULL" if durability == "full" or journal != "wal" else "NORMAL"
         connection.execute(f"PRAGMA synchronous = {level}")

@@ -43,6 +43,7 @@ async def open_store(
     path: Path | None,
     *,
     durability: Durability = "normal",
+    wal: bool = True,
     on_error: Callable[[StoreError], None] | None = None,
     on_warning: Callable[[str], None] | None = None,
     patience_s: float = PATIENCE,
@@ -56,6 +57,8 @@ async def open_store(
         path: Of the file, which is made if it is not there; None keeps runs in one that is gone at the end.
         durability: `full` waits for the disk at every commit, so that a loss of power takes nothing;
             without it, it takes the last moments. A killed process loses nothing either way.
+        wal: Whether the file has a write-ahead log. Without one, as network drives need it, each commit waits
+            for the disk.
         on_error: Told when nothing can be written any more.
         on_warning: Told what goes wrong and may yet go well.
         patience_s: Seconds that another program may keep the file locked.
@@ -73,7 +76,7 @@ async def open_store(
             )
             path = Path(folder) / "results.db"
         connection = await open_patiently(
-            partial(_open_whole, path, durability),
+            partial(_open_whole, path, durability, wal=wal),
             path,
             RUNS,
             patience_s=patience_s,
@@ -105,9 +108,9 @@ async def open_store(
             store.release()
 
 
-def _open_whole(path: Path, durability: Durability) -> sqlite3.Connection:
+def _open_whole(path: Path, durability: Durability, *, wal: bool) -> sqlite3.Connection:
     """Open the store, where nothing is seen to be damaged."""
-    connection = open_database(path, RUNS, durability=durability)
+    connection = open_database(path, RUNS, durability=durability, wal=wal)
     try:
         check_pages(connection, path, RUNS)
     except StoreError:

@@ -168,7 +168,7 @@ class StoredRun(Journal):
             return
         written = self._numbers.get((row.task, row.index))
         if written is not None:
-            await self._writer.wait_done(written)
+            await self._writer.wait_done(written, urgent=False)
             self._numbers.pop((row.task, row.index), None)
 
     def recall(self, key: CallKey, /) -> Paid | None:

@@ -3,6 +3,11 @@
 Whoever has something to write puts it down and goes on: that takes a microsecond. The thread waits a moment
 for company, makes ready what there is, and commits it at once. What waits meanwhile is the next commit.
 
+A work whose commit is waited for urgently ends the moment: the thread commits as soon as the event loop has
+passed once over everything that was ready, so that replies which arrive together are one commit. While it
+commits, others gather for the next one. Nothing is gained by a longer wait: what is waited for is a reply
+that was paid for, and the next request of its row.
+
 When the database cannot be written any more, nothing that was put down is lost to those who still run: each
 work is told that it will not be written, and nobody waits for it any longer. Writing is not tried again; the
 next execution of the run does.
@@ -72,6 +77,8 @@ class Writer:
         self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._put = 0  # works; counted by those who put
         self._done = 0  # works; counted by the thread
+        self._urgent = 0  # the last work that does not wait for company; set in the loop
+        self._urged = threading.Event()
         self._is_awaited = False
         self._changed = trio.Event()
         self._loop = trio.lowlevel.current_trio_token()
@@ -92,12 +99,19 @@ class Writer:
         self._put += 1
         return self._put
 
-    async def wait_done(self, number: int | None = None) -> None:
+    async def wait_done(self, number: int | None = None, *, urgent: bool = True) -> None:
         """Return when a work is written or lost, and all before it; None is the last one until now.
 
         A checkpoint only if it has to wait.
+
+        Args:
+            number: Of the work, as `put` returned it.
+            urgent: Whether the commit begins at once; otherwise it may wait for others as long as any.
         """
         number = self._put if number is None else number
+        if urgent and number > max(self._done, self._urgent):
+            # Behind everything that is ready to run: replies that arrive together are one commit.
+            self._loop.run_sync_soon(self._urge, idempotent=True)
         while self._done < number:
             changed = self._changed
             # First to say so, then to look again: the thread counts first, and then looks.
@@ -134,13 +148,18 @@ class Writer:
                 self._tell(self._wake)
         self._close()
 
+    def _urge(self) -> None:
+        self._urgent = self._put
+        self._urged.set()
+
     def _gather(self) -> tuple[list[Work], bool]:
         """Works for one commit, made ready, and whether they are the last ones."""
         first = self._queue.get()
         if first is None:
             return [], True
-        if self._queue.qsize() < LARGEST // 4:
-            time.sleep(LINGER)
+        self._urged.clear()  # first this, then the look: the loop counts first, and then sets it
+        if self._queue.qsize() < LARGEST // 4 and self._urgent <= self._done:
+            self._urged.wait(LINGER)
         works: list[Work] = []
         begun, size = time.monotonic(), 0
         work: Work | None = first

@@ -129,8 +129,8 @@ def parse_suite(
 
     Example:
         >>> suite = parse_suite({"providers": ["echo"], "prompts": ["Hello"]})
-        >>> suite.providers[0].id, suite.evaluate_options.max_concurrency
-        ('echo', 4)
+        >>> suite.providers[0].id, suite.evaluate_options.repeat
+        ('echo', 1)
     """
     if foreign := check_plain(document):
         raise SuiteError(map(_problem, foreign))

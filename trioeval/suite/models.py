@@ -64,7 +64,7 @@ class BudgetSettings:
     tokens: Number | None = None
     """Tokens of prompts and replies, ≥ 0; None does not bound them."""
     usd: NotNegative | None = None
-    """US dollars, ≥ 0; None does not bound them. Every provider then needs a known price."""
+    """US dollars, ≥ 0; None does not bound them. Every provider then needs a known price or `maxCost`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -212,12 +212,18 @@ class DerivedMetric:
     """Arithmetic on the sums of metrics and `__count`, the rows of the column; or `file://x.py:name`."""
 
 
+WIDTH = 4
+"""Calls in flight on a lane, where nothing says how many."""
+
+
 @attrs.frozen(kw_only=True)
 class EvaluateOptions:
     """How a suite is run."""
 
-    max_concurrency: Count = 4
-    """Width of every lane that names none of its own, ≥ 1."""
+    max_concurrency: Count | None = None
+    """Width of every lane that names none of its own, ≥ 1; None is 4."""
+    max_total_concurrency: Count | None = None
+    """Calls in flight on all lanes together, ≥ 1; None does not limit them."""
     assertions_max_concurrency: Count | None = None
     """Assertions of one row that ask models, run code or call servers at once, ≥ 1; None is 3."""
     max_live_jobs: Count | None = None

@@ -8,12 +8,17 @@ budget.
 
 Every call that ends is written down in the step in which it ends: each attempt of its own, whether it was
 answered or failed. Nothing is awaited in between, so a reply is kept whatever then befalls the row: a test
-that fails and needs no more judges, a timeout, or the end of the program. Only of those that always answer
-the same and at no price (`echo`) nothing is kept but the row.
+that fails and needs no more judges, or a timeout. The row goes on when its reply is durable, so nothing that
+depends on a reply has begun if the end of the program takes it: no grading, no next turn, no other row. The
+wait holds no slot, and is no working time. Only of those that always answer the same and at no price (`echo`)
+nothing is kept but the row.
+
+Laws: RESUME, SLOT.
 """
 
 import hashlib
 import json
+import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -33,6 +38,8 @@ from trioeval.tasks.caching import ReplyCache
 from trioeval.tasks.journal import CallKey, CallRecord, CallRole, Journal, Paid, question_digest
 from trioeval.tasks.metering import Estimate, Meter, counted_tokens, tokens_used, with_bounds
 from trioeval.tasks.tools import kept
+
+_log = logging.getLogger("trioeval.tasks")
 
 
 @attrs.define(eq=False)
@@ -88,6 +95,8 @@ class Asker:
     estimates: bool = False
     """Whether a call whose tokens its provider does not tell counts by its length, and gives back the rest of
     what it reserved; where a budget has to hold, it keeps all of that in any case."""
+    warn: Callable[[str], None] = attrs.field(default=_log.warning, repr=False)
+    """Called with what goes wrong and fails no row."""
     names: Sequence[str] = attrs.field(init=False)
     """What each is called, without secrets."""
     _asked: Sequence[Asked] = attrs.field(init=False, repr=False)
@@ -97,6 +106,8 @@ class Asker:
     """Who sees no variables."""
     _for_nothing: Sequence[bool] = attrs.field(init=False, repr=False)
     """Who always answers the same and at no price; nothing would be lost with such a reply."""
+    _exceeded: set[int] = attrs.field(init=False, factory=set, repr=False)
+    """Who was warned of, because a call has cost more than was reserved for it."""
 
     @names.default
     def _find_names(self) -> Sequence[str]:
@@ -201,6 +212,14 @@ class Asker:
         if inquiry.key is not None and (paid := self._recalled(inquiry.key)) is not None:
             listener.heard(paid, recalled=True)
             return paid
+        paid = await self._fetched(inquiry, calls, listener)
+        if inquiry.key is not None and self.journal is not None:
+            with calls.waiting():
+                await self.journal.durable()
+        return paid
+
+    async def _fetched(self, inquiry: Inquiry, calls: Calls[Any], listener: Listener) -> Paid:
+        """The reply of a call, or of the cache; written down, but perhaps not durable yet."""
         cache, cache_key = self.cache, inquiry.cache_key
         if cache is None or cache_key is None:
             return await self._call(inquiry, calls, listener)
@@ -277,10 +296,23 @@ class Asker:
             self._write(inquiry, inquiry.key, reply, paid.latency_ms)
         listener.heard(paid, recalled=False)
         self.meter.learn(inquiry.place, estimate, reply.usage)
+        self._check_cost(inquiry.place, estimate, reply)
         tokens = tokens_used(reply.usage)
         if tokens is None and self.estimates and not self.meter.bounds_only:
             tokens = counted_tokens(inquiry.request.prompt, reply)
         return Metered(paid, tokens=tokens, money=reply.cost, hint=reply.hint)
+
+    def _check_cost(self, place: int, estimate: Estimate, reply: Reply) -> None:
+        """Warn once of a provider whose call has cost more than was reserved for it from a budget."""
+        if not self.meter.bounds_money or reply.cost is None or reply.cost <= estimate.money:
+            return
+        if place not in self._exceeded:
+            self._exceeded.add(place)
+            self.warn(
+                f"a call of {self.names[place]} has cost {reply.cost:.6g} US dollars, and "
+                f"{estimate.money:.6g} were reserved for it: the budget may be exceeded by the difference; "
+                "set maxCost of its config to the most that one call may cost"
+            )
 
     def _write(
         self,

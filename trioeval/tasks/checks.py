@@ -8,8 +8,10 @@ from trioeval.providers import ProviderSpec
 from trioeval.quota.extras import install, is_installed
 from trioeval.suite import Around, Expansion, MistakenError, Suite, Test
 from trioeval.suite.joined import remarkable_places
+from trioeval.suite.models import BudgetSettings
 from trioeval.tasks.transforms import read_output_transform
 
+_COST_EXAMPLE = '"config": {"maxCost": 0.05}'
 _PRICE_EXAMPLE = '"config": {"price": {"input": 1, "output": 4}}'
 
 
@@ -67,21 +69,31 @@ def missing_extras(suite: Suite, *, is_asked: bool) -> Iterator[Problem]:
 
 
 def unbounded(suite: Suite, specs: Sequence[ProviderSpec]) -> Iterator[Problem]:
-    """A budget cannot hold for services that cost nobody knows how much, or answer without bounds."""
+    """Providers for which a budget cannot hold: their prices are not known, or nothing bounds a call."""
     budget = suite.evaluate_options.budget
     if budget is None or (budget.usd is None and budget.tokens is None):
         return
     for position, spec in enumerate(specs):
-        known = spec.metering
-        if known.is_paid and not known.is_bounded:
-            yield Problem(
-                f"$.providers[{position}]",
-                f"there is a budget, and nothing bounds the replies of {spec.id}",
-                "give a bound in its config, for example max_completion_tokens or maxOutputTokens",
-            )
-        if known.is_paid and known.price is None and budget.usd is not None:
-            yield Problem(
-                f"$.providers[{position}]",
-                f"there is a budget in usd, and no price of {spec.id} is known",
-                "give it one in US dollars per million tokens: " + _PRICE_EXAMPLE,
-            )
+        for message, hint in _unbounded(budget, spec):
+            yield Problem(f"$.providers[{position}]", message, hint)
+
+
+def _unbounded(budget: BudgetSettings, spec: ProviderSpec) -> Iterator[tuple[str, str]]:
+    """Why a budget cannot hold for a provider, and what to do about each reason."""
+    known = spec.metering
+    is_unbounded = budget.usd is not None and known.most_cost is None
+    if known.is_paid and not known.is_bounded and (is_unbounded or budget.tokens is not None):
+        yield (
+            f"there is a budget, and nothing bounds the replies of {spec.id}",
+            "give a bound in its config, for example max_completion_tokens or maxOutputTokens",
+        )
+    if known.is_paid and known.price is None and is_unbounded:
+        yield (
+            f"there is a budget in usd, and no price of {spec.id} is known",
+            "give it one in US dollars per million tokens: " + _PRICE_EXAMPLE,
+        )
+    if known.says_cost and is_unbounded:
+        yield (
+            f"there is a budget in usd, and nothing bounds what a call of {spec.id} costs",
+            f"give the most US dollars that one call may cost, 0 if it costs nothing: {_COST_EXAMPLE}",
+        )

@@ -14,6 +14,7 @@ from trioeval.errors import Problem, SuiteError
 from trioeval.kernel import Backoff, LaneSpec
 from trioeval.providers import ProviderSpec
 from trioeval.suite import LaneSettings, ProviderEntry, Suite
+from trioeval.suite.models import WIDTH
 from trioeval.suite.question_models import workers_of
 from trioeval.suite.quota_models import QuotaKey
 
@@ -78,13 +79,12 @@ def _lane_settings(
 ) -> tuple[dict[str, LaneSettings], list[Problem]]:
     """What the suite says of each lane, and where it says two things of one."""
     settings: dict[str, LaneSettings] = {}
+    delays: dict[str, float] = {}
     problems: list[Problem] = []
     names = lane_names(suite, specs)
     for position, (name, entry) in enumerate(zip(names, suite.providers, strict=True)):
         wanted = suite.lanes[entry.lane] if isinstance(entry.lane, str) else entry.lane
-        if entry.delay is not None:
-            wanted = attrs.evolve(wanted or LaneSettings(), delay=entry.delay)
-        if wanted is None:
+        if wanted is None and entry.delay is None:
             continue
         if name == AGENT_RUNS:
             message = (
@@ -93,6 +93,12 @@ def _lane_settings(
             hint = "write maxConcurrentRuns in $.agents: it holds for all of them together"
             problems.append(Problem(f"$.providers[{position}].lane", message, hint))
             continue
+        delay = entry.delay if wanted is None or entry.delay is not None else wanted.delay
+        if delay is not None:  # of several the largest: it keeps to all of them
+            delays[name] = max(delays.get(name, 0), delay)
+        if wanted is None:
+            continue
+        wanted = attrs.evolve(wanted, delay=None)
         if settings.setdefault(name, wanted) != wanted:
             problems.append(
                 Problem(
@@ -101,7 +107,10 @@ def _lane_settings(
                     "settings belong to the lane: write them once, or give the lane a name in $.lanes",
                 )
             )
-    return {name: settings.get(name, LaneSettings()) for name in names}, problems
+    found = {name: settings.get(name, LaneSettings()) for name in names}
+    for name, delay in delays.items():
+        found[name] = attrs.evolve(found[name], delay=delay)
+    return found, problems
 
 
 def lane_quotas(suite: Suite, specs: Sequence[ProviderSpec]) -> dict[str, tuple[QuotaKey, ...]]:
@@ -199,7 +208,7 @@ def _lane_spec(name: str, settings: LaneSettings, suite: Suite, cap: int | None)
         width = suite.run_limits.max_concurrent_runs
         width = _UNBOUNDED if width == 0 else width
     if width is None:
-        width = options.max_concurrency if cap is None else cap
+        width = (options.max_concurrency or WIDTH) if cap is None else cap
     elif cap is not None:
         width = min(width, cap)
     delay = options.delay if settings.delay is None else settings.delay

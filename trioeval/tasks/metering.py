@@ -15,6 +15,7 @@ import attrs
 
 from trioeval.errors import QuotaError
 from trioeval.providers import Metering, Reply, Usage
+from trioeval.providers.metering import most_money
 from trioeval.rates import LearntShare
 
 CHARACTERS_A_TOKEN = 4
@@ -55,6 +56,7 @@ class Meter:
             cuts no reply, so it makes what a budget reserves no smaller. None bounds nothing.
         guess: Tokens that replies are taken to have at most where nothing bounds them; None takes what
             providers guess.
+        bounds_money: Whether a budget of money has to hold.
     """
 
     metering: Sequence[Metering]
@@ -63,6 +65,7 @@ class Meter:
     bounded_lanes: frozenset[str] = frozenset()
     ceiling: int | None = None
     guess: int | None = None
+    bounds_money: bool = False
     _shares: defaultdict[str, _Shares] = attrs.field(
         init=False, factory=lambda: defaultdict(_Shares)
     )
@@ -81,7 +84,7 @@ class Meter:
         prompt_bound, reply_bound = known.overhead + known.count(prompt), self._longest(known)
         if options:
             prompt_bound += known.count(json.dumps(options, ensure_ascii=False, default=str))
-        money = 0.0 if known.price is None else known.price.most(prompt_bound, reply_bound)
+        money = most_money(known, prompt_bound, reply_bound)
         if self.bounds_only or self.lanes[provider] in self.bounded_lanes:
             return Estimate(prompt_bound + reply_bound, money, prompt_bound, reply_bound)
         shares = self._shares[self.lanes[provider]]

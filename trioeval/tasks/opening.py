@@ -194,6 +194,7 @@ async def _open_asker(
         cache=terms.cache,
         refresh=terms.refresh,
         estimates=prepared.suite.questions is not None,
+        warn=terms.warn,
     )
     return asker, scripts
 

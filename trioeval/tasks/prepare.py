@@ -134,15 +134,32 @@ class PreparedSuite:
     @property
     def in_order(self) -> bool:
         """Whether its steps run one after another."""
-        sharing = self.sharing
-        mode = self.suite.evaluate_options.serialize
-        if self.extensions:
-            # A hook may change what a test reads, which nobody can know before.
-            return self.one_by_one or sharing.any or any(map(may_store, self.extensions))
-        kept = (sharing.conversations and mode not in {"conversation", "auto"}) or (
-            sharing.registers and mode not in {"register", "auto"}
-        )
-        return self.one_by_one or bool(kept)
+        return self.why_in_order is not None
+
+    @property
+    def why_in_order(self) -> str | None:
+        """Why its steps run one after another, in words; None if they do not."""
+        sharing, mode = self.sharing, self.suite.evaluate_options.serialize
+        if self.one_by_one:
+            return "a delay is set"
+        # A hook may change what a test reads, which is not known before.
+        is_hooked = bool(self.extensions)
+        if sharing.conversations and (is_hooked or mode not in {"conversation", "auto"}):
+            speaking = [
+                str(number)
+                for number, prompt in enumerate(self.steps.suite.prompts, 1)
+                if any(
+                    column.prompt == prompt and column.prompt_idx in sharing.conversations
+                    for column in self.steps.columns
+                )
+            ]
+            several = "prompts {} use" if len(speaking) > 1 else "prompt {} uses"
+            return f"{several.format(', '.join(speaking))} _conversation"
+        if sharing.registers and (is_hooked or mode not in {"register", "auto"}):
+            return f"tests use storeOutputAs ({', '.join(sorted(sharing.registers))})"
+        if any(map(may_store, self.extensions)):
+            return "an extension may change what rows leave for each other"
+        return None
 
     @property
     def order(self) -> Callable[[], Readiness] | None:

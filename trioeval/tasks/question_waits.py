@@ -22,7 +22,7 @@ _SHORT: Mapping[str, str] = {
     "limit_decreasing": "waiting_limit_decreasing",
     "limiter_error": "waiting_limiter_error",
 }
-_RATES = frozenset({Why.PACE, Why.TOKENS, Why.BLOCKED})
+_RATES = frozenset({Why.PACE, Why.DELAY, Why.TOKENS, Why.BLOCKED})
 _BEHIND = frozenset({Why.TURN, Why.BACKOFF, Why.GATE, Why.WINDOW})
 """What is waited for without holding up the line of a lane."""
 

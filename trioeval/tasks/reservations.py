@@ -30,15 +30,17 @@ def meter_of(
         quotas: The shared limits that calls count against, by lane.
     """
     questions, settings = suite.questions, suite.quota
+    budget = suite.evaluate_options.budget
     return Meter(
         metering,
         lanes,
-        bounds_only=suite.evaluate_options.budget is not None,
+        bounds_only=budget is not None,
         bounded_lanes=frozenset(
             lane for lane, keys in quotas.items() if any(key.unit in _COUNTED for key in keys)
         ),
         ceiling=None if questions is None else questions.budget.max_tokens or None,
         guess=None if settings is None else settings.max_output_tokens,
+        bounds_money=budget is not None and budget.usd is not None,
     )
 
 

@@ -7,9 +7,10 @@ import attrs
 
 from trioeval.errors import Problem, SuiteError
 from trioeval.grading import quote
-from trioeval.providers import Metering, Provider, ProviderSpec, resolve
+from trioeval.providers import Provider, ProviderSpec, resolve
 from trioeval.providers.config import is_integer, to_snake
 from trioeval.providers.local.replay import read_for_all
+from trioeval.providers.metering import read_metering
 from trioeval.providers.programs.agent_command import read_agent_command
 from trioeval.providers.secrets import hide, hide_in
 from trioeval.suite import Around, Expansion, ProviderEntry, Suite, Templates
@@ -106,7 +107,7 @@ def replayed(suite: Suite, entries: Sequence[ProviderEntry], file: Path) -> list
             f"replay:{file}",
             name,
             settings,
-            metering=Metering(),
+            metering=read_metering(settings),
             overload_statuses=_overload_statuses(suite, entry),
             max_retries=_max_retries(entry),
         )

@@ -88,8 +88,10 @@ def make_lanes(*suites: PreparedSuite, quota: Quota | None = None) -> Lanes:
     """
     specs = merge_lane_specs(prepared.lane_specs for prepared in suites)
     permits = {} if quota is None else permits_of(quota, *suites)
+    said = (prepared.suite.evaluate_options.max_total_concurrency for prepared in suites)
+    cap = min((one for one in said if one is not None), default=None)
     # Chance, so that programs that share a provider do not come back to it in step.
-    return Lanes(specs, rng=Random().random, permits=permits)  # noqa: S311 - no secret
+    return Lanes(specs, rng=Random().random, permits=permits, cap=cap)  # noqa: S311 - no secret
 
 
 async def run_prepared(prepared: PreparedSuite, how: RunTerms) -> RunTotals:

@@ -64,6 +64,11 @@ class GenericSettings:
         """Credentials of headers, parameters and auth, longest first."""
         return _longest_first({*self.entry.secrets, *self._filled_in})
 
+    @property
+    def most_cost(self) -> float | None:
+        """Nothing bounds what a service of the suite says."""
+        return None
+
     @asynccontextmanager
     async def open(self, shared: Shared) -> AsyncGenerator["GenericProvider"]:
         """The provider, with the workers of its transform if that is a function of Python."""

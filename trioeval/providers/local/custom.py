@@ -39,6 +39,11 @@ class CustomSettings:
         """None that could be known here."""
         return ()
 
+    @property
+    def most_cost(self) -> float | None:
+        """Nothing bounds what a function says."""
+        return None
+
     @asynccontextmanager
     async def open(self, _shared: Shared) -> AsyncGenerator["CustomProvider"]:
         """The callable, held to its promise. Closing it is the caller's affair."""

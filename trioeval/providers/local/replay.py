@@ -71,6 +71,11 @@ class ReplaySettings:
         """What was hidden when its name was recorded; nothing else is known here."""
         return self._hidden
 
+    @property
+    def most_cost(self) -> float:
+        """That of the dearest recording."""
+        return max((take.cost or 0.0 for take in self.recordings), default=0.0)
+
     @asynccontextmanager
     async def open(self, _shared: Shared) -> AsyncGenerator["ReplayProvider"]:
         """A player that starts from the first recordings."""

@@ -100,6 +100,11 @@ class PythonSettings:
         """One lane for each function."""
         return self.name
 
+    @property
+    def most_cost(self) -> float | None:
+        """Nothing bounds what a function says."""
+        return None
+
     @asynccontextmanager
     async def open(self, _shared: Shared) -> AsyncGenerator["PythonProvider"]:
         """The provider, with its workers."""

@@ -1,0 +1,97 @@
+"""Runs that are killed in the very step in which a server reads a request (law RESUME).
+
+A request that depends on a reply is only sent when that reply is durable: whatever the kill comes upon, the
+resumed run asks again for nothing that a later request was made of. The providers answer at once, so nothing
+but that order gives the store time to write.
+"""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from held_server import HeldServer, held_server
+from test_command_line import ENV, trioeval, write
+
+pytestmark = pytest.mark.slow
+
+TURNS = 8
+COMMAND = ("s.json", "--no-cache", "--no-table", "--no-progress")
+
+
+@pytest.fixture(name="server")
+def fixture_server() -> Iterator[HeldServer]:
+    with held_server() as server:
+        yield server
+
+
+def model(server: HeldServer, name: str, **config: Any) -> dict[str, Any]:
+    config = {"apiBaseUrl": server.url, "apiKey": "k", **config}
+    return {"id": f"openai:chat:{name}", "config": config}
+
+
+def killed_at(request: int, folder: Path, server: HeldServer, beginning: str = "") -> list[str]:
+    """Begin a run whose process is killed at a request, see `kill_at`; everything that it asked for."""
+    command = [sys.executable, "-m", "trioeval", *COMMAND, "-j", "1"]
+    with subprocess.Popen(
+        command, cwd=folder, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        server.kill_at(request, process.pid, beginning)
+    assert process.returncode == -9
+    return server.prompts[:]
+
+
+def resumed(folder: Path, before: list[str], server: HeldServer) -> list[str]:
+    """Go on with it; what that asked for."""
+    done = trioeval(*COMMAND, "--resume", "-o", "o.jsonl", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return server.prompts[len(before) :]
+
+
+@pytest.mark.parametrize("request_number", [2, 6])
+def test_no_turn_whose_reply_another_turn_has_used_is_asked_again(
+    tmp_path: Path, server: HeldServer, request_number: int
+) -> None:
+    """Of a conversation only the turn that was in flight is asked again, and the texts are the same."""
+    turns = "{% for turn in _conversation %}{{ turn.output }} {% endfor %}{{ q }}"
+    suite = {
+        "providers": [model(server, "m")],
+        "prompts": [turns],
+        "tests": [{"vars": {"q": f"q{number}"}} for number in range(TURNS)],
+    }
+    write(tmp_path / "s.json", suite)
+    before = killed_at(request_number, tmp_path, server)
+    assert len(before) == request_number
+    again = resumed(tmp_path, before, server)
+    assert again[:1] == before[-1:]
+    assert len({*before, *again}) == len(before) + len(again) - 1 == TURNS
+    rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert rows[-1]["prompt"]["raw"] == again[-1]
+
+
+@pytest.mark.parametrize("request_number", [1, 3])
+def test_no_reply_that_a_judge_was_asked_about_is_asked_for_again(
+    tmp_path: Path, server: HeldServer, request_number: int
+) -> None:
+    """The request to the judge, which the kill comes upon, was made of a reply that is durable."""
+    rubric = {
+        "type": "llm-rubric",
+        "value": "is good",
+        "provider": model(server, "judge"),
+        "rubricPrompt": "judge {{output}}",
+    }
+    suite = {
+        "providers": [model(server, "m")],
+        "prompts": ['{"pass": true, "score": 1, "reason": "{{word}}"}'],
+        "tests": [{"vars": {"word": f"w{number}"}, "assert": [rubric]} for number in range(3)],
+    }
+    write(tmp_path / "s.json", suite)
+    before = killed_at(request_number, tmp_path, server, "judge")
+    asked = Counter([*before, *resumed(tmp_path, before, server)])
+    used = [prompt for prompt in asked if f"judge <{prompt}>" in before]
+    assert used
+    assert [prompt for prompt in used if asked[prompt] > 1] == []
