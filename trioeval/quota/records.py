@@ -11,6 +11,7 @@ takes, and nobody asks for it again. It is kept until then and not a moment long
 
 import math
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import attrs
@@ -74,6 +75,16 @@ class Records:
 
     def __len__(self) -> int:
         return len(self._held) + len(self._live) + len(self._closed)
+
+    @property
+    def live(self) -> Mapping[str, Lease]:
+        """Those that are not held and not over, in the order in which they were heard of last."""
+        return self._live
+
+    @property
+    def closed(self) -> Mapping[str, Closed]:
+        """Those that are over or were denied, in the same order."""
+        return self._closed
 
     def find(self, lease_id: str) -> Record | None:
         """What is remembered of a lease. Those that are due must be dropped before."""
