@@ -59,6 +59,7 @@ class Subject(Protocol):
 KEYS = ("a", "b", "c", "d")
 # Most histories are of short times; some pass everything that is remembered.
 INSTANTS = st.sampled_from([0.25, 0.25, 1.0, 1.0, 2.5, 4.0, 10.0, 60.0, 599.75, 600.0])
+SHORT = st.sampled_from([0.25, 0.75, 1.0, 2.0, 5.0])
 CAPACITIES = st.integers(1, 20)
 SPANS = st.sampled_from([1.0, 2.5, 10.0, 600.0])
 AMOUNTS = st.integers(1, 6)
@@ -309,5 +310,75 @@ def machine(open_subject: Callable[[], Subject]) -> type[QuotaMachine]:
     class Machine(QuotaMachine):
         def open_subject(self) -> Subject:
             return open_subject()
+
+    return Machine
+
+
+class RestartSubject(Subject, Protocol):
+    """One that may end at any step and is started again."""
+
+    keeps_denials: bool
+    """Whether an id that was denied before a restart is denied after it."""
+
+    def restart(self, end: str, lost: Ask, cut: float, now: float, /) -> None:
+        """End it, and start it again.
+
+        Args:
+            end: How it ends: `stop`, `kill`, or `lose`: it is killed while it carries out one more request.
+            lost: That request, which is never answered and of which no whole record is left.
+            cut: How much of the record is left, from 0 to less than 1.
+            now: The instant.
+        """
+        ...
+
+
+def restarting_machine(open_subject: Callable[[], RestartSubject]) -> type[QuotaMachine]:
+    """The same machine, in which the subject is ended and started again at any step."""
+
+    class Machine(QuotaMachine):
+        subject: RestartSubject
+
+        def open_subject(self) -> Subject:
+            return open_subject()
+
+        @rule(
+            end=st.sampled_from(["stop", "kill", "lose"]),
+            needs=LITTLE,
+            cut=st.sampled_from([0.0, 0.01, 0.5, 0.99]),
+        )
+        def restart(self, end: str, needs: dict[str, int], cut: float) -> None:
+            lost = Ask("lost", "job", requirements(needs))
+            self.subject.restart(end, lost, cut, self.now)
+            if not self.subject.keeps_denials:
+                self.model.forget_denials()
+
+        @rule(
+            needs=LITTLE,
+            end=st.sampled_from(["stop", "kill"]),
+            before=SHORT,
+            after=st.lists(SHORT, min_size=1, max_size=3),
+            used=st.none() | AMOUNTS,
+        )
+        def restart_within_a_lease(
+            self,
+            needs: dict[str, int],
+            end: str,
+            before: float,
+            after: list[float],
+            used: int | None,
+        ) -> None:
+            """What a lease takes ends when it would have, and it is completed as it would have been."""
+            lease_id = self._ask_anew(needs)
+            self.wait(before)
+            self.restart(end, needs, 0.0)
+            self.ask_again(lease_id)
+            for seconds in after:
+                self.wait(seconds)
+                self.stands_as_expected()
+            if used is not None:
+                self.complete(lease_id, [used] * 5)
+                self.restart(end, needs, 0.0)
+                self.wait(600.0 - sum(after))
+            self.ask_again(lease_id)
 
     return Machine

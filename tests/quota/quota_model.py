@@ -170,6 +170,12 @@ class Model:
                 one.at = now
         return True
 
+    def forget_denials(self) -> None:
+        """Whoever was denied may ask again."""
+        for lease_id, known in list(self.known.items()):
+            if isinstance(known.answer, Denied):
+                del self.known[lease_id]
+
     def define(self, limit: Limit, now: float) -> None:
         """A limit is made or changed; not its kind."""
         kept = self.kept.get(limit.key)

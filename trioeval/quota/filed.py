@@ -109,7 +109,7 @@ async def _open(path: Path, period: float, clock: Callable[[], float]) -> AsyncG
         _take_over(recorded.book, known, filed.now())
     periods_known = all(one.limit.reset is None or one.began_at is not None for one in known)
     if periods_known and path.exists():  # noqa: ASYNC240 - a moment, as reading it is
-        filed.saved = filed.standing()
+        filed.saved = sorted(known, key=lambda state: state.limit.key)
     else:
         await filed.save()  # where it cannot be written that is told now
     failure: Exception | None = None

@@ -112,7 +112,8 @@ def _recorded(path: Path, lines: Iterator[tuple[int, Any]]) -> Recorded:
     head = next(lines, (1, None))[1]
     if not isinstance(head, dict) or head.get("journal") != VERSION:
         raise _unusable(path, 1, f"is not a journal of version {VERSION}")
-    at, parts = head["at"], {name: [] for name in _PARTS}
+    at = head["at"]
+    parts: dict[str, list[Any]] = {name: [] for name in _PARTS}
     for _number, (name, rows) in lines:
         if name == "end":
             break
@@ -270,5 +271,7 @@ def _append(file: int, lines: Iterable[object]) -> int:
 
 
 def _unusable(path: Path, line: int | None, reason: str) -> SuiteError:
-    hint = "what is in use is known only there; remove it to begin with what the file of limits says"
+    hint = (
+        "what is in use is known only there; remove it to begin with what the file of limits says"
+    )
     return SuiteError([Problem("$", reason, hint, str(path), line)], files=[path])
