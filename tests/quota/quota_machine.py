@@ -58,10 +58,11 @@ class Subject(Protocol):
 
 KEYS = ("a", "b", "c", "d")
 # Most histories are of short times; some pass everything that is remembered.
-INSTANTS = st.sampled_from([0.25, 0.25, 1.0, 1.0, 2.5, 4.0, 10.0, 60.0, 599.75, 600.0])
+INSTANTS = st.sampled_from([0.25, 0.25, 1.0, 1.0, 2.5, 4.0, 10.0, 60.0, 599.75, 600.0, 700.0])
 SHORT = st.sampled_from([0.25, 0.75, 1.0, 2.0, 5.0])
 CAPACITIES = st.integers(1, 20)
-SPANS = st.sampled_from([1.0, 2.5, 10.0, 600.0])
+SPANS = st.sampled_from([1.0, 2.5, 10.0, 600.0, 1000.0])
+LONG = st.sampled_from([599.75, 600.0, 700.0, 999.75])
 AMOUNTS = st.integers(1, 6)
 OVERAGES = st.sampled_from(["debt", "debt", "deny"])
 
@@ -208,6 +209,25 @@ class QuotaMachine(RuleBasedStateMachine):
         if lease_id not in self.model.known:
             self.asked[lease_id] = needs
         self._ask(Ask(lease_id, "job", requirements(needs)))
+
+    @rule(
+        needs=LITTLE,
+        seconds=LONG,
+        changes=st.lists(st.none() | st.integers(-8, 8), min_size=5, max_size=5),
+        times=st.integers(1, 2),
+    )
+    def end_after_a_long_time(
+        self, needs: dict[str, int], seconds: float, changes: list[int | None], times: int
+    ) -> None:
+        """As long as a window lasts the lease is known: it is granted again, and completed once."""
+        lease_id = self._ask_anew(needs)
+        self.wait(seconds)
+        self.ask_again(lease_id)
+        for _ in range(times):
+            self.complete(lease_id, changes)
+        self.stands_as_expected()
+        self.wait(seconds)
+        self.ask_again(lease_id)
 
     @rule(ask=NONSENSE)
     def ask_nonsense(self, ask: Ask) -> None:

@@ -47,7 +47,7 @@ leaps = st.sampled_from(
     [0.0, 0.0, 0.0, 0.0, 0.0, 0.125, 0.125, 1.0, 3.0, 10.0, 300.0, 599.0, 700.0]
 )
 capacities = st.sampled_from([1, 2, 3, 8, 16, 16])
-spans = st.sampled_from([0.5, 10.0, 10.0, 600.0])
+spans = st.sampled_from([0.5, 10.0, 10.0, 600.0, 1000.0])
 overages = st.sampled_from(["debt", "deny"])
 lease_ids = st.integers(0, 9).map(str)
 

@@ -189,7 +189,7 @@ class Book:
         if key in self._counters:
             raise two_of_one_key(key)
         self._counters[key] = _counter_of(state, now)
-        self._retain()
+        self._retain(now)
 
     def define(self, limit: Limit, now: float) -> LimitState:
         """Make a limit, or change one; a smaller capacity holds as soon as so much of it is free.
@@ -209,7 +209,7 @@ class Book:
             counter.refresh(now)
             counter.define(limit, now)
             counter.refresh(now)
-        self._retain()
+        self._retain(now)
         return counter.state(now)
 
     def pause(self, key: str, until: float, now: float) -> LimitState:
@@ -230,7 +230,7 @@ class Book:
         """
         self._counter(key, now)
         del self._counters[key]
-        self._retain()
+        self._retain(now)
 
     def next_at(self, now: float, keys: Iterable[str] | None = None) -> float:
         """The earliest instant after `now` at which the answer to a lease may change by itself.
@@ -354,7 +354,7 @@ class Book:
             book._records.add(lease_id, lease)
         for lease_id, heard_at in snapshot.completed:
             book._records.deny(lease_id, _COMPLETED, heard_at)
-        book._retain()
+        book._retain(snapshot.at)
         return book
 
     def _again(self, ask: Ask, record: Record, now: float) -> Granted | Denied:
@@ -428,10 +428,10 @@ class Book:
                 share.counter.refresh(now)
                 share.counter.abandon(share, at)
 
-    def _retain(self) -> None:
+    def _retain(self, now: float) -> None:
         limits = [counter.limit for counter in self._counters.values()]
         spans = [limit.window or limit.timeout or 0.0 for limit in limits]
-        self._records.retain(max([LEAST_RETENTION, *spans]))
+        self._records.retain(max([LEAST_RETENTION, *spans]), now)
 
     def _counter(self, key: str, now: float) -> Counter:
         counter = self._counters.get(key)

@@ -65,6 +65,8 @@ class Records:
 
     _retention: float = attrs.field(init=False, default=LEAST_RETENTION)
     """Seconds after which one is dropped that was not heard of."""
+    _retained_at: float = attrs.field(init=False, default=-math.inf)
+    """Since when that holds; nothing was due by it before."""
     _due_at: float = attrs.field(init=False, default=-math.inf)
     """Before this instant nothing is to be dropped."""
     _held: dict[str, Lease] = attrs.field(init=False, factory=dict)
@@ -119,9 +121,9 @@ class Records:
         """Remember that a lease was denied."""
         self._closed[lease_id] = Closed(answer, now)
 
-    def retain(self, retention: float) -> None:
-        """Keep what is not heard of for so many seconds."""
-        self._retention, self._due_at = retention, -math.inf
+    def retain(self, retention: float, now: float) -> None:
+        """From now on, keep what is not heard of for so many seconds."""
+        self._retention, self._retained_at, self._due_at = retention, now, -math.inf
 
     def left_at(self) -> float:
         """The instant at which the next lease is dropped that nobody has ended; infinite if there is none."""
@@ -137,7 +139,7 @@ class Records:
             closed.popitem(last=False)
         while _first_heard_at(live) + retention <= now:
             _, lease = live.popitem(last=False)
-            left.append((lease, lease.heard_at + retention))
+            left.append((lease, max(lease.heard_at + retention, self._retained_at)))
         # What is not here yet will be heard of now or later.
         self._due_at = min(now, _first_heard_at(live), _first_heard_at(closed)) + retention
         return left
