@@ -33,14 +33,20 @@ REMOTE = (
     "tests/quota/test_remote_quota_laws.py",
     "tests/quota/test_turns.py",
 )
-BOOK = ("tests/quota/test_quota_book.py", "tests/quota/test_quota_book_laws.py")
+BOOK = (
+    "tests/quota/test_quota_book.py",
+    "tests/quota/test_quota_book_laws.py",
+    "tests/quota/test_quota_restart_laws.py::TestBookRestarts",
+)
+FILED = ("tests/quota/test_quota_filed.py", "tests/quota/test_quota_restart_laws.py")
 MEMORY = (
     "tests/quota/test_memory_quota.py",
     "tests/quota/test_memory_quota_laws.py",
     "tests/property/test_quota_fairness.py",
 )
 QUOTA = {
-    **dict.fromkeys(("book", "holds", "purses", "windows"), BOOK),
+    **dict.fromkeys(("book", "holds", "purses", "records", "windows"), BOOK),
+    **dict.fromkeys(("filed", "journal"), FILED),
     **dict.fromkeys(("memory", "place", "waiting"), MEMORY),
 }
 """Which tests are nearest to a module of quota/; to all others those of `REMOTE`."""
@@ -1667,6 +1673,62 @@ MUTANTS = (
         "quota/book.py",
         "counter.pending is not None\n                or counter.paused_until > now",
         "counter.paused_until > now",
+    ),
+    Mutant(
+        "what a window remembers is forgotten after ten minutes",
+        "LEASE",
+        "quota/book.py",
+        "limit.window or limit.timeout or 0.0 for limit",
+        "limit.timeout or 0.0 for limit",
+    ),
+    Mutant(
+        "a window begins anew when its server does",
+        "LEASE",
+        "quota/book.py",
+        "[[share.amount, share.at] for share in shares]",
+        "[[share.amount, now] for share in shares]",
+    ),
+    Mutant(
+        "a lease is remembered anew when its server starts",
+        "BUDGET",
+        "quota/book.py",
+        "                    lease.heard_at,\n",
+        "                    now,\n",
+    ),
+    Mutant(
+        "what is reserved of a budget comes back when its server starts",
+        "BUDGET",
+        "quota/book.py",
+        "                        counter.put(share)\n                shares",
+        "                        pass\n                shares",
+    ),
+    Mutant(
+        "a lease is granted before it is on the disk",
+        "LEASE",
+        "quota/filed.py",
+        "(reserve_entry(ask, now))\n        await self._commit()",
+        "(reserve_entry(ask, now))\n        await trio.lowlevel.checkpoint()",
+    ),
+    Mutant(
+        "a completed lease is out again when its server starts",
+        "LEASE",
+        "quota/filed.py",
+        "self._journal.append(complete_entry(settlement, now))",
+        "pass",
+    ),
+    Mutant(
+        "a lease that is extended ends when its server starts",
+        "LEASE",
+        "quota/filed.py",
+        "self._journal.append(extend_entry(alive, now))",
+        "pass",
+    ),
+    Mutant(
+        "what waits for a write takes that of another for its own",
+        "LEASE",
+        "quota/journal.py",
+        "if self._durable < wanted:",
+        "if not self._durable:",
     ),
     Mutant(
         "a later one takes what an earlier one is short of",

@@ -58,9 +58,11 @@ class Subject(Protocol):
 
 KEYS = ("a", "b", "c", "d")
 # Most histories are of short times; some pass everything that is remembered.
-INSTANTS = st.sampled_from([0.25, 0.25, 1.0, 1.0, 2.5, 4.0, 10.0, 60.0, 599.75, 600.0])
+INSTANTS = st.sampled_from([0.25, 0.25, 1.0, 1.0, 2.5, 4.0, 10.0, 60.0, 599.75, 600.0, 700.0])
+SHORT = st.sampled_from([0.25, 0.75, 1.0, 2.0, 5.0])
 CAPACITIES = st.integers(1, 20)
-SPANS = st.sampled_from([1.0, 2.5, 10.0, 600.0])
+SPANS = st.sampled_from([1.0, 2.5, 10.0, 600.0, 1000.0])
+LONG = st.sampled_from([599.75, 600.0, 700.0, 999.75])
 AMOUNTS = st.integers(1, 6)
 OVERAGES = st.sampled_from(["debt", "debt", "deny"])
 
@@ -208,6 +210,25 @@ class QuotaMachine(RuleBasedStateMachine):
             self.asked[lease_id] = needs
         self._ask(Ask(lease_id, "job", requirements(needs)))
 
+    @rule(
+        needs=LITTLE,
+        seconds=LONG,
+        changes=st.lists(st.none() | st.integers(-8, 8), min_size=5, max_size=5),
+        times=st.integers(1, 2),
+    )
+    def end_after_a_long_time(
+        self, needs: dict[str, int], seconds: float, changes: list[int | None], times: int
+    ) -> None:
+        """As long as a window lasts the lease is known: it is granted again, and completed once."""
+        lease_id = self._ask_anew(needs)
+        self.wait(seconds)
+        self.ask_again(lease_id)
+        for _ in range(times):
+            self.complete(lease_id, changes)
+        self.stands_as_expected()
+        self.wait(seconds)
+        self.ask_again(lease_id)
+
     @rule(ask=NONSENSE)
     def ask_nonsense(self, ask: Ask) -> None:
         self._ask(ask)
@@ -309,5 +330,75 @@ def machine(open_subject: Callable[[], Subject]) -> type[QuotaMachine]:
     class Machine(QuotaMachine):
         def open_subject(self) -> Subject:
             return open_subject()
+
+    return Machine
+
+
+class RestartSubject(Subject, Protocol):
+    """One that may end at any step and is started again."""
+
+    keeps_denials: bool
+    """Whether an id that was denied before a restart is denied after it."""
+
+    def restart(self, end: str, lost: Ask, cut: float, now: float, /) -> None:
+        """End it, and start it again.
+
+        Args:
+            end: How it ends: `stop`, `kill`, or `lose`: it is killed while it carries out one more request.
+            lost: That request, which is never answered and of which no whole record is left.
+            cut: How much of the record is left, from 0 to less than 1.
+            now: The instant.
+        """
+        ...
+
+
+def restarting_machine(open_subject: Callable[[], RestartSubject]) -> type[QuotaMachine]:
+    """The same machine, in which the subject is ended and started again at any step."""
+
+    class Machine(QuotaMachine):
+        subject: RestartSubject
+
+        def open_subject(self) -> Subject:
+            return open_subject()
+
+        @rule(
+            end=st.sampled_from(["stop", "kill", "lose"]),
+            needs=LITTLE,
+            cut=st.sampled_from([0.0, 0.01, 0.5, 0.99]),
+        )
+        def restart(self, end: str, needs: dict[str, int], cut: float) -> None:
+            lost = Ask("lost", "job", requirements(needs))
+            self.subject.restart(end, lost, cut, self.now)
+            if not self.subject.keeps_denials:
+                self.model.forget_denials()
+
+        @rule(
+            needs=LITTLE,
+            end=st.sampled_from(["stop", "kill"]),
+            before=SHORT,
+            after=st.lists(SHORT, min_size=1, max_size=3),
+            used=st.none() | AMOUNTS,
+        )
+        def restart_within_a_lease(
+            self,
+            needs: dict[str, int],
+            end: str,
+            before: float,
+            after: list[float],
+            used: int | None,
+        ) -> None:
+            """What a lease takes ends when it would have, and it is completed as it would have been."""
+            lease_id = self._ask_anew(needs)
+            self.wait(before)
+            self.restart(end, needs, 0.0)
+            self.ask_again(lease_id)
+            for seconds in after:
+                self.wait(seconds)
+                self.stands_as_expected()
+            if used is not None:
+                self.complete(lease_id, [used] * 5)
+                self.restart(end, needs, 0.0)
+                self.wait(600.0 - sum(after))
+            self.ask_again(lease_id)
 
     return Machine

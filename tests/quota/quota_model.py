@@ -9,8 +9,8 @@ import attrs
 
 from trioeval.quota import Actual, Ask, Denied, Granted, Limit, LimitState, Settlement
 
-RETENTION = 600
-"""Seconds; windows and timeouts of tests are not longer."""
+LEAST_RETENTION = 600
+"""Seconds for which leases are remembered at least."""
 
 
 @attrs.define(eq=False)
@@ -70,10 +70,16 @@ class Model:
         self.taken: list[Taken] = []
         self.known: dict[str, Known] = {}
 
+    @property
+    def retention(self) -> float:
+        """Seconds for which a lease is remembered after it was heard of last."""
+        limits = [kept.limit for kept in self.kept.values()]
+        return max([LEAST_RETENTION, *(one.window or one.timeout or 0 for one in limits)])
+
     def advance(self, now: float) -> None:
         """Everything ends that is due. Called before anything else happens at an instant."""
         for lease_id, known in list(self.known.items()):
-            if known.heard_at + RETENTION <= now:
+            if known.heard_at + self.retention <= now:
                 del self.known[lease_id]
                 self._abandon(known)
         for one in self.taken:
@@ -170,6 +176,12 @@ class Model:
                 one.at = now
         return True
 
+    def forget_denials(self) -> None:
+        """Whoever was denied may ask again."""
+        for lease_id, known in list(self.known.items()):
+            if isinstance(known.answer, Denied):
+                del self.known[lease_id]
+
     def define(self, limit: Limit, now: float) -> None:
         """A limit is made or changed; not its kind."""
         kept = self.kept.get(limit.key)
@@ -251,7 +263,7 @@ class Model:
     def _abandon(self, known: Known) -> None:
         for one in known.taken:
             if self.kind(one.key) == "budget" and one.state == "counted":
-                one.state, one.settled_at = "settled", known.heard_at + RETENTION
+                one.state, one.settled_at = "settled", known.heard_at + self.retention
 
     def _settled(self, key: str) -> list[Taken]:
         return [one for one in self.taken if one.key == key and one.state == "settled"]

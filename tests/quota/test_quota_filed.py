@@ -3,21 +3,37 @@
 import json
 import logging
 import shutil
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
 from trioeval.errors import OutputError, QuotaError, SuiteError
-from trioeval.quota import Actual, Ask, Granted, Limit, LimitState, Requirement, Settlement
+from trioeval.quota import (
+    Actual,
+    Ask,
+    Decision,
+    Denied,
+    Granted,
+    Limit,
+    LimitState,
+    Requirement,
+    Settlement,
+)
 from trioeval.quota.backend import Backend
-from trioeval.quota.filed import _FiledLimits, open_filed
-from trioeval.quota.memory import MemoryQuota
+from trioeval.quota.book import Book
+from trioeval.quota.filed import _FiledLimits, filed_states, open_filed
+from trioeval.quota.limit_json import limit_data
 
 DAILY = Limit(key="daily", kind="budget", capacity=100)
+SLOTS = Limit(key="slots", kind="concurrency", capacity=1, timeout=60)
+GONE = attrs.evolve(SLOTS, key="gone")
+RPM = Limit(key="rpm", kind="rolling", capacity=1, window=60)
 
 
 def in_trio(main: Callable[[], Awaitable[None]]) -> None:
@@ -36,6 +52,10 @@ def ask(name: str, amount: int) -> Ask:
     return Ask(name, "job", (Requirement("daily", amount),))
 
 
+def needing(name: str) -> Ask:
+    return Ask(name, "job", (Requirement("rpm", 1),))
+
+
 def test_a_definition_is_in_the_file_before_it_is_told(tmp_path: Path) -> None:
     """A server that is killed the moment after has it when it starts again."""
     path = tmp_path / "limits.json"
@@ -51,7 +71,7 @@ def test_a_definition_is_in_the_file_before_it_is_told(tmp_path: Path) -> None:
 
 
 def test_what_is_used_counts_when_the_limits_are_opened_again(tmp_path: Path) -> None:
-    """Also if the first time was cancelled; and a pause ends with whoever kept it."""
+    """Also if the first time was cancelled; what is reserved stays so, and a pause goes on."""
     path = tmp_path / "limits.json"
     path.write_text('[{"key": "daily", "kind": "budget", "capacity": 100}]')
 
@@ -68,7 +88,13 @@ def test_what_is_used_counts_when_the_limits_are_opened_again(tmp_path: Path) ->
     async def look() -> None:
         async with open_filed(path) as limits:
             (state,) = await limits.states()
-            assert (state.used, state.outstanding, state.paused_until) == (80, 0, None)
+            assert (state.used, state.outstanding) == (50, 30)
+            assert state.paused_for is not None
+            assert 0 < state.paused_for <= 60
+            assert isinstance((await limits.reserve([ask("b", 30)]))[0], Granted)
+            await limits.complete([Settlement("b", "job", (Actual("daily", 1),))])
+            (state,) = await limits.states()
+            assert (state.used, state.outstanding) == (51, 0)
 
     in_trio(use)
     (kept,) = read(path)
@@ -105,38 +131,39 @@ def test_a_period_of_a_budget_goes_on_while_nobody_keeps_it(tmp_path: Path) -> N
     assert abs(begun() - at - timedelta(hours=1)) < timedelta(minutes=1)
 
 
-class Watched(MemoryQuota):
-    """Limits that notice how often somebody looks at them."""
+class Watched(_FiledLimits):
+    """Limits that notice how often their file is looked after."""
 
-    def __init__(self, *limits: Limit) -> None:
-        super().__init__(limits)
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, Book([LimitState(limit=DAILY)]), time.time)
         self.looks = 0
         self.looked_thrice = trio.Event()
 
-    async def states(self) -> Sequence[LimitState]:
-        self.looks += 1
-        if self.looks == 3:
-            self.looked_thrice.set()
-        return await super().states()
+    async def save(self) -> None:
+        try:
+            await super().save()
+        finally:
+            self.looks += 1
+            if self.looks == 3:
+                self.looked_thrice.set()
 
 
 def test_what_is_used_is_written_now_and_then(tmp_path: Path) -> None:
-    """For the case that nobody lives to write it at the end; and only if it has changed."""
+    """For people who look at the file; and only if it has changed."""
     path = tmp_path / "limits.json"
 
     async def main() -> None:
-        limits = Watched(DAILY)
-        filed = _FiledLimits(path, limits)
+        filed = Watched(path)
         async with trio.open_nursery() as nursery:
             await filed.reserve([ask("a", 60)])
             nursery.start_soon(filed.keep, 0.001)
-            # The look after the next one comes when the next one was written.
-            await limits.looked_thrice.wait()
+            await filed.looked_thrice.wait()
             nursery.cancel_scope.cancel("seen")
         assert read(path)[0]["outstanding"] == 60
         before = path.stat().st_ino
         await filed.save()
         assert path.stat().st_ino == before
+        await filed.close()
 
     in_trio(main)
 
@@ -144,21 +171,176 @@ def test_what_is_used_is_written_now_and_then(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """However often it is tried again; limits go on meanwhile."""
+    """However often it is tried again."""
 
     async def main() -> None:
-        limits = Watched(DAILY)
-        filed = _FiledLimits(tmp_path / "nowhere" / "limits.json", limits)
+        filed = Watched(tmp_path / "nowhere" / "limits.json")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(filed.keep, 0.001)
-            await limits.looked_thrice.wait()
+            await filed.looked_thrice.wait()
             nursery.cancel_scope.cancel("seen")
-        assert isinstance((await filed.reserve([ask("a", 60)]))[0], Granted)
 
     with caplog.at_level(logging.WARNING):
         in_trio(main)
     (record,) = caplog.records
     assert "cannot be written" in record.getMessage()
+
+
+def test_a_grant_that_cannot_be_written_is_none(tmp_path: Path) -> None:
+    """It is unknown; asked again, it is granted once, as soon as it can be written."""
+    folder, away = tmp_path / "limits", tmp_path / "away"
+    folder.mkdir()
+    path = folder / "limits.json"
+
+    async def main() -> None:
+        async with open_filed(path) as limits:
+            await limits.define(DAILY)
+            folder.rename(away)
+            # What is appended to a file that is open goes through; what replaces it does not.
+            limits._journal.close()  # type: ignore[attr-defined]
+            for _twice in range(2):
+                with pytest.raises(QuotaError, match=r"limiter_unavailable: .*cannot be written"):
+                    await limits.reserve([ask("a", 60)])
+            away.rename(folder)
+            assert isinstance((await limits.reserve([ask("a", 60)]))[0], Granted)
+            shutil.copytree(folder, away, ignore=shutil.ignore_patterns("*.lock"))
+        async with open_filed(away / path.name) as limits:
+            (state,) = await limits.states()
+            assert state.outstanding == 60
+
+    in_trio(main)
+
+
+def test_a_damaged_journal_is_refused(tmp_path: Path) -> None:
+    """With its line: limits that nobody knows the use of must not be taken as unused."""
+    path = tmp_path / "limits.json"
+
+    async def use() -> None:
+        async with open_filed(path) as limits:
+            await limits.define(DAILY)
+            for name in "abc":
+                await limits.reserve([ask(name, 10)])
+
+    in_trio(use)
+    journal = tmp_path / "limits.json.journal"
+    whole = journal.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for number in range(len(lines) - 1):
+        damaged = [*lines[:number], lines[number][:-2] + b"?\n", *lines[number + 1 :]]
+        journal.write_bytes(b"".join(damaged))
+        with pytest.raises(SuiteError, match=rf"journal:{number + 1}: .*damaged") as caught:
+            in_trio(use)
+        assert "remove it to begin" in str(caught.value)
+    journal.write_bytes(whole.replace(b'"journal":1', b'"journal":9'))
+    with pytest.raises(SuiteError, match="damaged"):
+        in_trio(use)
+    # The last line may be torn, at any byte of it.
+    for left in range(len(b"".join(lines[:-1])), len(whole)):
+        journal.write_bytes(whole[:left])
+        assert sum(state.outstanding for state in filed_states(path)) == 20
+    journal.write_bytes(whole)
+    assert sum(state.outstanding for state in filed_states(path)) == 30
+
+
+def test_a_journal_is_replaced_when_it_is_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stays in proportion to what is remembered, and nothing is lost of it."""
+    path = tmp_path / "limits.json"
+    journal = tmp_path / "limits.json.journal"
+    monkeypatch.setattr("trioeval.quota.journal._LEAST_REWRITTEN", 10_000)
+
+    async def main() -> None:
+        async with open_filed(path) as limits:
+            await limits.define(DAILY)
+            await limits.reserve([ask("a", 60)])
+            for _many in range(30):
+                await limits.extend(["a"] * 256)
+                assert journal.stat().st_size < 12_000
+            (state,) = filed_states(path)
+            assert state.outstanding == 60
+
+    in_trio(main)
+
+
+def test_what_a_window_has_passed_is_not_in_use_again(tmp_path: Path) -> None:
+    """The file of a server that was killed may say that it is; the journal knows better, and goes."""
+    path = tmp_path / "limits.json"
+    path.write_text(json.dumps([limit_data(RPM)]))
+    now = 10_000.0
+
+    async def look() -> int:
+        async with open_filed(path, now=lambda: now) as limits:
+            (state,) = await limits.states()
+            return state.used
+
+    async def use() -> None:
+        async with open_filed(path, now=lambda: now) as limits:
+            await limits.reserve([needing("a")])
+
+    in_trio(use)
+    assert read(path)[0]["used"] == 1
+    now += 700
+    for _twice in range(2):
+        assert trio.run(look) == 0
+    assert {one.name for one in tmp_path.iterdir()} == {"limits.json"}
+
+
+def test_a_file_that_was_changed_while_nobody_had_it_open_counts(tmp_path: Path) -> None:
+    """Its definitions do; of limits that stay what they are, leases stay as well."""
+    path = tmp_path / "limits.json"
+    path.write_text(json.dumps([limit_data(one) for one in (DAILY, SLOTS, GONE)]))
+
+    async def use() -> None:
+        async with open_filed(path) as limits:
+            asked = [Requirement("daily", 60), Requirement("slots", 1), Requirement("gone", 1)]
+            await limits.reserve([Ask("a", "job", tuple(asked))])
+
+    async def look() -> None:
+        async with open_filed(path) as limits:
+            daily, new, slots = await limits.states()
+            assert (daily.limit.capacity, daily.outstanding) == (200, 60)
+            assert (new.limit.key, slots.used) == ("new", 1)
+            await limits.complete([Settlement("a", "job", (Actual("daily", 5),))])
+            daily, new, slots = await limits.states()
+            assert (daily.used, daily.outstanding, slots.used) == (5, 0, 0)
+
+    in_trio(use)
+    changed = attrs.evolve(DAILY, capacity=200)
+    new = attrs.evolve(DAILY, key="new")
+    path.write_text(json.dumps([limit_data(one) for one in (changed, SLOTS, new)]))
+    in_trio(look)
+
+
+def test_a_clock_that_was_set_back_makes_no_window_longer(tmp_path: Path) -> None:
+    """Time goes on from where it was; a window that was full is free after its length."""
+    path = tmp_path / "limits.json"
+    path.write_text(json.dumps([limit_data(RPM)]))
+    now = 10_000.0
+
+    async def reserve(name: str) -> Decision:
+        async with open_filed(path, now=lambda: now) as limits:
+            (decision,) = await limits.reserve([needing(name)])
+            return decision
+
+    assert isinstance(trio.run(reserve, "a"), Granted)
+    now -= 3600
+    denied = trio.run(reserve, "b")
+    assert isinstance(denied, Denied)
+    assert denied.retry_after == 60
+
+    async def later() -> None:
+        nonlocal now
+        async with open_filed(path, now=lambda: now) as limits:
+            now += 59
+            again, soon = await limits.reserve([needing("a"), needing("c")])
+            assert isinstance(again, Granted)
+            assert isinstance(soon, Denied)
+            now += 1
+            (decision,) = await limits.reserve([needing("d")])
+            assert isinstance(decision, Granted)
+
+    in_trio(later)
 
 
 def test_who_defines_a_limit_hears_that_it_is_not_written(tmp_path: Path) -> None:

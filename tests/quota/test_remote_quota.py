@@ -209,6 +209,19 @@ def test_ql_12_a_hold_lives_as_long_as_its_call() -> None:
     assert 55 <= network.extended <= 65
 
 
+def test_what_a_call_of_an_hour_uses_counts() -> None:
+    """Also of limits that have no holds: its lease is remembered as long as it runs."""
+    daily = Limit(key="daily", kind="budget", capacity=1000, reset=86400.0)
+
+    async def body(program: Program) -> None:
+        permit = await program.take(program.permits(("daily", "tokens")), tokens=600)
+        await trio.sleep(3600.0)
+        permit.settle(10, 0.0)
+
+    network = with_program(body, [daily])
+    assert used(network, "daily", 3600.0) == 10
+
+
 def test_a_heartbeat_that_fails_is_told_and_ends_no_call() -> None:
     """The keeper is away for 5 s of a hold of 3 s: the hold is lost, the call is not."""
 

@@ -13,9 +13,9 @@ from trioeval.cli.quota_view import chosen, limit_line, limit_record, limits_tab
 from trioeval.cli.terminal import draw, say, show
 from trioeval.errors import SuiteError, UsageError
 from trioeval.quota.backend import Backend
+from trioeval.quota.filed import filed_states
 from trioeval.quota.limit_json import limit_data, limit_of
 from trioeval.quota.limits import Limit, LimitState
-from trioeval.quota.limits_file import read_limits
 
 _FLAG_BY_NAME = {
     "kind": "--kind",
@@ -106,8 +106,8 @@ def show_limits(
 
 
 def _states(place: Place, interrupts: Interrupts) -> Sequence[LimitState] | None:
-    if place.file is not None:  # read as it stands there: opening it may change it
-        return sorted(read_limits(place.file), key=lambda state: state.limit.key)
+    if place.file is not None:
+        return filed_states(place.file)
     return ask_place(place, lambda backend: backend.states(), interrupts)
 
 

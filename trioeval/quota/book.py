@@ -11,11 +11,15 @@ Laws: a window, and the number of holds, never exceed their capacity; a denial t
 question has the same answer and takes nothing again; what is over is over once.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import attrs
 
 from trioeval.errors import QuotaError
-from trioeval.quota.counter import Counter
+from trioeval.quota.counter import Counter, Share
 from trioeval.quota.denials import (
     Lack,
     denied,
@@ -27,11 +31,13 @@ from trioeval.quota.denials import (
 )
 from trioeval.quota.holds import Holds
 from trioeval.quota.leases import Ask, Denied, Granted, Requirement, Settlement
+from trioeval.quota.limit_json import state_data, state_of
 from trioeval.quota.limits import Kind, Limit, LimitState
 from trioeval.quota.purses import Purse
 from trioeval.quota.records import LEAST_RETENTION, Closed, Lease, Record, Records
 from trioeval.quota.windows import Window
 
+Json: TypeAlias = dict[str, Any]
 _COUNTERS: Mapping[Kind, type[Counter]] = {
     "rolling": Window,
     "concurrency": Holds,
@@ -39,6 +45,27 @@ _COUNTERS: Mapping[Kind, type[Counter]] = {
 }
 _COMPLETED = denied("lease_completed")
 _EXPIRED = denied("lease_expired")
+
+
+@attrs.frozen
+class Snapshot:
+    """All that a book knows, but for denials, as plain data that JSON can hold."""
+
+    at: float
+    """The instant of it."""
+    limits: list[Json]
+    """How each stands, its shares as amount and instant, and whether it is removed: a lease may have some."""
+    leases: list[list[Any]]
+    """Id, instant of the grant, and of the last request about it; for each requirement the number of its
+    limit, the amount, and the place among the shares of the limit, None if it is not among them."""
+    completed: list[list[Any]]
+    """Id, and instant of the last request about it."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it says no more than the states of its limits do."""
+        is_used = any(one["shares"] or one["paused_until"] for one in self.limits)
+        return not (is_used or self.leases or self.completed)
 
 
 class Book:
@@ -62,13 +89,9 @@ class Book:
 
     def __init__(self, states: Iterable[LimitState] = (), now: float = 0.0) -> None:
         self._counters: dict[str, Counter] = {}
-        for state in states:
-            key = state.limit.key
-            if key in self._counters:
-                raise two_of_one_key(key)
-            self._counters[key] = _counter_of(state, now)
         self._records = Records()
-        self._retain()
+        for state in states:
+            self.add(state, now)
 
     def reserve(
         self,
@@ -156,6 +179,18 @@ class Book:
         self._drop(now)
         return [self._extend(lease_id, now) for lease_id in lease_ids]
 
+    def add(self, state: LimitState, now: float) -> None:
+        """Make a limit that stands so.
+
+        Raises:
+            QuotaError: `invalid_request`: there is one under this key.
+        """
+        key = state.limit.key
+        if key in self._counters:
+            raise two_of_one_key(key)
+        self._counters[key] = _counter_of(state, now)
+        self._retain(now)
+
     def define(self, limit: Limit, now: float) -> LimitState:
         """Make a limit, or change one; a smaller capacity holds as soon as so much of it is free.
 
@@ -174,7 +209,7 @@ class Book:
             counter.refresh(now)
             counter.define(limit, now)
             counter.refresh(now)
-        self._retain()
+        self._retain(now)
         return counter.state(now)
 
     def pause(self, key: str, until: float, now: float) -> LimitState:
@@ -195,7 +230,7 @@ class Book:
         """
         self._counter(key, now)
         del self._counters[key]
-        self._retain()
+        self._retain(now)
 
     def next_at(self, now: float, keys: Iterable[str] | None = None) -> float:
         """The earliest instant after `now` at which the answer to a lease may change by itself.
@@ -244,6 +279,83 @@ class Book:
     def __len__(self) -> int:
         """How many leases are remembered."""
         return len(self._records)
+
+    def snapshot(self, now: float) -> Snapshot:
+        """The limits, and the leases that do not belong to a scope of this process; not the denials."""
+        self._drop(now)
+        leases = self._records.live
+        taken = (share.counter for lease in leases.values() for share in lease.shares)
+        counters = list(dict.fromkeys([*self._counters.values(), *taken]))
+        limits: list[Json] = []
+        place_by_share: dict[Share, int] = {}
+        for counter in counters:
+            counter.refresh(now)
+            shares = counter.listed()
+            place_by_share.update(zip(shares, itertools.count()))
+            is_budget, state = counter.limit.kind == "budget", counter.state(now)
+            kept = attrs.evolve(state, used=state.used if is_budget else 0, outstanding=0)
+            limits.append(
+                {
+                    "state": state_data(kept),
+                    "paused_until": state.paused_until,
+                    "shares": [[share.amount, share.at] for share in shares],
+                    "is_removed": self._counters.get(counter.limit.key) is not counter,
+                }
+            )
+        number_by_counter = {counter: number for number, counter in enumerate(counters)}
+        completed = self._records.closed.items()
+        return Snapshot(
+            now,
+            limits,
+            [
+                [
+                    lease_id,
+                    lease.granted.reserved_at,
+                    lease.heard_at,
+                    [
+                        [number_by_counter[share.counter], one.amount, place_by_share.get(share)]
+                        for one, share in zip(lease.requirements, lease.shares, strict=True)
+                    ],
+                ]
+                for lease_id, lease in leases.items()
+            ],
+            [[name, one.heard_at] for name, one in completed if one.answer is _COMPLETED],
+        )
+
+    @classmethod
+    def of_snapshot(cls, snapshot: Snapshot) -> "Book":
+        """The book as it was at the instant of a snapshot."""
+        book = cls()
+        counters: list[tuple[Counter, list[Share]]] = []
+        for data in snapshot.limits:
+            state = attrs.evolve(state_of(data["state"]), paused_until=data["paused_until"])
+            counter = _counter_of(state, snapshot.at)
+            shares = [Share(counter, amount, at, held=False) for amount, at in data["shares"]]
+            for share in shares:
+                counter.put(share)
+            counters.append((counter, shares))
+            if not data["is_removed"]:
+                book._counters[state.limit.key] = counter
+        for lease_id, reserved_at, heard_at, parts in snapshot.leases:
+            requirements, shares = [], []
+            for number, amount, place in parts:
+                counter, listed = counters[number]
+                requirements.append(Requirement(counter.limit.key, amount))
+                if place is not None:
+                    share = listed[place]
+                else:
+                    is_budget = isinstance(counter, Purse)
+                    share = Share(counter, amount, reserved_at, held=False, counted=is_budget)
+                    if is_budget:
+                        counter.put(share)
+                shares.append(share)
+            granted = Granted(reserved_at)
+            lease = Lease(tuple(requirements), granted, shares, held=False, heard_at=heard_at)
+            book._records.add(lease_id, lease)
+        for lease_id, heard_at in snapshot.completed:
+            book._records.deny(lease_id, _COMPLETED, heard_at)
+        book._retain(snapshot.at)
+        return book
 
     def _again(self, ask: Ask, record: Record, now: float) -> Granted | Denied:
         if isinstance(record, Closed):
@@ -316,10 +428,10 @@ class Book:
                 share.counter.refresh(now)
                 share.counter.abandon(share, at)
 
-    def _retain(self) -> None:
+    def _retain(self, now: float) -> None:
         limits = [counter.limit for counter in self._counters.values()]
         spans = [limit.window or limit.timeout or 0.0 for limit in limits]
-        self._records.retain(max([LEAST_RETENTION, *spans]))
+        self._records.retain(max([LEAST_RETENTION, *spans]), now)
 
     def _counter(self, key: str, now: float) -> Counter:
         counter = self._counters.get(key)

@@ -10,6 +10,7 @@ an earlier one.
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 
 import attrs
 
@@ -93,6 +94,14 @@ class Counter(ABC):
             now: The instant.
             held: A hold does not end by itself.
         """
+
+    @abstractmethod
+    def put(self, share: Share) -> None:
+        """Count a share that was taken at its instant, after all that are counted already."""
+
+    def listed(self) -> Collection[Share]:
+        """The shares that end by themselves, in the order in which they do."""
+        return ()
 
     @abstractmethod
     def settle(self, share: Share, actual: int | None) -> None:

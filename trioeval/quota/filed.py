@@ -1,13 +1,20 @@
-"""Limits whose definitions, and what is used of them, outlive their server in a file.
+"""Limits that outlive their server in a file, and their leases in a journal beside it.
 
-A definition is in the file before it is told to be made. What is used is written now and then, and at the
-end: of a server that is killed the last moments are missing, as they are of a loss of power. The periods of
-budgets stand there in Unix time, so they go on while there is no server.
+The file has the definitions, for people to read and to change while no server has it open; what of them is
+in use stands there too, as it was some seconds ago. The journal has all of it, and each lease: what was
+granted, completed, extended or changed is on the disk before it is answered. So a server that is started
+again after any end knows every lease that it has answered for, whether it was stopped, killed or cut off
+from its power.
+
+Instants are in Unix time, so that they go on while there is no server. Where the clock was set back
+meanwhile they go on from the last one in the journal: windows then pass as they should, and nothing that
+was taken is forgotten.
 """
 
 import logging
+import os
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,14 +23,26 @@ import trio
 
 from trioeval.errors import OutputError, QuotaError
 from trioeval.quota.backend import Backend
+from trioeval.quota.book import Book
+from trioeval.quota.denials import check_definition, check_pause
 from trioeval.quota.file_lock import only_user
-from trioeval.quota.leases import Ask, Decision, Settlement
+from trioeval.quota.journal import (
+    Journal,
+    complete_entry,
+    define_entry,
+    extend_entry,
+    pause_entry,
+    read_journal,
+    remove_entry,
+    reserve_entry,
+)
+from trioeval.quota.leases import Ask, Decision, Granted, Settlement
 from trioeval.quota.limits import Limit, LimitState
-from trioeval.quota.limits_file import read_limits, shifted, write_limits
-from trioeval.quota.memory import MemoryQuota
+from trioeval.quota.limits_file import read_limits, write_limits
+from trioeval.quota.making import made_of
 
 PERIOD = 5.0
-"""Seconds between two looks whether there is something to write."""
+"""Seconds between two looks whether there is something to write into the file of limits."""
 
 LAST_GRACE = 5.0
 """Seconds that the last writing may take."""
@@ -32,32 +51,65 @@ _logger = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def open_filed(path: Path, *, period: float = PERIOD) -> AsyncGenerator[Backend]:
+async def open_filed(
+    path: Path, *, period: float = PERIOD, now: Callable[[], float] | None = None
+) -> AsyncGenerator[Backend]:
     """Limits of a file, kept in memory and written back to it.
 
     While it is open the file is its own: what others write there is lost, and nobody else can open it so.
 
     Args:
         path: The file; it is made if it is not there.
-        period: Seconds between two looks whether there is something to write.
+        period: Seconds between two looks whether there is something to write into the file of limits.
+        now: The instant in seconds, for tests that give it; None for Unix time, which is read once.
 
     Raises:
-        SuiteError: It cannot be read, with everything that is wrong with it.
+        SuiteError: It, or the journal beside it, cannot be read, with everything that is wrong with it.
         OutputError: It is open elsewhere; or what was used could not be written at the end.
     """
     with only_user(path):
-        async with _open(path, period) as filed:
+        async with _open(path, period, now or _unix_clock()) as filed:
             yield filed
 
 
-@asynccontextmanager
-async def _open(path: Path, period: float) -> AsyncGenerator[Backend]:
-    known = read_limits(path, missing_ok=True)
+def filed_states(path: Path) -> list[LimitState]:
+    """How the limits of a file stand, by key, without opening it: another process may have it open.
+
+    Raises:
+        SuiteError: It, or the journal beside it, cannot be read.
+    """
+    known = read_limits(path)
+    recorded = read_journal(_journal_of(path))
+    if recorded is None:
+        return sorted(known, key=lambda state: state.limit.key)
+    now = max(time.time(), recorded.at)
+    _take_over(recorded.book, known, now)
+    return recorded.book.states(now)
+
+
+def _unix_clock() -> Callable[[], float]:
+    """Unix time that no change of the machine's clock disturbs."""
     ahead = time.time() - trio.current_time()
-    filed = _FiledLimits(path, MemoryQuota(shifted(known, -ahead)), ahead)
+    return lambda: trio.current_time() + ahead
+
+
+def _journal_of(path: Path) -> Path:
+    return Path(f"{os.path.realpath(path)}.journal")
+
+
+@asynccontextmanager
+async def _open(path: Path, period: float, clock: Callable[[], float]) -> AsyncGenerator[Backend]:
+    known = read_limits(path, missing_ok=True)
+    recorded = read_journal(_journal_of(path))
+    if recorded is None:
+        filed = _FiledLimits(path, Book(known, clock()), clock)
+    else:
+        behind = max(0.0, recorded.at - clock())
+        filed = _FiledLimits(path, recorded.book, lambda: clock() + behind)
+        _take_over(recorded.book, known, filed.now())
     periods_known = all(one.limit.reset is None or one.began_at is not None for one in known)
     if periods_known and path.exists():  # noqa: ASYNC240 - a moment, as reading it is
-        filed.saved = await filed.standing()
+        filed.saved = sorted(known, key=lambda state: state.limit.key)
     else:
         await filed.save()  # where it cannot be written that is told now
     failure: Exception | None = None
@@ -72,69 +124,134 @@ async def _open(path: Path, period: float) -> AsyncGenerator[Backend]:
     finally:
         # What was used counts when it is opened again, also where this was cancelled.
         with trio.move_on_after(LAST_GRACE, shield=True):
-            await filed.save()
+            await filed.close()
     if failure is not None:
         raise failure
 
 
+def _take_over(book: Book, known: Sequence[LimitState], now: float) -> None:
+    """Define limits as a file does where it differs: it was changed, or is another one.
+
+    What is in use of those that are of the same kind is known to the book.
+    """
+    given = {state.limit.key: state for state in known}
+    there: dict[str, Limit] = {}
+    for state in book.states(now):
+        key = state.limit.key
+        if key not in given or given[key].limit.kind != state.limit.kind:
+            book.remove(key, now)
+        else:
+            [there[key]] = made_of([state])
+    for state in known:
+        [limit] = made_of([state])
+        if limit.key not in there:
+            book.add(state, now)
+        elif limit != there[limit.key]:
+            book.define(limit, now)
+
+
 @attrs.define(eq=False)
 class _FiledLimits:
-    """A `Backend` in memory, and its file."""
+    """A `Backend` in memory, its file, and its journal."""
 
     _path: Path
-    _limits: MemoryQuota
-    _ahead: float = 0.0
-    """Seconds from Trio's clock to Unix time."""
+    _book: Book
+    now: Callable[[], float]
+    """The instant on the book's clock."""
     saved: list[LimitState] | None = attrs.field(init=False, default=None)
     """What stands in the file; None before it is there."""
-    _writing: trio.StrictFIFOLock = attrs.field(init=False, factory=trio.StrictFIFOLock)
+    _journal: Journal = attrs.field(init=False)
+    _saving: trio.StrictFIFOLock = attrs.field(init=False, factory=trio.StrictFIFOLock)
     """An older state must not be written over a newer one."""
 
+    @_journal.default
+    def _new_journal(self) -> Journal:
+        return Journal(_journal_of(self._path), lambda: self._book.snapshot(self.now()))
+
     async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
-        return await self._limits.reserve(asks)
+        now = self.now()
+        decisions = [self._book.reserve(ask, now) for ask in asks]
+        for ask, decision in zip(asks, decisions, strict=True):
+            if isinstance(decision, Granted):
+                self._journal.append(reserve_entry(ask, now))
+        await self._commit()
+        return decisions
 
     async def complete(self, settlements: Sequence[Settlement], /) -> None:
-        await self._limits.complete(settlements)
+        now = self.now()
+        for settlement in settlements:
+            if self._book.complete(settlement, now):
+                self._journal.append(complete_entry(settlement, now))
+        await self._commit()
 
     async def extend(self, lease_ids: Sequence[str], /) -> Sequence[bool]:
-        return await self._limits.extend(lease_ids)
+        now = self.now()
+        extended = self._book.extend(lease_ids, now)
+        if alive := [one for one, is_alive in zip(lease_ids, extended, strict=True) if is_alive]:
+            self._journal.append(extend_entry(alive, now))
+        await self._commit()
+        return extended
 
     async def states(self) -> Sequence[LimitState]:
-        return await self._limits.states()
+        await trio.lowlevel.checkpoint()
+        return self._book.states(self.now())
 
     async def define(self, limit: Limit, /) -> LimitState:
-        state = await self._limits.define(limit)
-        try:
-            await self.save()
-        except OutputError as error:
-            raise QuotaError("limiter_unavailable", str(error), keys=(limit.key,)) from error
+        check_definition(limit)
+        now = self.now()
+        state = self._book.define(limit, now)
+        self._journal.append(define_entry(limit, now))
+        await self._commit(limit.key)
+        await self._save_of(limit.key)
         return state
 
     async def pause(self, key: str, seconds: float, /) -> LimitState:
-        return await self._limits.pause(key, seconds)
+        check_pause(key, seconds)
+        now = self.now()
+        state = self._book.pause(key, now + seconds, now)
+        self._journal.append(pause_entry(key, now + seconds, now))
+        await self._commit(key)
+        return state
 
     async def remove(self, key: str, /) -> None:
-        await self._limits.remove(key)
+        now = self.now()
+        self._book.remove(key, now)
+        self._journal.append(remove_entry(key, now))
+        await self._commit(key)
+        await self._save_of(key)
+
+    async def _commit(self, *keys: str) -> None:
+        """Wait until all that was done is in the journal. A checkpoint.
+
+        Raises:
+            QuotaError: `limiter_unavailable`: it cannot be written.
+        """
+        try:
+            await self._journal.commit()
+        except OutputError as error:
+            raise QuotaError("limiter_unavailable", str(error), keys=keys) from error
+
+    async def _save_of(self, key: str) -> None:
         try:
             await self.save()
         except OutputError as error:
             raise QuotaError("limiter_unavailable", str(error), keys=(key,)) from error
 
-    async def standing(self) -> list[LimitState]:
+    def standing(self) -> list[LimitState]:
         """What is to stand in the file: all limits, without pauses."""
-        return [attrs.evolve(state, paused_until=None) for state in await self._limits.states()]
+        states = self._book.states(self.now())
+        return [attrs.evolve(state, paused_until=None) for state in states]
 
     async def save(self) -> None:
-        """Write what has changed.
+        """Write what has changed into the file of limits.
 
         Raises:
             OutputError: It cannot be written.
         """
-        async with self._writing:
-            states = await self.standing()
+        async with self._saving:
+            states = self.standing()
             if states != self.saved:
-                there = shifted(states, self._ahead)
-                await trio.to_thread.run_sync(write_limits, self._path, there)
+                await trio.to_thread.run_sync(write_limits, self._path, states)
                 self.saved = states
 
     async def keep(self, period: float) -> None:
@@ -143,6 +260,7 @@ class _FiledLimits:
         while True:
             await trio.sleep(period)
             try:
+                await self._journal.commit()  # of requests that were cancelled
                 await self.save()
             except OutputError as error:
                 if not failed:  # it is tried again; once told is enough
@@ -150,3 +268,18 @@ class _FiledLimits:
                 failed = True
             else:
                 failed = False
+
+    async def close(self) -> None:
+        """Write all that is not written. No journal is left that says no more than the file does.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
+        try:
+            await self.save()
+            if self._book.snapshot(self.now()).is_plain:
+                self._journal.remove()
+            else:
+                await self._journal.commit()
+        finally:
+            self._journal.close()

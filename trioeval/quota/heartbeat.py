@@ -1,8 +1,9 @@
-"""Holds do not expire while their calls run.
+"""Leases do not expire while their calls run.
 
 Whoever keeps a concurrency limit gives a hold back after its timeout, because its holder may be gone.
 One that is still there says so every third of the timeout, for all of its leases at once, so that two
-messages in a row may be lost. What was said counts from when it was sent: it may have been long on its
+messages in a row may be lost. A lease without holds is forgotten after ten minutes, and what its call has
+used would not count then; so it is extended in the same way. What was said counts from when it was sent: it may have been long on its
 way.
 
 A failed heartbeat is told, and ends no call.
@@ -17,6 +18,7 @@ import trio
 from trioeval.errors import QuotaError
 from trioeval.quota.client_rules import after_silence
 from trioeval.quota.reach import Reach
+from trioeval.quota.records import LEAST_RETENTION
 from trioeval.quota.trouble import ToldTrouble, Trouble
 
 _BEATS = 3
@@ -101,7 +103,7 @@ class Heartbeat:
     def _period(self, keys: frozenset[str]) -> float:
         """Seconds between two messages for a lease of such limits."""
         timeouts = self._timeouts or {}
-        return min((timeouts.get(key, math.inf) for key in keys), default=math.inf) / _BEATS
+        return min([LEAST_RETENTION, *(timeouts.get(key, math.inf) for key in keys)]) / _BEATS
 
     def _due_of(self, held: _Held) -> float:
         if self._timeouts is None or not held.keys <= self._timeouts.keys():
@@ -126,10 +128,10 @@ class Heartbeat:
                 self._timeouts[key] = math.inf
 
     async def _extend(self) -> None:
-        """Put off the expiry of every hold."""
-        holds = [one for one, held in self._held.items() if self._period(held.keys) < math.inf]
-        for start in range(0, len(holds), _MOST):
-            part, said_at = holds[start : start + _MOST], trio.current_time()
+        """Put off the expiry of every lease."""
+        leases = list(self._held)
+        for start in range(0, len(leases), _MOST):
+            part, said_at = leases[start : start + _MOST], trio.current_time()
             for lease_id, lives in zip(part, await self._reach.extend(part), strict=True):
                 held = self._held.get(lease_id)
                 if held is None:  # its call ended meanwhile

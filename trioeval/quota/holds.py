@@ -7,6 +7,7 @@ belongs to a scope of this process has no such end: the scope gives it back.
 
 import math
 from collections import OrderedDict
+from collections.abc import Collection
 
 import attrs
 
@@ -43,11 +44,19 @@ class Holds(Counter):
     def take(self, amount: int, now: float, *, held: bool) -> Share:  # noqa: ARG002 - see `fits`
         """Take a hold, which is free."""
         share = Share(self, 1, now, held)
-        if not held:
-            self._timed[share] = None
-        self.used += 1
+        self.put(share)
         self.streak = 0
         return share
+
+    def put(self, share: Share) -> None:
+        """Count a hold whose timeout runs from its instant."""
+        if not share.held:
+            self._timed[share] = None
+        self.used += share.amount
+
+    def listed(self) -> Collection[Share]:
+        """The holds that end by themselves, in the order in which they do."""
+        return self._timed
 
     def extend(self, share: Share, now: float) -> None:
         """Put off the end of a hold that is counted."""
@@ -77,5 +86,4 @@ class Holds(Counter):
     def restore(self, state: LimitState, now: float) -> None:
         """Count the holds that there were, until their timeout: nobody can give them back."""
         if state.used:
-            self._timed[Share(self, state.used, now, held=False)] = None
-            self.used = state.used
+            self.put(Share(self, state.used, now, held=False))

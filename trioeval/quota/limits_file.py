@@ -94,7 +94,7 @@ def write_limits(path: Path, states: Iterable[LimitState]) -> None:
         msg = f"{path}: the limits cannot be written: {error.strerror or error}"
         raise OutputError(msg) from error
     try:
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except OSError as error:
         reason = error.strerror or error
         msg = f"{path}: the limits are written, and a loss of power may undo that: {reason}"
@@ -109,7 +109,7 @@ def shifted(states: Iterable[LimitState], seconds: float) -> list[LimitState]:
     ]
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """A file is found again only when its folder is on the disk too."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

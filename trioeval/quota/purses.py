@@ -56,10 +56,15 @@ class Purse(Counter):
 
     def take(self, amount: int, now: float, *, held: bool) -> Share:
         """Take a share, for which there is room."""
-        self.used += amount
-        self.outstanding += amount
+        share = Share(self, amount, now, held)
+        self.put(share)
         self.streak = 0
-        return Share(self, amount, now, held)
+        return share
+
+    def put(self, share: Share) -> None:
+        """Count a share that is outstanding."""
+        self.used += share.amount
+        self.outstanding += share.amount
 
     def settle(self, share: Share, actual: int | None) -> None:
         """So much of it was really used, which may be more than there is; None all of it."""

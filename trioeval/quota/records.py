@@ -11,6 +11,7 @@ takes, and nobody asks for it again. It is kept until then and not a moment long
 
 import math
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import attrs
@@ -64,6 +65,8 @@ class Records:
 
     _retention: float = attrs.field(init=False, default=LEAST_RETENTION)
     """Seconds after which one is dropped that was not heard of."""
+    _retained_at: float = attrs.field(init=False, default=-math.inf)
+    """Since when that holds; nothing was due by it before."""
     _due_at: float = attrs.field(init=False, default=-math.inf)
     """Before this instant nothing is to be dropped."""
     _held: dict[str, Lease] = attrs.field(init=False, factory=dict)
@@ -74,6 +77,16 @@ class Records:
 
     def __len__(self) -> int:
         return len(self._held) + len(self._live) + len(self._closed)
+
+    @property
+    def live(self) -> Mapping[str, Lease]:
+        """Those that are not held and not over, in the order in which they were heard of last."""
+        return self._live
+
+    @property
+    def closed(self) -> Mapping[str, Closed]:
+        """Those that are over or were denied, in the same order."""
+        return self._closed
 
     def find(self, lease_id: str) -> Record | None:
         """What is remembered of a lease. Those that are due must be dropped before."""
@@ -108,9 +121,9 @@ class Records:
         """Remember that a lease was denied."""
         self._closed[lease_id] = Closed(answer, now)
 
-    def retain(self, retention: float) -> None:
-        """Keep what is not heard of for so many seconds."""
-        self._retention, self._due_at = retention, -math.inf
+    def retain(self, retention: float, now: float) -> None:
+        """From now on, keep what is not heard of for so many seconds."""
+        self._retention, self._retained_at, self._due_at = retention, now, -math.inf
 
     def left_at(self) -> float:
         """The instant at which the next lease is dropped that nobody has ended; infinite if there is none."""
@@ -126,7 +139,7 @@ class Records:
             closed.popitem(last=False)
         while _first_heard_at(live) + retention <= now:
             _, lease = live.popitem(last=False)
-            left.append((lease, lease.heard_at + retention))
+            left.append((lease, max(lease.heard_at + retention, self._retained_at)))
         # What is not here yet will be heard of now or later.
         self._due_at = min(now, _first_heard_at(live), _first_heard_at(closed)) + retention
         return left

@@ -10,6 +10,7 @@ alone.
 
 import math
 from collections import deque
+from collections.abc import Collection
 
 import attrs
 
@@ -41,10 +42,18 @@ class Window(Counter):
     def take(self, amount: int, now: float, *, held: bool) -> Share:
         """Take a share, for which there is room."""
         share = Share(self, amount, now, held)
-        self._shares.append(share)
-        self.used += amount
+        self.put(share)
         self.streak = 0
         return share
+
+    def put(self, share: Share) -> None:
+        """Count a share that was taken at its instant."""
+        self._shares.append(share)
+        self.used += share.amount
+
+    def listed(self) -> Collection[Share]:
+        """The shares that are counted, in the order in which they were taken."""
+        return self._shares
 
     def settle(self, share: Share, actual: int | None) -> None:
         """So much of it was really used; None all of it.
