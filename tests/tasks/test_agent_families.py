@@ -16,6 +16,7 @@ from agent_processes import (
     attempt,
     carriers,
     in_rig,
+    is_alive,
     make_pipe,
     open_rig,
     read_pipe,
@@ -23,11 +24,13 @@ from agent_processes import (
     scripted,
     settings,
     wait_gone,
+    work_once,
 )
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from trioeval.agents.attempts import AttemptEnd
 from trioeval.agents.loop import run_until_done
 from trioeval.providers.programs.members import Root, find_survivors, read_member
 from trioeval.tasks.agents.agent_journal import ProcessIdentity
@@ -64,6 +67,84 @@ def test_ag_07_a_child_that_outlives_its_time_is_ended(tmp_path: Path, mark: str
 
 
 KINDS = ["child", "session", "orphan", "session orphan", "stubborn session orphan"]
+HIDDEN_KINDS = ["bare session orphan", "bare stubborn session orphan"]
+
+
+@pytest.mark.parametrize("kind", HIDDEN_KINDS)
+def test_a_child_without_session_environment_and_parent_ends_with_its_case(
+    tmp_path: Path, kind: str
+) -> None:
+    """A double fork with an empty environment: it is a child like any other, over restarts."""
+    line = scripted("say:hi", f"0?leave:{kind}", "1?done")
+
+    async def work(rig: Rig) -> None:
+        assert (await rig.agent(attempt(0))).output == "hi"
+        (left,) = rig.family.alive()
+        assert is_alive(int(left))
+        end = await run_until_done(
+            rig.agent, rig.terms(child_timeout=0.05), [AttemptEnd(output="hi")]
+        )
+        assert (end.ending, end.children_ended, len(end.attempts)) == ("done", 1, 2)
+        assert not is_alive(int(left))
+        assert rig.ledger.told[-1] == ("gone", 0)
+
+    in_rig(settings(line), tmp_path, work)
+
+
+def test_a_child_that_hides_is_awaited_until_it_ends_by_itself(tmp_path: Path) -> None:
+    """The case is done when it is; it does not have to be ended."""
+    up, go = make_pipe(tmp_path / "up"), make_pipe(tmp_path / "go")
+    hidden = f"echo >{up}; read -r _ <{go}; echo late >{tmp_path}/late"
+    line = f"""sh -c "env -i setsid sh -c '{hidden}' & touch DONE" """
+
+    async def work(rig: Rig) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read_pipe, up)
+
+            async def let_go() -> None:
+                while not rig.family.alive():
+                    await trio.testing.wait_all_tasks_blocked()
+                await trio.to_thread.run_sync(go.write_text, "on", abandon_on_cancel=True)
+
+            nursery.start_soon(let_go)
+            end = await run_until_done(rig.agent, rig.terms())
+        assert (end.ending, end.children_ended) == ("done", 0)
+        assert (tmp_path / "late").read_text() == "late\n"
+
+    in_rig(settings(line), tmp_path, work)
+
+
+def test_where_hidden_children_cannot_be_found_the_attempt_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On other systems than Linux; everything else is as there."""
+    assert "warnings" not in work_once("true", tmp_path).metadata
+    monkeypatch.setattr("trioeval.providers.programs.trees.sys.platform", "darwin")
+    end = work_once("true", tmp_path, number=1)
+    (warning,) = end.metadata["warnings"]
+    assert "cannot be found on this system" in warning
+
+
+@pytest.mark.parametrize(
+    ("program", "kind", "code", "said"),
+    [
+        ("./nothing", "not_found", None, 'there is no program "{folder}/nothing"'),
+        ("nothing-of-that-name", "not_found", None, '"nothing-of-that-name" in PATH'),
+        ("./", "permission", None, '"{folder}" cannot be started: Permission denied'),
+        ("./kill.sh", "killed", -9, "SIGKILL"),
+    ],
+)
+def test_a_supervised_program_fails_as_one_that_is_not(
+    tmp_path: Path, program: str, kind: str, code: int | None, said: str
+) -> None:
+    """What kept it from beginning, and the signal that ended it, are its own; it is named as it was filled in."""
+    script = tmp_path / "kill.sh"
+    script.write_text("#!/bin/sh\nkill -9 $$\n")
+    script.chmod(0o755)
+    end = work_once("{{prog}}", tmp_path, directory=tmp_path, variables={"prog": program})
+    assert end.failure is not None
+    assert (end.failure.kind, end.exit_code) == (kind, code)
+    assert said.format(folder=tmp_path) in end.failure.message
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -300,7 +381,9 @@ def test_who_holds_a_pipe_for_ever_does_not_hold_up_the_case(
     monkeypatch: pytest.MonkeyPatch,
     is_hidden: bool,  # noqa: FBT001
 ) -> None:
-    """One that nobody can find any more, or cannot be ended."""
+    """One that cannot be found, where the system has no supervisors, or cannot be ended."""
+    if is_hidden:
+        monkeypatch.setattr("trioeval.providers.programs.trees.sys.platform", "darwin")
     monkeypatch.setattr("trioeval.tasks.agents.attempt_logs.LAST_WORDS", 0.01)
     left, up = tmp_path / "pid", make_pipe(tmp_path / "up")
 

@@ -44,6 +44,11 @@ _KINDS: Mapping[int | None, FailureKind] = {
 }
 """What it means that a program cannot be started; anything else may be different the next time."""
 
+_HIDDEN = (
+    "a process that leaves its session, clears its environment and loses its parent cannot be found on this "
+    "system, and would outlive its case"
+)
+
 
 class ProcessLedger(Protocol):
     """Where the processes of attempts are written down."""
@@ -120,7 +125,7 @@ class CommandAgent:
             try:
                 begun = await self._start(attempt, command, logs)
             except (OSError, ValueError) as error:
-                return self._cannot_start(error)
+                return self._cannot_start(os.fsdecode(command[0]), error)
             stack.pop_all()  # the family closes them
         is_over = False
         try:
@@ -165,12 +170,12 @@ class CommandAgent:
     async def _work(self, attempt: Attempt, begun: Relative, logs: "_Logs") -> AttemptEnd:
         """How an attempt ends whose program runs."""
         limit = self.timeout if self.settings.timeout is None else self.settings.timeout
-        process = begun.tree.process
+        tree, stdin = begun.tree, begun.tree.process.stdin
         async with trio.open_nursery() as nursery:
-            if process.stdin is not None:
-                nursery.start_soon(_write, process.stdin, _text(attempt.prompt))
+            if stdin is not None:
+                nursery.start_soon(_write, stdin, _text(attempt.prompt))
             with trio.move_on_after(math.inf if limit is None else limit) as in_time:
-                await begun.tree.wait()
+                await tree.wait()
             nursery.cancel_scope.cancel("the program has ended")
         if in_time.cancelled_caught:
             await self.family.end_one(begun)
@@ -181,7 +186,7 @@ class CommandAgent:
                 "timeout", f"did not end within {limit:g} seconds"
             )
         else:
-            failure = self._judge(process.returncode, logs.stderr)
+            failure = self._judge(tree.returncode, logs.stderr)
         log = logs.stdout
         read = functools.partial(_read, self.room.files, attempt, log, log.kept, self._secrets)
         await self.family.settle(begun)
@@ -189,11 +194,12 @@ class CommandAgent:
         task, name = self.room.task, self.room.name
         case = name if task is None else f"{task}/{name}"
         self.reports.add(case, attempt.number, report.warnings)
-        warnings = [*logs.warnings(), *report.warnings]
+        hidden = () if tree.finds_all else (_HIDDEN,)
+        warnings = [*logs.warnings(), *report.warnings, *hidden]
         return AttemptEnd(
             output=report.output if report.has_output else output,
             failure=report.failure or failure,
-            exit_code=process.returncode,
+            exit_code=tree.returncode,
             usage=report.usage,
             cost=report.cost,
             metadata={**logs.paths(), **({"warnings": warnings} if warnings else {})},
@@ -206,8 +212,8 @@ class CommandAgent:
             return AttemptFailure("killed", describe_end(code))
         return AttemptFailure("exit", f"{describe_end(code)}{last_line(errors.tail.text)}")
 
-    def _cannot_start(self, error: OSError | ValueError) -> AttemptEnd:
-        program, workspace = self.settings.words[0], self.room.files.workspace
+    def _cannot_start(self, program: str, error: OSError | ValueError) -> AttemptEnd:
+        workspace = self.room.files.workspace
         instead = "hand over {{promptFile}} in place of {{prompt}}"
         if isinstance(error, ValueError):  # of the operating system's texts: they end at a NUL
             return _failed("invalid", f"a word of the command has a NUL character; {instead}")
