@@ -2,7 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -137,7 +136,7 @@ def test_where_hidden_children_cannot_be_found_the_attempt_says_so(
 def test_a_supervised_program_fails_as_one_that_is_not(
     tmp_path: Path, program: str, kind: str, code: int | None, said: str
 ) -> None:
-    """What kept it from beginning, and the signal that ended it, are its own; it is named as it was filled in."""
+    """What kept it from beginning, and the signal that ended it, are its own; its name is as it was filled."""
     script = tmp_path / "kill.sh"
     script.write_text("#!/bin/sh\nkill -9 $$\n")
     script.chmod(0o755)
@@ -398,10 +397,17 @@ def test_who_holds_a_pipe_for_ever_does_not_hold_up_the_case(
         if not is_hidden:
             monkeypatch.setattr(rig.family.__class__, "end", end_nothing)
 
-    began = time.monotonic()
-    in_rig(settings(line, mark=mark), tmp_path, work)
-    assert time.monotonic() - began < 30
-    os.kill(int(left.read_text()) if is_hidden else carriers(mark)[0], signal.SIGKILL)
+    async def main() -> None:
+        began = trio.current_time()
+        async with open_rig(settings(line, mark=mark), tmp_path) as rig:
+            await work(rig)
+            trees = [relative.tree for relative in rig.family._relatives]
+        assert trio.current_time() - began < 30
+        os.kill(int(left.read_text()) if is_hidden else carriers(mark)[0], signal.SIGKILL)
+        for tree in trees:
+            assert await tree.process.wait() == 0  # its supervisor has nothing left to adopt
+
+    run(main)
 
 
 def test_without_a_process_table_the_group_is_known(
@@ -521,6 +527,31 @@ def test_ag_78_survivors_of_a_killed_program_are_ended(tmp_path: Path, mark: str
 
     run(main)
     assert carriers(mark) == []
+
+
+@pytest.mark.slow
+def test_hidden_survivors_of_a_killed_program_are_ended(tmp_path: Path, mark: str) -> None:
+    """Their supervisors live on, and tell whose they are; those are none of them, and end by themselves."""
+    up = make_pipe(tmp_path / "up")
+    line = scripted("0?leave:bare session orphan", "0?exit:1", f"open:{up}", "hang")
+    host = subprocess.Popen(
+        [sys.executable, "-c", HOST, HERE, line, tmp_path, mark], stdout=subprocess.PIPE, text=True
+    )
+    with host:
+        assert host.stdout is not None
+        first, _, second = (identity_of(host.stdout.readline()) for _ in range(3))
+        assert up.read_text() == "here"
+        host.kill()
+    supervisors = carriers(f"TRIOEVAL_SUPERVISES={first.mark}")
+    assert len(supervisors) == 1
+
+    async def main() -> None:
+        assert await end_survivors([first], 1) == 1
+        assert await end_survivors([second], 1) == 1
+        assert await end_survivors([first, second], 1) == 0
+
+    run(main)
+    assert wait_gone(supervisors[0], 10)
 
 
 @pytest.mark.parametrize("mistaken", ["started", "host", "neither"])

@@ -41,9 +41,9 @@ def leave(kind: str) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.close(ready)
     if "bare" in kind:
-        os.set_inheritable(tell, True)
+        os.set_inheritable(tell, True)  # noqa: FBT003 - it has no name
         words = [sys.executable, "-I", "-S", "-c", BARE, str(tell)]
-        os.execve(sys.executable, words, {})
+        os.execve(sys.executable, words, {})  # noqa: S606 - no shell is wanted
     os.write(tell, b"!")
     os.close(tell)
     while True:

@@ -52,7 +52,9 @@ KILLED_WITHIN = 5.0
 _LOOK_AGAIN = 0.25
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
-_SUPERVISED_WITHIN = 60.0  # seconds that a supervisor may take to begin, on a machine that is very busy
+_SUPERVISED_WITHIN = (
+    60.0  # seconds that a supervisor may take to begin, on a machine that is very busy
+)
 _REPORT = 256  # bytes; more than a report ever has
 
 
@@ -369,7 +371,7 @@ def _write_order(command: Sequence[str | bytes], environ: Mapping[str, str]) -> 
     if any(b"\0" in text for text in (*words, *pairs)):
         raise ValueError("embedded null byte")
     order = os.memfd_create("order")
-    with open(order, "wb", closefd=False) as file:  # noqa: PTH123 - it has no path
+    with open(order, "wb", closefd=False) as file:
         file.write(b"\0".join([str(len(words)).encode(), *words, *pairs]))
     os.lseek(order, 0, os.SEEK_SET)
     return order

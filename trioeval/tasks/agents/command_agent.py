@@ -18,6 +18,7 @@ from trioeval.agents.plain_files import read_plain, write_plain
 from trioeval.errors import TemplateError
 from trioeval.providers.programs.agent_command import CommandAgentSettings
 from trioeval.providers.programs.capture import last_line, to_text
+from trioeval.providers.programs.command_lines import has_template
 from trioeval.providers.programs.members import Root
 from trioeval.providers.programs.trees import KILLED_WITHIN, describe_end, make_mark
 from trioeval.providers.secrets import hide, longest_first
@@ -125,7 +126,9 @@ class CommandAgent:
             try:
                 begun = await self._start(attempt, command, logs)
             except (OSError, ValueError) as error:
-                return self._cannot_start(os.fsdecode(command[0]), error)
+                said = self.settings.words[0]
+                program = os.fsdecode(command[0]) if has_template(said) else said
+                return self._cannot_start(program, error)
             stack.pop_all()  # the family closes them
         is_over = False
         try:
