@@ -136,7 +136,7 @@ def test_where_hidden_children_cannot_be_found_the_attempt_says_so(
 def test_a_supervised_program_fails_as_one_that_is_not(
     tmp_path: Path, program: str, kind: str, code: int | None, said: str
 ) -> None:
-    """What kept it from beginning, and the signal that ended it, are its own; its name is as it was filled."""
+    """What kept it from beginning, and the signal that ended it, are its own; it is named as filled in."""
     script = tmp_path / "kill.sh"
     script.write_text("#!/bin/sh\nkill -9 $$\n")
     script.chmod(0o755)

@@ -59,7 +59,7 @@ def read_order(descriptor: int) -> tuple[list[bytes], dict[bytes, bytes]]:
 def become_subreaper() -> bool:
     """Adopt what loses its parent below this process; whether the system allows it."""
     try:
-        return ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+        return bool(ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
     except (OSError, AttributeError):
         return False
 
