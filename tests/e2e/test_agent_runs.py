@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "providers"))
 from program_runs import is_alive, wait_gone
 
 from trioeval.agents.attempts import CONTINUATION
+from trioeval.agents.bus.reading import read_bus
 
 pytestmark = [
     pytest.mark.slow,
@@ -71,6 +72,50 @@ def test_ag_77_a_killed_run_goes_on_with_the_attempts_that_were_cut_off(tmp_path
     assert marked["message"] == "done before the first attempt"
     assert stored(bench, "running_attempt") == 0
     assert not is_alive(child)
+    for case, attempts in (("calc", 3), ("marked", 1)):
+        assert [*ends_of(bench.case(case) / "bus").values()] == [1] * attempts
+
+
+def ends_of(bus: Path) -> dict[str, int]:
+    """Of each attempt that a bus tells the start of, how many ends it tells behind that."""
+    told: dict[str, int] = {}
+    for message in read_bus(bus).messages:
+        run = message.draft.run_id or ""
+        if message.draft.type == "RUN_START":
+            told[run] = 0
+        elif message.draft.type in ("RUN_STOP", "RUN_CRASH"):
+            told[run] += 1
+    return told
+
+
+def test_a_case_that_waits_and_is_marked_as_done_waits_no_more(tmp_path: Path) -> None:
+    """Its folder is where it was; also where the case is run again, and an old folder was there."""
+    bench = Bench(tmp_path)
+    bench.write({"first": "hold; touch DONE", "late": "exit 3"}, {"late": {"dependsOn": ["first"]}})
+    for flags in (["s.json"], ["resume", "--retry", "0,1"]):
+        with bench.program(*flags, "--no-progress", "-o", "rows.jsonl") as program:
+            waiting = "PROGRESS", "blocked by first"
+
+            def is_waiting() -> bool:
+                messages = read_bus(bench.case("late") / "bus").messages
+                return any((one.draft.type, one.draft.body) == waiting for one in messages)
+
+            until(lambda: (tmp_path / ".trioeval" / "agents").is_dir() and is_waiting(), bench)
+            workspace = bench.case("late") / "workspace"
+            workspace.mkdir()
+            (workspace / "DONE").touch()
+            until(lambda: done_before(bench), bench)
+            bench.release("first")
+            finish(program, 0)
+        assert bench.outcomes == {"first": "pass", "late": "pass"}
+        assert agent_of(bench.rows["late"])["message"] == "done before the first attempt"
+        assert (workspace / "DONE").is_file()
+
+
+def done_before(bench: Bench) -> bool:
+    """Whether the case `late` is done, as it tells its bus."""
+    messages = read_bus(bench.case("late") / "bus").messages
+    return any(one.draft.body == "done before the first attempt" for one in messages)
 
 
 def test_a_killed_run_that_is_deleted_leaves_no_agent_behind(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from agent_processes import (
     open_rig,
     read_pipe,
     run,
+    run_when_ready,
     scripted,
     settings,
     wait_gone,
@@ -31,6 +32,7 @@ from hypothesis import strategies as st
 
 from trioeval.agents.attempts import AttemptEnd
 from trioeval.agents.loop import run_until_done
+from trioeval.agents.restarts import RestartPolicy
 from trioeval.providers.programs.members import Root, find_survivors, read_member
 from trioeval.tasks.agents.agent_journal import ProcessIdentity
 from trioeval.tasks.agents.attempt_logs import Pump, open_log
@@ -170,6 +172,22 @@ def test_what_an_attempt_leaves_behind_lives_until_the_case_is_over(
         await rig.family.wait()
 
     in_rig(settings(line, mark=mark), tmp_path, work)
+
+
+def test_children_that_are_ended_with_their_attempt_are_counted(tmp_path: Path) -> None:
+    """The program itself is none; those of earlier executions count too."""
+    up = tmp_path / "up"
+    line = scripted("leave:session", "leave:child", f"open:{up}", "hang")
+
+    async def main() -> None:
+        async with open_rig(settings(line), tmp_path, limit=0.05) as rig:
+            terms = rig.terms(policy=RestartPolicy(max_attempts=2, delay=0))
+            earlier = AttemptEnd(output="", children_ended=3)
+            end = await run_until_done(rig.agent, terms, [earlier])
+        assert [one.children_ended for one in end.attempts] == [3, 2]
+        assert end.children_ended == 5
+
+    run_when_ready(up, main)
 
 
 def test_what_is_left_is_ended_with_the_family(tmp_path: Path, mark: str) -> None:

@@ -161,6 +161,12 @@ class Tree(trio.abc.AsyncResource):
         numbers = {member.pid for member in members}
         return sorted(member.pid for member in members if member.parent not in numbers)
 
+    async def children(self) -> int:
+        """How many live that the first process has started, without what those have. A checkpoint."""
+        members = await self._members(self._seen) or set()
+        others = {member.pid: member for member in members if member.pid != self.root.pid}
+        return sum(member.parent not in others for member in others.values())
+
     async def wait_left(self) -> None:
         """Wait until nothing is left of it, whoever started what. A checkpoint.
 

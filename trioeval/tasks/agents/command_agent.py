@@ -180,7 +180,9 @@ class CommandAgent:
             with trio.move_on_after(math.inf if limit is None else limit) as in_time:
                 await tree.wait()
             nursery.cancel_scope.cancel("the program has ended")
+        children = 0
         if in_time.cancelled_caught:
+            children = await tree.children()
             await self.family.end_one(begun)
         await begun.stdout.catch_up()
         await begun.stderr.catch_up()
@@ -203,6 +205,7 @@ class CommandAgent:
             output=report.output if report.has_output else output,
             failure=report.failure or failure,
             exit_code=tree.returncode,
+            children_ended=children,
             usage=report.usage,
             cost=report.cost,
             metadata={**logs.paths(), **({"warnings": warnings} if warnings else {})},
