@@ -1,5 +1,6 @@
 """Runs of agents as a user meets them: killed, interrupted, resumed, and beside each other."""
 
+import os
 import re
 import sqlite3
 import sys
@@ -111,6 +112,68 @@ def told_by_late(bench: Bench, body: str) -> bool:
     """Whether the case `late` has told something."""
     messages = read_bus(bench.case("late") / "bus").messages
     return any(one.draft.body == body for one in messages)
+
+
+SUBMIT = '"$TRIOEVAL_PYTHON" -m trioeval agent submit'
+WAIT = '"$TRIOEVAL_PYTHON" -m trioeval agent wait'
+
+
+def test_ag_27_a_program_that_waits_for_its_child_run_has_no_slot(tmp_path: Path) -> None:
+    """With one slot, parent and child and grandchild all end; what each does is in the only slot."""
+    bench = Bench(tmp_path)
+    grandchild = "echo grandchild >>$suite/order"
+    child = f"{SUBMIT} sh -c '{grandchild}'; {WAIT} >/dev/null; echo child >>$suite/order; exit 3"
+    (tmp_path / "child.sh").write_text(f"suite=$(dirname $0)\nexport suite\n{child}\n")
+    bench.write(
+        {
+            "parent": f"""
+                number=$({SUBMIT} sh $suite/child.sh)
+                {WAIT} $number >$suite/said; echo $? >>$suite/said
+                echo parent >>$suite/order; touch DONE
+            """,
+            "other": "touch DONE",
+        },
+        top={"agents": {"maxConcurrentRuns": 1}},
+    )
+    with bench.run("s.json") as program:
+        finish(program, 0)
+    assert (tmp_path / "order").read_text().split() == ["grandchild", "child", "parent"]
+    assert (tmp_path / "said").read_text().split() == ["1", "3", "100"]
+    assert bench.outcomes == {"parent": "pass", "other": "pass"}
+    assert agent_of(bench.rows["parent"])["childrenEnded"] == 0
+
+
+def test_a_child_run_takes_a_slot_as_an_attempt_does(tmp_path: Path) -> None:
+    """With two slots, a case that comes later begins when the child has ended, and not before."""
+    bench = Bench(tmp_path)
+    (tmp_path / "child.sh").write_text(
+        "echo >$1/begun; read -r _ <$1/child.go; echo child ends >>$1/log\n"
+    )
+    os.mkfifo(tmp_path / "child.go")
+    bench.write(
+        {
+            "first": f"""
+                {SUBMIT} -- sh $suite/child.sh $suite
+                until [ -e $suite/begun ]; do sleep 0.01; done
+                tell works; hold; touch DONE
+            """,
+            "second": "touch DONE",
+            "third": "touch DONE",
+        },
+        {"third": {"dependsOn": "second"}},
+        top={"agents": {"maxConcurrentRuns": 2}},
+    )
+    with bench.run("s.json") as program:
+        bench.wait_told("first 0 works")
+        bench.release("child")
+        bench.wait_told("child ends")
+        bench.release("first")
+        finish(program, 0)
+    log = bench.log
+    assert bench.outcomes == {"first": "pass", "second": "pass", "third": "pass"}
+    # The child comes behind what was there before it, and ahead of what comes after.
+    begun = log.index("first 0 works")
+    assert not [line for line in log[begun : log.index("child ends")] if line.endswith("begins")]
 
 
 def test_a_killed_run_that_is_deleted_leaves_no_agent_behind(tmp_path: Path) -> None:

@@ -317,6 +317,8 @@ class AgentWork:
                 case=room.name,
                 agent=self._agent(step),
             )
+            if worker.child_runs is not None:
+                worker.child_runs.tell = lambda event: terms.tell(event, number=len(made.ends))
             ended = await run_until_done(worker.agent, terms, made.earlier)
         return attrs.evolve(ended, attempts=tuple(made.ends))
 

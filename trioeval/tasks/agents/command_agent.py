@@ -27,6 +27,7 @@ from trioeval.tasks.agents.agent_journal import ProcessIdentity
 from trioeval.tasks.agents.attempt_logs import AttemptLog, open_log
 from trioeval.tasks.agents.case import CaseRoom
 from trioeval.tasks.agents.case_files import CaseFiles
+from trioeval.tasks.agents.child_runs import ChildRuns
 from trioeval.tasks.agents.cut_reports import set_aside, with_cut_off
 from trioeval.tasks.agents.process_family import ProcessFamily, Relative, Started
 from trioeval.tasks.agents.report_file import AttemptReport, read_report_file, shortened
@@ -83,6 +84,8 @@ class CommandAgent:
     timeout: float | None = None
     """Seconds of an attempt, > 0, where the settings of the program say nothing; None does not bound it."""
 
+    child_runs: ChildRuns | None = None
+    """What its programs may submit; None where they may not."""
     reports: ReportTroubles = attrs.field(factory=ReportTroubles, repr=False)
     """Told of reports that cannot be used."""
 
@@ -122,9 +125,12 @@ class CommandAgent:
                 logs = await trio.to_thread.run_sync(prepare)
             except OSError as error:
                 return _failed("unexpected", f"the files of the attempt cannot be written: {error}")
-            started_at = trio.current_time()
             try:
-                begun = await self._start(attempt, command, logs)
+                more = (
+                    {} if self.child_runs is None else await self.child_runs.begin(attempt.run_id)
+                )
+                started_at = trio.current_time()
+                begun = await self._start(attempt, command, logs, more)
             except (OSError, ValueError) as error:
                 said = self.settings.words[0]
                 program = os.fsdecode(command[0]) if has_template(said) else said
@@ -140,9 +146,16 @@ class CommandAgent:
             ):  # all of it at once: what is left of earlier attempts may need its grace too
                 with trio.move_on_after(KILLED_WITHIN, shield=True):
                     await self.family.end()
-        return attrs.evolve(end, duration_s=trio.current_time() - started_at)
+        waited = 0.0 if self.child_runs is None else self.child_runs.waited
+        return attrs.evolve(end, duration_s=trio.current_time() - started_at - waited)
 
-    async def _start(self, attempt: Attempt, command: Sequence[bytes], logs: "_Logs") -> Relative:
+    async def _start(
+        self,
+        attempt: Attempt,
+        command: Sequence[bytes],
+        logs: "_Logs",
+        more: Mapping[str, str],
+    ) -> Relative:
         """Start the program. What can be ended when this program has died is written down before.
 
         Raises:
@@ -156,7 +169,7 @@ class CommandAgent:
         what = Started(
             command=command,
             cwd=self.room.files.workspace,
-            environ={**self.settings.environ, **_variables(self.room, attempt)},
+            environ={**self.settings.environ, **_variables(self.room, attempt), **more},
             mark=mark,
             has_input=self.settings.stdin,
             gone=functools.partial(self._tell_gone, attempt),
@@ -178,6 +191,8 @@ class CommandAgent:
             if stdin is not None:
                 nursery.start_soon(_write, stdin, _text(attempt.prompt))
             with trio.move_on_after(math.inf if limit is None else limit) as in_time:
+                if self.child_runs is not None:
+                    self.child_runs.bound(in_time)
                 await tree.wait()
             nursery.cancel_scope.cancel("the program has ended")
         children = 0
