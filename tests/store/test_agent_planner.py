@@ -405,6 +405,29 @@ async def test_ag_38_what_turns_out_to_be_done_leaves_the_line(path: Path) -> No
         assert (await planner.submit(submission("c", "b"))).state == "running"
 
 
+@pytest.mark.trio
+async def test_the_smallest_limit_of_the_programs_that_live_holds(path: Path) -> None:
+    """Until that program goes, dies, or says another one."""
+    first, second, third = (bare_planner(path, limit) for limit in (3, 2, 1))
+    await first.submit(submission("a"))
+    await second.submit(submission("b"))
+    await third.recover()
+    assert (await first.submit(submission("c"))).state == "queued"
+    await third.set_limit(2)
+    assert (await first.submit(submission("d"))).state == "queued"
+    await third.set_limit(3)
+    await second.clear()  # b goes with it
+    assert [state for _, state, _ in told(await first.snapshot())] == ["running"] * 3
+    await third.set_limit(1)
+    assert (await first.submit(submission("e"))).state == "queued"
+    kill(third)
+    await first.finish("a", done=True)
+    assert told(await first.snapshot())[-1] == ("e", "running", 0)
+    kill(first)
+    second._transactions._me.lock.release()
+    second._transactions._connection.close()
+
+
 BAD = [
     ("state = 'odd'", "its state is 'odd', not one of blocked, queued, running"),
     ("owner = x'00ff'", r"its owner cannot be read \(b'\\x00\\xff'\)"),
@@ -432,6 +455,7 @@ async def test_ag_39_an_entry_that_cannot_be_read_is_held_back(
     await first.finish("a", done=True)
     assert [entry.submission.id for entry in await first.snapshot()] == ["c"]
     await first.wait_started("c")
+    await first.set_limit(2)
     async with open_planner(path, 2, settings=QUIET, warn=warned.append) as planner:
         found = await planner.recover()
         assert (found.kept, found.requeued) == (("c",), ())

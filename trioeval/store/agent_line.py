@@ -138,9 +138,13 @@ class Line:
         """Let the next ones begin while there is room, whosever they are.
 
         Args:
-            limit: How many may run.
+            limit: How many this program lets run; the smallest limit of those that live holds.
             patrol: Where there is no room, take back what programs have that have died.
         """
+        self._connection.execute(
+            "UPDATE owner SET most = ?1 WHERE id = ?2 AND most IS NOT ?1", (limit, self._me)
+        )
+        limit = self._smallest(limit)
         if patrol and self._running() >= limit:
             for owner in self._strings("SELECT DISTINCT owner FROM entry WHERE state = 'running'"):
                 self._fate(owner)
@@ -277,6 +281,20 @@ class Line:
             "AND id IN (SELECT id FROM entry_needs WHERE needs = ?)",
             (name,),
         )
+
+    def _smallest(self, own: int) -> int:
+        """The smallest limit of the programs that live; this one has none any more when it has left."""
+        limits: dict[int, list[str]] = {}
+        found = self._connection.execute(
+            "SELECT most, id FROM owner WHERE typeof(most) = 'integer'"
+        )
+        for most, owner in found:
+            limits.setdefault(most, []).append(owner)
+        for most in sorted(limits):
+            fates = [self._fate(owner) for owner in limits[most] if isinstance(owner, str)]
+            if "lives" in fates:
+                return most
+        return own
 
     def _running(self) -> int:
         count: int = self._connection.execute(_RUNNING).fetchone()[0]

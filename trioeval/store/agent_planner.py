@@ -64,8 +64,8 @@ async def open_planner(
 
     Args:
         database: The database of runs; it is made if it is not there.
-        limit: Root tasks that may run at once, of all programs, ≥ 1. Programs that say different things each
-            let begin as many as they say.
+        limit: Root tasks that may run at once, of all programs, ≥ 1. Of programs that say different things
+            the smallest limit holds, as long as they live.
         settings: How often it looks.
         warn: Told what goes wrong and ends nothing.
         wall: Seconds since 1970.
