@@ -101,6 +101,8 @@ _COMMANDS = (
     "quota set",
     "quota remove",
     "quota watch",
+    "agent submit",
+    "agent wait",
     "bus post",
     "bus read",
     "bus follow",

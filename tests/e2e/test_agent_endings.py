@@ -175,7 +175,9 @@ def test_a_suite_that_goes_on_with_more_columns_finds_its_cases(
 ) -> None:
     """A case that was interrupted is gone on with in its workspace, whatever it is called by then."""
     bench = Bench(tmp_path)
-    bench.write({"one": "touch mine; kill -INT $PPID"}, restartDelay=0.1)
+    bench.write(
+        {"one": "touch mine; kill -INT $(cut -d' ' -f4 /proc/$PPID/stat)"}, restartDelay=0.1
+    )
     with bench.run("s.json") as program:
         finish(program, 130)
     assert bench.outcomes == {"one": "interrupted"}

@@ -1,5 +1,6 @@
 """Runs of agents as a user meets them: killed, interrupted, resumed, and beside each other."""
 
+import os
 import re
 import sqlite3
 import sys
@@ -14,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "providers"))
 from program_runs import is_alive, wait_gone
 
 from trioeval.agents.attempts import CONTINUATION
+from trioeval.agents.bus.reading import read_bus
 
 pytestmark = [
     pytest.mark.slow,
@@ -71,6 +73,107 @@ def test_ag_77_a_killed_run_goes_on_with_the_attempts_that_were_cut_off(tmp_path
     assert marked["message"] == "done before the first attempt"
     assert stored(bench, "running_attempt") == 0
     assert not is_alive(child)
+    for case, attempts in (("calc", 3), ("marked", 1)):
+        assert [*ends_of(bench.case(case) / "bus").values()] == [1] * attempts
+
+
+def ends_of(bus: Path) -> dict[str, int]:
+    """Of each attempt that a bus tells the start of, how many ends it tells behind that."""
+    told: dict[str, int] = {}
+    for message in read_bus(bus).messages:
+        run = message.draft.run_id or ""
+        if message.draft.type == "RUN_START":
+            told[run] = 0
+        elif message.draft.type in ("RUN_STOP", "RUN_CRASH"):
+            told[run] += 1
+    return told
+
+
+def test_a_case_that_waits_and_is_marked_as_done_waits_no_more(tmp_path: Path) -> None:
+    """Its folder is where it was, and its agent is never called."""
+    bench = Bench(tmp_path)
+    bench.write({"first": "hold; touch DONE", "late": "exit 3"}, {"late": {"dependsOn": ["first"]}})
+    agents = tmp_path / ".trioeval" / "agents"
+    with bench.run("s.json") as program:
+        until(lambda: agents.is_dir() and told_by_late(bench, "blocked by first"), bench)
+        workspace = bench.case("late") / "workspace"
+        workspace.mkdir()
+        (workspace / "DONE").touch()
+        until(lambda: told_by_late(bench, "done before the first attempt"), bench)
+        bench.release("first")
+        finish(program, 0)
+    assert bench.outcomes == {"first": "pass", "late": "pass"}
+    assert agent_of(bench.rows["late"])["message"] == "done before the first attempt"
+    assert (workspace / "DONE").is_file()
+    assert bench.begun() == ["first 0"]
+
+
+def told_by_late(bench: Bench, body: str) -> bool:
+    """Whether the case `late` has told something."""
+    messages = read_bus(bench.case("late") / "bus").messages
+    return any(one.draft.body == body for one in messages)
+
+
+SUBMIT = '"$TRIOEVAL_PYTHON" -m trioeval agent submit'
+WAIT = '"$TRIOEVAL_PYTHON" -m trioeval agent wait'
+
+
+def test_ag_27_a_program_that_waits_for_its_child_run_has_no_slot(tmp_path: Path) -> None:
+    """With one slot, parent and child and grandchild all end; what each does is in the only slot."""
+    bench = Bench(tmp_path)
+    grandchild = "echo grandchild >>$suite/order"
+    child = f"{SUBMIT} sh -c '{grandchild}'; {WAIT} >/dev/null; echo child >>$suite/order; exit 3"
+    (tmp_path / "child.sh").write_text(f"suite=$(dirname $0)\nexport suite\n{child}\n")
+    bench.write(
+        {
+            "parent": f"""
+                number=$({SUBMIT} sh $suite/child.sh)
+                {WAIT} $number >$suite/said; echo $? >>$suite/said
+                echo parent >>$suite/order; touch DONE
+            """,
+            "other": "touch DONE",
+        },
+        top={"agents": {"maxConcurrentRuns": 1}},
+    )
+    with bench.run("s.json") as program:
+        finish(program, 0)
+    assert (tmp_path / "order").read_text().split() == ["grandchild", "child", "parent"]
+    assert (tmp_path / "said").read_text().split() == ["1", "3", "100"]
+    assert bench.outcomes == {"parent": "pass", "other": "pass"}
+    assert agent_of(bench.rows["parent"])["childrenEnded"] == 0
+
+
+def test_a_child_run_takes_a_slot_as_an_attempt_does(tmp_path: Path) -> None:
+    """With two slots, a case that comes later begins when the child has ended, and not before."""
+    bench = Bench(tmp_path)
+    (tmp_path / "child.sh").write_text(
+        "echo >$1/begun; read -r _ <$1/child.go; echo child ends >>$1/log\n"
+    )
+    os.mkfifo(tmp_path / "child.go")
+    bench.write(
+        {
+            "first": f"""
+                {SUBMIT} -- sh $suite/child.sh $suite
+                until [ -e $suite/begun ]; do sleep 0.01; done
+                tell works; hold; touch DONE
+            """,
+            "second": "touch DONE",
+            "third": "touch DONE",
+        },
+        {"third": {"dependsOn": "second"}},
+        top={"agents": {"maxConcurrentRuns": 2}},
+    )
+    with bench.run("s.json") as program:
+        bench.wait_told("first 0 works")
+        bench.release("child")
+        bench.wait_told("child ends")
+        bench.release("first")
+        finish(program, 0)
+    log = bench.log
+    assert bench.outcomes == {"first": "pass", "second": "pass", "third": "pass"}
+    # The child comes behind what was there before it, and ahead of what comes after.
+    begun = log.index("first 0 works")
+    assert not [line for line in log[begun : log.index("child ends")] if line.endswith("begins")]
 
 
 def test_a_killed_run_that_is_deleted_leaves_no_agent_behind(tmp_path: Path) -> None:

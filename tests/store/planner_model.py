@@ -80,6 +80,8 @@ class Model:
     present: set[int] = attrs.field(factory=set)
     """Programs that have changed the queue. The others have nothing to leave when they end."""
     next_order: int = 1
+    limits: dict[int, int] = attrs.field(factory=dict)
+    """Of programs that share the line, also of dead ones that nobody has found yet."""
 
     def in_order(self) -> Iterator[Expected]:
         return iter(sorted(self.entries.values(), key=lambda entry: entry.order))
@@ -126,8 +128,20 @@ class Model:
         if limit is not None:
             self.schedule(limit)
 
+    def most(self, limit: int) -> int:
+        """The smallest limit of those that live; those that are found dead on the way have none."""
+        for least in sorted({*self.limits.values()}):
+            owners = [owner for owner, own in self.limits.items() if own == least]
+            for owner in owners:
+                if owner in self.dead:
+                    self.disown(owner)
+            if least in self.limits.values():
+                return least
+        return limit
+
     def schedule(self, limit: int) -> None:
-        while self.running() < limit:
+        most = self.most(limit)
+        while self.running() < most:
             candidates = (
                 entry
                 for entry in self.in_order()
@@ -142,6 +156,8 @@ class Model:
                 first.is_running = True
 
     def disown(self, program: int | None) -> None:
+        if program is not None:
+            self.limits.pop(program, None)
         for entry in self.entries.values():
             if entry.owner == program:
                 entry.owner, entry.is_running = None, False
@@ -161,6 +177,7 @@ class Model:
         for entry in list(self.entries.values()):
             if entry.owner == program:
                 del self.entries[entry.id]
+        self.limits.pop(program, None)
         self.schedule(limit)
 
     def shown(self) -> list[tuple[str, int, EntryState, int | None, int, frozenset[str]]]:

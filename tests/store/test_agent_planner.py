@@ -1,6 +1,7 @@
 """Planners, in memory and in a database: order, places, dependencies, and what is left of those who die."""
 
 import contextlib
+import re
 import shutil
 import sqlite3
 from collections.abc import AsyncGenerator
@@ -13,6 +14,7 @@ from planner_model import QUICK, QUIET, bare_planner, kill, owner_of, submission
 
 from trioeval.agents.memory_planner import MemoryPlanner
 from trioeval.agents.planner import Planner, planner_turn
+from trioeval.cli import run_command_line
 from trioeval.errors import StoreError, UsageError
 from trioeval.store.agent_line import read_entries
 from trioeval.store.agent_planner import open_planner
@@ -406,6 +408,29 @@ async def test_ag_38_what_turns_out_to_be_done_leaves_the_line(path: Path) -> No
         assert (await planner.submit(submission("c", "b"))).state == "running"
 
 
+@pytest.mark.trio
+async def test_the_smallest_limit_of_the_programs_that_live_holds(path: Path) -> None:
+    """Until that program goes, dies, or says another one."""
+    first, second, third = (bare_planner(path, limit) for limit in (3, 2, 1))
+    await first.submit(submission("a"))
+    await second.submit(submission("b"))
+    await third.recover()
+    assert (await first.submit(submission("c"))).state == "queued"
+    await third.set_limit(2)
+    assert (await first.submit(submission("d"))).state == "queued"
+    await third.set_limit(3)
+    await second.clear()  # b goes with it
+    assert [state for _, state, _ in told(await first.snapshot())] == ["running"] * 3
+    await third.set_limit(1)
+    assert (await first.submit(submission("e"))).state == "queued"
+    kill(third)
+    await first.finish("a", done=True)
+    assert told(await first.snapshot())[-1] == ("e", "running", 0)
+    kill(first)
+    second._transactions._me.lock.release()
+    second._transactions._connection.close()
+
+
 BAD = [
     ("state = 'odd'", "its state is 'odd', not one of blocked, queued, running"),
     ("owner = x'00ff'", r"its owner cannot be read \(b'\\x00\\xff'\)"),
@@ -413,7 +438,7 @@ BAD = [
     ("id = ' '", r"its id cannot be read \(' '\)"),
     ("task = CAST(x'ff' AS TEXT)", r"its task cannot be read \(b'\\xff'\)"),
     ("utc_submitted = x'ff'", r"its utc_submitted cannot be read"),
-    ("owner = NULL, state = 'running'", "it runs, and nobody runs it"),
+    ("owner = NULL, state = 'running'", "it runs, and no program runs it"),
 ]
 
 
@@ -433,6 +458,7 @@ async def test_ag_39_an_entry_that_cannot_be_read_is_held_back(
     await first.finish("a", done=True)
     assert [entry.submission.id for entry in await first.snapshot()] == ["c"]
     await first.wait_started("c")
+    await first.set_limit(2)
     async with open_planner(path, 2, settings=QUIET, warn=warned.append) as planner:
         found = await planner.recover()
         assert (found.kept, found.requeued) == (("c",), ())
@@ -453,6 +479,32 @@ async def test_an_entry_that_could_not_be_read_is_mended_when_it_comes_again(pat
     entry = await first.submit(submission("bad"))
     assert (entry.order, entry.state, entry.position) == (1, "running", 0)
     kill(first)
+
+
+@pytest.mark.parametrize(("change", "problem"), BAD)
+@pytest.mark.trio
+async def test_an_entry_that_waits_and_is_damaged_is_written_anew(
+    path: Path, change: str, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By its own program, with its next sign of life; what waits for it is not left waiting for ever."""
+    warned: list[str] = []
+    often = PlannerSettings(heartbeat=0.01, poll=0.01, patience=5.0)
+    async with open_planner(path, 1, settings=often, warn=warned.append) as planner:
+        await planner.submit(submission("a"))
+        await planner.submit(submission("bad", "a"))
+        await planner.set_free("bad")
+        with tables(path) as connection:
+            connection.execute(f"UPDATE entry SET {change} WHERE id = 'bad'")  # noqa: S608
+        assert run_command_line(["runs", "--queue", "--db", str(path)]) == 0
+        listed = capsys.readouterr().err
+        assert "warning: " in listed
+        assert re.search(problem, listed)
+        await planner.finish("a", done=False)
+        with trio.fail_after(30):
+            await planner.wait_started("bad")
+        assert told(await planner.snapshot()) == [("bad", "running", 0)]
+    (line,) = {one for one in warned if one.endswith("it is written anew")}
+    assert re.search(problem, line) or "bad is not in the line of agents any more" in line
 
 
 def steps_of(connection: sqlite3.Connection, work: Any) -> int:

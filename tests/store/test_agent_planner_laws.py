@@ -140,6 +140,8 @@ class PlannerMachine(RuleBasedStateMachine):
     def set_limit(self, slot: int, limit: int) -> None:
         number, planner, _ = self.do(slot)
         self.limits[number] = self.asked = limit
+        if number in self.model.limits:
+            self.model.limits[number] = limit
         self.model.schedule(limit)
         trio.run(planner.set_limit, limit)
         self.check_known(number)
@@ -221,6 +223,11 @@ class SharedMachine(PlannerMachine):
     def owner(self, number: int) -> str:
         return self.owners[number]
 
+    def do(self, slot: int) -> tuple[int, Planner, int]:
+        found = super().do(slot)
+        self.model.limits[found[0]] = found[2]
+        return found
+
     def known(self, number: int) -> set[str]:
         planner: Any = self.planners[number]
         return {name for name, seat in planner._seats.items() if seat.is_running}
@@ -239,6 +246,7 @@ class SharedMachine(PlannerMachine):
     def go_and_come_again(self, slot: int, limit: int) -> None:
         number, planner, own = self.do(slot)
         self.model.clear(number, own)
+        self.asked = self.model.most(own)
         assert isinstance(planner, AgentPlanner)
         trio.run(planner.clear)
         assert planner.is_gone

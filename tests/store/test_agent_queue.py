@@ -30,7 +30,7 @@ def test_the_line_is_shown_with_the_programs_that_stand_in_it(
 ) -> None:
     """By order; a program that was killed is said to be dead, and looking changes nothing."""
     path = tmp_path / "results.db"
-    dead, lives = bare_planner(path, 1), bare_planner(path, 2)
+    dead, lives = bare_planner(path, 2), bare_planner(path, 2)
     trio.run(dead.submit, submission("a"))
     trio.run(lives.submit, submission("b"))
     trio.run(lives.submit, submission("c\x1b[31m", "b", "a"))

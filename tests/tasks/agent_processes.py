@@ -13,7 +13,7 @@ import trio
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "providers"))
 
-from program_runs import around, carriers, run, wait_gone
+from program_runs import around, carriers, is_alive, run, run_when_ready, wait_gone
 
 from trioeval.agents.attempts import Attempt, AttemptEnd
 from trioeval.agents.loop import LoopTerms
@@ -27,7 +27,7 @@ from trioeval.tasks.agents.case_files import CaseFiles
 from trioeval.tasks.agents.command_agent import CommandAgent
 from trioeval.tasks.agents.process_family import ProcessFamily, open_family
 
-__all__ = ["carriers", "run", "wait_gone"]
+__all__ = ["carriers", "is_alive", "run", "run_when_ready", "wait_gone"]
 
 SCRIPTED = Path(__file__).parent.parent / "agents" / "scripted"
 

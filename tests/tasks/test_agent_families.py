@@ -2,7 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -16,19 +15,24 @@ from agent_processes import (
     attempt,
     carriers,
     in_rig,
+    is_alive,
     make_pipe,
     open_rig,
     read_pipe,
     run,
+    run_when_ready,
     scripted,
     settings,
     wait_gone,
+    work_once,
 )
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from trioeval.agents.attempts import AttemptEnd
 from trioeval.agents.loop import run_until_done
+from trioeval.agents.restarts import RestartPolicy
 from trioeval.providers.programs.members import Root, find_survivors, read_member
 from trioeval.tasks.agents.agent_journal import ProcessIdentity
 from trioeval.tasks.agents.attempt_logs import Pump, open_log
@@ -64,6 +68,84 @@ def test_ag_07_a_child_that_outlives_its_time_is_ended(tmp_path: Path, mark: str
 
 
 KINDS = ["child", "session", "orphan", "session orphan", "stubborn session orphan"]
+HIDDEN_KINDS = ["bare session orphan", "bare stubborn session orphan"]
+
+
+@pytest.mark.parametrize("kind", HIDDEN_KINDS)
+def test_a_child_without_session_environment_and_parent_ends_with_its_case(
+    tmp_path: Path, kind: str
+) -> None:
+    """A double fork with an empty environment: it is a child like any other, over restarts."""
+    line = scripted("say:hi", f"0?leave:{kind}", "1?done")
+
+    async def work(rig: Rig) -> None:
+        assert (await rig.agent(attempt(0))).output == "hi"
+        (left,) = rig.family.alive()
+        assert is_alive(int(left))
+        end = await run_until_done(
+            rig.agent, rig.terms(child_timeout=0.05), [AttemptEnd(output="hi")]
+        )
+        assert (end.ending, end.children_ended, len(end.attempts)) == ("done", 1, 2)
+        assert not is_alive(int(left))
+        assert rig.ledger.told[-1] == ("gone", 0)
+
+    in_rig(settings(line), tmp_path, work)
+
+
+def test_a_child_that_hides_is_awaited_until_it_ends_by_itself(tmp_path: Path) -> None:
+    """The case is done when it is; it does not have to be ended."""
+    up, go = make_pipe(tmp_path / "up"), make_pipe(tmp_path / "go")
+    hidden = f"echo >{up}; read -r _ <{go}; echo late >{tmp_path}/late"
+    line = f"""sh -c "env -i setsid sh -c '{hidden}' & touch DONE" """
+
+    async def work(rig: Rig) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read_pipe, up)
+
+            async def let_go() -> None:
+                while not rig.family.alive():
+                    await trio.testing.wait_all_tasks_blocked()
+                await trio.to_thread.run_sync(go.write_text, "on", abandon_on_cancel=True)
+
+            nursery.start_soon(let_go)
+            end = await run_until_done(rig.agent, rig.terms())
+        assert (end.ending, end.children_ended) == ("done", 0)
+        assert (tmp_path / "late").read_text() == "late\n"
+
+    in_rig(settings(line), tmp_path, work)
+
+
+def test_where_hidden_children_cannot_be_found_the_attempt_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On other systems than Linux; everything else is as there."""
+    assert "warnings" not in work_once("true", tmp_path).metadata
+    monkeypatch.setattr("trioeval.providers.programs.trees.sys.platform", "darwin")
+    end = work_once("true", tmp_path, number=1)
+    (warning,) = end.metadata["warnings"]
+    assert "cannot be found on this system" in warning
+
+
+@pytest.mark.parametrize(
+    ("program", "kind", "code", "said"),
+    [
+        ("./nothing", "not_found", None, 'there is no program "{folder}/nothing"'),
+        ("nothing-of-that-name", "not_found", None, '"nothing-of-that-name" in PATH'),
+        ("./", "permission", None, '"{folder}" cannot be started: Permission denied'),
+        ("./kill.sh", "killed", -9, "SIGKILL"),
+    ],
+)
+def test_a_supervised_program_fails_as_one_that_is_not(
+    tmp_path: Path, program: str, kind: str, code: int | None, said: str
+) -> None:
+    """What kept it from beginning, and the signal that ended it, are its own; it is named as filled in."""
+    script = tmp_path / "kill.sh"
+    script.write_text("#!/bin/sh\nkill -9 $$\n")
+    script.chmod(0o755)
+    end = work_once("{{prog}}", tmp_path, directory=tmp_path, variables={"prog": program})
+    assert end.failure is not None
+    assert (end.failure.kind, end.exit_code) == (kind, code)
+    assert said.format(folder=tmp_path) in end.failure.message
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -90,6 +172,22 @@ def test_what_an_attempt_leaves_behind_lives_until_the_case_is_over(
         await rig.family.wait()
 
     in_rig(settings(line, mark=mark), tmp_path, work)
+
+
+def test_children_that_are_ended_with_their_attempt_are_counted(tmp_path: Path) -> None:
+    """The program itself is none; those of earlier executions count too."""
+    up = tmp_path / "up"
+    line = scripted("leave:session", "leave:child", f"open:{up}", "hang")
+
+    async def main() -> None:
+        async with open_rig(settings(line), tmp_path, limit=0.05) as rig:
+            terms = rig.terms(policy=RestartPolicy(max_attempts=2, delay=0))
+            earlier = AttemptEnd(output="", children_ended=3)
+            end = await run_until_done(rig.agent, terms, [earlier])
+        assert [one.children_ended for one in end.attempts] == [3, 2]
+        assert end.children_ended == 5
+
+    run_when_ready(up, main)
 
 
 def test_what_is_left_is_ended_with_the_family(tmp_path: Path, mark: str) -> None:
@@ -300,7 +398,9 @@ def test_who_holds_a_pipe_for_ever_does_not_hold_up_the_case(
     monkeypatch: pytest.MonkeyPatch,
     is_hidden: bool,  # noqa: FBT001
 ) -> None:
-    """One that nobody can find any more, or cannot be ended."""
+    """One that cannot be found, where the system has no supervisors, or cannot be ended."""
+    if is_hidden:
+        monkeypatch.setattr("trioeval.providers.programs.trees.sys.platform", "darwin")
     monkeypatch.setattr("trioeval.tasks.agents.attempt_logs.LAST_WORDS", 0.01)
     left, up = tmp_path / "pid", make_pipe(tmp_path / "up")
 
@@ -315,10 +415,17 @@ def test_who_holds_a_pipe_for_ever_does_not_hold_up_the_case(
         if not is_hidden:
             monkeypatch.setattr(rig.family.__class__, "end", end_nothing)
 
-    began = time.monotonic()
-    in_rig(settings(line, mark=mark), tmp_path, work)
-    assert time.monotonic() - began < 30
-    os.kill(int(left.read_text()) if is_hidden else carriers(mark)[0], signal.SIGKILL)
+    async def main() -> None:
+        began = trio.current_time()
+        async with open_rig(settings(line, mark=mark), tmp_path) as rig:
+            await work(rig)
+            trees = [relative.tree for relative in rig.family._relatives]
+        assert trio.current_time() - began < 30
+        os.kill(int(left.read_text()) if is_hidden else carriers(mark)[0], signal.SIGKILL)
+        for tree in trees:
+            assert await tree.process.wait() == 0  # its supervisor has nothing left to adopt
+
+    run(main)
 
 
 def test_without_a_process_table_the_group_is_known(
@@ -438,6 +545,31 @@ def test_ag_78_survivors_of_a_killed_program_are_ended(tmp_path: Path, mark: str
 
     run(main)
     assert carriers(mark) == []
+
+
+@pytest.mark.slow
+def test_hidden_survivors_of_a_killed_program_are_ended(tmp_path: Path, mark: str) -> None:
+    """Their supervisors live on, and tell whose they are; those are none of them, and end by themselves."""
+    up = make_pipe(tmp_path / "up")
+    line = scripted("0?leave:bare session orphan", "0?exit:1", f"open:{up}", "hang")
+    host = subprocess.Popen(
+        [sys.executable, "-c", HOST, HERE, line, tmp_path, mark], stdout=subprocess.PIPE, text=True
+    )
+    with host:
+        assert host.stdout is not None
+        first, _, second = (identity_of(host.stdout.readline()) for _ in range(3))
+        assert up.read_text() == "here"
+        host.kill()
+    supervisors = carriers(f"TRIOEVAL_SUPERVISES={first.mark}")
+    assert len(supervisors) == 1
+
+    async def main() -> None:
+        assert await end_survivors([first], 1) == 1
+        assert await end_survivors([second], 1) == 1
+        assert await end_survivors([first, second], 1) == 0
+
+    run(main)
+    assert wait_gone(supervisors[0], 10)
 
 
 @pytest.mark.parametrize("mistaken", ["started", "host", "neither"])

@@ -516,6 +516,14 @@ def plans(draw: st.DrawFn) -> Sequence[Case]:
         Case(name="c", takes=2.0),
     )
 )
+@example(  # stuck, but cut off before
+    plan=(
+        Case(name="a", takes=1.0, done=False),
+        Case(name="b", needs="a", policy="block"),
+        Case(name="c", takes=0.0, cut=True),
+        Case(name="d", needs="abc", policy="block"),
+    )
+)
 def test_every_case_ends_and_begins_only_when_it_may(plan: Sequence[Case]) -> None:
     """Whatever fails, is cancelled or marked: nobody waits for ever, and messages say what was so."""
     found = ran(*plan)

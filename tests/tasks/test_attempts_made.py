@@ -41,6 +41,7 @@ ENDS = st.builds(
     usage=st.builds(Usage, prompt=COUNTS, completion=COUNTS, total=COUNTS, reasoning=COUNTS),
     cost=COSTS,
     duration_s=st.floats(0, 1e5),
+    children_ended=COUNTS.map(lambda count: count or 0),
     metadata=st.dictionaries(st.text(), JSON, max_size=3),
 )
 

@@ -11,7 +11,7 @@ import pytest
 
 from trioeval.errors import AgentError
 from trioeval.tasks.agents.case_files import CaseFiles
-from trioeval.tasks.agents.case_folder import Wanted, open_folder
+from trioeval.tasks.agents.case_folder import Wanted, claim_folder, open_workspace
 
 
 def nothing() -> Path | None:
@@ -25,7 +25,8 @@ def open_as(
     wanted = Wanted(
         digest=digest, about="calc", template=template, **{"goes_on": False, "anew": False, **how}
     )
-    return open_folder(CaseFiles(folder), wanted, Lock())
+    claim_folder(CaseFiles(folder), wanted, Lock())
+    return open_workspace(CaseFiles(folder), wanted)
 
 
 @pytest.fixture
@@ -128,7 +129,8 @@ def test_the_folder_of_the_done_file_is_there_whatever_an_agent_removes(folder: 
     wanted = Wanted(digest="d", about="calc", template=nothing, goes_on=False)
     files = CaseFiles(folder, "out/DONE")
     for _ in range(2):
-        open_folder(files, wanted, Lock())
+        claim_folder(files, wanted, Lock())
+        open_workspace(files, wanted)
         files.done.parent.rmdir()
 
 

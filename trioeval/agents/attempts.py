@@ -108,5 +108,7 @@ class AttemptEnd:
     """US dollars; None where nobody knows."""
     duration_s: float = 0.0
     """Of its work, without waits for a slot or lane."""
+    children_ended: int = 0
+    """Children that were ended with it."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     """What else is known, as JSON data: where its logs are."""

@@ -184,7 +184,7 @@ class _Case:
             gave_up=why,
             message=message,
             attempts=tuple(self._ends),
-            children_ended=children_ended,
+            children_ended=children_ended + sum(end.children_ended for end in self._ends),
             untold=self._posts.failed,
         )
 

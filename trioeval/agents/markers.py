@@ -12,8 +12,8 @@ _CALM = 10
 """By how much a pause between two looks may grow, and what part of the whole wait it is at most."""
 
 
-def _of_a_folder(_marker: object, _field: "attrs.Attribute[Path]", path: Path) -> None:
-    if not path.parent.is_dir():
+def _of_a_folder(marker: "FileMarker", _field: "attrs.Attribute[Path]", path: Path) -> None:
+    if not marker.may_come and not path.parent.is_dir():
         msg = (
             f"{path}: there is no folder {path.parent} in which an agent could say that it is done"
         )
@@ -35,6 +35,8 @@ class FileMarker:
     """
 
     path: Path = attrs.field(validator=_of_a_folder)
+    may_come: bool = attrs.field(default=False, kw_only=True)
+    """Whether that folder may be made later."""
     look_every: float = attrs.field(default=0.2, validator=_positive)
     """Seconds between two looks of who waits, > 0: files do not tell of themselves. Who has waited for long
     looks less often: a tenth of that time lies between two looks, at most ten times so many seconds."""

@@ -65,6 +65,8 @@ class Stretches:
     """The run has waited long enough."""
     _granted: trio.Event = attrs.field(init=False, factory=trio.Event)
     """The run may go on."""
+    _results: list[Any] = attrs.field(init=False, factory=list)
+    """What the run gave, when it is over."""
     _over: bool = attrs.field(init=False, default=False)
     """Nobody asks for slots any more."""
     _line: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
@@ -77,7 +79,7 @@ class Stretches:
             Exception: What it raises; or what the slots raise, and it is cancelled then.
         """
         self.waited, self._depth, self._over = 0.0, 0, False
-        results: list[R] = []
+        self._results = results = list[R]()
         failures: list[Exception] = []
 
         async def work() -> None:
@@ -109,14 +111,15 @@ class Stretches:
         """Put around what the run waits for: it has no slot inside, and has one again behind."""
         return Waiting(self)
 
-    async def _stretch(self, go_on: Callable[[], None]) -> None:
-        """What is run in a slot: as long as the run works."""
+    async def _stretch(self, go_on: Callable[[], None]) -> Any:
+        """What is run in a slot: as long as the run works. The last stretch gives what the run gave."""
         self._paused = trio.Event()
         go_on()
         # The run is cancelled together with this; its slot is held until it has cleaned up.
         # Test: test_a_slot_is_held_until_a_cancelled_agent_has_cleaned_up.
         with trio.CancelScope(shield=True):
             await self._paused.wait()
+        return self._results[0] if self._results else None
 
     def _pause(self) -> None:
         self._depth += 1

@@ -93,6 +93,7 @@ def run(
 
 run_commands.add_to(app)
 _GROUPS = {
+    "agent": "For programs that are agents: submit a child run; wait for it.",
     "bus": "Post to the message bus of agents; read and follow it.",
     "cache": "Look into the cache of replies; empty it.",
     "quota": "Serve limits that programs share; show and change them.",

@@ -24,11 +24,14 @@ def show_queue(db: Path | None, *, as_json: bool) -> int:
     path = database_path(db, read_environment(os.environ))
     if not path.exists():
         raise UsageError(f"{path}: there is no database of runs here; --db PATH names another one")
-    found = read_queue(path)
+    problems: list[str] = []
+    found = read_queue(path, warn=problems.append)
+    for problem in problems:
+        say(f"warning: {path}: {problem}; it does not begin until it is written anew")
     if as_json:
         show(json.dumps([queued_json(one) for one in found], indent=2))
     elif found:
         draw(queue_table(found), sys.stdout)
-    else:
+    elif not problems:
         say("nothing stands in the line; only suites that set maxConcurrentRootTasks use it")
     return Exit.OK

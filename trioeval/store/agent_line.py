@@ -78,7 +78,7 @@ class Line:
         """
         name = submission.id
         known = self._connection.execute(
-            "SELECT state, owner FROM entry WHERE id = ?", (name,)
+            "SELECT state, owner, utc_submitted FROM entry WHERE id = ?", (name,)
         ).fetchone()
         if known is None:
             self._connection.execute(
@@ -86,12 +86,14 @@ class Line:
                 (name, submission.run, submission.task, "blocked", self._me, self._utc),
             )
         else:
-            if not self._take(name, *known):
+            state, owner, utc = known
+            if not self._take(name, state, owner):
                 return False
+            utc = utc if isinstance(utc, str) else self._utc
             self._connection.execute(
-                "UPDATE entry SET run = ?, task = ?, state = 'blocked', owner = ?, utc_started = NULL "
-                "WHERE id = ?",
-                (submission.run, submission.task, self._me, name),
+                "UPDATE entry SET run = ?, task = ?, state = 'blocked', owner = ?, utc_submitted = ?, "
+                "utc_started = NULL WHERE id = ?",
+                (submission.run, submission.task, self._me, utc, name),
             )
             self._connection.execute("DELETE FROM entry_needs WHERE id = ?", (name,))
         self._connection.executemany(
@@ -136,9 +138,13 @@ class Line:
         """Let the next ones begin while there is room, whosever they are.
 
         Args:
-            limit: How many may run.
+            limit: How many this program lets run; the smallest limit of those that live holds.
             patrol: Where there is no room, take back what programs have that have died.
         """
+        self._connection.execute(
+            "UPDATE owner SET most = ?1 WHERE id = ?2 AND most IS NOT ?1", (limit, self._me)
+        )
+        limit = self._smallest(limit)
         if patrol and self._running() >= limit:
             for owner in self._strings("SELECT DISTINCT owner FROM entry WHERE state = 'running'"):
                 self._fate(owner)
@@ -182,7 +188,7 @@ class Line:
         for row in self._connection.execute(f"SELECT {_ENTRY} FROM entry ORDER BY place"):  # noqa: S608
             problem, name = problem_of(row), row[1]
             if problem is not None:
-                problems.append(problem)
+                problems.append(f"{problem}; it is held back")
             elif row[4] == "running":
                 kept.append(name)
             elif name in before:
@@ -206,6 +212,32 @@ class Line:
                 (self._me,),
             )
         )
+
+    def mend(self, waiting: Iterable[Submission]) -> tuple[str, ...]:
+        """Write anew what waits for this program and cannot be read, or is not there.
+
+        Returns:
+            What was wrong, each in a sentence.
+        """
+        rows = self._connection.execute(
+            f"SELECT {_ENTRY} FROM entry WHERE owner = ?",  # noqa: S608
+            (self._me,),
+        )
+        readable = {row[1] for row in rows if problem_of(row) is None}
+        problems = []
+        for submission in waiting:
+            if submission.id in readable:
+                continue
+            row = self._connection.execute(
+                f"SELECT {_ENTRY} FROM entry WHERE id = ?",  # noqa: S608
+                (submission.id,),
+            ).fetchone()
+            problem = f"{submission.id} is not in the line of agents any more"
+            if row is not None and (problem := problem_of(row) or "") == "":
+                continue  # another program has it, which took this one for dead
+            self.submit(submission)
+            problems.append(problem)
+        return tuple(problems)
 
     def restore(self, running: Iterable[str], waiting: Iterable[str]) -> None:
         """Take back what is ours, after others took this program for dead."""
@@ -250,6 +282,20 @@ class Line:
             (name,),
         )
 
+    def _smallest(self, own: int) -> int:
+        """The smallest limit of the programs that live; this one has none any more when it has left."""
+        limits: dict[int, list[str]] = {}
+        found = self._connection.execute(
+            "SELECT most, id FROM owner WHERE typeof(most) = 'integer'"
+        )
+        for most, owner in found:
+            limits.setdefault(most, []).append(owner)
+        for most in sorted(limits):
+            fates = [self._fate(owner) for owner in limits[most] if isinstance(owner, str)]
+            if "lives" in fates:
+                return most
+        return own
+
     def _running(self) -> int:
         count: int = self._connection.execute(_RUNNING).fetchone()[0]
         return count
@@ -271,12 +317,21 @@ def readable_text(stored: bytes) -> str | bytes:
 def read_entries(connection: sqlite3.Connection) -> list[Entry]:
     """Everything in the line that can be read, by order."""
     entries, waiting = [], 0
-    for row in connection.execute(f"SELECT {_ENTRY} FROM entry ORDER BY place"):  # noqa: S608
+    for row in _rows(connection):
         if problem_of(row) is None:
             waits = row[4] != "running"
             waiting += waits
             entries.append(_read(row, waiting if waits else 0, _needs_of(connection, row[1])))
     return entries
+
+
+def read_problems(connection: sqlite3.Connection) -> list[str]:
+    """Why entries of the line cannot be read, each in a sentence, by order."""
+    return [problem for row in _rows(connection) if (problem := problem_of(row)) is not None]
+
+
+def _rows(connection: sqlite3.Connection) -> sqlite3.Cursor:
+    return connection.execute(f"SELECT {_ENTRY} FROM entry ORDER BY place")  # noqa: S608
 
 
 def forget_run(connection: sqlite3.Connection, number: int) -> None:
@@ -311,17 +366,17 @@ def problem_of(row: Sequence[Any]) -> str | None:
     place, name, run, task, state, owner, utc_submitted, utc_started = row
     at = f"place {place} of the line of agents"
     if not isinstance(name, str) or not name.strip():
-        return f"{at}: its id cannot be read ({name!r}); it is held back"
+        return f"{at}: its id cannot be read ({name!r})"
     for what, value in (("run", run), ("task", task), ("utc_submitted", utc_submitted)):
         if not isinstance(value, str):
-            return f"{at}, {name}: its {what} cannot be read ({value!r}); it is held back"
+            return f"{at}, {name}: its {what} cannot be read ({value!r})"
     for what, value in (("owner", owner), ("utc_started", utc_started)):
         if not isinstance(value, str | None):
-            return f"{at}, {name}: its {what} cannot be read ({value!r}); it is held back"
+            return f"{at}, {name}: its {what} cannot be read ({value!r})"
     if state not in _STATES:
-        return f"{at}, {name}: its state is {state!r}, not one of {', '.join(_STATES)}; it is held back"
+        return f"{at}, {name}: its state is {state!r}, not one of {', '.join(_STATES)}"
     if state == "running" and owner is None:
-        return f"{at}, {name}: it runs, and nobody runs it; it is held back"
+        return f"{at}, {name}: it runs, and no program runs it"
     return None
 
 

@@ -64,8 +64,8 @@ async def open_planner(
 
     Args:
         database: The database of runs; it is made if it is not there.
-        limit: Root tasks that may run at once, of all programs, ≥ 1. Programs that say different things each
-            let begin as many as they say.
+        limit: Root tasks that may run at once, of all programs, ≥ 1. Of programs that say different things
+            the smallest limit holds, as long as they live.
         settings: How often it looks.
         warn: Told what goes wrong and ends nothing.
         wall: Seconds since 1970.
@@ -122,6 +122,7 @@ def _ignore(_: str) -> None:
 class _Seat:
     """A submission of this program."""
 
+    submission: Submission
     is_running: bool = False
     news: trio.Event = attrs.field(factory=trio.Event)
     """Set when it runs, or has left, or nobody can say."""
@@ -172,7 +173,7 @@ class AgentPlanner:
             else:
                 await trio.sleep(_LOOK)
         # No checkpoint since the transaction: whoever lets it begin later finds it here.
-        self._seats.setdefault(named.id, _Seat())
+        self._seats.setdefault(named.id, _Seat(named)).submission = named
         if entry.state == "running":
             self._tell([named.id])
         else:
@@ -188,6 +189,8 @@ class AgentPlanner:
             return line.entry(id_) if is_there else None
 
         entry = await self._change(free) if id_ in self._seats else None
+        if (seat := self._seats.get(id_)) is not None:
+            seat.submission = attrs.evolve(seat.submission, depends_on=())
         if entry is None:
             await trio.lowlevel.checkpoint()
             raise UsageError(f"{id_}: it does not stand in the line for this program")
@@ -289,7 +292,8 @@ class AgentPlanner:
         while True:
             await trio.sleep(self._settings.heartbeat)
             try:
-                await self._change(self._say_alive)
+                for problem in await self._change(self._say_alive):
+                    self.warn(f"{self._database}: {problem}; it is written anew")
             except StoreError as error:
                 if not is_told:
                     self.warn(str(error))
@@ -297,9 +301,12 @@ class AgentPlanner:
             else:
                 is_told = False
 
-    def _say_alive(self, line: Line) -> None:
+    def _say_alive(self, line: Line) -> tuple[str, ...]:
         self._transactions.say_alive()
+        # Otherwise what waits for a damaged entry would wait for ever.
+        problems = line.mend(trio.from_thread.run_sync(self._waiting))
         line.schedule(self._limit)
+        return problems
 
     async def _keep_looking(self) -> None:
         while True:
@@ -382,6 +389,9 @@ class AgentPlanner:
             [id_ for id_, seat in seats if seat.is_running],
             [id_ for id_, seat in seats if not seat.is_running],
         )
+
+    def _waiting(self) -> list[Submission]:
+        return [seat.submission for seat in self._seats.values() if not seat.is_running]
 
     def _tell(self, running: Sequence[str] | frozenset[str]) -> None:
         """Wake those who may run."""

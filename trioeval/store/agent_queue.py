@@ -3,13 +3,13 @@
 import contextlib
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import attrs
 
 from trioeval.agents.planner import Entry
-from trioeval.store.agent_line import read_entries, readable_text
+from trioeval.store.agent_line import read_entries, read_problems, readable_text
 from trioeval.store.agent_owners import SILENT_BEATS, seems_alive
 from trioeval.store.cache_owners import Owners
 from trioeval.store.database import open_reading, store_error
@@ -27,12 +27,15 @@ class QueuedEntry:
     pid: int | None
 
 
-def read_queue(path: Path, now: float | None = None) -> Sequence[QueuedEntry]:
+def read_queue(
+    path: Path, now: float | None = None, *, warn: Callable[[str], None] | None = None
+) -> Sequence[QueuedEntry]:
     """Everything in the line that can be read, by order. Changes nothing.
 
     Args:
         path: The database of runs.
         now: Seconds since 1970; None is now.
+        warn: Told in a sentence of each entry that cannot be read.
 
     Raises:
         StoreError: It is not there, or cannot be read.
@@ -42,17 +45,23 @@ def read_queue(path: Path, now: float | None = None) -> Sequence[QueuedEntry]:
     connection.text_factory = readable_text
     with contextlib.closing(connection):
         try:
-            return _read(connection, path, now)
+            found, problems = _read(connection, path, now)
         except sqlite3.Error as error:
             raise store_error(path, RUNS, error) from error
+    for problem in problems:
+        if warn is not None:
+            warn(problem)
+    return found
 
 
-def _read(connection: sqlite3.Connection, path: Path, now: float) -> Sequence[QueuedEntry]:
+def _read(
+    connection: sqlite3.Connection, path: Path, now: float
+) -> tuple[Sequence[QueuedEntry], Sequence[str]]:
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'entry'").fetchone():
-        return ()  # written before there were agents
+        return (), ()  # written before there were agents
     connection.execute("BEGIN")  # both are of one moment
     found = connection.execute("SELECT id, host, pid, heartbeat_s FROM owner").fetchall()
-    entries = read_entries(connection)
+    entries, problems = read_entries(connection), read_problems(connection)
     connection.execute("COMMIT")
     owners, since = Owners.of(path), now - SILENT_BEATS * PlannerSettings().heartbeat
     alive = {
@@ -60,4 +69,5 @@ def _read(connection: sqlite3.Connection, path: Path, now: float) -> Sequence[Qu
         for name, host, pid, heartbeat_s in found
         if isinstance(name, str) and seems_alive(owners, name, host, heartbeat_s, since=since)
     }
-    return [QueuedEntry(one, *alive.get(one.owner or "", (None, None))) for one in entries]
+    queued = [QueuedEntry(one, *alive.get(one.owner or "", (None, None))) for one in entries]
+    return queued, problems

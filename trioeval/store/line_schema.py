@@ -34,6 +34,7 @@ _NEW_WAITS, _OLD_WAITS = _WAITS.format("NEW"), _WAITS.format("OLD")
 
 LINE_TABLES: Sequence[str] = (
     # A program that runs agents, from its start to its end: what another one of the same number is not.
+    # `most` is how many tasks it lets run at once.
     # One that has died keeps its places while somebody ends what it has left running.
     """
     CREATE TABLE owner (
@@ -42,7 +43,8 @@ LINE_TABLES: Sequence[str] = (
         pid INTEGER NOT NULL,
         utc_started TEXT NOT NULL,
         heartbeat_s REAL NOT NULL,
-        has_died INTEGER NOT NULL DEFAULT 0
+        has_died INTEGER NOT NULL DEFAULT 0,
+        most INTEGER
     ) WITHOUT ROWID
     """,
     # `place` is the order of service: it is given once and never again.

@@ -131,6 +131,7 @@ async def run_command(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         grace=grace,
+        supervised=True,
     )
     async with started as tree, trio.open_nursery() as nursery:
         if tree.process.stdout is not None:

@@ -13,8 +13,8 @@ attempt with that number only.
     env:NAME          print a variable                 echo:PIPE=TEXT  start a process that prints a line
     leave:KIND        start a process that lives on                    when somebody reads the pipe
 
-KIND has any of the words session, orphan, stubborn in it: it opens a session of its own, has no parent any
-more, ignores requests to terminate.
+KIND has any of the words session, orphan, stubborn, bare in it: it opens a session of its own, has no parent
+any more, ignores requests to terminate, has an empty environment.
 """
 
 import os
@@ -40,10 +40,17 @@ def leave(kind: str) -> None:
     if "stubborn" in kind:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.close(ready)
+    if "bare" in kind:
+        os.set_inheritable(tell, True)  # noqa: FBT003 - it has no name
+        words = [sys.executable, "-I", "-S", "-c", BARE, str(tell)]
+        os.execve(sys.executable, words, {})  # noqa: S606 - no shell is wanted
     os.write(tell, b"!")
     os.close(tell)
     while True:
         signal.pause()
+
+
+BARE = "import os, signal, sys; os.write(int(sys.argv[1]), b'!'); os.close(int(sys.argv[1])); signal.pause()"
 
 
 def echo(pipe: str, text: str) -> None:

@@ -1,9 +1,9 @@
 """Which processes belong to a tree, read from the process table.
 
 A process belongs to it if it is of the tree's session, has the tree's mark in its environment, was started
-by one that belongs, or belonged when somebody last looked. So what left the session is still found, by its
-mark; and what lost its mark as well, by its parent. Only what did both and outlived its parent before
-anybody looked is not.
+by one that belongs, or belonged at the last look. So what left the session is still found, by its mark; and
+what lost its mark as well, by its parent. Where a supervisor adopts what has lost its parent, that is all;
+otherwise what did both and outlived its parent before the next look is not found.
 
 To read what the table says of a process costs the system much more than to tell how old its entry is. An
 entry is made when somebody first looks at it, so it is never older than its process: one that was there
@@ -18,6 +18,9 @@ from pathlib import Path
 import attrs
 
 PROCESS_TABLE = Path("/proc")
+
+SUPERVISES = "TRIOEVAL_SUPERVISES"
+"""The environment variable of a supervisor: the mark of its tree, to which it does not itself belong."""
 
 _OVER = frozenset({b"Z", b"X", b"x"})
 """States of a process that has ended, and that nobody has taken notice of yet."""
@@ -68,6 +71,8 @@ class Root:
     """When the first process did, in the ticks of `Member`; nothing older belongs."""
     before: Clocks | None = None
     """An instant before; None if the entries of the table do not tell how old they are."""
+    supervisor: Member | None = None
+    """What adopts the orphans of the tree; None if nothing does."""
 
 
 def find_root(pid: int, mark: bytes, before: Clocks, table: Path = PROCESS_TABLE) -> Root:
@@ -119,8 +124,8 @@ def find_survivors(
     """The live processes of trees that another program has started, which died; None if nobody can tell.
 
     A process is of one of them if it has its mark, is its first process, is of a session that one of these
-    is of, or was started by one that is. This process is none. Numbers alone tell nothing: they may be
-    somebody else's by now.
+    is of, or was started by one that is or by its supervisor, which is none. This process is none. Numbers
+    alone tell nothing: they may be somebody else's by now.
 
     Args:
         roots: What the trees are known by.
@@ -140,19 +145,24 @@ def _look_for_survivors(
     roots: Collection[Root], known: Collection[Member], table: Path
 ) -> set[Member]:
     marks = [root.mark for root in roots]
+    supervising = [SUPERVISES.encode() + b"=" + mark for mark in marks]
     firsts = {(root.pid, root.started) for root in roots if root.started}
     listed = (_read(str(table), pid) for pid in _numbers(table) if int(pid) != os.getpid())
     candidates = {member for member in listed if member is not None and not member.is_over}
-    found = {
-        member
-        for member in candidates
-        if member in known
-        or (member.pid, member.started) in firsts
-        or any(mark in _content(str(table), str(member.pid), "environ") for mark in marks)
-    }
+    found, supervisors = set(), set()
+    for member in candidates:
+        environ = _content(str(table), str(member.pid), "environ")
+        if any(text in environ for text in supervising):
+            supervisors.add(member)
+        elif (
+            member in known
+            or (member.pid, member.started) in firsts
+            or any(mark in environ for mark in marks)
+        ):
+            found.add(member)
     sessions = {root.pid for root in roots} & {member.session for member in found}
     found |= {member for member in candidates if member.session in sessions}
-    return found | _descendants(found, candidates)
+    return (found | _descendants(found | supervisors, candidates)) - supervisors
 
 
 def _numbers(table: Path | str) -> Iterator[str]:
@@ -185,10 +195,13 @@ def _look(root: Root, known: Collection[Member], table: str) -> tuple[set[Member
         or member in known
         or root.mark in _content(table, str(member.pid), "environ")
     }
-    return found | _descendants(found, candidates.values()), is_sure
+    above = set(found)
+    if root.supervisor is not None and is_alive(root.supervisor, Path(table)):
+        above.add(root.supervisor)
+    return (found | _descendants(above, candidates.values())) - {root.supervisor}, is_sure
 
 
-def _descendants(found: set[Member], candidates: Collection[Member]) -> set[Member]:
+def _descendants(found: Collection[Member], candidates: Collection[Member]) -> set[Member]:
     children: dict[int, list[Member]] = {}
     for member in candidates:
         children.setdefault(member.parent, []).append(member)

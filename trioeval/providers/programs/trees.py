@@ -5,17 +5,23 @@ known. To end the tree is to ask all of it to terminate, to wait for a grace, an
 a context manager it is also ended when its first process has ended by itself: what a program leaves behind
 is not wanted. Where it is, `look`, `left` and `wait_left` tell of it.
 
-What is not ended: a process that left the session, cleared its environment and outlived its parent before
-the end began; one that changed its user; and, where the system shows no process table, whatever left the
-process group. If this process is itself killed, nobody is there to end its trees.
+On Linux a tree may have a supervisor: a small process above the program that adopts what loses its parent,
+and ends when nothing is left. It costs some 10 ms, and a few megabytes as long as it lives.
+
+What is not ended: without a supervisor, a process that left the session, cleared its environment and
+outlived its parent before the end began; one that changed its user; and, where the system shows no process
+table, whatever left the process group. If this process is itself killed, nothing ends its trees.
 """
 
+import errno
 import os
 import signal
 import subprocess
+import sys
 import uuid
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -23,12 +29,14 @@ import trio
 
 from trioeval.providers.programs.members import (
     PROCESS_TABLE,
+    SUPERVISES,
     Clocks,
     Member,
     Root,
     find_members,
     find_root,
     is_alive,
+    read_member,
 )
 from trioeval.providers.programs.signals import send_signal, wait_gone
 
@@ -43,6 +51,41 @@ KILLED_WITHIN = 5.0
 
 _LOOK_AGAIN = 0.25
 
+_SUPERVISOR = Path(__file__).with_name("supervisor.py")
+_SUPERVISED_WITHIN = (
+    60.0  # seconds that a supervisor may take to begin, on a machine that is very busy
+)
+_REPORT = 256  # bytes; more than a report ever has
+
+
+@attrs.define(eq=False)
+class Supervision:
+    """What the supervisor of a tree tells of its program."""
+
+    pid: int
+    """Of the program."""
+    started: int
+    """In the ticks of `Member`; 0 where there is no process table."""
+    adopts: bool
+    """Whether the system lets it adopt what has lost its parent."""
+    code: int | None
+    """How the program ended; None as long as that is not read."""
+    _report: trio.lowlevel.FdStream = attrs.field(repr=False)
+    _lock: trio.Lock = attrs.field(init=False, repr=False, factory=trio.Lock)
+
+    async def wait(self, supervisor: trio.Process) -> int:
+        """How the program ended, when it has; as its supervisor if that was killed. A checkpoint."""
+        async with self._lock:
+            if self.code is None:
+                code = _code_in(bytes(await self._report.receive_some(_REPORT)).split())
+                self.code = await supervisor.wait() if code is None else code
+                await self.aclose()
+            return self.code
+
+    async def aclose(self) -> None:
+        """Close the report. What is closed already stays so."""
+        await trio.aclose_forcefully(self._report)
+
 
 @attrs.define(eq=False)
 class Tree(trio.abc.AsyncResource):
@@ -55,7 +98,7 @@ class Tree(trio.abc.AsyncResource):
     """
 
     process: trio.Process
-    """The first process, with its pipes."""
+    """The first process, or its supervisor; with its pipes."""
     root: Root = attrs.field(repr=False)
     """What it is known by."""
     _grace: float = GRACE
@@ -64,24 +107,41 @@ class Tree(trio.abc.AsyncResource):
         init=False, repr=False, factory=lambda: trio.CapacityLimiter(1)
     )
     """Of its own: the end must not wait for whoever has taken all threads."""
+    _supervision: Supervision | None = attrs.field(default=None, repr=False)
     _seen: Collection[Member] = attrs.field(init=False, repr=False, default=())
     """What was left of it when somebody last looked."""
     is_over: bool = attrs.field(init=False, repr=False, default=False)
     """Whether all of it is known to have ended."""
 
+    @property
+    def returncode(self) -> int | None:
+        """The exit code of the first process, or minus the signal that ended it; None until `wait` knows."""
+        return self.process.returncode if self._supervision is None else self._supervision.code
+
+    @property
+    def finds_all(self) -> bool:
+        """Whether a process is found that left session and environment, and has lost its parent."""
+        return self._supervision is not None and self._supervision.adopts
+
     async def wait(self) -> int:
         """Wait for the first process; returns its exit code, or minus the signal that ended it."""
-        return await self.process.wait()
+        if self._supervision is None:
+            return await self.process.wait()
+        return await self._supervision.wait(self.process)
 
     async def look(self) -> bool:
         """Whether anything is left of it. A checkpoint unless all of it is known to have ended."""
         if self.is_over:
             return False
-        members = await self._members(self._seen)
+        members: set[Member] | None = await self._members(self._seen)
+        if self.returncode is not None and not members:
+            with trio.move_on_after(KILLED_WITHIN):
+                members = await self._remaining(self._seen)
         self._seen = members or ()
         has_group = members is None and self._has_group()
         # Where nothing is alive, nothing is started any more.
-        self.is_over = self.process.returncode is not None and not members and not has_group
+        is_ended = self.returncode is not None and self.process.returncode is not None
+        self.is_over = is_ended and not members and not has_group
         return not self.is_over
 
     def left(self) -> Sequence[int]:
@@ -96,17 +156,23 @@ class Tree(trio.abc.AsyncResource):
         if not members:
             found = find_members(self.root, (), self._table)
             if found is None:
-                return (self.process.pid,) if self._has_group() else ()
+                return (self.root.pid,) if self._has_group() else ()
             self._seen = members = found
         numbers = {member.pid for member in members}
         return sorted(member.pid for member in members if member.parent not in numbers)
+
+    async def children(self) -> int:
+        """How many live that the first process has started, without what those have. A checkpoint."""
+        members = await self._members(self._seen) or set()
+        others = {member.pid: member for member in members if member.pid != self.root.pid}
+        return sum(member.parent not in others for member in others.values())
 
     async def wait_left(self) -> None:
         """Wait until nothing is left of it, whoever started what. A checkpoint.
 
         Also for the first process; ends nothing.
         """
-        await self.process.wait()
+        await self.wait()
         while await self.look():
             if self._seen:
                 await wait_gone(self._seen, self._table, _LOOK_AGAIN)
@@ -124,29 +190,31 @@ class Tree(trio.abc.AsyncResource):
         asked: set[Member] = set()
         with trio.move_on_after(self._grace, shield=True):
             # Each process once: a second request means "at once" to some programs.
-            while members := await self._members(known):
+            while members := await self._remaining(known):
                 send_signal(members - asked, signal.SIGTERM, self._table)
                 asked |= members
                 known |= members
                 await wait_gone(members, self._table)
             if members is None:
                 self._signal_group(signal.SIGTERM)
-            await self.process.wait()
+            await self._wait_ended()
             if members is not None:
                 self.is_over = True  # where nothing is alive, nothing is started any more
                 return
         with trio.move_on_after(KILLED_WITHIN, shield=True):
             # Again and again: a process may be started while the others are killed.
-            while members := await self._members(known):
+            while members := await self._remaining(known):
                 known |= members
-                if any(one.group == self.process.pid for one in members):
+                if any(one.group == self.root.pid for one in members):
                     self._signal_group(signal.SIGKILL)  # in one step: no more is started there
                 send_signal(members, signal.SIGKILL, self._table)
                 await wait_gone(members, self._table)
             if members is None:
                 self._signal_group(signal.SIGKILL)
-            await self.process.wait()
+            await self._wait_ended()
             self.is_over = members is not None
+        if self._supervision is not None and self.process.returncode is None:
+            self.process.kill()  # something is left that cannot be ended, or it was stopped itself
 
     async def aclose(self) -> None:
         """End every process that is left, and close the pipes; also when it is cancelled."""
@@ -157,6 +225,23 @@ class Tree(trio.abc.AsyncResource):
                 for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
                     if pipe is not None:
                         await trio.aclose_forcefully(pipe)
+                if self._supervision is not None:
+                    await self._supervision.aclose()
+
+    async def _remaining(self, known: Collection[Member]) -> set[Member] | None:
+        """The processes that are left; those of a supervisor that lives when it is seen whose they are."""
+        while not (members := await self._members(known)):
+            if self._supervision is None or self.process.returncode is not None:
+                break
+            with trio.move_on_after(_LOOK_AGAIN):
+                await self.process.wait()
+            if members is None:
+                break
+        return members
+
+    async def _wait_ended(self) -> None:
+        await self.process.wait()
+        await self.wait()
 
     async def _members(self, known: Collection[Member]) -> set[Member] | None:
         # In a thread: reading the table of a busy machine takes as long as many steps of a scheduler.
@@ -166,12 +251,12 @@ class Tree(trio.abc.AsyncResource):
 
     def _signal_group(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, number)
+            os.killpg(self.root.pid, number)
 
     def _has_group(self) -> bool:
         """Whether anything is left of its process group: all that can be told without a table."""
         try:
-            os.killpg(self.process.pid, 0)
+            os.killpg(self.root.pid, 0)
         except (ProcessLookupError, PermissionError):
             return False
         return True
@@ -190,6 +275,7 @@ async def start_tree(
     pass_fds: Sequence[int] = (),
     grace: float = GRACE,
     mark: str | None = None,
+    supervised: bool = False,
 ) -> Tree:
     """Start a program that the caller closes. Always a checkpoint.
 
@@ -203,6 +289,7 @@ async def start_tree(
         pass_fds: Descriptors that the program inherits, under the same numbers.
         grace: Seconds between the request to terminate and the kill, ≥ 0.
         mark: What it is known by, from `make_mark`; None makes one.
+        supervised: Whether it has a supervisor, where there can be one; `pass_fds` is empty then.
 
     Raises:
         OSError: It cannot be started.
@@ -210,17 +297,95 @@ async def start_tree(
     """
     mark = mark or make_mark()
     before = Clocks()
-    process = await trio.lowlevel.open_process(
-        command,
+    environ = {**environ, MARK: ",".join(filter(None, (environ.get(MARK), mark)))}
+    open_process = partial(
+        trio.lowlevel.open_process,
         cwd=cwd,
-        env={**environ, MARK: ",".join(filter(None, (environ.get(MARK), mark)))},
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
         start_new_session=True,
-        pass_fds=pass_fds,
     )
+    if supervised and _can_supervise():
+        process, supervision = await _start_supervised(open_process, command, environ, mark)
+        above = find_root(process.pid, mark.encode(), before)
+        root = attrs.evolve(
+            above,
+            pid=supervision.pid,
+            started=supervision.started or above.started,
+            supervisor=read_member(process.pid),
+        )
+        return Tree(process, root, grace, supervision=supervision)
+    process = await open_process(command, env=environ, pass_fds=pass_fds)
     return Tree(process, find_root(process.pid, mark.encode(), before), grace)
+
+
+def _can_supervise() -> bool:
+    return sys.platform == "linux" and os.access(sys.executable or "", os.X_OK)
+
+
+async def _start_supervised(
+    open_process: Callable[..., Awaitable[trio.Process]],
+    command: Sequence[str | bytes],
+    environ: Mapping[str, str],
+    mark: str,
+) -> tuple[trio.Process, Supervision]:
+    """A supervisor, and the program that it has begun.
+
+    Raises:
+        OSError: It cannot be started.
+        ValueError: A word holds a NUL character.
+    """
+    with ExitStack() as stack, ExitStack() as failed:
+        order = _write_order(command, environ)
+        stack.callback(os.close, order)
+        told, report = os.pipe()
+        stack.callback(os.close, report)
+        failed.callback(os.close, told)
+        process = await open_process(
+            [sys.executable, "-I", "-S", str(_SUPERVISOR), str(order), str(report)],
+            env={**os.environ, SUPERVISES: mark},
+            pass_fds=(order, report),
+        )
+        failed.pop_all()
+    stream = trio.lowlevel.FdStream(told)
+    said: list[bytes] = []
+    # To be cut off here would leave a program that nothing ends. It takes as long as the start of Python.
+    with trio.move_on_after(_SUPERVISED_WITHIN, shield=True):
+        said = bytes(await stream.receive_some(_REPORT)).split()
+    if said and said[0] == b"started":
+        pid, started, adopts = map(int, said[1:4])
+        supervision = Supervision(pid, started, adopts == 1, _code_in(said[4:]), stream)
+        if supervision.code is not None:
+            await supervision.aclose()
+        return process, supervision
+    with trio.move_on_after(KILLED_WITHIN, shield=True):
+        process.kill()
+        await process.wait()
+        for one in (stream, process.stdin, process.stdout, process.stderr):
+            if one is not None:
+                await trio.aclose_forcefully(one)
+    if said:
+        raise OSError(int(said[1]), os.strerror(int(said[1])))
+    raise OSError(errno.ECHILD, "the process that was to start it has not done so")
+
+
+def _write_order(command: Sequence[str | bytes], environ: Mapping[str, str]) -> int:
+    """The descriptor of what a supervisor is to start, in a file without a name."""
+    words = [os.fsencode(word) for word in command]
+    pairs = [b"=".join(map(os.fsencode, pair)) for pair in environ.items()]
+    if any(b"\0" in text for text in (*words, *pairs)):
+        raise ValueError("embedded null byte")
+    order = os.memfd_create("order")
+    with open(order, "wb", closefd=False) as file:
+        file.write(b"\0".join([str(len(words)).encode(), *words, *pairs]))
+    os.lseek(order, 0, os.SEEK_SET)
+    return order
+
+
+def _code_in(said: Sequence[bytes]) -> int | None:
+    """What the report of a supervisor says of the end of the program: `ended CODE`."""
+    return int(said[1]) if said else None
 
 
 def make_mark() -> str:

@@ -18,7 +18,7 @@ import trio
 from trioeval.agents.events import AgentEvent, CaseBlocked, CaseEnded, CaseEnding, CaseQueued
 from trioeval.agents.first_of import first_of
 from trioeval.agents.loop import LoopEnd, run_until_done
-from trioeval.agents.markers import FileMarker, Flag
+from trioeval.agents.markers import FileMarker
 from trioeval.agents.planner import Submission, Turn, planner_turn
 from trioeval.agents.prompts import ensure_prompt
 from trioeval.agents.restarts import RestartPolicy
@@ -36,7 +36,7 @@ from trioeval.tasks.agents.answering import ComeTo
 from trioeval.tasks.agents.attempts_made import AttemptsMade
 from trioeval.tasks.agents.case import CaseRoom
 from trioeval.tasks.agents.case_files import CaseFiles, task_folder
-from trioeval.tasks.agents.case_folder import Wanted, open_folder
+from trioeval.tasks.agents.case_folder import Wanted, claim_folder, open_workspace
 from trioeval.tasks.agents.case_names import CaseNames
 from trioeval.tasks.agents.cut_reports import cut_off_attempt
 from trioeval.tasks.agents.gating import Gate
@@ -147,10 +147,11 @@ class AgentWork:
             # It stands in the line of all programs from the moment in which it begins, in that order.
             async with self._turn(step) as turn:
                 with calls.waiting():
+                    made, wanted = await self._claim(step, asked, told, room, post)
                     await self._pass_gate(step, room, post)
                     await self._take_turn(step, turn)
                 with self._procession.join() as place:
-                    ended = await self._work(step, asked, calls, told, (room, post, place))
+                    ended = await self._work(made, calls, wanted, room, place)
                 ending = ended.ending
                 cut = Cut.STOP if ending == "interrupted" else None
                 if turn is not None and ending != "interrupted":
@@ -190,14 +191,10 @@ class AgentWork:
         def waiting(by: tuple[str, ...]) -> None:
             self._tell(step, CaseBlocked, by=by)
 
-        # In the folder of a row that is run again an earlier agent may have said it; that is moved aside.
-        is_there = not self._asker.asks_anew(step.index) and await trio.to_thread.run_sync(
-            room.files.done.parent.is_dir
-        )
         await self._gate.wait(
             self._names.names[step.index],
             column=column,
-            done=FileMarker(room.files.done) if is_there else Flag(),
+            done=FileMarker(room.files.done, may_come=True),
             post=post,
             timeout=case.dependency_timeout,
             waiting=waiting,
@@ -259,15 +256,14 @@ class AgentWork:
             raise StoppedError
         self._tell(step, CaseQueued, position=0)
 
-    async def _work(
-        self,
-        step: Step,
-        asked: Asked,
-        calls: Calls[Any],
-        told: ComeTo,
-        where: tuple[CaseRoom, Posts, Place],
-    ) -> LoopEnd:
-        room, post, place = where
+    async def _claim(
+        self, step: Step, asked: Asked, told: ComeTo, room: CaseRoom, post: Posts
+    ) -> tuple[AttemptsMade, Wanted]:
+        """See that the folder of a case is its own before it waits: who waits may be marked as done there.
+
+        Returns:
+            The attempts that earlier executions have made, and what the folder is to be.
+        """
         made = AttemptsMade(
             asker=self._asker,
             step=step,
@@ -286,9 +282,21 @@ class AgentWork:
         )
         if self._run.stop.is_set():
             raise StoppedError
-        begin = functools.partial(open_folder, room.files, wanted, self._moving)
+        claim = functools.partial(claim_folder, room.files, wanted, self._moving)
+        await trio.to_thread.run_sync(claim, limiter=self._run.makers)
+        return made, wanted
+
+    async def _work(
+        self, made: AttemptsMade, calls: Calls[Any], wanted: Wanted, room: CaseRoom, place: Place
+    ) -> LoopEnd:
+        step, asked, post = made.step, made.asked, made.post
+        if self._run.stop.is_set():
+            raise StoppedError
+        begin = functools.partial(open_workspace, room.files, wanted)
         made.is_resumed = await trio.to_thread.run_sync(begin, limiter=self._run.makers)
         made.prompt = await trio.to_thread.run_sync(ensure_prompt, room.files.prompt, asked.prompt)
+        if made.is_resumed:
+            await made.tell_lost_end(room.files.bus)
         if made.earlier:
             made.tell()
         await place.come_first()
@@ -309,6 +317,8 @@ class AgentWork:
                 case=room.name,
                 agent=self._agent(step),
             )
+            if worker.child_runs is not None:
+                worker.child_runs.tell = lambda event: terms.tell(event, number=len(made.ends))
             ended = await run_until_done(worker.agent, terms, made.earlier)
         return attrs.evolve(ended, attempts=tuple(made.ends))
 

@@ -6,12 +6,16 @@ So an execution that goes on finds how many there were, and makes none of them a
 
 import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 
 import attrs
+import trio
 
 from trioeval.agents.attempts import Attempt, AttemptEnd
+from trioeval.agents.bus.reading import read_parts
 from trioeval.agents.loop import LoopEnd
 from trioeval.agents.run_ids import RunIds
+from trioeval.errors import BusError
 from trioeval.providers import Request
 from trioeval.suite import Step
 from trioeval.tasks.agents.answering import ComeTo
@@ -92,6 +96,25 @@ class AttemptsMade:
         self.asker.note(inquiry, reply_of(end, spent=not self.is_model), end.duration_s * 1000)
         self.tell()
 
+    async def tell_lost_end(self, bus: Path) -> None:
+        """Tell the end of the last attempt that a bus tells the start of, if a kill kept it back."""
+        try:
+            run = await trio.to_thread.run_sync(_unended, bus)
+        except BusError as error:
+            self.post.troubles.add(error)
+            return
+        if run is None:
+            return
+        ended = {end.metadata.get(_RUN_ID): number for number, end in enumerate(self.ends)}
+        self.post.run = run
+        number = ended.get(run)
+        if number is None:
+            await self.post("RUN_CRASH", f"attempt {len(self.ends)} was cut off: run {run}")
+        elif self.ends[number].failure is None:
+            await self.post("RUN_STOP", f"attempt {number} has ended: run {run}")
+        else:
+            await self.post("RUN_CRASH", f"attempt {number} has failed: run {run}")
+
     def tell(self) -> None:
         """Tell what the case has come to so far."""
         count = len(self.ends)
@@ -113,3 +136,20 @@ class AttemptsMade:
         return self.asker.inquiry(
             step.index, "attempt", step.provider_index, request, number, "over"
         )
+
+
+def _unended(bus: Path) -> str | None:
+    """The id of the attempt that a bus tells the start of last, and no end. Blocks on files.
+
+    Raises:
+        BusError: It is no bus.
+    """
+    run: str | None = None
+    for part in read_parts(bus):
+        for message in part.messages:
+            draft = message.draft
+            if draft.type == "RUN_START":
+                run = draft.run_id
+            elif draft.type in ("RUN_STOP", "RUN_CRASH") and draft.run_id == run:
+                run = None
+    return run

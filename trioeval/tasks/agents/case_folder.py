@@ -33,8 +33,8 @@ class Wanted:
     """Whether what is there does not count, whatever it is."""
 
 
-def open_folder(files: CaseFiles, wanted: Wanted, lock: Lock) -> bool:
-    """See that the folder of a case is there, with its workspace. Whether an agent has begun there.
+def claim_folder(files: CaseFiles, wanted: Wanted, lock: Lock) -> None:
+    """See that the folder of a case is there, before it waits for anything.
 
     A folder of another case, or of what does not count any more, is moved aside: nothing is lost. A case that
     goes on is found also where it has had another name, because its suite has another column now.
@@ -54,6 +54,18 @@ def open_folder(files: CaseFiles, wanted: Wanted, lock: Lock) -> bool:
                 files.logs.mkdir(parents=True, exist_ok=True)
                 _write(files.folder / _ABOUT, {"digest": wanted.digest, "case": wanted.about})
         files.logs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise AgentError(f"{files.folder}: {error.strerror or error}") from error
+
+
+def open_workspace(files: CaseFiles, wanted: Wanted) -> bool:
+    """See that the workspace of a case is there, in the folder that it has. Whether it was there before.
+
+    Raises:
+        AgentError: It cannot be made.
+    """
+    try:
+        files.logs.mkdir(parents=True, exist_ok=True)  # hours may lie between
         if files.workspace.is_dir():
             make_done_folder(files.workspace, files.done_file)  # the agent may have removed it
             return True

@@ -18,6 +18,7 @@ from trioeval.agents.plain_files import read_plain, write_plain
 from trioeval.errors import TemplateError
 from trioeval.providers.programs.agent_command import CommandAgentSettings
 from trioeval.providers.programs.capture import last_line, to_text
+from trioeval.providers.programs.command_lines import has_template
 from trioeval.providers.programs.members import Root
 from trioeval.providers.programs.trees import KILLED_WITHIN, describe_end, make_mark
 from trioeval.providers.secrets import hide, longest_first
@@ -26,6 +27,7 @@ from trioeval.tasks.agents.agent_journal import ProcessIdentity
 from trioeval.tasks.agents.attempt_logs import AttemptLog, open_log
 from trioeval.tasks.agents.case import CaseRoom
 from trioeval.tasks.agents.case_files import CaseFiles
+from trioeval.tasks.agents.child_runs import ChildRuns
 from trioeval.tasks.agents.cut_reports import set_aside, with_cut_off
 from trioeval.tasks.agents.process_family import ProcessFamily, Relative, Started
 from trioeval.tasks.agents.report_file import AttemptReport, read_report_file, shortened
@@ -43,6 +45,11 @@ _KINDS: Mapping[int | None, FailureKind] = {
     errno.ENAMETOOLONG: "invalid",
 }
 """What it means that a program cannot be started; anything else may be different the next time."""
+
+_HIDDEN = (
+    "a process that leaves its session, clears its environment and loses its parent cannot be found on this "
+    "system, and would outlive its case"
+)
 
 
 class ProcessLedger(Protocol):
@@ -77,6 +84,8 @@ class CommandAgent:
     timeout: float | None = None
     """Seconds of an attempt, > 0, where the settings of the program say nothing; None does not bound it."""
 
+    child_runs: ChildRuns | None = None
+    """What its programs may submit; None where they may not."""
     reports: ReportTroubles = attrs.field(factory=ReportTroubles, repr=False)
     """Told of reports that cannot be used."""
 
@@ -116,11 +125,16 @@ class CommandAgent:
                 logs = await trio.to_thread.run_sync(prepare)
             except OSError as error:
                 return _failed("unexpected", f"the files of the attempt cannot be written: {error}")
-            started_at = trio.current_time()
             try:
-                begun = await self._start(attempt, command, logs)
+                more = (
+                    {} if self.child_runs is None else await self.child_runs.begin(attempt.run_id)
+                )
+                started_at = trio.current_time()
+                begun = await self._start(attempt, command, logs, more)
             except (OSError, ValueError) as error:
-                return self._cannot_start(error)
+                said = self.settings.words[0]
+                program = os.fsdecode(command[0]) if has_template(said) else said
+                return self._cannot_start(program, error)
             stack.pop_all()  # the family closes them
         is_over = False
         try:
@@ -132,9 +146,16 @@ class CommandAgent:
             ):  # all of it at once: what is left of earlier attempts may need its grace too
                 with trio.move_on_after(KILLED_WITHIN, shield=True):
                     await self.family.end()
-        return attrs.evolve(end, duration_s=trio.current_time() - started_at)
+        waited = 0.0 if self.child_runs is None else self.child_runs.waited
+        return attrs.evolve(end, duration_s=trio.current_time() - started_at - waited)
 
-    async def _start(self, attempt: Attempt, command: Sequence[bytes], logs: "_Logs") -> Relative:
+    async def _start(
+        self,
+        attempt: Attempt,
+        command: Sequence[bytes],
+        logs: "_Logs",
+        more: Mapping[str, str],
+    ) -> Relative:
         """Start the program. What can be ended when this program has died is written down before.
 
         Raises:
@@ -148,7 +169,7 @@ class CommandAgent:
         what = Started(
             command=command,
             cwd=self.room.files.workspace,
-            environ={**self.settings.environ, **_variables(self.room, attempt)},
+            environ={**self.settings.environ, **_variables(self.room, attempt), **more},
             mark=mark,
             has_input=self.settings.stdin,
             gone=functools.partial(self._tell_gone, attempt),
@@ -165,14 +186,18 @@ class CommandAgent:
     async def _work(self, attempt: Attempt, begun: Relative, logs: "_Logs") -> AttemptEnd:
         """How an attempt ends whose program runs."""
         limit = self.timeout if self.settings.timeout is None else self.settings.timeout
-        process = begun.tree.process
+        tree, stdin = begun.tree, begun.tree.process.stdin
         async with trio.open_nursery() as nursery:
-            if process.stdin is not None:
-                nursery.start_soon(_write, process.stdin, _text(attempt.prompt))
+            if stdin is not None:
+                nursery.start_soon(_write, stdin, _text(attempt.prompt))
             with trio.move_on_after(math.inf if limit is None else limit) as in_time:
-                await begun.tree.wait()
+                if self.child_runs is not None:
+                    self.child_runs.bound(in_time)
+                await tree.wait()
             nursery.cancel_scope.cancel("the program has ended")
+        children = 0
         if in_time.cancelled_caught:
+            children = await tree.children()
             await self.family.end_one(begun)
         await begun.stdout.catch_up()
         await begun.stderr.catch_up()
@@ -181,7 +206,7 @@ class CommandAgent:
                 "timeout", f"did not end within {limit:g} seconds"
             )
         else:
-            failure = self._judge(process.returncode, logs.stderr)
+            failure = self._judge(tree.returncode, logs.stderr)
         log = logs.stdout
         read = functools.partial(_read, self.room.files, attempt, log, log.kept, self._secrets)
         await self.family.settle(begun)
@@ -189,11 +214,13 @@ class CommandAgent:
         task, name = self.room.task, self.room.name
         case = name if task is None else f"{task}/{name}"
         self.reports.add(case, attempt.number, report.warnings)
-        warnings = [*logs.warnings(), *report.warnings]
+        hidden = () if tree.finds_all else (_HIDDEN,)
+        warnings = [*logs.warnings(), *report.warnings, *hidden]
         return AttemptEnd(
             output=report.output if report.has_output else output,
             failure=report.failure or failure,
-            exit_code=process.returncode,
+            exit_code=tree.returncode,
+            children_ended=children,
             usage=report.usage,
             cost=report.cost,
             metadata={**logs.paths(), **({"warnings": warnings} if warnings else {})},
@@ -206,8 +233,8 @@ class CommandAgent:
             return AttemptFailure("killed", describe_end(code))
         return AttemptFailure("exit", f"{describe_end(code)}{last_line(errors.tail.text)}")
 
-    def _cannot_start(self, error: OSError | ValueError) -> AttemptEnd:
-        program, workspace = self.settings.words[0], self.room.files.workspace
+    def _cannot_start(self, program: str, error: OSError | ValueError) -> AttemptEnd:
+        workspace = self.room.files.workspace
         instead = "hand over {{promptFile}} in place of {{prompt}}"
         if isinstance(error, ValueError):  # of the operating system's texts: they end at a NUL
             return _failed("invalid", f"a word of the command has a NUL character; {instead}")

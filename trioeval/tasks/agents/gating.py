@@ -82,7 +82,9 @@ class _Column:
         if not self.left or len(self.asleep) < len(self.left) or self.stop.is_set():
             return
         for name, chain in self.tracker.stuck(()).items():
-            wait = self.asleep.pop(name)
+            wait = self.asleep.pop(name, None)
+            if wait is None:
+                continue  # it was cut off: a resume goes on with it
             wait.chain = chain
             wait.changed.set()
             self.tell_stuck(name, self.tracker.why(chain))

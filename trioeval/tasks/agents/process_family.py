@@ -89,6 +89,7 @@ class ProcessFamily(trio.abc.AsyncResource):
             stderr=subprocess.PIPE,
             grace=self._grace,
             mark=what.mark,
+            supervised=True,
         )
         out, errors = _pump(stdout, tree.process.stdout), _pump(stderr, tree.process.stderr)
         relative = Relative(tree, out, errors, what.gone)

@@ -29,6 +29,7 @@ def reply_of(end: AttemptEnd, *, spent: bool) -> Reply:
         "durationS": end.duration_s,
         "usage": attrs.asdict(end.usage),
         "cost": end.cost,
+        "childrenEnded": end.children_ended,
         "metadata": dict(end.metadata),
     }
     usage, cost = (end.usage, end.cost) if spent else (Usage(), None)
@@ -48,6 +49,7 @@ def end_of(reply: Reply) -> AttemptEnd | None:
         usage=Usage(**told["usage"]),
         cost=told["cost"],
         duration_s=told["durationS"],
+        children_ended=told["childrenEnded"],
         metadata=told["metadata"],
     )
 

@@ -17,6 +17,7 @@ from trioeval.suite import Step, Templates
 from trioeval.suite.agent_models import AgentSettings
 from trioeval.tasks.agents.agent_journal import AgentJournal, ProcessIdentity, RunningAttempt
 from trioeval.tasks.agents.case import CaseRoom
+from trioeval.tasks.agents.child_runs import ChildRuns, open_child_runs
 from trioeval.tasks.agents.command_agent import CommandAgent
 from trioeval.tasks.agents.model_agent import ModelAgent
 from trioeval.tasks.agents.posts import Posts
@@ -42,6 +43,8 @@ class Worker:
     slots: Slots
     children: Children
     is_model: bool
+    child_runs: ChildRuns | None = None
+    """What its programs submit; None where it runs none."""
 
 
 @attrs.frozen(kw_only=True)
@@ -85,7 +88,10 @@ class Workers:
         if self.journal is not None:
             row, name = self.asker.row_ids(step.index), self.asker.names[step.provider_index]
             ledger = _Ledger(self.journal, step.index, row, name)
-        async with open_family(self.settings.grace) as family:
+        async with (
+            open_child_runs(_LaneSlots(calls)) as child_runs,
+            open_family(self.settings.grace) as family,
+        ):
             agent = CommandAgent(
                 settings=settings,
                 room=room,
@@ -94,8 +100,15 @@ class Workers:
                 ledger=ledger,
                 timeout=self.settings.attempt_timeout,
                 reports=self.reports,
+                child_runs=child_runs,
             )
-            yield Worker(agent=agent, slots=_LaneSlots(calls), children=family, is_model=False)
+            yield Worker(
+                agent=agent,
+                slots=child_runs,
+                children=family,
+                is_model=False,
+                child_runs=child_runs,
+            )
 
     def _model(
         self, step: Step, asked: Asked, room: CaseRoom, calls: Calls[Any], post: Posts
