@@ -63,6 +63,7 @@ from trioeval.suite.templates import Templates
 from trioeval.suite.tests_forms import (
     assertion_hook,
     default_test_hook,
+    no_tests,
     options_hook,
     scenarios_hook,
     test_hook,
@@ -118,6 +119,10 @@ def structure_suite(
     if not isinstance(document, dict):
         raise MistakenError(Mistake(f"a suite must be an object, got {kind(document)}"))
     known, mistakes = _top(document, around, needs_providers=whole and not may_be_alone)
+    if known.get("tests") == [] and not (
+        "scenarios" in known or around.allow_empty or of_agents or may_be_alone
+    ):
+        mistakes.append(no_tests().below("tests"))
     has_tasks = "tasks" in known
     if has_tasks:
         mistakes += _take_tasks(known, around)
@@ -262,11 +267,8 @@ def _top(
     if known.setdefault("prompts", [_EVERYTHING]) == []:
         hint = f"leave the key out for the one prompt {_EVERYTHING}"
         mistakes.append(Mistake("there are no prompts", hint, at=("prompts",)))
-    if known.get("tests", []) == []:
-        # A file without tests has an empty one, but a file with scenarios means what it says.
-        known.pop("tests", None)
-        if known.get("scenarios") is not None:
-            known["tests"] = []
+    if known.get("scenarios") is not None:
+        known.setdefault("tests", [])
     mistakes += _move_options(known)
     return known, mistakes
 

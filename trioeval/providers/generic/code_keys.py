@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from trioeval.errors import Problem
 from trioeval.providers.config import show
-from trioeval.providers.generic.filling import template_fault
 from trioeval.providers.generic.parts import find
 from trioeval.providers.generic.transform import Transform, read_transform
 from trioeval.providers.programs.workers import WorkerSpec
@@ -31,7 +30,7 @@ def read_rewrite(text: str, around: Surroundings) -> Script | str | Problem:
         script = Script(text.strip(), ("prompt", "vars", "context"))
         fault = script.fault()
         return script if fault is None else Problem(_REQUEST, fault)
-    fault = template_fault(text, around.templates)
+    fault = around.templates.syntax_error(text)
     return text if fault is None else Problem(_REQUEST, fault)
 
 
