@@ -27,7 +27,13 @@ from trioeval.faults import Fault
 from trioeval.providers.classify import excerpt
 from trioeval.providers.tls import EncryptedKeyError, load_identity
 from trioeval.providers.unpack import Unpacker
-from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest, TlsSettings
+from trioeval.providers.wire import (
+    HttpClient,
+    HttpReply,
+    HttpRequest,
+    TlsSettings,
+    request_source,
+)
 
 CONNECT_LIMIT = 10.0
 """Seconds to wait for a connection."""
@@ -119,7 +125,8 @@ class _Client:
         finally:
             if transport is not None:
                 self._give_back(place, transport)
-        return HttpReply(response.status_code, dict(response.headers), content)
+        source = request_source(request.method, url)
+        return HttpReply(response.status_code, dict(response.headers), content, source)
 
     async def aclose(self) -> None:
         """Close every connection."""

@@ -28,7 +28,7 @@ from trioeval.suite.placing import read_placed, structured
 from trioeval.suite.scoring_forms import scoring_hook
 from trioeval.suite.sources.around import Around, names_file
 from trioeval.suite.sources.computed import check_ruby, names_program, read_computed
-from trioeval.suite.sources.nested_files import with_files
+from trioeval.suite.sources.nested_files import config_values
 from trioeval.suite.sources.tests import NONE_HINT, read_tests
 from trioeval.suite.sources.variables import read_vars, resolve_file_vars
 from trioeval.suite.strict import Hook, object_hook
@@ -247,7 +247,7 @@ def options_hook(converter: cattrs.Converter, around: Around, templates: Templat
                 raise MistakenError(*mistakes)
         if not options.overrides:
             return options
-        return attrs.evolve(options, overrides=with_files(options.overrides, around))
+        return attrs.evolve(options, overrides=config_values(options.overrides, around))
 
     return hook
 
