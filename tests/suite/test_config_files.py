@@ -112,7 +112,7 @@ def test_a_function_in_a_config_that_cannot_be_called_is_refused(tmp_path: Path)
     (tmp_path / "own.py").write_text("def fails():\n    raise ValueError('no')\n")
     config = {"a": "file://own.py:fails", "b": ["file://x.js:f"]}
     fails, script = said_of(tmp_path, providers=[{"id": "python:own.py", "config": config}])
-    assert "config.a: fails of \"own.py\" failed: ValueError: no" in fails
+    assert 'config.a: fails of "own.py" failed: ValueError: no' in fails
     assert 'config.b[0]: "file://x.js:f" is JavaScript, which is not run for a config' in script
 
 

@@ -37,7 +37,9 @@ def test_newer_syntax_is_named_with_both_versions(
     assert caught.value.problems[0].message == f'"new.py" {said}'
 
 
-@pytest.mark.parametrize("code", ["def f(:\n    pass\n", "x = f'{a'\n", "except A:\n", "print 'a'\n"])
+@pytest.mark.parametrize(
+    "code", ["def f(:\n    pass\n", "x = f'{a'\n", "except A:\n", "print 'a'\n"]
+)
 def test_other_mistakes_are_not_newer_syntax(code: str) -> None:
     """They are wrong in every version."""
     with pytest.raises(SyntaxError) as caught:

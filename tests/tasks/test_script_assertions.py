@@ -226,7 +226,10 @@ def test_programs_that_compute_no_value(
         ({"type": "javascript", "value": "1 +"}, "is not JavaScript: SyntaxError"),
         ({"type": "javascript", "value": "while (x) {}"}, "code on one line is an expression"),
         ({"type": "javascript", "value": "file://needs.js"}, '"needs.js" uses require in line 3'),
-        ({"type": "javascript", "value": "file://module.mjs"}, '"module.mjs" uses import in line 1'),
+        (
+            {"type": "javascript", "value": "file://module.mjs"},
+            '"module.mjs" uses import in line 1',
+        ),
         ({"type": "javascript", "value": "process.env.A === output"}, "uses process in line 1"),
         ({"type": "javascript", "value": "const a = 1\nreturn fetch(a)"}, "uses fetch in line 2"),
     ],

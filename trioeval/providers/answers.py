@@ -175,9 +175,16 @@ def failure(
     kind: ProviderErrorKind, message: str, endpoint: Endpoint, reply: HttpReply
 ) -> ProviderError:
     """An error that names the URL and shows the beginning of the body."""
-    where = f" (HTTP {reply.status} from {hide(reply.source, endpoint.secrets)})" if reply.source else ""
+    where = (
+        f" (HTTP {reply.status} from {hide(reply.source, endpoint.secrets)})"
+        if reply.source
+        else ""
+    )
     return ProviderError(
-        kind, f"{message}{where}", status=reply.status, body_excerpt=excerpt(reply.body, endpoint.secrets)
+        kind,
+        f"{message}{where}",
+        status=reply.status,
+        body_excerpt=excerpt(reply.body, endpoint.secrets),
     )
 
 

@@ -107,7 +107,14 @@ _PREFIXES_NOT_SUPPORTED = frozenset(
 
 _INSTEAD: Mapping[str, str] = {
     **dict.fromkeys(
-        ("claude-agent-sdk", "claude-code", "codex", "codex-app-server", "codex-desktop", "codex-sdk"),
+        (
+            "claude-agent-sdk",
+            "claude-code",
+            "codex",
+            "codex-app-server",
+            "codex-desktop",
+            "codex-sdk",
+        ),
         "write exec:<command> in a task of type agent to run its command line",
     ),
     "converse": "write bedrock:<model>, which uses Converse",

@@ -213,7 +213,8 @@ def _find_function(
                 return Problem(".id", fault, did_you_mean(outer, names))
     except SyntaxError as error:
         source = file.read_text(encoding="utf-8", errors="replace")
-        return Problem(".id", f'"{file}" {python_fault(error, source)}')
+        hint = f"see line {error.lineno}"
+        return Problem(".id", f'"{file}" {python_fault(error, source)}', hint)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - it is the user's code that is run
         return Problem(".id", f'"{file}" cannot be loaded: {describe(error)["what"]}')
     return None

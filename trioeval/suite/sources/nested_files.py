@@ -57,9 +57,7 @@ def _run(reference: str, around: Around) -> Any:
     return call_function(around.file(parts[1]), parts[2] or "get_config", (), around)
 
 
-def with_files(
-    value: Any, around: Around, *, program: Callable[[str, Around], Any] = _keep
-) -> Any:
+def with_files(value: Any, around: Around, *, program: Callable[[str, Around], Any] = _keep) -> Any:
     """A value whose texts `file://…` are replaced by what those files hold.
 
     Documents become data, tables lists of objects, or of texts if they have one column, and all others texts.
