@@ -386,7 +386,10 @@ def test_a_server_with_an_authority_of_its_own_is_trusted_if_the_suite_says_so(
         (
             Answer(200, b"<html>Sorry</html>", {"content-type": "text/html"}),
             None,
-            "malformed_reply: the reply is an HTML page; if that is meant, say transformResponse: text ({source})",
+            (
+                "malformed_reply: the reply is an HTML page; if that is meant, say "
+                "transformResponse: text ({source})"
+            ),
         ),
         (
             Answer(200, b"<html>Sorry</html>", {"content-type": "text/html"}),

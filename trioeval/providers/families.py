@@ -125,7 +125,7 @@ _OWN = "https://<url>, python:<file> or exec:<command> can ask anything else"
 
 
 def not_supported(prefix: str, rest: str) -> Problem | None:
-    """The problem of an id of another tool whose kind of provider does not exist here.
+    r"""The problem of an id of another tool whose kind of provider does not exist here.
 
     Example:
         >>> str(not_supported("openai", "tts:tts-1")).partition("\n")[0]

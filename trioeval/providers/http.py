@@ -27,13 +27,7 @@ from trioeval.faults import Fault
 from trioeval.providers.classify import excerpt
 from trioeval.providers.tls import EncryptedKeyError, load_identity
 from trioeval.providers.unpack import Unpacker
-from trioeval.providers.wire import (
-    HttpClient,
-    HttpReply,
-    HttpRequest,
-    TlsSettings,
-    request_source,
-)
+from trioeval.providers.wire import HttpClient, HttpReply, HttpRequest, TlsSettings, request_source
 
 CONNECT_LIMIT = 10.0
 """Seconds to wait for a connection."""

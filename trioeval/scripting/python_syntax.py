@@ -33,11 +33,11 @@ def python_fault(error: Exception, source: str) -> str:
     """
     if not isinstance(error, SyntaxError):
         return f"is not Python: {error}"
-    lines = source.splitlines()
-    line = lines[error.lineno - 1] if 0 < (error.lineno or 0) <= len(lines) else ""
+    lines, number = source.splitlines(), error.lineno or 0
+    line = lines[number - 1] if 0 < number <= len(lines) else ""
     for version, pattern in _NEWER:
         if sys.version_info < version and pattern.match(line):
             newer = ".".join(map(str, version))
             running = ".".join(map(str, sys.version_info[:3]))
-            return f"uses syntax of Python {newer} in line {error.lineno}, but Python {running} runs it"
+            return f"uses syntax of Python {newer} in line {number}, but Python {running} runs it"
     return f"is not Python: {error.msg}"

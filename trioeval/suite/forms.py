@@ -116,15 +116,7 @@ def prompts_hook(around: Around, filters: Iterable[str] = ()) -> Hook:
         errors = [templates.prompt_error(prompt.raw) for prompt in prompts if not prompt.function]
         if mistakes := [Mistake(error, at=at) for error in errors if error]:
             raise MistakenError(*mistakes)
-        return tuple(map(with_config, prompts))
-
-    def with_config(prompt: Prompt) -> Prompt:
-        if not prompt.config:
-            return prompt
-        try:
-            return attrs.evolve(prompt, config=config_values(prompt.config, around))
-        except MistakenError as error:
-            raise MistakenError(*(mistake.below("config") for mistake in error.parts)) from None
+        return tuple(_prompt_with_files(prompt, around) for prompt in prompts)
 
     def hook(value: Any, _wanted: Any) -> tuple[Prompt, ...]:
         if isinstance(value, tuple):  # read already
@@ -134,6 +126,15 @@ def prompts_hook(around: Around, filters: Iterable[str] = ()) -> Hook:
         return many(value, " of prompts", read)
 
     return hook
+
+
+def _prompt_with_files(prompt: Prompt, around: Around) -> Prompt:
+    if not prompt.config:
+        return prompt
+    try:
+        return attrs.evolve(prompt, config=config_values(prompt.config, around))
+    except MistakenError as error:
+        raise MistakenError(*(mistake.below("config") for mistake in error.parts)) from None
 
 
 def templates_of(around: Around, filters: Iterable[str]) -> Templates:

@@ -6,6 +6,7 @@ text or object, `targets` for `providers`) is brought into one form before it, a
 another file is read.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -119,10 +120,7 @@ def structure_suite(
     if not isinstance(document, dict):
         raise MistakenError(Mistake(f"a suite must be an object, got {kind(document)}"))
     known, mistakes = _top(document, around, needs_providers=whole and not may_be_alone)
-    if known.get("tests") == [] and not (
-        "scenarios" in known or around.allow_empty or of_agents or may_be_alone
-    ):
-        mistakes.append(no_tests().below("tests"))
+    mistakes += _missing_tests(known, around, elsewhere=of_agents or may_be_alone)
     has_tasks = "tasks" in known
     if has_tasks:
         mistakes += _take_tasks(known, around)
@@ -271,6 +269,15 @@ def _top(
         known.setdefault("tests", [])
     mistakes += _move_options(known)
     return known, mistakes
+
+
+def _missing_tests(known: Mapping[str, Any], around: Around, *, elsewhere: bool) -> list[Mistake]:
+    """The mistake of an empty list of tests, unless it is checked elsewhere.
+
+    With scenarios it is no mistake: they are all that runs then.
+    """
+    is_allowed = elsewhere or around.allow_empty or "scenarios" in known
+    return [no_tests().below("tests")] if known.get("tests") == [] and not is_allowed else []
 
 
 def _take_tasks(known: dict[str, Any], around: Around) -> list[Mistake]:
